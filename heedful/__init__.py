@@ -1,0 +1,51 @@
+"""heedful: the Transformer as the lectures teach it.
+
+Tensor names carry their axes (Shazeer's suffixes), so that `scores_BHTS = q_BHTK @ k_BHSK.mT` needs no comment:
+
+    B batch          T queries (target)     S keys (source)      D model width
+    H query heads    G key/value heads      K head width         F feed-forward width
+    V vocabulary     E experts              W beams              N patches
+    R edges (relative positions)            C channels           1 broadcasts
+
+Names are imported when first used, so that `import heedful` is instant and needs no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .errors import BadInput as BadInput
+    from .interop.load import Loaded as Loaded
+    from .interop.load import load as load
+    from .interop.load import save as save
+    from .models.shells import Decoder as Decoder
+    from .models.shells import Encoder as Encoder
+    from .models.shells import EncoderDecoder as EncoderDecoder
+    from .parts.observe import watch as watch
+
+_HOME = {
+    "BadInput": "errors",
+    "Loaded": "interop.load",
+    "load": "interop.load",
+    "save": "interop.load",
+    "Encoder": "models.shells",
+    "Decoder": "models.shells",
+    "EncoderDecoder": "models.shells",
+    "watch": "parts.observe",
+}
+
+__all__ = list(_HOME)  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'heedful' has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,113 @@
+"""GPT-1 (Radford et al. 2018): a decoder alone, trained to say the next word, then fine-tuned for everything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, Tied, TokenEmbedding, Untied
+from ..parts.positions import Learned
+from .config import Config
+from .gpt2 import block_names
+from .huggingface import refuse_unless
+from .initialise import normal_
+from .names import Table, same
+from .shells import Decoder
+
+
+@dataclass(frozen=True)
+class GPT1Config(Config):
+    vocab: int = 40478
+    context: int = 512
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    hidden: int = 3072
+    activation: str = "gelu_tanh"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    eps: float = 1e-5
+    tied: bool = True
+
+
+PRESETS = {"gpt1": GPT1Config()}
+
+
+def build(config: GPT1Config) -> Decoder:
+    """The decoder, with fresh weights: N(0, 0.02)."""
+    c = config
+    inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.context, c.width), dropout=c.dropout)
+    stack = Stack([build_block(c) for _ in range(c.layers)])
+    model = Decoder(inputs, stack, Tied() if c.tied else Untied(c.width, c.vocab))
+    normal_(model, std=0.02)
+    return model
+
+
+def build_block(c: GPT1Config) -> Block:
+    attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout)
+    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    return Block(
+        PostNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
+        PostNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
+    )
+
+
+# Hugging Face, where GPT-1 is "openai-gpt"; its "gelu" is the tanh form.
+
+ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPT1Config:
+    afn = theirs.get("afn", "gelu")
+    refuse_unless({"afn": afn in ACTIVATIONS}, "afn", True)
+    refuse_unless(theirs, "resid_pdrop", theirs.get("embd_pdrop", 0.1), default=0.1)
+    width = theirs.get("n_embd", 768)
+    return GPT1Config(
+        vocab=theirs.get("vocab_size", 40478),
+        context=theirs.get("n_positions", 512),
+        layers=theirs.get("n_layer", 12),
+        width=width,
+        heads=theirs.get("n_head", 12),
+        hidden=4 * width,
+        activation=ACTIVATIONS[afn],
+        dropout=theirs.get("resid_pdrop", 0.1),
+        attention_dropout=theirs.get("attn_pdrop", 0.1),
+        eps=theirs.get("layer_norm_epsilon", 1e-5),
+        tied=theirs.get("tie_word_embeddings", True),
+    )
+
+
+def write_config(c: GPT1Config) -> dict[str, Any]:
+    return {
+        "model_type": "openai-gpt",
+        "architectures": ["OpenAIGPTLMHeadModel"],
+        "vocab_size": c.vocab,
+        "n_positions": c.context,
+        "n_layer": c.layers,
+        "n_embd": c.width,
+        "n_head": c.heads,
+        "afn": next(theirs for theirs, ours in ACTIVATIONS.items() if ours == c.activation),
+        "resid_pdrop": c.dropout,
+        "embd_pdrop": c.dropout,
+        "attn_pdrop": c.attention_dropout,
+        "layer_norm_epsilon": c.eps,
+        "tie_word_embeddings": c.tied,
+    }
+
+
+def names(c: GPT1Config) -> Table:
+    head = [] if c.tied else [same("lm_head.weight", "head.linear.weight")]
+    return Table(
+        [
+            same("transformer.tokens_embed.weight", "inputs.tokens.weight"),
+            same("transformer.positions_embed.weight", "inputs.position.table"),
+            *block_names("transformer.h.{}", "stack.blocks.{}"),
+            *head,
+        ],
+        prefix="transformer.",
+        copies={"lm_head.weight": "transformer.tokens_embed.weight"} if c.tied else {},
+        ignored=("h.{}.attn.bias", "position_ids"),
+    )

@@ -1,0 +1,145 @@
+"""GPT-2 (Radford et al. 2019): GPT-1 with the norm before each layer, one more after the last, and more of all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding, Untied
+from ..parts.positions import Learned
+from .config import Config
+from .huggingface import ACTIVATION_NAMES, read_activation, refuse_unless
+from .initialise import normal_
+from .names import Rule, Table, same, thirds, transposed, weight_and_bias
+from .shells import Decoder
+
+
+@dataclass(frozen=True)
+class GPT2Config(Config):
+    vocab: int = 50257
+    context: int = 1024
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    hidden: int = 3072
+    activation: str = "gelu_tanh"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    eps: float = 1e-5
+    tied: bool = True
+
+
+PRESETS = {
+    "gpt2": GPT2Config(),
+    "gpt2-medium": GPT2Config(layers=24, width=1024, heads=16, hidden=4096),
+    "gpt2-large": GPT2Config(layers=36, width=1280, heads=20, hidden=5120),
+    "gpt2-xl": GPT2Config(layers=48, width=1600, heads=25, hidden=6400),
+}
+
+
+def build(config: GPT2Config) -> Decoder:
+    """The decoder, with fresh weights."""
+    c = config
+    inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.context, c.width), dropout=c.dropout)
+    stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
+    model = Decoder(inputs, stack, Tied() if c.tied else Untied(c.width, c.vocab))
+    return initialise(model)
+
+
+def build_block(c: GPT2Config) -> Block:
+    attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout)
+    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    return Block(
+        PreNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
+        PreNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
+    )
+
+
+def initialise(model: Decoder) -> Decoder:
+    """N(0, 0.02), and less where a layer adds to the residual: the sum over N layers then keeps its size."""
+    normal_(model, std=0.02)
+    layers = 2 * len(model.stack.blocks)
+    for name, weight in model.named_parameters():
+        if name.endswith(("attention.layer.out.weight", "feed_forward.layer.down.weight")):
+            nn.init.normal_(weight, std=0.02 / math.sqrt(layers))
+    return model
+
+
+# Hugging Face
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPT2Config:
+    refuse_unless(theirs, "scale_attn_weights", True)
+    refuse_unless(theirs, "scale_attn_by_inverse_layer_idx", False)
+    refuse_unless(theirs, "add_cross_attention", False)
+    refuse_unless(theirs, "resid_pdrop", theirs.get("embd_pdrop", 0.1), default=0.1)
+    width = theirs.get("n_embd", 768)
+    return GPT2Config(
+        vocab=theirs.get("vocab_size", 50257),
+        context=theirs.get("n_positions", 1024),
+        layers=theirs.get("n_layer", 12),
+        width=width,
+        heads=theirs.get("n_head", 12),
+        hidden=theirs.get("n_inner") or 4 * width,
+        activation=read_activation(theirs, "activation_function", "gelu_new"),
+        dropout=theirs.get("resid_pdrop", 0.1),
+        attention_dropout=theirs.get("attn_pdrop", 0.1),
+        eps=theirs.get("layer_norm_epsilon", 1e-5),
+        tied=theirs.get("tie_word_embeddings", True),
+    )
+
+
+def write_config(c: GPT2Config) -> dict[str, Any]:
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": c.vocab,
+        "n_positions": c.context,
+        "n_layer": c.layers,
+        "n_embd": c.width,
+        "n_head": c.heads,
+        "n_inner": c.hidden,
+        "activation_function": ACTIVATION_NAMES[c.activation],
+        "resid_pdrop": c.dropout,
+        "embd_pdrop": c.dropout,
+        "attn_pdrop": c.attention_dropout,
+        "layer_norm_epsilon": c.eps,
+        "tie_word_embeddings": c.tied,
+    }
+
+
+def block_names(theirs: str, ours: str) -> list[Rule]:
+    """GPT-1 and GPT-2 name the inside of a block alike; matrices are [in, out]."""
+    attention, feed_forward = f"{ours}.attention", f"{ours}.feed_forward"
+    qkv = [f"{attention}.layer.{part}" for part in ("query", "key", "value")]
+    return [
+        thirds(f"{theirs}.attn.c_attn.weight", *(f"{part}.weight" for part in qkv)),
+        thirds(f"{theirs}.attn.c_attn.bias", *(f"{part}.bias" for part in qkv)),
+        *weight_and_bias(f"{theirs}.attn.c_proj", f"{attention}.layer.out", transposed),
+        *weight_and_bias(f"{theirs}.mlp.c_fc", f"{feed_forward}.layer.up", transposed),
+        *weight_and_bias(f"{theirs}.mlp.c_proj", f"{feed_forward}.layer.down", transposed),
+        *weight_and_bias(f"{theirs}.ln_1", f"{attention}.norm"),
+        *weight_and_bias(f"{theirs}.ln_2", f"{feed_forward}.norm"),
+    ]
+
+
+def names(c: GPT2Config) -> Table:
+    head = [] if c.tied else [same("lm_head.weight", "head.linear.weight")]
+    return Table(
+        [
+            same("transformer.wte.weight", "inputs.tokens.weight"),
+            same("transformer.wpe.weight", "inputs.position.table"),
+            *block_names("transformer.h.{}", "stack.blocks.{}"),
+            *weight_and_bias("transformer.ln_f", "stack.norm"),
+            *head,
+        ],
+        prefix="transformer.",
+        copies={"lm_head.weight": "transformer.wte.weight"} if c.tied else {},
+        ignored=("h.{}.attn.bias", "h.{}.attn.masked_bias"),
+    )

@@ -1,0 +1,84 @@
+"""Heads: what is read off an encoder. Each is given the encoder's output and, for tied weights, its inputs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..parts.layers import Inputs, LayerNorm, activation
+
+
+class FirstToken(nn.Module):
+    """The vector of the first token ([CLS]), as it is."""
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return hidden_BTD[:, 0]
+
+
+class Pooled(nn.Module):
+    """tanh(h_CLS W + b): one vector for the whole sequence."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return torch.tanh(self.dense(hidden_BTD[:, 0]))
+
+
+class MeanOverTokens(nn.Module):
+    """The mean of all vectors but the first token's (ViT's global average pooling)."""
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return hidden_BTD[:, 1:].mean(1)
+
+
+class Classify(nn.Module):
+    """Scores for each label, from one vector for the whole sequence."""
+
+    def __init__(self, pool: nn.Module, width: int, labels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.pool = pool
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, labels)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return self.linear(self.dropout(self.pool(hidden_BTD, inputs)))
+
+
+class Tag(nn.Module):
+    """Scores for each label at every token."""
+
+    def __init__(self, width: int, labels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, labels)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return self.linear(self.dropout(hidden_BTD))
+
+
+class Span(nn.Module):
+    """Where an answer starts and ends: [B, T, 2] scores, S . h_i and E . h_i."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, 2)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return self.linear(hidden_BTD)
+
+
+class MaskedLM(nn.Module):
+    """Fill in the blank: dense, activation, norm, then the embedding's own matrix and a bias."""
+
+    def __init__(self, width: int, vocab: int, activation_name: str = "gelu", eps: float = 1e-12) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = activation(activation_name)
+        self.norm = LayerNorm(width, eps)
+        self.bias = nn.Parameter(torch.zeros(vocab))
+
+    def forward(self, hidden_BTD: Tensor, inputs: Inputs) -> Tensor:
+        x_BTD = self.norm(self.activation(self.dense(hidden_BTD)))
+        return nn.functional.linear(x_BTD, inputs.tokens.weight, self.bias)

@@ -1,0 +1,201 @@
+"""T5 (Raffel et al. 2020): encoder-decoder with the norm before each layer, no biases, and order in the scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..errors import BadInput
+from ..parts.attention import Dot, MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import FeedForward, GatedFeedForward, Inputs, PreNorm, RMSNorm, Tied, TokenEmbedding, Untied
+from ..parts.positions import T5Buckets
+from .config import Config
+from .huggingface import ACTIVATION_NAMES, THEIR_ACTIVATIONS
+from .names import Rule, Table, same
+from .shells import Decoder, Encoder, EncoderDecoder
+
+
+@dataclass(frozen=True)
+class T5Config(Config):
+    vocab: int = 32128
+    layers: int = 6
+    decoder_layers: int = 6
+    width: int = 512
+    heads: int = 8
+    key_width: int = 64
+    hidden: int = 2048
+    activation: str = "relu"
+    gated: bool = False
+    buckets: int = 32
+    longest: int = 128
+    dropout: float = 0.1
+    eps: float = 1e-6
+    tied: bool = True
+
+
+PRESETS = {
+    "t5-small": T5Config(),
+    "t5-base": T5Config(layers=12, decoder_layers=12, width=768, heads=12, hidden=3072),
+}
+
+
+def build(config: T5Config) -> EncoderDecoder:
+    """The encoder-decoder, with fresh weights."""
+    c = config
+    tokens = TokenEmbedding(c.vocab, c.width)
+    reading = T5Buckets(c.heads, c.buckets, c.longest, both_ways=True)
+    writing = T5Buckets(c.heads, c.buckets, c.longest, both_ways=False)
+    encoder = Encoder(Inputs(tokens, dropout=c.dropout), build_stack(c, c.layers, reading, cross=False))
+    head = Tied(scale=1 / math.sqrt(c.width)) if c.tied else Untied(c.width, c.vocab)
+    decoder = Decoder(Inputs(tokens, dropout=c.dropout), build_stack(c, c.decoder_layers, writing, cross=True), head)
+    model = EncoderDecoder(encoder, decoder)
+    initialise(model)
+    return model
+
+
+def build_stack(c: T5Config, layers: int, position: T5Buckets, cross: bool) -> Stack:
+    """One table of distances for all layers; none towards the source. Dropout also after the last norm."""
+    blocks = [build_block(c, position, cross) for _ in range(layers)]
+    return Stack(blocks, nn.Sequential(RMSNorm(c.width, c.eps), nn.Dropout(c.dropout)))
+
+
+def build_block(c: T5Config, position: T5Buckets, cross: bool) -> Block:
+    def attention(position: T5Buckets | None) -> PreNorm:
+        layer = MultiHeadAttention(
+            c.width,
+            c.heads,
+            key_width=c.key_width,
+            bias=False,
+            dropout=c.dropout,
+            score=Dot(),
+            position=position,
+        )
+        return PreNorm(layer, RMSNorm(c.width, c.eps), c.dropout)
+
+    feed_forward = (GatedFeedForward if c.gated else FeedForward)(
+        c.width, c.hidden, c.activation, bias=False, dropout=c.dropout
+    )
+    return Block(
+        attention(position),
+        PreNorm(feed_forward, RMSNorm(c.width, c.eps), c.dropout),
+        attention(None) if cross else None,
+    )
+
+
+def initialise(model: EncoderDecoder) -> None:
+    """Each matrix by its fan-in; the query's also by sqrt(K), in place of the scale its scores go without."""
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            nn.init.normal_(module.query.weight, std=(module.query.in_features * module.key_width) ** -0.5)
+            for linear in (module.key, module.value, module.out):
+                nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+        elif isinstance(module, FeedForward | GatedFeedForward | Untied):
+            for linear in module.children():
+                if isinstance(linear, nn.Linear):
+                    nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+        elif isinstance(module, TokenEmbedding):
+            nn.init.normal_(module.weight, std=1.0)
+    width = model.encoder.inputs.tokens.weight.shape[1]
+    for module in model.modules():
+        if isinstance(module, T5Buckets):
+            nn.init.normal_(module.table, std=width**-0.5)
+
+
+# Hugging Face
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> T5Config:
+    projection = theirs.get("feed_forward_proj", "relu")
+    gated, _, act = str(projection).rpartition("-")
+    act = "gelu_new" if projection == "gated-gelu" else act  # transformers reads it so
+    if gated not in ("", "gated") or act not in THEIR_ACTIVATIONS:
+        raise BadInput(f"feed_forward_proj is {projection!r}; heedful knows relu, gated-gelu and the like")
+    layers = theirs.get("num_layers", 6)
+    return T5Config(
+        vocab=theirs.get("vocab_size", 32128),
+        layers=layers,
+        decoder_layers=theirs.get("num_decoder_layers") or layers,
+        width=theirs.get("d_model", 512),
+        heads=theirs.get("num_heads", 8),
+        key_width=theirs.get("d_kv", 64),
+        hidden=theirs.get("d_ff", 2048),
+        activation=THEIR_ACTIVATIONS[act],
+        gated=gated == "gated",
+        buckets=theirs.get("relative_attention_num_buckets", 32),
+        longest=theirs.get("relative_attention_max_distance", 128),
+        dropout=theirs.get("dropout_rate", 0.1),
+        eps=theirs.get("layer_norm_epsilon", 1e-6),
+        tied=theirs.get("tie_word_embeddings", True),
+    )
+
+
+def write_config(c: T5Config) -> dict[str, Any]:
+    act = "gelu" if c.gated and c.activation == "gelu_tanh" else ACTIVATION_NAMES[c.activation]
+    return {
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        "is_encoder_decoder": True,
+        "vocab_size": c.vocab,
+        "num_layers": c.layers,
+        "num_decoder_layers": c.decoder_layers,
+        "d_model": c.width,
+        "num_heads": c.heads,
+        "d_kv": c.key_width,
+        "d_ff": c.hidden,
+        "feed_forward_proj": f"gated-{act}" if c.gated else act,
+        "relative_attention_num_buckets": c.buckets,
+        "relative_attention_max_distance": c.longest,
+        "dropout_rate": c.dropout,
+        "layer_norm_epsilon": c.eps,
+        "tie_word_embeddings": c.tied,
+        "pad_token_id": 0,
+        "eos_token_id": 1,
+        "decoder_start_token_id": 0,
+    }
+
+
+def attention_names(theirs: str, ours: str, kind: str) -> list[Rule]:
+    parts = {"q": "query", "k": "key", "v": "value", "o": "out"}
+    inside = [same(f"{theirs}.{kind}.{a}.weight", f"{ours}.layer.{b}.weight") for a, b in parts.items()]
+    return [*inside, same(f"{theirs}.layer_norm.weight", f"{ours}.norm.weight")]
+
+
+def stack_names(c: T5Config, side: str) -> list[Rule]:
+    theirs, ours = f"{side}.block.{{}}.layer", f"{side}.stack.blocks.{{}}"
+    last = 2 if side == "decoder" else 1
+    parts = {"wi_0": "gate", "wi_1": "up", "wo": "down"} if c.gated else {"wi": "up", "wo": "down"}
+    return [
+        *attention_names(f"{theirs}.0", f"{ours}.attention", "SelfAttention"),
+        *(attention_names(f"{theirs}.1", f"{ours}.cross", "EncDecAttention") if side == "decoder" else []),
+        *(
+            same(f"{theirs}.{last}.DenseReluDense.{a}.weight", f"{ours}.feed_forward.layer.{b}.weight")
+            for a, b in parts.items()
+        ),
+        same(f"{theirs}.{last}.layer_norm.weight", f"{ours}.feed_forward.norm.weight"),
+        same(
+            f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+            f"{side}.stack.blocks.0.attention.layer.position.table",
+        ),
+        same(f"{side}.final_layer_norm.weight", f"{side}.stack.norm.0.weight"),
+    ]
+
+
+def names(c: T5Config) -> Table:
+    head = [] if c.tied else [same("lm_head.weight", "decoder.head.linear.weight")]
+    copies = {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"}
+    return Table(
+        [
+            same("shared.weight", "encoder.inputs.tokens.weight"),
+            *stack_names(c, "encoder"),
+            *stack_names(c, "decoder"),
+            *head,
+        ],
+        copies=copies | ({"lm_head.weight": "shared.weight"} if c.tied else {}),
+        # The released checkpoints carry a table between decoder and encoder that no layer reads.
+        ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+    )

@@ -1,0 +1,183 @@
+"""The Transformer (Vaswani et al. 2017): an encoder reads, a decoder writes; Marian's models have this layout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
+from ..parts.positions import Sinusoidal
+from .config import Config
+from .huggingface import ACTIVATION_NAMES, read_activation, refuse_unless
+from .initialise import xavier_
+from .names import Rule, Table, reshaped, same, weight_and_bias
+from .shells import Decoder, Encoder, EncoderDecoder
+
+
+@dataclass(frozen=True)
+class TransformerConfig(Config):
+    vocab: int = 37000
+    target_vocab: int = 37000
+    shared: bool = True  # one matrix for source, target and output, as with a joint vocabulary
+    layers: int = 6
+    decoder_layers: int = 6
+    width: int = 512
+    heads: int = 8
+    decoder_heads: int = 8
+    hidden: int = 2048
+    decoder_hidden: int = 2048
+    activation: str = "relu"
+    norm: str = "post"  # or "pre"
+    layout: str = "interleaved"  # of the sinusoids; Marian's is "halves"
+    scaled: bool = True  # embeddings times sqrt(width)
+    output_bias: bool = False
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shared and self.vocab != self.target_vocab:
+            raise ValueError(f"a shared vocabulary has one size, not {self.vocab} and {self.target_vocab}")
+        if self.norm not in RESIDUALS:
+            raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
+
+
+PRESETS = {
+    "transformer-base": TransformerConfig(),
+    "transformer-big": TransformerConfig(
+        width=1024, heads=16, decoder_heads=16, hidden=4096, decoder_hidden=4096, dropout=0.3
+    ),
+}
+
+
+def build(config: TransformerConfig) -> EncoderDecoder:
+    """The encoder-decoder, with fresh weights."""
+    c = config
+    scale = math.sqrt(c.width) if c.scaled else 1.0
+    source = TokenEmbedding(c.vocab, c.width, scale)
+    target = source if c.shared else TokenEmbedding(c.target_vocab, c.width, scale)
+    encoder = Encoder(build_inputs(c, source), build_stack(c, c.layers, c.heads, c.hidden, cross=False))
+    decoder = Decoder(
+        build_inputs(c, target),
+        build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_hidden, cross=True),
+        Tied(c.target_vocab if c.output_bias else None),
+    )
+    model = EncoderDecoder(encoder, decoder)
+    xavier_(model)
+    return model
+
+
+def build_inputs(c: TransformerConfig, tokens: TokenEmbedding) -> Inputs:
+    return Inputs(tokens, Sinusoidal(c.width, layout=c.layout), dropout=c.dropout)
+
+
+def build_stack(c: TransformerConfig, layers: int, heads: int, hidden: int, cross: bool) -> Stack:
+    blocks = [build_block(c, heads, hidden, cross) for _ in range(layers)]
+    return Stack(blocks, LayerNorm(c.width) if c.norm == "pre" else None)
+
+
+def build_block(c: TransformerConfig, heads: int, hidden: int, cross: bool) -> Block:
+    residual = RESIDUALS[c.norm]
+
+    def attention() -> MultiHeadAttention:
+        return MultiHeadAttention(c.width, heads, dropout=c.attention_dropout)
+
+    feed_forward = FeedForward(c.width, hidden, c.activation, dropout=c.activation_dropout)
+    return Block(
+        residual(attention(), LayerNorm(c.width), c.dropout),
+        residual(feed_forward, LayerNorm(c.width), c.dropout),
+        residual(attention(), LayerNorm(c.width), c.dropout) if cross else None,
+    )
+
+
+# Hugging Face, as Marian: sinusoids in halves at the paper's frequencies, and a bias on the scores.
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> TransformerConfig:
+    refuse_unless(theirs, "normalize_before", False)
+    refuse_unless(theirs, "normalize_embedding", False)
+    refuse_unless(theirs, "add_final_layer_norm", False)
+    refuse_unless(theirs, "static_position_embeddings", True)
+    refuse_unless(theirs, "tie_word_embeddings", True)
+    vocab = theirs.get("vocab_size", 58101)
+    return TransformerConfig(
+        vocab=vocab,
+        target_vocab=theirs.get("decoder_vocab_size") or vocab,
+        shared=theirs.get("share_encoder_decoder_embeddings", True),
+        layers=theirs.get("encoder_layers", 12),
+        decoder_layers=theirs.get("decoder_layers", 12),
+        width=theirs.get("d_model", 1024),
+        heads=theirs.get("encoder_attention_heads", 16),
+        decoder_heads=theirs.get("decoder_attention_heads", 16),
+        hidden=theirs.get("encoder_ffn_dim", 4096),
+        decoder_hidden=theirs.get("decoder_ffn_dim", 4096),
+        activation=read_activation(theirs, "activation_function", "gelu"),
+        layout="halves",
+        scaled=theirs.get("scale_embedding", False),
+        output_bias=True,
+        dropout=theirs.get("dropout", 0.1),
+        attention_dropout=theirs.get("attention_dropout", 0.0),
+        activation_dropout=theirs.get("activation_dropout", 0.0),
+    )
+
+
+def write_config(c: TransformerConfig) -> dict[str, Any]:
+    return {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        "is_encoder_decoder": True,
+        "vocab_size": c.vocab,
+        "decoder_vocab_size": c.target_vocab,
+        "share_encoder_decoder_embeddings": c.shared,
+        "encoder_layers": c.layers,
+        "decoder_layers": c.decoder_layers,
+        "d_model": c.width,
+        "encoder_attention_heads": c.heads,
+        "decoder_attention_heads": c.decoder_heads,
+        "encoder_ffn_dim": c.hidden,
+        "decoder_ffn_dim": c.decoder_hidden,
+        "activation_function": ACTIVATION_NAMES[c.activation],
+        "scale_embedding": c.scaled,
+        "dropout": c.dropout,
+        "attention_dropout": c.attention_dropout,
+        "activation_dropout": c.activation_dropout,
+        "tie_word_embeddings": True,
+    }
+
+
+def attention_names(theirs: str, ours: str) -> list[Rule]:
+    parts = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
+    inside = [weight_and_bias(f"{theirs}.{a}", f"{ours}.layer.{b}") for a, b in parts.items()]
+    return [*sum(inside, []), *weight_and_bias(f"{theirs}_layer_norm", f"{ours}.norm")]
+
+
+def stack_names(side: str) -> list[Rule]:
+    theirs, ours = f"model.{side}.layers.{{}}", f"{side}.stack.blocks.{{}}"
+    return [
+        *attention_names(f"{theirs}.self_attn", f"{ours}.attention"),
+        *(attention_names(f"{theirs}.encoder_attn", f"{ours}.cross") if side == "decoder" else []),
+        *weight_and_bias(f"{theirs}.fc1", f"{ours}.feed_forward.layer.up"),
+        *weight_and_bias(f"{theirs}.fc2", f"{ours}.feed_forward.layer.down"),
+        *weight_and_bias(f"{theirs}.final_layer_norm", f"{ours}.feed_forward.norm"),
+    ]
+
+
+def names(c: TransformerConfig) -> Table:
+    encoder, decoder = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+    if c.shared:
+        embeddings = [same("model.shared.weight", "encoder.inputs.tokens.weight")]
+        copies = {name: "model.shared.weight" for name in (encoder, decoder, "lm_head.weight")}
+    else:
+        embeddings = [same(encoder, "encoder.inputs.tokens.weight"), same(decoder, "decoder.inputs.tokens.weight")]
+        copies = {"lm_head.weight": decoder}
+    bias = reshaped("final_logits_bias", "decoder.head.bias", (1, c.target_vocab), (c.target_vocab,))
+    return Table(
+        [*embeddings, *stack_names("encoder"), *stack_names("decoder"), *([bias] if c.output_bias else [])],
+        copies=copies,
+        ignored=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
+    )

@@ -1,0 +1,241 @@
+"""Vision Transformer (Dosovitskiy et al. 2021): cut an image into patches, and read them like words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import FeedForward, LayerNorm, PreNorm
+from ..parts.positions import Learned, Positions
+from .config import Config
+from .heads import Classify, FirstToken, MeanOverTokens, Pooled
+from .huggingface import ACTIVATION_NAMES, read_activation, refuse_unless
+from .initialise import normal_
+from .names import Table, reshaped, same, weight_and_bias
+from .shells import Encoder, WithHeads
+
+
+@dataclass(frozen=True)
+class ViTConfig(Config):
+    image: int = 224
+    patch: int = 16
+    channels: int = 3
+    layers: int = 12
+    width: int = 768
+    attention_heads: int = 12
+    hidden: int = 3072
+    activation: str = "gelu"
+    qkv_bias: bool = True
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    eps: float = 1e-12
+    heads: tuple[str, ...] = ("class_token",)  # of: class_token, pooled, classify, classify_mean
+    labels: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image % self.patch:
+            raise ValueError(f"an image of {self.image} pixels cannot be cut into patches of {self.patch}")
+
+    @property
+    def grid(self) -> int:
+        """Patches along one side."""
+        return self.image // self.patch
+
+
+PRESETS = {
+    "vit-ti16": ViTConfig(width=192, attention_heads=3, hidden=768),
+    "vit-s16": ViTConfig(width=384, attention_heads=6, hidden=1536),
+    "vit-b16": ViTConfig(),
+    "vit-l16": ViTConfig(layers=24, width=1024, attention_heads=16, hidden=4096),
+    "vit-h14": ViTConfig(patch=14, layers=32, width=1280, attention_heads=16, hidden=5120),
+}
+
+
+def patches(images_BCHW: Tensor, size: int) -> Tensor:
+    """[B, C, H, W] to [B, N, C * size * size]: patches row by row, each as one long vector."""
+    x = images_BCHW.unfold(2, size, size).unfold(3, size, size)  # B C rows columns size size
+    return x.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+
+
+class PatchInputs(nn.Module):
+    """Patches through one matrix (a convolution whose kernel equals its stride), a class token in front, positions."""
+
+    def __init__(self, c: ViTConfig) -> None:
+        super().__init__()
+        self.image, self.patch = c.image, c.patch
+        self.embedding = nn.Linear(c.channels * c.patch**2, c.width)
+        self.class_token = nn.Parameter(torch.zeros(c.width))
+        self.position = Learned(c.grid**2 + 1, c.width)
+        self.dropout = nn.Dropout(c.dropout)
+
+    def length(self, images_BCHW: Tensor) -> int:
+        if images_BCHW.shape[-2:] != (self.image, self.image):
+            height, width = images_BCHW.shape[-2:]
+            raise ValueError(
+                f"this model reads images of {self.image} x {self.image} pixels, not {height} x {width}: "
+                f"resize the images, or the model with vit.resized"
+            )
+        return (self.image // self.patch) ** 2 + 1
+
+    def forward(self, images_BCHW: Tensor, positions: Positions, segments: None = None) -> Tensor:
+        x_BND = self.embedding(patches(images_BCHW, self.patch))
+        first_B1D = self.class_token.expand(len(x_BND), 1, -1)
+        x_BTD = self.position.embed(torch.cat([first_B1D, x_BND], dim=1), positions)
+        return self.dropout(x_BTD)
+
+
+def build(config: ViTConfig) -> WithHeads:
+    """The encoder and its heads, with fresh weights; the classifier starts at zero, as for fine-tuning."""
+    c = config
+    stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
+    model = WithHeads(Encoder(PatchInputs(c), stack), build_heads(c))
+    normal_(model, std=0.02)
+    for head in model.heads.values():
+        if isinstance(head, Classify):
+            nn.init.zeros_(head.linear.weight)
+    return model
+
+
+def build_block(c: ViTConfig) -> Block:
+    attention = MultiHeadAttention(
+        c.width, c.attention_heads, bias=c.qkv_bias, out_bias=True, dropout=c.attention_dropout
+    )
+    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    return Block(
+        PreNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
+        PreNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
+    )
+
+
+def build_heads(c: ViTConfig) -> dict[str, nn.Module]:
+    known = {
+        "class_token": FirstToken,
+        "pooled": lambda: Pooled(c.width),
+        "classify": lambda: Classify(FirstToken(), c.width, c.labels),
+        "classify_mean": lambda: Classify(MeanOverTokens(), c.width, c.labels),
+    }
+    for head in c.heads:
+        if head not in known:
+            raise ValueError(f'ViT has no head "{head}"; it has {", ".join(known)}')
+    return {head: known[head]() for head in c.heads}
+
+
+def interpolate(table_TD: Tensor, grid: int) -> Tensor:
+    """Positions for another resolution: the grid's, bicubic in two dimensions; the class token's as it is."""
+    first, rest = table_TD[:1], table_TD[1:]
+    old = round(len(rest) ** 0.5)
+    square = rest.unflatten(0, (old, old)).permute(2, 0, 1)[None]
+    square = F.interpolate(square, size=(grid, grid), mode="bicubic", align_corners=False)
+    return torch.cat([first, square[0].permute(1, 2, 0).flatten(0, 1)])
+
+
+def resized(model: WithHeads, config: ViTConfig, image: int) -> tuple[WithHeads, ViTConfig]:
+    """The same weights for images of another size: same patches, more or fewer of them."""
+    config = replace(config, image=image)
+    other = build(config)
+    weights = model.state_dict()
+    key = "encoder.inputs.position.table"
+    weights[key] = interpolate(weights[key], config.grid)
+    other.load_state_dict(weights)
+    return other, config
+
+
+# Hugging Face
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfig:
+    refuse_unless(theirs, "pooler_act", "tanh")
+    architecture = (theirs.get("architectures") or ["ViTModel"])[0]
+    if architecture == "ViTForImageClassification":
+        heads: tuple[str, ...] = ("classify",)
+    elif architecture == "ViTModel":
+        pooled = not names or any(name.endswith("pooler.dense.weight") for name in names)
+        heads = ("class_token", "pooled") if pooled else ("class_token",)
+    else:
+        raise BadInput(f"architectures names {architecture}; heedful knows ViTModel, ViTForImageClassification")
+    labels = theirs.get("id2label")
+    return ViTConfig(
+        image=theirs.get("image_size", 224),
+        patch=theirs.get("patch_size", 16),
+        channels=theirs.get("num_channels", 3),
+        layers=theirs.get("num_hidden_layers", 12),
+        width=theirs.get("hidden_size", 768),
+        attention_heads=theirs.get("num_attention_heads", 12),
+        hidden=theirs.get("intermediate_size", 3072),
+        activation=read_activation(theirs, "hidden_act", "gelu"),
+        qkv_bias=theirs.get("qkv_bias", True),
+        dropout=theirs.get("hidden_dropout_prob", 0.0),
+        attention_dropout=theirs.get("attention_probs_dropout_prob", 0.0),
+        eps=theirs.get("layer_norm_eps", 1e-12),
+        heads=heads,
+        labels=len(labels) if labels else theirs.get("num_labels", 2),
+    )
+
+
+def write_config(c: ViTConfig) -> dict[str, Any]:
+    return {
+        "model_type": "vit",
+        "architectures": ["ViTForImageClassification" if "classify" in c.heads else "ViTModel"],
+        "image_size": c.image,
+        "patch_size": c.patch,
+        "num_channels": c.channels,
+        "num_hidden_layers": c.layers,
+        "hidden_size": c.width,
+        "num_attention_heads": c.attention_heads,
+        "intermediate_size": c.hidden,
+        "hidden_act": ACTIVATION_NAMES[c.activation],
+        "qkv_bias": c.qkv_bias,
+        "hidden_dropout_prob": c.dropout,
+        "attention_probs_dropout_prob": c.attention_dropout,
+        "layer_norm_eps": c.eps,
+        "id2label": {str(i): f"LABEL_{i}" for i in range(c.labels)},
+        "label2id": {f"LABEL_{i}": i for i in range(c.labels)},
+    }
+
+
+def names(c: ViTConfig) -> Table:
+    block, layer, inputs = "encoder.stack.blocks.{}", "vit.encoder.layer.{}", "encoder.inputs"
+    qkv = [
+        rule
+        for part in ("query", "key", "value")
+        for rule in weight_and_bias(f"{layer}.attention.attention.{part}", f"{block}.attention.layer.{part}")
+        if c.qkv_bias or rule.theirs.endswith("weight")
+    ]
+    kernel = (c.width, c.channels, c.patch, c.patch)
+    return Table(
+        [
+            reshaped("vit.embeddings.cls_token", f"{inputs}.class_token", (1, 1, c.width), (c.width,)),
+            reshaped(
+                "vit.embeddings.position_embeddings",
+                f"{inputs}.position.table",
+                (1, c.grid**2 + 1, c.width),
+                (c.grid**2 + 1, c.width),
+            ),
+            reshaped(
+                "vit.embeddings.patch_embeddings.projection.weight",
+                f"{inputs}.embedding.weight",
+                kernel,
+                (c.width, c.channels * c.patch**2),
+            ),
+            same("vit.embeddings.patch_embeddings.projection.bias", f"{inputs}.embedding.bias"),
+            *qkv,
+            *weight_and_bias(f"{layer}.attention.output.dense", f"{block}.attention.layer.out"),
+            *weight_and_bias(f"{layer}.layernorm_before", f"{block}.attention.norm"),
+            *weight_and_bias(f"{layer}.intermediate.dense", f"{block}.feed_forward.layer.up"),
+            *weight_and_bias(f"{layer}.output.dense", f"{block}.feed_forward.layer.down"),
+            *weight_and_bias(f"{layer}.layernorm_after", f"{block}.feed_forward.norm"),
+            *weight_and_bias("vit.layernorm", "encoder.stack.norm"),
+            *weight_and_bias("vit.pooler.dense", "heads.pooled.dense"),
+            *weight_and_bias("classifier", "heads.classify.linear"),
+        ],
+        prefix="vit.",
+    )

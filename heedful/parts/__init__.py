@@ -1,0 +1,1 @@
+"""The parts of the Transformer, one idea a file; torch is all they need."""

@@ -1,0 +1,393 @@
+"""Attention: every query looks at all keys softly and takes home a weighted mean of their values.
+
+First the formula, as on the slide (`attention_weights`, `attend_plain`); then the same by fast kernels
+(`attend_fused`), with the choice of kernel made in one place; then the ways to score a query against a
+key; then the layer that holds weights. Self- and cross-attention are one layer: what differs is where
+keys and values come from.
+
+H query heads may share G <= H key/value heads (grouped-query attention; G = 1 is multi-query):
+
+    query heads      0 1 2 3 4 5          H = 6
+    key/value heads  0 0 0 1 1 1          G = 2
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .cache import LayerCache
+from .masks import View, full
+from .positions import NoPosition, Position
+
+AnyMask = View | Tensor | None  # a tensor is boolean, True = may attend, and broadcasts to [B, H, T, S]
+
+
+# The formula.
+
+
+def attention_weights(
+    q_BHTK: Tensor,
+    k_BGSK: Tensor,
+    mask: AnyMask = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """softmax(q k^T / sqrt(K) + bias): how much each query takes from each key. Rows sum to 1, or to 0 if empty."""
+    k_BHSK = repeat_heads(k_BGSK, q_BHTK.shape[1])
+    scale = 1 / math.sqrt(q_BHTK.shape[-1]) if scale is None else scale
+    scores_BHTS = q_BHTK @ k_BHSK.mT * scale
+    return F.dropout(masked_softmax(scores_BHTS, mask, bias), dropout)
+
+
+def attend_plain(
+    q_BHTK: Tensor,
+    k_BGSK: Tensor,
+    v_BGSK: Tensor,
+    mask: AnyMask = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """weights @ values: the formula, with every score in memory."""
+    weights_BHTS = attention_weights(q_BHTK, k_BGSK, mask, bias, scale, dropout)
+    return weights_BHTS @ repeat_heads(v_BGSK, q_BHTK.shape[1])
+
+
+def masked_softmax(scores_BHTS: Tensor, mask: AnyMask = None, bias: Tensor | None = None) -> Tensor:
+    """softmax over keys, in fp32 at least; what is masked gets exactly 0, also in a row with nothing else."""
+    dtype = scores_BHTS.dtype
+    scores_BHTS = scores_BHTS.to(torch.promote_types(dtype, torch.float32))
+    if bias is not None:
+        scores_BHTS = scores_BHTS + bias
+    allowed = mask.allowed() if isinstance(mask, View) else mask
+    if allowed is None:
+        return scores_BHTS.softmax(-1).to(dtype)
+    # The lowest finite number, not -inf: a row of -inf would be NaN, forwards and backwards.
+    lowest = torch.finfo(scores_BHTS.dtype).min
+    weights_BHTS = scores_BHTS.masked_fill(~allowed, lowest).softmax(-1)
+    return weights_BHTS.masked_fill(~allowed, 0).to(dtype)
+
+
+def repeat_heads(x_BGSK: Tensor, H: int) -> Tensor:
+    """Hand each of G key/value heads to H / G query heads."""
+    G = x_BGSK.shape[1]
+    if H % G:
+        raise ValueError(f"{H} query heads cannot share {G} key/value heads evenly")
+    return x_BGSK if G == H else x_BGSK.repeat_interleave(H // G, dim=1)
+
+
+# The same by fast kernels.
+
+
+def attend_fused(
+    q_BHTK: Tensor,
+    k_BGSK: Tensor,
+    v_BGSK: Tensor,
+    mask: AnyMask = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`attend_plain` without the table of scores, by the kernel that suits the case."""
+    kernel = attend_flex if flex_pays(q_BHTK, mask, bias, dropout) else attend_sdpa
+    return kernel(q_BHTK, k_BGSK, v_BGSK, mask, bias, scale, dropout)
+
+
+def flex_pays(q_BHTK: Tensor, mask: AnyMask, bias: Tensor | None, dropout: float) -> bool:
+    """The one choice between kernels: FlexAttention where it can skip empty blocks, SDPA for the rest.
+
+    FlexAttention has no dropout, trains on CUDA only, and is compiled for each kind of mask; it wins by
+    leaving out blocks that a sparse mask keeps empty, so a mask without such blocks, or a table of a few
+    blocks, goes to SDPA. A dense bias would be read element by element: SDPA again.
+    """
+    sparse = isinstance(mask, View) and mask.mask.sparse and mask.T >= 512 and mask.S >= 1024
+    return sparse and q_BHTK.is_cuda and bias is None and dropout == 0
+
+
+def attend_sdpa(
+    q_BHTK: Tensor,
+    k_BGSK: Tensor,
+    v_BGSK: Tensor,
+    mask: AnyMask = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """torch's scaled_dot_product_attention (flash, cuDNN, memory-efficient), kept safe from empty rows.
+
+    Backends differ on a row with nothing to attend to (zeros or NaN). So no kernel ever sees one: such a
+    row is let see everything, and its output is then set to 0, which makes its gradient 0 too.
+    """
+    causal, table, empty = False, bias, None
+    if isinstance(mask, View) and mask.is_causal and bias is None:
+        causal = True
+    elif mask is not None and not (isinstance(mask, View) and mask.sees_all):
+        allowed = mask.allowed() if isinstance(mask, View) else mask
+        empty = mask.empty() if isinstance(mask, View) else ~allowed.any(-1, keepdim=True)
+        allowed = allowed | empty
+        table = allowed if bias is None else bias.masked_fill(~allowed, float("-inf"))
+    if table is not None and table.dtype != torch.bool:
+        table = table.to(q_BHTK.dtype)
+    H, grouped = q_BHTK.shape[1], k_BGSK.shape[1] != q_BHTK.shape[1]
+    if grouped and table is not None:  # CUDA's masked kernels know no groups
+        k_BGSK, v_BGSK, grouped = repeat_heads(k_BGSK, H), repeat_heads(v_BGSK, H), False
+    out_BHTK = F.scaled_dot_product_attention(
+        q_BHTK, k_BGSK, v_BGSK, table, dropout, is_causal=causal, scale=scale, enable_gqa=grouped
+    )
+    return out_BHTK if empty is None else out_BHTK.masked_fill(empty, 0)
+
+
+def attend_flex(
+    q_BHTK: Tensor,
+    k_BGSK: Tensor,
+    v_BGSK: Tensor,
+    mask: AnyMask = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """torch's FlexAttention: skips the blocks of the score table that a symbolic mask leaves empty."""
+    if dropout:
+        raise ValueError("FlexAttention has no dropout: use attend_fused, which knows where to send it")
+    (B, H, T, _), S = q_BHTK.shape, k_BGSK.shape[-2]
+    if isinstance(mask, Tensor) or bias is not None:
+        allowed = mask.allowed() if isinstance(mask, View) else mask
+        score_mod = _table_lookup(B, H, T, S, allowed, bias)
+        blocks = None
+    else:
+        score_mod, blocks = None, mask.blocks(B, H) if mask is not None else None
+    kernel = _flex_kernel(q_BHTK)
+    return kernel(q_BHTK, k_BGSK, v_BGSK, score_mod, blocks, scale, enable_gqa=k_BGSK.shape[1] != H)
+
+
+def _table_lookup(
+    B: int, H: int, T: int, S: int, allowed: Tensor | None, bias: Tensor | None
+) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """A mask or bias that exists only as numbers, as a score_mod."""
+    allowed_BHTS = None if allowed is None else allowed.expand(B, H, T, S)
+    bias_BHTS = None if bias is None else bias.expand(B, H, T, S)
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        if bias_BHTS is not None:
+            score = score + bias_BHTS[b, h, q, k]
+        return score if allowed_BHTS is None else torch.where(allowed_BHTS[b, h, q, k], score, float("-inf"))
+
+    return score_mod
+
+
+def _flex_kernel(q_BHTK: Tensor) -> Callable[..., Tensor]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    if torch.compiler.is_compiling():  # then it is fused with its surroundings
+        return flex_attention
+    return _compiled_flex() if q_BHTK.is_cuda else _eager_flex
+
+
+@cache
+def _compiled_flex() -> Callable[..., Tensor]:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def _eager_flex(*args: Any, **kwargs: Any) -> Tensor:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    with warnings.catch_warnings():  # it warns that it is slow here; on the CPU it only serves as a check
+        warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+        return flex_attention(*args, **kwargs)
+
+
+# How to score a query against a key.
+
+
+class Score(nn.Module):
+    """score(q, k) for all pairs. Those that are a dot product in disguise say so and get the fast kernels."""
+
+    def forward(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
+        q, k, scale = self.as_dot(q_BHTK, k_BHSK) or (q_BHTK, k_BHSK, 1.0)
+        return q @ k.mT * scale
+
+    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> tuple[Tensor, Tensor, float] | None:
+        """q', k', scale such that score = scale * q' . k'; None if there is no such form."""
+        return q_BHTK, k_BHSK, 1.0
+
+
+class Dot(Score):
+    """q . k: T5 uses it as it stands; for others large scores saturate the softmax."""
+
+
+class ScaledDot(Score):
+    """q . k / sqrt(K): the variance of the sum of K products, brought back to 1 (Vaswani et al. 2017)."""
+
+    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> tuple[Tensor, Tensor, float]:
+        return q_BHTK, k_BHSK, 1 / math.sqrt(q_BHTK.shape[-1])
+
+
+class Bilinear(Score):
+    """q W k^T, also called general (Luong et al. 2015): query and key widths may differ."""
+
+    def __init__(self, query_width: int, key_width: int) -> None:
+        super().__init__()
+        self.W = nn.Parameter(torch.empty(query_width, key_width))
+        nn.init.xavier_uniform_(self.W)
+
+    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> tuple[Tensor, Tensor, float]:
+        return q_BHTK @ self.W, k_BHSK, 1.0
+
+
+class Additive(Score):
+    """w . tanh(q W_q + k W_k + b) (Bahdanau et al. 2015): any widths; Luong's concat is the same family."""
+
+    def __init__(self, query_width: int, key_width: int, hidden: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(query_width, hidden, bias=False)
+        self.key = nn.Linear(key_width, hidden)
+        self.score = nn.Linear(hidden, 1, bias=False)
+
+    def forward(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
+        pairs = self.query(q_BHTK).unsqueeze(-2) + self.key(k_BHSK).unsqueeze(-3)
+        return self.score(torch.tanh(pairs)).squeeze(-1)
+
+    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> None:
+        return None
+
+
+class SoftCapped(Score):
+    """cap * tanh(score / cap): scores that cannot run away (Gemma 2)."""
+
+    def __init__(self, score: Score, cap: float) -> None:
+        super().__init__()
+        self.score, self.cap = score, cap
+
+    def forward(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
+        return self.cap * torch.tanh(self.score(q_BHTK, k_BHSK) / self.cap)
+
+    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> None:
+        return None
+
+
+SCORES: dict[str, type[Score]] = {"dot": Dot, "scaled-dot": ScaledDot, "bilinear": Bilinear, "additive": Additive}
+
+
+# The layer.
+
+
+class MultiHeadAttention(nn.Module):
+    """Several attentions side by side, each in its own K coordinates, concatenated and mixed by W^O.
+
+    Widths are free: queries come from vectors of `width`, keys and values from vectors of `source_width`;
+    only queries and keys must share `key_width`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        kv_heads: int | None = None,
+        key_width: int | None = None,
+        value_width: int | None = None,
+        source_width: int | None = None,
+        bias: bool = True,
+        out_bias: bool | None = None,
+        dropout: float = 0.0,
+        score: Score | None = None,
+        position: Position | None = None,
+        qk_norm: Callable[[int], nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        if key_width is None and width % heads:
+            raise ValueError(f"a width of {width} cannot be divided into {heads} heads")
+        self.heads, self.kv_heads = heads, kv_heads or heads
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{heads} query heads cannot share {self.kv_heads} key/value heads evenly")
+        self.key_width = key_width or width // heads
+        self.value_width = value_width or self.key_width
+        source_width = source_width or width
+        self.query = nn.Linear(width, heads * self.key_width, bias=bias)
+        self.key = nn.Linear(source_width, self.kv_heads * self.key_width, bias=bias)
+        self.value = nn.Linear(source_width, self.kv_heads * self.value_width, bias=bias)
+        self.out = nn.Linear(heads * self.value_width, width, bias=bias if out_bias is None else out_bias)
+        self.query_norm = qk_norm(self.key_width) if qk_norm else nn.Identity()
+        self.key_norm = qk_norm(self.key_width) if qk_norm else nn.Identity()
+        self.score = score or ScaledDot()
+        self.position = position or NoPosition()
+        self.dropout = dropout
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        view: View | None = None,
+        source_BSD: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """Self-attention, or cross-attention if a source is given. Without a view, everyone sees everyone."""
+        if view is None:
+            S = x_BTD.shape[1] if source_BSD is None else source_BSD.shape[1]
+            view = View(full(), x_BTD.shape[1], S, x_BTD.device)
+        q_BHTK = self.query_norm(split_heads(self.query(x_BTD), self.heads))
+        q_BHTK = self.position.rotate(q_BHTK, view.q_pos)
+        if source_BSD is None:
+            k_BGSK, v_BGSK = self.keys_values(x_BTD)
+            k_BGSK = self.position.rotate(k_BGSK, view.q_pos)
+            if cache is not None:
+                k_BGSK, v_BGSK = cache.append(k_BGSK, v_BGSK)
+        elif cache is not None:
+            k_BGSK, v_BGSK = cache.source(lambda: self.keys_values(source_BSD))
+        else:
+            k_BGSK, v_BGSK = self.keys_values(source_BSD)
+        return self.out(join_heads(self.attend(q_BHTK, k_BGSK, v_BGSK, view)))
+
+    def keys_values(self, source_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        k_BGSK = self.key_norm(split_heads(self.key(source_BSD), self.kv_heads))
+        return k_BGSK, split_heads(self.value(source_BSD), self.kv_heads)
+
+    def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View) -> Tensor:
+        """By a kernel where one exists for this score and position; else openly. `watch` puts `openly` here."""
+        dot = None if self.position.uses_values else self.score.as_dot(q_BHTK, k_BGSK)
+        if dot is None:
+            return self.openly(q_BHTK, k_BGSK, v_BGSK, view)
+        bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos)
+        q_BHTK, k_BGSK, scale = dot
+        dropout = self.dropout if self.training else 0.0
+        return attend_fused(q_BHTK, k_BGSK, v_BGSK, view, bias, scale, dropout)
+
+    def openly(
+        self,
+        q_BHTK: Tensor,
+        k_BGSK: Tensor,
+        v_BGSK: Tensor,
+        view: View,
+        record: Callable[..., None] | None = None,
+    ) -> Tensor:
+        """The formula, step by step: scores, weights, weighted values; each can be recorded."""
+        k_BHSK, v_BHSK = repeat_heads(k_BGSK, self.heads), repeat_heads(v_BGSK, self.heads)
+        scores_BHTS = self.score(q_BHTK, k_BHSK)
+        bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos)
+        weights_BHTS = masked_softmax(scores_BHTS, view, bias)
+        if record is not None:
+            record(q=q_BHTK, k=k_BHSK, v=v_BHSK, scores=scores_BHTS, weights=weights_BHTS)
+        weights_BHTS = F.dropout(weights_BHTS, self.dropout, self.training)
+        out_BHTK = weights_BHTS @ v_BHSK
+        extra = self.position.values(weights_BHTS, view.q_pos, view.k_pos)
+        return out_BHTK if extra is None else out_BHTK + extra
+
+
+def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
+    """[B, T, H * K] to [B, H, T, K]."""
+    return x_BTD.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def join_heads(x_BHTK: Tensor) -> Tensor:
+    """[B, H, T, K] to [B, T, H * K]."""
+    return x_BHTK.transpose(1, 2).flatten(2)

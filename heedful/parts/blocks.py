@@ -1,0 +1,59 @@
+"""Blocks and stacks: attention, then (in a decoder with a source) attention to it, then feed-forward; L times.
+
+A block does not know how its parts were made: each comes wrapped in its residual (`PreNorm` or `PostNorm`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from .cache import Cache, LayerCache
+from .masks import View
+
+
+class Block(nn.Module):
+    """One layer of the Transformer."""
+
+    def __init__(self, attention: nn.Module, feed_forward: nn.Module, cross: nn.Module | None = None) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cross = cross
+        self.feed_forward = feed_forward
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        view: View | None = None,
+        source_BSD: Tensor | None = None,
+        source_view: View | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        x_BTD = self.attention(x_BTD, view, cache=cache)
+        if self.cross is not None:
+            x_BTD = self.cross(x_BTD, source_view, source_BSD, cache=cache)
+        return self.feed_forward(x_BTD)
+
+
+class Stack(nn.Module):
+    """Blocks on top of each other, and what stands after the last (the final norm of a pre-norm model)."""
+
+    def __init__(self, blocks: Sequence[Block], norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm or nn.Identity()
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        views: Sequence[View],
+        source_BSD: Tensor | None = None,
+        source_view: View | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """views: one for all layers, or several that take turns (layer i uses views[i mod n])."""
+        for i, block in enumerate(self.blocks):
+            layer_cache = None if cache is None else cache.layers[i]
+            x_BTD = block(x_BTD, views[i % len(views)], source_BSD, source_view, layer_cache)
+        return self.norm(x_BTD)

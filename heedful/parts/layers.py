@@ -1,0 +1,205 @@
+"""Layers: embeddings, feed-forward, normalisation, and the residual connection around each sub-layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .positions import NoPosition, Position, Positions
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,  # x Phi(x), exact: BERT, ViT
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),  # the approximation GPT-1 and GPT-2 were trained with
+    "gelu_sigmoid": lambda x: x * torch.sigmoid(1.702 * x),  # the rougher one of the Sparse Transformer
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """An activation by name."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f'there is no activation "{name}"; there are {", ".join(ACTIVATIONS)}')
+    return ACTIVATIONS[name]
+
+
+# Embeddings, and the way back to words.
+
+
+class TokenEmbedding(nn.Module):
+    """One vector a word; `scale` multiplies it (the Transformer's sqrt(D), which keeps it level with positions)."""
+
+    def __init__(self, vocab: int, width: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab, width))
+        self.scale = scale
+        nn.init.normal_(self.weight, std=1 / math.sqrt(width))
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        x_BTD = F.embedding(tokens_BT, self.weight)
+        return x_BTD if self.scale == 1 else x_BTD * self.scale
+
+
+class Inputs(nn.Module):
+    """What the first block sees: token embedding, position, and (BERT) segment; then norm and dropout."""
+
+    def __init__(
+        self,
+        tokens: TokenEmbedding,
+        position: Position | None = None,
+        segments: nn.Embedding | None = None,
+        norm: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.position = position or NoPosition()
+        self.segments = segments
+        self.norm = norm or nn.Identity()
+        self.dropout = nn.Dropout(dropout)
+
+    def length(self, tokens_BT: Tensor) -> int:
+        return tokens_BT.shape[1]
+
+    def forward(self, tokens_BT: Tensor, positions: Positions, segments_BT: Tensor | None = None) -> Tensor:
+        x_BTD = self.tokens(tokens_BT)
+        if self.segments is not None:
+            x_BTD = x_BTD + self.segments(torch.zeros_like(tokens_BT) if segments_BT is None else segments_BT)
+        x_BTD = self.position.embed(x_BTD, positions)
+        return self.dropout(self.norm(x_BTD))
+
+
+class Tied(nn.Module):
+    """Scores for the next word with the embedding's own matrix: no second copy exists, so it stays tied.
+
+    `scale` multiplies what comes in (T5's D^-1/2).
+    """
+
+    def __init__(self, vocab: int | None = None, scale: float = 1.0) -> None:
+        """vocab: gives the scores a bias of that size."""
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(vocab)) if vocab else None
+        self.scale = scale
+
+    def forward(self, x_BTD: Tensor, embedding: TokenEmbedding) -> Tensor:
+        return F.linear(x_BTD if self.scale == 1 else x_BTD * self.scale, embedding.weight, self.bias)
+
+
+class Untied(nn.Module):
+    """Scores for the next word with a matrix of its own."""
+
+    def __init__(self, width: int, vocab: int, bias: bool = False) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, vocab, bias=bias)
+
+    def forward(self, x_BTD: Tensor, embedding: TokenEmbedding) -> Tensor:
+        return self.linear(x_BTD)
+
+
+# Feed-forward: attention only re-averages; this is where each position thinks for itself.
+
+
+class FeedForward(nn.Module):
+    """activation(x W1 + b1) W2 + b2, the same at every position."""
+
+    def __init__(
+        self, width: int, hidden: int, activation_name: str = "relu", bias: bool = True, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, hidden, bias=bias)
+        self.down = nn.Linear(hidden, width, bias=bias)
+        self.activation = activation(activation_name)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.down(self.dropout(self.activation(self.up(x_BTD))))
+
+
+class GatedFeedForward(nn.Module):
+    """(activation(x W) * (x V)) W2 (Shazeer 2020): SwiGLU with silu, GEGLU with gelu."""
+
+    def __init__(
+        self, width: int, hidden: int, activation_name: str = "silu", bias: bool = False, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, hidden, bias=bias)
+        self.up = nn.Linear(width, hidden, bias=bias)
+        self.down = nn.Linear(hidden, width, bias=bias)
+        self.activation = activation(activation_name)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return self.down(self.dropout(self.activation(self.gate(x_BTD)) * self.up(x_BTD)))
+
+
+# Normalisation: each vector brought to a common size.
+
+
+def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """gain * (x - mean) / sqrt(variance + eps) + bias, over the last axis, biased variance (Ba et al. 2016)."""
+    centred = x - x.mean(-1, keepdim=True)
+    return gain * centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() + bias
+
+
+def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    """gain * x / sqrt(mean(x^2) + eps): no centring, no bias (Zhang and Sennrich 2019)."""
+    return gain * x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+
+
+class LayerNorm(nn.Module):
+    """`layer_norm` with learned gain and bias, by torch's kernel."""
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(nn.Module):
+    """`rms_norm` with learned gain, by torch's kernel."""
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+# Residual connections: X + Layer(X), with the norm before the layer or after the sum.
+
+
+class PreNorm(nn.Module):
+    """x + dropout(layer(norm(x))): the skip is never normalised, so deep stacks train (GPT-2, ViT, LLaMA)."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layer, self.norm, self.dropout = layer, norm, nn.Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
+        return x_BTD + self.dropout(self.layer(self.norm(x_BTD), *args, **kwargs))
+
+
+class PostNorm(nn.Module):
+    """norm(x + dropout(layer(x))): the paper's order (Vaswani et al. 2017; GPT-1, BERT)."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layer, self.norm, self.dropout = layer, norm, nn.Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
+        return self.norm(x_BTD + self.dropout(self.layer(x_BTD, *args, **kwargs)))
+
+
+RESIDUALS: dict[str, type[PreNorm] | type[PostNorm]] = {"pre": PreNorm, "post": PostNorm}
+NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}

@@ -1,0 +1,386 @@
+"""Masks: who may look at whom.
+
+A `Mask` is a rule over (batch row, head, query position, key position); True means "may attend".
+Rules combine with `&` and `|`, print as a small picture, and stay symbolic until a kernel asks for
+a form it can use: a boolean tensor (`dense`) or a FlexAttention predicate (`flex`).
+
+Positions are explicit: caches, unequal prompts and packed rows are then no special cases.
+Position -1 means "nobody is here" (padding, an empty cache slot) and no rule lets anyone attend to it.
+A query that may attend to nobody gets output 0 and gradient 0.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from .positions import Positions, index_of
+
+Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class Mask(ABC):
+    """A rule: may the query at position q, in batch row b and head h, attend to the key at position k?"""
+
+    @property
+    def batch(self) -> int | None:
+        """Rows the rule tells apart; None if it is the same for every row."""
+        return None
+
+    @property
+    def heads(self) -> int | None:
+        """Heads the rule tells apart; None if it is the same for every head."""
+        return None
+
+    @property
+    def sparse(self) -> bool:
+        """Whether whole blocks of the score table stay empty, so that a block-sparse kernel pays."""
+        return False
+
+    @abstractmethod
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """Elementwise over tensors that broadcast together."""
+
+    def __and__(self, other: Mask) -> Mask:
+        return AllOf((*_members(self, AllOf), *_members(other, AllOf)))
+
+    def __or__(self, other: Mask) -> Mask:
+        return AnyOf((*_members(self, AnyOf), *_members(other, AnyOf)))
+
+    def dense(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        """The rule as a boolean tensor that broadcasts to [B, H, T, S]; positions are [T] or [B, T]."""
+        q_B1T1 = torch.atleast_2d(q_pos)[:, None, :, None]
+        k_B11S = torch.atleast_2d(k_pos)[:, None, None, :]
+        b = torch.arange(self.batch or 1, device=q_pos.device)[:, None, None, None]
+        h = torch.arange(self.heads or 1, device=q_pos.device)[None, :, None, None]
+        return self.allows(b, h, q_B1T1, k_B11S) & (k_B11S >= 0)
+
+    def flex(self, q_pos: Tensor, k_pos: Tensor) -> Predicate:
+        """The rule as FlexAttention wants it: over slots, which are looked up as positions."""
+        q_BT, k_BS = torch.atleast_2d(q_pos), torch.atleast_2d(k_pos)
+        q_rows, k_rows = len(q_BT), len(k_BS)
+
+        def mask_mod(b: Tensor, h: Tensor, q_slot: Tensor, k_slot: Tensor) -> Tensor:
+            q = q_BT[b if q_rows > 1 else 0, q_slot]
+            k = k_BS[b if k_rows > 1 else 0, k_slot]
+            return self.allows(b, h, q, k) & (k >= 0)
+
+        return mask_mod
+
+    def picture(self, size: int = 8, row: int = 0, head: int = 0) -> str:
+        """Queries downwards, keys across: the first `size` positions of one batch row and head."""
+        here = torch.arange(size)
+        allowed = self.dense(here, here)
+        allowed = allowed.expand(max(row + 1, len(allowed)), max(head + 1, allowed.shape[1]), size, size)
+        return "\n".join("".join(" ■" if yes else " ·" for yes in line) for line in allowed[row, head].tolist())
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self.picture()}"
+
+
+@dataclass(frozen=True)
+class Full(Mask):
+    """Everyone sees everyone: an encoder without padding."""
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q >= k) | (q < k)  # True in the shape of the pair, also under vmap
+
+
+@dataclass(frozen=True)
+class Causal(Mask):
+    """Nobody sees the future: k <= q. Strict leaves out the query's own position too: k < q.
+
+    The strict form is the lecture's shifted one (its first row is empty); the other is the default.
+    """
+
+    strict: bool = False
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return k < q if self.strict else k <= q
+
+
+@dataclass(frozen=True)
+class Window(Mask):
+    """Only neighbours closer than `width` positions, on either side; `causal() & window(w)` for the past only."""
+
+    width: int
+    sparse = True
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q - k < self.width) & (k - q < self.width)
+
+
+@dataclass(frozen=True)
+class EveryNth(Mask):
+    """Positions a whole number of strides apart (Child et al. 2019, the second strided step)."""
+
+    stride: int
+    sparse = True
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q - k) % self.stride == 0
+
+
+@dataclass(frozen=True)
+class SameBlock(Mask):
+    """Positions in the same block of `length` (local attention; the first fixed step of Child et al. 2019)."""
+
+    length: int
+    sparse = True
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return q // self.length == k // self.length
+
+
+@dataclass(frozen=True)
+class BlockTail(Mask):
+    """Keys among the last `tail` of each block of `length`; with several heads, each takes its own sub-block."""
+
+    length: int
+    tail: int
+    head_groups: int = 1
+    sparse = True
+
+    @property
+    def heads(self) -> int | None:
+        return self.head_groups if self.head_groups > 1 else None
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        from_end = self.length - 1 - k % self.length + 0 * q
+        return from_end // self.tail == h % self.head_groups
+
+
+@dataclass(frozen=True, eq=False)
+class Padding(Mask):
+    """Keys before each row's length: the rest of the row is padding."""
+
+    lengths: Tensor
+
+    @property
+    def batch(self) -> int | None:
+        return len(self.lengths)
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return k < self.lengths[b]
+
+    def __repr__(self) -> str:
+        return f"Padding(lengths={self.lengths.tolist()})"
+
+
+@dataclass(frozen=True, eq=False)
+class Document(Mask):
+    """Positions of the same document, for rows that pack several: ids[b, position] names the document."""
+
+    ids: Tensor
+    sparse = True
+
+    @property
+    def batch(self) -> int | None:
+        return len(self.ids)
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return self.ids[b, q.clamp(min=0)] == self.ids[b, k.clamp(min=0)]
+
+    def __repr__(self) -> str:
+        return f"Document(ids={self.ids.tolist()})"
+
+
+@dataclass(frozen=True)
+class Combined(Mask):
+    """Several rules at once; the kind of combination is the subclass."""
+
+    masks: tuple[Mask, ...]
+
+    @property
+    def batch(self) -> int | None:
+        return max((m.batch for m in self.masks if m.batch), default=None)
+
+    @property
+    def heads(self) -> int | None:
+        return max((m.heads for m in self.masks if m.heads), default=None)
+
+
+class AllOf(Combined):
+    """`a & b`: every rule must allow it."""
+
+    @property
+    def sparse(self) -> bool:
+        return any(m.sparse for m in self.masks)
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return reduce(torch.logical_and, [m.allows(b, h, q, k) for m in self.masks])
+
+    def __repr__(self) -> str:
+        return "(" + " & ".join(map(repr, self.masks)) + ")"
+
+
+class AnyOf(Combined):
+    """`a | b`: one rule that allows it is enough."""
+
+    @property
+    def sparse(self) -> bool:
+        return all(m.sparse for m in self.masks)
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return reduce(torch.logical_or, [m.allows(b, h, q, k) for m in self.masks])
+
+    def __repr__(self) -> str:
+        return "(" + " | ".join(map(repr, self.masks)) + ")"
+
+
+class PerHead(Combined):
+    """Different heads, different rules: head h follows masks[h mod n]."""
+
+    @property
+    def heads(self) -> int | None:
+        return len(self.masks)
+
+    @property
+    def sparse(self) -> bool:
+        return all(m.sparse for m in self.masks)
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        n = len(self.masks)
+        return reduce(torch.logical_or, [(h % n == i) & m.allows(b, h, q, k) for i, m in enumerate(self.masks)])
+
+    def __repr__(self) -> str:
+        return f"PerHead{self.masks!r}"
+
+
+def _members(mask: Mask, kind: type[Combined]) -> tuple[Mask, ...]:
+    return mask.masks if isinstance(mask, kind) else (mask,)
+
+
+# The masks of the lectures and papers, by the names people use.
+
+
+def full() -> Mask:
+    """Everyone sees everyone."""
+    return Full()
+
+
+def causal(strict: bool = False) -> Mask:
+    """Nobody sees the future (strict: nor themselves, the lecture's shifted form)."""
+    return Causal(strict)
+
+
+def padding(lengths: Tensor) -> Mask:
+    """Only real tokens are seen; lengths[b] of them, at the start of row b."""
+    return Padding(lengths)
+
+
+def window(width: int) -> Mask:
+    """Neighbours closer than `width`; with `causal()`, the sliding window k > q - width."""
+    return Window(width)
+
+
+def document(ids: Tensor) -> Mask:
+    """Packed rows: tokens of one document see each other only."""
+    return Document(ids)
+
+
+def prefix(lengths: Tensor) -> Mask:
+    """Prefix language model: the first lengths[b] tokens are seen by all, the rest is causal."""
+    return causal() | padding(lengths)
+
+
+def strided_steps(stride: int) -> tuple[Mask, Mask]:
+    """Sparse Transformer, strided (Child et al. 2019): the last `stride` positions; every stride-th before."""
+    return causal() & window(stride + 1), causal() & EveryNth(stride)
+
+
+def strided(stride: int) -> Mask:
+    """Both strided steps merged into one head."""
+    near, far = strided_steps(stride)
+    return near | far
+
+
+def fixed_steps(length: int, tail: int, head_groups: int = 1) -> tuple[Mask, Mask]:
+    """Sparse Transformer, fixed (Child et al. 2019): the own block so far; the last `tail` of every block."""
+    return causal() & SameBlock(length), causal() & BlockTail(length, tail, head_groups)
+
+
+def fixed(length: int, tail: int, head_groups: int = 1) -> Mask:
+    """Both fixed steps merged into one head."""
+    own, summary = fixed_steps(length, tail, head_groups)
+    return own | summary
+
+
+def right_padded(lengths: Tensor, size: int) -> Tensor:
+    """Positions of rows whose padding comes last: 0 1 2 -1 -1."""
+    slots_T = torch.arange(size, device=lengths.device)
+    return torch.where(slots_T < lengths[:, None], slots_T, -1)
+
+
+def left_padded(lengths: Tensor, size: int) -> Tensor:
+    """Positions of rows whose padding comes first: -1 -1 0 1 2."""
+    slots_T = torch.arange(size, device=lengths.device)
+    return (slots_T - (size - lengths[:, None])).clamp(min=-1)
+
+
+class View:
+    """One attention's view: T queries, S keys, their positions, and the mask between them.
+
+    Made once a forward and handed to every layer, so that what is derived from it (the boolean table,
+    the block table of a sparse kernel) is made once. Without positions, the S keys are 0..S-1 and the
+    queries are the last T of them: then `causal` and `full` stay recognisable for kernels.
+    """
+
+    def __init__(
+        self,
+        mask: Mask,
+        T: int,
+        S: int,
+        device: torch.device | str | None = None,
+        q_pos: Positions | None = None,
+        k_pos: Positions | None = None,
+    ) -> None:
+        self.mask, self.T, self.S = mask, T, S
+        self.in_order = q_pos is None and k_pos is None
+        self.all_present = k_pos is None
+        self.q_pos: Positions = torch.arange(S - T, S, device=device) if q_pos is None else q_pos
+        self.k_pos: Positions = torch.arange(S, device=device) if k_pos is None else k_pos
+        self._allowed: Tensor | None = None
+        self._empty: Tensor | None = None
+        self._blocks: object = None
+
+    @property
+    def sees_all(self) -> bool:
+        """No score is masked: a kernel needs no mask at all."""
+        if self.mask == Full():
+            return self.all_present
+        return self.in_order and self.mask == Causal() and self.T == 1
+
+    @property
+    def is_causal(self) -> bool:
+        """The square lower triangle that kernels know by name."""
+        return self.in_order and self.mask == Causal() and self.T == self.S
+
+    def allowed(self) -> Tensor:
+        """Who may look at whom, as booleans that broadcast to [B, H, T, S]."""
+        if self._allowed is None:
+            self._allowed = self.mask.dense(index_of(self.q_pos), index_of(self.k_pos))
+        return self._allowed
+
+    def empty(self) -> Tensor:
+        """Queries that may look at nobody, as booleans that broadcast to [B, H, T, 1]."""
+        if self._empty is None:
+            self._empty = ~self.allowed().any(-1, keepdim=True)
+        return self._empty
+
+    def blocks(self, B: int, H: int) -> object:
+        """The block table FlexAttention skips by."""
+        if self._blocks is None:
+            from torch.nn.attention.flex_attention import create_block_mask
+
+            q_pos, k_pos = index_of(self.q_pos), index_of(self.k_pos)
+            per_row = self.mask.batch or any(p.ndim == 2 and len(p) > 1 for p in (q_pos, k_pos))
+            rows, heads = B if per_row else None, H if self.mask.heads else None
+            rule = self.mask.flex(q_pos, k_pos)
+            self._blocks = create_block_mask(rule, rows, heads, self.T, self.S, device=q_pos.device)
+        return self._blocks

@@ -1,0 +1,494 @@
+"""Positions: where order enters the model.
+
+Attention by itself sees a set: shuffle the keys and nothing changes. A `Position` puts order back in one
+of four places, and most schemes use just one: `embed` (absolute encodings, at the input), `rotate`
+(rotary, on queries and keys), `bias` (relative schemes, added to the scores), `values` (Shaw, added to
+the output). Everything here is given positions; nothing counts slots, so padding and caches need no care.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Positions that also know the sentence's dependency tree: heads[b, t] is the index of t's head.
+
+    The root is its own head (index equal to its own) or -1.
+    """
+
+    index: Tensor
+    heads_BT: Tensor
+
+
+Positions = Tensor | Tree
+
+
+def index_of(positions: Positions) -> Tensor:
+    """The plain index, whatever else the positions carry."""
+    return positions.index if isinstance(positions, Tree) else positions
+
+
+class Position(nn.Module):
+    """The places where order can enter; a scheme overrides the ones it uses. This class itself uses none."""
+
+    added_width = 0  # how much `embed` widens its input (only concatenation does)
+    longest: int | None = None  # the last position it knows, plus one (only learned tables end)
+
+    def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
+        """Order at the input: called once, on the embeddings."""
+        return x_BTD
+
+    def rotate(self, x_BHTK: Tensor, positions: Positions) -> Tensor:
+        """Order in queries and keys: called on each before their product."""
+        return x_BHTK
+
+    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor | None:
+        """Order in the scores: added after scaling, broadcasts to [B, H, T, S]."""
+        return None
+
+    def values(self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor | None:
+        """Order in the output: added to the weighted values."""
+        return None
+
+    @property
+    def uses_values(self) -> bool:
+        """Whether `values` needs the attention weights, which no fused kernel hands out."""
+        return False
+
+
+class NoPosition(Position):
+    """No order: the model sees a bag of words (or gets order from the causal mask alone)."""
+
+
+def once_per_positions(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Remember `compute(positions, ...)` for as long as that positions tensor lives.
+
+    Every layer of a forward is given the same positions, so tables that depend on nothing else are made
+    once. Compiled code is left alone: there the compiler does the sharing. So are inference-mode tensors,
+    which do not say when they are changed in place.
+    """
+
+    @wraps(compute)
+    def remembered(*args: Any) -> Any:
+        if torch.compiler.is_compiling() or any(isinstance(a, Tensor) and a.is_inference() for a in args):
+            return compute(*args)
+        key = (compute, *((id(a), a._version) if isinstance(a, Tensor) else a for a in args))
+        memo = args[0].__dict__.setdefault("_remembered", {})
+        if key not in memo:
+            memo[key] = (compute(*args), args[1:])  # holding the others keeps their ids theirs
+        return memo[key][0]
+
+    return remembered
+
+
+# Absolute: an encoding of the index, added to the embedding or concatenated to it.
+
+
+class Absolute(Position, ABC):
+    """An encoding P of the position; Z + P is what the block sees."""
+
+    width: int
+
+    @abstractmethod
+    def encode(self, positions: Positions) -> Tensor:
+        """[..., T] positions to [..., T, width] encodings."""
+
+    def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
+        return x_BTD + self.encode(positions).to(x_BTD.dtype)
+
+
+class Concatenated(Position):
+    """[Z ; P] instead of Z + P: the encoding has its own coordinates, and the model is that much wider."""
+
+    def __init__(self, encoding: Absolute) -> None:
+        super().__init__()
+        self.encoding = encoding
+        self.added_width = encoding.width
+
+    def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
+        p_BTP = self.encoding.encode(positions).to(x_BTD.dtype)
+        return torch.cat([x_BTD, p_BTP.expand(*x_BTD.shape[:-1], -1)], dim=-1)
+
+
+def frequencies(width: int, kind: str = "paper", base: float = 10000.0) -> Tensor:
+    """Angular frequencies w_i, i = 0 .. width/2 - 1.
+
+    paper (Vaswani et al. 2017): base^(-2i/width). t2t (tensor2tensor, fairseq): base^(-i/(width/2 - 1)),
+    which ends at exactly 1/base and is *not* a permutation of the paper's.
+    """
+    i = torch.arange(width // 2, dtype=torch.float64)
+    if kind == "paper":
+        return base ** (-2 * i / width)
+    if kind == "t2t":
+        return base ** (-i / max(width // 2 - 1, 1))
+    raise ValueError(f'frequencies are "paper" or "t2t", not "{kind}"')
+
+
+def sinusoids(index: Tensor, w: Tensor, interleaved: bool = True) -> Tensor:
+    """sin and cos of index * w: side by side for each frequency, or all sines before all cosines."""
+    angles = index.clamp(min=0).to(torch.float64)[..., None] * w.to(index.device)
+    pair = torch.stack([angles.sin(), angles.cos()], dim=-1)
+    return (pair if interleaved else pair.mT).flatten(-2).float()
+
+
+_sinusoid_table = once_per_positions(
+    lambda index, width, kind, base, interleaved: sinusoids(index, frequencies(width, kind, base), interleaved)
+)
+
+
+class Sinusoidal(Absolute):
+    """Sines and cosines of falling frequency: no parameters, and PE(p + k) is a rotation of PE(p).
+
+    layout: "interleaved" as in the paper (sin, cos, sin, cos, ...) or "halves" (all sines, then all cosines).
+    """
+
+    def __init__(
+        self, width: int, layout: str = "interleaved", frequencies: str = "paper", base: float = 10000.0
+    ) -> None:
+        super().__init__()
+        if width % 2:
+            raise ValueError(f"sinusoids come in pairs: width {width} is odd")
+        if layout not in ("interleaved", "halves"):
+            raise ValueError(f'layout is "interleaved" or "halves", not "{layout}"')
+        self.width, self.layout, self.kind, self.base = width, layout, frequencies, base
+
+    def encode(self, positions: Positions) -> Tensor:
+        index = index_of(positions)
+        return _sinusoid_table(index, self.width, self.kind, self.base, self.layout == "interleaved")
+
+
+class Learned(Absolute):
+    """A table of one vector a position; flexible, and ends where the table ends."""
+
+    def __init__(self, length: int, width: int) -> None:
+        super().__init__()
+        self.longest, self.width = length, width
+        self.table = nn.Parameter(torch.empty(length, width))
+        nn.init.normal_(self.table, std=0.02)
+
+    def encode(self, positions: Positions) -> Tensor:
+        index = index_of(positions)
+        if index.device.type == "cpu" and not torch.compiler.is_compiling() and index.numel():
+            check_length(int(index.max()) + 1, self)
+        return nn.functional.embedding(index.clamp(min=0), self.table)
+
+
+def check_length(size: int, position: Position) -> None:
+    """Refuse a sequence that a learned table cannot hold."""
+    if position.longest is not None and size > position.longest:
+        raise ValueError(
+            f"a sequence of {size} tokens does not fit the learned position table of {position.longest}: "
+            f"shorten it, or use a model with a longer table"
+        )
+
+
+class StructuralAbsolute(Absolute):
+    """Depth in the dependency tree beside the index (Wang, Tu, Wang and Shi 2019).
+
+    PE_i = tanh(PE(index_i) U + PE(depth_i) V), both sinusoidal. The paper says that the fusion is
+    non-linear; tanh with two matrices is our reading of it.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.sinusoid = Sinusoidal(width)
+        self.from_index = nn.Linear(width, width, bias=False)
+        self.from_depth = nn.Linear(width, width, bias=False)
+
+    def encode(self, positions: Positions) -> Tensor:
+        tree = need_tree(positions)
+        index, depth = self.sinusoid.encode(tree.index), self.sinusoid.encode(depths(tree.heads_BT))
+        weight = self.from_index.weight.dtype
+        return torch.tanh(self.from_index(index.to(weight)) + self.from_depth(depth.to(weight)))
+
+
+# Relative: the scores learn how far apart two tokens are.
+
+
+def distances(q_pos: Positions, k_pos: Positions) -> Tensor:
+    """key minus query, [T, S] or [B, T, S]."""
+    return index_of(k_pos)[..., None, :] - index_of(q_pos)[..., :, None]
+
+
+class Shaw(Position):
+    """Edge vectors by clipped distance, in keys and in values (Shaw, Uszkoreit and Vaswani 2018).
+
+        e_ij = q_i (k_j + a^K_ij) / sqrt(K)      z_i = sum_j weights_ij (v_j + a^V_ij)
+
+    with a_ij = table[clip(j - i, -clip, clip)]. One table for all heads, or one a head.
+    """
+
+    def __init__(self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1) -> None:
+        super().__init__()
+        self.clip = clip
+        self.keys_HRK = nn.Parameter(torch.empty(heads, 2 * clip + 1, key_width))
+        self.values_HRK = nn.Parameter(torch.empty(heads, 2 * clip + 1, value_width or key_width))
+        nn.init.xavier_uniform_(self.keys_HRK)
+        nn.init.xavier_uniform_(self.values_HRK)
+
+    @property
+    def uses_values(self) -> bool:
+        return True
+
+    def edges(self, q_pos: Positions, k_pos: Positions) -> Tensor:
+        """Which row of the tables each pair uses, [1 or B, T, S]."""
+        edges = distances(q_pos, k_pos).clamp(-self.clip, self.clip) + self.clip
+        return edges if edges.ndim == 3 else edges[None]
+
+    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+        return edge_scores(q_BHTK, self.keys_HRK, self.edges(q_pos, k_pos)) / math.sqrt(q_BHTK.shape[-1])
+
+    def values(self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+        return edge_values(weights_BHTS, self.values_HRK, self.edges(q_pos, k_pos))
+
+
+def edge_scores(q_BHTK: Tensor, table_HRK: Tensor, edges_BTS: Tensor) -> Tensor:
+    """q_i . table[edge_ij]: score all R edge vectors once, then look up (cheaper than T x S vectors)."""
+    per_edge_BHTR = q_BHTK @ table_HRK.to(q_BHTK.dtype).mT
+    B, H, T, _ = per_edge_BHTR.shape
+    return per_edge_BHTR.gather(-1, edges_BTS[:, None].expand(B, H, T, -1))
+
+
+def edge_values(weights_BHTS: Tensor, table_HRK: Tensor, edges_BTS: Tensor) -> Tensor:
+    """sum_j weights_ij table[edge_ij]: add up the weight that falls on each edge, then mix the R vectors."""
+    B, H, T, _ = weights_BHTS.shape
+    R = table_HRK.shape[1]
+    per_edge_BHTR = weights_BHTS.new_zeros(B, H, T, R)
+    per_edge_BHTR = per_edge_BHTR.scatter_add(-1, edges_BTS[:, None].expand(B, H, T, -1), weights_BHTS)
+    return per_edge_BHTR @ table_HRK.to(weights_BHTS.dtype)
+
+
+def need_tree(positions: Positions) -> Tree:
+    if not isinstance(positions, Tree):
+        raise ValueError("structural positions need the sentence's tree: pass positions=Tree(index, heads)")
+    return positions
+
+
+def depths(heads_BT: Tensor) -> Tensor:
+    """Edges from each word to the root, which has depth 0."""
+    parents, is_root = _parents(heads_BT)
+    depth, at = torch.zeros_like(heads_BT), torch.arange(heads_BT.shape[-1], device=heads_BT.device)
+    at = at.expand_as(heads_BT)
+    for _ in range(heads_BT.shape[-1]):  # a tree is never deeper than its words
+        depth = depth + ~is_root.gather(-1, at)
+        at = parents.gather(-1, at)
+    return depth
+
+
+def _parents(heads_BT: Tensor) -> tuple[Tensor, Tensor]:
+    own = torch.arange(heads_BT.shape[-1], device=heads_BT.device).expand_as(heads_BT)
+    is_root = (heads_BT < 0) | (heads_BT == own)
+    return torch.where(is_root, own, heads_BT), is_root
+
+
+def structural_distances(heads_BT: Tensor, scope: str = "edge") -> Tensor:
+    """Relative structural position of every pair, [B, T, T] (Wang, Tu, Wang and Shi 2019).
+
+    0 for a word and itself; depth_i - depth_j where i and j are related; else the sum of both depths,
+    signed + if i comes after j and - if before. Related means joined by one dependency edge
+    (scope="edge", the literal reading and the default) or one being an ancestor of the other ("path").
+    """
+    if scope not in ("edge", "path"):
+        raise ValueError(f'scope is "edge" or "path", not "{scope}"')
+    depth = depths(heads_BT)
+    parents, _ = _parents(heads_BT)
+    at = torch.arange(heads_BT.shape[-1], device=heads_BT.device)
+    ancestor, related = parents, parents[..., None] == at
+    for _ in range(heads_BT.shape[-1] if scope == "path" else 0):
+        ancestor = parents.gather(-1, ancestor)
+        related = related | (ancestor[..., None] == at)
+    related = related | related.mT
+    sign = torch.sign(at[:, None] - at[None, :])
+    i, j = depth[..., :, None], depth[..., None, :]
+    return torch.where(related, i - j, sign * (i + j))
+
+
+class StructuralRelative(Position):
+    """Shaw's edge vectors by distance in the sentence plus the same by distance in the tree (Wang et al. 2019)."""
+
+    def __init__(self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1, scope: str = "edge"):
+        super().__init__()
+        self.scope = scope
+        self.sequence = Shaw(clip, key_width, value_width, heads)
+        self.tree = Shaw(clip, key_width, value_width, heads)
+
+    @property
+    def uses_values(self) -> bool:
+        return True
+
+    def tree_edges(self, positions: Positions) -> Tensor:
+        steps = structural_distances(need_tree(positions).heads_BT, self.scope)
+        return steps.clamp(-self.tree.clip, self.tree.clip) + self.tree.clip
+
+    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+        by_tree = edge_scores(q_BHTK, self.tree.keys_HRK, self.tree_edges(q_pos)) / math.sqrt(q_BHTK.shape[-1])
+        return self.sequence.bias(q_BHTK, k_BGSK, q_pos, k_pos) + by_tree
+
+    def values(self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+        by_tree = edge_values(weights_BHTS, self.tree.values_HRK, self.tree_edges(q_pos))
+        return self.sequence.values(weights_BHTS, q_pos, k_pos) + by_tree
+
+
+class TransformerXL(Position):
+    """Content and distance scored apart (Dai et al. 2019), for causal attention.
+
+        A_ij = (q_i + u) k_j + (q_i + v) (R_{i-j} W_R)      all divided by sqrt(K)
+
+    R is the sinusoid of the distance ("halves" layout, as in the authors' code). The term q_i k_j is the
+    attention's own; this adds the other three. u and v are usually shared over layers: pass them in.
+    Distances from `clamp` on count as `clamp`; no distance may exceed the number of keys.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        key_width: int,
+        u: nn.Parameter | None = None,
+        v: nn.Parameter | None = None,
+        clamp: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads, self.width, self.clamp = heads, width, clamp
+        self.distance = nn.Linear(width, heads * key_width, bias=False)
+        self.u_HK = nn.Parameter(torch.zeros(heads, key_width)) if u is None else u
+        self.v_HK = nn.Parameter(torch.zeros(heads, key_width)) if v is None else v
+
+    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+        S = k_BGSK.shape[-2]
+        R = S if self.clamp is None else min(S, self.clamp + 1)
+        table_RD = sinusoids(torch.arange(R, device=q_BHTK.device), frequencies(self.width), interleaved=False)
+        edges_RHK = self.distance(table_RD.to(self.distance.weight.dtype)).unflatten(-1, (self.heads, -1))
+        edges_BTS = (-distances(q_pos, k_pos)).clamp(0, R - 1)
+        edges_BTS = edges_BTS if edges_BTS.ndim == 3 else edges_BTS[None]
+        place_BHTS = edge_scores(q_BHTK + self.v_HK[:, None], edges_RHK.transpose(0, 1), edges_BTS)
+        k_BHSK = k_BGSK.repeat_interleave(self.heads // k_BGSK.shape[1], dim=1)
+        content_BH1S = self.u_HK[:, None] @ k_BHSK.mT
+        return (place_BHTS + content_BH1S) / math.sqrt(q_BHTK.shape[-1])
+
+
+class ALiBi(Position):
+    """A penalty that grows with distance, at a slope of each head's own (Press, Smith and Lewis 2022)."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+        return _alibi_bias(index_of(q_pos), index_of(k_pos), self.heads)
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(-8h/H), h = 1..H, for H a power of two; otherwise the next lower power's slopes, then every
+    other slope of the next higher."""
+    power = 2 ** math.floor(math.log2(heads))
+    slopes = [2 ** (-8 * h / power) for h in range(1, power + 1)]
+    return slopes + [2 ** (-8 * h / (2 * power)) for h in range(1, 2 * (heads - power) + 1, 2)]
+
+
+@once_per_positions
+def _alibi_bias(q_index: Tensor, k_index: Tensor, heads: int) -> Tensor:
+    slopes_H11 = torch.tensor(alibi_slopes(heads), device=q_index.device)[:, None, None]
+    behind = -distances(q_index, k_index).abs().unsqueeze(-3)
+    return slopes_H11 * behind
+
+
+def t5_bucket(distance: Tensor, buckets: int = 32, longest: int = 128, both_ways: bool = True) -> Tensor:
+    """key minus query to a bucket: exact near by, then logarithmic up to `longest` (Raffel et al. 2020).
+
+    both_ways: half the buckets for keys after the query; otherwise those all fall in bucket 0.
+    """
+    start = torch.zeros_like(distance)
+    if both_ways:
+        buckets //= 2
+        start = (distance > 0) * buckets
+        away = distance.abs()
+    else:
+        away = (-distance).clamp(min=0)
+    exact = buckets // 2
+    ratio = (away.clamp(min=1).float() / exact).log() / math.log(longest / exact)
+    far = exact + (ratio * (buckets - exact)).long()
+    return start + torch.where(away < exact, away, far.clamp(max=buckets - 1))
+
+
+_t5_buckets = once_per_positions(
+    lambda q_index, k_index, *sizes: t5_bucket(distances(q_index, k_index), *sizes)
+)
+
+
+class T5Buckets(Position):
+    """One learned number a head for each bucket of distance (Raffel et al. 2020); shared over layers.
+
+    T5 leaves its scores unscaled: its initialisation absorbs the scale. Use it with `Dot()`.
+    """
+
+    def __init__(self, heads: int, buckets: int = 32, longest: int = 128, both_ways: bool = True) -> None:
+        super().__init__()
+        self.buckets, self.longest, self.both_ways = buckets, longest, both_ways
+        self.table = nn.Parameter(torch.zeros(buckets, heads))
+
+    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+        bucket = _t5_buckets(index_of(q_pos), index_of(k_pos), self.buckets, self.longest, self.both_ways)
+        return self.table[bucket].movedim(-1, -3)
+
+
+# Rotary: order in the angle between query and key.
+
+
+class Rotary(Position):
+    """Turn each pair of coordinates by position * w_i: q . k then depends on the distance only (Su et al. 2021).
+
+    layout: which coordinates make a pair. "interleaved" (0 1)(2 3).. as in the paper, or "halves"
+    (0 K/2)(1 K/2+1).. as in LLaMA; the same up to a permutation of the projection's columns.
+    """
+
+    def __init__(self, width: int, layout: str = "interleaved", base: float = 10000.0) -> None:
+        super().__init__()
+        if width % 2:
+            raise ValueError(f"rotary positions turn pairs of coordinates: head width {width} is odd")
+        if layout not in ("interleaved", "halves"):
+            raise ValueError(f'layout is "interleaved" or "halves", not "{layout}"')
+        self.width, self.layout, self.base = width, layout, base
+
+    def rotate(self, x_BHTK: Tensor, positions: Positions) -> Tensor:
+        cos, sin = _rotary_angles(index_of(positions), self.width, self.base)
+        if self.layout == "interleaved":
+            even, odd = x_BHTK.unflatten(-1, (-1, 2)).unbind(-1)
+            turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+        else:
+            first, second = x_BHTK.chunk(2, dim=-1)
+            turned = torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
+        return turned.to(x_BHTK.dtype)
+
+
+@once_per_positions
+def _rotary_angles(index: Tensor, width: int, base: float) -> tuple[Tensor, Tensor]:
+    """cos and sin of position * frequency, shaped to multiply [B, H, T, K/2]."""
+    angles = index.clamp(min=0).to(torch.float64)[..., None] * frequencies(width, base=base).to(index.device)
+    angles = angles[:, None] if index.ndim == 2 else angles
+    return angles.cos().float(), angles.sin().float()
+
+
+POSITIONS: dict[str, type[Position]] = {
+    "none": NoPosition,
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+    "shaw": Shaw,
+    "structural-absolute": StructuralAbsolute,
+    "structural-relative": StructuralRelative,
+    "transformer-xl": TransformerXL,
+    "rotary": Rotary,
+    "alibi": ALiBi,
+    "t5": T5Buckets,
+}
