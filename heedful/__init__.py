@@ -38,7 +38,7 @@ _HOME = {
     "watch": "parts.observe",
 }
 
-__all__ = list(_HOME)  # noqa: PLE0604
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

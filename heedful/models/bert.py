@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,7 @@ def build_block(c: BertConfig) -> Block:
 def build_heads(c: BertConfig) -> dict[str, nn.Module]:
     """Next-sentence and sentence labels are read off the same pooled vector."""
     pooled = Pooled(c.width)
-    known = {
+    known: dict[str, Callable[[], nn.Module]] = {
         "pooled": lambda: pooled,
         "masked_lm": lambda: MaskedLM(c.width, c.vocab, c.activation, c.eps),
         "next_sentence": lambda: Classify(pooled, c.width, 2),
@@ -107,7 +107,10 @@ def find_heads(theirs: dict[str, Any], names: Collection[str]) -> tuple[str, ...
     if architecture not in ARCHITECTURES:
         raise BadInput(f"architectures names {architecture}; heedful knows {', '.join(ARCHITECTURES)}")
     heads = set(ARCHITECTURES[architecture])
-    for head, sign in {"masked_lm": "cls.predictions.bias", "next_sentence": "cls.seq_relationship.weight"}.items():
+    for head, sign in {
+        "masked_lm": "cls.predictions.bias",
+        "next_sentence": "cls.seq_relationship.weight",
+    }.items():
         if sign in names:
             heads.add(head)
     if names:
@@ -124,7 +127,14 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BertConf
     refuse_unless(theirs, "is_decoder", False)
     refuse_unless(theirs, "add_cross_attention", False)
     refuse_unless(theirs, "tie_word_embeddings", True)
-    refuse_unless({"classifier_dropout": theirs.get("classifier_dropout") in (None, theirs.get("hidden_dropout_prob", 0.1))}, "classifier_dropout", True)
+    refuse_unless(
+        {
+            "classifier_dropout": theirs.get("classifier_dropout")
+            in (None, theirs.get("hidden_dropout_prob", 0.1))
+        },
+        "classifier_dropout",
+        True,
+    )
     labels = theirs.get("id2label")
     return BertConfig(
         vocab=theirs.get("vocab_size", 30522),
@@ -190,6 +200,7 @@ def names(c: BertConfig) -> Table:
     return Table(
         rules,
         prefix="bert.",
+        bare=c.heads in ((), ("pooled",)),
         copies={
             "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",

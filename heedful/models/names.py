@@ -58,7 +58,7 @@ def weight_and_bias(theirs: str, ours: str, kind: Callable[[str, str], Rule] = s
 class Table:
     """All rules of a family.
 
-    prefix: what the whole model's names start with and a bare encoder's or decoder's do not.
+    prefix: what the whole model's names start with and a bare encoder's or decoder's do not; bare: this is one.
     copies: tensors of theirs that repeat another (tied weights); absent or equal, never needed.
     ignored: tensors of theirs that hold no weights (masks, position ids), by pattern.
     old: older spellings, {ending: today's ending}.
@@ -66,6 +66,7 @@ class Table:
 
     rules: Sequence[Rule]
     prefix: str = ""
+    bare: bool = False
     copies: Mapping[str, str] | None = None
     ignored: Sequence[str] = ()
     old: Mapping[str, str] | None = None
@@ -82,12 +83,17 @@ class Table:
         bare = name.removeprefix(self.prefix)
         return None if any(match(pattern, bare) is not None for pattern in self.ignored) else name
 
+    def spelled(self, full: str) -> str:
+        """A full name as this model's own files spell it."""
+        return full.removeprefix(self.prefix) if self.bare else full
+
     def to_ours(self, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Their weights under our names."""
         ours: dict[str, Tensor] = {}
         for name, tensor in theirs.items():
+            full = self.today(name) or name
             for rule in self.rules:
-                numbers = match(rule.theirs, name)
+                numbers = match(rule.theirs, full)
                 if numbers is not None:
                     ours.update(zip(fill(rule.ours, numbers), rule.split(tensor), strict=True))
                     break
@@ -103,7 +109,7 @@ class Table:
                 numbers = match(rule.ours[0], name)
                 if numbers is not None:
                     parts = [ours[part] for part in fill(rule.ours, numbers)]
-                    theirs[fill((rule.theirs,), numbers)[0]] = rule.join(parts)
+                    theirs[self.spelled(fill((rule.theirs,), numbers)[0])] = rule.join(parts)
                     break
             else:
                 if not any(match(part, name) is not None for rule in self.rules for part in rule.ours[1:]):

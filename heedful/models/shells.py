@@ -79,7 +79,9 @@ class Decoder(nn.Module):
         """
         T, device = tokens_BT.shape[1], tokens_BT.device
         if cache is not None and documents_BT is not None:
-            raise ValueError("a row of several documents cannot be decoded with a cache: give each its own row")
+            raise ValueError(
+                "a row of several documents cannot be decoded with a cache: give each its own row"
+            )
         S, k_pos = T, positions
         if cache is not None:
             positions = cache.next_positions(T, lengths_B) if positions is None else positions

@@ -12,7 +12,16 @@ from torch import nn
 from ..errors import BadInput
 from ..parts.attention import Dot, MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import FeedForward, GatedFeedForward, Inputs, PreNorm, RMSNorm, Tied, TokenEmbedding, Untied
+from ..parts.layers import (
+    FeedForward,
+    GatedFeedForward,
+    Inputs,
+    PreNorm,
+    RMSNorm,
+    Tied,
+    TokenEmbedding,
+    Untied,
+)
 from ..parts.positions import T5Buckets
 from .config import Config
 from .huggingface import ACTIVATION_NAMES, THEIR_ACTIVATIONS
@@ -36,6 +45,7 @@ class T5Config(Config):
     dropout: float = 0.1
     eps: float = 1e-6
     tied: bool = True
+    scaled: bool = True  # what the output matrix sees is multiplied by width^-1/2 (T5; not T5 1.1)
 
 
 PRESETS = {
@@ -51,8 +61,11 @@ def build(config: T5Config) -> EncoderDecoder:
     reading = T5Buckets(c.heads, c.buckets, c.longest, both_ways=True)
     writing = T5Buckets(c.heads, c.buckets, c.longest, both_ways=False)
     encoder = Encoder(Inputs(tokens, dropout=c.dropout), build_stack(c, c.layers, reading, cross=False))
-    head = Tied(scale=1 / math.sqrt(c.width)) if c.tied else Untied(c.width, c.vocab)
-    decoder = Decoder(Inputs(tokens, dropout=c.dropout), build_stack(c, c.decoder_layers, writing, cross=True), head)
+    scale = 1 / math.sqrt(c.width) if c.scaled else 1.0
+    head = Tied(scale=scale) if c.tied else Untied(c.width, c.vocab, scale=scale)
+    decoder = Decoder(
+        Inputs(tokens, dropout=c.dropout), build_stack(c, c.decoder_layers, writing, cross=True), head
+    )
     model = EncoderDecoder(encoder, decoder)
     initialise(model)
     return model
@@ -92,8 +105,8 @@ def initialise(model: EncoderDecoder) -> None:
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             nn.init.normal_(module.query.weight, std=(module.query.in_features * module.key_width) ** -0.5)
-            for linear in (module.key, module.value, module.out):
-                nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
+            for part in (module.key, module.value, module.out):
+                nn.init.normal_(part.weight, std=part.in_features**-0.5)
         elif isinstance(module, FeedForward | GatedFeedForward | Untied):
             for linear in module.children():
                 if isinstance(linear, nn.Linear):
@@ -116,6 +129,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> T5Config
     if gated not in ("", "gated") or act not in THEIR_ACTIVATIONS:
         raise BadInput(f"feed_forward_proj is {projection!r}; heedful knows relu, gated-gelu and the like")
     layers = theirs.get("num_layers", 6)
+    tied = theirs.get("tie_word_embeddings", True)
     return T5Config(
         vocab=theirs.get("vocab_size", 32128),
         layers=layers,
@@ -130,7 +144,8 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> T5Config
         longest=theirs.get("relative_attention_max_distance", 128),
         dropout=theirs.get("dropout_rate", 0.1),
         eps=theirs.get("layer_norm_epsilon", 1e-6),
-        tied=theirs.get("tie_word_embeddings", True),
+        tied=tied or (bool(names) and "lm_head.weight" not in names),
+        scaled=theirs.get("scale_decoder_outputs", tied),
     )
 
 
@@ -153,9 +168,7 @@ def write_config(c: T5Config) -> dict[str, Any]:
         "dropout_rate": c.dropout,
         "layer_norm_epsilon": c.eps,
         "tie_word_embeddings": c.tied,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
+        "scale_decoder_outputs": c.scaled,
     }
 
 

@@ -22,6 +22,9 @@ from .shells import Decoder, Encoder, EncoderDecoder
 class TransformerConfig(Config):
     vocab: int = 37000
     target_vocab: int = 37000
+    context: int = (
+        1024  # the longest sentence an exported model promises to read; sinusoids themselves never end
+    )
     shared: bool = True  # one matrix for source, target and output, as with a joint vocabulary
     layers: int = 6
     decoder_layers: int = 6
@@ -109,6 +112,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> Transfor
         vocab=vocab,
         target_vocab=theirs.get("decoder_vocab_size") or vocab,
         shared=theirs.get("share_encoder_decoder_embeddings", True),
+        context=theirs.get("max_position_embeddings", 1024),
         layers=theirs.get("encoder_layers", 12),
         decoder_layers=theirs.get("decoder_layers", 12),
         width=theirs.get("d_model", 1024),
@@ -134,6 +138,7 @@ def write_config(c: TransformerConfig) -> dict[str, Any]:
         "vocab_size": c.vocab,
         "decoder_vocab_size": c.target_vocab,
         "share_encoder_decoder_embeddings": c.shared,
+        "max_position_embeddings": c.context,
         "encoder_layers": c.layers,
         "decoder_layers": c.decoder_layers,
         "d_model": c.width,
@@ -152,8 +157,10 @@ def write_config(c: TransformerConfig) -> dict[str, Any]:
 
 def attention_names(theirs: str, ours: str) -> list[Rule]:
     parts = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "out"}
-    inside = [weight_and_bias(f"{theirs}.{a}", f"{ours}.layer.{b}") for a, b in parts.items()]
-    return [*sum(inside, []), *weight_and_bias(f"{theirs}_layer_norm", f"{ours}.norm")]
+    names = weight_and_bias(f"{theirs}_layer_norm", f"{ours}.norm")
+    for a, b in parts.items():
+        names += weight_and_bias(f"{theirs}.{a}", f"{ours}.layer.{b}")
+    return names
 
 
 def stack_names(side: str) -> list[Rule]:
@@ -173,7 +180,10 @@ def names(c: TransformerConfig) -> Table:
         embeddings = [same("model.shared.weight", "encoder.inputs.tokens.weight")]
         copies = {name: "model.shared.weight" for name in (encoder, decoder, "lm_head.weight")}
     else:
-        embeddings = [same(encoder, "encoder.inputs.tokens.weight"), same(decoder, "decoder.inputs.tokens.weight")]
+        embeddings = [
+            same(encoder, "encoder.inputs.tokens.weight"),
+            same(decoder, "decoder.inputs.tokens.weight"),
+        ]
         copies = {"lm_head.weight": decoder}
     bias = reshaped("final_logits_bias", "decoder.head.bias", (1, c.target_vocab), (c.target_vocab,))
     return Table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,7 +117,7 @@ def build_block(c: ViTConfig) -> Block:
 
 
 def build_heads(c: ViTConfig) -> dict[str, nn.Module]:
-    known = {
+    known: dict[str, Callable[[], nn.Module]] = {
         "class_token": FirstToken,
         "pooled": lambda: Pooled(c.width),
         "classify": lambda: Classify(FirstToken(), c.width, c.labels),
@@ -161,7 +161,9 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfi
         pooled = not names or any(name.endswith("pooler.dense.weight") for name in names)
         heads = ("class_token", "pooled") if pooled else ("class_token",)
     else:
-        raise BadInput(f"architectures names {architecture}; heedful knows ViTModel, ViTForImageClassification")
+        raise BadInput(
+            f"architectures names {architecture}; heedful knows ViTModel, ViTForImageClassification"
+        )
     labels = theirs.get("id2label")
     return ViTConfig(
         image=theirs.get("image_size", 224),
@@ -238,4 +240,5 @@ def names(c: ViTConfig) -> Table:
             *weight_and_bias("classifier", "heads.classify.linear"),
         ],
         prefix="vit.",
+        bare="classify" not in c.heads,
     )

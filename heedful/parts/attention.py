@@ -276,7 +276,12 @@ class SoftCapped(Score):
         return None
 
 
-SCORES: dict[str, type[Score]] = {"dot": Dot, "scaled-dot": ScaledDot, "bilinear": Bilinear, "additive": Additive}
+SCORES: dict[str, type[Score]] = {
+    "dot": Dot,
+    "scaled-dot": ScaledDot,
+    "bilinear": Bilinear,
+    "additive": Additive,
+}
 
 
 # The layer.

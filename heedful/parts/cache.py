@@ -150,9 +150,17 @@ class StaticCache(Cache):
         return positions_BT if lengths is None else torch.where(steps_T < lengths[:, None], positions_BT, -1)
 
     def begin(self, q_pos: Tensor | None, T: int) -> tuple[int, Tensor]:
-        q_pos = self.next_positions(T) if q_pos is None else torch.atleast_2d(q_pos).expand(len(self.lengths), -1)
-        if q_pos.device.type == "cpu" and not torch.compiler.is_compiling() and int(q_pos.max()) >= self.capacity:
-            raise ValueError(f"position {int(q_pos.max())} does not fit a cache of {self.capacity}: make it longer")
+        q_pos = (
+            self.next_positions(T) if q_pos is None else torch.atleast_2d(q_pos).expand(len(self.lengths), -1)
+        )
+        if (
+            q_pos.device.type == "cpu"
+            and not torch.compiler.is_compiling()
+            and int(q_pos.max()) >= self.capacity
+        ):
+            raise ValueError(
+                f"position {int(q_pos.max())} does not fit a cache of {self.capacity}: make it longer"
+            )
         self.at = torch.where(q_pos >= 0, q_pos, self.slots - 1)
         self.lengths.copy_(torch.maximum(self.lengths, q_pos.amax(-1) + 1))
         slots_S = torch.arange(self.slots, device=q_pos.device)

@@ -14,7 +14,9 @@ from .positions import NoPosition, Position, Positions
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,  # x Phi(x), exact: BERT, ViT
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),  # the approximation GPT-1 and GPT-2 were trained with
+    "gelu_tanh": lambda x: F.gelu(
+        x, approximate="tanh"
+    ),  # the approximation GPT-1 and GPT-2 were trained with
     "gelu_sigmoid": lambda x: x * torch.sigmoid(1.702 * x),  # the rougher one of the Sparse Transformer
     "silu": F.silu,
     "tanh": torch.tanh,
@@ -93,12 +95,13 @@ class Tied(nn.Module):
 class Untied(nn.Module):
     """Scores for the next word with a matrix of its own."""
 
-    def __init__(self, width: int, vocab: int, bias: bool = False) -> None:
+    def __init__(self, width: int, vocab: int, bias: bool = False, scale: float = 1.0) -> None:
         super().__init__()
         self.linear = nn.Linear(width, vocab, bias=bias)
+        self.scale = scale
 
     def forward(self, x_BTD: Tensor, embedding: TokenEmbedding) -> Tensor:
-        return self.linear(x_BTD)
+        return self.linear(x_BTD if self.scale == 1 else x_BTD * self.scale)
 
 
 # Feed-forward: attention only re-averages; this is where each position thinks for itself.
@@ -201,5 +204,5 @@ class PostNorm(nn.Module):
         return self.norm(x_BTD + self.dropout(self.layer(x_BTD, *args, **kwargs)))
 
 
-RESIDUALS: dict[str, type[PreNorm] | type[PostNorm]] = {"pre": PreNorm, "post": PostNorm}
-NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
+RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}
+NORMS: dict[str, type[LayerNorm | RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}

@@ -77,7 +77,9 @@ class Mask(ABC):
         here = torch.arange(size)
         allowed = self.dense(here, here)
         allowed = allowed.expand(max(row + 1, len(allowed)), max(head + 1, allowed.shape[1]), size, size)
-        return "\n".join("".join(" ■" if yes else " ·" for yes in line) for line in allowed[row, head].tolist())
+        return "\n".join(
+            "".join(" ■" if yes else " ·" for yes in line) for line in allowed[row, head].tolist()
+        )
 
     def __str__(self) -> str:
         return f"{self!r}\n{self.picture()}"
@@ -246,7 +248,9 @@ class PerHead(Combined):
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         n = len(self.masks)
-        return reduce(torch.logical_or, [(h % n == i) & m.allows(b, h, q, k) for i, m in enumerate(self.masks)])
+        return reduce(
+            torch.logical_or, [(h % n == i) & m.allows(b, h, q, k) for i, m in enumerate(self.masks)]
+        )
 
     def __repr__(self) -> str:
         return f"PerHead{self.masks!r}"

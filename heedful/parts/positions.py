@@ -142,7 +142,9 @@ def sinusoids(index: Tensor, w: Tensor, interleaved: bool = True) -> Tensor:
 
 
 _sinusoid_table = once_per_positions(
-    lambda index, width, kind, base, interleaved: sinusoids(index, frequencies(width, kind, base), interleaved)
+    lambda index, width, kind, base, interleaved: sinusoids(
+        index, frequencies(width, kind, base), interleaved
+    )
 )
 
 
@@ -271,7 +273,7 @@ def edge_values(weights_BHTS: Tensor, table_HRK: Tensor, edges_BTS: Tensor) -> T
 
 def need_tree(positions: Positions) -> Tree:
     if not isinstance(positions, Tree):
-        raise ValueError("structural positions need the sentence's tree: pass positions=Tree(index, heads)")
+        raise TypeError("structural positions need the sentence's tree: pass positions=Tree(index, heads)")
     return positions
 
 
@@ -317,7 +319,9 @@ def structural_distances(heads_BT: Tensor, scope: str = "edge") -> Tensor:
 class StructuralRelative(Position):
     """Shaw's edge vectors by distance in the sentence plus the same by distance in the tree (Wang et al. 2019)."""
 
-    def __init__(self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1, scope: str = "edge"):
+    def __init__(
+        self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1, scope: str = "edge"
+    ):
         super().__init__()
         self.scope = scope
         self.sequence = Shaw(clip, key_width, value_width, heads)
@@ -332,7 +336,9 @@ class StructuralRelative(Position):
         return steps.clamp(-self.tree.clip, self.tree.clip) + self.tree.clip
 
     def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
-        by_tree = edge_scores(q_BHTK, self.tree.keys_HRK, self.tree_edges(q_pos)) / math.sqrt(q_BHTK.shape[-1])
+        by_tree = edge_scores(q_BHTK, self.tree.keys_HRK, self.tree_edges(q_pos)) / math.sqrt(
+            q_BHTK.shape[-1]
+        )
         return self.sequence.bias(q_BHTK, k_BGSK, q_pos, k_pos) + by_tree
 
     def values(self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
@@ -368,7 +374,9 @@ class TransformerXL(Position):
     def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
         S = k_BGSK.shape[-2]
         R = S if self.clamp is None else min(S, self.clamp + 1)
-        table_RD = sinusoids(torch.arange(R, device=q_BHTK.device), frequencies(self.width), interleaved=False)
+        table_RD = sinusoids(
+            torch.arange(R, device=q_BHTK.device), frequencies(self.width), interleaved=False
+        )
         edges_RHK = self.distance(table_RD.to(self.distance.weight.dtype)).unflatten(-1, (self.heads, -1))
         edges_BTS = (-distances(q_pos, k_pos)).clamp(0, R - 1)
         edges_BTS = edges_BTS if edges_BTS.ndim == 3 else edges_BTS[None]
