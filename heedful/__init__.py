@@ -3,9 +3,9 @@
 Tensor names carry their axes (Shazeer's suffixes), so that `scores_BHTS = q_BHTK @ k_BHSK.mT` needs no comment:
 
     B batch          T queries (target)     S keys (source)      D model width
-    H query heads    G key/value heads      K head width         F feed-forward width
-    V vocabulary     E experts              W beams              N patches
-    R edges (relative positions)            C channels           1 broadcasts
+    H query heads    G key/value heads      K head width         L value width (K unless said)
+    F feed-forward   V vocabulary           E experts            W beams
+    N patches        C channels             R edges (relative)   1 broadcasts
 
 Names are imported when first used, so that `import heedful` is instant and needs no torch.
 """

@@ -166,7 +166,7 @@ def t5(rng: random.Random) -> Case:
     theirs = hf.T5ForConditionalGeneration(config)
     if rng.random() < 0.4:  # T5 1.1 has an output matrix of its own; a fresh config cannot say so
         theirs.config.tie_word_embeddings = theirs.config.scale_decoder_outputs = False
-        theirs.lm_head.weight = nn.Parameter(torch.empty_like(theirs.shared.weight))
+        theirs.lm_head.weight = nn.Parameter(torch.zeros_like(theirs.shared.weight))
     return encoder_decoder_case(theirs, rng, n["vocab"], n["vocab"])
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import shutil
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,9 @@ from torch import Tensor, nn
 from ..errors import BadInput
 from ..models import MODEL_TYPES, family, nearest
 from ..models.names import Table
-from .files import inside, naming, read_json
-from .tokenizer import read_tokenizer
-from .weights import SINGLE, Stored, find_weights, publish, read_tensors, write_tensors
+from .files import inside, naming, read_json, replacing, short
+from .tokenizer import TOKENIZER, read_tokenizer
+from .weights import FLOATS, SINGLE, Stored, find_weights, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -39,7 +40,9 @@ class Loaded:
     special: dict[str, int]  # ids of tokens with a meaning: pad, bos, eos, decoder_start
 
 
+CONFIG = "config.json"
 SPECIAL = ("pad", "bos", "eos", "decoder_start")
+FEWEST = 8  # tensors in a layer, of any family
 
 
 def load(
@@ -49,37 +52,61 @@ def load(
 ) -> Loaded:
     """The model of a folder, ready for use (in evaluation mode)."""
     folder = Path(folder)
-    if not folder.is_dir():
-        raise BadInput(f"{folder} is not a folder; a model is a folder with a config.json and its weights")
-    architecture, config, special, stored = read_description(folder)
-    table = family(architecture).names(config)
-    with torch.device("meta"):
-        model = family(architecture).build(config)
-    plan = check_weights(folder, table, parameters(model), stored)
+    with naming(folder):
+        architecture, config, special, stored = read_description(folder)
+        tokenizer = read_tokenizer(folder, tokens_of(config))
+        table = family(architecture).names(config)
+        with naming(folder / CONFIG):
+            model = skeleton(architecture, config)
+        plan = check_weights(folder, table, parameters(model), stored)
+        check_copies(table, plan, stored)
     model = model.to(dtype).to_empty(device=device)
     fill(model, table, plan)
-    check_copies(table, plan, stored)
-    return Loaded(architecture, config, model.eval(), read_tokenizer(folder), special)
+    return Loaded(architecture, config, model.eval(), tokenizer, special)
 
 
 def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, Stored]]:
     """What the folder says it is, before anything is built: architecture, config, special ids, tensors."""
-    path = inside(folder, "config.json")
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is not a folder; a model is a folder with a {CONFIG} and its weights")
+    path = inside(folder, CONFIG)
     theirs = read_json(path)
-    kind = theirs.get("model_type")
-    if kind not in MODEL_TYPES:
-        raise BadInput(f"{path}: model_type is {kind!r}{nearest(str(kind), MODEL_TYPES)}")
-    architecture = MODEL_TYPES[kind]
+    architecture = find_architecture(path, theirs)
     stored = find_weights(folder)
     with naming(path):
         config = family(architecture).read_config(theirs, stored.keys())
         layers = config.layers + getattr(config, "decoder_layers", 0)
-        if layers > len(stored):
+        if layers * FEWEST > len(stored):
             raise BadInput(f"{layers} layers are announced, but the weights have only {len(stored)} tensors")
-    special = {
-        name: theirs[f"{name}_token_id"] for name in SPECIAL if type(theirs.get(f"{name}_token_id")) is int
-    }
+    numbers = {name: theirs.get(f"{name}_token_id") for name in SPECIAL}
+    known = range(tokens_of(config) or 0)  # some configs write -1 for "none"
+    special = {name: number for name, number in numbers.items() if type(number) is int and number in known}
     return architecture, config, special, stored
+
+
+def find_architecture(path: Path, theirs: dict[str, Any]) -> str:
+    """Which of our files builds the model that a config describes."""
+    kind = theirs.get("model_type")
+    if kind is None:
+        raise BadInput(f"{path} has no model_type{nearest('', MODEL_TYPES)}")
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        raise BadInput(f"{path}: model_type is {short(kind)}{nearest(str(kind), MODEL_TYPES)}")
+    return MODEL_TYPES[kind]
+
+
+def tokens_of(config: Any) -> int | None:
+    """How many tokens a model knows; None if it reads none (images)."""
+    sizes = [getattr(config, name) for name in ("vocab", "target_vocab") if hasattr(config, name)]
+    return max(sizes, default=None)
+
+
+def skeleton(architecture: str, config: Any) -> nn.Module:
+    """The model with its shapes but without memory."""
+    try:
+        with torch.device("meta"):
+            return family(architecture).build(config)
+    except RuntimeError:  # a shape whose product has no 64-bit number
+        raise BadInput("its sizes are too large for any memory") from None
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:
@@ -92,36 +119,61 @@ def check_weights(
 ) -> dict[str, Stored]:
     """Compare what is stored with what the config needs: {their name: where it is}, or an error that says all."""
     needed = {name: tuple(tensor.shape) for name, tensor in table.to_theirs(ours).items()}
-    copies = dict(table.copies or {})
+    copies = copies_of(table, needed)
     plan: dict[str, Stored] = {}
     extra = []
     for name, tensor in stored.items():
         full = table.today(name)
         spelled = None if full is None else table.spelled(full)
+        if spelled in plan:
+            raise BadInput(f"{folder} holds {plan[spelled].name} and {name}, which are one weight: drop one")
         if spelled in needed:
             plan[spelled] = tensor
         elif full is not None and full not in copies:
             extra.append(name)
     for copy, original in copies.items():  # a file may keep only the copy
-        if original not in plan and copy in stored and original in needed:
+        if original not in plan and copy in stored:
             plan[original] = stored[copy]
     missing = [name for name in needed if name not in plan]
     if missing:
-        raise BadInput(f"{folder} lacks {some(missing)}, which its config.json calls for")
+        raise BadInput(f"{folder} lacks {some(missing)}, which its {CONFIG} calls for")
     if extra:
-        raise BadInput(f"{folder} holds {some(extra)}, for which its config.json has no place")
+        raise BadInput(f"{folder} holds {some(extra)}, for which its {CONFIG} has no place")
     for name, tensor in plan.items():
-        if tensor.shape != needed[name]:
-            raise BadInput(
-                f"{tensor.path}: {tensor.name} is {by(tensor.shape)}, but config.json asks for {by(needed[name])}"
-            )
+        check_tensor(tensor, needed[name])
     for copy, original in copies.items():
-        if copy in stored and stored[copy].shape != needed.get(original, stored[copy].shape):
-            raise BadInput(
-                f"{stored[copy].path}: {copy} is {by(stored[copy].shape)}, but it is tied to "
-                f"{original}, which is {by(needed[original])}"
-            )
+        if copy in stored:
+            check_tensor(stored[copy], needed[original])
     return plan
+
+
+def check_tensor(tensor: Stored, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape:
+        raise BadInput(
+            f"{tensor.path}: {tensor.name} is {by(tensor.shape)}, but {CONFIG} asks for {by(shape)}"
+        )
+    if tensor.dtype not in FLOATS:
+        raise BadInput(
+            f"{tensor.path}: {tensor.name} is stored as {tensor.dtype}; heedful reads {', '.join(FLOATS)}"
+        )
+
+
+def copies_of(table: Table, needed: Collection[str]) -> dict[str, str]:
+    """{copy: original} of the tied weights this model has."""
+    spelled = {copy: table.spelled(original) for copy, original in (table.copies or {}).items()}
+    return {copy: original for copy, original in spelled.items() if original in needed}
+
+
+def check_copies(table: Table, plan: Mapping[str, Stored], stored: Mapping[str, Stored]) -> None:
+    """A stored copy of a tied weight must be one: otherwise the config is wrong about the tie."""
+    for copy, original in copies_of(table, plan).items():
+        if copy in stored and plan[original] != stored[copy]:
+            (_, a), (_, b) = read_tensors({"copy": stored[copy], "original": plan[original]})
+            if not torch.equal(a, b):
+                raise BadInput(
+                    f"{stored[copy].path}: {copy} differs from {original}, though {CONFIG} ties them: "
+                    f"set tie_word_embeddings to false there, or drop one of the two"
+                )
 
 
 def fill(model: nn.Module, table: Table, plan: Mapping[str, Stored]) -> None:
@@ -133,39 +185,40 @@ def fill(model: nn.Module, table: Table, plan: Mapping[str, Stored]) -> None:
                 ours[part].copy_(value)
 
 
-def check_copies(table: Table, plan: Mapping[str, Stored], stored: Mapping[str, Stored]) -> None:
-    """A stored copy of a tied weight must be one: otherwise the config is wrong about the tie."""
-    for copy, original in (table.copies or {}).items():
-        if copy in stored and original in plan and plan[original] != stored[copy]:
-            (_, a), (_, b) = read_tensors({"copy": stored[copy], "original": plan[original]})
-            if not torch.equal(a, b):
-                raise BadInput(
-                    f"{stored[copy].path}: {copy} differs from {original}, though config.json ties them: "
-                    f"set tie_word_embeddings to false there, or drop one of the two"
-                )
-
-
 def save(loaded: Loaded, folder: str | os.PathLike[str]) -> None:
     """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json."""
-    family_file = family(loaded.architecture)
-    if not hasattr(family_file, "names"):
-        raise BadInput(f"{loaded.architecture} has no Hugging Face counterpart to be saved as")
+    config, weights = in_their_terms(loaded)
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    theirs = family_file.names(loaded.config).to_theirs(parameters(loaded.model))
-    dtype = next(iter(theirs.values())).dtype
-    config = family_file.write_config(loaded.config) | {"dtype": str(dtype).removeprefix("torch.")}
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file; a model is saved as a folder")
+    with replacing(folder) as aside:
+        write_tensors(aside / SINGLE, weights)
+        if loaded.tokenizer is not None:
+            (aside / TOKENIZER).write_text(loaded.tokenizer.to_str(), encoding="utf-8")
+        (aside / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        shutil.copymode(aside / CONFIG, aside / SINGLE)  # safetensors makes its files private
+
+
+def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Config and weights as Hugging Face has them; a model it cannot describe is refused."""
+    file, c = family(loaded.architecture), loaded.config
+    if not hasattr(file, "names"):
+        raise BadInput(f"{loaded.architecture} has no Hugging Face counterpart to be saved as")
+    try:
+        weights = file.names(c).to_theirs(parameters(loaded.model))
+        config = file.write_config(c)
+        back = file.read_config(config, weights.keys())
+    except (KeyError, StopIteration) as error:  # a weight or a choice that has no name over there
+        why = "".join(f": {part}" for part in error.args)
+        raise BadInput(f"Hugging Face has no such {loaded.architecture}{why}") from None
+    for f in fields(c):
+        if getattr(back, f.name) != getattr(c, f.name):
+            raise BadInput(
+                f"Hugging Face has no {loaded.architecture} whose {f.name} is {getattr(c, f.name)!r}"
+            )
+    config["dtype"] = str(next(iter(weights.values())).dtype).removeprefix("torch.")
     config |= {f"{name}_token_id": number for name, number in loaded.special.items()}
-    write_tensors(folder / SINGLE, theirs)
-    if loaded.tokenizer is not None:
-        write_text(folder / "tokenizer.json", loaded.tokenizer.to_str())
-    write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    publish(aside, path)
+    return config, weights
 
 
 def some(names: list[str]) -> str:

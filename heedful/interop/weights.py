@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,67 +14,91 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..errors import BadInput
-from .files import MEGABYTE, inside, read_json
+from .files import MEGABYTE, inside, present, read_json
 
-SINGLE, INDEX, PICKLE = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
-DTYPES = {"F64", "F32", "F16", "BF16"}
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+FLOATS = ("F64", "F32", "F16", "BF16")
+MOST = 5000  # tensors; the largest published models of these families have a quarter of it
+HEADER = 8 * MEGABYTE
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor in a file: where it is and what shape it has."""
+    """A tensor in a file: where it is, and what shape and type it has."""
 
     path: Path
     name: str
     shape: tuple[int, ...]
+    dtype: str
 
 
 def find_weights(folder: Path) -> dict[str, Stored]:
     """Every tensor of a model folder by name, from one file or several shards."""
-    if (folder / SINGLE).exists():
+    if present(folder / SINGLE):
         return headers(inside(folder, SINGLE))
-    if not (folder / INDEX).exists():
-        raise BadInput(no_weights(folder))
-    index = inside(folder, INDEX)
-    shards = read_json(index, 64 * MEGABYTE).get("weight_map")
-    if not isinstance(shards, dict) or not shards:
+    if present(folder / INDEX):
+        return shards(folder, inside(folder, INDEX))
+    raise BadInput(no_weights(folder))
+
+
+def shards(folder: Path, index: Path) -> dict[str, Stored]:
+    """Every tensor of a model in several files, of which an index says which holds what."""
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
         raise BadInput(f"{index} has no weight_map")
+    check_count(index, len(places))
     stored: dict[str, Stored] = {}
-    for shard in dict.fromkeys(shards.values()):
-        for name, tensor in headers(inside(folder, shard)).items():
-            if shards.get(name) != shard:
-                raise BadInput(f"{tensor.path} holds {name}, which {index.name} places in {shards.get(name)}")
+    for path in {inside(folder, shard): None for shard in places.values()}:
+        for name, tensor in headers(path).items():
+            if places.get(name) != path.name:
+                raise BadInput(f"{path} holds {name}, which {index} does not place there")
             stored[name] = tensor
-    for name, shard in shards.items():
+    for name, shard in places.items():
         if name not in stored:
             raise BadInput(f"{index} places {name} in {shard}, which does not hold it")
     return stored
 
 
 def no_weights(folder: Path) -> str:
-    pickles = sorted(p.name for p in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt"))
+    """Why nothing can be loaded, and for pickles what to do about it."""
+    theirs = sorted(folder.glob("pytorch_model*.bin"))
+    pickles = theirs or sorted(path for pattern in PICKLES for path in folder.glob(pattern))
     if not pickles:
         return f"{folder} has no weights: neither {SINGLE} nor {INDEX} is there"
+    why = f"{pickles[0]} is a pickle, which can run code when it is read, so heedful does not read it"
+    if not theirs:
+        return f"{why}: save the weights as {SINGLE}"
     return (
-        f"{folder / pickles[0]} is a pickle, which can run code when it is read, so heedful does not read it; "
-        f'where you trust it, convert it: python -c "import torch, safetensors.torch as s; '
-        f"w = torch.load('{pickles[0]}', weights_only=True); "
+        f"{why}; where you trust it, convert it: cd {shlex.quote(str(folder.absolute()))} && "
+        f'python -c "import glob, torch, safetensors.torch as s; w = {{}}; '
+        f"[w.update(torch.load(f, weights_only=True)) for f in glob.glob('pytorch_model*.bin')]; "
         f"s.save_file({{k: v.clone().contiguous() for k, v in w.items()}}, '{SINGLE}')\""
     )
 
 
 def headers(path: Path) -> dict[str, Stored]:
     """What a safetensors file holds, from its header alone."""
-    with opened(path) as file:
-        stored = {}
-        for name in file.keys():  # noqa: SIM118 (not a dict)
-            piece = file.get_slice(name)
-            stored[name] = Stored(path, name, tuple(piece.get_shape()))
-            if piece.get_dtype() not in DTYPES and not name.endswith(("position_ids", "attn.bias")):
-                raise BadInput(
-                    f"{path}: {name} is stored as {piece.get_dtype()}, not as a floating-point number"
-                )
-        return stored
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > HEADER:
+        raise BadInput(broken(path, f"a header of {size} bytes, where at most {HEADER} are read"))
+    with opened(path) as tensors:
+        names = list(tensors.keys())
+        check_count(path, len(names))
+        pieces = {name: tensors.get_slice(name) for name in names}
+        return {name: Stored(path, name, tuple(p.get_shape()), p.get_dtype()) for name, p in pieces.items()}
+
+
+def check_count(path: Path, tensors: int) -> None:
+    if tensors > MOST:
+        raise BadInput(f"{path} names {tensors} tensors; at most {MOST} are read")
+
+
+def broken(path: Path, why: str) -> str:
+    return (
+        f"{path} is not a whole safetensors file: {why:.200}; it may be cut short or altered, fetch it again"
+    )
 
 
 @contextmanager
@@ -85,9 +108,7 @@ def opened(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt", device="cpu") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise BadInput(
-            f"{path} cannot be read: {error}; it may be cut short or altered, fetch it again"
-        ) from None
+        raise BadInput(broken(path, str(error).rpartition("header: ")[2])) from None
 
 
 def read_tensors(stored: Mapping[str, Stored]) -> Iterator[tuple[str, Tensor]]:
@@ -100,21 +121,5 @@ def read_tensors(stored: Mapping[str, Stored]) -> Iterator[tuple[str, Tensor]]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file, written aside and renamed, with the permissions of any new file."""
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, aside, {"format": "pt"})
-        publish(Path(aside), path)
-    finally:
-        Path(aside).unlink(missing_ok=True)
-
-
-def publish(aside: Path, path: Path) -> None:
-    """Give a finished file its name, after its bytes have reached the disk."""
-    mask = os.umask(0)
-    os.umask(mask)
-    os.chmod(aside, 0o666 & ~mask)
-    with open(aside, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+    """A safetensors file, marked as PyTorch's so that transformers reads it."""
+    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path, {"format": "pt"})

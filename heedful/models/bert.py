@@ -8,14 +8,20 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import BadInput
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
 from ..parts.positions import Learned
 from .config import Config
 from .heads import Classify, MaskedLM, Pooled, Span, Tag
-from .huggingface import ACTIVATION_NAMES, read_activation, refuse_unless
+from .huggingface import (
+    ACTIVATION_NAMES,
+    read,
+    read_activation,
+    read_architecture,
+    read_labels,
+    refuse_unless,
+)
 from .initialise import normal_
 from .names import Table, same, weight_and_bias
 from .shells import Encoder, WithHeads
@@ -103,9 +109,7 @@ ARCHITECTURES = {
 
 def find_heads(theirs: dict[str, Any], names: Collection[str]) -> tuple[str, ...]:
     """The architecture says which heads to expect; the file may hold more (bert-base-uncased does)."""
-    architecture = (theirs.get("architectures") or ["BertModel"])[0]
-    if architecture not in ARCHITECTURES:
-        raise BadInput(f"architectures names {architecture}; heedful knows {', '.join(ARCHITECTURES)}")
+    architecture = read_architecture(theirs, ARCHITECTURES)
     heads = set(ARCHITECTURES[architecture])
     for head, sign in {
         "masked_lm": "cls.predictions.bias",
@@ -127,29 +131,23 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BertConf
     refuse_unless(theirs, "is_decoder", False)
     refuse_unless(theirs, "add_cross_attention", False)
     refuse_unless(theirs, "tie_word_embeddings", True)
-    refuse_unless(
-        {
-            "classifier_dropout": theirs.get("classifier_dropout")
-            in (None, theirs.get("hidden_dropout_prob", 0.1))
-        },
-        "classifier_dropout",
-        True,
-    )
-    labels = theirs.get("id2label")
+    dropout = read(theirs, "hidden_dropout_prob", 0.1)
+    if theirs.get("classifier_dropout") is not None:
+        refuse_unless(theirs, "classifier_dropout", dropout)
     return BertConfig(
-        vocab=theirs.get("vocab_size", 30522),
-        context=theirs.get("max_position_embeddings", 512),
-        segments=theirs.get("type_vocab_size", 2),
-        layers=theirs.get("num_hidden_layers", 12),
-        width=theirs.get("hidden_size", 768),
-        attention_heads=theirs.get("num_attention_heads", 12),
-        hidden=theirs.get("intermediate_size", 3072),
+        vocab=read(theirs, "vocab_size", 30522),
+        context=read(theirs, "max_position_embeddings", 512),
+        segments=read(theirs, "type_vocab_size", 2),
+        layers=read(theirs, "num_hidden_layers", 12),
+        width=read(theirs, "hidden_size", 768),
+        attention_heads=read(theirs, "num_attention_heads", 12),
+        hidden=read(theirs, "intermediate_size", 3072),
         activation=read_activation(theirs, "hidden_act", "gelu"),
-        dropout=theirs.get("hidden_dropout_prob", 0.1),
-        attention_dropout=theirs.get("attention_probs_dropout_prob", 0.1),
-        eps=theirs.get("layer_norm_eps", 1e-12),
+        dropout=dropout,
+        attention_dropout=read(theirs, "attention_probs_dropout_prob", 0.1),
+        eps=read(theirs, "layer_norm_eps", 1e-12),
         heads=find_heads(theirs, names),
-        labels=len(labels) if labels else theirs.get("num_labels", 2),
+        labels=read_labels(theirs),
     )
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, fields
+from reprlib import repr as short  # a hostile value may be a megabyte long
+from typing import Any
+
+LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -12,16 +16,20 @@ class Config:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value, kind = getattr(self, f.name), str(f.type)
-            if kind == "int" and (type(value) is not int or value < 1):
-                raise ValueError(f"{f.name} must be a whole number of at least 1, not {value!r}")
-            if kind == "float" and (
-                type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value
-            ):
-                raise ValueError(f"{f.name} must be a finite number of at least 0, not {value!r}")
-            if kind == "float" and f.name.endswith("dropout") and value >= 1:
+            value = getattr(self, f.name)
+            check(f.name, str(f.type), value)
+            if f.type == "float" and f.name.endswith("dropout") and value >= 1:
                 raise ValueError(f"{f.name} is a probability below 1, not {value!r}")
-            if kind == "bool" and type(value) is not bool:
-                raise ValueError(f"{f.name} must be true or false, not {value!r}")
-            if kind == "str" and type(value) is not str:
-                raise ValueError(f"{f.name} must be a name, not {value!r}")
+
+
+def check(name: str, kind: str, value: Any) -> None:
+    """Refuse a value that is not of its kind: int, float, bool or str; other kinds are not looked at."""
+    number = type(value) is int or (type(value) is float and kind == "float")
+    if kind == "int" and not (number and 1 <= value <= LARGEST):
+        raise ValueError(f"{name} must be a whole number from 1 to {LARGEST}, not {short(value)}")
+    if kind == "float" and not (number and 0 <= value <= sys.float_info.max):
+        raise ValueError(f"{name} must be a finite number of at least 0, not {short(value)}")
+    if kind == "bool" and type(value) is not bool:
+        raise ValueError(f"{name} must be true or false, not {short(value)}")
+    if kind == "str" and type(value) is not str:
+        raise ValueError(f"{name} must be a name, not {short(value)}")

@@ -12,7 +12,7 @@ from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, Tied, Token
 from ..parts.positions import Learned
 from .config import Config
 from .gpt2 import block_names
-from .huggingface import refuse_unless
+from .huggingface import one_of, read, refuse_unless
 from .initialise import normal_
 from .names import Table, same
 from .shells import Decoder
@@ -61,22 +61,21 @@ ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "si
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPT1Config:
-    afn = theirs.get("afn", "gelu")
-    refuse_unless({"afn": afn in ACTIVATIONS}, "afn", True)
-    refuse_unless(theirs, "resid_pdrop", theirs.get("embd_pdrop", 0.1), default=0.1)
-    width = theirs.get("n_embd", 768)
+    afn = one_of(ACTIVATIONS, "afn", read(theirs, "afn", "gelu"))
+    refuse_unless(theirs, "resid_pdrop", read(theirs, "embd_pdrop", 0.1), default=0.1)
+    width = read(theirs, "n_embd", 768)
     return GPT1Config(
-        vocab=theirs.get("vocab_size", 40478),
-        context=theirs.get("n_positions", 512),
-        layers=theirs.get("n_layer", 12),
+        vocab=read(theirs, "vocab_size", 40478),
+        context=read(theirs, "n_positions", 512),
+        layers=read(theirs, "n_layer", 12),
         width=width,
-        heads=theirs.get("n_head", 12),
+        heads=read(theirs, "n_head", 12),
         hidden=4 * width,
         activation=ACTIVATIONS[afn],
-        dropout=theirs.get("resid_pdrop", 0.1),
-        attention_dropout=theirs.get("attn_pdrop", 0.1),
-        eps=theirs.get("layer_norm_epsilon", 1e-5),
-        tied=theirs.get("tie_word_embeddings", True),
+        dropout=read(theirs, "resid_pdrop", 0.1),
+        attention_dropout=read(theirs, "attn_pdrop", 0.1),
+        eps=read(theirs, "layer_norm_epsilon", 1e-5),
+        tied=read(theirs, "tie_word_embeddings", True),
     )
 
 

@@ -14,7 +14,7 @@ from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding, Untied
 from ..parts.positions import Learned
 from .config import Config
-from .huggingface import ACTIVATION_NAMES, read_activation, refuse_unless
+from .huggingface import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .initialise import normal_
 from .names import Rule, Table, same, thirds, transposed, weight_and_bias
 from .shells import Decoder
@@ -78,20 +78,20 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPT2Conf
     refuse_unless(theirs, "scale_attn_weights", True)
     refuse_unless(theirs, "scale_attn_by_inverse_layer_idx", False)
     refuse_unless(theirs, "add_cross_attention", False)
-    refuse_unless(theirs, "resid_pdrop", theirs.get("embd_pdrop", 0.1), default=0.1)
-    width = theirs.get("n_embd", 768)
+    refuse_unless(theirs, "resid_pdrop", read(theirs, "embd_pdrop", 0.1), default=0.1)
+    width = read(theirs, "n_embd", 768)
     return GPT2Config(
-        vocab=theirs.get("vocab_size", 50257),
-        context=theirs.get("n_positions", 1024),
-        layers=theirs.get("n_layer", 12),
+        vocab=read(theirs, "vocab_size", 50257),
+        context=read(theirs, "n_positions", 1024),
+        layers=read(theirs, "n_layer", 12),
         width=width,
-        heads=theirs.get("n_head", 12),
-        hidden=theirs.get("n_inner") or 4 * width,
+        heads=read(theirs, "n_head", 12),
+        hidden=read_unless_null(theirs, "n_inner", 4 * width),
         activation=read_activation(theirs, "activation_function", "gelu_new"),
-        dropout=theirs.get("resid_pdrop", 0.1),
-        attention_dropout=theirs.get("attn_pdrop", 0.1),
-        eps=theirs.get("layer_norm_epsilon", 1e-5),
-        tied=theirs.get("tie_word_embeddings", True),
+        dropout=read(theirs, "resid_pdrop", 0.1),
+        attention_dropout=read(theirs, "attn_pdrop", 0.1),
+        eps=read(theirs, "layer_norm_epsilon", 1e-5),
+        tied=read(theirs, "tie_word_embeddings", True),
     )
 
 

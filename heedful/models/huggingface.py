@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
+from reprlib import repr as short
+from typing import Any, TypeVar
 
 from ..errors import BadInput
+from .config import check
 
 THEIR_ACTIVATIONS = {
     "relu": "relu",
@@ -28,16 +31,49 @@ ACTIVATION_NAMES = {
 }
 
 
+Setting = TypeVar("Setting", bool, int, float, str)
+
+
+def read(theirs: dict[str, Any], key: str, default: Setting) -> Setting:
+    """A setting of theirs, which must be of the same kind as its default; absent means the default."""
+    value = theirs.get(key, default)
+    check(key, type(default).__name__, value)
+    return value
+
+
+def read_unless_null(theirs: dict[str, Any], key: str, default: Setting) -> Setting:
+    """A setting for which they also write null, and mean the default."""
+    return default if theirs.get(key) is None else read(theirs, key, default)
+
+
 def read_activation(theirs: dict[str, Any], key: str, default: str) -> str:
     """Our name of the activation their config names."""
-    name = theirs.get(key, default)
-    if name not in THEIR_ACTIVATIONS:
-        raise BadInput(f"{key} is {name!r}; heedful knows {', '.join(THEIR_ACTIVATIONS)}")
-    return THEIR_ACTIVATIONS[name]
+    return THEIR_ACTIVATIONS[one_of(THEIR_ACTIVATIONS, key, read(theirs, key, default))]
+
+
+def read_architecture(theirs: dict[str, Any], known: Collection[str]) -> str:
+    """The class whose weights these are; absent means the first known."""
+    named = theirs.get("architectures") or list(known)
+    return one_of(known, "architectures", named[0] if isinstance(named, list) else named)
+
+
+def read_labels(theirs: dict[str, Any]) -> int:
+    """How many labels a classifier tells apart: they name each, or only count them."""
+    names = theirs.get("id2label") or {}
+    if not isinstance(names, dict):
+        raise BadInput(f"id2label must be an object {{number: label}}, not {short(names)}")
+    return len(names) or read(theirs, "num_labels", 2)
+
+
+def one_of(known: Collection[str], key: str, name: Any) -> str:
+    """The name, if it is a known one."""
+    if not isinstance(name, str) or name not in known:
+        raise BadInput(f"{key} is {short(name)}; heedful knows {', '.join(known)}")
+    return name
 
 
 def refuse_unless(theirs: dict[str, Any], key: str, value: Any, default: Any = None) -> None:
     """Refuse a setting whose other values heedful does not implement; absent means the default."""
     found = theirs.get(key, value if default is None else default)
     if found != value:
-        raise BadInput(f"{key} is {found!r}; heedful implements only {value!r}")
+        raise BadInput(f"{key} is {short(found)}; heedful implements only {value!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from reprlib import repr as short
 from typing import Any
 
 from ..errors import BadInput
@@ -13,7 +14,7 @@ from ..parts.blocks import Block, Stack
 from ..parts.layers import GatedFeedForward, Inputs, PreNorm, RMSNorm, Tied, TokenEmbedding, Untied
 from ..parts.positions import Rotary
 from .config import Config
-from .huggingface import ACTIVATION_NAMES, read_activation
+from .huggingface import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .initialise import normal_
 from .names import Rule, Table, same, weight_and_bias
 from .shells import Decoder
@@ -87,32 +88,32 @@ def build_block(c: LlamaConfig, position: Rotary) -> Block:
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> LlamaConfig:
-    rope = theirs.get("rope_parameters") or theirs.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise BadInput(f"the rotary positions are scaled by {kind!r}; heedful implements only 'default'")
-    width, heads = theirs.get("hidden_size", 4096), theirs.get("num_attention_heads", 32)
-    key_width = theirs.get("head_dim")
-    if key_width is None:
-        if type(width) is not int or type(heads) is not int or heads < 1 or width % heads:
-            raise BadInput(f"hidden_size {width} cannot be divided into {heads} heads (num_attention_heads)")
-        key_width = width // heads
+    rope = theirs.get("rope_scaling") or theirs.get("rope_parameters") or {}
+    if not isinstance(rope, dict):
+        raise BadInput(f"rope_parameters must be an object {{...}}, not {short(rope)}")
+    refuse_unless(rope, "rope_type", "default", default=rope.get("type"))
+    width, heads = read(theirs, "hidden_size", 4096), read(theirs, "num_attention_heads", 32)
+    if theirs.get("head_dim") is None and width % heads:
+        raise BadInput(f"hidden_size {width} cannot be divided into {heads} heads (num_attention_heads)")
+    rotary_base = read(theirs | rope, "rope_theta", 10000.0)
+    if rotary_base == 0:
+        raise BadInput("rope_theta must be more than 0")
     return LlamaConfig(
-        vocab=theirs.get("vocab_size", 32000),
-        context=theirs.get("max_position_embeddings", 2048),
-        layers=theirs.get("num_hidden_layers", 32),
+        vocab=read(theirs, "vocab_size", 32000),
+        context=read(theirs, "max_position_embeddings", 2048),
+        layers=read(theirs, "num_hidden_layers", 32),
         width=width,
         heads=heads,
-        kv_heads=theirs.get("num_key_value_heads") or heads,
-        key_width=key_width,
-        hidden=theirs.get("intermediate_size", 11008),
+        kv_heads=read_unless_null(theirs, "num_key_value_heads", heads),
+        key_width=read_unless_null(theirs, "head_dim", width // heads),
+        hidden=read(theirs, "intermediate_size", 11008),
         activation=read_activation(theirs, "hidden_act", "silu"),
-        attention_bias=theirs.get("attention_bias", False),
-        feed_forward_bias=theirs.get("mlp_bias", False),
-        attention_dropout=theirs.get("attention_dropout", 0.0),
-        rotary_base=rope.get("rope_theta", theirs.get("rope_theta", 10000.0)),
-        eps=theirs.get("rms_norm_eps", 1e-6),
-        tied=theirs.get("tie_word_embeddings", False),
+        attention_bias=read(theirs, "attention_bias", False),
+        feed_forward_bias=read(theirs, "mlp_bias", False),
+        attention_dropout=read(theirs, "attention_dropout", 0.0),
+        rotary_base=rotary_base,
+        eps=read(theirs, "rms_norm_eps", 1e-6),
+        tied=read(theirs, "tie_word_embeddings", False),
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Stack
-from ..parts.cache import Cache, GrowingCache, StaticCache
+from ..parts.cache import Cache, GrowingCache, StaticCache, check_rows
 from ..parts.layers import Inputs
 from ..parts.masks import Mask, View, causal, document, full, right_padded
 from ..parts.positions import Positions, check_length, index_of
@@ -28,17 +28,25 @@ class Encoder(nn.Module):
 
     def forward(
         self,
-        tokens_BT: Tensor,
+        tokens: Tensor,
         lengths_B: Tensor | None = None,
         segments_BT: Tensor | None = None,
+        *,
+        documents_BT: Tensor | None = None,
         positions: Positions | None = None,
     ) -> Tensor:
-        """lengths: real tokens in each row, the rest being padding at its end; positions instead say more."""
-        T, device = self.inputs.length(tokens_BT), tokens_BT.device
-        if positions is None and lengths_B is not None:
-            positions = right_padded(lengths_B, T)
-        views = [View(mask, T, T, device, positions, positions) for mask in self.masks]
-        x_BTD = self.inputs(tokens_BT, views[0].q_pos, segments_BT)
+        """Vectors [B, T, D]. tokens: [B, T] numbers, or whatever `inputs` reads (images).
+
+        lengths: real tokens in each row, the rest being padding at its end. documents: which document each
+        token of a packed row belongs to. positions, instead of both: exactly where each token stands (-1: padding).
+        """
+        T = self.inputs.length(tokens)
+        positions = given_positions(len(tokens), T, lengths_B, documents_BT, positions)
+        masks, places = packed(self.masks, documents_BT)
+        if documents_BT is None:
+            check_length(T, self.inputs.position)
+        views = [View(mask, T, T, tokens.device, positions, positions) for mask in masks]
+        x_BTD = self.inputs(tokens, views[0].q_pos if places is None else places, segments_BT)
         return self.stack(x_BTD, views)
 
 
@@ -55,10 +63,24 @@ class Decoder(nn.Module):
         self,
         tokens_BT: Tensor,
         lengths_B: Tensor | None = None,
-        **how: Any,
+        *,
+        cache: Cache | None = None,
+        documents_BT: Tensor | None = None,
+        positions: Positions | None = None,
+        source_BSD: Tensor | None = None,
+        source_positions: Tensor | None = None,
     ) -> Tensor:
-        """Scores [B, T, V]; `how` is what `hidden` takes."""
-        return self.head(self.hidden(tokens_BT, lengths_B, **how), self.inputs.tokens)
+        """Scores [B, T, V] for the token after each; the arguments are those of `hidden`."""
+        hidden_BTD = self.hidden(
+            tokens_BT,
+            lengths_B,
+            cache=cache,
+            documents_BT=documents_BT,
+            positions=positions,
+            source_BSD=source_BSD,
+            source_positions=source_positions,
+        )
+        return self.head(hidden_BTD, self.inputs.tokens)
 
     def hidden(
         self,
@@ -71,32 +93,34 @@ class Decoder(nn.Module):
         source_BSD: Tensor | None = None,
         source_positions: Tensor | None = None,
     ) -> Tensor:
-        """The vectors before the scores.
+        """The vectors [B, T, D] before the scores.
 
         lengths: real tokens in each row, the rest being padding at its end. cache: what came before; tokens
         are then the new ones only. documents: which document each token of a packed row belongs to.
-        positions: instead of all these, exactly where each token stands (-1: padding).
+        positions, instead of these: exactly where each token stands (-1: padding). source: what an encoder said,
+        for decoders that attend to it, and where its tokens stand.
         """
-        T, device = tokens_BT.shape[1], tokens_BT.device
+        (B, T), device = tokens_BT.shape, tokens_BT.device
         if cache is not None and documents_BT is not None:
             raise ValueError(
                 "a row of several documents cannot be decoded with a cache: give each its own row"
             )
+        positions = given_positions(B, T, lengths_B, documents_BT, positions, self.blind_to_padding, cache)
         S, k_pos = T, positions
         if cache is not None:
-            positions = cache.next_positions(T, lengths_B) if positions is None else positions
-            S, k_pos = cache.begin(None if positions is None else index_of(positions), T)
-        elif positions is None and lengths_B is not None and not self.blind_to_padding:
-            positions = k_pos = right_padded(lengths_B, T)
-        masks = self.masks if documents_BT is None else [mask & document(documents_BT) for mask in self.masks]
+            S, k_pos = cache.begin(None if positions is None else index_of(positions), B, T)
+        masks, places = packed(self.masks, documents_BT)
         views = [View(mask, T, S, device, positions, k_pos) for mask in masks]
-        if views[0].in_order:
+        if views[0].in_order and documents_BT is None:
             check_length(S, self.inputs.position)
-        places = views[0].q_pos if documents_BT is None else within_documents(documents_BT)
         source_view = None
         if source_BSD is not None:
             source_view = View(full(), T, source_BSD.shape[1], device, views[0].q_pos, source_positions)
-        return self.stack(self.inputs(tokens_BT, places), views, source_BSD, source_view, cache)
+        x_BTD = self.inputs(tokens_BT, views[0].q_pos if places is None else places)
+        x_BTD = self.stack(x_BTD, views, source_BSD, source_view, cache)
+        if cache is not None:
+            cache.advance()
+        return x_BTD
 
     @property
     def blind_to_padding(self) -> bool:
@@ -108,21 +132,54 @@ class Decoder(nn.Module):
         return [block.attention.layer for block in self.stack.blocks]  # type: ignore[union-attr,misc]
 
     def growing_cache(self) -> GrowingCache:
+        """A cache for any number of rows and tokens."""
         return GrowingCache(len(self.stack.blocks))
 
-    def static_cache(self, batch: int, capacity: int) -> StaticCache:
+    def static_cache(self, batch: int, capacity: int, dtype: torch.dtype | None = None) -> StaticCache:
+        """A cache of fixed size, in the precision that keys and values will have."""
         check_length(capacity, self.inputs.position)
         shapes = [(a.kv_heads, a.key_width, a.value_width) for a in self.attentions()]
         weight = self.inputs.tokens.weight
-        return StaticCache(batch, capacity, shapes, weight.device, weight.dtype)
+        if dtype is None and torch.is_autocast_enabled(weight.device.type):
+            dtype = torch.get_autocast_dtype(weight.device.type)
+        return StaticCache(batch, capacity, shapes, weight.device, dtype or weight.dtype)
 
 
-def within_documents(documents_BT: Tensor) -> Tensor:
-    """Position of each token in its own document: counts start anew where the document changes."""
+def given_positions(
+    B: int,
+    T: int,
+    lengths_B: Tensor | None,
+    documents_BT: Tensor | None,
+    positions: Positions | None,
+    blind_to_padding: bool = False,
+    cache: Cache | None = None,
+) -> Positions | None:
+    """Where the tokens stand, from whichever the caller gave; None if plainly in order."""
+    if sum(x is not None for x in (lengths_B, documents_BT, positions)) > 1:
+        raise ValueError(
+            "give lengths, documents or positions, not two of them: each says where tokens stand"
+        )
+    if lengths_B is not None:
+        check_rows(len(lengths_B), B, "the batch of tokens")
+    if documents_BT is not None:
+        check_rows(len(documents_BT), B, "the batch of tokens")
+    if positions is not None:
+        return positions
+    if cache is not None:
+        return cache.next_positions(T, lengths_B)
+    return None if lengths_B is None or blind_to_padding else right_padded(lengths_B, T)
+
+
+def packed(masks: Sequence[Mask], documents_BT: Tensor | None) -> tuple[Sequence[Mask], Tensor | None]:
+    """Masks that keep documents apart, and each token's position in its own document."""
+    if documents_BT is None:
+        return masks, None
+    changes_BT = torch.ones_like(documents_BT, dtype=torch.bool)
+    changes_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
     slots_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
-    changes = torch.ones_like(documents_BT, dtype=torch.bool)
-    changes[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
-    return slots_T - torch.where(changes, slots_T, 0).cummax(-1).values
+    starts_BT = torch.where(changes_BT, slots_T, 0).cummax(-1).values
+    # A document is a run: the same number again later in the row is another one.
+    return [mask & document(changes_BT.cumsum(-1)) for mask in masks], slots_T - starts_BT
 
 
 class EncoderDecoder(nn.Module):
@@ -138,11 +195,14 @@ class EncoderDecoder(nn.Module):
         target_BT: Tensor,
         source_lengths_B: Tensor | None = None,
         target_lengths_B: Tensor | None = None,
-        positions: Positions | None = None,
+        *,
+        source_positions: Positions | None = None,
     ) -> Tensor:
         """Scores [B, T, V] for the token after each of target (which starts with the beginning-of-sentence)."""
-        memory_BSD = self.encoder(source_BS, source_lengths_B, positions=positions)
-        return self.decode(memory_BSD, target_BT, source_lengths_B, target_lengths_B)
+        memory_BSD = self.encoder(source_BS, source_lengths_B, positions=source_positions)
+        return self.decode(
+            memory_BSD, target_BT, source_lengths_B, target_lengths_B, source_positions=source_positions
+        )
 
     def decode(
         self,
@@ -150,18 +210,20 @@ class EncoderDecoder(nn.Module):
         target_BT: Tensor,
         source_lengths_B: Tensor | None = None,
         target_lengths_B: Tensor | None = None,
+        *,
+        source_positions: Positions | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
         """The decoder alone, given what the encoder said."""
-        source_positions = None
-        if source_lengths_B is not None:
-            source_positions = right_padded(source_lengths_B, memory_BSD.shape[1])
+        B, S, _ = memory_BSD.shape
+        check_rows(B, len(target_BT), "the target")
+        source_positions = given_positions(B, S, source_lengths_B, None, source_positions)
         return self.decoder(
             target_BT,
             target_lengths_B,
             cache=cache,
             source_BSD=memory_BSD,
-            source_positions=source_positions,
+            source_positions=None if source_positions is None else index_of(source_positions),
         )
 
 
@@ -175,11 +237,12 @@ class WithHeads(nn.Module):
 
     def forward(
         self,
-        tokens_BT: Tensor,
+        tokens: Tensor,
         lengths_B: Tensor | None = None,
         segments_BT: Tensor | None = None,
+        *,
         positions: Positions | None = None,
     ) -> dict[str, Tensor]:
         """{head: output}, always."""
-        hidden_BTD = self.encoder(tokens_BT, lengths_B, segments_BT, positions)
+        hidden_BTD = self.encoder(tokens, lengths_B, segments_BT, positions=positions)
         return {name: head(hidden_BTD, self.encoder.inputs) for name, head in self.heads.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from reprlib import repr as short
 from typing import Any
 
 from torch import nn
@@ -24,7 +25,7 @@ from ..parts.layers import (
 )
 from ..parts.positions import T5Buckets
 from .config import Config
-from .huggingface import ACTIVATION_NAMES, THEIR_ACTIVATIONS
+from .huggingface import ACTIVATION_NAMES, THEIR_ACTIVATIONS, read, read_unless_null
 from .names import Rule, Table, same
 from .shells import Decoder, Encoder, EncoderDecoder
 
@@ -123,29 +124,31 @@ def initialise(model: EncoderDecoder) -> None:
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> T5Config:
-    projection = theirs.get("feed_forward_proj", "relu")
-    gated, _, act = str(projection).rpartition("-")
+    projection = read(theirs, "feed_forward_proj", "relu")
+    gated, _, act = projection.rpartition("-")
     act = "gelu_new" if projection == "gated-gelu" else act  # transformers reads it so
     if gated not in ("", "gated") or act not in THEIR_ACTIVATIONS:
-        raise BadInput(f"feed_forward_proj is {projection!r}; heedful knows relu, gated-gelu and the like")
-    layers = theirs.get("num_layers", 6)
-    tied = theirs.get("tie_word_embeddings", True)
+        raise BadInput(
+            f"feed_forward_proj is {short(projection)}; heedful knows relu, gated-gelu and the like"
+        )
+    layers = read(theirs, "num_layers", 6)
+    tied = read(theirs, "tie_word_embeddings", True)
     return T5Config(
-        vocab=theirs.get("vocab_size", 32128),
+        vocab=read(theirs, "vocab_size", 32128),
         layers=layers,
-        decoder_layers=theirs.get("num_decoder_layers") or layers,
-        width=theirs.get("d_model", 512),
-        heads=theirs.get("num_heads", 8),
-        key_width=theirs.get("d_kv", 64),
-        hidden=theirs.get("d_ff", 2048),
+        decoder_layers=read_unless_null(theirs, "num_decoder_layers", layers),
+        width=read(theirs, "d_model", 512),
+        heads=read(theirs, "num_heads", 8),
+        key_width=read(theirs, "d_kv", 64),
+        hidden=read(theirs, "d_ff", 2048),
         activation=THEIR_ACTIVATIONS[act],
         gated=gated == "gated",
-        buckets=theirs.get("relative_attention_num_buckets", 32),
-        longest=theirs.get("relative_attention_max_distance", 128),
-        dropout=theirs.get("dropout_rate", 0.1),
-        eps=theirs.get("layer_norm_epsilon", 1e-6),
+        buckets=read(theirs, "relative_attention_num_buckets", 32),
+        longest=read(theirs, "relative_attention_max_distance", 128),
+        dropout=read(theirs, "dropout_rate", 0.1),
+        eps=read(theirs, "layer_norm_epsilon", 1e-6),
         tied=tied or (bool(names) and "lm_head.weight" not in names),
-        scaled=theirs.get("scale_decoder_outputs", tied),
+        scaled=read(theirs, "scale_decoder_outputs", tied),
     )
 
 

@@ -12,7 +12,7 @@ from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
 from ..parts.positions import Sinusoidal
 from .config import Config
-from .huggingface import ACTIVATION_NAMES, read_activation, refuse_unless
+from .huggingface import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .initialise import xavier_
 from .names import Rule, Table, reshaped, same, weight_and_bias
 from .shells import Decoder, Encoder, EncoderDecoder
@@ -107,26 +107,26 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> Transfor
     refuse_unless(theirs, "add_final_layer_norm", False)
     refuse_unless(theirs, "static_position_embeddings", True)
     refuse_unless(theirs, "tie_word_embeddings", True)
-    vocab = theirs.get("vocab_size", 58101)
+    vocab = read(theirs, "vocab_size", 58101)
     return TransformerConfig(
         vocab=vocab,
-        target_vocab=theirs.get("decoder_vocab_size") or vocab,
-        shared=theirs.get("share_encoder_decoder_embeddings", True),
-        context=theirs.get("max_position_embeddings", 1024),
-        layers=theirs.get("encoder_layers", 12),
-        decoder_layers=theirs.get("decoder_layers", 12),
-        width=theirs.get("d_model", 1024),
-        heads=theirs.get("encoder_attention_heads", 16),
-        decoder_heads=theirs.get("decoder_attention_heads", 16),
-        hidden=theirs.get("encoder_ffn_dim", 4096),
-        decoder_hidden=theirs.get("decoder_ffn_dim", 4096),
+        target_vocab=read_unless_null(theirs, "decoder_vocab_size", vocab),
+        shared=read(theirs, "share_encoder_decoder_embeddings", True),
+        context=read(theirs, "max_position_embeddings", 1024),
+        layers=read(theirs, "encoder_layers", 12),
+        decoder_layers=read(theirs, "decoder_layers", 12),
+        width=read(theirs, "d_model", 1024),
+        heads=read(theirs, "encoder_attention_heads", 16),
+        decoder_heads=read(theirs, "decoder_attention_heads", 16),
+        hidden=read(theirs, "encoder_ffn_dim", 4096),
+        decoder_hidden=read(theirs, "decoder_ffn_dim", 4096),
         activation=read_activation(theirs, "activation_function", "gelu"),
         layout="halves",
-        scaled=theirs.get("scale_embedding", False),
+        scaled=read(theirs, "scale_embedding", False),
         output_bias=True,
-        dropout=theirs.get("dropout", 0.1),
-        attention_dropout=theirs.get("attention_dropout", 0.0),
-        activation_dropout=theirs.get("activation_dropout", 0.0),
+        dropout=read(theirs, "dropout", 0.1),
+        attention_dropout=read(theirs, "attention_dropout", 0.0),
+        activation_dropout=read(theirs, "activation_dropout", 0.0),
     )
 
 

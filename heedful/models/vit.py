@@ -10,14 +10,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import BadInput
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, LayerNorm, PreNorm
 from ..parts.positions import Learned, Positions
 from .config import Config
 from .heads import Classify, FirstToken, MeanOverTokens, Pooled
-from .huggingface import ACTIVATION_NAMES, read_activation, refuse_unless
+from .huggingface import (
+    ACTIVATION_NAMES,
+    read,
+    read_activation,
+    read_architecture,
+    read_labels,
+    refuse_unless,
+)
 from .initialise import normal_
 from .names import Table, reshaped, same, weight_and_bias
 from .shells import Encoder, WithHeads
@@ -141,10 +147,10 @@ def interpolate(table_TD: Tensor, grid: int) -> Tensor:
 def resized(model: WithHeads, config: ViTConfig, image: int) -> tuple[WithHeads, ViTConfig]:
     """The same weights for images of another size: same patches, more or fewer of them."""
     config = replace(config, image=image)
-    other = build(config)
     weights = model.state_dict()
     key = "encoder.inputs.position.table"
     weights[key] = interpolate(weights[key], config.grid)
+    other = build(config).to(weights[key]).train(model.training)
     other.load_state_dict(weights)
     return other, config
 
@@ -154,32 +160,25 @@ def resized(model: WithHeads, config: ViTConfig, image: int) -> tuple[WithHeads,
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfig:
     refuse_unless(theirs, "pooler_act", "tanh")
-    architecture = (theirs.get("architectures") or ["ViTModel"])[0]
-    if architecture == "ViTForImageClassification":
-        heads: tuple[str, ...] = ("classify",)
-    elif architecture == "ViTModel":
+    heads: tuple[str, ...] = ("classify",)
+    if read_architecture(theirs, ("ViTModel", "ViTForImageClassification")) == "ViTModel":
         pooled = not names or any(name.endswith("pooler.dense.weight") for name in names)
         heads = ("class_token", "pooled") if pooled else ("class_token",)
-    else:
-        raise BadInput(
-            f"architectures names {architecture}; heedful knows ViTModel, ViTForImageClassification"
-        )
-    labels = theirs.get("id2label")
     return ViTConfig(
-        image=theirs.get("image_size", 224),
-        patch=theirs.get("patch_size", 16),
-        channels=theirs.get("num_channels", 3),
-        layers=theirs.get("num_hidden_layers", 12),
-        width=theirs.get("hidden_size", 768),
-        attention_heads=theirs.get("num_attention_heads", 12),
-        hidden=theirs.get("intermediate_size", 3072),
+        image=read(theirs, "image_size", 224),
+        patch=read(theirs, "patch_size", 16),
+        channels=read(theirs, "num_channels", 3),
+        layers=read(theirs, "num_hidden_layers", 12),
+        width=read(theirs, "hidden_size", 768),
+        attention_heads=read(theirs, "num_attention_heads", 12),
+        hidden=read(theirs, "intermediate_size", 3072),
         activation=read_activation(theirs, "hidden_act", "gelu"),
-        qkv_bias=theirs.get("qkv_bias", True),
-        dropout=theirs.get("hidden_dropout_prob", 0.0),
-        attention_dropout=theirs.get("attention_probs_dropout_prob", 0.0),
-        eps=theirs.get("layer_norm_eps", 1e-12),
+        qkv_bias=read(theirs, "qkv_bias", True),
+        dropout=read(theirs, "hidden_dropout_prob", 0.0),
+        attention_dropout=read(theirs, "attention_probs_dropout_prob", 0.0),
+        eps=read(theirs, "layer_norm_eps", 1e-12),
         heads=heads,
-        labels=len(labels) if labels else theirs.get("num_labels", 2),
+        labels=read_labels(theirs),
     )
 
 

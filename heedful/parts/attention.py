@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -23,8 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .cache import LayerCache
-from .masks import View, full
+from .cache import KeysValues, LayerCache
+from .masks import View, full, without_empty_rows
 from .positions import NoPosition, Position
 
 AnyMask = View | Tensor | None  # a tensor is boolean, True = may attend, and broadcasts to [B, H, T, S]
@@ -51,7 +52,7 @@ def attention_weights(
 def attend_plain(
     q_BHTK: Tensor,
     k_BGSK: Tensor,
-    v_BGSK: Tensor,
+    v_BGSL: Tensor,
     mask: AnyMask = None,
     bias: Tensor | None = None,
     scale: float | None = None,
@@ -59,7 +60,7 @@ def attend_plain(
 ) -> Tensor:
     """weights @ values: the formula, with every score in memory."""
     weights_BHTS = attention_weights(q_BHTK, k_BGSK, mask, bias, scale, dropout)
-    return weights_BHTS @ repeat_heads(v_BGSK, q_BHTK.shape[1])
+    return weights_BHTS @ repeat_heads(v_BGSL, q_BHTK.shape[1])
 
 
 def masked_softmax(scores_BHTS: Tensor, mask: AnyMask = None, bias: Tensor | None = None) -> Tensor:
@@ -68,7 +69,7 @@ def masked_softmax(scores_BHTS: Tensor, mask: AnyMask = None, bias: Tensor | Non
     scores_BHTS = scores_BHTS.to(torch.promote_types(dtype, torch.float32))
     if bias is not None:
         scores_BHTS = scores_BHTS + bias
-    allowed = mask.allowed() if isinstance(mask, View) else mask
+    allowed = mask.allowed(scores_BHTS.shape[1]) if isinstance(mask, View) else mask
     if allowed is None:
         return scores_BHTS.softmax(-1).to(dtype)
     # The lowest finite number, not -inf: a row of -inf would be NaN, forwards and backwards.
@@ -91,7 +92,7 @@ def repeat_heads(x_BGSK: Tensor, H: int) -> Tensor:
 def attend_fused(
     q_BHTK: Tensor,
     k_BGSK: Tensor,
-    v_BGSK: Tensor,
+    v_BGSL: Tensor,
     mask: AnyMask = None,
     bias: Tensor | None = None,
     scale: float | None = None,
@@ -99,24 +100,24 @@ def attend_fused(
 ) -> Tensor:
     """`attend_plain` without the table of scores, by the kernel that suits the case."""
     kernel = attend_flex if flex_pays(q_BHTK, mask, bias, dropout) else attend_sdpa
-    return kernel(q_BHTK, k_BGSK, v_BGSK, mask, bias, scale, dropout)
+    return kernel(q_BHTK, k_BGSK, v_BGSL, mask, bias, scale, dropout)
 
 
 def flex_pays(q_BHTK: Tensor, mask: AnyMask, bias: Tensor | None, dropout: float) -> bool:
     """The one choice between kernels: FlexAttention where it can skip empty blocks, SDPA for the rest.
 
     FlexAttention has no dropout, trains on CUDA only, and is compiled for each kind of mask; it wins by
-    leaving out blocks that a sparse mask keeps empty, so a mask without such blocks, or a table of a few
-    blocks, goes to SDPA. A dense bias would be read element by element: SDPA again.
+    leaving out blocks that a sparse mask keeps empty (1.1 to 6 x SDPA from 2048 keys on, and 0.6 to 0.9 x where
+    there is nothing to leave out: benchmarks/RESULTS.md). A dense bias would be read element by element.
     """
-    sparse = isinstance(mask, View) and mask.mask.sparse and mask.T >= 512 and mask.S >= 1024
+    sparse = isinstance(mask, View) and mask.mask.sparse and mask.T >= 1024 and mask.S >= 2048
     return sparse and q_BHTK.is_cuda and bias is None and dropout == 0
 
 
 def attend_sdpa(
     q_BHTK: Tensor,
     k_BGSK: Tensor,
-    v_BGSK: Tensor,
+    v_BGSL: Tensor,
     mask: AnyMask = None,
     bias: Tensor | None = None,
     scale: float | None = None,
@@ -127,29 +128,37 @@ def attend_sdpa(
     Backends differ on a row with nothing to attend to (zeros or NaN). So no kernel ever sees one: such a
     row is let see everything, and its output is then set to 0, which makes its gradient 0 too.
     """
-    causal, table, empty = False, bias, None
+    H, causal, table, empty = q_BHTK.shape[1], False, bias, None
     if isinstance(mask, View) and mask.is_causal and bias is None:
         causal = True
     elif mask is not None and not (isinstance(mask, View) and mask.sees_all):
-        allowed = mask.allowed() if isinstance(mask, View) else mask
-        empty = mask.empty() if isinstance(mask, View) else ~allowed.any(-1, keepdim=True)
-        allowed = allowed | empty
+        allowed, empty = mask.safe(H) if isinstance(mask, View) else without_empty_rows(mask)
         table = allowed if bias is None else bias.masked_fill(~allowed, float("-inf"))
     if table is not None and table.dtype != torch.bool:
         table = table.to(q_BHTK.dtype)
-    H, grouped = q_BHTK.shape[1], k_BGSK.shape[1] != q_BHTK.shape[1]
+    grouped = k_BGSK.shape[1] != H
     if grouped and table is not None:  # CUDA's masked kernels know no groups
-        k_BGSK, v_BGSK, grouped = repeat_heads(k_BGSK, H), repeat_heads(v_BGSK, H), False
-    out_BHTK = F.scaled_dot_product_attention(
-        q_BHTK, k_BGSK, v_BGSK, table, dropout, is_causal=causal, scale=scale, enable_gqa=grouped
-    )
-    return out_BHTK if empty is None else out_BHTK.masked_fill(empty, 0)
+        k_BGSK, v_BGSL, grouped = repeat_heads(k_BGSK, H), repeat_heads(v_BGSL, H), False
+    with backends(q_BHTK, table):
+        out_BHTL = F.scaled_dot_product_attention(
+            q_BHTK, k_BGSK, v_BGSL, table, dropout, is_causal=causal, scale=scale, enable_gqa=grouped
+        )
+    return out_BHTL if empty is None else out_BHTL.masked_fill(empty, 0)
+
+
+def backends(q_BHTK: Tensor, table: Tensor | None) -> AbstractContextManager[object]:
+    """Keep cuDNN away from masked fp16: its backward gives NaN there (seen with cuDNN 9.19 on an H200)."""
+    if table is None or not q_BHTK.is_cuda or q_BHTK.dtype != torch.float16:
+        return nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 def attend_flex(
     q_BHTK: Tensor,
     k_BGSK: Tensor,
-    v_BGSK: Tensor,
+    v_BGSL: Tensor,
     mask: AnyMask = None,
     bias: Tensor | None = None,
     scale: float | None = None,
@@ -160,13 +169,13 @@ def attend_flex(
         raise ValueError("FlexAttention has no dropout: use attend_fused, which knows where to send it")
     (B, H, T, _), S = q_BHTK.shape, k_BGSK.shape[-2]
     if isinstance(mask, Tensor) or bias is not None:
-        allowed = mask.allowed() if isinstance(mask, View) else mask
+        allowed = mask.allowed(H) if isinstance(mask, View) else mask
         score_mod = _table_lookup(B, H, T, S, allowed, bias)
         blocks = None
     else:
         score_mod, blocks = None, mask.blocks(B, H) if mask is not None else None
     kernel = _flex_kernel(q_BHTK)
-    return kernel(q_BHTK, k_BGSK, v_BGSK, score_mod, blocks, scale, enable_gqa=k_BGSK.shape[1] != H)
+    return kernel(q_BHTK, k_BGSK, v_BGSL, score_mod, blocks, scale, enable_gqa=k_BGSK.shape[1] != H)
 
 
 def _table_lookup(
@@ -196,7 +205,9 @@ def _flex_kernel(q_BHTK: Tensor) -> Callable[..., Tensor]:
 def _compiled_flex() -> Callable[..., Tensor]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention, dynamic=False)
+    return torch.compile(
+        flex_attention, fullgraph=True
+    )  # else too many shapes would fall back to slow, silently
 
 
 def _eager_flex(*args: Any, **kwargs: Any) -> Tensor:
@@ -217,9 +228,9 @@ class Score(nn.Module):
         q, k, scale = self.as_dot(q_BHTK, k_BHSK) or (q_BHTK, k_BHSK, 1.0)
         return q @ k.mT * scale
 
-    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> tuple[Tensor, Tensor, float] | None:
+    def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """q', k', scale such that score = scale * q' . k'; None if there is no such form."""
-        return q_BHTK, k_BHSK, 1.0
+        return q_BHTK, k_BGSK, 1.0
 
 
 class Dot(Score):
@@ -229,8 +240,8 @@ class Dot(Score):
 class ScaledDot(Score):
     """q . k / sqrt(K): the variance of the sum of K products, brought back to 1 (Vaswani et al. 2017)."""
 
-    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> tuple[Tensor, Tensor, float]:
-        return q_BHTK, k_BHSK, 1 / math.sqrt(q_BHTK.shape[-1])
+    def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> tuple[Tensor, Tensor, float]:
+        return q_BHTK, k_BGSK, 1 / math.sqrt(q_BHTK.shape[-1])
 
 
 class Bilinear(Score):
@@ -241,8 +252,8 @@ class Bilinear(Score):
         self.W = nn.Parameter(torch.empty(query_width, key_width))
         nn.init.xavier_uniform_(self.W)
 
-    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> tuple[Tensor, Tensor, float]:
-        return q_BHTK @ self.W, k_BHSK, 1.0
+    def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> tuple[Tensor, Tensor, float]:
+        return q_BHTK @ self.W, k_BGSK, 1.0
 
 
 class Additive(Score):
@@ -258,7 +269,7 @@ class Additive(Score):
         pairs = self.query(q_BHTK).unsqueeze(-2) + self.key(k_BHSK).unsqueeze(-3)
         return self.score(torch.tanh(pairs)).squeeze(-1)
 
-    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> None:
+    def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> None:
         return None
 
 
@@ -272,16 +283,8 @@ class SoftCapped(Score):
     def forward(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         return self.cap * torch.tanh(self.score(q_BHTK, k_BHSK) / self.cap)
 
-    def as_dot(self, q_BHTK: Tensor, k_BHSK: Tensor) -> None:
+    def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> None:
         return None
-
-
-SCORES: dict[str, type[Score]] = {
-    "dot": Dot,
-    "scaled-dot": ScaledDot,
-    "bilinear": Bilinear,
-    "additive": Additive,
-}
 
 
 # The layer.
@@ -290,8 +293,8 @@ SCORES: dict[str, type[Score]] = {
 class MultiHeadAttention(nn.Module):
     """Several attentions side by side, each in its own K coordinates, concatenated and mixed by W^O.
 
-    Widths are free: queries come from vectors of `width`, keys and values from vectors of `source_width`;
-    only queries and keys must share `key_width`.
+    Widths are free: queries come from vectors of `width`, keys and values from vectors of `source_width`.
+    Queries and keys share `key_width`, unless the score says otherwise (bilinear, additive: `query_width`).
     """
 
     def __init__(
@@ -300,6 +303,7 @@ class MultiHeadAttention(nn.Module):
         heads: int,
         *,
         kv_heads: int | None = None,
+        query_width: int | None = None,
         key_width: int | None = None,
         value_width: int | None = None,
         source_width: int | None = None,
@@ -319,11 +323,12 @@ class MultiHeadAttention(nn.Module):
         self.key_width = key_width or width // heads
         self.value_width = value_width or self.key_width
         source_width = source_width or width
-        self.query = nn.Linear(width, heads * self.key_width, bias=bias)
+        query_width = query_width or self.key_width
+        self.query = nn.Linear(width, heads * query_width, bias=bias)
         self.key = nn.Linear(source_width, self.kv_heads * self.key_width, bias=bias)
         self.value = nn.Linear(source_width, self.kv_heads * self.value_width, bias=bias)
         self.out = nn.Linear(heads * self.value_width, width, bias=bias if out_bias is None else out_bias)
-        self.query_norm = qk_norm(self.key_width) if qk_norm else nn.Identity()
+        self.query_norm = qk_norm(query_width) if qk_norm else nn.Identity()
         self.key_norm = qk_norm(self.key_width) if qk_norm else nn.Identity()
         self.score = score or ScaledDot()
         self.position = position or NoPosition()
@@ -341,51 +346,58 @@ class MultiHeadAttention(nn.Module):
             S = x_BTD.shape[1] if source_BSD is None else source_BSD.shape[1]
             view = View(full(), x_BTD.shape[1], S, x_BTD.device)
         q_BHTK = self.query_norm(split_heads(self.query(x_BTD), self.heads))
-        q_BHTK = self.position.rotate(q_BHTK, view.q_pos)
+        q_BHTK = self.position.rotate(q_BHTK, view.q_pos, view.memo)
         if source_BSD is None:
-            k_BGSK, v_BGSK = self.keys_values(x_BTD)
-            k_BGSK = self.position.rotate(k_BGSK, view.q_pos)
+            k_BGSK, v_BGSL = self.keys_values(x_BTD)
+            k_BGSK = self.position.rotate(k_BGSK, view.q_pos, view.memo)
             if cache is not None:
-                k_BGSK, v_BGSK = cache.append(k_BGSK, v_BGSK)
-        elif cache is not None:
-            k_BGSK, v_BGSK = cache.source(lambda: self.keys_values(source_BSD))
+                k_BGSK, v_BGSL = cache.append(k_BGSK, v_BGSL)
         else:
-            k_BGSK, v_BGSK = self.keys_values(source_BSD)
-        return self.out(join_heads(self.attend(q_BHTK, k_BGSK, v_BGSK, view)))
+            k_BGSK, v_BGSL = self.of_source(source_BSD, view, cache)
+        return self.out(join_heads(self.attend(q_BHTK, k_BGSK, v_BGSL, view)))
 
-    def keys_values(self, source_BSD: Tensor) -> tuple[Tensor, Tensor]:
+    def keys_values(self, source_BSD: Tensor) -> KeysValues:
         k_BGSK = self.key_norm(split_heads(self.key(source_BSD), self.kv_heads))
         return k_BGSK, split_heads(self.value(source_BSD), self.kv_heads)
 
-    def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSK: Tensor, view: View) -> Tensor:
+    def of_source(self, source_BSD: Tensor, view: View, cache: LayerCache | None) -> KeysValues:
+        """Keys and values of a source, once for all steps if there is a cache."""
+
+        def compute() -> KeysValues:
+            k_BGSK, v_BGSL = self.keys_values(source_BSD)
+            return self.position.rotate(k_BGSK, view.k_pos), v_BGSL
+
+        return compute() if cache is None else cache.source(compute)
+
+    def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor, view: View) -> Tensor:
         """By a kernel where one exists for this score and position; else openly. `watch` puts `openly` here."""
         dot = None if self.position.uses_values else self.score.as_dot(q_BHTK, k_BGSK)
         if dot is None:
-            return self.openly(q_BHTK, k_BGSK, v_BGSK, view)
-        bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos)
+            return self.openly(q_BHTK, k_BGSK, v_BGSL, view)
+        bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos, view.memo)
         q_BHTK, k_BGSK, scale = dot
         dropout = self.dropout if self.training else 0.0
-        return attend_fused(q_BHTK, k_BGSK, v_BGSK, view, bias, scale, dropout)
+        return attend_fused(q_BHTK, k_BGSK, v_BGSL, view, bias, scale, dropout)
 
     def openly(
         self,
         q_BHTK: Tensor,
         k_BGSK: Tensor,
-        v_BGSK: Tensor,
+        v_BGSL: Tensor,
         view: View,
         record: Callable[..., None] | None = None,
     ) -> Tensor:
         """The formula, step by step: scores, weights, weighted values; each can be recorded."""
-        k_BHSK, v_BHSK = repeat_heads(k_BGSK, self.heads), repeat_heads(v_BGSK, self.heads)
+        k_BHSK, v_BHSL = repeat_heads(k_BGSK, self.heads), repeat_heads(v_BGSL, self.heads)
         scores_BHTS = self.score(q_BHTK, k_BHSK)
-        bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos)
+        bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos, view.memo)
         weights_BHTS = masked_softmax(scores_BHTS, view, bias)
         if record is not None:
-            record(q=q_BHTK, k=k_BHSK, v=v_BHSK, scores=scores_BHTS, weights=weights_BHTS)
+            record(view, q=q_BHTK, k=k_BHSK, v=v_BHSL, scores=scores_BHTS, weights=weights_BHTS)
         weights_BHTS = F.dropout(weights_BHTS, self.dropout, self.training)
-        out_BHTK = weights_BHTS @ v_BHSK
+        out_BHTL = weights_BHTS @ v_BHSL
         extra = self.position.values(weights_BHTS, view.q_pos, view.k_pos)
-        return out_BHTK if extra is None else out_BHTK + extra
+        return out_BHTL if extra is None else out_BHTL + extra
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:

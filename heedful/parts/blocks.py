@@ -30,6 +30,13 @@ class Block(nn.Module):
         source_view: View | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
+        if (self.cross is None) != (source_BSD is None):
+            wants = (
+                "reads no source, but one was given"
+                if self.cross is None
+                else "reads a source, but none was given"
+            )
+            raise ValueError(f"this block {wants}")
         x_BTD = self.attention(x_BTD, view, cache=cache)
         if self.cross is not None:
             x_BTD = self.cross(x_BTD, source_view, source_BSD, cache=cache)

@@ -1,15 +1,16 @@
 """Caches: keys and values already computed, so that each new token costs one token.
 
-A cache is an argument of a call, never an attribute of a model. The shell opens each call with
-`begin(positions)`, which tells the positions of all keys there will be; every layer then adds its own
-keys and values. Two kinds: `GrowingCache` concatenates; `StaticCache` writes into buffers of a fixed
-size, so that a compiled step or a captured graph sees the same shapes every time.
+A cache is an argument of a call, never an attribute of a model. The shell opens a call with `begin`, which
+tells the positions of all keys there will be; every layer then appends its own keys and values; `advance`
+makes it all count. A call that fails in between has changed nothing. Two kinds: `GrowingCache` concatenates;
+`StaticCache` writes into buffers of a fixed size, so that a compiled step or a captured graph sees the same
+shapes every time.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ class LayerCache(ABC):
         self.source_kv: KeysValues | None = None
 
     @abstractmethod
-    def append(self, k_BGTK: Tensor, v_BGTK: Tensor) -> KeysValues:
+    def append(self, k_BGTK: Tensor, v_BGTL: Tensor) -> KeysValues:
         """Add the new tokens; get everything so far."""
 
     def source(self, compute: Callable[[], KeysValues]) -> KeysValues:
@@ -37,88 +38,122 @@ class LayerCache(ABC):
 class Cache(ABC):
     """What a decoder remembers of the tokens it has seen: one `LayerCache` a layer, and their positions."""
 
-    layers: list[LayerCache]
+    layers: Sequence[LayerCache]
 
     @abstractmethod
-    def next_positions(self, T: int, lengths: Tensor | None = None) -> Tensor | None:
+    def next_positions(self, T: int, lengths_B: Tensor | None = None) -> Tensor | None:
         """Positions of the next T tokens of each row, of which lengths[b] are real; None if plainly in order."""
 
     @abstractmethod
-    def begin(self, q_pos: Tensor | None, T: int) -> tuple[int, Tensor | None]:
-        """Announce T new tokens; get how many keys there will be, and their positions (None if in order)."""
+    def begin(self, q_pos: Tensor | None, B: int, T: int) -> tuple[int, Tensor | None]:
+        """Announce T new tokens in B rows; get how many keys there will be, and where (None if in order)."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Every layer has appended: the new tokens are part of the past now."""
 
     @abstractmethod
     def reorder(self, rows: Tensor) -> None:
         """Row b becomes what row rows[b] was (beam search)."""
 
     @abstractmethod
-    def rewind(self, lengths: Tensor) -> None:
+    def rewind(self, lengths_B: Tensor) -> None:
         """Forget everything from position lengths[b] on (speculative decoding)."""
+
+
+def count_on(start_B: Tensor, T: int, lengths_B: Tensor | None) -> Tensor:
+    """start, start + 1, ... for T tokens a row; -1 past lengths[b] of them."""
+    steps_T = torch.arange(T, device=start_B.device)
+    positions_BT = start_B[:, None] + steps_T
+    return positions_BT if lengths_B is None else torch.where(steps_T < lengths_B[:, None], positions_BT, -1)
+
+
+def check_rows(found: int, expected: int, what: str) -> None:
+    """Rows that do not match would be broadcast, and every answer silently be wrong."""
+    if found != expected:
+        raise ValueError(f"{what} has {expected} rows, but {found} were given")
 
 
 class GrowingCache(Cache):
     """Concatenates. As long as no row is padded, positions stay implicit and kernels need no mask."""
 
     def __init__(self, layers: int) -> None:
-        self.grown = [GrowingLayer() for _ in range(layers)]
-        self.layers = list(self.grown)
-        self.size = 0  # slots used
+        self.layers: list[GrowingLayer] = [GrowingLayer() for _ in range(layers)]
         self.k_pos: Tensor | None = None  # [B, size], once rows differ
-
-    def next_positions(self, T: int, lengths: Tensor | None = None) -> Tensor | None:
-        if self.k_pos is None and lengths is None:
-            return None
-        if lengths is None:
-            return self.lengths()[:, None] + torch.arange(T, device=self.device)
-        start = self.lengths() if self.size else torch.zeros_like(lengths)
-        steps_T = torch.arange(T, device=lengths.device)
-        return torch.where(steps_T < lengths[:, None], start[:, None] + steps_T, -1)
-
-    def lengths(self) -> Tensor:
-        """Real tokens in each row."""
-        if self.k_pos is None:
-            k, _ = self.grown[0].kv
-            return torch.full((len(k),), self.size, device=k.device)
-        return self.k_pos.amax(-1) + 1
+        self.pending: Tensor | None = None
 
     @property
-    def device(self) -> torch.device:
-        return self.grown[0].kv[0].device
+    def size(self) -> int:
+        """Slots in use."""
+        return 0 if self.layers[0].kv is None else self.layers[0].kv[0].shape[-2]
 
-    def begin(self, q_pos: Tensor | None, T: int) -> tuple[int, Tensor | None]:
-        if q_pos is not None:
-            q_pos = torch.atleast_2d(q_pos)
-            if self.k_pos is None:
-                self.k_pos = torch.arange(self.size, device=q_pos.device).expand(len(q_pos), -1)
-            self.k_pos = torch.cat([self.k_pos, q_pos], dim=-1)
-        elif self.k_pos is not None:
-            raise ValueError("rows of this cache have different lengths: positions must be given")
-        self.size += T
-        return self.size, self.k_pos
+    def lengths(self) -> Tensor:
+        """Real tokens in each row; an empty cache has no rows yet."""
+        if self.layers[0].kv is None:
+            return torch.zeros(0, dtype=torch.long)
+        k, _ = self.layers[0].kv
+        return (
+            torch.full((len(k),), self.size, device=k.device)
+            if self.k_pos is None
+            else self.k_pos.amax(-1) + 1
+        )
+
+    def next_positions(self, T: int, lengths_B: Tensor | None = None) -> Tensor | None:
+        if self.k_pos is None and lengths_B is None:
+            return None
+        start_B = torch.zeros_like(lengths_B) if lengths_B is not None and not self.size else self.lengths()
+        return count_on(start_B, T, lengths_B)
+
+    def begin(self, q_pos: Tensor | None, B: int, T: int) -> tuple[int, Tensor | None]:
+        if self.size:
+            check_rows(B, len(self.lengths()), "the cache")
+        if q_pos is None:
+            if self.k_pos is not None:
+                raise ValueError("rows of this cache have different lengths: positions must be given")
+            self.pending = None
+        else:
+            past = torch.arange(self.size, device=q_pos.device) if self.k_pos is None else self.k_pos
+            self.pending = torch.cat([past.expand(B, -1), q_pos.expand(B, -1)], dim=-1)
+        return self.size + T, self.pending
+
+    def advance(self) -> None:
+        self.k_pos = self.pending
+        for layer in self.layers:
+            layer.kv = layer.pending
 
     def reorder(self, rows: Tensor) -> None:
-        for layer in self.grown:
-            layer.kv = (layer.kv[0][rows], layer.kv[1][rows])
-            if layer.source_kv is not None:
-                layer.source_kv = (layer.source_kv[0][rows], layer.source_kv[1][rows])
-        if self.k_pos is not None:
-            self.k_pos = self.k_pos[rows]
+        for layer in self.layers:
+            layer.kv = select(layer.kv, rows)
+            layer.source_kv = select(layer.source_kv, rows)
+        self.k_pos = None if self.k_pos is None else self.k_pos[rows]
 
-    def rewind(self, lengths: Tensor) -> None:
-        if self.k_pos is None:
-            self.k_pos = torch.arange(self.size, device=lengths.device).expand(len(lengths), -1)
-        self.k_pos = torch.where(self.k_pos < lengths[:, None], self.k_pos, -1)
+    def rewind(self, lengths_B: Tensor) -> None:
+        if not self.size:
+            return
+        k_pos = torch.arange(self.size, device=lengths_B.device) if self.k_pos is None else self.k_pos
+        k_pos = torch.where(k_pos < lengths_B[:, None], k_pos, -1)
+        used = int(((k_pos >= 0).any(0) * torch.arange(1, self.size + 1, device=k_pos.device)).max())
+        self.k_pos = k_pos[:, :used] if used else None
+        for layer in self.layers:
+            if layer.kv is not None:
+                layer.kv = (layer.kv[0][:, :, :used], layer.kv[1][:, :, :used]) if used else None
+
+
+def select(kv: KeysValues | None, rows: Tensor) -> KeysValues | None:
+    return None if kv is None else (kv[0][rows], kv[1][rows])
 
 
 class GrowingLayer(LayerCache):
     def __init__(self) -> None:
         super().__init__()
-        self.kv: KeysValues = (torch.empty(0), torch.empty(0))
+        self.kv: KeysValues | None = None
+        self.pending: KeysValues | None = None
 
-    def append(self, k_BGTK: Tensor, v_BGTK: Tensor) -> KeysValues:
-        k, v = self.kv
-        self.kv = (torch.cat([k, k_BGTK], -2), torch.cat([v, v_BGTK], -2)) if k.numel() else (k_BGTK, v_BGTK)
-        return self.kv
+    def append(self, k_BGTK: Tensor, v_BGTL: Tensor) -> KeysValues:
+        if self.kv is not None:
+            k_BGTK, v_BGTL = torch.cat([self.kv[0], k_BGTK], -2), torch.cat([self.kv[1], v_BGTL], -2)
+        self.pending = (k_BGTK, v_BGTL)
+        return self.pending
 
 
 class StaticCache(Cache):
@@ -132,58 +167,58 @@ class StaticCache(Cache):
         self,
         batch: int,
         capacity: int,
-        shapes: list[tuple[int, int, int]],
+        shapes: Sequence[tuple[int, int, int]],
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         """shapes: (key/value heads, key width, value width) of each layer."""
-        self.capacity = capacity
+        self.batch, self.capacity = batch, capacity
         self.slots = (capacity // 8 + 1) * 8  # at least one spare, and a good multiple for kernels
         self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
-        self.at = torch.zeros(batch, 1, dtype=torch.long, device=device)
-        self.buffers = [StaticLayer(self, batch, *shape, device, dtype) for shape in shapes]
-        self.layers = list(self.buffers)
+        self.pending = self.lengths
+        self.at_BT = torch.zeros(batch, 1, dtype=torch.long, device=device)
+        self.layers: list[StaticLayer] = [StaticLayer(self, *shape, device, dtype) for shape in shapes]
 
-    def next_positions(self, T: int, lengths: Tensor | None = None) -> Tensor:
-        steps_T = torch.arange(T, device=self.lengths.device)
-        positions_BT = self.lengths[:, None] + steps_T
-        return positions_BT if lengths is None else torch.where(steps_T < lengths[:, None], positions_BT, -1)
+    def next_positions(self, T: int, lengths_B: Tensor | None = None) -> Tensor:
+        return count_on(self.lengths, T, lengths_B)
 
-    def begin(self, q_pos: Tensor | None, T: int) -> tuple[int, Tensor]:
-        q_pos = (
-            self.next_positions(T) if q_pos is None else torch.atleast_2d(q_pos).expand(len(self.lengths), -1)
-        )
-        if (
-            q_pos.device.type == "cpu"
-            and not torch.compiler.is_compiling()
-            and int(q_pos.max()) >= self.capacity
-        ):
-            raise ValueError(
-                f"position {int(q_pos.max())} does not fit a cache of {self.capacity}: make it longer"
-            )
-        self.at = torch.where(q_pos >= 0, q_pos, self.slots - 1)
-        self.lengths.copy_(torch.maximum(self.lengths, q_pos.amax(-1) + 1))
-        slots_S = torch.arange(self.slots, device=q_pos.device)
-        return self.slots, torch.where(slots_S < self.lengths[:, None], slots_S, -1)
+    def begin(self, q_pos: Tensor | None, B: int, T: int) -> tuple[int, Tensor]:
+        check_rows(B, self.batch, "the cache")
+        q_BT = (self.next_positions(T) if q_pos is None else q_pos).expand(B, T)
+        self.check_capacity(q_BT)
+        self.at_BT = torch.where(q_BT >= 0, q_BT, self.slots - 1)
+        self.pending = torch.maximum(self.lengths, q_BT.amax(-1) + 1)
+        slots_S = torch.arange(self.slots, device=q_BT.device)
+        return self.slots, torch.where(slots_S < self.pending[:, None], slots_S, -1)
+
+    def check_capacity(self, q_BT: Tensor) -> None:
+        """Refuse positions past the buffers: in words where looking costs nothing, else by the device itself."""
+        if q_BT.device.type == "cpu" and not torch.compiler.is_compiling():
+            if int(q_BT.max()) >= self.capacity:
+                raise ValueError(
+                    f"position {int(q_BT.max())} does not fit a cache of {self.capacity}: make it longer"
+                )
+        else:
+            torch._assert_async((q_BT < self.capacity).all(), "a position does not fit the static cache")
+
+    def advance(self) -> None:
+        self.lengths.copy_(self.pending)
 
     def reorder(self, rows: Tensor) -> None:
-        for layer in self.buffers:
-            layer.k.copy_(layer.k[rows])
-            layer.v.copy_(layer.v[rows])
-            if layer.source_kv is not None:
-                for kept in layer.source_kv:
-                    kept.copy_(kept[rows])
+        check_rows(len(rows), self.batch, "a static cache cannot change its size: it")
+        for layer in self.layers:
+            for kept in (layer.k, layer.v, *(layer.source_kv or ())):
+                kept.copy_(kept[rows])
         self.lengths.copy_(self.lengths[rows])
 
-    def rewind(self, lengths: Tensor) -> None:
-        self.lengths.copy_(torch.minimum(self.lengths, lengths))
+    def rewind(self, lengths_B: Tensor) -> None:
+        self.lengths.copy_(torch.minimum(self.lengths, lengths_B))
 
 
 class StaticLayer(LayerCache):
     def __init__(
         self,
         whole: StaticCache,
-        batch: int,
         kv_heads: int,
         key_width: int,
         value_width: int,
@@ -192,11 +227,11 @@ class StaticLayer(LayerCache):
     ) -> None:
         super().__init__()
         self.whole = whole
-        self.k = torch.zeros(batch, kv_heads, whole.slots, key_width, device=device, dtype=dtype)
-        self.v = torch.zeros(batch, kv_heads, whole.slots, value_width, device=device, dtype=dtype)
+        self.k = torch.zeros(whole.batch, kv_heads, whole.slots, key_width, device=device, dtype=dtype)
+        self.v = torch.zeros(whole.batch, kv_heads, whole.slots, value_width, device=device, dtype=dtype)
 
-    def append(self, k_BGTK: Tensor, v_BGTK: Tensor) -> KeysValues:
-        at_B1T1 = self.whole.at[:, None, :, None]
-        self.k.scatter_(2, at_B1T1.expand_as(k_BGTK), k_BGTK)
-        self.v.scatter_(2, at_B1T1.expand_as(v_BGTK), v_BGTK)
+    def append(self, k_BGTK: Tensor, v_BGTL: Tensor) -> KeysValues:
+        at_B1T1 = self.whole.at_BT[:, None, :, None]
+        self.k.scatter_(2, at_B1T1.expand_as(k_BGTK), k_BGTK.to(self.k.dtype))
+        self.v.scatter_(2, at_B1T1.expand_as(v_BGTL), v_BGTL.to(self.v.dtype))
         return self.k, self.v

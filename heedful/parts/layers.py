@@ -11,13 +11,19 @@ from torch import Tensor, nn
 
 from .positions import NoPosition, Position, Positions
 
+
+def gelu_sigmoid(x: Tensor) -> Tensor:
+    """x sigmoid(1.702 x)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,  # x Phi(x), exact: BERT, ViT
     "gelu_tanh": lambda x: F.gelu(
         x, approximate="tanh"
     ),  # the approximation GPT-1 and GPT-2 were trained with
-    "gelu_sigmoid": lambda x: x * torch.sigmoid(1.702 * x),  # the rougher one of the Sparse Transformer
+    "gelu_sigmoid": gelu_sigmoid,  # the rougher one of the Sparse Transformer
     "silu": F.silu,
     "tanh": torch.tanh,
 }
@@ -176,7 +182,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
 # Residual connections: X + Layer(X), with the norm before the layer or after the sum.
@@ -205,4 +211,3 @@ class PostNorm(nn.Module):
 
 
 RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}
-NORMS: dict[str, type[LayerNorm | RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}

@@ -5,8 +5,8 @@ Rules combine with `&` and `|`, print as a small picture, and stay symbolic unti
 a form it can use: a boolean tensor (`dense`) or a FlexAttention predicate (`flex`).
 
 Positions are explicit: caches, unequal prompts and packed rows are then no special cases.
-Position -1 means "nobody is here" (padding, an empty cache slot) and no rule lets anyone attend to it.
-A query that may attend to nobody gets output 0 and gradient 0.
+Position -1 means "nobody is here" (padding, an empty cache slot) and no rule lets anyone attend to it; what a
+query at -1 gets is for nobody to read. A query that may attend to nobody gets output 0 and gradient 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from .positions import Positions, index_of
+from .positions import Memo, Positions, index_of, once
 
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -33,8 +33,13 @@ class Mask(ABC):
         return None
 
     @property
-    def heads(self) -> int | None:
-        """Heads the rule tells apart; None if it is the same for every head."""
+    def by_head(self) -> bool:
+        """Whether heads differ."""
+        return False
+
+    @property
+    def longest(self) -> int | None:
+        """Positions the rule knows about; None if any."""
         return None
 
     @property
@@ -46,18 +51,27 @@ class Mask(ABC):
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """Elementwise over tensors that broadcast together."""
 
+    @property
+    def sees_self(self) -> bool:
+        """Whether every query may at least attend to its own position, so that no row is empty."""
+        return False
+
     def __and__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            return NotImplemented
         return AllOf((*_members(self, AllOf), *_members(other, AllOf)))
 
     def __or__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            return NotImplemented
         return AnyOf((*_members(self, AnyOf), *_members(other, AnyOf)))
 
-    def dense(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+    def dense(self, q_pos: Tensor, k_pos: Tensor, heads: int = 1) -> Tensor:
         """The rule as a boolean tensor that broadcasts to [B, H, T, S]; positions are [T] or [B, T]."""
         q_B1T1 = torch.atleast_2d(q_pos)[:, None, :, None]
         k_B11S = torch.atleast_2d(k_pos)[:, None, None, :]
         b = torch.arange(self.batch or 1, device=q_pos.device)[:, None, None, None]
-        h = torch.arange(self.heads or 1, device=q_pos.device)[None, :, None, None]
+        h = torch.arange(heads if self.by_head else 1, device=q_pos.device)[None, :, None, None]
         return self.allows(b, h, q_B1T1, k_B11S) & (k_B11S >= 0)
 
     def flex(self, q_pos: Tensor, k_pos: Tensor) -> Predicate:
@@ -74,8 +88,9 @@ class Mask(ABC):
 
     def picture(self, size: int = 8, row: int = 0, head: int = 0) -> str:
         """Queries downwards, keys across: the first `size` positions of one batch row and head."""
+        size = min(size, self.longest or size)
         here = torch.arange(size)
-        allowed = self.dense(here, here)
+        allowed = self.dense(here, here, head + 1)
         allowed = allowed.expand(max(row + 1, len(allowed)), max(head + 1, allowed.shape[1]), size, size)
         return "\n".join(
             "".join(" ■" if yes else " ·" for yes in line) for line in allowed[row, head].tolist()
@@ -88,6 +103,8 @@ class Mask(ABC):
 @dataclass(frozen=True)
 class Full(Mask):
     """Everyone sees everyone: an encoder without padding."""
+
+    sees_self = True
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q >= k) | (q < k)  # True in the shape of the pair, also under vmap
@@ -102,6 +119,10 @@ class Causal(Mask):
 
     strict: bool = False
 
+    @property
+    def sees_self(self) -> bool:
+        return not self.strict
+
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return k < q if self.strict else k <= q
 
@@ -112,6 +133,10 @@ class Window(Mask):
 
     width: int
     sparse = True
+    sees_self = True
+
+    def __post_init__(self) -> None:
+        at_least_one(width=self.width)
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q - k < self.width) & (k - q < self.width)
@@ -122,7 +147,10 @@ class EveryNth(Mask):
     """Positions a whole number of strides apart (Child et al. 2019, the second strided step)."""
 
     stride: int
-    sparse = True
+    sees_self = True
+
+    def __post_init__(self) -> None:
+        at_least_one(stride=self.stride)
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q - k) % self.stride == 0
@@ -134,6 +162,10 @@ class SameBlock(Mask):
 
     length: int
     sparse = True
+    sees_self = True
+
+    def __post_init__(self) -> None:
+        at_least_one(length=self.length)
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return q // self.length == k // self.length
@@ -146,11 +178,15 @@ class BlockTail(Mask):
     length: int
     tail: int
     head_groups: int = 1
-    sparse = True
+
+    def __post_init__(self) -> None:
+        at_least_one(length=self.length, tail=self.tail, head_groups=self.head_groups)
+        if self.tail * self.head_groups > self.length:
+            raise ValueError(f"{self.head_groups} tails of {self.tail} do not fit a block of {self.length}")
 
     @property
-    def heads(self) -> int | None:
-        return self.head_groups if self.head_groups > 1 else None
+    def by_head(self) -> bool:
+        return self.head_groups > 1
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         from_end = self.length - 1 - k % self.length + 0 * q
@@ -180,10 +216,15 @@ class Document(Mask):
 
     ids: Tensor
     sparse = True
+    sees_self = True
 
     @property
     def batch(self) -> int | None:
         return len(self.ids)
+
+    @property
+    def longest(self) -> int | None:
+        return self.ids.shape[1]
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return self.ids[b, q.clamp(min=0)] == self.ids[b, k.clamp(min=0)]
@@ -200,11 +241,17 @@ class Combined(Mask):
 
     @property
     def batch(self) -> int | None:
-        return max((m.batch for m in self.masks if m.batch), default=None)
+        sizes = [m.batch for m in self.masks if m.batch is not None]
+        return max(sizes) if sizes else None
 
     @property
-    def heads(self) -> int | None:
-        return max((m.heads for m in self.masks if m.heads), default=None)
+    def by_head(self) -> bool:
+        return any(m.by_head for m in self.masks)
+
+    @property
+    def longest(self) -> int | None:
+        sizes = [m.longest for m in self.masks if m.longest is not None]
+        return min(sizes) if sizes else None
 
 
 class AllOf(Combined):
@@ -213,6 +260,10 @@ class AllOf(Combined):
     @property
     def sparse(self) -> bool:
         return any(m.sparse for m in self.masks)
+
+    @property
+    def sees_self(self) -> bool:
+        return all(m.sees_self for m in self.masks)
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return reduce(torch.logical_and, [m.allows(b, h, q, k) for m in self.masks])
@@ -228,6 +279,10 @@ class AnyOf(Combined):
     def sparse(self) -> bool:
         return all(m.sparse for m in self.masks)
 
+    @property
+    def sees_self(self) -> bool:
+        return any(m.sees_self for m in self.masks)
+
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return reduce(torch.logical_or, [m.allows(b, h, q, k) for m in self.masks])
 
@@ -239,12 +294,16 @@ class PerHead(Combined):
     """Different heads, different rules: head h follows masks[h mod n]."""
 
     @property
-    def heads(self) -> int | None:
-        return len(self.masks)
+    def by_head(self) -> bool:
+        return True
 
     @property
     def sparse(self) -> bool:
         return all(m.sparse for m in self.masks)
+
+    @property
+    def sees_self(self) -> bool:
+        return all(m.sees_self for m in self.masks)
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         n = len(self.masks)
@@ -254,6 +313,12 @@ class PerHead(Combined):
 
     def __repr__(self) -> str:
         return f"PerHead{self.masks!r}"
+
+
+def at_least_one(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, not {size}")
 
 
 def _members(mask: Mask, kind: type[Combined]) -> tuple[Mask, ...]:
@@ -349,9 +414,7 @@ class View:
         self.all_present = k_pos is None
         self.q_pos: Positions = torch.arange(S - T, S, device=device) if q_pos is None else q_pos
         self.k_pos: Positions = torch.arange(S, device=device) if k_pos is None else k_pos
-        self._allowed: Tensor | None = None
-        self._empty: Tensor | None = None
-        self._blocks: object = None
+        self.memo: Memo = {}  # what the layers of this call share
 
     @property
     def sees_all(self) -> bool:
@@ -365,26 +428,40 @@ class View:
         """The square lower triangle that kernels know by name."""
         return self.in_order and self.mask == Causal() and self.T == self.S
 
-    def allowed(self) -> Tensor:
+    def allowed(self, H: int) -> Tensor:
         """Who may look at whom, as booleans that broadcast to [B, H, T, S]."""
-        if self._allowed is None:
-            self._allowed = self.mask.dense(index_of(self.q_pos), index_of(self.k_pos))
-        return self._allowed
+        return once(
+            self.memo, ("allowed", H), lambda: self.mask.dense(index_of(self.q_pos), index_of(self.k_pos), H)
+        )
 
-    def empty(self) -> Tensor:
-        """Queries that may look at nobody, as booleans that broadcast to [B, H, T, 1]."""
-        if self._empty is None:
-            self._empty = ~self.allowed().any(-1, keepdim=True)
-        return self._empty
+    def safe(self, H: int) -> tuple[Tensor, Tensor | None]:
+        """`allowed` with empty rows let see everything, and which those are ([.., T, 1]); None if there are none."""
+        return once(
+            self.memo,
+            ("safe", H),
+            lambda: without_empty_rows(self.allowed(H), self.in_order and self.mask.sees_self),
+        )
 
     def blocks(self, B: int, H: int) -> object:
         """The block table FlexAttention skips by."""
-        if self._blocks is None:
-            from torch.nn.attention.flex_attention import create_block_mask
+        return once(self.memo, ("blocks", B, H), lambda: self._make_blocks(B, H))
 
-            q_pos, k_pos = index_of(self.q_pos), index_of(self.k_pos)
-            per_row = self.mask.batch or any(p.ndim == 2 and len(p) > 1 for p in (q_pos, k_pos))
-            rows, heads = B if per_row else None, H if self.mask.heads else None
-            rule = self.mask.flex(q_pos, k_pos)
-            self._blocks = create_block_mask(rule, rows, heads, self.T, self.S, device=q_pos.device)
-        return self._blocks
+    def _make_blocks(self, B: int, H: int) -> object:
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        q_pos, k_pos = index_of(self.q_pos), index_of(self.k_pos)
+        per_row = self.mask.batch or any(p.ndim == 2 and len(p) > 1 for p in (q_pos, k_pos))
+        rows, heads = B if per_row else None, H if self.mask.by_head else None
+        rule = self.mask.flex(q_pos, k_pos)
+        return create_block_mask(rule, rows, heads, self.T, self.S, device=q_pos.device)
+
+
+def without_empty_rows(allowed: Tensor, known_full: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Let queries that may look at nobody look at everybody, and say which they are, so that a kernel never
+    meets an empty row; whoever asks sets their output to 0."""
+    if known_full:
+        return allowed, None
+    empty = ~allowed.any(-1, keepdim=True)
+    if allowed.device.type == "cpu" and not torch.compiler.is_compiling() and not empty.any():
+        return allowed, None
+    return allowed | empty, empty

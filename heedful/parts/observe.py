@@ -10,8 +10,9 @@ A compiled model runs eagerly while watched: hooks added to compiled code would 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,6 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from .attention import MultiHeadAttention
+from .masks import View
+from .positions import index_of
 
 KINDS = ("weights", "scores", "q", "k", "v")
 
@@ -32,6 +35,7 @@ class Record:
     q: list[Tensor] = field(default_factory=list)
     k: list[Tensor] = field(default_factory=list)
     v: list[Tensor] = field(default_factory=list)
+    k_pos: list[Tensor] = field(default_factory=list)  # whose column is whose; -1 for an empty cache slot
 
 
 class Trace(dict[str, Record]):
@@ -42,9 +46,15 @@ class Trace(dict[str, Record]):
         return {path: record.weights[-1] for path, record in self.items() if record.weights}
 
 
+def eagerly() -> AbstractContextManager[object]:
+    """Run compiled code as it was written. Where nothing was compiled, spare the compiler's import."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
 @contextmanager
-def watch(model: nn.Module, also: Sequence[str] = ()) -> Iterator[Trace]:
+def watch(model: nn.Module, also: str | Sequence[str] = ()) -> Iterator[Trace]:
     """Record the attention weights of `model`, and what `also` names among "scores", "q", "k" and "v"."""
+    also = (also,) if isinstance(also, str) else also
     for kind in also:
         if kind not in KINDS:
             raise ValueError(f'watch can record {", ".join(KINDS)}, not "{kind}"')
@@ -55,16 +65,23 @@ def watch(model: nn.Module, also: Sequence[str] = ()) -> Iterator[Trace]:
         raise ValueError(f"there is no attention to watch in {type(model).__name__}")
     trace = Trace({path: Record() for path in layers})
 
-    def keep(record: Record, **tensors: Tensor) -> None:
-        for kind in wanted:
-            getattr(record, kind).append(tensors[kind].detach())
+    outer = {path: layer.__dict__.get("attend") for path, layer in layers.items()}  # a watch around this one
 
-    stance = torch.compiler.set_stance("force_eager")
+    def keep(path: str, view: View, **tensors: Tensor) -> None:
+        for kind in wanted:
+            kept = tensors[kind].detach()
+            getattr(trace[path], kind).append(kept.clone() if kind in "kv" else kept)  # a cache may write on
+        trace[path].k_pos.append(index_of(view.k_pos))
+        if (around := outer[path]) is not None:
+            around.keywords["record"](view, **tensors)
+
     try:
         for path, layer in layers.items():
-            layer.attend = partial(layer.openly, record=partial(keep, trace[path]))  # type: ignore[method-assign]
-        with stance:
+            layer.__dict__["attend"] = partial(layer.openly, record=partial(keep, path))
+        with eagerly():
             yield trace
     finally:
-        for layer in layers.values():
+        for path, layer in layers.items():
             layer.__dict__.pop("attend", None)
+            if outer[path] is not None:
+                layer.__dict__["attend"] = outer[path]

@@ -12,7 +12,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 
 import torch
@@ -38,6 +37,19 @@ def index_of(positions: Positions) -> Tensor:
     return positions.index if isinstance(positions, Tree) else positions
 
 
+Memo = dict[Any, Any]  # tables that depend on positions alone, made once a call and shared by its layers
+
+
+def once(memo: Memo | None, key: Any, compute: Callable[[], Any]) -> Any:
+    """What `compute` gives, remembered under `key` if there is a memo. For tables without gradients only:
+    a recomputed layer (activation checkpointing) finds them already made."""
+    if memo is None:
+        return compute()
+    if key not in memo:
+        memo[key] = compute()
+    return memo[key]
+
+
 class Position(nn.Module):
     """The places where order can enter; a scheme overrides the ones it uses. This class itself uses none."""
 
@@ -48,11 +60,13 @@ class Position(nn.Module):
         """Order at the input: called once, on the embeddings."""
         return x_BTD
 
-    def rotate(self, x_BHTK: Tensor, positions: Positions) -> Tensor:
+    def rotate(self, x_BHTK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
         """Order in queries and keys: called on each before their product."""
         return x_BHTK
 
-    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor | None:
+    def bias(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor | None:
         """Order in the scores: added after scaling, broadcasts to [B, H, T, S]."""
         return None
 
@@ -68,27 +82,6 @@ class Position(nn.Module):
 
 class NoPosition(Position):
     """No order: the model sees a bag of words (or gets order from the causal mask alone)."""
-
-
-def once_per_positions(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Remember `compute(positions, ...)` for as long as that positions tensor lives.
-
-    Every layer of a forward is given the same positions, so tables that depend on nothing else are made
-    once. Compiled code is left alone: there the compiler does the sharing. So are inference-mode tensors,
-    which do not say when they are changed in place.
-    """
-
-    @wraps(compute)
-    def remembered(*args: Any) -> Any:
-        if torch.compiler.is_compiling() or any(isinstance(a, Tensor) and a.is_inference() for a in args):
-            return compute(*args)
-        key = (compute, *((id(a), a._version) if isinstance(a, Tensor) else a for a in args))
-        memo = args[0].__dict__.setdefault("_remembered", {})
-        if key not in memo:
-            memo[key] = (compute(*args), args[1:])  # holding the others keeps their ids theirs
-        return memo[key][0]
-
-    return remembered
 
 
 # Absolute: an encoding of the index, added to the embedding or concatenated to it.
@@ -113,11 +106,11 @@ class Concatenated(Position):
     def __init__(self, encoding: Absolute) -> None:
         super().__init__()
         self.encoding = encoding
-        self.added_width = encoding.width
+        self.added_width, self.longest = encoding.width, encoding.longest
 
     def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
-        p_BTP = self.encoding.encode(positions).to(x_BTD.dtype)
-        return torch.cat([x_BTD, p_BTP.expand(*x_BTD.shape[:-1], -1)], dim=-1)
+        encoding = self.encoding.encode(positions).to(x_BTD.dtype)
+        return torch.cat([x_BTD, encoding.expand(*x_BTD.shape[:-1], -1)], dim=-1)
 
 
 def frequencies(width: int, kind: str = "paper", base: float = 10000.0) -> Tensor:
@@ -135,17 +128,10 @@ def frequencies(width: int, kind: str = "paper", base: float = 10000.0) -> Tenso
 
 
 def sinusoids(index: Tensor, w: Tensor, interleaved: bool = True) -> Tensor:
-    """sin and cos of index * w: side by side for each frequency, or all sines before all cosines."""
+    """sin and cos of index * w, in fp64: side by side for each frequency, or all sines before all cosines."""
     angles = index.clamp(min=0).to(torch.float64)[..., None] * w.to(index.device)
     pair = torch.stack([angles.sin(), angles.cos()], dim=-1)
-    return (pair if interleaved else pair.mT).flatten(-2).float()
-
-
-_sinusoid_table = once_per_positions(
-    lambda index, width, kind, base, interleaved: sinusoids(
-        index, frequencies(width, kind, base), interleaved
-    )
-)
+    return (pair if interleaved else pair.mT).flatten(-2)
 
 
 class Sinusoidal(Absolute):
@@ -165,8 +151,8 @@ class Sinusoidal(Absolute):
         self.width, self.layout, self.kind, self.base = width, layout, frequencies, base
 
     def encode(self, positions: Positions) -> Tensor:
-        index = index_of(positions)
-        return _sinusoid_table(index, self.width, self.kind, self.base, self.layout == "interleaved")
+        w = frequencies(self.width, self.kind, self.base)
+        return sinusoids(index_of(positions), w, self.layout == "interleaved")
 
 
 class Learned(Absolute):
@@ -235,9 +221,9 @@ class Shaw(Position):
         super().__init__()
         self.clip = clip
         self.keys_HRK = nn.Parameter(torch.empty(heads, 2 * clip + 1, key_width))
-        self.values_HRK = nn.Parameter(torch.empty(heads, 2 * clip + 1, value_width or key_width))
+        self.values_HRL = nn.Parameter(torch.empty(heads, 2 * clip + 1, value_width or key_width))
         nn.init.xavier_uniform_(self.keys_HRK)
-        nn.init.xavier_uniform_(self.values_HRK)
+        nn.init.xavier_uniform_(self.values_HRL)
 
     @property
     def uses_values(self) -> bool:
@@ -248,11 +234,13 @@ class Shaw(Position):
         edges = distances(q_pos, k_pos).clamp(-self.clip, self.clip) + self.clip
         return edges if edges.ndim == 3 else edges[None]
 
-    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+    def bias(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor:
         return edge_scores(q_BHTK, self.keys_HRK, self.edges(q_pos, k_pos)) / math.sqrt(q_BHTK.shape[-1])
 
     def values(self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
-        return edge_values(weights_BHTS, self.values_HRK, self.edges(q_pos, k_pos))
+        return edge_values(weights_BHTS, self.values_HRL, self.edges(q_pos, k_pos))
 
 
 def edge_scores(q_BHTK: Tensor, table_HRK: Tensor, edges_BTS: Tensor) -> Tensor:
@@ -262,13 +250,13 @@ def edge_scores(q_BHTK: Tensor, table_HRK: Tensor, edges_BTS: Tensor) -> Tensor:
     return per_edge_BHTR.gather(-1, edges_BTS[:, None].expand(B, H, T, -1))
 
 
-def edge_values(weights_BHTS: Tensor, table_HRK: Tensor, edges_BTS: Tensor) -> Tensor:
+def edge_values(weights_BHTS: Tensor, table_HRL: Tensor, edges_BTS: Tensor) -> Tensor:
     """sum_j weights_ij table[edge_ij]: add up the weight that falls on each edge, then mix the R vectors."""
     B, H, T, _ = weights_BHTS.shape
-    R = table_HRK.shape[1]
+    R = table_HRL.shape[1]
     per_edge_BHTR = weights_BHTS.new_zeros(B, H, T, R)
     per_edge_BHTR = per_edge_BHTR.scatter_add(-1, edges_BTS[:, None].expand(B, H, T, -1), weights_BHTS)
-    return per_edge_BHTR @ table_HRK.to(weights_BHTS.dtype)
+    return per_edge_BHTR @ table_HRL.to(weights_BHTS.dtype)
 
 
 def need_tree(positions: Positions) -> Tree:
@@ -335,14 +323,16 @@ class StructuralRelative(Position):
         steps = structural_distances(need_tree(positions).heads_BT, self.scope)
         return steps.clamp(-self.tree.clip, self.tree.clip) + self.tree.clip
 
-    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+    def bias(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor:
         by_tree = edge_scores(q_BHTK, self.tree.keys_HRK, self.tree_edges(q_pos)) / math.sqrt(
             q_BHTK.shape[-1]
         )
         return self.sequence.bias(q_BHTK, k_BGSK, q_pos, k_pos) + by_tree
 
     def values(self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
-        by_tree = edge_values(weights_BHTS, self.tree.values_HRK, self.tree_edges(q_pos))
+        by_tree = edge_values(weights_BHTS, self.tree.values_HRL, self.tree_edges(q_pos))
         return self.sequence.values(weights_BHTS, q_pos, k_pos) + by_tree
 
 
@@ -371,7 +361,9 @@ class TransformerXL(Position):
         self.u_HK = nn.Parameter(torch.zeros(heads, key_width)) if u is None else u
         self.v_HK = nn.Parameter(torch.zeros(heads, key_width)) if v is None else v
 
-    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+    def bias(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor:
         S = k_BGSK.shape[-2]
         R = S if self.clamp is None else min(S, self.clamp + 1)
         table_RD = sinusoids(
@@ -393,8 +385,13 @@ class ALiBi(Position):
         super().__init__()
         self.heads = heads
 
-    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
-        return _alibi_bias(index_of(q_pos), index_of(k_pos), self.heads)
+    def bias(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor:
+        dtype = torch.promote_types(q_BHTK.dtype, torch.float32)
+        return once(
+            memo, ("alibi", self.heads, dtype), lambda: alibi_bias(q_pos, k_pos, self.heads).to(dtype)
+        )
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -405,15 +402,15 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + [2 ** (-8 * h / (2 * power)) for h in range(1, 2 * (heads - power) + 1, 2)]
 
 
-@once_per_positions
-def _alibi_bias(q_index: Tensor, k_index: Tensor, heads: int) -> Tensor:
-    slopes_H11 = torch.tensor(alibi_slopes(heads), device=q_index.device)[:, None, None]
-    behind = -distances(q_index, k_index).abs().unsqueeze(-3)
-    return slopes_H11 * behind
+def alibi_bias(q_pos: Positions, k_pos: Positions, heads: int) -> Tensor:
+    """-slope * distance, [H, T, S] or [B, H, T, S]."""
+    distance = distances(q_pos, k_pos).abs().unsqueeze(-3)
+    slopes_H = torch.tensor(alibi_slopes(heads), device=distance.device, dtype=torch.float64)
+    return -slopes_H[:, None, None] * distance
 
 
-def t5_bucket(distance: Tensor, buckets: int = 32, longest: int = 128, both_ways: bool = True) -> Tensor:
-    """key minus query to a bucket: exact near by, then logarithmic up to `longest` (Raffel et al. 2020).
+def t5_bucket(distance: Tensor, buckets: int = 32, farthest: int = 128, both_ways: bool = True) -> Tensor:
+    """key minus query to a bucket: exact near by, then logarithmic up to `farthest` (Raffel et al. 2020).
 
     both_ways: half the buckets for keys after the query; otherwise those all fall in bucket 0.
     """
@@ -425,14 +422,9 @@ def t5_bucket(distance: Tensor, buckets: int = 32, longest: int = 128, both_ways
     else:
         away = (-distance).clamp(min=0)
     exact = buckets // 2
-    ratio = (away.clamp(min=1).float() / exact).log() / math.log(longest / exact)
+    ratio = (away.clamp(min=1).float() / exact).log() / math.log(farthest / exact)
     far = exact + (ratio * (buckets - exact)).long()
     return start + torch.where(away < exact, away, far.clamp(max=buckets - 1))
-
-
-_t5_buckets = once_per_positions(
-    lambda q_index, k_index, *sizes: t5_bucket(distances(q_index, k_index), *sizes)
-)
 
 
 class T5Buckets(Position):
@@ -441,13 +433,16 @@ class T5Buckets(Position):
     T5 leaves its scores unscaled: its initialisation absorbs the scale. Use it with `Dot()`.
     """
 
-    def __init__(self, heads: int, buckets: int = 32, longest: int = 128, both_ways: bool = True) -> None:
+    def __init__(self, heads: int, buckets: int = 32, farthest: int = 128, both_ways: bool = True) -> None:
         super().__init__()
-        self.buckets, self.longest, self.both_ways = buckets, longest, both_ways
+        self.buckets, self.farthest, self.both_ways = buckets, farthest, both_ways
         self.table = nn.Parameter(torch.zeros(buckets, heads))
 
-    def bias(self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
-        bucket = _t5_buckets(index_of(q_pos), index_of(k_pos), self.buckets, self.longest, self.both_ways)
+    def bias(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor:
+        sizes = (self.buckets, self.farthest, self.both_ways)
+        bucket = once(memo, ("t5", *sizes), lambda: t5_bucket(distances(q_pos, k_pos), *sizes))
         return self.table[bucket].movedim(-1, -3)
 
 
@@ -469,8 +464,10 @@ class Rotary(Position):
             raise ValueError(f'layout is "interleaved" or "halves", not "{layout}"')
         self.width, self.layout, self.base = width, layout, base
 
-    def rotate(self, x_BHTK: Tensor, positions: Positions) -> Tensor:
-        cos, sin = _rotary_angles(index_of(positions), self.width, self.base)
+    def rotate(self, x_BHTK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
+        dtype = torch.promote_types(x_BHTK.dtype, torch.float32)
+        key = ("rotary", self.width, self.base, dtype)
+        cos, sin = once(memo, key, lambda: rotary_angles(index_of(positions), self.width, self.base, dtype))
         if self.layout == "interleaved":
             even, odd = x_BHTK.unflatten(-1, (-1, 2)).unbind(-1)
             turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
@@ -480,12 +477,11 @@ class Rotary(Position):
         return turned.to(x_BHTK.dtype)
 
 
-@once_per_positions
-def _rotary_angles(index: Tensor, width: int, base: float) -> tuple[Tensor, Tensor]:
+def rotary_angles(index: Tensor, width: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """cos and sin of position * frequency, shaped to multiply [B, H, T, K/2]."""
     angles = index.clamp(min=0).to(torch.float64)[..., None] * frequencies(width, base=base).to(index.device)
     angles = angles[:, None] if index.ndim == 2 else angles
-    return angles.cos().float(), angles.sin().float()
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 POSITIONS: dict[str, type[Position]] = {

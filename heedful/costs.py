@@ -1,0 +1,516 @@
+"""Costs: how many numbers a model learns, computes and keeps, by arithmetic alone. Nothing is run.
+
+Parameters: every weight once, also where it is used twice (tied embeddings).
+
+FLOPs: matrix products only, two for each multiply-and-add. Attention counts all S keys for every query:
+masks, the causal one included, are not taken off, since a model that computes the whole table pays for all
+of it. Training is three times the forward pass: the backward pass has two products for each of its one.
+
+Memory: weights, gradients and AdamW's two moments in fp32; what the forward pass keeps for the backward pass;
+and the keys and values a decoder keeps while it writes. What is kept is counted where it is used, each tensor
+once, as the kernels of a GPU keep it: attention is fused (query, key, value, output and one log-sum-exp a row,
+never a table of scores), a norm keeps its input and its statistics, dropout keeps one byte a number. With bf16
+(autocast) matrix products keep 2 bytes a number, norms keep 4, and each matrix has a second copy of 2.
+The batch itself and the loss are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from .models import family
+from .models.heads import Classify, FirstToken, MaskedLM, MeanOverTokens, Pooled, Span, Tag
+from .models.shells import Decoder, Encoder, EncoderDecoder, WithHeads
+from .models.vit import PatchInputs
+from .parts.attention import Dot, MultiHeadAttention, ScaledDot
+from .parts.blocks import Block, Stack
+from .parts.layers import (
+    ACTIVATIONS,
+    FeedForward,
+    GatedFeedForward,
+    Inputs,
+    LayerNorm,
+    PostNorm,
+    PreNorm,
+    RMSNorm,
+    Tied,
+    Untied,
+)
+from .parts.positions import Learned, NoPosition, Position, Rotary, Sinusoidal, T5Buckets, check_length
+
+PRECISIONS = {"fp32": 4, "bf16": 2}  # bytes of a number in a matrix product
+FULL = 4  # bytes of a number that stays in fp32 whatever the precision
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a model and what it costs, its own parts included."""
+
+    name: str
+    detail: str = ""
+    parameters: int = 0
+    flops: int = 0  # forward, for the whole batch
+    kept: int = 0  # bytes kept for the backward pass, for the whole batch
+    count: int = 1  # how many equal ones these are together
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a model costs at one batch and length."""
+
+    whole: Part
+    batch: int
+    length: int
+    source_length: int | None  # encoder-decoders only
+    precision: str
+    tokens: str  # what "a token" is in `flops_per_token`
+    flops_per_token: dict[str, int]
+    memory: dict[str, int]  # bytes
+
+    @property
+    def parameters(self) -> int:
+        return self.whole.parameters
+
+
+def skeleton(architecture: str, config: Any) -> Any:
+    """A model with shapes and no numbers: even the largest is there at once."""
+    with torch.device("meta"), Unfilled():
+        return family(architecture).build(config)
+
+
+class Unfilled(TorchFunctionMode):
+    """Leaves new weights as they are: filling tensors that hold nothing costs over a second of imports."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("normal_", "uniform_", "fill_", "zero_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Numbers a model learns, each weight once."""
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def costs(
+    model: Any,
+    batch: int = 1,
+    length: int = 512,
+    source_length: int | None = None,
+    precision: str = "fp32",
+) -> Costs:
+    """What `model` costs for a batch of rows of `length` tokens (reading `source_length`, if it reads a source)."""
+    if precision not in PRECISIONS:
+        raise ValueError(f'precision is {" or ".join(PRECISIONS)}, not "{precision}"')
+    reads_source = isinstance(model, EncoderDecoder)
+    if source_length is not None and not reads_source:
+        raise ValueError("only an encoder-decoder has a source length: this model reads one sequence")
+    source_length = (length if source_length is None else source_length) if reads_source else None
+    for name, size in {"batch": batch, "length": length, "source length": source_length}.items():
+        if size is not None and size < 1:
+            raise ValueError(f"{name} must be at least 1, not {size}")
+    check_lengths(model, length, source_length)
+    walk = Walk(batch, PRECISIONS[precision])
+    whole = walk.model(model, length, source_length or 0)
+    return Costs(
+        whole,
+        batch,
+        length,
+        source_length,
+        precision,
+        tokens_of(model),
+        flops_per_token(model, whole, batch, length, source_length),
+        memory(model, walk, whole, length, source_length or 0),
+    )
+
+
+def default_length(model: Any, config: Any) -> int:
+    """The longest the model is made for: its patches, its context, or 512 where nothing ends."""
+    inputs = inputs_of(model)
+    return len(inputs.position.table) if isinstance(inputs, PatchInputs) else getattr(config, "context", 512)
+
+
+def inputs_of(model: Any) -> Any:
+    return (model if isinstance(model, Decoder | Encoder) else model.encoder).inputs
+
+
+def check_lengths(model: Any, length: int, source_length: int | None) -> None:
+    """Refuse what a learned table of positions cannot hold, and any length but its own for an image."""
+    inputs = inputs_of(model)
+    if isinstance(inputs, PatchInputs) and length != inputs.position.longest:
+        raise ValueError(
+            f"the image decides the length: {inputs.image} x {inputs.image} pixels are always "
+            f"{inputs.position.longest} tokens (the class token and the patches), never {length}"
+        )
+    check_length(length if source_length is None else source_length, inputs.position)
+    if isinstance(model, EncoderDecoder):
+        check_length(length, model.decoder.inputs.position)
+
+
+def tokens_of(model: Any) -> str:
+    """What the FLOPs of one token are divided by."""
+    if isinstance(model, EncoderDecoder):
+        return "target token, the encoder's share included"
+    return "patch or class token" if isinstance(inputs_of(model), PatchInputs) else "token"
+
+
+def flops_per_token(
+    model: Any, whole: Part, batch: int, length: int, source_length: int | None
+) -> dict[str, int]:
+    """Forward and training; for an encoder-decoder also the forward pass of each side by its own tokens."""
+    forward = whole.flops / (batch * length)
+    found = {"forward": round(forward), "training": round(3 * forward)}
+    if source_length is not None:
+        encoder, decoder = whole.parts
+        found["encoder"] = round(encoder.flops / (batch * source_length))
+        found["decoder"] = round(decoder.flops / (batch * length))
+    return found
+
+
+def memory(model: Any, walk: Walk, whole: Part, length: int, source_length: int) -> dict[str, int]:
+    """Bytes by use, and the two sums people ask for.
+
+    training: weights, gradients, optimiser, copies, activations, and the scores twice (the loss keeps their
+    logarithms). inference: weights at the precision asked for, and the cache.
+    """
+    half = walk.number < FULL
+    found = {
+        "weights": FULL * whole.parameters,
+        "gradients": FULL * whole.parameters,
+        "optimiser": 2 * FULL * whole.parameters,
+        "copies": walk.number * sum(walk.multiplied.values()) if half else 0,
+        "activations": whole.kept,
+        "logits": FULL * walk.batch * scores(model, length),
+    }
+    found["training"] = sum(found.values()) + found["logits"]
+    found["cache"] = walk.number * walk.batch * cached(model, length, source_length)
+    found["inference"] = walk.number * whole.parameters + found["cache"]
+    return found
+
+
+def cached(model: Any, length: int, source_length: int) -> int:
+    """Numbers a decoder keeps for one row of `length` tokens: keys and values, its own and the source's."""
+    decoder = model.decoder if isinstance(model, EncoderDecoder) else model
+    if not isinstance(decoder, Decoder):
+        return 0
+    numbers, blocks = 0, list[Any](decoder.stack.blocks)
+    for block in blocks:
+        for residual, size in ((block.attention, length), (block.cross, source_length)):
+            if residual is not None:
+                layer = residual.layer
+                numbers += size * layer.kv_heads * (layer.key_width + layer.value_width)
+    return numbers
+
+
+def scores(model: Any, length: int) -> int:
+    """Numbers in the largest table of scores a row of `length` tokens gets."""
+    if isinstance(model, EncoderDecoder):
+        return scores(model.decoder, length)
+    if isinstance(model, Decoder):
+        matrix = model.head.linear if isinstance(model.head, Untied) else model.inputs.tokens
+        return length * matrix.weight.shape[0]
+    sizes = [0]
+    for head in getattr(model, "heads", nn.ModuleDict()).values():
+        if isinstance(head, MaskedLM):
+            sizes.append(length * head.bias.numel())
+        elif isinstance(head, Tag | Span | Classify):
+            sizes.append(head.linear.out_features * (1 if isinstance(head, Classify) else length))
+    return max(sizes)
+
+
+# What an activation keeps: tensors beside its result, and whether it keeps its result.
+KEEPS = {
+    "relu": (0, True),
+    "tanh": (0, True),
+    "gelu": (1, False),
+    "gelu_tanh": (1, False),
+    "silu": (1, False),
+    "gelu_sigmoid": (2, False),
+}
+
+
+class Walk:
+    """One walk through a model: each method is the cost of one kind of module, and tallies its weights."""
+
+    def __init__(self, batch: int, number: int) -> None:
+        """number: bytes of a number in a matrix product."""
+        self.batch, self.number = batch, number
+        self.seen: set[int] = set()  # weights counted already
+        self.multiplied: dict[int, int] = {}  # weights that matrix products use: their sizes
+
+    # Shells.
+
+    def model(self, model: Any, T: int, S: int) -> Part:
+        if isinstance(model, EncoderDecoder):
+            encoder = self.encoder(model.encoder, S)
+            return whole("model", [encoder, self.decoder(model.decoder, T, S)])
+        if isinstance(model, WithHeads):
+            encoder = self.encoder(model.encoder, T)
+            return whole("model", [*encoder.parts, self.heads(model, T)])
+        if isinstance(model, Decoder):
+            return replace(self.decoder(model, T, 0), name="model")
+        if isinstance(model, Encoder):
+            return replace(self.encoder(model, T), name="model")
+        raise unknown(model)
+
+    def encoder(self, encoder: Any, T: int) -> Part:
+        return whole("encoder", [self.inputs(encoder.inputs, T), *self.stack(encoder.stack, T, 0)])
+
+    def decoder(self, decoder: Any, T: int, S: int) -> Part:
+        inputs, blocks = self.inputs(decoder.inputs, T), self.stack(decoder.stack, T, S)
+        return whole("decoder", [inputs, *blocks, self.scoring(decoder.head, decoder.inputs, T)])
+
+    def stack(self, stack: Stack, T: int, S: int) -> list[Part]:
+        """Equal blocks as one part. What blocks share (T5's distances) stands beside them, counted once."""
+        distances = self.distances(stack)
+        blocks = alike([self.block(block, T, S) for block in stack.blocks])
+        first: Any = stack.blocks[0]
+        last = self.norm(stack.norm, self.batch * T, first.attention.layer.out.out_features)
+        # Every block's cross-attention keeps the same thing: the encoder's output, once for all of them.
+        source = self.number * self.batch * S * first.cross.layer.key.in_features if S else 0
+        return [distances, *blocks, Part("source", kept=source), replace(last, name="last norm")]
+
+    def distances(self, stack: Stack) -> Part:
+        tables = [p for m in stack.modules() if isinstance(m, Position) for p in m.parameters()]
+        return Part("distances", "added to the scores" if tables else "", self.weights(*tables))
+
+    def block(self, block: Any, T: int, S: int) -> Part:
+        if not isinstance(block, Block):
+            raise unknown(block)
+        parts, norms = [], []
+        for name, residual in (
+            ("attention", block.attention),
+            ("cross-attention", block.cross),
+            ("feed-forward", block.feed_forward),
+        ):
+            if residual is None:
+                continue
+            if not isinstance(residual, PreNorm | PostNorm):
+                raise unknown(residual)
+            part = self.sublayer(residual.layer, T, S if name == "cross-attention" else T)
+            width = residual.norm.weight.numel()  # type: ignore[operator]
+            norms.append(self.norm(residual.norm, self.batch * T, width))
+            dropout = self.dropout(residual.dropout, self.batch * T * width)
+            parts.append(replace(part, name=name, kept=part.kept + dropout))
+        return whole("block", [*parts, replace(whole("norms", norms), parts=())])
+
+    def sublayer(self, layer: nn.Module, T: int, S: int) -> Part:
+        if isinstance(layer, MultiHeadAttention):
+            return self.attention(layer, T, S)
+        if isinstance(layer, FeedForward | GatedFeedForward):
+            return self.feed_forward(layer, T)
+        raise unknown(layer)
+
+    # Layers.
+
+    def inputs(self, inputs: Any, T: int) -> Part:
+        rows = self.batch * T
+        if isinstance(inputs, PatchInputs):
+            patches = self.linear("patches", inputs.embedding, rows - self.batch)
+            kept = self.number * (rows - self.batch) * inputs.embedding.in_features
+            first = Part("class token", parameters=self.weights(inputs.class_token))
+            parts = [replace(patches, kept=kept), first, self.position(inputs.position)]
+            width = inputs.embedding.out_features
+        elif isinstance(inputs, Inputs):
+            table = inputs.tokens.weight
+            parts = [self.table("tokens", table), self.position(inputs.position)]
+            if inputs.segments is not None:
+                parts.append(self.table("segments", inputs.segments.weight))
+            width = table.shape[1]
+            parts.append(self.norm(inputs.norm, rows, width))
+        else:
+            raise unknown(inputs)
+        return whole("embeddings", parts, kept=self.dropout(inputs.dropout, rows * width))
+
+    def position(self, position: Position) -> Part:
+        """A lookup or a formula: it computes no product and keeps nothing."""
+        if isinstance(position, Learned):
+            return self.table("positions", position.table)
+        if isinstance(position, Sinusoidal | NoPosition):
+            return Part("positions", "sinusoids" if isinstance(position, Sinusoidal) else "")
+        raise unknown(position)
+
+    def table(self, name: str, table: Tensor) -> Part:
+        shared = id(table) in self.seen
+        rows, width = table.shape
+        return Part(
+            name, "shared with the encoder" if shared else f"{rows:,} x {width:,}", self.weights(table)
+        )
+
+    def attention(self, layer: MultiHeadAttention, T: int, S: int) -> Part:
+        """T queries, S keys: four projections, T x S scores, T x S weighted values."""
+        if not isinstance(layer.score, Dot | ScaledDot):
+            raise unknown(layer.score)
+        if not isinstance(layer.position, NoPosition | Rotary | T5Buckets):
+            raise unknown(layer.position)
+        B, H, G, K, V = self.batch, layer.heads, layer.kv_heads, layer.key_width, layer.value_width
+        projections = [
+            self.linear("query", layer.query, B * T),
+            self.linear("key", layer.key, B * S),
+            self.linear("value", layer.value, B * S),
+            self.linear("out", layer.out, B * T),
+            self.norm(layer.query_norm, B * T * H, K),
+            self.norm(layer.key_norm, B * S * G, K),
+        ]
+        numbers = B * T * (layer.query.in_features + H * K + H * V) + B * S * G * (K + V)
+        if isinstance(layer.position, T5Buckets):
+            numbers += H * T * S  # a bias that learns has to be there, whole
+        if isinstance(layer.position, Rotary):  # turned queries lie head by head, and so does the output,
+            numbers += B * T * H * V  # which is copied when the heads are joined
+        part = whole("attention", projections, kept=self.number * numbers + FULL * B * H * T)
+        groups = f", {G} for keys" if G != H else ""
+        products = 2 * B * H * T * S * (K + V)
+        return replace(part, detail=f"{H} heads{groups}, {K} wide", flops=part.flops + products, parts=())
+
+    def feed_forward(self, layer: FeedForward | GatedFeedForward, T: int) -> Part:
+        """The same matrices at every position; what the activation keeps depends on which it is."""
+        rows, gated = self.batch * T, isinstance(layer, GatedFeedForward)
+        linears = [
+            self.linear(name, m, rows) for name, m in layer.named_children() if isinstance(m, nn.Linear)
+        ]
+        name, beside, result = self.activation(layer.activation)
+        width, hidden = layer.up.in_features, layer.up.out_features
+        # Beside what the activation keeps: the input of `down`, and of the product where there is a gate.
+        copies = beside + 1 + (2 if gated else result and layer.dropout.p > 0)
+        kept = self.number * rows * (width + copies * hidden) + self.dropout(layer.dropout, rows * hidden)
+        part = whole("feed-forward", linears, kept=kept)
+        detail = f"{width:,} to {hidden:,}, {'gated ' if gated else ''}{name}"
+        return replace(part, detail=detail, parts=())
+
+    def activation(self, function: Any) -> tuple[str, int, bool]:
+        """Its name, how many tensors it keeps beside its result, and whether it keeps its result."""
+        name = next((name for name, known in ACTIVATIONS.items() if known is function), None)
+        if name not in KEEPS:
+            raise ValueError(f"heedful has no rule for what the activation {function!r} keeps")
+        return name, *KEEPS[name]
+
+    def norm(self, norm: nn.Module, rows: int, width: int) -> Part:
+        """A norm keeps its input and, for each row, a mean and a scale (RMSNorm: a scale)."""
+        if isinstance(norm, nn.Identity):
+            return Part("norm")
+        if isinstance(norm, nn.Sequential):
+            return replace(whole("norm", [self.norm(each, rows, width) for each in norm]), parts=())
+        if isinstance(norm, nn.Dropout):
+            return Part("norm", kept=self.dropout(norm, rows * width))
+        if isinstance(norm, LayerNorm | RMSNorm):
+            statistics = 2 if isinstance(norm, LayerNorm) else 1
+            return Part(
+                "norm", parameters=self.weights(*norm.parameters()), kept=FULL * rows * (width + statistics)
+            )
+        raise unknown(norm)
+
+    def dropout(self, dropout: Any, numbers: int) -> int:
+        """Bytes: which numbers were let through, one byte each."""
+        return numbers if dropout.p > 0 else 0
+
+    def linear(self, name: str, layer: nn.Linear, rows: int) -> Part:
+        """Parameters and FLOPs only: its input is kept by whoever calls, once for all who share it."""
+        self.multiplied[id(layer.weight)] = layer.weight.numel()
+        detail = f"{layer.in_features:,} to {layer.out_features:,}"
+        return Part(name, detail, self.weights(*layer.parameters()), 2 * rows * layer.weight.numel())
+
+    def weights(self, *weights: Tensor) -> int:
+        """How many numbers these hold, leaving out what was counted before."""
+        new = {id(weight): weight.numel() for weight in weights if id(weight) not in self.seen}
+        self.seen |= new.keys()
+        return sum(new.values())
+
+    # Heads.
+
+    def scoring(self, head: nn.Module, inputs: Any, T: int) -> Part:
+        """A decoder's head: a score for each word of the vocabulary."""
+        rows, table = self.batch * T, inputs.tokens.weight
+        if isinstance(head, Untied):
+            part = self.linear("head", head.linear, rows)
+        elif isinstance(head, Tied):
+            part = self.tied("head", table, head.bias, rows)
+        else:
+            raise unknown(head)
+        return replace(part, kept=self.number * rows * table.shape[1])
+
+    def tied(self, name: str, table: Tensor, bias: Tensor | None, rows: int) -> Part:
+        self.multiplied[id(table)] = table.numel()
+        own = self.weights(bias) if bias is not None else 0
+        return Part(name, "the token embedding again", own, 2 * rows * table.numel())
+
+    def heads(self, model: WithHeads, T: int) -> Part:
+        """What is read off an encoder. Its output is kept once, if any head multiplies it."""
+        inputs: Any = model.encoder.inputs
+        found = {name: self.head(name, head, inputs, T) for name, head in model.heads.items()}
+        first: Any = model.encoder.stack.blocks[0]
+        width = first.attention.layer.out.out_features
+        kept = self.number * self.batch * T * width if any(part.flops for part in found.values()) else 0
+        return whole("heads", list(found.values()), kept=kept)
+
+    def head(self, name: str, head: nn.Module, inputs: Any, T: int) -> Part:
+        """One head; a pooled vector several of them read is computed by each, as the model does."""
+        B = self.batch
+        if isinstance(head, FirstToken | MeanOverTokens):
+            return Part(name, "no weights")
+        if isinstance(head, Pooled):
+            return replace(self.linear(name, head.dense, B), kept=FULL * B * head.dense.out_features)
+        if isinstance(head, Classify):
+            linear = self.linear(name, head.linear, B)
+            kept = self.number * B * head.linear.in_features
+            return replace(
+                whole(name, [self.head("pool", head.pool, inputs, T), linear], linear.detail, kept), parts=()
+            )
+        if isinstance(head, Tag | Span):
+            return self.linear(name, head.linear, B * T)
+        if isinstance(head, MaskedLM):
+            rows, width = B * T, head.dense.in_features
+            _, beside, result = self.activation(head.activation)
+            parts = [
+                self.linear("dense", head.dense, rows),
+                self.norm(head.norm, rows, width),
+                self.tied("scores", inputs.tokens.weight, head.bias, rows),
+            ]
+            # A result the activation keeps is the norm's input, which the norm counts, at fp32.
+            shared = result and self.number == FULL
+            kept = self.number * rows * width * (beside + 1 + (result and not shared))
+            return whole(name, parts, kept=kept)
+        raise unknown(head)
+
+
+def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> Part:
+    """Parts together, and what is kept beside theirs; parts that are not there fall away."""
+    there = tuple(part for part in parts if part != Part(part.name))
+    return Part(
+        name,
+        detail,
+        sum(part.parameters for part in there),
+        sum(part.flops for part in there),
+        kept + sum(part.kept for part in there),
+        parts=there,
+    )
+
+
+def alike(blocks: Sequence[Part]) -> list[Part]:
+    """Neighbours that cost the same become one part, "12 blocks"."""
+    groups = [list(group) for _, group in groupby(blocks)]
+    return [times(group[0], len(group), f"{len(group)} block{'s' * (len(group) > 1)}") for group in groups]
+
+
+def times(part: Part, count: int, name: str | None = None) -> Part:
+    """`count` of them together."""
+    return Part(
+        name or part.name,
+        part.detail,
+        count * part.parameters,
+        count * part.flops,
+        count * part.kept,
+        count,
+        tuple(times(inner, count) for inner in part.parts),
+    )
+
+
+def unknown(module: object) -> ValueError:
+    return ValueError(f"heedful has no rule for what {type(module).__name__} costs")

@@ -1,0 +1,96 @@
+"""Parameter counts equal the papers' tables, for every preset, the largest included (built without memory)."""
+
+import pytest
+import torch
+
+from heedful.errors import BadInput
+from heedful.interop.load import parameters
+from heedful.models import FAMILIES, MODEL_TYPES, family, find_preset, presets
+
+COUNTS = {
+    "transformer-base": 63_082_496,
+    "transformer-big": 214_245_376,
+    "gpt1": 116_534_784,
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+    "gpt3-125m": 125_226_240,
+    "gpt3-350m": 355_871_744,
+    "gpt3-760m": 760_300_032,
+    "gpt3-1.3b": 1_315_723_264,
+    "gpt3-2.7b": 2_651_553_280,
+    "gpt3-6.7b": 6_658_404_352,
+    "gpt3-13b": 12_853_386_240,
+    "gpt3-175b": 174_604_259_328,
+    "bert-base": 109_482_240,
+    "bert-large": 335_141_888,
+    "t5-small": 60_506_624,
+    "t5-base": 222_903_552,
+    "smollm2-135m": 134_515_008,
+    "vit-ti16": 5_524_416,
+    "vit-s16": 21_665_664,
+    "vit-b16": 85_798_656,
+    "vit-l16": 303_301_632,
+    "vit-h14": 630_764_800,
+}
+
+# The same as the reference prints them: (millions, to this many decimals).
+PRINTED = {
+    "transformer-base": (63.1, 1), "transformer-big": (214.2, 1), "gpt1": (116.5, 1), "gpt2": (124.4, 1),
+    "gpt2-medium": (354.8, 1), "gpt2-large": (774.0, 1), "gpt2-xl": (1557.6, 1), "gpt3-125m": (125, 0),
+    "gpt3-350m": (356, 0), "gpt3-760m": (760, 0), "gpt3-1.3b": (1320, -1), "gpt3-2.7b": (2650, -1),
+    "gpt3-6.7b": (6660, -1), "gpt3-13b": (12850, -1), "gpt3-175b": (174600, -2), "bert-base": (109.5, 1),
+    "bert-large": (335, 0), "vit-b16": (85.8, 1), "vit-l16": (303, 0), "vit-h14": (631, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_parameter_count(name):
+    architecture, config = find_preset(name)
+    with torch.device("meta"):
+        model = family(architecture).build(config)
+    count = sum(p.numel() for p in parameters(model).values())
+    assert count == COUNTS[name]
+    if name in PRINTED:
+        millions, decimals = PRINTED[name]
+        assert round(count / 1e6, decimals) == millions
+
+
+def test_every_preset_is_counted_and_nearest_names_are_suggested():
+    assert presets().keys() == COUNTS.keys()
+    with pytest.raises(BadInput, match='no preset "gtp2"; did you mean "gpt2"'):
+        find_preset("gtp2")
+    with pytest.raises(BadInput, match="no architecture"):
+        family("os")
+
+
+def test_gpt3_alternates_dense_and_banded_layers():
+    _, config = find_preset("gpt3-125m")
+    with torch.device("meta"):
+        dense, banded = family("gpt3").build(config).masks
+    assert repr(dense) == "Causal(strict=False)"
+    assert repr(banded) == "(Causal(strict=False) & Window(width=128))"
+
+
+@pytest.mark.parametrize("architecture", sorted(set(MODEL_TYPES.values())))
+def test_configs_go_to_hugging_face_and_back(architecture):
+    file = family(architecture)
+    for config in file.PRESETS.values():
+        if architecture == "transformer":  # the paper's layout differs from Marian's in these two
+            config = type(config)(**{**vars(config), "layout": "halves", "output_bias": True})
+        if architecture == "vit":
+            config = type(config)(**{**vars(config), "heads": ("class_token", "pooled")})
+        assert file.read_config(file.write_config(config)) == config
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_impossible_numbers_are_refused_by_name(architecture):
+    config = next(iter(family(architecture).PRESETS.values()))
+    for field, value in (("layers", 0), ("width", -3), ("layers", "12"), ("layers", True), ("width", 2.5)):
+        with pytest.raises(ValueError, match=field):
+            type(config)(**{**vars(config), field: value})
+    for value in (float("nan"), float("inf"), -0.1, 1.0, "a"):
+        field = "dropout" if hasattr(config, "dropout") else "attention_dropout"
+        with pytest.raises(ValueError, match=field):
+            type(config)(**{**vars(config), field: value})

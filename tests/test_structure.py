@@ -1,0 +1,181 @@
+"""The shape of the code itself: imports point down, nothing heavy is imported early, names tell the truth."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+
+import heedful
+
+ROOT = Path(heedful.__file__).parent
+
+# Lowest first. A file may import from its own layer and from those below it.
+LAYERS = ["errors", "parts", "models", "interop", "costs", "cli", "commands"]
+
+
+def layer_of(module: str) -> int:
+    first = module.split(".")[0]
+    return 0 if first == "__version__" else LAYERS.index(first)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_down(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    if parts[0].startswith("__"):
+        return  # the package itself hands out names of every layer
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [] if node.level == len(parts) else list(parts[: len(parts) - node.level])
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            for name in names:
+                target = ".".join([*base, name])
+                assert layer_of(target) <= layer_of(parts[0]), (
+                    f"{path.name} imports {target}, which is above it"
+                )
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            outside = {m.split(".")[0] for m in modules} - sys.stdlib_module_names
+            allowed = (
+                {"torch"}
+                if parts[0] in ("parts", "models")
+                else {"torch", "safetensors", "tokenizers", "rich", "tyro"}
+            )
+            assert outside <= allowed, f"{path.name} imports {outside - allowed}"
+
+
+def run_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_heedful_imports_no_torch_and_nothing_of_transformers_ever():
+    assert (
+        run_python("import heedful, sys; print('torch' in sys.modules, 'numpy' in sys.modules)")
+        == "False False\n"
+    )
+    code = "import heedful, sys; heedful.load; heedful.watch; print([m for m in ('transformers', 'rich', 'tyro', 'torch._inductor') if m in sys.modules])"
+    assert run_python(code) == "[]\n"
+
+
+def test_every_public_name_exists():
+    for name in heedful.__all__:
+        assert getattr(heedful, name) is not None
+    assert set(heedful.__all__) <= set(dir(heedful))
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        heedful.lode  # noqa: B018
+
+
+# Names tell the truth: x_BTD has three axes, and a letter means one size within a function.
+
+SUFFIX = re.compile(r"_([A-Z1]{1,5})$")
+
+
+def lies(frame) -> list[str]:
+    """Local tensors whose name does not fit their shape. A size of 1 broadcasts."""
+    sizes: dict[str, int] = {}
+    found = []
+    for name, value in frame.f_locals.items():
+        match = SUFFIX.search(name)
+        if not match or not isinstance(value, torch.Tensor):
+            continue
+        letters = match[1]
+        if len(letters) != value.ndim:
+            found.append(f"{frame.f_code.co_qualname}: {name} has shape {tuple(value.shape)}")
+            continue
+        for letter, size in zip(letters, value.shape, strict=True):
+            if letter == "1":
+                if size != 1:
+                    found.append(f"{frame.f_code.co_qualname}: {name} has shape {tuple(value.shape)}")
+            elif size != 1 and sizes.setdefault(letter, size) != size:
+                found.append(
+                    f"{frame.f_code.co_qualname}: {letter} is {sizes[letter]} and, in {name}, {size}"
+                )
+    return found
+
+
+@pytest.fixture
+def told():
+    """Collects every lie told while a test runs, and how many functions were listened to."""
+    found: list[str] = []
+    heard: set[str] = set()
+
+    def listen(frame, event, arg):
+        if event == "return" and frame.f_code.co_filename.startswith(str(ROOT)):
+            heard.add(frame.f_code.co_qualname)
+            found.extend(lies(frame))
+
+    sys.setprofile(listen)
+    try:
+        yield found, heard
+    finally:
+        sys.setprofile(None)
+
+
+def test_tensor_names_tell_the_truth(told):
+    found, heard = told
+    tree = tiny_tree()
+    for name, entry in {**tiny.DECODERS, **tiny.ENCODER_DECODERS, **tiny.ENCODERS}.items():
+        model = tiny.build(entry)
+        ids, lengths = torch.randint(17, (2, 5)), torch.tensor([5, 3])
+        with heedful.watch(model):
+            for _ in range(2):
+                if name in tiny.ENCODER_DECODERS:
+                    model(torch.randint(17, (2, 7)), ids, torch.tensor([7, 6]), lengths)
+                else:
+                    model(ids, lengths)
+        if name in tiny.DECODERS:
+            for cache in (model.growing_cache(), model.static_cache(2, 13)):
+                model(ids, lengths, cache=cache)
+                model(ids[:, :1], cache=cache)
+            model(ids, documents_BT=torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]]))
+    tiny.build((tiny.vit, tiny.VIT))(torch.randn(2, 3, 12, 12, dtype=torch.float64))
+    for position in every_relative_position():
+        layer = heedful.parts.attention.MultiHeadAttention(12, 3, position=position)  # type: ignore[attr-defined]
+        layer(torch.randn(2, 5, 12), tree)
+    assert found == []
+    assert {
+        "attend_sdpa",
+        "masked_softmax",
+        "MultiHeadAttention.forward",
+        "StaticLayer.append",
+        "Shaw.bias",
+    } <= heard
+
+
+def tiny_tree():
+    from heedful.parts.masks import View, full
+    from heedful.parts.positions import Tree
+
+    places = Tree(torch.arange(5), torch.tensor([[1, -1, 1, 2, 3], [-1, 0, 0, 0, 1]]))
+    return View(full(), 5, 5, q_pos=places, k_pos=places)
+
+
+def every_relative_position():
+    from heedful.parts import positions as p
+
+    yield from (
+        p.Shaw(2, 4),
+        p.StructuralRelative(2, 4),
+        p.TransformerXL(12, 3, 4),
+        p.ALiBi(3),
+        p.Rotary(4),
+        p.T5Buckets(3),
+    )
+
+
+def test_the_listener_hears_a_lie(told):
+    found, _ = told
+    source = """
+def f(torch):
+    x_BT = torch.zeros(2, 3, 4)
+    y_BT = torch.zeros(2, 3)
+    z_TB = torch.zeros(2, 3)
+"""
+    scope: dict = {}
+    exec(compile(source, str(ROOT / "lie.py"), "exec"), scope)  # noqa: S102 (a function that lives in the package)
+    scope["f"](torch)
+    assert len(found) == 3

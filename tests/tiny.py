@@ -1,0 +1,77 @@
+"""Tiny models of every family with sizes that all differ, for the invariants."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from heedful.models import bert, gpt1, gpt2, gpt3, llama, t5, transformer, vit
+from heedful.models.config import Config
+
+VOCAB = 29
+
+DECODERS: dict[str, tuple[object, Config]] = {
+    "gpt1": (gpt1, gpt1.GPT1Config(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
+    "gpt2": (gpt2, gpt2.GPT2Config(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
+    "gpt3": (gpt3, gpt3.GPT3Config(vocab=VOCAB, context=31, layers=4, width=12, heads=3, band=4)),
+    "llama": (
+        llama,
+        llama.LlamaConfig(
+            vocab=VOCAB, context=31, layers=2, width=12, heads=6, kv_heads=2, key_width=4, hidden=20
+        ),
+    ),
+}
+ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
+    "transformer": (
+        transformer,
+        transformer.TransformerConfig(
+            vocab=VOCAB, target_vocab=VOCAB, layers=2, decoder_layers=3, width=12, heads=3, decoder_heads=2,
+            hidden=20, decoder_hidden=14,
+        ),
+    ),
+    "transformer pre-norm": (
+        transformer,
+        transformer.TransformerConfig(
+            vocab=VOCAB, target_vocab=17, shared=False, layers=3, decoder_layers=2, width=12, heads=2,
+            decoder_heads=3, hidden=20, decoder_hidden=14, norm="pre",
+        ),
+    ),
+    "t5": (t5, t5.T5Config(vocab=VOCAB, layers=2, decoder_layers=3, width=12, heads=3, key_width=5, hidden=20)),
+    "t5 gated, untied": (
+        t5,
+        t5.T5Config(
+            vocab=VOCAB, layers=3, decoder_layers=2, width=12, heads=2, key_width=5, hidden=20, gated=True,
+            activation="gelu_tanh", tied=False, scaled=False,
+        ),
+    ),
+}  # fmt: skip
+ENCODERS: dict[str, tuple[object, Config]] = {
+    "bert": (
+        bert,
+        bert.BertConfig(
+            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5,
+            heads=("pooled", "masked_lm", "next_sentence", "classify", "tag", "span"),
+        ),
+    ),
+}  # fmt: skip
+VIT = vit.ViTConfig(
+    image=12,
+    patch=4,
+    layers=2,
+    width=12,
+    attention_heads=3,
+    hidden=20,
+    labels=5,
+    heads=("class_token", "pooled", "classify"),
+)
+
+
+def build(entry: tuple[object, Config], dtype: torch.dtype = torch.float64, seed: int = 11) -> nn.Module:
+    """A model in evaluation mode whose every weight matters."""
+    file, config = entry
+    torch.manual_seed(seed)
+    model = file.build(config)  # type: ignore[attr-defined]
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.2)
+    return model.to(dtype).eval()
