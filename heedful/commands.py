@@ -27,7 +27,8 @@ def info(args: Info) -> None:
     """Print a model's parts and costs, or the list of presets."""
     if args.name is None:
         return list_presets(args)
-    from .costs import costs, default_length, skeleton
+    from .costs import costs, default_length
+    from .models.skeleton import skeleton
 
     architecture, config = describe(args.name)
     model = skeleton(architecture, config)
@@ -56,8 +57,9 @@ def list_presets(args: Info) -> None:
     """Every preset with its parameters: counted, not remembered."""
     from rich.table import Table
 
-    from .costs import count_parameters, skeleton
+    from .costs import count_parameters
     from .models import presets
+    from .models.skeleton import skeleton
 
     found = {
         name: (family, count_parameters(skeleton(family, config)))

@@ -21,11 +21,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from .models import family
 from .models.heads import Classify, FirstToken, MaskedLM, MeanOverTokens, Pooled, Span, Tag
 from .models.shells import Decoder, Encoder, EncoderDecoder, WithHeads
 from .models.vit import PatchInputs
@@ -78,21 +75,6 @@ class Costs:
     @property
     def parameters(self) -> int:
         return self.whole.parameters
-
-
-def skeleton(architecture: str, config: Any) -> Any:
-    """A model with shapes and no numbers: even the largest is there at once."""
-    with torch.device("meta"), Unfilled():
-        return family(architecture).build(config)
-
-
-class Unfilled(TorchFunctionMode):
-    """Leaves new weights as they are: filling tensors that hold nothing costs over a second of imports."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in ("normal_", "uniform_", "fill_", "zero_"):
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **(kwargs or {}))
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.costs import costs, count_parameters, default_length, skeleton
+from heedful.costs import costs, count_parameters, default_length
 from heedful.models import family, presets
 from heedful.models.bert import BertConfig
 from heedful.models.gpt1 import GPT1Config
@@ -12,6 +12,7 @@ from heedful.models.gpt2 import GPT2Config
 from heedful.models.gpt3 import GPT3Config
 from heedful.models.llama import LlamaConfig
 from heedful.models.shells import EncoderDecoder
+from heedful.models.skeleton import skeleton
 from heedful.models.t5 import T5Config
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vit import ViTConfig

@@ -61,6 +61,21 @@ def test_importing_heedful_imports_no_torch_and_nothing_of_transformers_ever():
     assert run_python(code) == "[]\n"
 
 
+def test_loading_a_model_does_not_import_the_compiler(tmp_path):
+    """torch._dynamo takes longer to import than torch itself, and loading needs nothing of it."""
+    import hf_zoo
+
+    for name in hf_zoo.FAMILIES:
+        hf_zoo.write(hf_zoo.make(name, 0), tmp_path / name)
+    code = f"""
+import heedful, sys
+for name in {list(hf_zoo.FAMILIES)}:
+    heedful.load({str(tmp_path)!r} + "/" + name)
+print("torch._dynamo" in sys.modules)
+"""
+    assert run_python(code) == "False\n"
+
+
 def test_every_public_name_exists():
     for name in heedful.__all__:
         assert getattr(heedful, name) is not None

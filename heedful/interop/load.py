@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..errors import BadInput
 from ..models import MODEL_TYPES, family, nearest
 from ..models.names import Table
+from ..models.skeleton import skeleton
 from .files import inside, naming, read_json, replacing, short
 from .tokenizer import TOKENIZER, read_tokenizer
 from .weights import FLOATS, SINGLE, Stored, find_weights, read_tensors, write_tensors
@@ -57,7 +58,7 @@ def load(
         tokenizer = read_tokenizer(folder, tokens_of(config))
         table = family(architecture).names(config)
         with naming(folder / CONFIG):
-            model = skeleton(architecture, config)
+            model = sized(architecture, config)
         plan = check_weights(folder, table, parameters(model), stored)
         check_copies(table, plan, stored)
     model = model.to(dtype).to_empty(device=device)
@@ -100,11 +101,10 @@ def tokens_of(config: Any) -> int | None:
     return max(sizes, default=None)
 
 
-def skeleton(architecture: str, config: Any) -> nn.Module:
+def sized(architecture: str, config: Any) -> nn.Module:
     """The model with its shapes but without memory."""
     try:
-        with torch.device("meta"):
-            return family(architecture).build(config)
+        return skeleton(architecture, config)
     except RuntimeError:  # a shape whose product has no 64-bit number
         raise BadInput("its sizes are too large for any memory") from None
 

@@ -152,7 +152,10 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BertConf
 
 
 def write_config(c: BertConfig) -> dict[str, Any]:
-    architecture = next((a for a, heads in ARCHITECTURES.items() if heads == c.heads), "BertForPreTraining")
+    wanted = set(c.heads) - {"pooled"}  # a file may keep its pooling layer or not
+    architecture = next(
+        (a for a, heads in ARCHITECTURES.items() if set(heads) - {"pooled"} == wanted), "BertForPreTraining"
+    )
     return {
         "model_type": "bert",
         "architectures": [architecture],

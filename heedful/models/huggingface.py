@@ -1,4 +1,4 @@
-"""What the families' tables of Hugging Face names share: spellings of activations, and refusals."""
+"""What the families share in reading Hugging Face configs: checked settings, spellings of activations, refusals."""
 
 from __future__ import annotations
 

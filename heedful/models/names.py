@@ -45,8 +45,16 @@ def thirds(theirs: str, *ours: str) -> Rule:
         theirs,
         ours,
         lambda t: [part.T if part.ndim == 2 else part for part in t.tensor_split(3, -1)],
-        lambda ts: torch.cat([t.T if t.ndim == 2 else t for t in ts], -1),
+        lambda ts: side_by_side([t.T if t.ndim == 2 else t for t in ts]),
     )
+
+
+def side_by_side(tensors: Sequence[Tensor]) -> Tensor:
+    """Joined along the last axis. Of tensors without numbers, a shape: torch would import its compiler for it."""
+    first = tensors[0]
+    if first.is_meta:
+        return first.new_empty(*first.shape[:-1], sum(t.shape[-1] for t in tensors))
+    return torch.cat(list(tensors), -1)
 
 
 def weight_and_bias(theirs: str, ours: str, kind: Callable[[str, str], Rule] = same) -> list[Rule]:

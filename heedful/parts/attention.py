@@ -107,7 +107,7 @@ def flex_pays(q_BHTK: Tensor, mask: AnyMask, bias: Tensor | None, dropout: float
     """The one choice between kernels: FlexAttention where it can skip empty blocks, SDPA for the rest.
 
     FlexAttention has no dropout, trains on CUDA only, and is compiled for each kind of mask; it wins by
-    leaving out blocks that a sparse mask keeps empty (1.1 to 6 x SDPA from 2048 keys on, and 0.6 to 0.9 x where
+    leaving out blocks that a sparse mask keeps empty (1.0 to 5.8 x SDPA from 2048 keys on, and 0.5 to 0.8 x where
     there is nothing to leave out: benchmarks/RESULTS.md). A dense bias would be read element by element.
     """
     sparse = isinstance(mask, View) and mask.mask.sparse and mask.T >= 1024 and mask.S >= 2048
@@ -203,11 +203,12 @@ def _flex_kernel(q_BHTK: Tensor) -> Callable[..., Tensor]:
 
 @cache
 def _compiled_flex() -> Callable[..., Tensor]:
+    """One kernel a shape: a kernel for any shape is half as fast. fullgraph, so that one shape too many is an
+    error and not a silent fall back to the open formula; and more shapes than dynamo's usual 8."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(
-        flex_attention, fullgraph=True
-    )  # else too many shapes would fall back to slow, silently
+    torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
+    return torch.compile(flex_attention, dynamic=False, fullgraph=True)
 
 
 def _eager_flex(*args: Any, **kwargs: Any) -> Tensor:

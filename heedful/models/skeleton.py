@@ -1,0 +1,25 @@
+"""Skeletons: models with shapes and no numbers, so that even the largest is there at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from . import family
+
+
+class Unfilled(TorchFunctionMode):
+    """Leaves new weights as they are: filling tensors that hold nothing costs over a second of imports."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("normal_", "uniform_", "fill_", "zero_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def skeleton(architecture: str, config: Any) -> Any:
+    """The model of a config, on the meta device."""
+    with torch.device("meta"), Unfilled():
+        return family(architecture).build(config)
