@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from .cache import Cache, LayerCache
 from .masks import View
@@ -50,6 +52,9 @@ class Stack(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm or nn.Identity()
+        self.recompute = (
+            False  # keep only each block's input, and compute its inside again in the backward pass
+        )
 
     def forward(
         self,
@@ -62,5 +67,11 @@ class Stack(nn.Module):
         """views: one for all layers, or several that take turns (layer i uses views[i mod n])."""
         for i, block in enumerate(self.blocks):
             layer_cache = None if cache is None else cache.layers[i]
-            x_BTD = block(x_BTD, views[i % len(views)], source_BSD, source_view, layer_cache)
+            given = (x_BTD, views[i % len(views)], source_BSD, source_view, layer_cache)
+            if (
+                self.recompute and torch.is_grad_enabled()
+            ):  # Chen et al. 2016: memory for one more forward pass
+                x_BTD = checkpoint(block, *given, use_reentrant=False)
+            else:
+                x_BTD = block(*given)
         return self.norm(x_BTD)

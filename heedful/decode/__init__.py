@@ -1,0 +1,1 @@
+"""Decoding: from scores to words."""

@@ -1,0 +1,1 @@
+"""Training: loss, schedule, optimiser, loop, checkpoints."""

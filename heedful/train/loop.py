@@ -1,0 +1,174 @@
+"""The loop: a generator that makes one step at a time and says how it went.
+
+    for progress in train(model, task, plan, ...):
+        ...                                     # log, evaluate, save: the caller's business
+
+Which examples make up step N, and every random number of it, follow from (seed, N): a run that is stopped and
+started again makes the same steps. Gradients are divided by the number of target tokens of the whole step, over
+all micro-batches and processes, so that accumulating changes nothing but rounding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import NotFinite
+from .distributed import World
+from .loss import Loss
+from .optimiser import set_rate
+from .schedule import Schedule
+
+
+class Batch(Protocol):
+    """Tensors of some examples, and how many tokens there are to predict."""
+
+    count: int
+
+    def to(self, device: torch.device) -> Batch: ...
+
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How one step went."""
+
+    step: int  # steps done, this one included
+    loss: float  # nats a target token, unsmoothed
+    tokens: int  # target tokens of this step
+    rate: float  # learning rate
+    norm: float  # of the gradient, before clipping
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the loop needs to know beside the model and its data."""
+
+    rate: float
+    schedule: Schedule
+    steps: int
+    seed: int = 0
+    clip: float = 1.0
+    precision: str = "fp32"  # or bf16, fp16
+    device: torch.device = CPU
+
+
+def seed_for(seed: int, *what: object) -> int:
+    """A seed of its own for each purpose and step; the same on every machine."""
+    digest = hashlib.sha256(repr((seed, *what)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def autocast(settings: Settings) -> AbstractContextManager[object]:
+    """Matrix products in half precision, if asked for; norms, softmax and the loss stay in fp32."""
+    if settings.precision == "fp32":
+        return nullcontext()
+    half = torch.bfloat16 if settings.precision == "bf16" else torch.float16
+    return torch.autocast(settings.device.type, half)
+
+
+def train(
+    model: nn.Module,
+    batches: Callable[[int], Sequence[Batch]],
+    loss_of: Callable[[nn.Module, Any], Loss],
+    optimisers: list[torch.optim.Optimizer],
+    settings: Settings,
+    start: int = 0,
+    scaler: torch.amp.GradScaler | None = None,
+    world: World = World(),  # noqa: B008 (frozen)
+) -> Iterator[Progress]:
+    """Steps start + 1 to settings.steps. batches(step): this process's micro-batches, a pure function of the step."""
+    model.train()
+    for step in range(start, settings.steps):
+        began = time.perf_counter()
+        torch.manual_seed(seed_for(settings.seed, "step", step, world.rank))
+        micro = batches(step)
+        tokens = int(world.sum(torch.tensor(sum(batch.count for batch in micro), device=settings.device)))
+        surprise = world.sum(accumulate(model, micro, loss_of, tokens, settings, scaler))
+        world.add_gradients(model)
+        if scaler is not None:
+            for optimiser in optimisers:
+                scaler.unscale_(optimiser)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or math.inf)
+        loss, size = (surprise / tokens).item(), float(norm)
+        if not math.isfinite(loss) or (scaler is None and not math.isfinite(size)):
+            raise NotFinite(not_finite(model, micro, loss_of, settings, step, loss, size))
+        rate = settings.rate * settings.schedule(step + 1)
+        set_rate(optimisers, rate)
+        for optimiser in optimisers:
+            if scaler is None:
+                optimiser.step()
+            else:
+                scaler.step(optimiser)
+            optimiser.zero_grad(set_to_none=True)
+        if scaler is not None:
+            scaler.update()
+        yield Progress(step + 1, loss, tokens, rate, size, time.perf_counter() - began)
+
+
+def accumulate(
+    model: nn.Module,
+    micro: Sequence[Batch],
+    loss_of: Callable[[nn.Module, Any], Loss],
+    tokens: int,
+    settings: Settings,
+    scaler: torch.amp.GradScaler | None,
+) -> Tensor:
+    """Forward and backward of every micro-batch; the sum of their surprise."""
+    total = torch.zeros((), device=settings.device)
+    for batch in micro:
+        with autocast(settings):
+            loss = loss_of(model, batch.to(settings.device))
+        share = loss.total / tokens
+        (share if scaler is None else scaler.scale(share)).backward()
+        total = total + loss.surprise.detach()
+    return total
+
+
+def not_finite(
+    model: nn.Module,
+    micro: Sequence[Batch],
+    loss_of: Callable[[nn.Module, Any], Loss],
+    settings: Settings,
+    step: int,
+    loss: float,
+    norm: float,
+) -> str:
+    """What to say when a number is not finite: the step, the batch, and the first layer it came out of."""
+    first: list[str] = []
+
+    def listen(path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and not first and not output.isfinite().all():
+                first.append(path)
+
+        return hook
+
+    hooks = [
+        m.register_forward_hook(listen(path)) for path, m in model.named_modules() if not list(m.children())
+    ]
+    torch.manual_seed(seed_for(settings.seed, "step", step))
+    try:
+        with torch.no_grad(), autocast(settings):
+            for batch in micro:
+                loss_of(model, batch.to(settings.device))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    where = f"first in {first[0]}" if first else "in the backward pass: every layer's output is finite"
+    ids = [list(map(int, getattr(batch, "ids", [])))[:20] for batch in micro]
+    return (
+        f"step {step + 1}: the loss is {loss} and the gradient's norm {norm}, {where}; examples {ids}. "
+        f"The weights of the last checkpoint are untouched; try a lower learning rate, or look at these examples"
+    )

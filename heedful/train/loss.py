@@ -1,0 +1,65 @@
+"""Loss: how surprised the model is by the right word, in fp32 whatever the rest is computed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+NOTHING = -100  # the answer at a position that has none: padding, or a word that was not masked
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Sums over target tokens, not means: micro-batches and processes can then be added up exactly."""
+
+    total: Tensor  # what is minimised: smoothed
+    surprise: Tensor  # the plain negative log-likelihood, which perplexity is made of
+    count: int  # target tokens
+
+
+def cross_entropy(scores_NV: Tensor, answers_N: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """(smoothed, plain) negative log-likelihood, summed over positions that have an answer.
+
+    The target distribution is (1 - smoothing) one-hot + smoothing uniform over all words (Szegedy et al. 2016,
+    torch's convention). Perplexity is to be computed from the plain one.
+    """
+    scores_NV = scores_NV.float() if scores_NV.dtype != torch.float64 else scores_NV
+    plain = F.cross_entropy(scores_NV, answers_N, ignore_index=NOTHING, reduction="sum")
+    if not smoothing:
+        return plain, plain
+    here_N = answers_N != NOTHING
+    uniform = (torch.logsumexp(scores_NV, -1) - scores_NV.mean(-1)).masked_fill(~here_N, 0).sum()
+    return (1 - smoothing) * plain + smoothing * uniform, plain
+
+
+def sequence_loss(
+    score: Callable[[Tensor], Tensor],
+    hidden_BTD: Tensor,
+    answers_BT: Tensor,
+    count: int,
+    smoothing: float = 0.0,
+    chunk: int | None = None,
+) -> Loss:
+    """The loss of every position of a batch that has an answer.
+
+    score: from hidden vectors to scores. chunk: score this many positions at a time and again in the backward
+    pass, so that the scores of a whole batch (the largest tensor of a small model) never exist at once.
+    """
+    hidden_ND, answers_N = hidden_BTD.flatten(0, 1), answers_BT.flatten()
+    if hidden_ND.device.type == "cpu":  # elsewhere, finding out how many there are would wait for the device
+        here = answers_N != NOTHING
+        hidden_ND, answers_N = hidden_ND[here], answers_N[here]
+
+    def part(hidden_ND: Tensor, answers_N: Tensor) -> tuple[Tensor, Tensor]:
+        return cross_entropy(score(hidden_ND), answers_N, smoothing)
+
+    if chunk is None or len(hidden_ND) <= chunk:
+        return Loss(*part(hidden_ND, answers_N), count)
+    pieces = zip(hidden_ND.split(chunk), answers_N.split(chunk), strict=True)
+    parts = [checkpoint(part, *piece, use_reentrant=False) for piece in pieces]
+    return Loss(sum(p[0] for p in parts), sum(p[1] for p in parts), count)

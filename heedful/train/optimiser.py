@@ -1,0 +1,93 @@
+"""Optimisers: which weights are pulled towards zero, which are orthogonalised, and their state by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..parts.layers import TokenEmbedding
+from ..parts.positions import Learned
+
+
+def decayed(model: nn.Module) -> set[str]:
+    """Names of the weights that decay: matrices. Gains, biases and tables of vectors do not."""
+    tables = {
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules()
+        if isinstance(module, TokenEmbedding | Learned | nn.Embedding)
+        for name, _ in module.named_parameters(recurse=False)
+    }
+    return {name for name, weight in model.named_parameters() if weight.ndim >= 2 and name not in tables}
+
+
+def adamw(
+    model: nn.Module, rate: float, decay: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9
+) -> list[torch.optim.Optimizer]:
+    """AdamW by torch's fused kernel, with the Transformer paper's betas and eps."""
+    matrices = decayed(model)
+    groups = [
+        {"params": [p for n, p in model.named_parameters() if n in matrices], "weight_decay": decay},
+        {"params": [p for n, p in model.named_parameters() if n not in matrices], "weight_decay": 0.0},
+    ]
+    kept = [group for group in groups if group["params"]]
+    return [torch.optim.AdamW(kept, lr=rate, betas=betas, eps=eps, fused=True)]
+
+
+def muon(
+    model: nn.Module, rate: float, decay: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9
+) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the blocks (Jordan 2024), AdamW for the rest.
+
+    Its updates have the size AdamW's would have (Moonshot's rule), so that both share one learning rate.
+    """
+    inside = {n for n in decayed(model) if "blocks." in n}
+    matrices = [p for n, p in model.named_parameters() if n in inside and p.ndim == 2]
+    rest = [p for n, p in model.named_parameters() if not (n in inside and p.ndim == 2)]
+    return [
+        torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest, lr=rate, betas=betas, eps=eps, weight_decay=0.0, fused=True),
+    ]
+
+
+OPTIMISERS = {"adamw": adamw, "muon": muon}
+
+
+def set_rate(optimisers: list[torch.optim.Optimizer], rate: float) -> None:
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+
+
+def named_state(
+    model: nn.Module, optimisers: list[torch.optim.Optimizer]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(weight's name, its optimiser's state), in the order of the model."""
+    for name, weight in model.named_parameters():
+        for optimiser in optimisers:
+            if weight in optimiser.state:
+                yield name, optimiser.state[weight]
+
+
+def state_tensors(model: nn.Module, optimisers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Everything the optimisers remember, as named tensors."""
+    return {
+        f"{name}:{key}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for name, state in named_state(model, optimisers)
+        for key, value in state.items()
+    }
+
+
+def load_state_tensors(
+    model: nn.Module, optimisers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
+) -> None:
+    """Put back what `state_tensors` gave."""
+    weights = dict(model.named_parameters())
+    owner = {id(p): o for o in optimisers for group in o.param_groups for p in group["params"]}
+    for key, value in tensors.items():
+        name, _, part = key.rpartition(":")
+        weight = weights[name]
+        device = "cpu" if part == "step" and not owner[id(weight)].defaults.get("fused") else weight.device
+        owner[id(weight)].state[weight][part] = value.clone().to(device)
