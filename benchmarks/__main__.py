@@ -12,6 +12,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -90,8 +91,8 @@ def main() -> None:
         q, k, v = (torch.randn(4, 8, length, 64) for _ in range(3))
         view = View(causal(), length, length)
         found = take_turns(
-            {"formula": lambda: attend_plain(q, k, v, view), "fused": lambda: attend_fused(q, k, v, view)},
-            rounds=15,  # noqa: B023
+            {"formula": partial(attend_plain, q, k, v, view), "fused": partial(attend_fused, q, k, v, view)},
+            rounds=15,
         )
         print(
             f"attention, 4 x 8 heads x {length} x 64: formula {found['formula']:.2f} ms, fused {found['fused']:.2f} ms"

@@ -14,7 +14,7 @@ from .errors import BadInput
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .cli import Demo, Info
+    from .cli import Info
     from .costs import Costs, Part
 
 COLUMN = 60  # where the numbers of the tree end
@@ -44,10 +44,12 @@ def describe(name: str) -> tuple[str, Any]:
     from .models import find_preset, presets
 
     if name not in presets() and (Path(name).is_dir() or os.sep in name):
-        from .interop.load import read_description
+        from .interop.load import describe_run, is_run, read_description
 
         if not Path(name).is_dir():
             raise BadInput(f"{name} is not a folder; a model is a folder with a config.json and its weights")
+        if is_run(Path(name)):
+            return describe_run(Path(name))
         architecture, config, _, _ = read_description(Path(name))
         return architecture, config
     return find_preset(name)
@@ -189,50 +191,7 @@ def binary(size: float) -> str:
     return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
 
 
-# heedful demo
-
-SOURCE = ["the", "small", "cat", "sees", "a", "red", "bird"]
-TARGET = ["<s>", "le", "petit", "chat", "voit", "un", "oiseau", "rouge"]
-
-
-def demo(args: Demo) -> None:
-    """A small Transformer on one screen: its tree, what one head looks at, and its causal mask."""
-    print("A Transformer, small enough to read: an encoder reads, a decoder writes.\n", flush=True)
-    import torch
-
-    from .costs import costs
-    from .models.transformer import TransformerConfig, build
-    from .parts.masks import causal
-    from .parts.observe import watch
-
-    words = sorted({*SOURCE, *TARGET})
-    config = TransformerConfig(
-        vocab=len(words), target_vocab=len(words), layers=2, decoder_layers=2, width=32, heads=4,
-        decoder_heads=4, hidden=128, decoder_hidden=128,
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(args.seed)
-        model = build(config).eval()
-    found = costs(model, length=len(TARGET), source_length=len(SOURCE))
-    show(tree("transformer", "encoder-decoder", found, depth=3))
-    source, target = (torch.tensor([[words.index(word) for word in text]]) for text in (SOURCE, TARGET))
-    with torch.no_grad(), watch(model) as trace:
-        model(source, target)
-    weights_BHTS = trace.weights()["decoder.stack.blocks.1.cross.layer"]
-    map_and_mask = beside(
-        heat_map(weights_BHTS[0, 0], TARGET, SOURCE).splitlines(),
-        ["", *drawable(causal().picture(len(TARGET))).splitlines()],
-    )
-    print(f"\n{DEMO_TEXT}\n\n{map_and_mask}\n\n{DEMO_END}")
-
-
-DEMO_TEXT = """\
-Left: what each word written takes from each word read (last layer, head 0).
-Right: the decoder's mask; each word sees itself and the words before it."""
-
-DEMO_END = """\
-The weights are random, so the map means nothing yet: training is still to come.
-Next: heedful info gpt2"""
+# Attention as shades
 
 
 def heat_map(weights_TS: Tensor, rows: list[str], columns: list[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from .errors import BadInput
 from .models import nearest
 
-TASKS = ("translate", "lm")
+TASKS = ("translate", "lm", "mlm", "classify")
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,16 @@ class Data:
     valid_target: str = ""
     text: str = ""  # a file or folder, for language models
     valid_text: str = ""  # without it, the last 10 % of the text
+    pairs: bool = False  # mlm: also tell whether one span of text follows another
+    table: str = ""  # classify: rows of texts and labels, tab-separated under a header or JSON objects
+    valid_table: str = ""
+    text_column: str = ""  # without it, "sentence" or "text", whichever is there
+    pair_column: str = ""  # a second text, to be judged together with the first
+    label_column: str = "label"
     vocab: Literal["bpe", "wordpiece", "char", "word"] = "bpe"
     vocab_size: int = 8000
     lower: bool = False
-    longest: int = 256  # tokens; longer examples are left out and counted
+    longest: int = 256  # tokens; longer examples are left out (classify: cut) and counted
     bad_lines: Literal["drop", "refuse"] = "drop"
 
 
@@ -65,6 +71,8 @@ class Train:
     beta2: float = 0.98
     clip: float = 1.0
     smoothing: float = 0.1
+    from_folder: str = ""  # classify: the model to start from, a run or a Hugging Face folder
+    lm_weight: float = 0.5  # classify, from a decoder: what its language-model loss counts (GPT-1's lambda)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     seed: int = 0
 
@@ -103,7 +111,19 @@ class Recipe:
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     "translate": {},
     "lm": {"model.activation": "gelu_tanh", "train.smoothing": 0.0, "train.decay": 0.1},
-}
+    "mlm": {
+        "model.activation": "gelu", "model.norm": "post", "train.smoothing": 0.0, "train.rate": 5e-4,
+        "train.schedule": "linear",
+    },
+    "classify": {
+        "model.activation": "gelu", "model.norm": "post", "train.smoothing": 0.0, "train.rate": 3e-4,
+        "train.schedule": "linear", "train.steps": 1000, "train.warmup": 100, "train.batch_tokens": 2048,
+        "evaluate.every": 100, "checkpoint.every": 250,
+    },
+}  # fmt: skip
+
+# For published models, which are large and know much already (BERT's advice: 2 to 5e-5).
+FINE_TUNING: dict[str, Any] = {"train.rate": 5e-5}
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"model.layers": 2, "model.width": 128, "model.heads": 4, "model.hidden": 512},
@@ -114,7 +134,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
     "phrasebook": {
-        "data.vocab": "word", "data.vocab_size": 2000, "train.steps": 3000, "train.batch_tokens": 2048,
+        "data.vocab": "word", "data.vocab_size": 4000, "train.steps": 3000, "train.batch_tokens": 2048,
         "train.rate": 2e-3, "train.warmup": 200,
     },
     "pylib": {"data.vocab_size": 4000},
@@ -128,7 +148,8 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     if size not in SIZES:
         raise BadInput(f'there is no size "{size}"{nearest(size, SIZES)}')
     recipe = Recipe(task)
-    for layer in (TASK_DEFAULTS[task], SIZES[size], CORPUS_DEFAULTS.get(corpus, {}), settings or {}):
+    built_in = {"data.corpus": corpus} | CORPUS_DEFAULTS.get(corpus, {})
+    for layer in (TASK_DEFAULTS[task], SIZES[size], built_in, settings or {}):
         for key, value in layer.items():
             recipe = changed(recipe, key, value)
     return recipe

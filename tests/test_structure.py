@@ -26,8 +26,10 @@ LAYERS = [
     "decode",
     "tasks",
     "costs",
+    "pictures",
     "cli",
     "commands",
+    "train_command",
 ]
 
 

@@ -1,7 +1,7 @@
 """Load and save: a folder is a model.
 
-`load` reads a Hugging Face folder of a family heedful knows: config.json, safetensors (one file or shards)
-and the tokenizer beside them. Everything is checked against the config before any weight is read, and
+`load` reads a run of heedful's own, or a Hugging Face folder of a family heedful knows: config.json, safetensors
+(one file or shards) and the tokenizer beside them. Everything is checked against the config before any weight is read, and
 nothing is returned half-loaded. `save` writes such a folder, which Hugging Face's own classes read.
 """
 
@@ -53,6 +53,8 @@ def load(
 ) -> Loaded:
     """The model of a folder, ready for use (in evaluation mode)."""
     folder = Path(folder)
+    if is_run(folder):
+        return load_run(folder, device, dtype)
     with naming(folder):
         architecture, config, special, stored = read_description(folder)
         tokenizer = read_tokenizer(folder, tokens_of(config))
@@ -63,6 +65,60 @@ def load(
         check_copies(table, plan, stored)
     model = model.to(dtype).to_empty(device=device)
     fill(model, table, plan)
+    return Loaded(architecture, config, model.eval(), tokenizer, special)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether heedful itself trained the model of this folder."""
+    with naming(folder):
+        return (folder / "recipe.json").is_file() and (folder / CONFIG).is_file()
+
+
+def describe_run(folder: Path) -> tuple[str, Any]:
+    """Architecture and config of a run."""
+    with naming(folder / CONFIG):
+        described = read_json(inside(folder, CONFIG))
+        architecture, sizes = str(described.get("heedful")), described.get("config")
+        kind = type(next(iter(family(architecture).PRESETS.values())))
+        if not isinstance(sizes, dict) or {f.name for f in fields(kind)} != sizes.keys():
+            raise BadInput(f"the config is not that of a {architecture}")
+        return architecture, kind(
+            **{name: tuple(v) if isinstance(v, list) else v for name, v in sizes.items()}
+        )
+
+
+def labels_of_run(folder: Path) -> int:
+    """How many labels a decoder was taught to tell apart; 0 if it has no such head."""
+    labels = read_json(inside(folder, CONFIG)).get("labels", 0)
+    if type(labels) is not int or not 0 <= labels < 2**31:
+        raise BadInput(f"labels must be a whole number, not {short(labels)}")
+    return labels
+
+
+def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded:
+    """The best model of a run; its names are ours already."""
+    architecture, config = describe_run(folder)
+    with naming(folder / CONFIG):
+        model = sized(architecture, config, labels_of_run(folder))
+    with naming(folder):
+        stored, ours = find_weights(folder), parameters(model)
+        if stored.keys() != ours.keys():
+            different = sorted(stored.keys() ^ ours.keys())
+            raise BadInput(f"{folder} and its {CONFIG} disagree about {some(different)}")
+        for name, tensor in stored.items():
+            check_tensor(tensor, tuple(ours[name].shape))
+        tokenizer = read_tokenizer(folder, tokens_of(config))
+    model = model.to(dtype).to_empty(device=device)
+    with torch.no_grad():
+        weights = parameters(model)
+        for name, value in read_tensors(stored):
+            weights[name].copy_(value)
+    special = {}
+    if tokenizer is not None:
+        tokenizer.encode_special_tokens = True  # a text that says [EOS] is only a text
+        names = {"pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]", "decoder_start": "[BOS]"}
+        numbers = {name: tokenizer.token_to_id(token) for name, token in names.items()}
+        special = {name: number for name, number in numbers.items() if number is not None}
     return Loaded(architecture, config, model.eval(), tokenizer, special)
 
 
@@ -101,10 +157,10 @@ def tokens_of(config: Any) -> int | None:
     return max(sizes, default=None)
 
 
-def sized(architecture: str, config: Any) -> nn.Module:
+def sized(architecture: str, config: Any, labels: int = 0) -> nn.Module:
     """The model with its shapes but without memory."""
     try:
-        return skeleton(architecture, config)
+        return skeleton(architecture, config, labels)
     except RuntimeError:  # a shape whose product has no 64-bit number
         raise BadInput("its sizes are too large for any memory") from None
 

@@ -35,8 +35,9 @@ STEPS = (
 SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 REPEATED = ("Sequence", "Split", "Replace")  # others come once: twice, they could make a text grow and grow
 
-# Split and Replace patterns of published tokenizers (GPT-2 and its heirs, LLaMA 3, T5).
+# Split and Replace patterns of published tokenizers (GPT-2 and its heirs, LLaMA 3, T5), and our own.
 KNOWN_PATTERNS = (
+    r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",

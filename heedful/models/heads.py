@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from ..parts.layers import Inputs, LayerNorm, activation
+from .initialise import normal_
+from .shells import Decoder
 
 
 class FirstToken(nn.Module):
@@ -82,3 +86,31 @@ class MaskedLM(nn.Module):
     def forward(self, hidden_BTD: Tensor, inputs: Inputs) -> Tensor:
         x_BTD = self.norm(self.activation(self.dense(hidden_BTD)))
         return nn.functional.linear(x_BTD, inputs.tokens.weight, self.bias)
+
+
+class DecoderClassifier(nn.Module):
+    """A decoder read at its last token, which alone has seen the whole text (GPT-1's fine-tuning)."""
+
+    def __init__(self, decoder: Decoder, width: int, labels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, labels)
+
+    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        """Scores [B, labels]. lengths: real tokens in each row, the rest being padding at its end."""
+        return self.scores(self.decoder.hidden(tokens_BT, lengths_B), lengths_B)
+
+    def scores(self, hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+        """Scores from the decoder's vectors, which a language-model loss may want too."""
+        rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
+        return self.linear(self.dropout(hidden_BTD[rows_B, lengths_B - 1]))
+
+
+def classifier(model: nn.Module, config: Any, labels: int) -> DecoderClassifier:
+    """A decoder with a fresh head over it."""
+    if not isinstance(model, Decoder):
+        raise TypeError(f"only a decoder is read at its last token, not a {type(model).__name__}")
+    made = DecoderClassifier(model, config.width, labels, getattr(config, "dropout", 0.0))
+    normal_(made.linear, std=0.02)
+    return made

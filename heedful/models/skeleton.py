@@ -8,6 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from . import family
+from .heads import classifier
 
 
 class Unfilled(TorchFunctionMode):
@@ -19,7 +20,8 @@ class Unfilled(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def skeleton(architecture: str, config: Any) -> Any:
-    """The model of a config, on the meta device."""
+def skeleton(architecture: str, config: Any, labels: int = 0) -> Any:
+    """The model of a config, on the meta device; labels: those that a decoder with a head over it tells apart."""
     with torch.device("meta"), Unfilled():
-        return family(architecture).build(config)
+        model = family(architecture).build(config)
+        return classifier(model, config, labels) if labels else model

@@ -31,7 +31,8 @@ from .schedule import Schedule
 class Batch(Protocol):
     """Tensors of some examples, and how many tokens there are to predict."""
 
-    count: int
+    @property
+    def count(self) -> int: ...
 
     def to(self, device: torch.device) -> Batch: ...
 

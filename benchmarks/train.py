@@ -1,0 +1,118 @@
+"""Real text with published figures: `python -m benchmarks.train shakespeare --data DIR [--device cuda]`.
+
+DIR holds the public files (a checkout of this project finds them in ../shared/data or $HEEDFUL_DATA):
+
+    shakespeare/input.txt                       tiny Shakespeare; 1.4697 nats on the last tenth is nanoGPT's figure
+    multi30k/{train,val,test_2016_flickr}.{en,de}.gz
+
+Each is an ordinary recipe; the settings are what `heedful train` takes as --set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heedful import recipe
+from heedful.tasks import run
+from heedful.tasks.metrics import bleu
+from heedful.tasks.translate import translate
+from heedful.text.files import read_lines
+from heedful.train.loop import Progress
+
+# nanoGPT's settings for a GPU and for a CPU.
+SHAKESPEARE = {
+    "data.vocab": "char", "model.layers": 6, "model.width": 384, "model.heads": 6, "model.hidden": 1536,
+    "model.context": 256, "model.dropout": 0.2, "train.batch_tokens": 16384, "train.steps": 5000, "train.rate": 1e-3,
+    "train.warmup": 100, "train.floor": 0.1, "train.beta2": 0.99, "train.decay": 0.1, "evaluate.every": 500,
+    "evaluate.rows": 10**6, "checkpoint.every": 10**6,
+}  # fmt: skip
+SHAKESPEARE_CPU = SHAKESPEARE | {
+    "model.layers": 4, "model.width": 128, "model.heads": 4, "model.hidden": 512, "model.context": 64,
+    "model.dropout": 0.0, "train.batch_tokens": 768, "train.steps": 2000, "evaluate.every": 1000,
+}  # fmt: skip
+MULTI30K = {
+    "data.lower": True, "data.vocab": "bpe", "data.vocab_size": 10000, "model.layers": 4, "model.width": 256,
+    "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3, "train.batch_tokens": 8192, "train.steps": 3000,
+    "train.rate": 2e-3, "train.warmup": 400, "evaluate.every": 500, "evaluate.rows": 1014, "checkpoint.every": 10**6,
+}  # fmt: skip
+
+
+class Talk:
+    """Prints with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self.start = time.time()
+
+    def say(self, line: str) -> None:
+        print(f"[{time.time() - self.start:6.1f}] {line}", flush=True)
+
+    def step(self, progress: Progress, steps: int) -> None:
+        if progress.step % 500 == 0:
+            self.say(
+                f"step {progress.step}: loss {progress.loss:.3f}, {progress.tokens / progress.seconds:,.0f} tokens/s"
+            )
+
+
+def shakespeare(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
+    settings = settings | {"data.text": str(data / "shakespeare" / "input.txt")}
+    outcome = run.start(recipe.make("lm", settings=settings), folder, Talk(), device)
+    return {"best": outcome.best.scores, "at step": outcome.best.step}
+
+
+def multi30k(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
+    files = {
+        f"data.{prefix}{side}": str(data / "multi30k" / f"{split}.{language}.gz")
+        for prefix, split in {"": "train", "valid_": "val"}.items()
+        for side, language in {"source": "en", "target": "de"}.items()
+    }
+    outcome = run.start(recipe.make("translate", settings=settings | files), folder, Talk(), device)
+    sources, expected = (
+        list(read_lines(data / "multi30k" / f"test_2016_flickr.{x}.gz")) for x in ("en", "de")
+    )
+    found = translate(outcome.model, outcome.job.vocab, sources)  # type: ignore[arg-type]
+    return {
+        "valid": outcome.best.scores,
+        "test_2016 BLEU, lower-cased, 13a, greedy": bleu(found, expected, lower=True),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("shakespeare", "multi30k"))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HEEDFUL_DATA", "../shared/data")))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    if not (options.data / options.what).is_dir():
+        raise SystemExit(
+            f"{options.data / options.what} is not there: see --help for the files it should hold"
+        )
+    device = torch.device(options.device)
+    cpu = device.type == "cpu"
+    settings = {"shakespeare": SHAKESPEARE_CPU if cpu else SHAKESPEARE, "multi30k": MULTI30K}[options.what]
+    settings = settings | {"train.seed": options.seed, "train.precision": "fp32" if cpu else "bf16"}
+    torch.set_float32_matmul_precision("high")
+    start = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        result = {"shakespeare": shakespeare, "multi30k": multi30k}[options.what](
+            options.data, settings, device, Path(folder) / "run"
+        )
+    print(
+        json.dumps(
+            {"what": options.what, "seed": options.seed, "seconds": round(time.time() - start, 1), **result}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,447 @@
+"""Classify: one of several labels for a text, or for two. By an encoder at [CLS], or by a decoder at its last token.
+
+encoder    [CLS] A [SEP]      [CLS] A [SEP] B [SEP]     segments 0 and 1 (BERT)
+decoder    [BOS] A [EOS]      [BOS] A [SEP] B [EOS]     with the language-model loss beside (GPT-1)
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..interop.files import inside, one_line, read_json
+from ..models import nearest
+from ..models.bert import BertConfig
+from ..models.heads import DecoderClassifier
+from ..models.shells import Decoder, WithHeads
+from ..recipe import Data, Recipe
+from ..text.files import TABLE_LINE, Fault, Report, cells, is_json, judged_lines, objects, read_header
+from ..text.plan import BucketPlan, share
+from ..text.store import Store, write_store
+from ..text.vocab import Vocab, train_vocab
+from ..train.files import write_json, write_text
+from ..train.loss import Loss, cross_entropy
+from .job import Job, Words
+from .mlm import config_of
+from .origin import Origin, begin, find_origin, vocabulary
+from .translate import chunks, pad
+
+LABELS = "labels.json"
+TEXT_COLUMNS = ("sentence", "text")
+MOST_LABELS = 10_000  # more are texts, or numbers to be predicted
+SHOWN = 100  # characters of a text that is shown
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Some texts with their labels, padded at the end."""
+
+    tokens_BT: Tensor
+    segments_BT: Tensor
+    lengths_B: Tensor
+    labels_B: Tensor
+    ids: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.labels_B)
+
+    def to(self, device: torch.device) -> TextBatch:
+        if device.type == "cpu":
+            return self
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved = {n: t.to(device, non_blocking=True) for n, t in tensors.items() if isinstance(t, Tensor)}
+        return replace(self, **moved)  # type: ignore[arg-type]
+
+
+# Rows: what a model reads of one text or two.
+
+Row = tuple[np.ndarray, np.ndarray]  # tokens and segments
+Layout = Callable[[Words, Sequence[int], Sequence[int]], Row]
+
+
+def encoder_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
+    first, second = [vocab.cls, *a, vocab.sep], [*b, vocab.sep] if len(b) else []
+    return np.array(first + second), np.repeat([0, 1], [len(first), len(second)])
+
+
+def decoder_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
+    row = np.array([vocab.bos, *a, *([vocab.sep, *b] if len(b) else []), vocab.eos])
+    return row, np.zeros_like(row)
+
+
+def special_tokens(pairs: bool) -> int:
+    """How many stand in a row, of an encoder as of a decoder."""
+    return 3 if pairs else 2
+
+
+def fit(a: Sequence[int], b: Sequence[int], room: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Both cut at their end to fit, the longer one first."""
+    second = min(len(b), max(room - len(a), room // 2))
+    return a[: room - second], b[:second]
+
+
+def collate(
+    vocab: Words,
+    layout: Layout,
+    room: int,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    labels: Sequence[int],
+    ids: Sequence[int] = (),
+) -> TextBatch:
+    """Token ids of texts to a batch."""
+    rows = [layout(vocab, *fit(a, b, room)) for a, b in pairs]
+    return TextBatch(
+        pad([tokens for tokens, _ in rows], vocab.pad),
+        pad([segments for _, segments in rows], 0),
+        torch.tensor([len(tokens) for tokens, _ in rows]),
+        torch.tensor(labels),
+        tuple(ids),
+    )
+
+
+# Two kinds of model
+
+
+def encoder_scores(model: WithHeads, batch: TextBatch) -> Tensor:
+    hidden_BTD = model.encoder(batch.tokens_BT, batch.lengths_B, batch.segments_BT)
+    return model.heads["classify"](hidden_BTD, model.encoder.inputs)
+
+
+def decoder_scores(model: DecoderClassifier, batch: TextBatch) -> Tensor:
+    return model(batch.tokens_BT, batch.lengths_B)
+
+
+def encoder_loss(model: WithHeads, batch: TextBatch, smoothing: float = 0.0) -> Loss:
+    """How surprised the model is by the right labels."""
+    return Loss(*cross_entropy(encoder_scores(model, batch), batch.labels_B, smoothing), batch.count)
+
+
+def decoder_loss(
+    model: DecoderClassifier, batch: TextBatch, smoothing: float = 0.0, lm_weight: float = 0.5
+) -> Loss:
+    """The same, and lm_weight times how surprised it is, on average, by each text's own tokens (GPT-1's L3)."""
+    hidden_BTD = model.decoder.hidden(batch.tokens_BT, batch.lengths_B)
+    scores_BL = model.scores(hidden_BTD, batch.lengths_B)
+    total, surprise = cross_entropy(scores_BL, batch.labels_B, smoothing)
+    if lm_weight:
+        total = total + lm_weight * text_losses(model.decoder, hidden_BTD, batch).sum()
+    return Loss(total, surprise, batch.count)
+
+
+def text_losses(decoder: Decoder, hidden_BTD: Tensor, batch: TextBatch) -> Tensor:
+    """The mean loss [B] of predicting each token of a row but the first; padding is told by lengths."""
+    answers_BU = batch.tokens_BT[:, 1:]
+    scores_BUV = decoder.head(hidden_BTD[:, :-1], decoder.inputs.tokens).float()
+    losses_BU = F.cross_entropy(scores_BUV.flatten(0, 1), answers_BU.flatten(), reduction="none")
+    losses_BU = losses_BU.view(answers_BU.shape)
+    last_B1 = (batch.lengths_B - 1)[:, None]
+    real_BU = torch.arange(answers_BU.shape[1], device=answers_BU.device) < last_B1
+    return losses_BU.masked_fill(~real_BU, 0).sum(1) / last_B1[:, 0]
+
+
+# From a recipe to a job.
+
+
+def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
+    """Read the labels, learn or take over a vocabulary, tokenise, and plan the batches."""
+    d, t = recipe.data, recipe.train
+    check_asked(d)
+    report = Report(d.bad_lines)
+    labels, counts = read_labels(recipe, folder)
+    origin = find_origin(t.from_folder, folder) if t.from_folder else None
+    vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder)
+    config, kind = model_of(recipe, vocab, origin, len(labels))
+    room = room_of(d, config.context)
+    train = tokenised(recipe, folder / "data", vocab, labels, report)
+    held_out = spread(held_out_rows(recipe, labels, report), recipe.evaluate.rows)
+    if report.counts:
+        say(report.sentence())
+    texts = train.lengths("first") + train.lengths("second")
+    lengths = np.minimum(texts, room) + special_tokens(bool(d.pair_column))
+    plan = BucketPlan(lengths, t.batch_tokens, t.seed, int(lengths.max()))
+    make = partial(collate, vocab, kind.layout, room)
+    valid = [numbers(vocab, make, some) for some in chunks(held_out, 64)]
+
+    def batches(step: int) -> list[TextBatch]:
+        ids = plan.batch(step)
+        parts = [share(ids, 0, 1, micro, t.accumulate) for micro in range(t.accumulate)]
+        return [batch_of(train, make, part) for part in parts if len(part)]
+
+    return Job(
+        architecture=origin.architecture if origin else "bert",
+        config=config,
+        vocab=vocab,
+        batches=batches,
+        steps_per_epoch=plan.batches,
+        loss=kind.loss,
+        evaluate=lambda model: evaluate(model, kind, valid),
+        show=lambda model: show(model, kind, make, vocab, labels, held_out[: recipe.evaluate.examples]),
+        baselines={"accuracy, always the most frequent label": majority(counts, held_out)},
+        plan=[
+            f"data: {len(train):,} rows, {len(held_out):,} held out, {plan.padding():.0%} of a batch is padding",
+            f"labels: {', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''} ({len(labels)})",
+            f"texts: at most {room} tokens, to which {int((texts > room).sum()):,} rows are cut",
+            f"vocabulary: {vocab.size:,} of {vocab.kind}",
+            *([f"start: {origin.folder}, its sizes and its vocabulary; the head is new"] if origin else []),
+        ],
+        labels=len(labels) if kind.layout is decoder_row else 0,
+        begin=partial(begin, origin=origin) if origin else None,
+        facts=origin.facts if origin else {},
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a kind of model reads texts and is judged."""
+
+    layout: Layout
+    scores: Callable[[Any, TextBatch], Tensor]
+    loss: Callable[[Any, TextBatch], Loss]
+
+
+def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -> tuple[Any, Kind]:
+    """The config and the kind: an encoder of the recipe's sizes, or what the run starts from."""
+    t, heads = recipe.train, ("pooled", "classify")
+    encoder = Kind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
+    if origin is None:
+        return config_of(recipe, vocab.size, heads, labels), encoder
+    if not isinstance(origin.config, BertConfig):
+        loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
+        return origin.config, Kind(decoder_row, decoder_scores, loss)
+    if recipe.data.pair_column and origin.config.segments < 2:
+        raise BadInput(one_line(f"{origin.folder} knows one segment only: it cannot read pairs"))
+    return replace(origin.config, heads=heads, labels=labels), encoder
+
+
+def own_vocabulary(recipe: Recipe, folder: Path) -> Vocab:
+    """A vocabulary learned from the training texts, kept in the run's folder."""
+    tokenizer, d = folder / "tokenizer.json", recipe.data
+    if tokenizer.is_file():
+        return Vocab.from_json(tokenizer.read_text(encoding="utf-8"))
+    rows = rows_of(d, d.table, Report(d.bad_lines))
+    texts = (text for row in rows for text in (row.first, row.second) if text)
+    vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
+    write_text(tokenizer, vocab.to_json())
+    return vocab
+
+
+def room_of(d: Data, context: int) -> int:
+    """Tokens of text in a row, beside the special ones."""
+    pairs = bool(d.pair_column)
+    room = min(d.longest, context) - special_tokens(pairs)
+    if room < (2 if pairs else 1):
+        raise BadInput(f"data.longest is {d.longest} and the context {context}: that leaves no room for text")
+    return room
+
+
+FIELDS = {"first": "texts", "second": "the texts they are paired with", "label": "numbers of their labels"}
+
+
+def tokenised(recipe: Recipe, folder: Path, vocab: Words, labels: list[str], report: Report) -> Store:
+    """The training rows as numbers, made once and kept in the run's folder."""
+    if folder.is_dir():
+        return Store.open(folder)
+    number = {label: i for i, label in enumerate(labels)}
+
+    def rows() -> Iterator[dict[str, list[int]]]:
+        for some in chunks(rows_of(recipe.data, recipe.data.table, report), 1000):
+            for row, (a, b) in zip(some, encoded(vocab, some), strict=True):
+                yield {"first": a, "second": b, "label": [number[row.label]]}
+
+    about = {"vocab": vocab.hash, "table": recipe.data.table}
+    return write_store(folder, FIELDS, rows(), max(vocab.size, len(labels)), about)
+
+
+def encoded(vocab: Words, rows: Sequence[TextRow]) -> list[tuple[list[int], list[int]]]:
+    """Token ids of both texts of each row."""
+    firsts, seconds = (
+        vocab.encode_batch([getattr(row, side) for row in rows]) for side in ("first", "second")
+    )
+    return list(zip(firsts, seconds, strict=True))
+
+
+def batch_of(store: Store, make: Callable[..., TextBatch], ids: np.ndarray) -> TextBatch:
+    pairs = [(store.row("first", int(i)).tolist(), store.row("second", int(i)).tolist()) for i in ids]
+    return make(pairs, [int(store.row("label", int(i))[0]) for i in ids], ids.tolist())
+
+
+def numbers(vocab: Words, make: Callable[..., TextBatch], rows: Sequence[TextRow]) -> TextBatch:
+    """Rows as a batch."""
+    return make(encoded(vocab, rows), [row.number for row in rows])
+
+
+# Files
+
+
+@dataclass(frozen=True)
+class TextRow:
+    """A line of a table."""
+
+    line: int
+    first: str
+    second: str
+    label: str
+    number: int = -1  # of the label
+
+
+def check_asked(d: Data) -> None:
+    if d.corpus:
+        raise BadInput(f'classify has no built-in corpus "{d.corpus}"')
+    if not (d.table and d.valid_table):
+        raise BadInput(
+            "give --data and --valid-data: files of texts and labels to learn from and to judge by"
+        )
+
+
+def rows_of(d: Data, path: str, report: Report) -> Iterator[TextRow]:
+    """The good rows of a table with their lines; an unpaired text has an empty second one."""
+    columns = [text_column(d, path), *([d.pair_column] if d.pair_column else []), d.label_column]
+    lines = enumerate(judged_lines(path, TABLE_LINE), 1)
+    read = objects(path, columns) if is_json(path) else cells(path, columns, lines)
+    for number, line in lines:
+        row = line if isinstance(line, Fault) else read(line)
+        if isinstance(row, Fault):
+            report.bad(path, number, row)
+        else:
+            yield TextRow(number, row[0], row[1] if d.pair_column else "", row[-1])
+
+
+def text_column(d: Data, path: str) -> str:
+    """The column named in the recipe, or the one with a usual name."""
+    if d.text_column:
+        return d.text_column
+    names = columns_of(path)
+    found = [name for name in TEXT_COLUMNS if name in names]
+    if len(found) != 1:
+        usual = " or ".join(f'"{name}"' for name in TEXT_COLUMNS)
+        why = f"no column {usual}" if not found else f"both columns {usual}"
+        raise BadInput(
+            one_line(f"{path} has {why}: name one of {', '.join(names)} by --set data.text_column=NAME")
+        )
+    return found[0]
+
+
+def columns_of(path: str) -> list[str]:
+    """The names in a table's header, or in its first object."""
+    lines = enumerate(judged_lines(path, TABLE_LINE), 1)
+    if not is_json(path):
+        return read_header(path, lines)
+    for _, line in lines:
+        try:
+            found = json.loads(line) if isinstance(line, str) else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return [str(name) for name in found]
+    return []
+
+
+def read_labels(recipe: Recipe, folder: Path) -> tuple[list[str], list[int]]:
+    """The labels of the training file, sorted, and how often each occurs; kept in the run's folder."""
+    if (folder / LABELS).is_file():
+        found = read_json(inside(folder, LABELS), 1 << 24)
+        return list(found), list(found.values())
+    d = recipe.data
+    counts = Counter(row.label for row in rows_of(d, d.table, Report(d.bad_lines)))
+    if len(counts) < 2:
+        only = "no row" if not counts else f'no label but "{next(iter(counts))}"'
+        raise BadInput(
+            one_line(f"{d.table} has {only} in its column {d.label_column}: at least two are needed")
+        )
+    if len(counts) > MOST_LABELS:
+        raise BadInput(
+            one_line(f"{d.table} has {len(counts):,} different labels in its column {d.label_column}: is it the right one?")
+        )  # fmt: skip
+    write_json(folder / LABELS, {label: counts[label] for label in sorted(counts)})
+    return sorted(counts), [counts[label] for label in sorted(counts)]
+
+
+def held_out_rows(recipe: Recipe, labels: list[str], report: Report) -> list[TextRow]:
+    """The held-out rows; a label that training does not know is refused, since no answer could be right."""
+    d, number = recipe.data, {label: i for i, label in enumerate(labels)}
+    rows = []
+    for row in rows_of(d, d.valid_table, report):
+        if row.label not in number:
+            place = f"{d.valid_table}:{row.line}"
+            raise BadInput(
+                one_line(f'{place}: {d.table} has no label "{row.label}"{nearest(row.label, labels)}')
+            )
+        rows.append(replace(row, number=number[row.label]))
+    if not rows:
+        raise BadInput(one_line(f"{d.valid_table} has no row to judge the model by"))
+    return rows
+
+
+def spread(rows: list[TextRow], most: int) -> list[TextRow]:
+    """At most so many rows from all over the file, which may be sorted by label."""
+    if not most or len(rows) <= most:
+        return rows
+    return [rows[i] for i in np.linspace(0, len(rows) - 1, most).astype(int)]
+
+
+# Judging
+
+
+def guesses(model: nn.Module, kind: Kind, batch: TextBatch) -> Tensor:
+    """Scores [B, labels]."""
+    return kind.scores(model, batch.to(next(model.parameters()).device)).float()
+
+
+def evaluate(model: nn.Module, kind: Kind, batches: list[TextBatch]) -> dict[str, float]:
+    """Held-out loss (nats a text), accuracy and macro F1."""
+    scores_NL = torch.cat([guesses(model, kind, batch).cpu() for batch in batches])
+    right_N = torch.cat([batch.labels_B for batch in batches])
+    found_N = scores_NL.argmax(-1)
+    return {
+        "loss": float(F.cross_entropy(scores_NL, right_N)),
+        "accuracy": float((found_N == right_N).double().mean()),
+        "macro_f1": macro_f1(found_N.tolist(), right_N.tolist()),
+    }
+
+
+def macro_f1(found: Sequence[int], right: Sequence[int]) -> float:
+    """The mean over labels, of those found or right anywhere, of F1 = 2 both / (found + right)."""
+    both = Counter(a for a, b in zip(found, right, strict=True) if a == b)
+    total = Counter(found) + Counter(right)
+    return sum(2 * both[label] / total[label] for label in total) / max(1, len(total))
+
+
+def majority(counts: list[int], held_out: list[TextRow]) -> float:
+    """How often the most frequent label of the training rows is right."""
+    label = counts.index(max(counts))
+    return sum(row.number == label for row in held_out) / len(held_out)
+
+
+def show(
+    model: nn.Module,
+    kind: Kind,
+    make: Callable[..., TextBatch],
+    vocab: Words,
+    labels: list[str],
+    rows: list[TextRow],
+) -> list[str]:
+    """A few texts with the label the model gives them."""
+    if not rows:
+        return []
+    found = guesses(model, kind, numbers(vocab, make, rows)).argmax(-1).tolist()
+    return [
+        f"    {told(row)} → {labels[mine]}" + ("" if mine == row.number else f"    (expected: {row.label})")
+        for row, mine in zip(rows, found, strict=True)
+    ]
+
+
+def told(row: TextRow) -> str:
+    texts = [row.first, row.second] if row.second else [row.first]
+    return " | ".join(text if len(text) <= SHOWN else f"{text[:SHOWN]}..." for text in texts)

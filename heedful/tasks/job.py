@@ -1,0 +1,51 @@
+"""A job: a recipe turned into everything training needs. Tasks make jobs; `run` does them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import nn
+
+from ..train.loop import Batch
+from ..train.loss import Loss
+
+
+class Words(Protocol):
+    """What a task asks of a vocabulary: heedful's own (`Vocab`), or one that came with a model."""
+
+    kind: str
+    size: int
+    pad: int
+    bos: int
+    eos: int
+    cls: int
+    sep: int
+
+    @property
+    def hash(self) -> str: ...
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]: ...
+
+    def decode(self, ids: Iterable[int]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a task makes of a recipe and its data."""
+
+    architecture: str  # the file in heedful/models
+    config: Any
+    vocab: Words
+    batches: Callable[[int], Sequence[Batch]]  # the micro-batches of a step, a pure function of it
+    steps_per_epoch: int
+    loss: Callable[[Any, Any], Loss]  # of the model and a batch
+    evaluate: Callable[[Any], dict[str, float]]  # on held-out data; "loss" is what best is judged by
+    show: Callable[[Any], list[str]]  # a few examples, as lines to read
+    baselines: dict[str, float] = field(default_factory=dict)  # what it takes to score without learning
+    plan: list[str] = field(default_factory=list)  # sentences about the data, for before the first step
+    labels: int = 0  # of a decoder that is to tell them apart: its head is no part of the architecture
+    begin: Callable[[nn.Module], None] | None = None  # puts weights that are there into a new model
+    facts: dict[str, Any] = field(default_factory=dict)  # what else the result depends on, for the recipe
+    shape: tuple[int, int, int | None] = (1, 1, None)  # rows, length, source length of a typical batch

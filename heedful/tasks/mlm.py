@@ -1,0 +1,319 @@
+"""Masked language model: fill in blanks from both sides (BERT). With pairs: also, does this follow that?
+
+Every ordinary token is chosen with probability 15 %; where that chooses none, the one nearest to being chosen is.
+Of the chosen, 80 % become [MASK], 10 % another token at random, 10 % stay: the model cannot tell which words
+it may trust. Special tokens (an unknown word is one) are never chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from ..models.bert import BertConfig
+from ..models.shells import WithHeads
+from ..recipe import Recipe
+from ..text.plan import WindowPlan, keyed, share, splitmix
+from ..text.vocab import SPECIALS, Vocab
+from ..train.loss import Loss, cross_entropy
+from .job import Job
+from .lm import prepare, unigram_entropy
+
+CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen
+ORDINARY = len(SPECIALS)  # the first number that is no special token
+BLANK, PAIR = 0, 1  # what random numbers are for: each purpose has its own
+HELD_OUT = -1  # the "step" of evaluations: always the same blanks
+SHOWN = 40  # tokens of a window that is shown
+
+
+@dataclass(frozen=True)
+class MaskedBatch:
+    """Some rows of equal length with blanks in them."""
+
+    tokens_BT: Tensor  # what the model reads
+    segments_BT: Tensor
+    originals_BT: Tensor  # what stood there
+    places_N: Tensor  # the chosen tokens, counted through all rows
+    follows_B: Tensor  # 1 where the second span follows the first; empty without pairs
+    count: int  # chosen tokens
+    pair_weight: float = 0.0  # chosen tokens a pair, over the whole step
+    ids: tuple[int, ...] = ()  # where the rows begin in the text
+
+    def to(self, device: torch.device) -> MaskedBatch:
+        if device.type == "cpu":
+            return self
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved = {n: t.to(device, non_blocking=True) for n, t in tensors.items() if isinstance(t, Tensor)}
+        return replace(self, **moved)  # type: ignore[arg-type]
+
+
+# Random numbers that follow from where they are used.
+
+
+def draws(count: int, *key: int) -> np.ndarray:
+    """Numbers from 0 up to 1, a pure function of the key."""
+    return (splitmix(np.arange(count, dtype=np.uint64) ^ np.uint64(keyed(*key))) >> 11) * 2.0**-53
+
+
+def blanks(row: np.ndarray, vocab: int, *key: int) -> tuple[np.ndarray, np.ndarray]:
+    """The row with its chosen tokens masked, replaced or left, and which places were chosen."""
+    which, what, other = draws(3 * len(row), *key).reshape(3, -1)
+    ordinary = row >= ORDINARY
+    (chosen,) = np.nonzero(ordinary & (which <= max(CHOSEN, which[ordinary].min(initial=1.0))))
+    read = row.copy()
+    random = ORDINARY + (other * (vocab - ORDINARY)).astype(row.dtype)
+    masked, replaced = what[chosen] < MASKED, what[chosen] >= 1 - REPLACED
+    read[chosen[masked]] = Vocab.mask
+    read[chosen[replaced]] = random[chosen[replaced]]
+    return read, chosen
+
+
+# From places in the text to rows.
+
+
+def room_of(context: int, pairs: bool) -> int:
+    """Tokens of text in a row: [CLS] window [SEP], or [CLS] A [SEP] B [SEP]."""
+    room = context - (3 if pairs else 2)
+    if room < (2 if pairs else 1):
+        raise BadInput(f"model.context is {context}, which leaves no room for text beside [CLS] and [SEP]")
+    return room
+
+
+def window_row(stream: np.ndarray, start: int, room: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """(tokens, segments, 1): a window between its two special tokens."""
+    row = np.concatenate(([Vocab.cls], stream[start : start + room], [Vocab.sep])).astype(np.int64)
+    return row, np.zeros_like(row), 1
+
+
+def pair_row(stream: np.ndarray, start: int, room: int, *key: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """(tokens, segments, whether B follows A): A and B share the room, each having at least a quarter of it."""
+    where, half, place = draws(3, *key)
+    size = min(max(1, int(room * (0.25 + 0.5 * where))), room - 1)
+    follows, rest = half < 0.5, room - size
+    there = start + size if follows else elsewhere(len(stream), start, room, rest, place)
+    a, b = stream[start : start + size], stream[there : there + rest]
+    row = np.concatenate(([Vocab.cls], a, [Vocab.sep], b, [Vocab.sep])).astype(np.int64)
+    return row, np.repeat([0, 1], [size + 2, rest + 1]), int(follows)
+
+
+def elsewhere(tokens: int, start: int, room: int, size: int, draw: float) -> int:
+    """A random place for `size` tokens that touches nothing of the window at `start`."""
+    before = max(0, start - size + 1)
+    after = max(0, tokens - size - (start + room) + 1)
+    place = int(draw * (before + after))
+    return place if place < before else start + room + place - before
+
+
+def batch_of(
+    stream: np.ndarray, starts: Sequence[int], room: int, pairs: bool, vocab: int, seed: int, step: int
+) -> MaskedBatch:
+    """The rows that begin at `starts`; every random choice follows from (seed, step, start)."""
+    keys = [(seed, step, start) for start in starts]
+    if pairs:
+        rows = [pair_row(stream, key[-1], room, *key, PAIR) for key in keys]
+    else:
+        rows = [window_row(stream, start, room) for start in starts]
+    originals_BT, segments_BT = (torch.from_numpy(np.stack([row[i] for row in rows])) for i in (0, 1))
+    masked = [blanks(row[0], vocab, *key, BLANK) for row, key in zip(rows, keys, strict=True)]
+    length = originals_BT.shape[1]
+    places = np.concatenate([chosen + i * length for i, (_, chosen) in enumerate(masked)])
+    return MaskedBatch(
+        torch.from_numpy(np.stack([read for read, _ in masked])),
+        segments_BT,
+        originals_BT,
+        torch.from_numpy(places),
+        torch.tensor([row[2] for row in rows] if pairs else [], dtype=torch.int64),
+        len(places),
+        len(places) / len(rows),
+        tuple(starts),
+    )
+
+
+def step_of(parts: list[MaskedBatch]) -> list[MaskedBatch]:
+    """The micro-batches of one step, which share the weight of a pair."""
+    weight = sum(part.count for part in parts) / sum(len(part.ids) for part in parts)
+    return [replace(part, pair_weight=weight) for part in parts]
+
+
+# Loss
+
+
+def scores_of(model: WithHeads, batch: MaskedBatch) -> tuple[Tensor, Tensor | None]:
+    """Scores for every chosen token, and, with pairs, for not following and following."""
+    # All rows are full: nothing is padding, so no lengths are needed.
+    hidden_BTD = model.encoder(batch.tokens_BT, None, batch.segments_BT)
+    inputs = model.encoder.inputs
+    words_NV = model.heads["masked_lm"](hidden_BTD.flatten(0, 1)[batch.places_N], inputs)
+    return words_NV, model.heads["next_sentence"](hidden_BTD, inputs) if len(batch.follows_B) else None
+
+
+def answers_of(batch: MaskedBatch) -> Tensor:
+    return batch.originals_BT.flatten()[batch.places_N]
+
+
+def loss_of(model: WithHeads, batch: MaskedBatch, smoothing: float = 0.0) -> Loss:
+    """The loss of the chosen tokens; with pairs, total / count over a step is the sum of both mean losses.
+
+    A pair counts as much as the chosen tokens of a row, so that dividing by all chosen tokens leaves its mean.
+    """
+    words_NV, next_B2 = scores_of(model, batch)
+    total, surprise = cross_entropy(words_NV, answers_of(batch), smoothing)
+    if next_B2 is not None:
+        total = total + batch.pair_weight * cross_entropy(next_B2, batch.follows_B)[0]
+    return Loss(total, surprise, batch.count)
+
+
+def config_of(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: int = 2) -> BertConfig:
+    """BERT's architecture at the recipe's sizes."""
+    m = recipe.model
+    if m.norm != "post":
+        raise BadInput(f"BERT norms after each layer: model.norm is post here, not {m.norm}")
+    return BertConfig(
+        vocab=vocab,
+        context=m.context,
+        layers=m.layers,
+        width=m.width,
+        attention_heads=m.heads,
+        hidden=m.hidden,
+        activation=m.activation,
+        dropout=m.dropout,
+        attention_dropout=m.dropout,
+        heads=heads,
+        labels=labels,
+    )
+
+
+# From a recipe to a job.
+
+
+def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
+    """Read the text, learn a vocabulary, tokenise, and plan the windows."""
+    d, seed = recipe.data, recipe.train.seed
+    if d.corpus not in ("", "pylib"):
+        raise BadInput(f'mlm has no built-in corpus "{d.corpus}"; it has pylib')
+    vocab, train, valid, report = prepare(recipe, folder)
+    if report.counts:
+        say(report.sentence())
+    stream, held_out = train.stream("text"), valid.stream("text")
+    room = room_of(recipe.model.context, d.pairs)
+    check_sizes(len(stream), len(held_out), room, d.pairs)
+    plan = WindowPlan(len(stream), room, max(1, recipe.train.batch_tokens // recipe.model.context), seed)
+    tried = held_out_batches(held_out, room, d.pairs, vocab.size, seed, recipe.evaluate.rows)
+
+    def batches(step: int) -> list[MaskedBatch]:
+        starts, micros = plan.batch(step), recipe.train.accumulate
+        parts = [share(starts, 0, 1, micro, micros) for micro in range(micros)]
+        made = [batch_of(stream, p.tolist(), room, d.pairs, vocab.size, seed, step) for p in parts if len(p)]
+        return step_of(made)
+
+    return Job(
+        architecture="bert",
+        config=config_of(
+            recipe, vocab.size, ("pooled", "masked_lm", "next_sentence") if d.pairs else ("masked_lm",)
+        ),
+        vocab=vocab,
+        batches=batches,
+        steps_per_epoch=plan.batches,
+        loss=lambda model, batch: loss_of(model, batch, recipe.train.smoothing),
+        evaluate=lambda model: evaluate(model, tried),
+        show=lambda model: show(model, vocab, held_out, room, seed, recipe.evaluate.examples),
+        baselines={
+            "nats a token, every token at its frequency": unigram_entropy(stream, held_out, vocab.size),
+            **({"next sentence, always the same answer": share_of_larger(tried)} if d.pairs else {}),
+        },
+        plan=[
+            f"data: {len(stream):,} tokens, {len(held_out):,} held out",
+            f"rows: {'pairs' if d.pairs else 'windows'} of {room} tokens, {CHOSEN:.0%} of them to be filled in",
+            f"vocabulary: {vocab.size:,} of {vocab.kind}",
+        ],
+    )
+
+
+def check_sizes(tokens: int, held_out: int, room: int, pairs: bool) -> None:
+    """There must be a window to learn from and one to judge by; and other places, if pairs are to be told apart."""
+    needed = 3 * room if pairs else room + 1
+    if tokens < needed or held_out < (needed if pairs else 1):
+        raise BadInput(
+            f"the text has {tokens:,} tokens to learn from and {held_out:,} held out: "
+            f"{'pairs' if pairs else 'windows'} of {room} need {needed:,}"
+        )
+
+
+def held_out_batches(
+    stream: np.ndarray, room: int, pairs: bool, vocab: int, seed: int, most: int
+) -> list[MaskedBatch]:
+    """Windows of the held-out text that do not overlap (all of them, or `most` spread evenly), always masked alike."""
+    room = min(room, len(stream))
+    starts = np.arange(0, len(stream) - room + 1, room)
+    if most and len(starts) > most:
+        starts = starts[np.linspace(0, len(starts) - 1, most).astype(int)]
+    parts = np.split(starts, range(32, len(starts), 32))
+    return [batch_of(stream, part.tolist(), room, pairs, vocab, seed, HELD_OUT) for part in parts]
+
+
+def share_of_larger(batches: list[MaskedBatch]) -> float:
+    """How often the more frequent of the two answers about pairs is right."""
+    share = float(torch.cat([batch.follows_B for batch in batches]).double().mean())
+    return max(share, 1 - share)
+
+
+def evaluate(model: WithHeads, batches: list[MaskedBatch]) -> dict[str, float]:
+    """Loss, perplexity and accuracy of the chosen tokens; with pairs, accuracy of telling what follows."""
+    surprise = right = count = right_pairs = pairs = 0.0
+    for batch in batches:
+        batch = batch.to(model.encoder.inputs.tokens.weight.device)
+        words_NV, next_B2 = scores_of(model, batch)
+        answers_N = answers_of(batch)
+        surprise += float(cross_entropy(words_NV, answers_N)[1])
+        right += float((words_NV.argmax(-1) == answers_N).sum())
+        count += batch.count
+        if next_B2 is not None:
+            right_pairs += float((next_B2.argmax(-1) == batch.follows_B).sum())
+            pairs += len(next_B2)
+    loss = surprise / max(1, count)
+    scores = {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right / max(1, count)}
+    return scores | ({"next_sentence": right_pairs / pairs} if pairs else {})
+
+
+def show(
+    model: WithHeads, vocab: Vocab, stream: np.ndarray, room: int, seed: int, examples: int
+) -> list[str]:
+    """The first held-out windows with blanks, and what the model put in them."""
+    size = min(room, SHOWN, len(stream))
+    lines = []
+    for start in range(0, min(examples * size, len(stream) - size + 1), size):
+        row, _, _ = window_row(stream, start, size)
+        _, chosen = blanks(row, vocab.size, seed, HELD_OUT, start, BLANK)
+        lines += filled(model, vocab, row, chosen)
+    return lines
+
+
+def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> list[str]:
+    """A window with blanks, and with the model's words in brackets: [word] if right, [word, not that] if wrong."""
+    device = model.encoder.inputs.tokens.weight.device
+    read_1T = torch.tensor(row)[None]
+    read_1T[0, chosen] = Vocab.mask
+    scores_1TV = model(read_1T.to(device))["masked_lm"]
+    guesses = scores_1TV[0, chosen].argmax(-1).tolist()
+    words = []
+    for guess, place in zip(guesses, chosen, strict=True):
+        mine, right = (vocab.decode([n]) or "?" for n in (guess, int(row[place])))
+        words.append(f"[{mine}]" if guess == row[place] else f"[{mine}, not {right}]")
+    runs = np.split(row, chosen)
+    texts = [vocab.decode((run if i == 0 else run[1:]).tolist()) for i, run in enumerate(runs)]
+    joiner = " " if vocab.kind in ("word", "wordpiece") else ""  # their tokens lose their space when alone
+    blank = joined(texts, ["___"] * len(words), joiner)
+    return [f"    {blank!r}", f"  → {joined(texts, words, joiner)!r}"]
+
+
+def joined(texts: list[str], words: list[str], joiner: str) -> str:
+    """Texts with words between them."""
+    pieces = [piece for pair in zip(texts, [*words, ""], strict=True) for piece in pair]
+    return joiner.join(piece for piece in pieces if piece)

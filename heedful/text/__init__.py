@@ -1,0 +1,1 @@
+"""Text in: files read in constant memory, vocabularies, tokenised corpora, and which examples make up a step."""

@@ -1,0 +1,211 @@
+"""Which examples make up step N: a pure function of (seed, N), so that there is no iterator whose state could be lost.
+
+An epoch is a fixed number of batches. Which examples share a batch, and the order of the batches, are permutations
+keyed by (seed, epoch), and a permutation is computed one place at a time: nothing is shuffled, nothing is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isqrt
+from typing import TypeVar
+
+import numpy as np
+
+from ..errors import BadInput
+
+Number = TypeVar("Number", int, np.ndarray)
+
+WORD = (1 << 64) - 1
+ROUNDS = 8
+FEW = 256
+GROWTH = 1.15  # of the lengths that end a bucket: on average, a row is then padded by about 7 %
+SAMPLE = 200  # batches looked at to see how much is padding
+
+
+# Keyed permutations
+
+
+def splitmix(x: Number) -> Number:
+    """Every bit of a 64-bit number into every bit of another (Steele, Lea and Flood 2014)."""
+    x = (x + 0x9E3779B97F4A7C15) & WORD
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & WORD
+    return x ^ (x >> 31)
+
+
+def keyed(*numbers: int) -> int:
+    """One key of several numbers, whose order matters."""
+    key = 0
+    for number in numbers:
+        key = splitmix(key ^ (number & WORD))
+    return key
+
+
+def feistel(x: Number, side: int, keys: list[int]) -> Number:
+    """A permutation of the places of a square.
+
+    (row, column) becomes (column, row + hash(column)), which can be undone whatever the hash
+    (Black and Rogaway 2002).
+    """
+    row, column = x // side, x % side
+    for key in keys:
+        row, column = column, (row + splitmix(column ^ key) % side) % side
+    return row * side + column
+
+
+def square(n: int, key: int) -> tuple[int, list[int]]:
+    """The side of a square that has n places, and the keys of its rounds."""
+    return isqrt(n - 1) + 1, [keyed(key, turn) for turn in range(ROUNDS)]
+
+
+def permuted(i: int, n: int, key: int) -> int:
+    """Where a permutation of range(n), told apart from others by its key, sends i.
+
+    What lands on the few places from n on is sent on until it comes back, as it must: it is on a cycle.
+    """
+    if not 0 <= i < n:
+        raise IndexError(f"place {i} of {n}")
+    if n <= FEW:
+        return int(order_of_few(n, key)[i])
+    side, keys = square(n, key)
+    i = feistel(i, side, keys)
+    while i >= n:
+        i = feistel(i, side, keys)
+    return i
+
+
+def permuted_array(places: np.ndarray, n: int, key: int) -> np.ndarray:
+    """`permuted` of many at once."""
+    if len(places) and not 0 <= int(places.min()) <= int(places.max()) < n:
+        raise IndexError(f"places {places.min()} to {places.max()} of {n}")
+    if n <= FEW:
+        return order_of_few(n, key)[places]
+    side, keys = square(n, key)
+    x = feistel(places.astype(np.uint64), side, keys)
+    while len(outside := np.flatnonzero(x >= n)):
+        x[outside] = feistel(x[outside], side, keys)
+    return x.astype(np.int64)
+
+
+def order_of_few(n: int, key: int) -> np.ndarray:
+    """A whole permutation, by the order of hashes: small squares know too few of them."""
+    return np.argsort(splitmix(np.arange(n, dtype=np.uint64) ^ np.uint64(keyed(key))), kind="stable")
+
+
+# Rows of their own lengths
+
+
+class BucketPlan:
+    """Batches of rows of like length, with at most `max_tokens` places each, padding included.
+
+    lengths: of every row; or two such arrays, of sources and targets, of which the longer side counts.
+    Rows longer than `longest` are left out; every other one comes exactly once an epoch.
+    """
+
+    def __init__(
+        self, lengths: np.ndarray | Sequence[np.ndarray], max_tokens: int, seed: int, longest: int
+    ) -> None:
+        if max_tokens < 1:
+            raise BadInput(f"a batch has at least 1 token, not max_tokens = {max_tokens}")
+        self.seed, self._sides = seed, sides_of(lengths)
+        size: np.ndarray = np.maximum.reduce(self._sides)
+        self.bounds = bucket_bounds(int(size[size <= longest].max(initial=1)))
+        bucket = np.searchsorted(self.bounds, size).astype(np.uint16)
+        bucket[size > longest] = len(self.bounds)  # after the last
+        self._order = np.argsort(bucket, kind="stable")
+        self._counts = np.bincount(bucket, minlength=len(self.bounds) + 1)
+        self.left_out = int(self._counts[-1])
+        self.rows = np.maximum(max_tokens // self.bounds, 1)  # in a batch of each bucket
+        self._ends = np.cumsum(-(-self._counts[:-1] // self.rows))  # batches up to each bucket's last
+        self.batches = int(self._ends[-1])
+        if not self.batches:
+            raise BadInput(
+                f"no row is left to train on: {self.left_out} of {len(size)} are over {longest} tokens"
+            )
+
+    def batch(self, step: int) -> np.ndarray:
+        """The rows of a step, counted from 0; the last batch of a bucket may be small."""
+        epoch, place = divmod(checked_step(step), self.batches)
+        number = permuted(place, self.batches, keyed(self.seed, epoch, 0))
+        bucket = int(np.searchsorted(self._ends, number, "right"))
+        rows, count = int(self.rows[bucket]), int(self._counts[bucket])
+        first = (number - int(self._ends[bucket])) * rows + -(-count // rows) * rows
+        places = np.arange(first, min(first + rows, count))
+        places = permuted_array(places, count, keyed(self.seed, epoch, 1 + bucket))
+        return self._order[int(self._counts[:bucket].sum()) + places]
+
+    def padding(self) -> float:
+        """The share of padding to expect when each side is padded to its longest row in the batch."""
+        padded = real = 0
+        for step in range(min(SAMPLE, self.batches)):
+            ids = self.batch(step)
+            for side in self._sides:
+                padded += len(ids) * int(side[ids].max())
+                real += int(side[ids].sum())
+        return 1 - real / max(padded, 1)
+
+
+def sides_of(lengths: np.ndarray | Sequence[np.ndarray]) -> list[np.ndarray]:
+    """One array of lengths, or two that belong together."""
+    sides = [lengths] if isinstance(lengths, np.ndarray) else list(lengths)
+    for side in sides:
+        if len(side) != len(sides[0]):
+            raise BadInput(f"there are {len(sides[0])} sources and {len(side)} targets")
+        if len(side) and side.min() < 0:
+            raise BadInput(f"row {int(side.argmin())} has length {side.min()}")
+    return sides
+
+
+def bucket_bounds(longest: int) -> np.ndarray:
+    """1, 2, 3, ... up to where one more is less than the growth, then further apart, and at last the longest."""
+    bounds, bound = [], 1
+    while bound < longest:
+        bounds.append(bound)
+        bound = max(bound + 1, int(bound * GROWTH))
+    return np.array([*bounds, longest])
+
+
+def checked_step(step: int) -> int:
+    if step < 0:
+        raise IndexError(f"steps are counted from 0, not {step}")
+    return step
+
+
+# Windows of a stream
+
+
+class WindowPlan:
+    """Language-model batches: windows of `length` tokens and the one that follows, from one long stream.
+
+    Within an epoch no token is predicted twice. Each epoch shifts the grid of windows, so that what stood at an
+    edge comes to stand inside. Every batch has the same number of windows; the few left over differ by epoch.
+    """
+
+    def __init__(self, tokens: int, length: int, rows: int, seed: int) -> None:
+        if length < 1 or rows < 1:
+            raise BadInput(f"a batch has at least one window of one token, not {rows} of {length}")
+        if tokens <= length:
+            raise BadInput(f"the text has {tokens} tokens, too few for a window of {length} and the next one")
+        self.tokens, self.length, self.seed = tokens, length, seed
+        self.windows = max(tokens // length - 1, 1)  # one fewer than fit, for the room to shift
+        self.rows = min(rows, self.windows)
+        self.batches = self.windows // self.rows
+
+    def batch(self, step: int) -> np.ndarray:
+        """Where the windows of a step begin; each goes on for `length` + 1 tokens."""
+        epoch, place = divmod(checked_step(step), self.batches)
+        shift = keyed(self.seed, epoch, 0) % min(self.length, self.tokens - self.windows * self.length)
+        places = np.arange(place * self.rows, (place + 1) * self.rows)
+        return shift + self.length * permuted_array(places, self.windows, keyed(self.seed, epoch, 1))
+
+
+# Parts of a batch
+
+
+def share(ids: np.ndarray, rank: int, world: int, micro: int = 0, micros: int = 1) -> np.ndarray:
+    """The part of a batch for one rank and micro-batch: contiguous, near-equal, together the whole; some may be empty."""
+    if not (0 <= rank < world and 0 <= micro < micros):
+        raise IndexError(f"rank {rank} of {world}, micro-batch {micro} of {micros}")
+    part, parts = rank * micros + micro, world * micros
+    return ids[len(ids) * part // parts : len(ids) * (part + 1) // parts]

@@ -1,0 +1,229 @@
+"""A run in its folder: exact resume, honest files, and errors that name what is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import heedful
+from heedful import recipe
+from heedful.errors import BadInput
+from heedful.tasks import run
+
+TINY = {
+    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64,
+    "train.warmup": 3, "checkpoint.every": 4, "evaluate.every": 5, "evaluate.rows": 4, "evaluate.examples": 1,
+    "model.dropout": 0.1,
+}  # fmt: skip
+CPU = torch.device("cpu")
+
+
+class Quiet:
+    """Listens and keeps what was said; asks to stop by raising at a step, if told so."""
+
+    def __init__(self, until: int | None = None) -> None:
+        self.lines: list[str] = []
+        self.until = until
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def step(self, progress, steps) -> None:
+        if progress.step == self.until:
+            raise Interrupted
+
+
+class Interrupted(Exception):
+    """A crash at a step, before anything of it was saved."""
+
+
+@pytest.fixture
+def texts(tmp_path) -> dict[str, str]:
+    """Files to train on: a language model's text, and a toy translation (each word upper-cased, reversed)."""
+    words = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
+    generator = torch.Generator().manual_seed(0)
+    lines = [
+        " ".join(words[i] for i in torch.randint(25, (n % 5 + 2,), generator=generator)) for n in range(120)
+    ]
+    mirrored = [" ".join(reversed(line.upper().split())) for line in lines]
+    for name, part in {
+        "a.src": lines[:100],
+        "a.tgt": mirrored[:100],
+        "v.src": lines[100:],
+        "v.tgt": mirrored[100:],
+    }.items():
+        (tmp_path / name).write_text("\n".join(part) + "\n")
+    (tmp_path / "text").write_text("\n".join(lines) + "\n")
+    for name, part in {"a.tsv": lines[:100], "v.tsv": lines[100:]}.items():
+        rows = [f"{line}\t{'front' if line[1] in 'ei' else 'back'}" for line in part]
+        (tmp_path / name).write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    return {path.name: str(path) for path in tmp_path.iterdir()}
+
+
+def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> recipe.Recipe:
+    files = {
+        "translate": {"data.source": texts["a.src"], "data.target": texts["a.tgt"], "data.valid_source": texts["v.src"], "data.valid_target": texts["v.tgt"], "data.vocab": "word"},
+        "lm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16},
+        "classify": {"data.table": texts["a.tsv"], "data.valid_table": texts["v.tsv"], "data.vocab": "word"},
+        "mlm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16, "data.pairs": True},
+    }[task]  # fmt: skip
+    return recipe.make(task, settings={**TINY, **files, "train.steps": steps, **more})
+
+
+def losses(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def state_of(folder: Path) -> dict[str, bytes]:
+    """Everything that must not depend on how often a run was interrupted."""
+    newest = max((folder / "checkpoints").iterdir(), key=lambda p: int(p.name.split("-")[1]))
+    names = [
+        "model.safetensors",
+        "metrics.jsonl",
+        *(f"checkpoints/{newest.name}/{n}" for n in ("model.safetensors", "optimiser.safetensors")),
+    ]
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+@pytest.mark.parametrize("task", recipe.TASKS)
+def test_a_run_leaves_a_folder_that_is_a_model(task, texts, tmp_path):
+    talk = Quiet()
+    outcome = run.start(recipe_for(task, texts), tmp_path / "run", talk, CPU)
+    assert outcome.finished and outcome.steps == 12
+    assert any(line.startswith("data: ") for line in talk.lines) and any(
+        "parameters" in line for line in talk.lines
+    )
+    assert [m["step"] for m in losses(tmp_path / "run") if "loss" in m] == list(range(1, 13))
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["reason"] == "done"
+    loaded = heedful.load(tmp_path / "run")
+    assert loaded.config == outcome.job.config
+    for (name, weight), other in zip(
+        loaded.model.named_parameters(), outcome.model.parameters(), strict=True
+    ):
+        assert torch.equal(weight, other), name
+    assert (
+        loaded.tokenizer.to_str()
+        and json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["steps"] == 12
+    )
+
+
+@pytest.mark.parametrize("task", recipe.TASKS)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_resumed_at_any_step_equals_uninterrupted_byte_for_byte(task, accumulate, texts, tmp_path):
+    asked = recipe_for(task, texts, **{"train.accumulate": accumulate})
+    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    expected = state_of(tmp_path / "whole")
+    for step in (1, 3, 4, 5, 8, 11, 12):
+        folder = tmp_path / f"cut-{step}"
+        with pytest.raises(Interrupted):
+            run.start(asked, folder, Quiet(until=step), CPU)
+        assert run.resume(folder, Quiet(), CPU).finished
+        found = state_of(folder)
+        assert found.keys() == expected.keys()
+        assert all(found[name] == expected[name] for name in expected), step
+
+
+def test_a_chain_of_interruptions_changes_nothing(texts, tmp_path):
+    asked = recipe_for("lm", texts, **{"checkpoint.every": 2})
+    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    with pytest.raises(Interrupted):
+        run.start(asked, tmp_path / "cut", Quiet(until=3), CPU)
+    for until in (4, 6, 7, 9, 11):
+        with pytest.raises(Interrupted):
+            run.resume(tmp_path / "cut", Quiet(until=until), CPU)
+    run.resume(tmp_path / "cut", Quiet(), CPU)
+    assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(texts, tmp_path):
+    asked = recipe_for("translate", texts)
+    for name, settings in {
+        "a": asked,
+        "b": asked,
+        "c": recipe_for("translate", texts, **{"train.seed": 1}),
+    }.items():
+        run.start(settings, tmp_path / name, Quiet(), CPU)
+    assert state_of(tmp_path / "a") == state_of(tmp_path / "b")
+    assert state_of(tmp_path / "a")["model.safetensors"] != state_of(tmp_path / "c")["model.safetensors"]
+
+
+def test_minutes_become_a_number_of_steps_that_is_written_down(texts, tmp_path):
+    asked = recipe_for("lm", texts, **{"train.minutes": 0.001})
+    outcome = run.start(asked, tmp_path / "run", Quiet(), CPU)
+    written = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]
+    assert written["minutes"] == 0 and written["steps"] == outcome.steps >= 1
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over_and_said(texts, tmp_path):
+    asked = recipe_for("lm", texts)
+    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    with pytest.raises(Interrupted):
+        run.start(asked, tmp_path / "cut", Quiet(until=10), CPU)
+    weights = tmp_path / "cut" / "checkpoints" / "step-8" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-3] ^= 4
+    weights.write_bytes(data)
+    talk = Quiet()
+    run.resume(tmp_path / "cut", talk, CPU)
+    assert any("step-8" in line and "damaged" in line for line in talk.lines)
+    assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops_and_the_run_goes_on(number, texts, tmp_path):
+    command = [
+        sys.executable, "-m", "heedful", "train", "lm", "--text", texts["text"], "--run", str(tmp_path / "cut"), "--steps", "100000",
+        *(word for key, value in {**TINY, "data.vocab": "char", "model.context": 16, "evaluate.every": 1000000}.items() for word in ("--set", f"{key}={value}")),
+    ]  # fmt: skip
+    child = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    for line in child.stderr:
+        if line.startswith("step "):
+            break
+    child.send_signal(number)
+    _, told = child.communicate(timeout=60)
+    assert child.returncode == 75, told
+    assert "--resume" in told
+    saved = losses(tmp_path / "cut")[-1]["step"]
+    assert json.loads((tmp_path / "cut" / "status.json").read_text()) | {"time": 0} == {
+        "reason": "interrupted",
+        "step": saved,
+        "time": 0,
+    }
+    assert (tmp_path / "cut" / "checkpoints" / f"step-{saved}").is_dir()
+
+
+def test_bad_input_is_one_sentence_and_overwrites_nothing(texts, tmp_path):
+    run.start(recipe_for("lm", texts, steps=1), tmp_path / "run", Quiet(), CPU)
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file() and p.name != "lock"}
+    short = tmp_path / "short"
+    short.write_text("ba\n")
+    cases = {
+        "holds a run": (recipe_for("lm", texts), tmp_path / "run"),
+        "100 .* 20|20 .* 100": (
+            recipe_for("translate", texts, **{"data.target": texts["v.tgt"]}),
+            tmp_path / "n1",
+        ),
+        "give --text": (recipe.make("lm", settings=TINY), tmp_path / "n2"),
+        "valid-source": (recipe_for("translate", texts, **{"data.valid_source": ""}), tmp_path / "n3"),
+        "missing|no such|not there": (
+            recipe_for("lm", texts, **{"data.text": str(tmp_path / "nowhere")}),
+            tmp_path / "n4",
+        ),
+        "context of 16 needs more": (recipe_for("lm", texts, **{"data.text": str(short)}), tmp_path / "n5"),
+        "has no built-in corpus": (recipe_for("lm", texts, **{"data.corpus": "phrasbook"}), tmp_path / "n6"),
+        "16 cannot be divided into 3": (recipe_for("lm", texts, **{"model.heads": 3}), tmp_path / "n7"),
+    }
+    for message, (asked, folder) in cases.items():
+        with pytest.raises((BadInput, ValueError), match=message) as caught:
+            run.start(asked, folder, Quiet(), CPU)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(BadInput, match="holds no run"):
+        run.resume(tmp_path / "empty", Quiet(), CPU)
+    assert before == {p: p.read_bytes() for p in before}
