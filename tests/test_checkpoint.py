@@ -555,6 +555,12 @@ def test_what_dead_processes_left_is_cleared_and_what_living_ones_write_is_not(r
     assert names(run) == ["step-10", "step-20", "step-30", *living]
 
 
+def test_what_a_process_with_our_number_left_is_no_part_of_a_checkpoint(run):
+    copied(run / "checkpoints/step-30", run / f"checkpoints/step-40.tmp-{os.getpid()}")
+    (run / f"checkpoints/step-40.tmp-{os.getpid()}/more.bin").write_text("x")
+    assert seed_of(save(run, 40)) == 40.0
+
+
 def test_one_that_was_being_replaced_by_a_process_that_died_comes_back_if_it_is_whole(run, server):
     dead = server.start("x", do="publish")
     server.wait()

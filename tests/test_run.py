@@ -128,6 +128,19 @@ def test_resumed_at_any_step_equals_uninterrupted_byte_for_byte(task, accumulate
         assert all(found[name] == expected[name] for name in expected), step
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_resumes_byte_for_byte_too(precision, texts, tmp_path):
+    """fp16 with its scale of the loss, which is part of what is saved."""
+    asked = recipe_for("lm", texts, **{"train.precision": precision})
+    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    with pytest.raises(Interrupted):
+        run.start(asked, tmp_path / "cut", Quiet(until=6), CPU)
+    run.resume(tmp_path / "cut", Quiet(), CPU)
+    assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
+    found = [m["loss"] for m in losses(tmp_path / "whole") if "loss" in m]
+    assert found[-1] < found[0]
+
+
 def test_a_chain_of_interruptions_changes_nothing(texts, tmp_path):
     asked = recipe_for("lm", texts, **{"checkpoint.every": 2})
     run.start(asked, tmp_path / "whole", Quiet(), CPU)

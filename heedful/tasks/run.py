@@ -89,9 +89,10 @@ def go(recipe: Recipe, folder: RunFolder, talk: Talk, device: torch.device) -> O
         folder.path / "config.json", {"heedful": job.architecture, "config": asdict(job.config), **head}
     )
     optimisers = make_optimisers(recipe, model)
-    step, best = restore(job, folder, model, optimisers, talk)
+    scaler = torch.amp.GradScaler(device.type) if recipe.train.precision == "fp16" else None
+    step, best = restore(job, folder, model, optimisers, scaler, talk)
     announce(recipe, job, model, step, talk)
-    train = loop.train(model, job.batches, job.loss, optimisers, settings_of(recipe, device), step)
+    train = loop.train(model, job.batches, job.loss, optimisers, settings_of(recipe, device), step, scaler)
     with Stop() as stop:
         for progress in train:
             step = progress.step
@@ -103,13 +104,13 @@ def go(recipe: Recipe, folder: RunFolder, talk: Talk, device: torch.device) -> O
             if step % recipe.evaluate.every == 0 or last:
                 best = try_out(job, model, folder, talk, step, best)
             if step % recipe.checkpoint.every == 0 or last or stop.asked:
-                save(folder, model, optimisers, step, best, recipe)
+                save(folder, model, optimisers, scaler, step, best, recipe)
             if stop.asked and not last:
                 folder.status("interrupted", step=step)
                 talk.say(f"stopped at step {step} of {recipe.train.steps}: go on with --resume {folder.path}")
                 return Outcome(step, False, best, job, model)
     folder.status("done", step=step, best=best.scores, best_step=best.step)
-    model.load_state_dict(folder.read_model(), strict=False)
+    put_weights(model, folder.read_model())
     return Outcome(step, True, best, job, model.eval())
 
 
@@ -175,7 +176,12 @@ def announce(recipe: Recipe, job: Job, model: nn.Module, step: int, talk: Talk) 
 
 
 def restore(
-    job: Job, folder: RunFolder, model: nn.Module, optimisers: list[torch.optim.Optimizer], talk: Talk
+    job: Job,
+    folder: RunFolder,
+    model: nn.Module,
+    optimisers: list[torch.optim.Optimizer],
+    scaler: torch.amp.GradScaler | None,
+    talk: Talk,
 ) -> tuple[int, Best]:
     """Put back the newest whole checkpoint; without one, the weights that the job begins with."""
     found = folder.latest()
@@ -191,12 +197,19 @@ def restore(
     if tensors["model"].keys() != dict(model.named_parameters()).keys():
         raise BadInput(f"{path} holds another model than {folder.path / 'recipe.json'} describes")
     warn_of_changes(state.get("facts", {}), talk)
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight.copy_(tensors["model"][name])
+    put_weights(model, tensors["model"])
+    if scaler is not None:
+        scaler.load_state_dict(state["scaler"])
     optimiser.load_state_tensors(model, optimisers, tensors["optimiser"])
     folder.metrics.drop_after(state["step"])
     return state["step"], Best(**state["best"])
+
+
+def put_weights(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """Every weight by its name; tied ones have one name, and stay tied."""
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(tensors[name])
 
 
 def warn_of_changes(then: dict[str, Any], talk: Talk) -> None:
@@ -213,12 +226,15 @@ def save(
     folder: RunFolder,
     model: nn.Module,
     optimisers: list[torch.optim.Optimizer],
+    scaler: torch.amp.GradScaler | None,
     step: int,
     best: Best,
     recipe: Recipe,
 ) -> None:
+    """Everything that the rest of the run depends on."""
     state = {
         "step": step,
+        "scaler": {} if scaler is None else scaler.state_dict(),
         "best": {"step": best.step, "scores": best.scores},
         "facts": {
             "threads": torch.get_num_threads(),

@@ -680,7 +680,7 @@ class Writer:
         agreed: Nominal | None = None,
         state: Word | None = None,
     ) -> Clause:
-        """The verbs of a clause; `state` heads it after `be`; `agreed` is an object French has already said."""
+        """The verbs of a clause; after `be`, `state` heads it; `agreed` is an object French said before."""
         near_future = lex.GOING if manner.tense == FUTURE else None
         verbs = [v for v in (near_future, manner.over, verb) if v is not None]
         spoken = EnglishVerbs(verbs, subject.person, manner, state)

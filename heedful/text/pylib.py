@@ -99,9 +99,8 @@ def source_without_docstring(lines: list[bytes], node: Function) -> str:
     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
     before = [*lines[first - 1 : doc.lineno - 1], lines[doc.lineno - 1][: doc.col_offset]]
     after = [lines[doc.end_lineno - 1][doc.end_col_offset :], *lines[doc.end_lineno : node.end_lineno]]
-    source = b"\n".join(before) + b"\n".join(after).lstrip(
-        b" ;\t\n"
-    )  # what follows now stands where it stood
+    # What follows the docstring takes its place, and so stands as deep as before.
+    source = b"\n".join(before) + b"\n".join(after).lstrip(b" ;\t\n")
     indent = lines[first - 1][: node.col_offset]
     return b"\n".join(line.removeprefix(indent) for line in source.split(b"\n")).decode()
 
