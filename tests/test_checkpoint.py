@@ -549,9 +549,9 @@ def test_what_dead_processes_left_is_cleared_and_what_living_ones_write_is_not(r
     for kind in ("tmp", "old"):
         for pid in (dead, os.getpid()):  # ours was another's before us
             copied(run / "checkpoints/step-30", run / f"checkpoints/step-30.{kind}-{pid}")
-        copied(run / "checkpoints/step-30", run / f"checkpoints/step-50.{kind}-{os.getppid()}")
+        copied(run / "checkpoints/step-30", run / f"checkpoints/step-50.{kind}-{server.process.pid}")
     assert checkpoint.latest(run) == (run / "checkpoints/step-30", [])
-    living = [f"step-50.{kind}-{os.getppid()}" for kind in ("old", "tmp")]
+    living = [f"step-50.{kind}-{server.process.pid}" for kind in ("old", "tmp")]
     assert names(run) == ["step-10", "step-20", "step-30", *living]
 
 

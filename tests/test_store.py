@@ -110,7 +110,9 @@ def test_bytes_on_disk_are_as_documented(folder):
 def test_rows_are_mapped_and_cannot_be_written(folder):
     store = Store.open(folder)
     assert np.shares_memory(store.row("source", 0), store.stream("source"))
-    assert b"source.bin" not in pickle.dumps(store) and len(pickle.dumps(store)) < 500  # the folder's name alone
+    assert (
+        b"source.bin" not in pickle.dumps(store) and len(pickle.dumps(store)) < 500
+    )  # the folder's name alone
     with pytest.raises(ValueError, match="read-only"):
         store.row("source", 0)[0] = 1
 

@@ -91,8 +91,10 @@ def test_bad_lines_are_counted_or_refused(tmp_path, line, kind, why, where):
     refused(lambda: list(read_lines(path, report=Report("refuse"))), f"{path}:{number}: ", why)
 
 
-def test_the_limit_is_in_characters_and_inclusive(tmp_path):
-    path = write(tmp_path / "a", "猫" * 50 + "\r\n" + "猫" * 51 + "\n" + "👍" * 50 + "\r\n" + "x" * 51)
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 16])
+def test_the_limit_is_in_characters_and_inclusive(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(files, "CHUNK", chunk)
+    path = write(tmp_path / "a", "猫" * 50 + "\r\n" + "猫" * 51 + "\n" + "👍" * 50 + "\r\n" + "👍" * 51)
     report = Report()
     assert [len(line) for line in read_lines(path, limit=50, report=report)] == [50, 50]
     assert [line for _, line, _ in report.firsts["too long"]] == [2, 4]

@@ -171,7 +171,7 @@ def hold_and_die(run: str) -> int:
     """Own a folder, start a child that outlives us, and be killed."""
     RunFolder.open(run)
     if os.fork() == 0:
-        time.sleep(20)
+        time.sleep(5)
         os._exit(0)
     os.kill(os.getpid(), signal.SIGKILL)
     return FAILED

@@ -165,7 +165,7 @@ def latest(run: Path) -> tuple[Path, list[str]] | None:
     folder = run / FOLDER
     if not folder.is_dir():
         return None
-    with files.faults(folder, 0):
+    with files.faults(folder):
         sweep(folder)
     damaged: list[str] = []
     for path in newest_first(folder):

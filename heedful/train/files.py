@@ -23,6 +23,7 @@ from torch import Tensor
 from ..errors import BadInput, DiskFull, NotFinite
 from ..interop.files import MEGABYTE, one_line, present
 
+BLOCK = 4096  # what a new name or a few words take up
 MARGIN = MEGABYTE  # beyond the bytes themselves: folders and the file system's own tables
 FULL = (errno.ENOSPC, errno.EDQUOT)
 HERE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)  # a link is never written through
@@ -189,7 +190,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def faults(path: Path, needed: int) -> Iterator[None]:
+def faults(path: Path, needed: int = BLOCK) -> Iterator[None]:
     """Errors of the disk become one sentence that names the place, and for a full disk both numbers."""
     try:
         yield
@@ -311,6 +312,8 @@ def started(pid: int) -> str | None:
 
 def answers(pid: int) -> bool:
     """Whether there is such a process, where /proc does not say."""
+    if pid <= 0:  # os.kill would ask a whole group
+        return False
     if os.name == "nt":  # os.kill would end it: believe that it lives
         return True
     try:

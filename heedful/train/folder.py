@@ -51,7 +51,7 @@ class RunFolder:
         self.path = path
         self.lock = lock
         self.metrics = Metrics(path / METRICS)
-        with files.faults(path, 0), or_else(self.close):
+        with files.faults(path), or_else(self.close):
             files.clear_leftovers(path)
 
     @classmethod
@@ -168,7 +168,7 @@ def or_else(undo: Callable[[], None]) -> Iterator[None]:
 
 def make_folders(path: Path) -> None:
     """A folder, and those above it."""
-    with files.faults(path, 0):
+    with files.faults(path):
         for folder in (*reversed(path.parents), path):
             if not folder.is_dir():
                 files.make_folder(folder)
@@ -228,7 +228,7 @@ class Lock:
         self.handle: int | None = None
         atexit.register(self.release)
         _held.add(self)
-        with files.faults(path, 0), or_else(self.release):
+        with files.faults(path), or_else(self.release):
             while self.handle is None:
                 self.handle = self.attempt()
             self.sign(self.handle)
@@ -379,7 +379,7 @@ class Metrics:
     def sync(self) -> None:
         """Wait until every line has reached the disk."""
         if self.handle is not None:
-            with files.faults(self.path, 0):
+            with files.faults(self.path):
                 files.sync(self.handle, self.path)
 
     def close(self) -> None:
