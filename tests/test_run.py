@@ -237,6 +237,7 @@ def test_bad_input_is_one_sentence_and_overwrites_nothing(texts, tmp_path):
         with pytest.raises((BadInput, ValueError), match=message) as caught:
             run.start(asked, folder, Quiet(), CPU)
         assert "\n" not in str(caught.value)
+        assert folder == tmp_path / "run" or not folder.exists()
     with pytest.raises(BadInput, match="holds no run"):
         run.resume(tmp_path / "empty", Quiet(), CPU)
     assert before == {p: p.read_bytes() for p in before}

@@ -7,6 +7,7 @@ run prints goes through a `Talk`, so that a terminal, a file and a test each get
 from __future__ import annotations
 
 import platform
+import shutil
 import statistics
 import time
 from copy import deepcopy
@@ -66,9 +67,15 @@ class Outcome:
 
 
 def start(recipe: Recipe, path: Path, talk: Talk, device: torch.device) -> Outcome:
-    """A new run in a new folder."""
-    with RunFolder.create(path, to_json(recipe)) as folder:
-        return go(recipe, folder, talk, device)
+    """A new run in a new folder; what was asked for in vain leaves none behind."""
+    folder = RunFolder.create(path, to_json(recipe))
+    try:
+        with folder:
+            return go(recipe, folder, talk, device)
+    except ValueError:  # bad input: a file or a number
+        if not (path / checkpoint.FOLDER).exists():
+            shutil.rmtree(path)
+        raise
 
 
 def resume(path: Path, talk: Talk, device: torch.device) -> Outcome:
