@@ -134,8 +134,9 @@ SIZES: dict[str, dict[str, Any]] = {
 
 CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
     "phrasebook": {
-        "data.vocab": "word", "data.vocab_size": 4000, "train.steps": 3000, "train.batch_tokens": 2048,
-        "train.rate": 2e-3, "train.warmup": 200,
+        "data.vocab": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "train.smoothing": 0.0,
+        "train.steps": 1500, "train.batch_tokens": 1024, "train.rate": 3e-3, "train.warmup": 150,
+        "evaluate.rows": 200,
     },
     "pylib": {"data.vocab_size": 4000},
 }  # fmt: skip

@@ -23,7 +23,7 @@ def test_later_layers_win():
     assert made.model.width == 96  # the setting, over the size's 128
     assert made.model.layers == 2  # the size
     assert made.train.rate == 0.5  # the setting, over the corpus's
-    assert made.train.steps == 3000  # the corpus
+    assert made.train.steps == 1500  # the corpus
     assert made.train.smoothing == 0.0  # the task
     assert made.train.clip == recipe.Train().clip  # the default
 
