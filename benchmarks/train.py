@@ -4,6 +4,8 @@ DIR holds the public files (a checkout of this project finds them in ../shared/d
 
     shakespeare/input.txt                       tiny Shakespeare; 1.4697 nats on the last tenth is nanoGPT's figure
     multi30k/{train,val,test_2016_flickr}.{en,de}.gz
+    sst2/{train,dev}.tsv                        SST-2; `sst2` learns from scratch, `sst2-pretrained` fills in the blanks
+                                                of the training sentences first (mlm), then learns the labels
 
 Each is an ordinary recipe; the settings are what `heedful train` takes as --set.
 """
@@ -42,6 +44,23 @@ MULTI30K = {
     "data.lower": True, "data.vocab": "bpe", "data.vocab_size": 10000, "model.layers": 4, "model.width": 256,
     "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3, "train.batch_tokens": 8192, "train.steps": 3000,
     "train.rate": 2e-3, "train.warmup": 400, "evaluate.every": 500, "evaluate.rows": 1014, "checkpoint.every": 10**6,
+}  # fmt: skip
+
+
+SST2 = {
+    "data.vocab": "word", "data.vocab_size": 12000, "data.longest": 64, "model.layers": 2, "model.width": 128,
+    "model.heads": 4, "model.hidden": 256, "model.context": 64, "model.dropout": 0.4, "train.batch_tokens": 4096,
+    "train.steps": 2000, "train.rate": 5e-4, "train.warmup": 200, "train.smoothing": 0.1, "evaluate.every": 200,
+    "evaluate.rows": 872, "checkpoint.every": 10**6,
+}  # fmt: skip
+SST2_MLM = {
+    "data.vocab": "wordpiece", "data.vocab_size": 8000, "data.lower": True, "model.layers": 4, "model.width": 256,
+    "model.heads": 4, "model.hidden": 1024, "model.context": 64, "model.dropout": 0.1, "train.batch_tokens": 8192,
+    "train.steps": 4000, "train.rate": 1e-3, "train.warmup": 400, "evaluate.every": 2000, "checkpoint.every": 10**6,
+}  # fmt: skip
+SST2_TUNING = {
+    "data.longest": 64, "train.batch_tokens": 2048, "train.steps": 2000, "train.rate": 1e-4, "train.warmup": 200,
+    "evaluate.every": 200, "evaluate.rows": 872, "checkpoint.every": 10**6,
 }  # fmt: skip
 
 
@@ -84,35 +103,72 @@ def multi30k(data: Path, settings: dict[str, Any], device: torch.device, folder:
     }
 
 
+def sst2_files(data: Path) -> dict[str, str]:
+    return {
+        "data.table": str(data / "sst2" / "train.tsv"),
+        "data.valid_table": str(data / "sst2" / "dev.tsv"),
+    }
+
+
+def sst2(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
+    outcome = run.start(recipe.make("classify", settings=settings | sst2_files(data)), folder, Talk(), device)
+    return {"dev": outcome.best.scores, "at step": outcome.best.step}
+
+
+def sst2_pretrained(
+    data: Path, settings: dict[str, Any], device: torch.device, folder: Path
+) -> dict[str, Any]:
+    """Blanks first, on the training sentences alone; then labels."""
+    folder.mkdir()
+    rows = (data / "sst2" / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    (folder / "text.txt").write_text(
+        "".join(row.partition("\t")[0].strip() + "\n" for row in rows), encoding="utf-8"
+    )
+    blanks = SST2_MLM | {"data.text": str(folder / "text.txt")}
+    blanks |= {key: settings[key] for key in ("train.seed", "train.precision")}
+    first = run.start(recipe.make("mlm", settings=blanks), folder / "mlm", Talk(), device)
+    second = sst2(data, settings | {"train.from_folder": str(folder / "mlm")}, device, folder / "labels")
+    return {"blanks": first.best.scores, **second}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("shakespeare", "multi30k"))
+    parser.add_argument("what", choices=tuple(WORK))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("HEEDFUL_DATA", "../shared/data")))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="PART.NAME=VALUE", help="another setting"
+    )
     options = parser.parse_args()
-    if not (options.data / options.what).is_dir():
-        raise SystemExit(
-            f"{options.data / options.what} is not there: see --help for the files it should hold"
-        )
+    where = options.data / options.what.partition("-")[0]
+    if not where.is_dir():
+        raise SystemExit(f"{where} is not there: see --help for the files it should hold")
     device = torch.device(options.device)
     cpu = device.type == "cpu"
-    settings = {"shakespeare": SHAKESPEARE_CPU if cpu else SHAKESPEARE, "multi30k": MULTI30K}[options.what]
+    work, settings = WORK[options.what]
+    settings = SHAKESPEARE_CPU if cpu and options.what == "shakespeare" else settings
+    settings = settings | recipe.parse_settings(options.set)
     settings = settings | {"train.seed": options.seed, "train.precision": "fp32" if cpu else "bf16"}
     torch.set_float32_matmul_precision("high")
     start = time.time()
     with tempfile.TemporaryDirectory() as folder:
-        result = {"shakespeare": shakespeare, "multi30k": multi30k}[options.what](
-            options.data, settings, device, Path(folder) / "run"
-        )
+        result = work(options.data, settings, device, Path(folder) / "run")
     print(
         json.dumps(
             {"what": options.what, "seed": options.seed, "seconds": round(time.time() - start, 1), **result}
         )
     )
 
+
+WORK = {
+    "shakespeare": (shakespeare, SHAKESPEARE),
+    "multi30k": (multi30k, MULTI30K),
+    "sst2": (sst2, SST2),
+    "sst2-pretrained": (sst2_pretrained, SST2_TUNING),
+}
 
 if __name__ == "__main__":
     main()

@@ -20,18 +20,20 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .errors import BadInput as BadInput
     from .interop.load import Loaded as Loaded
-    from .interop.load import load as load
-    from .interop.load import save as save
     from .models.shells import Decoder as Decoder
     from .models.shells import Encoder as Encoder
     from .models.shells import EncoderDecoder as EncoderDecoder
     from .parts.observe import watch as watch
+    from .use import Model as Model
+    from .use import load as load
+    from .use import save as save
 
 _HOME = {
     "BadInput": "errors",
     "Loaded": "interop.load",
-    "load": "interop.load",
-    "save": "interop.load",
+    "Model": "use",
+    "load": "use",
+    "save": "use",
     "Encoder": "models.shells",
     "Decoder": "models.shells",
     "EncoderDecoder": "models.shells",

@@ -1,5 +1,12 @@
 """The one error people see: a sentence that names the thing, and what to do about it."""
 
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
 
 class BadInput(ValueError):
     """Something given to heedful is wrong: a file, a setting, a name. The command line exits with 2."""
@@ -8,6 +15,10 @@ class BadInput(ValueError):
 class NotFinite(ArithmeticError):
     """A number that must be finite is not: the loss, a gradient, a weight to be saved. Exit code 3."""
 
+    def __init__(self, message: str, numbers: Mapping[str, float] | None = None) -> None:
+        super().__init__(message)
+        self.numbers = dict(numbers or {})  # for the log, which shows them as they are
+
 
 class DiskFull(OSError):
     """There is no room for what must be written. Exit code 5."""
@@ -15,3 +26,28 @@ class DiskFull(OSError):
 
 class NoCheckpoint(BadInput):
     """A run has checkpoints and none of them is whole. Exit code 4."""
+
+
+LAST_WORDS = 5.0  # seconds: for a leading process to say why it ends
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Around what all the processes that torchrun started find alike: the first of them says what is wrong."""
+    try:
+        yield
+    except BadInput:
+        if follows():
+            raise SystemExit(give_way(1)) from None
+        raise
+
+
+def follows() -> bool:
+    """Whether torchrun started this process, and another one is the first."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and os.environ.get("RANK", "0") != "0"
+
+
+def give_way(code: int) -> int:
+    """An exit code, once the leading process has had its say: torchrun ends all as soon as one has ended."""
+    time.sleep(LAST_WORDS)
+    return code

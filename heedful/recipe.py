@@ -5,15 +5,43 @@ Values come from, in rising order: the task's defaults, the size, a recipe file,
 
 from __future__ import annotations
 
-import dataclasses
 import typing
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from functools import cache
+from reprlib import repr as short  # a hostile value may be a megabyte long
+from typing import Annotated, Any, Literal
 
 from .errors import BadInput
 from .models import nearest
 
 TASKS = ("translate", "lm", "mlm", "classify")
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a setting can be, with its ends as in mathematics: "[)" is without the last."""
+
+    least: float
+    most: float
+    ends: Literal["[]", "[)", "(]"] = "[]"
+
+    def __contains__(self, number: float) -> bool:
+        above = number > self.least or (number == self.least and self.ends[0] == "[")
+        below = number < self.most or (number == self.most and self.ends[1] == "]")
+        return above and below
+
+    def __str__(self) -> str:
+        if self.ends == "[]":
+            return f"from {self.least:,} to {self.most:,}"
+        words = {"[": "of at least", "(": "above", "]": "at most", ")": "below"}
+        return f"{words[self.ends[0]]} {self.least:,} and {words[self.ends[1]]} {self.most:,}"
+
+
+MANY = 10**12  # what nobody reaches
+Count = Annotated[int, Range(1, MANY)]
+Share = Annotated[float, Range(0, 1)]
+Part = Annotated[float, Range(0, 1, "[)")]  # a share that leaves something
 
 
 @dataclass(frozen=True)
@@ -27,16 +55,22 @@ class Data:
     valid_target: str = ""
     text: str = ""  # a file or folder, for language models
     valid_text: str = ""  # without it, the last 10 % of the text
+    # lm: one long text, or documents side by side in rows, which do not see each other.
+    pack: Literal["stream", "documents"] = "stream"
     pairs: bool = False  # mlm: also tell whether one span of text follows another
-    table: str = ""  # classify: rows of texts and labels, tab-separated under a header or JSON objects
+    table: str = ""  # classify, translate: rows of texts, tab-separated under a header or JSON objects
     valid_table: str = ""
-    text_column: str = ""  # without it, "sentence" or "text", whichever is there
+    source_column: str = "source"
+    target_column: str = "target"
+    joint: bool = True  # translate: one vocabulary and one matrix of embeddings for both sides
+    text_column: str = ""  # classify: without it, "sentence" or "text", whichever is there; lm, mlm: "text"
     pair_column: str = ""  # a second text, to be judged together with the first
     label_column: str = "label"
     vocab: Literal["bpe", "wordpiece", "char", "word"] = "bpe"
-    vocab_size: int = 8000
+    vocab_size: Annotated[int, Range(8, 1_000_000)] = 8000
     lower: bool = False
-    longest: int = 256  # tokens; longer examples are left out (classify: cut) and counted
+    # In tokens; longer examples are left out (classify: cut) and counted.
+    longest: Annotated[int, Range(1, 1_000_000)] = 256
     bad_lines: Literal["drop", "refuse"] = "drop"
 
 
@@ -44,13 +78,14 @@ class Data:
 class Model:
     """Sizes of the model; what they are the sizes of is the task's choice."""
 
-    layers: int = 4
-    width: int = 256
-    heads: int = 4
-    hidden: int = 1024
-    context: int = 256  # tokens a language model sees at once
-    dropout: float = 0.1
+    layers: Annotated[int, Range(1, 1000)] = 4
+    width: Annotated[int, Range(1, 1 << 16)] = 256
+    heads: Annotated[int, Range(1, 1 << 10)] = 4
+    hidden: Annotated[int, Range(1, 1 << 20)] = 1024
+    context: Annotated[int, Range(2, 1 << 20)] = 256  # tokens a language model sees at once
+    dropout: Part = 0.1
     norm: Literal["pre", "post"] = "pre"
+    positions: Literal["sinusoidal", "rotary", "sinusoidal+rotary"] = "sinusoidal"  # translate
     activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
 
 
@@ -58,40 +93,50 @@ class Model:
 class Train:
     """How it is trained."""
 
-    steps: int = 10000
-    minutes: float = 0.0  # instead of steps: as many as fit, from a rate measured before the first
-    batch_tokens: int = 4096  # target tokens a step, about
-    accumulate: int = 1  # micro-batches a step
-    rate: float = 1e-3
-    warmup: int = 400
+    steps: Count = 10000
+    # Instead of steps: as many as fit, from a rate measured before the first.
+    minutes: Annotated[float, Range(0, 1_000_000)] = 0.0
+    batch_tokens: Annotated[int, Range(1, 1_000_000_000)] = 4096  # target tokens a step, about
+    accumulate: Annotated[int, Range(1, 10_000)] = 1  # micro-batches a step
+    rate: Annotated[float, Range(0, 10, "(]")] = 1e-3
+    warmup: Annotated[int, Range(0, MANY)] = 400
     schedule: Literal["noam", "cosine", "linear", "wsd", "constant"] = "cosine"
-    floor: float = 0.05  # where the schedule ends, as a share of the rate
+    floor: Share = 0.05  # where the schedule ends, as a share of the rate
     optimiser: Literal["adamw", "muon"] = "adamw"
-    decay: float = 0.01
-    beta2: float = 0.98
-    clip: float = 1.0
-    smoothing: float = 0.1
+    decay: Annotated[float, Range(0, 10)] = 0.01
+    beta2: Part = 0.98
+    clip: Annotated[float, Range(0, 1_000_000)] = 1.0
+    smoothing: Part = 0.1
     from_folder: str = ""  # classify: the model to start from, a run or a Hugging Face folder
-    lm_weight: float = 0.5  # classify, from a decoder: what its language-model loss counts (GPT-1's lambda)
+    # Classify, from a decoder: what its language-model loss counts (GPT-1's lambda).
+    lm_weight: Annotated[float, Range(0, 1000)] = 0.5
+    ema: Part = (
+        0.0  # the decay of a moving average of the weights, such as 0.999: the average is tried and kept
+    )
+    average: Annotated[int, Range(0, 1000)] = 0  # at the end: the mean of so many checkpoints' weights
+    recompute: bool = False  # blocks compute again in the backward pass what they would have to keep
+    compile: bool = False
+    shard: bool = False  # under torchrun: each process keeps a part of the weights (FSDP), not all
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """When state is saved, and how much is kept."""
 
-    every: int = 500
-    keep: int = 2
+    every: Count = 500
+    keep: Annotated[int, Range(1, 1_000_000)] = 2
 
 
 @dataclass(frozen=True)
 class Evaluate:
     """When the model is tried on held-out examples."""
 
-    every: int = 500
-    examples: int = 3  # shown each time
-    rows: int = 500  # held-out rows tried each time
+    every: Count = 500
+    examples: Annotated[int, Range(0, 10_000)] = 3  # shown each time
+    rows: Annotated[int, Range(1, 1_000_000_000)] = 500  # held-out rows tried each time
+    patience: Annotated[int, Range(0, 1_000_000)] = 0  # stop after so many evaluations that were no better
 
 
 @dataclass(frozen=True)
@@ -122,6 +167,25 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+# Settings that only some tasks have a use for.
+ONLY_FOR: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("data.source", "data.target", "data.valid_source", "data.valid_target", "data.source_column",
+         "data.target_column", "data.joint", "model.positions"), ("translate",)
+    ),
+    **dict.fromkeys(("data.text", "data.valid_text"), ("lm", "mlm")),
+    **dict.fromkeys(("data.table", "data.valid_table", "data.longest"), ("translate", "classify")),
+    **dict.fromkeys(
+        ("data.pair_column", "data.label_column", "train.from_folder", "train.lm_weight"),
+        ("classify",),
+    ),
+    "data.text_column": ("lm", "mlm", "classify"),
+    "data.pack": ("lm",),
+    "data.pairs": ("mlm",),
+    "model.norm": ("translate", "mlm", "classify"),
+    "model.context": ("lm", "mlm", "classify"),
+}  # fmt: skip
+
 # For published models, which are large and know much already (BERT's advice: 2 to 5e-5).
 FINE_TUNING: dict[str, Any] = {"train.rate": 5e-5}
 
@@ -135,10 +199,18 @@ SIZES: dict[str, dict[str, Any]] = {
 CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
     "phrasebook": {
         "data.vocab": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "train.smoothing": 0.0,
-        "train.steps": 1500, "train.batch_tokens": 1024, "train.rate": 3e-3, "train.warmup": 150,
-        "evaluate.rows": 200,
+        "model.positions": "sinusoidal+rotary", "train.optimiser": "muon", "train.rate": 4e-3, "train.warmup": 150,
+        "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 200,
     },
     "pylib": {"data.vocab_size": 4000},
+}  # fmt: skip
+
+
+# The demo: as much as two cores learn of the phrasebook in two minutes. Narrow and deep beats wide and shallow there,
+# and small steps in great number beat large ones.
+DEMO: dict[str, Any] = {
+    "model.layers": 3, "model.width": 64, "model.hidden": 256, "train.batch_tokens": 512, "train.rate": 8e-3,
+    "evaluate.every": 1000,
 }  # fmt: skip
 
 
@@ -153,23 +225,51 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     for layer in (TASK_DEFAULTS[task], SIZES[size], built_in, settings or {}):
         for key, value in layer.items():
             recipe = changed(recipe, key, value)
-    return recipe
+    for key in settings or {}:
+        if task not in ONLY_FOR.get(key, TASKS):
+            raise BadInput(f"{key} does nothing in {task}: it is for {' and '.join(ONLY_FOR[key])}")
+    return agreeing(recipe)
 
 
 def changed(recipe: Recipe, key: str, value: Any) -> Recipe:
-    """The recipe with one value changed, which may come as text; wrong names and kinds are refused."""
+    """The recipe with one value changed, which may come as text; wrong names, kinds and numbers are refused."""
     part, _, name = key.partition(".")
-    known = {
-        f"{p.name}.{f.name}": f
-        for p in fields(Recipe)
-        if p.name != "task"
-        for f in fields(getattr(recipe, p.name))
-    }
+    known = known_settings()
     if key not in known:
-        raise BadInput(f'there is no setting "{key}"{nearest(key, known)}')
+        raise BadInput(f"there is no setting {unknown(key, known)}")
     section = getattr(recipe, part)
-    hint = typing.get_type_hints(type(section))[name]
-    return replace(recipe, **{part: replace(section, **{name: convert(key, hint, value)})})
+    return replace(recipe, **{part: replace(section, **{name: convert(key, known[key], value)})})
+
+
+@cache
+def known_settings() -> dict[str, Any]:
+    """{"part.name": its type with its range} of every setting."""
+    return {
+        f"{part}.{name}": hint
+        for part, kind in typing.get_type_hints(Recipe).items()
+        if part != "task"
+        for name, hint in typing.get_type_hints(kind, include_extras=True).items()
+    }
+
+
+def unknown(key: str, known: Collection[str]) -> str:
+    """A name that is none, and what was probably meant: a name of another part, or one spelled alike."""
+    told = f'"{key}"' if key.isprintable() and len(key) < 100 else short(key)
+    name = key.rpartition(".")[2]
+    elsewhere = [other for other in known if other.rpartition(".")[2] == name]
+    return (
+        f'{told}; did you mean "{elsewhere[0]}"?' if len(elsewhere) == 1 else f"{told}{nearest(key, known)}"
+    )
+
+
+def agreeing(recipe: Recipe) -> Recipe:
+    """The recipe, if its settings fit together."""
+    m = recipe.model
+    if m.width % m.heads:
+        raise BadInput(f"model.heads must divide model.width, and {m.heads} does not divide {m.width}")
+    if recipe.train.ema and recipe.train.average:
+        raise BadInput("train.ema and train.average are two ways to do one thing: give one of them")
+    return recipe
 
 
 def convert(key: str, hint: Any, value: Any) -> Any:
@@ -177,27 +277,45 @@ def convert(key: str, hint: Any, value: Any) -> Any:
     if typing.get_origin(hint) is Literal:
         choices = typing.get_args(hint)
         if value not in choices:
-            raise BadInput(f"{key} is one of {', '.join(choices)}, not {value!r}")
+            raise BadInput(f"{key} must be one of {', '.join(choices)}, not {short(value)}")
         return value
+    kind, limits = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint, None)
     try:
-        if hint is bool:
-            return {"true": True, "false": False}[str(value).lower()]
-        if hint is int:
-            number = int(value) if isinstance(value, str) else value
-            if type(number) is not int or not 0 <= number < 2**63:
-                raise ValueError
-            return number
-        if hint is float:
-            number = float(value)
-            if isinstance(value, bool) or not 0 <= number < float("inf"):
-                raise ValueError
-            return number
-        if hint is str and isinstance(value, str):
-            return value
+        found = READERS[kind](value)
+        if limits is not None and found not in limits:
+            raise ValueError
+        return found
+    except (ValueError, KeyError, TypeError, OverflowError):
+        wanted = f"{NAMES[kind]} {limits}" if limits is not None else NAMES[kind]
+        raise BadInput(f"{key} must be {wanted}, not {short(value)}") from None
+
+
+def read_truth(value: Any) -> bool:
+    return {"true": True, "false": False}[str(value).lower()]
+
+
+def read_whole(value: Any) -> int:
+    number = int(value) if isinstance(value, str) else value
+    if type(number) is not int:  # True is one, too
         raise TypeError
-    except (ValueError, KeyError, TypeError):
-        names = {bool: "true or false", int: "a whole number", float: "a number of at least 0", str: "text"}
-        raise BadInput(f"{key} must be {names[hint]}, not {value!r}") from None
+    return number
+
+
+def read_number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    return float(value)
+
+
+def read_words(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    value.encode()  # a recipe is written in UTF-8, and not every file name can be
+    return value
+
+
+READERS = {bool: read_truth, int: read_whole, float: read_number, str: read_words}
+NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text in UTF-8"}
 
 
 def parse_settings(given: list[str]) -> dict[str, str]:
@@ -219,13 +337,15 @@ def from_json(found: dict[str, Any]) -> Recipe:
     """A recipe read back; unknown parts and settings are refused."""
     recipe = Recipe(found.get("task", ""))
     if recipe.task not in TASKS:
-        raise BadInput(f"the recipe's task is {recipe.task!r}{nearest(str(recipe.task), TASKS)}")
-    parts = {f.name for f in dataclasses.fields(Recipe)} - {"task"}
+        raise BadInput(f"a recipe has no task {unknown(str(recipe.task), TASKS)}")
+    parts = [part.name for part in fields(Recipe) if part.name != "task"]
     for part, section in found.items():
         if part == "task":
             continue
-        if part not in parts or not isinstance(section, dict):
-            raise BadInput(f'a recipe has no part "{part}"{nearest(part, parts)}')
+        if part not in parts:
+            raise BadInput(f"a recipe has no part {unknown(part, parts)}")
+        if not isinstance(section, dict):
+            raise BadInput(f"the part {part} of a recipe must be an object {{...}}, not {short(section)}")
         for name, value in section.items():
             recipe = changed(recipe, f"{part}.{name}", value)
-    return recipe
+    return agreeing(recipe)

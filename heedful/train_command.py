@@ -2,53 +2,153 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 import time
+from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from . import pictures
-from .errors import BadInput
+from .errors import BadInput, NotFinite, give_way, said_once
 from .interop.load import is_run
-from .recipe import FINE_TUNING, Recipe, make, parse_settings
+from .recipe import DEMO, FINE_TUNING, Recipe, make, parse_settings
 from .tasks import run
+from .tasks.outlook import span
+from .train.distributed import Lost, World, connected, join_world, leave_world, own_device
+from .train.folder import RECIPE, RunFolder
 from .train.loop import Progress
 
 if TYPE_CHECKING:
     from .cli import Demo, Train
 
-INTERRUPTED_AND_SAVED = 75
+FAILED, NOT_FINITE, INTERRUPTED_AND_SAVED = 1, 3, 75
 QUIET = 10.0  # seconds between lines where there is no terminal
 
 
 def train(given: Train) -> int:
-    """Start a run, or go on with one."""
-    device = find_device(given.device)
-    with Voice() as voice:
-        if given.resume:
-            outcome = run.resume(Path(given.resume), voice, device)
-            path = Path(given.resume)
-        else:
-            recipe = recipe_of(given, device)
-            path = Path(given.run) if given.run else free_name(given.task)
-            voice.say(f"run: {path}")
-            outcome = run.start(recipe, path, voice, device)
+    """Start a run, or go on with one; under torchrun, together with the other processes."""
+    with said_once():
+        refuse_in_vain(given)
+        device = find_device(given.device)
+        recipe = None if given.resume else recipe_of(given, device)
+    device = own_device(device)
+    if recipe is not None and given.find_rate:
+        return find_rate(recipe, device)
+    world = join_world(device)
+    try:
+        with Voice() if world.leads else nullcontext(run.Silence()) as voice, connected(world):
+            path = Path(given.resume) if given.resume else where(given, world, device)
+            if recipe is None:
+                outcome = run.resume(path, voice, device, world)
+            else:
+                voice.say(f"run: {path}")
+                outcome = run.start(recipe, path, voice, device, world)
+            world.wait(device)  # torchrun ends all once one has ended: that must not be before all is written
+    except (run.Elsewhere, NotFinite, Lost) as error:
+        if world.leads:
+            raise
+        return give_way(NOT_FINITE if isinstance(error, NotFinite) else FAILED)
+    finally:
+        leave_world(world)
     if not outcome.finished:
         return INTERRUPTED_AND_SAVED
-    told = ", ".join(f"{name} {score:.4g}" for name, score in outcome.best.scores.items())
-    print(f"best at step {outcome.best.step}: {told}")
-    print(
-        f"{path}: config.json, model.safetensors and tokenizer.json are the model; metrics.jsonl is how it went"
+    if world.leads:
+        print(summary(outcome, path))
+    return 0
+
+
+def where(given: Train, world: World, device: torch.device) -> Path:
+    """The run's folder: the one asked for, or the first free name, which the leading process finds."""
+    if given.run:
+        return Path(given.run)
+    number = world.from_leader([float(free_number(given.task)) if world.leads else 0.0], device)[0]
+    return numbered(given.task, int(number))
+
+
+def summary(outcome: run.Outcome, path: Path) -> str:
+    """The best figures with their intervals, what is in the folder, and what to do next."""
+    from .tasks.metrics import interval
+
+    folder, told = shlex.quote(str(path)), []
+    for name, score in outcome.best.scores.items():
+        told.append(f"{name} {score:.4g}")
+        if name in SHARES and outcome.job.held_out:
+            low, high = interval(score, outcome.job.held_out)
+            told[-1] += f" ({low:.3f} to {high:.3f})"
+    return "\n".join(
+        (
+            f"best at step {outcome.best.step}: {', '.join(told)}",
+            f"{path}: config.json, model.safetensors and tokenizer.json are the model; metrics.jsonl is how it went",
+            "next:",
+            f"  heedful evaluate {folder}",
+            f"  heedful info {folder}",
+            f"  heedful {NEXT[outcome.job.task].format(path=folder)}",
+        )
     )
+
+
+SHARES = ("exact", "accuracy")  # scores that are shares of rows, and so have an interval
+NEXT = {
+    "translate": "train translate --help",
+    "lm": "train classify --data a.tsv --valid-data b.tsv --from {path}",
+    "mlm": "train classify --data a.tsv --valid-data b.tsv --from {path}",
+    "classify": "evaluate {path} --json",
+}
+
+
+def refuse_in_vain(given: Train) -> None:
+    """Options that would do nothing: a run that goes on does what its recipe says, and a try keeps nothing."""
+    if given.resume:
+        for field in fields(given):
+            if field.name not in ("resume", "device", "task") and getattr(given, field.name) != field.default:
+                name = field.name.rstrip("_").replace("_", "-")
+                raise BadInput(
+                    f"--{name} cannot be given with --resume: the recipe in {given.resume} says everything"
+                )
+        refuse_other_task(given)
+    if given.find_rate and given.run:
+        raise BadInput("--run cannot be given with --find-rate: nothing is kept of the steps that are tried")
+    if given.find_rate and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadInput("--find-rate is for one process: try it without torchrun")
+
+
+def refuse_other_task(given: Train) -> None:
+    """A task beside --resume; the first in the list may stand there because nobody named one."""
+    path = Path(given.resume or "")
+    if given.task == type(given).task or not (path / RECIPE).is_file():
+        return
+    task = RunFolder.read_recipe(path).get("task")
+    if task != given.task:
+        raise BadInput(f"{path} is a run of {task}, not of {given.task}: leave the task out")
+
+
+def find_rate(recipe: Recipe, device: torch.device) -> int:
+    """Try learning rates, from tiny to absurd, and say which is good to begin with."""
+    from .train.finder import suggest
+
+    tried = []
+    print("rate      loss")
+    with Voice() as voice:
+        for one in run.find_rate(recipe, voice, device):
+            tried.append(one)
+            if len(tried) % 5 == 1:
+                print(f"{one.rate:.1e}  {one.loss:.3f}", flush=True)
+    if not tried:
+        raise NotFinite("the loss is not finite at any rate: look at the data, or at the model to start from")
+    lowest = min(tried, key=lambda one: one.loss).rate
+    print(f"lowest at {lowest:.1e}; a tenth of that: --set train.rate={suggest(tried):g}")
     return 0
 
 
 def demo(given: Demo) -> int:
     """The main job on the built-in phrasebook: train a translator, and say honestly what it learned."""
     print("Training a small English-French translator on the built-in phrasebook.", flush=True)
-    settings = {"train.seed": given.seed} | ({"train.steps": given.steps} if given.steps else {})
+    settings = DEMO | {"train.seed": given.seed} | ({"train.steps": given.steps} if given.steps else {})
     recipe = make("translate", "tiny", "phrasebook", settings)
     path = Path(given.run) if given.run else free_name("demo")
     device = torch.device("cpu")
@@ -98,7 +198,7 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
         "", f"{pair.source}  →  {translate(model, vocab, [pair.source])[0]}", "",
         heat_map(weights[: len(down)], down, across), "",
         f"{path}/alignment.svg is this picture. Next:",
-        f"  heedful info {path}",
+        f"  heedful info {shlex.quote(str(path))}",
         "  heedful train translate --corpus phrasebook --size small --minutes 10",
         "  heedful train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
     ]  # fmt: skip
@@ -126,7 +226,7 @@ def recipe_of(given: Train, device: torch.device) -> Recipe:
         "data.valid_source": given.valid_source, "data.valid_target": given.valid_target, "data.text": given.text,
         "data.table": given.data, "data.valid_table": given.valid_data, "train.from_folder": given.from_,
         "train.steps": given.steps, "train.minutes": given.minutes, "train.seed": given.seed,
-        "train.precision": given.precision,
+        "train.precision": given.precision, "train.compile": given.compile or None,
     }  # fmt: skip
     settings: dict[str, Any] = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
     if given.from_ and not is_run(Path(given.from_)):
@@ -138,11 +238,18 @@ def recipe_of(given: Train, device: torch.device) -> Recipe:
 
 def free_name(name: str) -> Path:
     """runs/NAME, or with the first number that is free."""
-    path, number = Path("runs") / name, 1
-    while path.exists():
+    return numbered(name, free_number(name))
+
+
+def free_number(name: str) -> int:
+    number = 1
+    while numbered(name, number).exists():
         number += 1
-        path = Path("runs") / f"{name}-{number}"
-    return path
+    return number
+
+
+def numbered(name: str, number: int) -> Path:
+    return Path("runs") / (name if number == 1 else f"{name}-{number}")
 
 
 class Voice:
@@ -152,7 +259,7 @@ class Voice:
         self.bar: Any = None
         self.job: Any = None
         self.spoke = 0.0
-        self.began = time.monotonic()
+        self.pace = 0.0  # seconds a step
         self.smooth: float | None = None
 
     def __enter__(self) -> Self:
@@ -183,6 +290,7 @@ class Voice:
 
     def step(self, progress: Progress, steps: int) -> None:
         self.smooth = progress.loss if self.smooth is None else 0.95 * self.smooth + 0.05 * progress.loss
+        self.pace = 0.95 * self.pace + 0.05 * progress.seconds if self.pace else progress.seconds
         told = f"loss {self.smooth:.3f}, {progress.tokens / progress.seconds:,.0f} tokens/s"
         if self.bar is not None:
             if self.job is None:
@@ -190,10 +298,5 @@ class Voice:
             self.bar.update(self.job, completed=progress.step, description=told)
         elif time.monotonic() - self.spoke > QUIET:
             self.spoke = time.monotonic()
-            done = progress.step / steps
-            left = (time.monotonic() - self.began) * (1 - done) / max(done, 1e-9)
-            print(
-                f"step {progress.step} of {steps}: {told}, {left / 60:.1f} minutes left",
-                file=sys.stderr,
-                flush=True,
-            )
+            left = span(self.pace * (steps - progress.step))
+            print(f"step {progress.step} of {steps}: {told}, {left} left", file=sys.stderr, flush=True)

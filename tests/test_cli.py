@@ -57,7 +57,8 @@ def test_help_explains_every_option_with_its_default(command, capsys):
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for option in cli.options(command):
         assert option in out
-    assert out.count("(default: ") == len(COMMANDS[command][0].__dataclass_fields__)
+    told = out.count("(default: ") + out.count("(required)")
+    assert told == len(COMMANDS[command][0].__dataclass_fields__)
 
 
 def test_every_command_has_its_function():
@@ -89,7 +90,7 @@ def test_python_m_heedful_is_heedful():
     "args, sentence",
     [
         (["inof"], 'there is no command "inof"; did you mean "info"?'),
-        (["zzz"], 'there is no command "zzz"; there are demo, info, train'),
+        (["zzz"], 'there is no command "zzz"; there are classify, demo, '),
         (["--bath"], "there is no option --bath before a command; there are --help, --version"),
         (["--batch", "2"], 'there is no option --batch before a command; did you mean "info --batch"?'),
         (["info", "gpt2", "--lenght", "3"], 'info has no option --lenght; did you mean "--length"?'),

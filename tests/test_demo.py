@@ -80,10 +80,16 @@ def test_word_for_word_is_a_dictionary_in_place():
 def test_a_picture_is_valid_and_escapes_what_it_shows():
     drawn = pictures.heat_map([[0.5, 1.2], [0.0, -1.0]], ["<a>", "b&c"], ["x", '"y"'], "a < b")
     root = ET.fromstring(drawn)
-    cells = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if r.get("rx")]
-    assert [c.get("fill") for c in cells] == [
-        "rgb(128,168,255)",
-        "rgb(0,40,255)",
-        "rgb(255,255,255)",
-        "rgb(255,255,255)",
+    cells = {
+        r[0].text: r.get("fill")
+        for r in root.iter("{http://www.w3.org/2000/svg}rect")
+        if len(r) and "looks at" in r[0].text
+    }
+    assert list(cells) == [
+        "<a> looks at x: 0.500",
+        '<a> looks at "y": 1.200',
+        "b&c looks at x: 0.000",
+        'b&c looks at "y": -1.000',
     ]
+    assert cells['<a> looks at "y": 1.200'] == "#08306b"  # the largest is the darkest
+    assert cells["b&c looks at x: 0.000"] == cells['b&c looks at "y": -1.000'] == "#ffffff"

@@ -26,14 +26,14 @@ def losses(processes: int, *kind: str) -> list[list[float]]:
     return [[float(x) for x in line.split()] for line in done.stdout.splitlines() if line[:1].isdigit()]
 
 
-# Muon orthogonalises in bf16, so its rounding shows more; a shard orthogonalised by itself would be off by 1e-2.
-@pytest.mark.parametrize("optimiser, tolerance", [("adamw", 2e-6), ("muon", 5e-5)])
-def test_two_processes_give_the_losses_of_one(optimiser, tolerance):
+# Seen: 2e-7, the rounding of fp32, for Muon too; a shard orthogonalised by itself would be off by 1e-2.
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+def test_two_processes_give_the_losses_of_one(optimiser, tolerance=1e-6):
     alone = losses(1, "dp", optimiser)
     for kind in ("dp", "fsdp"):
         together = losses(2, kind, optimiser)
         assert len(alone) == len(together) == 8
         for one, two in zip(alone, together, strict=True):
             assert two[0] == pytest.approx(one[0], rel=tolerance), kind  # the loss
-            assert two[1] == pytest.approx(one[1], rel=10 * tolerance), kind  # the gradient's norm
+            assert two[1] == pytest.approx(one[1], rel=tolerance), kind  # the gradient's norm
             assert two[2] == one[2] == 54  # tokens over all processes

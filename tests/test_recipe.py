@@ -1,10 +1,14 @@
 """Recipes: layers of values, strict names and kinds, and the way to JSON and back."""
 
 import json
+import math
+import os
+import typing
 
 import pytest
 
 from heedful import recipe
+from heedful.cli import main
 from heedful.errors import BadInput
 
 
@@ -23,7 +27,7 @@ def test_later_layers_win():
     assert made.model.width == 96  # the setting, over the size's 128
     assert made.model.layers == 2  # the size
     assert made.train.rate == 0.5  # the setting, over the corpus's
-    assert made.train.steps == 1500  # the corpus
+    assert made.train.steps == recipe.CORPUS_DEFAULTS["phrasebook"]["train.steps"] != recipe.Train().steps
     assert made.train.smoothing == 0.0  # the task
     assert made.train.clip == recipe.Train().clip  # the default
 
@@ -35,21 +39,178 @@ def test_recipes_go_to_json_and_back():
             assert recipe.from_json(json.loads(json.dumps(recipe.to_json(made)))) == made
 
 
+SETTINGS = recipe.known_settings()
+NUMBERS = {
+    key: (kind, limits)
+    for key, hint in SETTINGS.items()
+    if typing.get_origin(hint) is typing.Annotated
+    for kind, limits in [typing.get_args(hint)]
+}
+ODD = [
+    None, [], {}, [1], "nonsense", "nan", "-inf", "-1", -1, 0, "0", 0.0, -0.5, math.inf, -math.inf, math.nan, 2**63, -(2**63),
+    10**400, 1e308, "9" * 5000, "1e400", "", " ", True, 1.5, "1.5", "\ud800", "x" * 100_000, "a\nb\x1b[31m", (1, 2), b"1",
+]  # fmt: skip
+
+
+def refused(key, value, *said):
+    """It is refused in one short line that names the setting, what it may be, and what it was."""
+    with pytest.raises(BadInput) as caught:
+        recipe.make(recipe.ONLY_FOR.get(key, ["translate"])[0], settings={key: value})
+    message = str(caught.value)
+    assert message.isprintable() and len(message) < 300
+    for what in (key, *said):
+        assert what in message, message
+
+
+def test_every_number_has_a_range():
+    for key, value in every_setting().items():
+        assert (key in NUMBERS) == (type(value) in (int, float)), f"{key} needs Annotated[..., Range(...)]"
+
+
+def test_every_default_is_in_its_range():
+    for task in recipe.TASKS:
+        for size in recipe.SIZES:
+            for corpus in ("", *recipe.CORPUS_DEFAULTS):
+                made = recipe.make(task, size, corpus)
+                again = made
+                for part, section in recipe.to_json(made).items():
+                    for name, value in section.items() if part != "task" else ():
+                        again = recipe.changed(again, f"{part}.{name}", value)
+                assert again == made
+
+
 @pytest.mark.parametrize("key", every_setting())
-@pytest.mark.parametrize(
-    "value", [None, [], {}, "nonsense", "nan", "-1", -1, float("inf"), float("nan"), 2**63, "", True, 1.5]
-)
-def test_a_wrong_value_is_refused_by_name_or_is_right(key, value):
+def test_a_wrong_value_is_refused_by_name_or_is_right(key):
     """Every setting times odd values: either the value is one the setting can have, or the error names it."""
-    kind = type(every_setting()[key])
-    try:
-        made = recipe.make("translate", settings={key: value})
-    except BadInput as error:
-        assert key in str(error) and "\n" not in str(error)
-    else:
-        part, name = key.split(".")
-        found = getattr(getattr(made, part), name)
-        assert type(found) is kind and (kind is str or 0 <= found < float("inf"))
+    kind, refusals = type(every_setting()[key]), 0
+    for value in ODD:
+        try:
+            made = recipe.make(recipe.ONLY_FOR.get(key, ["translate"])[0], settings={key: value})
+        except BadInput as error:
+            assert key in str(error) and str(error).isprintable() and len(str(error)) < 300
+            refusals += 1
+        else:
+            part, name = key.split(".")
+            found = getattr(getattr(made, part), name)
+            assert type(found) is kind
+            assert key not in NUMBERS or found in NUMBERS[key][1]
+            assert kind is not str or found.encode() is not None
+    assert refusals >= 8  # at least: no text is None, a list, an object, a number, half a character
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_the_ends_of_a_range_are_where_it_says(key):
+    kind, limits = NUMBERS[key]
+    least, most = kind(limits.least), kind(limits.most)
+    below = least - 1 if kind is int else math.nextafter(least, -math.inf)
+    above = most + 1 if kind is int else math.nextafter(most, math.inf)
+    for value, inside in (
+        (least, limits.ends[0] == "["),
+        (most, limits.ends[1] == "]"),
+        (below, False),
+        (above, False),
+    ):
+        settings = {key: value} | ({"model.width": 1 << 16} if key == "model.heads" else {})
+        if key == "model.width":
+            settings["model.heads"] = 1
+        if inside:
+            part, name = key.split(".")
+            assert (
+                getattr(
+                    getattr(recipe.make(recipe.ONLY_FOR.get(key, ["lm"])[0], settings=settings), part), name
+                )
+                == value
+            )
+        else:
+            refused(key, value, f"{limits.least:,}", f"{limits.most:,}", str(limits), repr(value)[:8])
+
+
+# What must never be, whatever else the ranges say.
+NEVER = {
+    "model.layers": 0, "model.width": 0, "model.heads": 0, "model.hidden": 0, "model.context": 0, "train.steps": 0,
+    "train.batch_tokens": 0, "train.accumulate": 0, "train.rate": 0, "checkpoint.every": 0, "checkpoint.keep": 0,
+    "evaluate.every": 0, "evaluate.rows": 0, "data.vocab_size": 0, "data.longest": 0, "model.dropout": 1,
+    "train.beta2": 1, "train.smoothing": 1, "train.floor": 1.01, "train.seed": 2**63, "train.minutes": -1,
+    "train.warmup": -1, "train.clip": -1, "train.decay": -1, "train.lm_weight": -1, "evaluate.examples": -1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", NEVER)
+def test_what_makes_no_sense_is_refused_with_the_range(key):
+    for value in (NEVER[key], str(NEVER[key]), "nan"):
+        refused(key, value, "must be a", str(NUMBERS[key][1]), repr(value)[:8])
+
+
+def test_heads_must_divide_the_width():
+    refused("model.heads", 7, "model.heads must divide model.width", "7 does not divide 256")
+    with pytest.raises(BadInput, match="3 does not divide 16"):
+        recipe.from_json({"task": "lm", "model": {"heads": 3, "width": 16}})
+    assert recipe.make("lm", settings={"model.heads": 3, "model.width": 15}).model.heads == 3
+
+
+def test_a_choice_is_refused_with_the_choices():
+    refused("data.vocab", "bpee", "bpe, wordpiece, char, word", "'bpee'")
+    refused("train.schedule", 3, "noam, cosine", "3")
+    refused("data.lower", "maybe", "true or false", "'maybe'")
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_every_near_miss_is_suggested(key):
+    part, name = key.split(".")
+    half = len(name) // 2
+    misses = {
+        f"{part}.{name[:half]}{name[half + 1 :]}",
+        f"{part}.{name}s",
+        f"{part}.{name[0]}{name}",
+    } - SETTINGS.keys()
+    for miss in misses:
+        with pytest.raises(BadInput, match=f'no setting "{miss}"; did you mean "{key}"'):
+            recipe.make("translate", settings={miss: 1})
+    if sum(other.endswith(f".{name}") for other in SETTINGS) == 1:
+        for miss in (name, f"elsewhere.{name}"):
+            with pytest.raises(BadInput, match=f'no setting "{miss}"; did you mean "{key}"'):
+                recipe.make("translate", settings={miss: 1})
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_the_command_line_says_so_too_and_makes_nothing(key, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told = f"--set={key}="
+    value = "" if key in NUMBERS or SETTINGS[key] is bool else "x" if SETTINGS[key] is not str else "\udce9"
+    assert main(["train", "lm", "--run", "new", told + value]) == 2
+    assert main(["train", "lm", "--run", "new", f"--set={key}x=1"]) == 2
+    out, err = capsys.readouterr()
+    first, second = err.splitlines()
+    assert out == "" and first.startswith(f"error: {key} must be ")
+    assert second == f'error: there is no setting "{key}x"; did you mean "{key}"?'
+    assert os.listdir() == []
+
+
+RECIPES = {
+    "no object": ({"task": "lm", "model": [1]}, "the part model of a recipe must be an object"),
+    "no task": ({}, 'a recipe has no task ""'),
+    "odd task": ({"task": ["lm"]}, "a recipe has no task"),
+    "near task": ({"task": "ml"}, 'no task "ml"; did you mean "mlm"'),
+    "part": ({"task": "lm", "modle": {}}, 'a recipe has no part "modle"; did you mean "model"'),
+    "setting": ({"task": "lm", "model": {"head": 3}}, 'no setting "model.head"; did you mean "model.heads"'),
+    "long name": ({"task": "lm", "x" * 10**6: {}}, "a recipe has no part 'xxxxx"),
+    "strange name": ({"task": "lm", "model": {"\x1b[31m\n": 3}}, "there is no setting"),
+    "deep": (
+        {"task": "lm", "model": {"heads": [[[[[[]]]]]]}},
+        "model.heads must be a whole number from 1 to",
+    ),
+    "integer of many digits": (
+        {"task": "lm", "train": {"rate": 10**400}},
+        "train.rate must be a number above 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("found, said", RECIPES.values(), ids=RECIPES)
+def test_a_recipe_that_is_none_is_refused(found, said):
+    with pytest.raises(BadInput) as caught:
+        recipe.from_json(found)
+    assert said in str(caught.value) and str(caught.value).isprintable() and len(str(caught.value)) < 1500
 
 
 def test_near_misses_are_suggested():

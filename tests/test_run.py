@@ -1,19 +1,25 @@
 """A run in its folder: exact resume, honest files, and errors that name what is wrong."""
 
+import gzip
+import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import heedful
 from heedful import recipe
 from heedful.errors import BadInput
-from heedful.tasks import run
+from heedful.tasks import lm, run, translate
+from heedful.text import files, vocab
+from heedful.text.store import Store
 
 TINY = {
     "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64,
@@ -231,7 +237,6 @@ def test_bad_input_is_one_sentence_and_overwrites_nothing(texts, tmp_path):
         ),
         "context of 16 needs more": (recipe_for("lm", texts, **{"data.text": str(short)}), tmp_path / "n5"),
         "has no built-in corpus": (recipe_for("lm", texts, **{"data.corpus": "phrasbook"}), tmp_path / "n6"),
-        "16 cannot be divided into 3": (recipe_for("lm", texts, **{"model.heads": 3}), tmp_path / "n7"),
     }
     for message, (asked, folder) in cases.items():
         with pytest.raises((BadInput, ValueError), match=message) as caught:
@@ -241,3 +246,152 @@ def test_bad_input_is_one_sentence_and_overwrites_nothing(texts, tmp_path):
     with pytest.raises(BadInput, match="holds no run"):
         run.resume(tmp_path / "empty", Quiet(), CPU)
     assert before == {p: p.read_bytes() for p in before}
+
+
+# Where sentence pairs come from, and vocabularies
+
+
+def hash_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_source_and_target_may_have_a_vocabulary_each(texts, tmp_path):
+    asked = recipe_for("translate", texts, **{"data.joint": "false"})
+    talk = Quiet()
+    outcome = run.start(asked, tmp_path / "run", talk, CPU)
+    loaded = heedful.load(tmp_path / "run")
+    source, target = (set(t.get_vocab()) for t in (loaded.tokenizer, loaded.target_tokenizer))
+    assert {" ba", " ke"} <= source - target and {" BA", " KE"} <= target - source
+    config, names = loaded.config, dict(loaded.model.named_parameters())
+    assert not config.shared and (config.vocab, config.target_vocab) == (len(source), len(target))
+    assert names["encoder.inputs.tokens.weight"].shape[0] == len(source)
+    assert names["decoder.inputs.tokens.weight"].shape[0] == len(target)
+    assert any(
+        f"{len(source)} for the source and {len(target)} for the target" in line for line in talk.lines
+    )
+
+    vocab, store = translate.read_vocabs(tmp_path / "run", joint=False), Store.open(tmp_path / "run" / "data")
+    for name, side, file in (("source", vocab.source, "a.src"), ("target", vocab.target, "a.tgt")):
+        rows = [side.decode(store.row(name, i).tolist()) for i in range(len(store))]
+        assert rows == Path(texts[file]).read_text().splitlines()
+    sentences = ["ba be bi", "ko", "fu fa fe fi fo"]
+    found = translate.translate(loaded.model, vocab, sentences)
+    assert found == translate.translate(outcome.model, outcome.job.vocab, sentences)
+    assert any(found) and all(text == text.upper() for text in found)  # no word of the source can be written
+
+    facts = json.loads((tmp_path / "run" / "recipe.json").read_text())["facts"]
+    assert facts["vocab"] == hash_of(tmp_path / "run" / "tokenizer.json")
+    assert facts["target_vocab"] == hash_of(tmp_path / "run" / "target_tokenizer.json")
+
+
+def test_separate_vocabularies_resume_byte_for_byte_and_must_stay_the_same(texts, tmp_path):
+    asked = recipe_for("translate", texts, **{"data.joint": False})
+    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    with pytest.raises(Interrupted):
+        run.start(asked, tmp_path / "cut", Quiet(until=6), CPU)
+    run.resume(tmp_path / "cut", Quiet(), CPU)
+    assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
+    shutil.copy(tmp_path / "cut" / "tokenizer.json", tmp_path / "cut" / "target_tokenizer.json")
+    with pytest.raises(BadInput, match=r"another target_tokenizer\.json"):
+        run.resume(tmp_path / "cut", Quiet(), CPU)
+    (tmp_path / "whole" / "target_tokenizer.json").unlink()
+    with pytest.raises(BadInput, match=r"target_tokenizer\.json is missing"):
+        heedful.load(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("kind", ["a.tsv", "a.jsonl.gz"])
+def test_pairs_come_from_a_table_as_well_as_from_two_files(kind, texts, tmp_path):
+    """Tab-separated or JSON lines, plain or gzip: the same pairs make the same model."""
+    run.start(recipe_for("translate", texts), tmp_path / "files", Quiet(), CPU)
+    tables = {}
+    for split in "av":
+        pairs = list(
+            zip(
+                *(Path(texts[f"{split}.{side}"]).read_text().splitlines() for side in ("src", "tgt")),
+                strict=True,
+            )
+        )
+        tables[split] = tmp_path / f"{split}-{kind}"
+        if kind.endswith("gz"):
+            rows = [json.dumps({"id": n, "en": a, "fr": b}) for n, (a, b) in enumerate(pairs)]
+            tables[split].write_bytes(gzip.compress("\n".join(rows).encode()))
+        else:
+            rows = ["fr\tid\ten", *(f"{b}\t{n}\t{a}" for n, (a, b) in enumerate(pairs)), "bad line"]
+            tables[split].write_text("\n".join(rows))
+    nothing = {f"data.{name}": "" for name in ("source", "target", "valid_source", "valid_target")}
+    columns = {"data.source_column": "en", "data.target_column": "fr"}
+    given = {"data.table": str(tables["a"]), "data.valid_table": str(tables["v"])}
+    talk = Quiet()
+    run.start(recipe_for("translate", texts, **nothing, **columns, **given), tmp_path / "table", talk, CPU)
+    assert state_of(tmp_path / "table") == state_of(tmp_path / "files")
+    assert any("wrong number of cells" in line for line in talk.lines) == (kind == "a.tsv")
+
+    cases = {
+        "give --valid-data too": {**nothing, **columns, "data.table": given["data.table"]},
+        'no (column )?"source"': {**nothing, **given},
+        "give --source and --target, or --data, not both": {**columns, **given},
+        "give --source and --target, .* or --data": nothing,
+    }
+    for message, settings in cases.items():
+        with pytest.raises(BadInput, match=message) as caught:
+            run.start(recipe_for("translate", texts, **settings), tmp_path / "none", Quiet(), CPU)
+        assert "\n" not in str(caught.value) and not (tmp_path / "none").exists()
+
+
+def test_a_vocabulary_is_learned_from_a_sample_of_a_large_text(texts, tmp_path, monkeypatch):
+    lines = [f"word{n} and a few others\n" for n in range(3000)]
+    text = tmp_path / "large"
+    text.write_text("".join(lines))
+    monkeypatch.setattr(files, "CHUNK", 200)
+    monkeypatch.setattr(lm, "SAMPLE", text.stat().st_size // 5)
+    learned: list[str] = []
+
+    def train_vocab(kind, pieces, size, lower):
+        learned.extend(pieces)
+        return vocab.train_vocab(kind, learned, size, lower)
+
+    monkeypatch.setattr(lm, "train_vocab", train_vocab)
+    asked = recipe_for("lm", texts, **{"data.text": str(text), "data.vocab": "word", "data.vocab_size": 5000})
+    talk, again = Quiet(until=9), Quiet()
+    with pytest.raises(Interrupted):
+        run.start(asked, tmp_path / "run", talk, CPU)
+    read = "".join(learned)
+    assert 0.15 < len(read) / text.stat().st_size < 0.2  # of nine tenths, one piece in five
+    places = [int(line[4:].split()[0]) for line in read.splitlines() if line.startswith("word")]
+    assert np.histogram(places, 9, (0, 2700))[0].min() > 30  # from all over the text
+    run.resume(tmp_path / "run", again, CPU)
+    for told in (talk, again):
+        assert any("learned from one piece of the text in 5" in line for line in told.lines)
+
+
+def test_a_bad_line_is_told_once_however_often_a_text_is_read(texts, tmp_path):
+    good = Path(texts["text"]).read_bytes()
+    for name, data in {"early": b"\xff\n" + good, "late": good + b"\xff\n"}.items():
+        (tmp_path / name).write_bytes(data)
+        for task in ("lm", "mlm"):
+            talk = Quiet()
+            asked = recipe_for(task, texts, steps=1, **{"data.text": str(tmp_path / name)})
+            run.start(asked, tmp_path / f"{name}-{task}", talk, CPU)
+            assert [line for line in talk.lines if "dropped" in line] == [
+                f"1 line dropped: 1 not UTF-8 ({tmp_path / name}:{1 if name == 'early' else 121})"
+            ]
+
+
+def test_json_lines_may_have_the_text_in_another_column(texts, tmp_path):
+    rows = [
+        json.dumps({"n": n, "body": line})
+        for n, line in enumerate(Path(texts["text"]).read_text().split("\n"))
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows))
+    asked = recipe_for(
+        "lm", texts, steps=2, **{"data.text": str(tmp_path / "a.jsonl"), "data.text_column": "body"}
+    )
+    run.start(asked, tmp_path / "json", Quiet(), CPU)
+    run.start(recipe_for("lm", texts, steps=2), tmp_path / "plain", Quiet(), CPU)
+    assert (tmp_path / "json" / "train" / "text.bin").stat().st_size > 1000
+    sizes = [(tmp_path / run / "train" / "text.bin").stat().st_size for run in ("json", "plain")]
+    assert abs(sizes[0] - sizes[1]) < 0.1 * sizes[1]
+    with pytest.raises(BadInput, match='no "text"; there are n, body'):
+        run.start(
+            recipe_for("lm", texts, **{"data.text": str(tmp_path / "a.jsonl")}), tmp_path / "no", Quiet(), CPU
+        )

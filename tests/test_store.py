@@ -1,10 +1,13 @@
-"""Stores: what was written comes back, a failure leaves nothing, and a store that lies is refused before it is mapped."""
+"""Stores: what was written comes back, a failure leaves nothing, a store that lies or has changed is refused."""
 
+import errno
+import hashlib
 import json
 import os
 import pickle
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tracemalloc
@@ -14,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.errors import BadInput
-from heedful.text.store import Store, write_store
+from heedful.errors import BadInput, DiskFull
+from heedful.text.store import Store, Writer, seal, write_store
+from heedful.train.folder import RunFolder
 
 FIELDS = {"source": "English", "target": "French"}
 ROWS = [
@@ -32,12 +36,12 @@ def folder(tmp_path):
     return tmp_path / "corpus"
 
 
-def refused(folder, *said):
+def refused(folder, *said, opened=Store.open):
     """Opening, or else reading, is refused in one line with these words and no memory to speak of."""
     tracemalloc.start()
     try:
         with pytest.raises(BadInput) as caught:
-            store = Store.open(folder)
+            store = opened(folder)
             for field in store.fields:
                 store.lengths(field)
         assert tracemalloc.get_traced_memory()[1] < 2 << 20
@@ -49,7 +53,8 @@ def refused(folder, *said):
         assert str(what) in message
 
 
-def edit(folder, **changes):
+def edit(folder, sealed=False, **changes):
+    """Put other values into the header; sealed: as if it had been written so."""
     header = json.loads((folder / "store.json").read_text())
     for name, value in changes.items():
         part = header
@@ -57,6 +62,8 @@ def edit(folder, **changes):
         for step in path:
             part = part[step]
         part[last] = value
+    if sealed:
+        header["sha256"] = seal(header)
     (folder / "store.json").write_text(json.dumps(header))
 
 
@@ -157,7 +164,7 @@ def test_a_bad_row_is_named_and_nothing_is_left(tmp_path, row, why):
 def test_an_interrupt_leaves_nothing(tmp_path):
     def interrupted():
         yield from ROWS
-        assert os.listdir(tmp_path) == [f"corpus.tmp-{os.getpid()}"]
+        assert os.listdir(tmp_path) == [f".corpus.tmp-{os.getpid()}"]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -202,13 +209,110 @@ def test_what_is_there_is_not_overwritten(folder):
 
 
 def test_leftovers_of_a_killed_process_are_no_obstacle(tmp_path):
-    (tmp_path / f"corpus.tmp-{os.getpid()}").mkdir()
-    (tmp_path / f"corpus.tmp-{os.getpid()}" / "source.bin").write_bytes(b"old")
+    (tmp_path / f".corpus.tmp-{os.getpid()}").mkdir()
+    (tmp_path / f".corpus.tmp-{os.getpid()}" / "source.bin").write_bytes(b"old")
     assert len(write_store(tmp_path / "corpus", FIELDS, iter(ROWS), 100, {})) == 3
     assert os.listdir(tmp_path) == ["corpus"]
 
 
-# Stores that lie
+ENDLESS = """
+import sys
+from heedful.text.store import write_store
+
+def rows():
+    while True:
+        yield {"x": [1, 2, 3] * 1000}
+        print("written", flush=True)
+
+write_store(sys.argv[1] + "/data", {"x": ""}, rows(), 9, {})
+"""
+
+
+def test_what_a_killed_process_was_writing_is_cleared_by_the_next_that_opens_the_run(tmp_path):
+    RunFolder.create(tmp_path / "run", {"task": "lm"}).close()
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(tmp_path / "run")], stdout=subprocess.PIPE
+    ) as child:
+        child.stdout.readline()
+        assert os.path.getsize(tmp_path / "run" / f".data.tmp-{child.pid}" / "x.idx") >= 0
+        with RunFolder.open(tmp_path / "run"):  # it lives: what it writes is left alone
+            assert (tmp_path / "run" / f".data.tmp-{child.pid}").is_dir()
+        child.send_signal(signal.SIGKILL)
+    with RunFolder.open(tmp_path / "run"):
+        assert not list((tmp_path / "run").glob(".data*"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_named_with_what_is_free_and_leaves_nothing(tmp_path, monkeypatch, number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Writer, "write", fail)
+    with pytest.raises(DiskFull, match=r"the disk is full.*\d+ bytes are free.*corpus'"):
+        write_store(tmp_path / "corpus", FIELDS, iter(ROWS), 100, {})
+    assert os.listdir(tmp_path) == []
+
+
+# Stores that have changed
+
+
+def test_every_flipped_bit_is_noticed(folder):
+    """In the files of numbers, each with both hashes; in the header, unless it says the same as before."""
+    whole = Store.open(folder)
+    flips = 0
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        step = 1 if path.suffix != ".json" else 7
+        for bit in range(0, 8 * len(data), step):
+            damaged = bytearray(data)
+            damaged[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            try:
+                store = Store.open(folder)
+            except BadInput as error:
+                assert str(path) in str(error) and str(error).isprintable()
+                if "SHA-256" in str(error) and path.suffix != ".json":
+                    for hashed in (data, damaged):
+                        assert hashlib.sha256(hashed).hexdigest() in str(error)
+            else:  # another kind of white space
+                assert path.suffix == ".json" and json.loads(damaged) == json.loads(data)
+                assert store.about == whole.about
+            flips += 1
+        path.write_bytes(data)
+    assert flips > 1000 and len(Store.open(folder)) == 3
+
+
+def test_what_a_header_says_is_sealed(folder):
+    """A number nothing else could contradict, such as the bytes of the text that bits per byte are divided by."""
+    edit(folder, about__tokenizer="abd")
+    refused(folder, folder / "store.json", "is damaged: expected SHA-256")
+    edit(folder, about__tokenizer="abc", vocab_size=101)
+    refused(folder, folder / "store.json", "is damaged: expected SHA-256")
+    edit(folder, vocab_size=100)
+    assert Store.open(folder).vocab_size == 100
+
+
+def test_a_copy_for_another_process_is_not_read_through_again(folder, monkeypatch):
+    store = Store.open(folder)
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    assert pickle.loads(pickle.dumps(store)).row("target", 1).tolist() == [9, 10, 11, 12]
+    write_store(folder.with_name("new"), FIELDS, iter(ROWS), 100, {})
+    with pytest.raises(TypeError):
+        Store.open(folder)
+
+
+def test_a_store_made_with_another_vocabulary_is_refused(tmp_path):
+    write_store(tmp_path / "data", FIELDS, iter(ROWS), 100, {"vocab": "f" * 64})
+    assert len(Store.open(tmp_path / "data", "f" * 64)) == 3
+    refused(
+        tmp_path / "data",
+        "another vocabulary",
+        "put the old tokenizer.json back",
+        opened=lambda folder: Store.open(folder, "e" * 64),
+    )
+
+
+# Stores that lie: also when sealed, as only someone who means it would
 
 
 @pytest.mark.parametrize("name", ["source.bin", "source.idx", "target.bin", "target.idx"])
@@ -248,11 +352,17 @@ LIES = {
     "other type": ({"dtype": "uint32"}, "source.bin has 8 bytes", "speaks of 16"),
     "objects": ({"dtype": "object"}, "dtype is 'object'"),
     "no type": ({"dtype": ["uint16"]}, "dtype is ['uint16']"),
-    "other format": ({"format": 2}, "format is 2"),
+    "other format": ({"format": 1}, "format is 1", "delete the folder"),
+    "no hashes": ({"fields__source__sha256": None}, "sha256 of source is None"),
+    "one hash": ({"fields__source__sha256": {"bin": ""}}, "sha256 of source is"),
+    "wrong hash": ({"fields__source__sha256__idx": 5}, "source.idx is damaged: expected SHA-256 5, found"),
     "no fields": ({"fields": []}, "fields is []"),
     "strange field": ({"fields": {"../../etc/passwd": {}}}, "which cannot be read"),
     "empty field": ({"fields__source": None}, "which cannot be read"),
-    "another field": ({"fields__third": {"tokens": 0, "bytes": 0}}, "third.bin is missing"),
+    "another field": (
+        {"fields__third": {"tokens": 0, "bytes": 0, "sha256": {"bin": "", "idx": ""}}},
+        "third.bin is missing",
+    ),
     "no vocabulary": ({"vocab_size": "many"}, "vocab_size is 'many'"),
     "about nothing": ({"about": None}, "about is None"),
 }
@@ -261,7 +371,7 @@ LIES = {
 @pytest.mark.parametrize("changes_and_said", LIES.values(), ids=LIES)
 def test_a_header_that_lies_is_refused(folder, changes_and_said):
     changes, *said = changes_and_said
-    edit(folder, **changes)
+    edit(folder, sealed=True, **changes)
     refused(folder, folder, *said)
 
 
@@ -279,11 +389,12 @@ def test_a_header_that_lies_is_refused(folder, changes_and_said):
 )
 def test_offsets_that_lie_are_refused(folder, offsets, said):
     np.array(offsets, "<i8").tofile(folder / "source.idx")
-    refused(folder, "source.idx", said)
+    refused(folder, "source.idx", said, opened=Store.mapped)
+    refused(folder, "source.idx", "SHA-256" if "row" in said else said)
     if "row" in said:
         with pytest.raises(BadInput, match="is damaged: row"):
             for i in range(3):
-                Store.open(folder).row("source", i)
+                Store.mapped(folder).row("source", i)
 
 
 def test_a_link_that_leads_out_is_refused(folder, tmp_path):
@@ -305,8 +416,64 @@ def test_random_damage_to_the_header_is_refused_or_harmless(folder):
         try:
             store = Store.open(folder)
             assert [store.row("source", i).tolist() for i in range(len(store))] == [r["source"] for r in ROWS]
+            assert (store.vocab_size, store.about) == (100, {"tokenizer": "abc"})
             outcomes.add(True)
         except BadInput as error:
             assert str(folder) in str(error)
             outcomes.add(False)
     assert outcomes == {True, False}
+
+
+LYING = """
+import json, pathlib, shutil, sys
+import numpy as np
+from heedful.errors import BadInput
+from heedful.text.store import Store, seal, write_store
+
+def peak():
+    # Not ru_maxrss: a child begins with its parent's.
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) // 1024
+
+folder = pathlib.Path(sys.argv[1])
+row = {"x": list(range(50_000))}
+before = peak()
+write_store(folder, {"x": ""}, (row for _ in range(1000)), 1 << 16, {})
+Store.open(folder)
+grown, header = peak() - before, json.loads((folder / "store.json").read_text())
+lies = [{"rows": n} for n in (2**40, 2**60, 2**62, 2**63, -1)]
+lies += [{"fields": {"x": header["fields"]["x"] | {"tokens": n, "bytes": 2 * n}}} for n in (2**40, 2**62, 2**63 - 1, -5)]
+for lie in lies:
+    told = header | lie
+    (folder / "store.json").write_text(json.dumps(told | {"sha256": seal(told)}))
+    for opened in (Store.open, Store.mapped):
+        try:
+            opened(folder)
+            sys.exit(f"{lie} was believed")
+        except BadInput as error:
+            assert str(folder) in str(error)
+(folder / "store.json").write_text(json.dumps(header))
+for name, size in (("x.bin", 2**43), ("x.idx", 2**43), ("store.json", 2**33), ("x.bin", 12_345), ("x.idx", 77)):
+    shutil.copy(folder / name, folder / "kept")
+    with open(folder / name, "r+b") as file:
+        file.truncate(size)  # larger: with a hole, which takes no room on the disk
+    try:
+        Store.open(folder)
+        sys.exit(f"{name} of {size} bytes was believed")
+    except BadInput as error:
+        assert str(folder / name) in str(error)
+    (folder / "kept").rename(folder / name)
+Store.open(folder)
+print(grown, peak() - before)
+"""
+
+
+def test_neither_an_honest_store_of_a_hundred_megabytes_nor_a_lie_about_sizes_takes_memory(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LYING, tmp_path / "corpus"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(int(megabytes) <= 50 for megabytes in done.stdout.split()), done.stdout

@@ -32,7 +32,7 @@ def main(kind: str, optimiser_kind: str = "adamw") -> None:
     model = gpt2.build(config)
     loss_of = lm.loss_of
     if kind == "fsdp":
-        model, loss_of = distributed.shard(model, lm.loss_of, world, device), distributed.whole_loss
+        model, loss_of = distributed.shard(model, world, device), distributed.whole_loss(lm.loss_of)
     optimisers = optimiser.OPTIMISERS[optimiser_kind](model, 1e-2, 0.1)
 
     def batches(step: int) -> list[lm.WindowBatch]:

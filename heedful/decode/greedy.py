@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ..models.shells import Decoder, EncoderDecoder
+from .filters import Filter
+from .step import Step, step_of
+from .stream import stream
+from .written import Ends, Hypothesis, hypotheses
 
 
-@torch.no_grad()
+def likeliest(scores_BV: Tensor, rows_B: Tensor) -> Tensor:
+    """The choice that makes a stream greedy."""
+    return scores_BV.argmax(-1)
+
+
+def greedy(
+    step: Step,
+    prompts_BT: Tensor,
+    lengths_B: Tensor | None = None,
+    *,
+    longest: int | Sequence[int],
+    eos: Ends = None,
+    filters: Sequence[Filter] = (),
+) -> list[Hypothesis]:
+    """The likeliest continuation of each prompt, token by token, at most `longest` of them."""
+    words = stream(step, prompts_BT, lengths_B, choose=likeliest, longest=longest, eos=eos, filters=filters)
+    return hypotheses(words, len(prompts_BT))
+
+
 def greedy_translation(
     model: EncoderDecoder, source_BS: Tensor, source_lengths_B: Tensor, bos: int, eos: int, longest: int
 ) -> list[list[int]]:
     """The answer to each source, without bos and eos, at most `longest` tokens."""
-    memory_BSD = model.encoder(source_BS, source_lengths_B)
-    cache = model.decoder.growing_cache()
-    token_B1 = torch.full((len(source_BS), 1), bos, device=source_BS.device)
-    done_B = torch.zeros(len(source_BS), dtype=torch.bool, device=source_BS.device)
-    written = []
-    for _ in range(longest):
-        scores_BV = model.decode(memory_BSD, token_B1, source_lengths_B, cache=cache)[:, -1]
-        token_B1 = scores_BV.argmax(-1, keepdim=True).masked_fill(done_B[:, None], eos)
-        done_B = done_B | (token_B1[:, 0] == eos)
-        written.append(token_B1)
-        if bool(done_B.all()):
-            break
-    return [until(row, eos) for row in torch.cat(written, 1).tolist()]
+    step = step_of(model, source_BS, source_lengths_B)
+    bos_B1 = torch.full((len(source_BS), 1), bos, device=source_BS.device)
+    return [hypothesis.words for hypothesis in greedy(step, bos_B1, longest=longest, eos=eos)]
 
 
-@torch.no_grad()
 def greedy_continuation(model: Decoder, prompt_T: Tensor, tokens: int, context: int) -> list[int]:
     """`tokens` more tokens after one prompt; past the context, the oldest are forgotten."""
-    ids = prompt_T.tolist()
-    cache, fed = model.growing_cache(), prompt_T[None, -context:]
-    for _ in range(tokens):
-        if cache.size + fed.shape[1] > context:  # start over with the later half
-            cache, fed = model.growing_cache(), torch.tensor([ids[-context // 2 :]], device=prompt_T.device)
-        scores_BTV = model(fed, cache=cache)
-        fed = scores_BTV[:, -1:].argmax(-1)
-        ids.append(int(fed))
+    ids, start = prompt_T.tolist(), -context
+    while (missing := tokens - (len(ids) - len(prompt_T))) > 0:
+        fed_1T = torch.tensor([ids[start:]], device=prompt_T.device)
+        room = context - fed_1T.shape[1] + 1  # the newest token is not fed, so one more fits
+        ids += greedy(step_of(model), fed_1T, longest=min(missing, room))[0].tokens
+        start = -context // 2  # start over with the later half
     return ids[len(prompt_T) :]
-
-
-def until(row: list[int], eos: int) -> list[int]:
-    """A row up to its end-of-sentence."""
-    return row[: row.index(eos)] if eos in row else row

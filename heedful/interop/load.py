@@ -7,6 +7,7 @@ nothing is returned half-loaded. `save` writes such a folder, which Hugging Face
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,8 +23,8 @@ from ..errors import BadInput
 from ..models import MODEL_TYPES, family, nearest
 from ..models.names import Table
 from ..models.skeleton import skeleton
-from .files import inside, naming, read_json, replacing, short
-from .tokenizer import TOKENIZER, read_tokenizer
+from .files import inside, naming, present, read_json, replacing, short
+from .tokenizer import TARGET_TOKENIZER, TOKENIZER, guarded, read_tokenizer, read_whole
 from .weights import FLOATS, SINGLE, Stored, find_weights, read_tensors, write_tensors
 
 if TYPE_CHECKING:
@@ -39,9 +40,10 @@ class Loaded:
     model: nn.Module
     tokenizer: Tokenizer | None
     special: dict[str, int]  # ids of tokens with a meaning: pad, bos, eos, decoder_start
+    target_tokenizer: Tokenizer | None = None  # what the model writes, if that has a vocabulary of its own
 
 
-CONFIG = "config.json"
+CONFIG, VOUCHER = "config.json", "model.json"
 SPECIAL = ("pad", "bos", "eos", "decoder_start")
 FEWEST = 8  # tensors in a layer, of any family
 
@@ -101,25 +103,52 @@ def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Lo
     with naming(folder / CONFIG):
         model = sized(architecture, config, labels_of_run(folder))
     with naming(folder):
+        check_hash(folder)
         stored, ours = find_weights(folder), parameters(model)
         if stored.keys() != ours.keys():
             different = sorted(stored.keys() ^ ours.keys())
             raise BadInput(f"{folder} and its {CONFIG} disagree about {some(different)}")
         for name, tensor in stored.items():
             check_tensor(tensor, tuple(ours[name].shape))
-        tokenizer = read_tokenizer(folder, tokens_of(config))
+        separate = not getattr(config, "shared", True)
+        tokenizer = read_tokenizer(folder, config.vocab if separate else tokens_of(config))
+        target = read_target_tokenizer(folder, config.target_vocab) if separate else None
     model = model.to(dtype).to_empty(device=device)
     with torch.no_grad():
         weights = parameters(model)
         for name, value in read_tensors(stored):
             weights[name].copy_(value)
     special = {}
+    for each in (tokenizer, target):
+        if each is not None:
+            each.encode_special_tokens = True  # a text that says [EOS] is only a text
     if tokenizer is not None:
-        tokenizer.encode_special_tokens = True  # a text that says [EOS] is only a text
         names = {"pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]", "decoder_start": "[BOS]"}
         numbers = {name: tokenizer.token_to_id(token) for name, token in names.items()}
         special = {name: number for name, number in numbers.items() if number is not None}
-    return Loaded(architecture, config, model.eval(), tokenizer, special)
+    return Loaded(architecture, config, model.eval(), tokenizer, special, target)
+
+
+def read_target_tokenizer(folder: Path, rows: int) -> Tokenizer:
+    """Of a run whose source and target have a vocabulary each."""
+    path = inside(folder, TARGET_TOKENIZER)
+    return guarded(path, rows, lambda: read_whole(path))
+
+
+def check_hash(folder: Path) -> None:
+    """A run's model.json vouches for its weights; while they are being replaced, for the ones before as well."""
+    path = folder / VOUCHER
+    if not present(path):
+        return  # the weights alone can be taken elsewhere
+    said = read_json(inside(folder, VOUCHER))
+    entries = [entry for entry in (said, said.get("before")) if isinstance(entry, dict)]
+    with open(inside(folder, SINGLE), "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found not in [entry.get("sha256") for entry in entries]:
+        raise BadInput(
+            f"{folder / SINGLE} is damaged, or {path} is: the one has the SHA-256 {found}, and the other speaks of "
+            f"{short(said.get('sha256'))}"
+        )
 
 
 def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, Stored]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+TARGET_TOKENIZER = "target_tokenizer.json"  # of a run whose source and target have a vocabulary each
 LIMIT = 24 * MEGABYTE  # LLaMA 3 has 17; reading one takes twenty times as much memory
 GROWTH = 64  # bytes for one character: the longest in Unicode's own tables are 33
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
-from ..parts.positions import Sinusoidal
+from ..parts.positions import NoPosition, Position, Rotary, Sinusoidal
 from .config import Config
 from .huggingface import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .initialise import xavier_
@@ -35,6 +35,7 @@ class TransformerConfig(Config):
     decoder_hidden: int = 2048
     activation: str = "relu"
     norm: str = "post"  # or "pre"
+    positions: str = "sinusoidal"  # or "rotary" (inside self-attention), or "sinusoidal+rotary"
     layout: str = "interleaved"  # of the sinusoids; Marian's is "halves"
     scaled: bool = True  # embeddings times sqrt(width)
     output_bias: bool = False
@@ -48,6 +49,11 @@ class TransformerConfig(Config):
             raise ValueError(f"a shared vocabulary has one size, not {self.vocab} and {self.target_vocab}")
         if self.norm not in RESIDUALS:
             raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
+        if self.positions not in POSITIONS:
+            raise ValueError(f"positions are {', '.join(POSITIONS)}, not {self.positions!r}")
+
+
+POSITIONS = ("sinusoidal", "rotary", "sinusoidal+rotary")
 
 
 PRESETS = {
@@ -76,7 +82,10 @@ def build(config: TransformerConfig) -> EncoderDecoder:
 
 
 def build_inputs(c: TransformerConfig, tokens: TokenEmbedding) -> Inputs:
-    return Inputs(tokens, Sinusoidal(c.width, layout=c.layout), dropout=c.dropout)
+    absolute = "sinusoidal" in c.positions
+    return Inputs(
+        tokens, Sinusoidal(c.width, layout=c.layout) if absolute else NoPosition(), dropout=c.dropout
+    )
 
 
 def build_stack(c: TransformerConfig, layers: int, heads: int, hidden: int, cross: bool) -> Stack:
@@ -86,15 +95,16 @@ def build_stack(c: TransformerConfig, layers: int, heads: int, hidden: int, cros
 
 def build_block(c: TransformerConfig, heads: int, hidden: int, cross: bool) -> Block:
     residual = RESIDUALS[c.norm]
+    distance = Rotary(c.width // heads) if "rotary" in c.positions else NoPosition()
 
-    def attention() -> MultiHeadAttention:
-        return MultiHeadAttention(c.width, heads, dropout=c.attention_dropout)
+    def attention(position: Position) -> MultiHeadAttention:
+        return MultiHeadAttention(c.width, heads, position=position, dropout=c.attention_dropout)
 
     feed_forward = FeedForward(c.width, hidden, c.activation, dropout=c.activation_dropout)
     return Block(
-        residual(attention(), LayerNorm(c.width), c.dropout),
+        residual(attention(distance), LayerNorm(c.width), c.dropout),
         residual(feed_forward, LayerNorm(c.width), c.dropout),
-        residual(attention(), LayerNorm(c.width), c.dropout) if cross else None,
+        residual(attention(NoPosition()), LayerNorm(c.width), c.dropout) if cross else None,
     )
 
 

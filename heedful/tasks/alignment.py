@@ -6,7 +6,8 @@ The row that *predicts* word j looks at its source: with the target shifted righ
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,56 +15,85 @@ from torch import Tensor
 
 from ..models.shells import EncoderDecoder
 from ..parts.observe import watch
+from ..text import phrasebook
 from ..text.phrasebook import Pair, words
 from ..text.vocab import Vocab
 from .metrics import alignment_error_rate
-from .translate import collate
+from .translate import Text, Vocabs, chunks, collate, encoded, sides
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 Links = set[tuple[int, int]]
 
 
-def cross_attention(model: EncoderDecoder, vocab: Vocab, source: str, target: str) -> Tensor:
+def cross_attention(model: EncoderDecoder, vocab: Vocabs, source: str, target: str) -> Tensor:
     """Weights [layer and head, T, S] of one pair, target tokens (end of sentence included) by source tokens."""
-    ids = vocab.encode_batch([source, target])
-    batch = collate([np.array(ids[0])], [np.array(ids[1])], vocab.bos, vocab.eos, vocab.pad)
+    return next(cross_attentions(model, vocab, [(source, target)]))
+
+
+def cross_attentions(model: EncoderDecoder, vocab: Vocabs, pairs: Sequence[Text]) -> Iterator[Tensor]:
+    """The same of each of several pairs, which are done together."""
     device = model.encoder.inputs.tokens.weight.device
-    batch = batch.to(device)
-    with torch.no_grad(), watch(model) as trace:
-        model(batch.source_BS, batch.target_BT, batch.source_lengths_B)
-    layers = [weights[0] for path, weights in trace.weights().items() if ".cross." in path]
-    return torch.cat(layers).float().cpu()
+    for some in chunks(pairs, 64):
+        sources, targets = encoded(vocab, some)
+        read, written = ([np.array(ids) for ids in side] for side in (sources, targets))
+        batch = collate(read, written, vocab.bos, vocab.eos, vocab.pad).to(device)
+        with torch.no_grad(), watch(model) as trace:
+            model(batch.source_BS, batch.target_BT, batch.source_lengths_B)
+        layers = [weights for path, weights in trace.weights().items() if ".cross." in path]
+        every = torch.cat(layers, dim=1).float().cpu()
+        for weights, source, target in zip(every, sources, targets, strict=True):
+            yield weights[:, : len(target) + 1, : len(source)]
 
 
-def word_of_token(vocab: Vocab, text: str) -> list[int]:
+def word_of_token(vocab: Vocab | Tokenizer, text: str) -> list[int]:
     """Which word of `words(text)` each token belongs to, by where both stand in the text."""
+    tokenizer = vocab.tokenizer if isinstance(vocab, Vocab) else vocab
     ends, at = [], 0
     for word in words(text):
         at = text.index(word, at) + len(word)
         ends.append(at)
-    spans = vocab.tokenizer.encode(text, add_special_tokens=False).offsets
+    spans = tokenizer.encode(text, add_special_tokens=False).offsets
     return [next((w for w, end in enumerate(ends) if stop <= end), len(ends) - 1) for _, stop in spans]
 
 
 def links_of(weights_TS: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> Links:
     """Each target word to the source word it looks at most: weights of a word's tokens are added up."""
     S, T = max(source_words) + 1, max(target_words) + 1
-    table = torch.zeros(T, S)
-    for t, target in enumerate(target_words):
-        for s, source in enumerate(source_words):
-            table[target, source] += weights_TS[t, s]
-    return {(int(row.argmax()), t) for t, row in enumerate(table)}
+    known_TS = weights_TS[: len(target_words), : len(source_words)]
+    by_word = torch.zeros(len(target_words), S).index_add(1, torch.tensor(source_words), known_TS)
+    table = torch.zeros(T, S).index_add(0, torch.tensor(target_words), by_word)
+    return {(source, t) for t, source in enumerate(table.argmax(-1).tolist())}
 
 
-def error_rates(model: EncoderDecoder, vocab: Vocab, pairs: Sequence[Pair]) -> Tensor:
+def error_rates(model: EncoderDecoder, vocab: Vocabs, pairs: Sequence[Pair]) -> Tensor:
     """Mean alignment error of every layer and head."""
     model.eval()
+    read, written = sides(vocab)
     rates = []
-    for pair in pairs:
-        weights = cross_attention(model, vocab, pair.source, pair.target)
-        sides = word_of_token(vocab, pair.source), word_of_token(vocab, pair.target)
+    found = cross_attentions(model, vocab, [(pair.source, pair.target) for pair in pairs])
+    for pair, weights in zip(pairs, found, strict=True):
+        places = word_of_token(read, pair.source), word_of_token(written, pair.target)
         gold = set(pair.alignment)
-        rates.append([alignment_error_rate(links_of(head, *sides), gold) for head in weights])
+        rates.append([alignment_error_rate(links_of(head, *places), gold) for head in weights])
     return torch.tensor(rates).mean(0)
+
+
+def token_links(gold: Links, source_words: Sequence[int], target_words: Sequence[int]) -> Links:
+    """(target token, source token) wherever their words are linked: the cells of a picture."""
+    return {
+        (t, s)
+        for t, target in enumerate(target_words)
+        for s, source in enumerate(source_words)
+        if (source, target) in gold
+    }
+
+
+def find_pair(source: str) -> Pair | None:
+    """A sentence of the phrasebook with its translation and gold alignment; None if it has no such sentence."""
+    found = (pair for split in phrasebook.SPLITS for pair in phrasebook.split(split) if pair.source == source)
+    return next(found, None)
 
 
 def word_for_word(train: Sequence[Pair], pairs: Sequence[Pair]) -> float:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,15 +26,27 @@ from ..models.bert import BertConfig
 from ..models.heads import DecoderClassifier
 from ..models.shells import Decoder, WithHeads
 from ..recipe import Data, Recipe
-from ..text.files import TABLE_LINE, Fault, Report, cells, is_json, judged_lines, objects, read_header
-from ..text.plan import BucketPlan, share
+from ..text.files import (
+    TABLE_LINE,
+    Fault,
+    Report,
+    cells,
+    hash_of,
+    is_json,
+    judged_lines,
+    objects,
+    read_header,
+)
+from ..text.plan import BucketPlan, shares
 from ..text.store import Store, write_store
-from ..text.vocab import Vocab, train_vocab
+from ..text.vocab import Vocab, groups, read_vocab, train_vocab
 from ..train.files import write_json, write_text
 from ..train.loss import Loss, cross_entropy
 from .job import Job, Words
+from .judging import Asked, Measured, by_length
+from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .mlm import config_of
-from .origin import Origin, begin, find_origin, vocabulary
+from .origin import FROM, Origin, begin, find_origin, vocabulary
 from .translate import chunks, pad
 
 LABELS = "labels.json"
@@ -174,12 +186,12 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     make = partial(collate, vocab, kind.layout, room)
     valid = [numbers(vocab, make, some) for some in chunks(held_out, 64)]
 
-    def batches(step: int) -> list[TextBatch]:
-        ids = plan.batch(step)
-        parts = [share(ids, 0, 1, micro, t.accumulate) for micro in range(t.accumulate)]
-        return [batch_of(train, make, part) for part in parts if len(part)]
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[TextBatch]:
+        parts = shares(plan.batch(step), t.accumulate, rank, world)
+        return [batch_of(train, make, part) for part in parts]
 
     return Job(
+        task="classify",
         architecture=origin.architecture if origin else "bert",
         config=config,
         vocab=vocab,
@@ -188,6 +200,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         loss=kind.loss,
         evaluate=lambda model: evaluate(model, kind, valid),
         show=lambda model: show(model, kind, make, vocab, labels, held_out[: recipe.evaluate.examples]),
+        held_out=len(held_out),
         baselines={"accuracy, always the most frequent label": majority(counts, held_out)},
         plan=[
             f"data: {len(train):,} rows, {len(held_out):,} held out, {plan.padding():.0%} of a batch is padding",
@@ -198,7 +211,12 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         ],
         labels=len(labels) if kind.layout is decoder_row else 0,
         begin=partial(begin, origin=origin) if origin else None,
-        facts=origin.facts if origin else {},
+        facts={
+            "data": train.hash,
+            "list of labels": hash_of(labels),
+            "held-out data": hash_of(held_out),
+            **(origin.facts if origin else {}),
+        },
     )
 
 
@@ -229,7 +247,7 @@ def own_vocabulary(recipe: Recipe, folder: Path) -> Vocab:
     """A vocabulary learned from the training texts, kept in the run's folder."""
     tokenizer, d = folder / "tokenizer.json", recipe.data
     if tokenizer.is_file():
-        return Vocab.from_json(tokenizer.read_text(encoding="utf-8"))
+        return read_vocab(tokenizer)
     rows = rows_of(d, d.table, Report(d.bad_lines))
     texts = (text for row in rows for text in (row.first, row.second) if text)
     vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
@@ -252,11 +270,12 @@ FIELDS = {"first": "texts", "second": "the texts they are paired with", "label":
 def tokenised(recipe: Recipe, folder: Path, vocab: Words, labels: list[str], report: Report) -> Store:
     """The training rows as numbers, made once and kept in the run's folder."""
     if folder.is_dir():
-        return Store.open(folder)
+        return Store.open(folder, vocab.hash)
     number = {label: i for i, label in enumerate(labels)}
 
     def rows() -> Iterator[dict[str, list[int]]]:
-        for some in chunks(rows_of(recipe.data, recipe.data.table, report), 1000):
+        table = rows_of(recipe.data, recipe.data.table, report)
+        for some in groups(table, lambda row: len(row.first) + len(row.second)):
             for row, (a, b) in zip(some, encoded(vocab, some), strict=True):
                 yield {"first": a, "second": b, "label": [number[row.label]]}
 
@@ -354,11 +373,14 @@ def read_labels(recipe: Recipe, folder: Path) -> tuple[list[str], list[int]]:
         found = read_json(inside(folder, LABELS), 1 << 24)
         return list(found), list(found.values())
     d = recipe.data
-    counts = Counter(row.label for row in rows_of(d, d.table, Report(d.bad_lines)))
+    report = Report(d.bad_lines)
+    counts = Counter(row.label for row in rows_of(d, d.table, report))
     if len(counts) < 2:
         only = "no row" if not counts else f'no label but "{next(iter(counts))}"'
         raise BadInput(
-            one_line(f"{d.table} has {only} in its column {d.label_column}: at least two are needed")
+            one_line(
+                f"{d.table} has {only} in its column {d.label_column}: at least two are needed ({report.sentence()})"
+            )
         )
     if len(counts) > MOST_LABELS:
         raise BadInput(
@@ -399,23 +421,56 @@ def guesses(model: nn.Module, kind: Kind, batch: TextBatch) -> Tensor:
     return kind.scores(model, batch.to(next(model.parameters()).device)).float()
 
 
+def judged(model: nn.Module, kind: Kind, batches: Iterable[TextBatch]) -> tuple[list[int], list[int], float]:
+    """(labels found, right labels, loss): the loss is in nats a text."""
+    found: list[int] = []
+    right: list[int] = []
+    surprise = 0.0
+    for batch in batches:
+        scores_BL = guesses(model, kind, batch).cpu()
+        surprise += float(F.cross_entropy(scores_BL, batch.labels_B, reduction="sum"))
+        found += scores_BL.argmax(-1).tolist()
+        right += batch.labels_B.tolist()
+    return found, right, surprise / max(1, len(right))
+
+
 def evaluate(model: nn.Module, kind: Kind, batches: list[TextBatch]) -> dict[str, float]:
     """Held-out loss (nats a text), accuracy and macro F1."""
-    scores_NL = torch.cat([guesses(model, kind, batch).cpu() for batch in batches])
-    right_N = torch.cat([batch.labels_B for batch in batches])
-    found_N = scores_NL.argmax(-1)
-    return {
-        "loss": float(F.cross_entropy(scores_NL, right_N)),
-        "accuracy": float((found_N == right_N).double().mean()),
-        "macro_f1": macro_f1(found_N.tolist(), right_N.tolist()),
-    }
+    found, right, loss = judged(model, kind, batches)
+    return {"loss": loss, "accuracy": accuracy(found, right), "macro_f1": macro_f1(found, right)}
 
 
-def macro_f1(found: Sequence[int], right: Sequence[int]) -> float:
-    """The mean over labels, of those found or right anywhere, of F1 = 2 both / (found + right)."""
-    both = Counter(a for a, b in zip(found, right, strict=True) if a == b)
-    total = Counter(found) + Counter(right)
-    return sum(2 * both[label] / total[label] for label in total) / max(1, len(total))
+def measure(model: nn.Module, asked: Asked) -> Measured:
+    """Accuracy and F1, of all labels together and of each, on all held-out rows."""
+    recipe, run, report = asked.recipe, asked.run, Report(asked.recipe.data.bad_lines)
+    for name in (LABELS, FROM) if recipe.train.from_folder else (LABELS,):
+        inside(run, name)  # missing, it would be made again, and a run is not to be changed
+    labels, counts = read_labels(recipe, run)
+    origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
+    vocab = vocabulary(run, origin) if origin else asked.vocab()
+    config, kind = model_of(recipe, vocab, origin, len(labels))
+    rows, room = held_out_rows(recipe, labels, report), room_of(recipe.data, config.context)
+    lengths = [min(room, len(a) + len(b)) for a, b in encoded(vocab, rows)]
+    alike = [[rows[i] for i in some] for some in by_length(lengths, asked.rows)]
+    make = partial(collate, vocab, kind.layout, room)
+    batches = (numbers(vocab, make, some) for some in asked.track(alike, "classifying"))
+    found, right, loss = judged(model, kind, batches)
+    share = accuracy(found, right)
+    each, table = scores_by_label(found, right, len(labels)), confusion(found, right)
+    return Measured(
+        examples=len(rows),
+        unit="rows",
+        per="row",
+        metrics={"accuracy": share, "macro_f1": macro_f1(found, right), "loss": loss},
+        intervals={"accuracy": interval(share, len(rows))},
+        baselines={"accuracy": ("always the most frequent label", majority(counts, rows))},
+        signature={"macro_f1": "average:macro|labels:found or right|zero_division:0"},
+        details={
+            "labels": {label: asdict(scores) for label, scores in zip(labels, each, strict=True)},
+            "confusion": {labels[b]: {labels[a]: n for a, n in row.items()} for b, row in table.items()},
+        },
+        report=report,
+    )
 
 
 def majority(counts: list[int], held_out: list[TextRow]) -> float:

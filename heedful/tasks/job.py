@@ -31,21 +31,28 @@ class Words(Protocol):
     def decode(self, ids: Iterable[int]) -> str: ...
 
 
+class Batches(Protocol):
+    """The micro-batches of a step that one process of several makes: a pure function of these three numbers."""
+
+    def __call__(self, step: int, rank: int = 0, world: int = 1) -> Sequence[Batch]: ...
+
+
 @dataclass(frozen=True)
 class Job:
     """What a task makes of a recipe and its data."""
 
+    task: str
     architecture: str  # the file in heedful/models
     config: Any
     vocab: Words
-    batches: Callable[[int], Sequence[Batch]]  # the micro-batches of a step, a pure function of it
+    batches: Batches
     steps_per_epoch: int
     loss: Callable[[Any, Any], Loss]  # of the model and a batch
     evaluate: Callable[[Any], dict[str, float]]  # on held-out data; "loss" is what best is judged by
     show: Callable[[Any], list[str]]  # a few examples, as lines to read
     baselines: dict[str, float] = field(default_factory=dict)  # what it takes to score without learning
     plan: list[str] = field(default_factory=list)  # sentences about the data, for before the first step
+    held_out: int = 0  # rows that an evaluation tries, where it tries rows
     labels: int = 0  # of a decoder that is to tell them apart: its head is no part of the architecture
     begin: Callable[[nn.Module], None] | None = None  # puts weights that are there into a new model
     facts: dict[str, Any] = field(default_factory=dict)  # what else the result depends on, for the recipe
-    shape: tuple[int, int, int | None] = (1, 1, None)  # rows, length, source length of a typical batch

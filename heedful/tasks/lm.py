@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,17 +16,23 @@ from torch import Tensor
 
 from ..decode.greedy import greedy_continuation
 from ..errors import BadInput
+from ..interop.files import one_line
 from ..models.gpt2 import GPT2Config
 from ..models.shells import Decoder
 from ..recipe import Recipe
 from ..text import pylib
-from ..text.files import Report, read_texts
-from ..text.plan import WindowPlan, share
+from ..text.encode import Encoder
+from ..text.files import Report, joined, not_in_vain, read_documents
+from ..text.packing import Packing
+from ..text.plan import RowPlan, WindowPlan, shares
 from ..text.store import Store, write_store
-from ..text.vocab import Vocab, train_vocab
+from ..text.vocab import Vocab, read_vocab, train_vocab
 from ..train.files import write_text
-from ..train.loss import Loss, sequence_loss
+from ..train.loss import NOTHING, Loss, sequence_loss
 from .job import Job
+from .judging import Asked, Measured, Track, silently
+
+ENOUGH = 10_000_000  # tokens to count frequencies by
 
 
 @dataclass(frozen=True)
@@ -45,10 +54,31 @@ class WindowBatch:
         )
 
 
-def loss_of(model: Decoder, batch: WindowBatch, smoothing: float = 0.0) -> Loss:
-    """Every token but the first is predicted from those before it."""
-    hidden_BTD = model.hidden(batch.tokens_BT[:, :-1])
-    answers_BT = batch.tokens_BT[:, 1:]
+@dataclass(frozen=True)
+class PackedBatch:
+    """Rows of several documents, which do not see each other."""
+
+    tokens_BT: Tensor
+    answers_BT: Tensor  # the next token of the same document; NOTHING in the padding
+    documents_BT: Tensor
+    count: int
+    ids: tuple[int, ...] = ()  # the numbers of the rows
+
+    def to(self, device: torch.device) -> PackedBatch:
+        if device.type == "cpu":
+            return self
+        tensors = {name: getattr(self, name) for name in ("tokens_BT", "answers_BT", "documents_BT")}
+        return replace(self, **{name: t.to(device, non_blocking=True) for name, t in tensors.items()})
+
+
+def loss_of(model: Decoder, batch: WindowBatch | PackedBatch, smoothing: float = 0.0) -> Loss:
+    """Every token but the first, of a window or of a document, is predicted from those before it."""
+    if isinstance(batch, PackedBatch):
+        hidden_BTD = model.hidden(batch.tokens_BT, documents_BT=batch.documents_BT)
+        answers_BT = batch.answers_BT
+    else:
+        hidden_BTD = model.hidden(batch.tokens_BT[:, :-1])
+        answers_BT = batch.tokens_BT[:, 1:]
     return sequence_loss(
         lambda x: model.head(x, model.inputs.tokens), hidden_BTD, answers_BT, batch.count, smoothing
     )
@@ -70,98 +100,242 @@ def config_of(recipe: Recipe, vocab: int) -> GPT2Config:
     )
 
 
+# Two ways to make rows of a text.
+
+
+class Windows:
+    """One stream, cut wherever a window ends."""
+
+    unit = "windows"
+
+    def __init__(self, stream: np.ndarray, context: int, end: int) -> None:
+        self.stream, self.context = stream, context
+        self.tokens = len(stream)  # of text
+        self.enough = len(stream) > 1
+
+    def plan(self, rows: int, seed: int) -> WindowPlan:
+        return WindowPlan(len(self.stream), self.context, rows, seed)
+
+    def apart(self) -> np.ndarray:
+        """Windows that do not overlap; a text that is shorter than one is one."""
+        return np.arange(0, len(self.stream) - self.length, self.length)
+
+    @property
+    def length(self) -> int:
+        return min(self.context, len(self.stream) - 1)
+
+    def batch(self, starts: np.ndarray) -> WindowBatch:
+        return windows(self.stream, starts, self.length)
+
+    def first(self) -> np.ndarray:
+        """What may be continued."""
+        return self.stream
+
+    def __str__(self) -> str:
+        return f"windows of {self.context}"
+
+
+class Documents:
+    """Documents packed into rows, each of them alone in the attention, and none predicted from another."""
+
+    unit = "rows"
+
+    def __init__(self, stream: np.ndarray, context: int, end: int) -> None:
+        self.stream, self.end, self.packing = stream, end, Packing(stream, end, context)
+        self.tokens = self.packing.tokens
+        self.enough = self.packing.rows > 0
+
+    def plan(self, rows: int, seed: int) -> RowPlan:
+        return RowPlan(self.packing.rows, rows, seed)
+
+    def apart(self) -> np.ndarray:
+        return np.arange(self.packing.rows)
+
+    def batch(self, rows: np.ndarray) -> PackedBatch:
+        shape = len(rows), self.packing.length
+        tokens, answers = np.zeros(shape, np.int64), np.full(shape, NOTHING)
+        documents = np.full(shape, -1)
+        for row, number in enumerate(rows.tolist()):
+            at = 0
+            for document, (start, size) in enumerate(self.packing.row(number)):
+                here = row, slice(at, at + size)
+                tokens[here] = self.stream[start : start + size]
+                answers[here] = self.stream[start + 1 : start + size + 1]
+                documents[here] = document
+                at += size
+        count = int((documents >= 0).sum())
+        tokens_BT, answers_BT, documents_BT = map(torch.from_numpy, (tokens, answers, documents))
+        return PackedBatch(tokens_BT, answers_BT, documents_BT, count, tuple(rows.tolist()))
+
+    def first(self) -> np.ndarray:
+        head = self.stream[: self.packing.length]
+        return head[: int(np.argmax(np.append(head == self.end, True)))]
+
+    def __str__(self) -> str:
+        packing = self.packing
+        return f"{packing.documents:,} documents in rows of {packing.length}, {packing.filled:.1%} full"
+
+
+ROWS: dict[str, type[Windows | Documents]] = {"stream": Windows, "documents": Documents}
+
+
 # From a recipe to a job.
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the text, learn a vocabulary, tokenise, and plan the windows."""
+    """Read the text, learn a vocabulary, tokenise, and plan the rows."""
     context = recipe.model.context
     vocab, train, valid, report = prepare(recipe, folder)
     if report.counts:
         say(report.sentence())
     stream, held_out = train.stream("text"), valid.stream("text")
-    if len(stream) <= context or len(held_out) <= 1:
+    kind = ROWS[recipe.data.pack]
+    learned, tried = (kind(tokens, context, vocab.eos) for tokens in (stream, held_out))
+    if not learned.enough or not tried.enough or (kind is Windows and len(stream) <= context):
         raise BadInput(
-            f"the text has {len(stream):,} tokens to learn from and {len(held_out):,} held out: "
+            f"{files_of(recipe)} has {len(stream):,} tokens to learn from and {len(held_out):,} held out: "
             f"a context of {context} needs more"
         )
-    rows = max(1, recipe.train.batch_tokens // context)
-    plan = WindowPlan(len(stream), context, rows, recipe.train.seed)
-    bytes_per_token = valid.about["bytes"] / len(held_out)
+    plan = learned.plan(max(1, recipe.train.batch_tokens // context), recipe.train.seed)
+    bytes_per_token = valid.about["bytes"] / tried.tokens
 
-    def batches(step: int) -> list[WindowBatch]:
-        starts, micros = plan.batch(step), recipe.train.accumulate
-        parts = [share(starts, 0, 1, micro, micros) for micro in range(micros)]
-        return [windows(stream, part, context) for part in parts if len(part)]
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[WindowBatch | PackedBatch]:
+        return [
+            learned.batch(part) for part in shares(plan.batch(step), recipe.train.accumulate, rank, world)
+        ]
 
     return Job(
+        task="lm",
         architecture="gpt2",
         config=config_of(recipe, vocab.size),
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
         loss=lambda model, batch: loss_of(model, batch, recipe.train.smoothing),
-        evaluate=lambda model: evaluate(model, held_out, context, bytes_per_token, recipe.evaluate.rows),
-        show=lambda model: show(model, vocab, held_out, context) if recipe.evaluate.examples else [],
+        evaluate=lambda model: evaluate(model, tried, bytes_per_token, recipe.evaluate.rows),
+        show=lambda model: show(model, vocab, tried.first(), context) if recipe.evaluate.examples else [],
         baselines={
             "nats a token, every token at its frequency": unigram_entropy(stream, held_out, vocab.size)
         },
         plan=[
-            f"data: {len(stream):,} tokens, {len(held_out):,} held out, windows of {context}",
-            f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes a token",
+            f"data: {len(stream):,} tokens, {len(held_out):,} held out, {learned}",
+            f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes a token{sampled(train)}",
         ],
+        facts={"data": train.hash, "held-out data": valid.hash},
     )
 
 
-def pieces_of(recipe: Recipe, split: str, report: Report) -> Iterator[str]:
-    """The text of a split in pieces of bounded size; without a held-out text, its last tenth is held out."""
+def files_of(recipe: Recipe) -> str:
+    """What a person calls the text."""
     d = recipe.data
-    if d.corpus == "pylib":
-        yield from (text for name, text in pylib.documents() if pylib.split(name) == split)
-    elif d.corpus:
-        raise BadInput(f'lm has no built-in corpus "{d.corpus}"; it has pylib')
-    elif not d.text:
-        raise BadInput("give --text, a file or folder to learn from, or --corpus pylib")
-    elif d.valid_text:
-        yield from read_texts(d.text if split == "train" else d.valid_text, report=report)
-    else:
-        total = sum(len(piece) for piece in read_texts(d.text, report=Report(d.bad_lines)))
-        yield from part_of(read_texts(d.text, report=report), int(0.9 * total), split == "train")
+    return one_line(" with ".join(path for path in (d.text, d.valid_text) if path) or d.corpus)
 
 
-def part_of(pieces: Iterator[str], cut: int, before: bool) -> Iterator[str]:
-    """What lies before the character `cut`, or from it on."""
+def sampled(train: Store) -> str:
+    """What to say of a vocabulary that was learned from a part of the text."""
+    every = train.about.get("every", 1)
+    return f", learned from one piece of the text in {every}" if every > 1 else ""
+
+
+SAMPLE = 100_000_000  # characters that a vocabulary is learned from, about
+
+
+class Text:
+    """The text that a recipe names, and how long it is: read once for that, when bad lines are told."""
+
+    def __init__(self, recipe: Recipe, report: Report) -> None:
+        self.data, self.report = recipe.data, report
+        d = self.data
+        if d.corpus not in ("", "pylib"):
+            raise BadInput(f'lm has no built-in corpus "{d.corpus}"; it has pylib')
+        if not d.corpus and not d.text:
+            raise BadInput("give --text, a file or folder to learn from, or --corpus pylib")
+
+    def documents(self, split: str) -> Iterator[Iterator[str]]:
+        """The documents of a split, each in pieces; without a held-out text, the last tenth is held out."""
+        d, again = self.data, Report(self.data.bad_lines)
+        if d.corpus:
+            return (iter([text]) for name, text in pylib.documents() if pylib.split(name) == split)
+        if split == "valid" and d.valid_text:
+            return self.read(d.valid_text, self.report)
+        whole = self.read(d.text, again)
+        return whole if d.valid_text else part_of(whole, int(0.9 * self.characters), split == "train")
+
+    def read(self, path: str, report: Report) -> Iterator[Iterator[str]]:
+        return read_documents(path, column=self.data.text_column or "text", report=report)
+
+    @cached_property
+    def characters(self) -> int:
+        """Of what is learned from, and of the held-out tenth."""
+        d = self.data
+        if d.corpus:
+            return sum(len(piece) for piece in joined(self.documents("train")))
+        pieces = (piece for document in self.read(d.text, self.report) for piece in document)
+        return sum(len(piece) for piece in not_in_vain(pieces, d.text, self.report))
+
+    @property
+    def every(self) -> int:
+        """A vocabulary is learned from every nth piece, which together are about as much as `SAMPLE`."""
+        return max(1, -(-self.characters // SAMPLE))
+
+
+def part_of(documents: Iterable[Iterator[str]], cut: int, before: bool) -> Iterator[Iterator[str]]:
+    """What lies before the character `cut`, or from it on; a document that it goes through becomes two."""
     at = 0
-    for piece in pieces:
-        here = min(max(cut - at, 0), len(piece))
-        part = piece[:here] if before else piece[here:]
-        at += len(piece)
-        if part:
-            yield part
+
+    def part(document: Iterator[str]) -> Iterator[str]:
+        nonlocal at
+        for piece in document:
+            here = min(max(cut - at, 0), len(piece))
+            at += len(piece)
+            if found := piece[:here] if before else piece[here:]:
+                yield found
+
+    for document in documents:
+        if before and at >= cut:
+            return
+        yield part(document)
 
 
 def prepare(recipe: Recipe, folder: Path) -> tuple[Vocab, Store, Store, Report]:
     """The vocabulary and the tokenised text, made once and kept in the run's folder."""
-    report = Report(recipe.data.bad_lines)
-    tokenizer = folder / "tokenizer.json"
+    d, report = recipe.data, Report(recipe.data.bad_lines)
+    tokenizer, text = folder / "tokenizer.json", Text(recipe, report)
     if tokenizer.is_file():
-        vocab = Vocab.from_json(tokenizer.read_text(encoding="utf-8"))
+        vocab = read_vocab(tokenizer)
     else:
-        texts = pieces_of(recipe, "train", Report(recipe.data.bad_lines))
-        vocab = train_vocab(recipe.data.vocab, texts, recipe.data.vocab_size, recipe.data.lower)
+        texts = islice(joined(text.documents("train")), 0, None, text.every)
+        vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
         write_text(tokenizer, vocab.to_json())
-    stores = [tokenised(recipe, folder / split, split, vocab, report) for split in ("train", "valid")]
-    return vocab, stores[0], stores[1], report
+    train, valid = (tokenised(text, folder / split, split, vocab) for split in ("train", "valid"))
+    return vocab, train, valid, report
 
 
-def tokenised(recipe: Recipe, folder: Path, split: str, vocab: Vocab, report: Report) -> Store:
+def tokenised(text: Text, folder: Path, split: str, vocab: Vocab) -> Store:
     """The tokens of a split, on disk."""
     if folder.is_dir():
-        return Store.open(folder)
-    size = sum(len(piece.encode()) for piece in pieces_of(recipe, split, Report(recipe.data.bad_lines)))
-    about = {"vocab": vocab.hash, "bytes": size}
-    rows = ({"text": vocab.encode_batch([piece])[0]} for piece in pieces_of(recipe, split, report))
+        return Store.open(folder, vocab.hash)
+    about = {"vocab": vocab.hash, "bytes": 0} | ({"every": text.every} if split == "train" else {})
+    rows = rows_of(text, split, vocab, about)
     return write_store(folder, {"text": "every token of the text"}, rows, vocab.size, about)
+
+
+def rows_of(text: Text, split: str, vocab: Vocab, about: dict[str, Any]) -> Iterator[dict[str, np.ndarray]]:
+    """The tokens of a split, piece by piece, and the end of each document if they are to be kept apart.
+
+    about["bytes"] grows as they are read: it is complete when they are.
+    """
+    encode, apart = Encoder(vocab), text.data.pack == "documents"
+    documents = text.documents(split)
+    for document in documents if apart else [joined(documents)]:
+        said = False
+        for piece in document:
+            about["bytes"] += len(piece.encode())
+            tokens = encode(piece)
+            said = said or len(tokens) > 0
+            yield {"text": tokens}
+        if apart and said:
+            yield {"text": np.array([vocab.eos], encode.dtype)}
 
 
 def windows(stream: np.ndarray, starts: np.ndarray, context: int) -> WindowBatch:
@@ -171,17 +345,21 @@ def windows(stream: np.ndarray, starts: np.ndarray, context: int) -> WindowBatch
 
 
 def evaluate(
-    model: Decoder, stream: np.ndarray, context: int, bytes_per_token: float, most: int | None = None
+    model: Decoder,
+    held_out: Windows | Documents,
+    bytes_per_token: float,
+    most: int | None = None,
+    rows: int = 32,
+    track: Track = silently,
 ) -> dict[str, float]:
-    """Held-out loss over non-overlapping windows (all of them, or `most` spread evenly)."""
-    context = min(context, len(stream) - 1)
-    starts = np.arange(0, len(stream) - context, context)
-    if most and len(starts) > most:
-        starts = starts[np.linspace(0, len(starts) - 1, most).astype(int)]
+    """Held-out loss over rows that do not overlap (all of them, or `most` spread evenly), so many rows at a time."""
+    ids = held_out.apart()
+    if most and len(ids) > most:
+        ids = ids[np.linspace(0, len(ids) - 1, most).astype(int)]
     device = model.inputs.tokens.weight.device
     losses = [
-        loss_of(model, windows(stream, part, context).to(device))
-        for part in np.split(starts, range(32, len(starts), 32))
+        loss_of(model, held_out.batch(part).to(device))
+        for part in track(np.split(ids, range(rows, len(ids), rows)), "reading the text")
     ]
     loss = sum(float(one.surprise) for one in losses) / sum(one.count for one in losses)
     return {
@@ -191,16 +369,77 @@ def evaluate(
     }
 
 
+def measure(model: Decoder, asked: Asked) -> Measured:
+    """Loss, perplexity and bits a byte over all of the held-out text, less a last window that is not full."""
+    vocab, pack = asked.vocab(), asked.recipe.data.pack
+    stream, size, report = held_out_text(asked, vocab, 2)
+    context = min(asked.recipe.model.context, len(stream) - 1)
+    held_out = ROWS[pack](stream, context, vocab.eos)
+    scores = evaluate(model, held_out, size / held_out.tokens, None, asked.rows, asked.track)
+    how = "windows:apart" if pack == "stream" else "documents:packed"
+    return Measured(
+        examples=len(held_out.apart()),
+        unit=held_out.unit,
+        metrics={**scores, "unknown": float((stream == vocab.unk).mean())},
+        baselines=frequencies(asked, stream, vocab),
+        signature={"loss": f"{how}|context:{context}|vocab:{vocab.kind}|size:{vocab.size}"},
+        counts={"tokens": len(stream), "bytes": size},
+        report=report,
+    )
+
+
+def held_out_text(asked: Asked, vocab: Vocab, least: int) -> tuple[np.ndarray, int, Report]:
+    """(tokens, bytes, bad lines): as training kept them in the run, or of the user's own text, tokenised now."""
+    d, kept = asked.recipe.data, asked.run / "valid"
+    report = Report(d.bad_lines)
+    if kept.is_dir() and not asked.own:
+        store = Store.open(kept)
+        if store.about.get("vocab") != vocab.hash or type(store.about.get("bytes")) is not int:
+            raise BadInput(
+                one_line(f"{kept} was made with another vocabulary: give --text, a text to read instead")
+            )
+        return store.stream("text"), store.about["bytes"], report
+    about = {"bytes": 0}
+    rows = asked.track(rows_of(Text(asked.recipe, report), "valid", vocab, about), "tokenising")
+    stream = np.concatenate([np.empty(0, np.uint16), *(row["text"] for row in rows)])
+    if len(stream) < least:
+        text = d.valid_text or d.text or d.corpus
+        why = f"{len(stream)} tokens to judge the model by: at least {least} are needed"
+        raise BadInput(one_line(f"{text} has {why} ({report.sentence()})"))
+    return stream, about["bytes"], report
+
+
+def frequencies(asked: Asked, stream: np.ndarray, vocab: Vocab) -> dict[str, tuple[str, float]]:
+    """What guessing by frequency costs, as long as the run has the text that it learned from."""
+    if not (asked.run / "train").is_dir():
+        return {}
+    train = Store.mapped(asked.run / "train")  # to check all of a corpus would take long
+    learned = train.stream("text")[:ENOUGH]
+    if train.about.get("vocab") != vocab.hash or learned.max(initial=0) >= vocab.size:
+        return {}
+    return {"loss": ("every token at its frequency", unigram_entropy(learned, stream, vocab.size))}
+
+
 def unigram_entropy(stream: np.ndarray, held_out: np.ndarray, vocab: int) -> float:
     """The loss of guessing every token by how often it occurred (one is added to every count)."""
-    counts = np.bincount(stream[:10_000_000], minlength=vocab) + 1.0
-    return float(-np.log(counts / counts.sum())[held_out[:10_000_000]].mean())
+    counts = np.ones(vocab)
+    for block in blocks_of(stream):
+        counts += np.bincount(block, minlength=vocab)
+    costs = -np.log(counts / counts.sum())
+    return sum(float(costs[block].sum()) for block in blocks_of(held_out)) / min(len(held_out), ENOUGH)
 
 
-def show(model: Decoder, vocab: Vocab, stream: np.ndarray, context: int) -> list[str]:
-    """How the model goes on from the start of the held-out text."""
-    prompt = torch.from_numpy(stream[: min(context // 2, 32)].astype(np.int64)).to(
+def blocks_of(stream: np.ndarray, size: int = 1 << 18) -> Iterator[np.ndarray]:
+    """The beginning of a stream, a few tokens at a time: numpy counts in numbers four times as large."""
+    end = min(len(stream), ENOUGH)
+    return (stream[at : min(at + size, end)] for at in range(0, end, size))
+
+
+def show(model: Decoder, vocab: Vocab, text: np.ndarray, context: int) -> list[str]:
+    """How the model goes on from the start of a held-out text, until it ends it."""
+    prompt = torch.from_numpy(text[: min(context // 2, 32)].astype(np.int64)).to(
         model.inputs.tokens.weight.device
     )
     written = greedy_continuation(model, prompt, 60, context)
+    written = written[: written.index(vocab.eos)] if vocab.eos in written else written
     return [f"    {vocab.decode(prompt.tolist())!r} → {vocab.decode(written)!r}"]

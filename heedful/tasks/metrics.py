@@ -1,4 +1,4 @@
-"""Metrics: BLEU as sacreBLEU computes it, and alignment error rate."""
+"""Metrics: BLEU as sacreBLEU computes it, F1 and its parts, exact match, alignment error rate, intervals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from .. import __version__
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"  # sacreBLEU's, for what `bleu` computes
 
@@ -63,9 +67,73 @@ def grams(words: list[str], n: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
 
 
+def translation_scores(
+    found: Sequence[str], expected: Sequence[str], lower: bool = False
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Scores of translations, 0 to 100, and the signature of each, which says how it was computed and by whom.
+
+    The package sacrebleu computes them where it is installed, chrF as well; BLEU is otherwise `bleu`, the same number.
+    """
+    try:
+        theirs = import_module("sacrebleu.metrics")
+    except ImportError:
+        case = SIGNATURE.replace("case:mixed", "case:lc") if lower else SIGNATURE
+        return {"bleu": bleu(found, expected, lower)}, {"bleu": f"{case}|version:heedful-{__version__}"}
+    scores, signatures = {}, {}
+    for name, metric in {"bleu": theirs.BLEU(lowercase=lower), "chrf": theirs.CHRF(lowercase=lower)}.items():
+        scores[name] = float(metric.corpus_score(list(found), [list(expected)]).score)
+        signatures[name] = str(metric.get_signature())
+    return scores, signatures
+
+
 def exact_match(found: Sequence[str], expected: Sequence[str]) -> float:
     """Share of sentences that are right to the letter, 0 to 1."""
     return sum(a == b for a, b in zip(found, expected, strict=True)) / max(1, len(expected))
+
+
+def accuracy(found: Sequence[int], right: Sequence[int]) -> float:
+    """Share of labels that are right, 0 to 1."""
+    return sum(a == b for a, b in zip(found, right, strict=True)) / max(1, len(right))
+
+
+@dataclass(frozen=True)
+class LabelScores:
+    """How well one label was told from the others; what would be 0 / 0 is 0."""
+
+    precision: float  # of the texts given this label, the share that has it
+    recall: float  # of the texts that have it, the share that was given it
+    f1: float  # 2 both / (given + have), which is the harmonic mean of the two
+    count: int  # texts that have it
+
+
+def scores_by_label(found: Sequence[int], right: Sequence[int], labels: int) -> list[LabelScores]:
+    """The scores of the labels 0, 1, ..., of which some may occur nowhere."""
+    both = Counter(a for a, b in zip(found, right, strict=True) if a == b)
+    given, have = Counter(found), Counter(right)
+    return [
+        LabelScores(
+            both[label] / max(1, given[label]),
+            both[label] / max(1, have[label]),
+            2 * both[label] / max(1, given[label] + have[label]),
+            have[label],
+        )
+        for label in range(labels)
+    ]
+
+
+def macro_f1(found: Sequence[int], right: Sequence[int]) -> float:
+    """The mean over labels, of those found or right anywhere, of F1 = 2 both / (found + right)."""
+    occur = set(found) | set(right)
+    scores = scores_by_label(found, right, max(occur, default=-1) + 1)
+    return sum(scores[label].f1 for label in occur) / max(1, len(occur))
+
+
+def confusion(found: Sequence[int], right: Sequence[int]) -> dict[int, dict[int, int]]:
+    """{right label: {found label: how often}}; what never happened is left out, since labels may be thousands."""
+    table: dict[int, dict[int, int]] = {}
+    for (b, a), count in sorted(Counter(zip(right, found, strict=True)).items()):
+        table.setdefault(b, {})[a] = count
+    return table
 
 
 def alignment_error_rate(found: set[tuple[int, int]], gold: set[tuple[int, int]]) -> float:

@@ -8,7 +8,7 @@ it may trust. Special tokens (an unknown word is one) are never chosen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from ..errors import BadInput
 from ..models.bert import BertConfig
 from ..models.shells import WithHeads
 from ..recipe import Recipe
-from ..text.plan import WindowPlan, keyed, share, splitmix
+from ..text.plan import WindowPlan, keyed, shares, splitmix
 from ..text.vocab import SPECIALS, Vocab
 from ..train.loss import Loss, cross_entropy
 from .job import Job
-from .lm import prepare, unigram_entropy
+from .judging import Asked, Measured
+from .lm import files_of, frequencies, held_out_text, prepare, unigram_entropy
+from .metrics import interval
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen
 ORDINARY = len(SPECIALS)  # the first number that is no special token
@@ -136,9 +138,10 @@ def batch_of(
     )
 
 
-def step_of(parts: list[MaskedBatch]) -> list[MaskedBatch]:
-    """The micro-batches of one step, which share the weight of a pair."""
-    weight = sum(part.count for part in parts) / sum(len(part.ids) for part in parts)
+def step_of(parts: list[MaskedBatch], step: list[MaskedBatch] | None = None) -> list[MaskedBatch]:
+    """Micro-batches of one step, with the weight that a pair has in all of it; `step` is all of it, if these are not."""
+    step = parts if step is None else step
+    weight = sum(part.count for part in step) / sum(len(part.ids) for part in step)
     return [replace(part, pair_weight=weight) for part in parts]
 
 
@@ -203,17 +206,20 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         say(report.sentence())
     stream, held_out = train.stream("text"), valid.stream("text")
     room = room_of(recipe.model.context, d.pairs)
-    check_sizes(len(stream), len(held_out), room, d.pairs)
+    check_sizes(files_of(recipe), len(stream), len(held_out), room, d.pairs)
     plan = WindowPlan(len(stream), room, max(1, recipe.train.batch_tokens // recipe.model.context), seed)
     tried = held_out_batches(held_out, room, d.pairs, vocab.size, seed, recipe.evaluate.rows)
 
-    def batches(step: int) -> list[MaskedBatch]:
+    def masked(starts: np.ndarray, step: int) -> MaskedBatch:
+        return batch_of(stream, starts.tolist(), room, d.pairs, vocab.size, seed, step)
+
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[MaskedBatch]:
         starts, micros = plan.batch(step), recipe.train.accumulate
-        parts = [share(starts, 0, 1, micro, micros) for micro in range(micros)]
-        made = [batch_of(stream, p.tolist(), room, d.pairs, vocab.size, seed, step) for p in parts if len(p)]
-        return step_of(made)
+        mine = [masked(part, step) for part in shares(starts, micros, rank, world)]
+        return step_of(mine, None if world == 1 else [masked(starts, step)])
 
     return Job(
+        task="mlm",
         architecture="bert",
         config=config_of(
             recipe, vocab.size, ("pooled", "masked_lm", "next_sentence") if d.pairs else ("masked_lm",)
@@ -233,15 +239,16 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"rows: {'pairs' if d.pairs else 'windows'} of {room} tokens, {CHOSEN:.0%} of them to be filled in",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
         ],
+        facts={"data": train.hash, "held-out data": valid.hash},
     )
 
 
-def check_sizes(tokens: int, held_out: int, room: int, pairs: bool) -> None:
+def check_sizes(files: str, tokens: int, held_out: int, room: int, pairs: bool) -> None:
     """There must be a window to learn from and one to judge by; and other places, if pairs are to be told apart."""
     needed = 3 * room if pairs else room + 1
     if tokens < needed or held_out < (needed if pairs else 1):
         raise BadInput(
-            f"the text has {tokens:,} tokens to learn from and {held_out:,} held out: "
+            f"{files} has {tokens:,} tokens to learn from and {held_out:,} held out: "
             f"{'pairs' if pairs else 'windows'} of {room} need {needed:,}"
         )
 
@@ -251,11 +258,16 @@ def held_out_batches(
 ) -> list[MaskedBatch]:
     """Windows of the held-out text that do not overlap (all of them, or `most` spread evenly), always masked alike."""
     room = min(room, len(stream))
-    starts = np.arange(0, len(stream) - room + 1, room)
+    starts = window_starts(len(stream), room)
     if most and len(starts) > most:
         starts = starts[np.linspace(0, len(starts) - 1, most).astype(int)]
     parts = np.split(starts, range(32, len(starts), 32))
     return [batch_of(stream, part.tolist(), room, pairs, vocab, seed, HELD_OUT) for part in parts]
+
+
+def window_starts(tokens: int, room: int) -> np.ndarray:
+    """Where windows begin that do not overlap."""
+    return np.arange(0, tokens - room + 1, room)
 
 
 def share_of_larger(batches: list[MaskedBatch]) -> float:
@@ -264,7 +276,7 @@ def share_of_larger(batches: list[MaskedBatch]) -> float:
     return max(share, 1 - share)
 
 
-def evaluate(model: WithHeads, batches: list[MaskedBatch]) -> dict[str, float]:
+def evaluate(model: WithHeads, batches: Iterable[MaskedBatch]) -> dict[str, float]:
     """Loss, perplexity and accuracy of the chosen tokens; with pairs, accuracy of telling what follows."""
     surprise = right = count = right_pairs = pairs = 0.0
     for batch in batches:
@@ -280,6 +292,42 @@ def evaluate(model: WithHeads, batches: list[MaskedBatch]) -> dict[str, float]:
     loss = surprise / max(1, count)
     scores = {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right / max(1, count)}
     return scores | ({"next_sentence": right_pairs / pairs} if pairs else {})
+
+
+def measure(model: WithHeads, asked: Asked) -> Measured:
+    """Loss, perplexity and accuracy of the blanks in all windows of the held-out text, less a last one not full."""
+    recipe, vocab, blank = asked.recipe, asked.vocab(), 0
+    pairs, seed = recipe.data.pairs, recipe.train.seed
+    room = room_of(recipe.model.context, pairs)
+    stream, size, report = held_out_text(asked, vocab, 3 * room if pairs else 1)
+    room = min(room, len(stream))
+    starts = window_starts(len(stream), room)
+
+    def batches() -> Iterator[MaskedBatch]:
+        nonlocal blank
+        parts = np.split(starts, range(asked.rows, len(starts), asked.rows))
+        for part in asked.track(parts, "filling in the blanks"):
+            batch = batch_of(stream, part.tolist(), room, pairs, vocab.size, seed, HELD_OUT)
+            blank += batch.count
+            yield batch
+
+    scores = evaluate(model, batches())
+    if not blank:
+        raise BadInput("the held-out text has no word that the vocabulary knows: there is nothing to fill in")
+    shares = {"accuracy": blank, "next_sentence": len(starts)}
+    return Measured(
+        examples=len(starts),
+        unit="pairs" if pairs else "windows",
+        per="blank",
+        metrics={**scores, "unknown": float((stream == vocab.unk).mean())},
+        intervals={name: interval(scores[name], count) for name, count in shares.items() if name in scores},
+        baselines=frequencies(asked, stream, vocab),
+        signature={
+            "loss": f"blanks:{CHOSEN:.0%}|seed:{seed}|windows:apart|room:{room}|vocab:{vocab.kind}|size:{vocab.size}"
+        },
+        counts={"tokens": len(stream), "bytes": size, "blanks": blank},
+        report=report,
+    )
 
 
 def show(

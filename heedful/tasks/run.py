@@ -1,37 +1,65 @@
 """A run: a recipe done in a folder, from the first step to the last, however often it is interrupted.
 
 The loop is `heedful.train.loop`; what is here is the body of its `for`: log, evaluate, save, stop when asked. What a
-run prints goes through a `Talk`, so that a terminal, a file and a test each get what suits them.
+run prints goes through a `Talk`, so that a terminal, a file and a test each get what suits them. Of several
+processes (`torchrun`) all do the same, and one of them writes.
 """
 
 from __future__ import annotations
 
-import platform
+import math
 import shutil
 import statistics
+import tempfile
 import time
-from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import nn
 
-from .. import __version__
-from ..errors import BadInput
+from ..errors import BadInput, NotFinite
+from ..interop.files import naming
 from ..models import family
 from ..models.heads import classifier
+from ..parts.blocks import Block, Stack
+from ..parts.observe import eagerly
 from ..recipe import Recipe, from_json, to_json
-from ..train import checkpoint, loop, optimiser
+from ..train import distributed, finder, loop, optimiser
+from ..train.average import Average, MovingAverage, TailAverage, weights_of
+from ..train.distributed import World
 from ..train.files import write_json
-from ..train.folder import RunFolder, Stop
-from ..train.loop import Progress, Settings, seed_for
+from ..train.folder import METRICS, RECIPE, RunFolder, Stop
+from ..train.loop import Batch, Progress, Settings, seed_for
 from ..train.schedule import schedule
 from .job import Job
+from .outlook import binary, outlook, peak_memory, span
+from .state import (
+    ROUNDING,
+    Best,
+    Saved,
+    Work,
+    asked_data,
+    compare_facts,
+    compare_recipes,
+    facts,
+    gather,
+    newest,
+    of_step,
+    put_weights,
+    restore,
+    save,
+)
 
 MEASURED = 8  # steps made and thrown away to find out how long one takes
+SETTLED = 20  # steps after which the speed is said
+RISING = 3  # evaluations in a row that got worse: worth a word
+PASSED_ON = 1.0  # seconds within which torchrun passes a signal on to processes that may have had it already
+ALONE = World()
 
 
 class Talk(Protocol):
@@ -44,15 +72,14 @@ class Talk(Protocol):
         """One more step was made."""
 
 
-@dataclass
-class Best:
-    """The best evaluation so far."""
+class Silence:
+    """A listener that hears nothing: every process but the leading one has it."""
 
-    step: int = 0
-    scores: dict[str, float] = field(default_factory=dict)
+    def say(self, line: str) -> None:
+        pass
 
-    def beaten_by(self, scores: dict[str, float]) -> bool:
-        return not self.scores or scores["loss"] < self.scores["loss"]
+    def step(self, progress: Progress, steps: int) -> None:
+        pass
 
 
 @dataclass(frozen=True)
@@ -66,59 +93,234 @@ class Outcome:
     model: nn.Module  # with the best weights, if it finished
 
 
-def start(recipe: Recipe, path: Path, talk: Talk, device: torch.device) -> Outcome:
+def start(recipe: Recipe, path: Path, talk: Talk, device: torch.device, world: World = ALONE) -> Outcome:
     """A new run in a new folder; what was asked for in vain leaves none behind."""
-    folder = RunFolder.create(path, to_json(recipe))
+    if not world.leads:
+        return follow(path, device, world)
+    with Signal(world, device) as signal:
+        refuse_impossible(recipe, world, device)
+        folder = RunFolder.create(path, {**to_json(recipe), "facts": asked_data(recipe)})
+        try:
+            with folder:
+                return go(recipe, folder, talk, device, world, signal)
+        except ValueError:  # bad input: a file or a number
+            if not (path / METRICS).exists():
+                shutil.rmtree(path)
+                with suppress(
+                    OSError
+                ):  # runs/, if it was made for this one; a folder with anything in it stays
+                    path.parent.rmdir()
+            raise
+
+
+def resume(path: Path, talk: Talk, device: torch.device, world: World = ALONE) -> Outcome:
+    """An interrupted run goes on from its newest whole checkpoint."""
+    if not world.leads:
+        return follow(path, device, world)
+    with Signal(world, device) as signal, RunFolder.open(path) as folder:
+        with naming(path / RECIPE):
+            recipe = recipe_of(folder.recipe)
+        refuse_compiling(recipe, device)
+        return go(recipe, folder, talk, device, world, signal)
+
+
+def recipe_of(found: dict[str, Any]) -> Recipe:
+    """The recipe in recipe.json, without the facts that were noted beside it."""
+    return from_json({part: value for part, value in found.items() if part != "facts"})
+
+
+def facts_of(found: dict[str, Any]) -> dict[str, Any]:
+    """The facts in recipe.json."""
+    facts = found.get("facts")
+    return facts if isinstance(facts, dict) else {}
+
+
+# Several processes. The leading one makes the folder, prepares the data and writes; the others wait until all is there.
+
+
+class Elsewhere(Exception):
+    """The leading process has failed, and says why itself."""
+
+
+class Signal:
+    """What the leading process tells the others, once: to begin, and at which checkpoint; or, if it fails, to give up."""
+
+    def __init__(self, world: World, device: torch.device) -> None:
+        self.world, self.device = world, device
+        self.given = False
+
+    def give(self, ready: bool, step: int = 0) -> None:
+        if not self.given:
+            self.given = True
+            self.world.from_leader([float(ready), float(step)], self.device)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.give(False)
+
+
+def follow(path: Path, device: torch.device, world: World) -> Outcome:
+    """What every other process does: it reads what the leading one has written, and writes nothing."""
+    with distributed.connected(world):
+        ready, step = world.from_leader([0.0, 0.0], device)
+        if not ready:
+            raise Elsewhere("the leading process could not begin")
+        recipe = recipe_of(RunFolder.read_recipe(path))
+        job = make_job(recipe, path, Silence())
+        saved = of_step(path, int(step)) if step else None
+        return work_on(recipe, job, path, None, Silence(), device, world, saved)
+
+
+def go(
+    recipe: Recipe, folder: RunFolder, talk: Talk, device: torch.device, world: World, signal: Signal
+) -> Outcome:
+    """Prepare the data, fix the number of steps, then make every step that is still to be made.
+
+    Whatever every process would find wrong is found here, before the others are told to begin.
+    """
+    saved = newest(folder.path, talk.say)
+    if saved is not None:
+        compare_recipes(saved.state.get("recipe", {}), recipe, saved.path, talk.say)
+        before = saved.state.get("facts", {})
+    else:  # nothing that counts was computed yet, but data may have been prepared
+        before = {name: fact for name, fact in facts_of(folder.recipe).items() if name not in ROUNDING}
+    compare_facts(before, asked_data(recipe), folder.path, talk.say)
+    job = make_job(recipe, folder.path, talk)
+    recipe = with_steps(recipe, job, talk, device, world)
+    found = facts(recipe, job, world, device)
+    compare_facts(before, found, folder.path, talk.say)
+    folder.write_recipe({**to_json(recipe), "facts": found})
+    head = {"labels": job.labels} if job.labels else {}
+    config = {"heedful": job.architecture, "config": asdict(job.config), **head}
+    write_json(folder.path / "config.json", config)
+    signal.give(True, 0 if saved is None else saved.state["step"])
     try:
-        with folder:
-            return go(recipe, folder, talk, device)
-    except ValueError:  # bad input: a file or a number
-        if not (path / checkpoint.FOLDER).exists():
-            shutil.rmtree(path)
+        with distributed.connected(world):
+            return work_on(recipe, job, folder.path, folder, talk, device, world, saved)
+    except Exception as error:
+        with suppress(OSError, ValueError):  # what went wrong may well be the disk
+            if isinstance(error, NotFinite) and error.numbers:
+                folder.metrics.append(error.numbers)
+            folder.status("not finite" if isinstance(error, NotFinite) else "failed", error=str(error))
         raise
 
 
-def resume(path: Path, talk: Talk, device: torch.device) -> Outcome:
-    """An interrupted run goes on from its newest whole checkpoint."""
-    with RunFolder.open(path) as folder:
-        asked = {part: value for part, value in folder.recipe.items() if part != "facts"}
-        return go(from_json(asked), folder, talk, device)
+def make_job(recipe: Recipe, path: Path, talk: Talk) -> Job:
+    """What the task makes of the recipe."""
+    return import_module(f"heedful.tasks.{recipe.task}").make_job(recipe, path, talk.say)
 
 
-def go(recipe: Recipe, folder: RunFolder, talk: Talk, device: torch.device) -> Outcome:
-    """Make every step that is still to be made."""
-    job = import_module(f"heedful.tasks.{recipe.task}").make_job(recipe, folder.path, talk.say)
+# The work.
+
+
+def work_on(
+    recipe: Recipe,
+    job: Job,
+    path: Path,
+    folder: RunFolder | None,
+    talk: Talk,
+    device: torch.device,
+    world: World,
+    saved: Saved | None,
+) -> Outcome:
+    """Every step that is still to be made. `folder` is None in a process that does not write."""
     model = fresh_model(job, recipe, device)
-    recipe = with_steps(recipe, job, model, talk, device)
-    folder.write_recipe({**to_json(recipe), "facts": facts(job)})
-    head = {"labels": job.labels} if job.labels else {}
-    write_json(
-        folder.path / "config.json", {"heedful": job.architecture, "config": asdict(job.config), **head}
+    if saved is None and job.begin is not None:
+        job.begin(model)
+    trained, loss_of = arranged(model, job.loss, recipe, world, device)
+    work = Work(
+        model, make_optimisers(recipe, model), make_scaler(recipe, device), make_average(recipe, model)
     )
-    optimisers = make_optimisers(recipe, model)
-    scaler = torch.amp.GradScaler(device.type) if recipe.train.precision == "fp16" else None
-    step, best = restore(job, folder, model, optimisers, scaler, talk)
-    announce(recipe, job, model, step, talk)
-    train = loop.train(model, job.batches, job.loss, optimisers, settings_of(recipe, device), step, scaler)
-    with Stop() as stop:
-        for progress in train:
-            step = progress.step
-            folder.metrics.append(
-                {"step": step, "loss": progress.loss, "rate": progress.rate, "norm": progress.norm}
-            )
-            talk.step(progress, recipe.train.steps)
-            last = step == recipe.train.steps
-            if step % recipe.evaluate.every == 0 or last:
-                best = try_out(job, model, folder, talk, step, best)
-            if step % recipe.checkpoint.every == 0 or last or stop.asked:
-                save(folder, model, optimisers, scaler, step, best, recipe)
-            if stop.asked and not last:
-                folder.status("interrupted", step=step)
-                talk.say(f"stopped at step {step} of {recipe.train.steps}: go on with --resume {folder.path}")
-                return Outcome(step, False, best, job, model)
-    folder.status("done", step=step, best=best.scores, best_step=best.step)
-    put_weights(model, folder.read_model())
-    return Outcome(step, True, best, job, model.eval())
+    if saved is not None:
+        restore(work, saved)
+    if folder is not None:
+        folder.metrics.drop_after(work.step)
+        folder.status("running", step=work.step)
+    for line in outlook(recipe, job, model, world, device):
+        talk.say(line)
+    if work.step:
+        talk.say(f"going on after step {work.step}")
+    made = loop.train(
+        trained, shares_of(job, recipe, world), loss_of, work.optimisers, settings_of(recipe, device), work.step,
+        work.scaler, world,
+    )  # fmt: skip
+    finished, found = True, facts(recipe, job, world, device)
+    with Stop(again=0.0 if world.size == 1 else PASSED_ON) as stop:
+        pace: list[float] = []
+        for progress in made if patient(work, recipe) else ():
+            work.step = progress.step
+            last = work.step == recipe.train.steps
+            log(progress, folder, talk, recipe)
+            say_pace(pace, progress, recipe, device, talk)
+            if work.average is not None:
+                work.average.after(work.step, model)
+            if work.step % recipe.evaluate.every == 0 or last:
+                work.best = try_out(job, work, trained, folder, talk, world, device)
+            last = last or not patient(work, recipe)
+            asked = world.any(bool(stop.asked) or world.abandoned, device)
+            if work.step % recipe.checkpoint.every == 0 or last or asked:
+                save(work, folder, recipe, found)
+            if last or asked:
+                finished = last
+                break
+    if not patient(work, recipe):
+        talk.say(f"stopped at step {work.step}: no better for {work.best.since} evaluations")
+    return ended(work, job, path, folder, talk, recipe, world, finished)
+
+
+def patient(work: Work, recipe: Recipe) -> bool:
+    """Whether to go on, as far as the held-out loss is concerned."""
+    return not recipe.evaluate.patience or work.best.since < recipe.evaluate.patience
+
+
+def log(progress: Progress, folder: RunFolder | None, talk: Talk, recipe: Recipe) -> None:
+    if folder is not None:
+        folder.metrics.append(
+            {"step": progress.step, "loss": progress.loss, "rate": progress.rate, "norm": progress.norm}
+        )
+    talk.step(progress, recipe.train.steps)
+
+
+def say_pace(pace: list[float], progress: Progress, recipe: Recipe, device: torch.device, talk: Talk) -> None:
+    """Once the first steps are made: how long the rest will take, and what memory they took."""
+    if len(pace) > SETTLED:
+        return
+    pace.append(progress.seconds)
+    if len(pace) == SETTLED:
+        seconds = statistics.median(pace)
+        left = seconds * (recipe.train.steps - progress.step)
+        talk.say(
+            f"speed: {1000 * seconds:.0f} ms a step, {progress.tokens / seconds:,.0f} tokens a second; "
+            f"about {span(left)} left; memory so far {binary(peak_memory(device))}"
+        )
+
+
+def ended(
+    work: Work,
+    job: Job,
+    path: Path,
+    folder: RunFolder | None,
+    talk: Talk,
+    recipe: Recipe,
+    world: World,
+    finished: bool,
+) -> Outcome:
+    """Say why the run stopped; a finished one gives its best weights."""
+    if not finished:
+        if folder is not None:
+            folder.status("interrupted", step=work.step)
+        talk.say(f"stopped at step {work.step} of {recipe.train.steps}: go on with --resume {path}")
+    elif folder is not None:
+        folder.status("done", step=work.step, best=work.best.scores, best_step=work.best.step)
+        if world.size == 1 or not recipe.train.shard:
+            put_weights(work.model, folder.read_model())
+    return Outcome(work.step, finished, work.best, job, work.model.eval())
+
+
+# What the recipe asks for.
 
 
 def fresh_model(job: Job, recipe: Recipe, device: torch.device) -> nn.Module:
@@ -128,9 +330,73 @@ def fresh_model(job: Job, recipe: Recipe, device: torch.device) -> nn.Module:
     return (classifier(model, job.config, job.labels) if job.labels else model).to(device)
 
 
+def arranged(
+    model: nn.Module,
+    loss_of: Callable[[Any, Any], Any],
+    recipe: Recipe,
+    world: World,
+    device: torch.device,
+) -> tuple[nn.Module, Callable[[Any, Any], Any]]:
+    """The model as the loop sees it, and its loss: recomputed, compiled, sharded."""
+    t = recipe.train
+    for module in model.modules():
+        if isinstance(module, Stack):
+            module.recompute = t.recompute
+        if isinstance(module, Block) and t.compile:
+            module.compile()
+    loss_of = distributed.idly(loss_of)
+    if not t.shard or world.size == 1:  # alone: a run that several processes had begun
+        return model, loss_of
+    return distributed.shard(model, world, device), distributed.whole_loss(loss_of)
+
+
+def refuse_impossible(recipe: Recipe, world: World, device: torch.device) -> None:
+    """What no run can begin with."""
+    refuse_compiling(recipe, device)
+    if recipe.train.shard and world.size == 1:
+        raise BadInput(
+            "train.shard=true needs several processes: torchrun --nproc-per-node N -m heedful train ..."
+        )
+
+
+def refuse_compiling(recipe: Recipe, device: torch.device) -> None:
+    """Without a compiler, torch would say so in its own words at the first step."""
+    if not recipe.train.compile or device.type != "cpu" or any(map(shutil.which, ("c++", "g++", "clang++"))):
+        return
+    raise BadInput(
+        "--compile needs a C++ compiler (g++ or clang++) on a CPU, and there is none: leave it out"
+    )
+
+
+def shares_of(job: Job, recipe: Recipe, world: World) -> Callable[[int], Sequence[Batch]]:
+    """This process's micro-batches of a step."""
+    if world.size == 1:
+        return job.batches
+
+    def batches(step: int) -> Sequence[Batch]:
+        mine = job.batches(step, world.rank, world.size)
+        return distributed.busy(mine, recipe.train.accumulate, lambda: job.batches(step)[0])
+
+    return batches
+
+
 def make_optimisers(recipe: Recipe, model: nn.Module) -> list[torch.optim.Optimizer]:
     t = recipe.train
     return optimiser.OPTIMISERS[t.optimiser](model, t.rate, t.decay, (0.9, t.beta2))
+
+
+def make_scaler(recipe: Recipe, device: torch.device) -> torch.amp.GradScaler | None:
+    return torch.amp.GradScaler(device.type) if recipe.train.precision == "fp16" else None
+
+
+def make_average(recipe: Recipe, model: nn.Module) -> Average | None:
+    t = recipe.train
+    if t.ema:
+        return MovingAverage(model, t.ema)
+    if t.average:
+        ends = range(t.steps, 0, -recipe.checkpoint.every)
+        return TailAverage(model, ends[: t.average])
+    return None
 
 
 def settings_of(recipe: Recipe, device: torch.device) -> Settings:
@@ -139,135 +405,92 @@ def settings_of(recipe: Recipe, device: torch.device) -> Settings:
     return Settings(t.rate, rates, t.steps, t.seed, t.clip, t.precision, device)
 
 
-def with_steps(recipe: Recipe, job: Job, model: nn.Module, talk: Talk, device: torch.device) -> Recipe:
-    """Minutes to steps: a few steps are made on a copy and thrown away; from then on the number is fixed."""
+def with_steps(recipe: Recipe, job: Job, talk: Talk, device: torch.device, world: World) -> Recipe:
+    """Minutes to steps: a few steps are made and thrown away; from then on the number is fixed."""
     if not recipe.train.minutes:
         return recipe
-    trial = deepcopy(model)
-    few = replace(recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0))
-    made = list(
-        loop.train(trial, job.batches, job.loss, make_optimisers(few, trial), settings_of(few, device))
+    few = replace(
+        recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, shard=False, compile=False)
     )
+    trial, loss_of = arranged(fresh_model(job, few, device), job.loss, few, world, device)
+    made = list(
+        loop.train(
+            trial, lambda step: job.batches(step, world.rank, world.size) or job.batches(step), loss_of,
+            make_optimisers(few, trial), settings_of(few, device), scaler=make_scaler(few, device),
+        )
+    )  # fmt: skip
     seconds = statistics.median(progress.seconds for progress in made[2:])
     steps = max(1, int(60 * recipe.train.minutes / seconds))
     talk.say(f"{1000 * seconds:.0f} ms a step: {steps} steps fit {recipe.train.minutes:g} minutes")
     return replace(recipe, train=replace(recipe.train, steps=steps, minutes=0.0))
 
 
-def facts(job: Job) -> dict[str, Any]:
-    """What a result may depend on beside the recipe."""
-    return {
-        "heedful": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "threads": torch.get_num_threads(),
-        "vocab": job.vocab.hash,
-        **job.facts,
-    }
+# Evaluation.
 
 
-def announce(recipe: Recipe, job: Job, model: nn.Module, step: int, talk: Talk) -> None:
-    """The plan, before the first step."""
-    count = sum(weight.numel() for weight in model.parameters())
-    for line in job.plan:
-        talk.say(line)
-    talk.say(f"model: {job.architecture}, {count:,} parameters")
-    epochs = recipe.train.steps / job.steps_per_epoch
-    talk.say(
-        f"steps: {recipe.train.steps} ({epochs:.1f} epochs), seed {recipe.train.seed}, {recipe.train.precision}"
-    )
-    for name, score in job.baselines.items():
-        talk.say(f"without learning, {name}: {score:.3f}")
-    if step:
-        talk.say(f"going on after step {step}")
-
-
-def restore(
+def try_out(
     job: Job,
-    folder: RunFolder,
-    model: nn.Module,
-    optimisers: list[torch.optim.Optimizer],
-    scaler: torch.amp.GradScaler | None,
+    work: Work,
+    trained: nn.Module,
+    folder: RunFolder | None,
     talk: Talk,
-) -> tuple[int, Best]:
-    """Put back the newest whole checkpoint; without one, the weights that the job begins with."""
-    found = folder.latest()
-    if found is None:
-        if job.begin is not None:
-            job.begin(model)
-        folder.metrics.drop_after(0)
-        return 0, Best()
-    path, remarks = found
-    for remark in remarks:
-        talk.say(remark)
-    tensors, state = checkpoint.load(path)
-    if tensors["model"].keys() != dict(model.named_parameters()).keys():
-        raise BadInput(f"{path} holds another model than {folder.path / 'recipe.json'} describes")
-    warn_of_changes(state.get("facts", {}), talk)
-    put_weights(model, tensors["model"])
-    if scaler is not None:
-        scaler.load_state_dict(state["scaler"])
-    optimiser.load_state_tensors(model, optimisers, tensors["optimiser"])
-    folder.metrics.drop_after(state["step"])
-    return state["step"], Best(**state["best"])
-
-
-def put_weights(model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    """Every weight by its name; tied ones have one name, and stay tied."""
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight.copy_(tensors[name])
-
-
-def warn_of_changes(then: dict[str, Any], talk: Talk) -> None:
-    """A resumed run gives the same bytes only under the same conditions."""
-    now = {"threads": torch.get_num_threads(), "torch": torch.__version__}
-    for name, value in now.items():
-        if name in then and then[name] != value:
-            talk.say(
-                f"warning: {name} was {then[name]} and is {value} now: numbers will differ in their last digits"
-            )
-
-
-def save(
-    folder: RunFolder,
-    model: nn.Module,
-    optimisers: list[torch.optim.Optimizer],
-    scaler: torch.amp.GradScaler | None,
-    step: int,
-    best: Best,
-    recipe: Recipe,
-) -> None:
-    """Everything that the rest of the run depends on."""
-    state = {
-        "step": step,
-        "scaler": {} if scaler is None else scaler.state_dict(),
-        "best": {"step": best.step, "scores": best.scores},
-        "facts": {
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "accumulate": recipe.train.accumulate,
-        },
-    }
-    weights = {name: weight.detach() for name, weight in model.named_parameters()}
-    tensors = {"model": weights, "optimiser": optimiser.state_tensors(model, optimisers)}
-    folder.save(step, tensors, state, recipe.checkpoint.keep)
-
-
-def try_out(job: Job, model: nn.Module, folder: RunFolder, talk: Talk, step: int, best: Best) -> Best:
+    world: World,
+    device: torch.device,
+) -> Best:
     """Evaluate, show a few examples, and publish the weights if they are the best so far."""
     began = time.perf_counter()
-    model.eval()
-    with torch.no_grad():
-        scores = job.evaluate(model)
-        lines = job.show(model)
-    model.train()
-    folder.metrics.append({"step": step, **{f"valid_{name}": score for name, score in scores.items()}})
+    model, step, best = work.model, work.step, work.best
+    averaged = work.average is not None and work.average.ready(step)
+    with work.average.in_place_of(model) if averaged and work.average else nullcontext():
+        model.eval()
+        with torch.no_grad(), eagerly():
+            scores, lines = distributed.within(trained, lambda model: (job.evaluate(model), job.show(model)))
+        model.train()
+        scores = dict(zip(scores, world.from_leader(list(scores.values()), device), strict=True))
+        if not math.isfinite(scores["loss"]):
+            raise NotFinite(
+                f"step {step}: the held-out loss is {scores['loss']}, though the training loss is finite: look for a "
+                f"held-out example that is unlike the others, or try a lower learning rate",
+                {"step": step, "valid_loss": scores["loss"]},
+            )
+        better = best.beaten_by(scores)
+        if better:
+            weights = gather(weights_of(model))
+            if folder is not None:
+                folder.write_model(weights)
+    if folder is not None:
+        folder.metrics.append({"step": step, **{f"valid_{name}": score for name, score in scores.items()}})
     told = ", ".join(f"{name} {score:.4g}" for name, score in scores.items())
-    talk.say(f"step {step}: held-out {told} ({time.perf_counter() - began:.1f} s)")
+    whose = " of averaged weights" if averaged else ""
+    talk.say(f"step {step}: held-out {told}{whose} ({time.perf_counter() - began:.1f} s)")
     for line in lines:
         talk.say(line)
-    if not best.beaten_by(scores):
-        return best
-    folder.write_model({name: weight.detach() for name, weight in model.named_parameters()})
-    return Best(step, scores)
+    if better:
+        return Best(step, scores)
+    if best.since + 1 == RISING:
+        talk.say(
+            f"warning: the held-out loss has not been better for {RISING} evaluations: the model may be learning the "
+            f"training examples by heart; more dropout, a smaller model or evaluate.patience={RISING} may help"
+        )
+    return replace(best, since=best.since + 1)
+
+
+# The learning-rate finder.
+
+
+def find_rate(recipe: Recipe, talk: Talk, device: torch.device) -> Iterator[finder.Tried]:
+    """The loss at rates that grow with every step; nothing is kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = make_job(recipe, Path(folder), talk)
+        few = replace(recipe, train=replace(recipe.train, shard=False, compile=False))
+        model, loss_of = arranged(fresh_model(job, few, device), job.loss, few, ALONE, device)
+        if job.begin is not None:
+            job.begin(model)
+        settings = replace(
+            settings_of(recipe, device), rate=1.0, schedule=finder.growing(), steps=finder.STEPS
+        )
+        made = loop.train(
+            model, job.batches, loss_of, make_optimisers(recipe, model), settings,
+            scaler=make_scaler(recipe, device),
+        )  # fmt: skip
+        yield from finder.tried(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
@@ -14,19 +15,22 @@ from torch import Tensor
 
 from ..decode.greedy import greedy_translation
 from ..errors import BadInput
+from ..interop.files import one_line
+from ..interop.tokenizer import TARGET_TOKENIZER, TOKENIZER
 from ..models.shells import EncoderDecoder
 from ..models.transformer import TransformerConfig
 from ..parts.masks import right_padded
-from ..recipe import Recipe
+from ..recipe import Data, Recipe
 from ..text import phrasebook
-from ..text.files import Report, read_parallel
-from ..text.plan import BucketPlan, share
+from ..text.files import Report, hash_of, not_in_vain, read_parallel, read_table
+from ..text.plan import BucketPlan, shares
 from ..text.store import Store, write_store
-from ..text.vocab import Vocab, train_vocab
+from ..text.vocab import Vocab, groups, read_vocab, train_vocab
 from ..train.files import write_text
 from ..train.loss import NOTHING, Loss, sequence_loss
 from .job import Job
-from .metrics import bleu, exact_match
+from .judging import Asked, Measured, by_length
+from .metrics import bleu, exact_match, interval, translation_scores
 
 
 @dataclass(frozen=True)
@@ -91,12 +95,16 @@ def loss_of(model: EncoderDecoder, batch: PairBatch, smoothing: float = 0.0) -> 
     )
 
 
-def config_of(recipe: Recipe, vocab: int) -> TransformerConfig:
-    """The Transformer of a recipe: one vocabulary for both sides, one matrix for all three of its uses."""
+def config_of(recipe: Recipe, vocab: int, target_vocab: int | None = None) -> TransformerConfig:
+    """The Transformer of a recipe: one vocabulary for both sides, one matrix for all three of its uses.
+
+    With a vocabulary for each side, the source has a matrix of its own; the target's serves the output as well.
+    """
     m = recipe.model
     return TransformerConfig(
         vocab=vocab,
-        target_vocab=vocab,
+        target_vocab=vocab if target_vocab is None else target_vocab,
+        shared=target_vocab is None,
         layers=m.layers,
         decoder_layers=m.layers,
         width=m.width,
@@ -106,9 +114,72 @@ def config_of(recipe: Recipe, vocab: int) -> TransformerConfig:
         decoder_hidden=m.hidden,
         activation=m.activation,
         norm=m.norm,
+        positions=m.positions,
         dropout=m.dropout,
         attention_dropout=0.0,
     )
+
+
+# One vocabulary for both sides, or one for each.
+
+
+class Separate:
+    """Two vocabularies: a text is read by that of the source and written by that of the target."""
+
+    def __init__(self, source: Vocab, target: Vocab) -> None:
+        self.source, self.target = source, target
+        self.kind, self.size = source.kind, source.size
+        self.pad, self.bos, self.eos, self.cls, self.sep = (  # the same numbers in every vocabulary
+            source.pad, source.bos, source.eos, source.cls, source.sep
+        )  # fmt: skip
+
+    @property
+    def hash(self) -> str:
+        """That of tokenizer.json."""
+        return self.source.hash
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        return self.source.encode_batch(texts)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.target.decode(ids)
+
+
+Vocabs = Vocab | Separate
+
+
+def sides(vocab: Vocabs) -> tuple[Vocab, Vocab]:
+    """The vocabulary of the source and that of the target."""
+    return (vocab.source, vocab.target) if isinstance(vocab, Separate) else (vocab, vocab)
+
+
+def encoded(vocab: Vocabs, pairs: Sequence[Text]) -> tuple[list[list[int]], list[list[int]]]:
+    """Token numbers of the sources and of the targets."""
+    source, target = sides(vocab)
+    return source.encode_batch([a for a, _ in pairs]), target.encode_batch([b for _, b in pairs])
+
+
+def read_vocabs(folder: Path, joint: bool) -> Vocabs:
+    """What a run has learned: tokenizer.json for both sides, or for the source with target_tokenizer.json beside it."""
+    vocab = read_vocab(folder / TOKENIZER)
+    return vocab if joint else Separate(vocab, read_vocab(folder / TARGET_TOKENIZER))
+
+
+def learn_vocabs(recipe: Recipe, folder: Path) -> Vocabs:
+    """Learned from the training pairs and kept in the run's folder."""
+    d = recipe.data
+
+    def learn(name: str, sides: tuple[int, ...]) -> Vocab:
+        report = Report(d.bad_lines)
+        pairs = not_in_vain(pairs_of(recipe, "train", report), where(d, "train"), report)
+        texts = (pair[side] for pair in pairs for side in sides)
+        vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
+        write_text(folder / name, vocab.to_json())
+        return vocab
+
+    if d.joint:
+        return learn(TOKENIZER, (0, 1))
+    return Separate(learn(TOKENIZER, (0,)), learn(TARGET_TOKENIZER, (1,)))
 
 
 # From a recipe to a job.
@@ -117,22 +188,24 @@ def config_of(recipe: Recipe, vocab: int) -> TransformerConfig:
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read or generate the pairs, learn a vocabulary, tokenise, and plan the batches."""
     d = recipe.data
+    check_asked(d)
     vocab, train, report = prepare(recipe, folder)
-    held_out = [pair for pair in pairs_of(recipe, "valid", report)][: recipe.evaluate.rows]
+    looked_at = held_out_pairs(recipe, report)
+    held_out = short_enough(vocab, looked_at, d.longest)
     if report.counts:
         say(report.sentence())
     lengths = [train.lengths("source"), train.lengths("target") + 1]
     plan = BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, d.longest)
-    config = config_of(recipe, vocab.size)
+    own = vocab.target if isinstance(vocab, Separate) else None
+    config = config_of(recipe, vocab.size, None if own is None else own.size)
     valid = [numbers(vocab, chunk) for chunk in chunks(held_out, 64)]
 
-    def batches(step: int) -> list[PairBatch]:
-        ids = plan.batch(step)
-        micros = recipe.train.accumulate
-        parts = [share(ids, 0, 1, micro, micros) for micro in range(micros)]
-        return [batch_of(train, vocab, part) for part in parts if len(part)]
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[PairBatch]:
+        parts = shares(plan.batch(step), recipe.train.accumulate, rank, world)
+        return [batch_of(train, vocab, part) for part in parts]
 
     return Job(
+        task="translate",
         architecture="transformer",
         config=config,
         vocab=vocab,
@@ -141,12 +214,25 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         loss=lambda model, batch: loss_of(model, batch, recipe.train.smoothing),
         evaluate=lambda model: evaluate(model, vocab, held_out, valid, d.lower),
         show=lambda model: show(model, vocab, held_out[: recipe.evaluate.examples]),
+        held_out=len(held_out),
         baselines={"exact match, copying the source": exact_match(*zip(*held_out, strict=True))},
         plan=[
             f"data: {len(train):,} pairs, {len(held_out)} held out, {plan.padding():.0%} of a batch is padding",
-            f"vocabulary: {vocab.size:,} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out text",
+            *left_out(plan.left_out, len(looked_at) - len(held_out), d.longest),
+            f"{told(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out text",
         ],
+        facts={
+            "data": train.hash,
+            "held-out data": hash_of(held_out),
+            **({} if own is None else {"target_vocab": own.hash}),
+        },
     )
+
+
+def told(vocab: Vocabs) -> str:
+    if isinstance(vocab, Separate):
+        return f"vocabularies: {vocab.source.size:,} for the source and {vocab.target.size:,} for the target"
+    return f"vocabulary: {vocab.size:,}"
 
 
 Text = tuple[str, str]
@@ -160,38 +246,88 @@ def pairs_of(recipe: Recipe, split: str, report: Report) -> Iterator[Text]:
         yield from ((pair.source, pair.target) for pair in phrasebook.split(split))
     elif d.corpus:
         raise BadInput(f'translate has no built-in corpus "{d.corpus}"; it has phrasebook')
-    elif not (d.source and d.target):
-        raise BadInput("give --source and --target, files with one sentence a line, or --corpus phrasebook")
-    elif split == "train":
+    elif split == "train" and d.source and d.target:
         yield from read_parallel(d.source, d.target, report=report)
-    elif d.valid_source and d.valid_target:
+    elif split != "train" and d.valid_source and d.valid_target:
         yield from read_parallel(d.valid_source, d.valid_target, report=report)
+    elif table := d.table if split == "train" else d.valid_table:
+        rows = read_table(table, [d.source_column, d.target_column], report=report)
+        yield from ((source, target) for source, target in rows)
+    elif split == "train":
+        raise BadInput(
+            "give --source and --target, files with one sentence a line, or --data, a table, or --corpus phrasebook"
+        )
     else:
-        raise BadInput("give --valid-source and --valid-target too: held-out pairs to judge the model by")
+        given = "--valid-data" if d.table else "--valid-source and --valid-target"
+        raise BadInput(f"give {given} too: held-out pairs to judge the model by")
 
 
-def prepare(recipe: Recipe, folder: Path) -> tuple[Vocab, Store, Report]:
+def check_asked(d: Data) -> None:
+    """Pairs come from one place."""
+    for files, table, told in (
+        (d.source or d.target, d.table, "--source and --target, or --data"),
+        (
+            d.valid_source or d.valid_target,
+            d.valid_table,
+            "--valid-source and --valid-target, or --valid-data",
+        ),
+    ):
+        if files and table:
+            raise BadInput(f"give {told}, not both: {one_line(files)} or {one_line(table)}")
+
+
+def where(d: Data, split: str) -> str:
+    """What a split is read from, in words."""
+    files = (d.source, d.target) if split == "train" else (d.valid_source, d.valid_target)
+    return " and ".join(files) if all(files) else d.table if split == "train" else d.valid_table
+
+
+def held_out_pairs(recipe: Recipe, report: Report) -> list[Text]:
+    """The first pairs to judge the model by; the others are only looked at."""
+    d, pairs = recipe.data, pairs_of(recipe, "valid", report)
+    held_out: list[Text] = []
+    for pair in not_in_vain(pairs, where(d, "valid"), report):
+        if len(held_out) < recipe.evaluate.rows:
+            held_out.append(pair)
+    return held_out
+
+
+def short_enough(vocab: Vocabs, pairs: list[Text], longest: int) -> list[Text]:
+    """The pairs of at most so many tokens, as in training: one long line would make a whole batch as wide."""
+    ids = zip(*encoded(vocab, pairs), strict=True)
+    kept = [pair for pair, (s, t) in zip(pairs, ids, strict=True) if max(len(s), len(t) + 1) <= longest]
+    if not kept:
+        raise BadInput(f"all {len(pairs)} held-out pairs are over data.longest, {longest} tokens: raise it")
+    return kept
+
+
+def left_out(train: int, valid: int, longest: int) -> list[str]:
+    """A sentence about what is too long, if anything is."""
+    told = f"left out: {train:,} pairs and {valid:,} held-out ones over data.longest, {longest} tokens"
+    return [told] if train or valid else []
+
+
+def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabs, Store, Report]:
     """The vocabulary and the tokenised pairs, made once and kept in the run's folder."""
-    report = Report(recipe.data.bad_lines)
-    tokenizer, data = folder / "tokenizer.json", folder / "data"
-    if data.is_dir() and tokenizer.is_file():
-        return Vocab.from_json(tokenizer.read_text(encoding="utf-8")), Store.open(data), report
-    texts = (text for pair in pairs_of(recipe, "train", Report(recipe.data.bad_lines)) for text in pair)
-    vocab = train_vocab(recipe.data.vocab, texts, recipe.data.vocab_size, recipe.data.lower)
-    write_text(tokenizer, vocab.to_json())
+    d, report, data = recipe.data, Report(recipe.data.bad_lines), folder / "data"
+    kept = [folder / TOKENIZER, *([] if d.joint else [folder / TARGET_TOKENIZER])]
+    if data.is_dir() and all(path.is_file() for path in kept):
+        vocab = read_vocabs(folder, d.joint)
+        store = Store.open(data, vocab.hash)
+        if store.about.get("target_vocab", vocab.hash) != sides(vocab)[1].hash:
+            raise BadInput(one_line(f"{data} was made with another {TARGET_TOKENIZER}: put the old one back"))
+        return vocab, store, report
+    vocab = learn_vocabs(recipe, folder)
 
     def rows() -> Iterator[dict[str, list[int]]]:
-        for chunk in chunks(pairs_of(recipe, "train", report), 1000):
-            sources, targets = (vocab.encode_batch(list(side)) for side in zip(*chunk, strict=True))
-            yield from ({"source": s, "target": t} for s, t in zip(sources, targets, strict=True))
+        for chunk in groups(pairs_of(recipe, "train", report), lambda pair: len(pair[0]) + len(pair[1])):
+            yield from ({"source": s, "target": t} for s, t in zip(*encoded(vocab, chunk), strict=True))
 
-    about = {
-        "vocab": vocab.hash,
-        "corpus": recipe.data.corpus,
-        "source": recipe.data.source,
-        "target": recipe.data.target,
-    }
-    return vocab, write_store(data, FIELDS, rows(), vocab.size, about), report
+    about = {"vocab": vocab.hash, "corpus": d.corpus, "source": d.source, "target": d.target}
+    about |= {"table": d.table} if d.table else {}
+    about |= {} if d.joint else {"target_vocab": sides(vocab)[1].hash}
+    size = max(side.size for side in sides(vocab))
+    return vocab, write_store(data, FIELDS, rows(), size, about), report
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -201,24 +337,26 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield chunk
 
 
-def batch_of(store: Store, vocab: Vocab, ids: np.ndarray) -> PairBatch:
+def batch_of(store: Store, vocab: Vocabs, ids: np.ndarray) -> PairBatch:
     rows = {name: [store.row(name, int(i)) for i in ids] for name in ("source", "target")}
     return collate(rows["source"], rows["target"], vocab.bos, vocab.eos, vocab.pad, ids.tolist())
 
 
-def numbers(vocab: Vocab, pairs: list[Text]) -> PairBatch:
+def numbers(vocab: Vocabs, pairs: list[Text]) -> PairBatch:
     """Sentence pairs as a batch."""
-    sources, targets = (vocab.encode_batch(list(side)) for side in zip(*pairs, strict=True))
+    sources, targets = encoded(vocab, pairs)
     return collate(
         [np.array(s) for s in sources], [np.array(t) for t in targets], vocab.bos, vocab.eos, vocab.pad
     )
 
 
-def unknown(vocab: Vocab, pairs: list[Text]) -> float:
-    return vocab.unknown_rate(text for pair in pairs for text in pair)
+def unknown(vocab: Vocabs, pairs: list[Text]) -> float:
+    """The share of tokens, on both sides together, that stand for something unknown."""
+    ids = [row for side in encoded(vocab, pairs) for row in side]
+    return sum(row.count(Vocab.unk) for row in ids) / max(1, sum(map(len, ids)))
 
 
-def translate(model: EncoderDecoder, vocab: Vocab, sources: list[str], longest: int = 200) -> list[str]:
+def translate(model: EncoderDecoder, vocab: Vocabs, sources: list[str], longest: int = 200) -> list[str]:
     """Greedy translations, in order; sentences of like length are done together."""
     device = model.encoder.inputs.tokens.weight.device
     ids = vocab.encode_batch(sources)
@@ -227,17 +365,17 @@ def translate(model: EncoderDecoder, vocab: Vocab, sources: list[str], longest: 
     for some in chunks(order, 64):
         rows = [np.array(ids[i], dtype=np.int64) for i in some]
         lengths = torch.tensor([len(row) for row in rows], device=device)
-        most = min(longest, 2 * max(map(len, rows)) + 20)
+        most = [min(longest, 2 * len(row) + 20) for row in rows]  # its own: who is beside it must not matter
         written = greedy_translation(
-            model, pad(rows, vocab.pad).to(device), lengths, vocab.bos, vocab.eos, most
+            model, pad(rows, vocab.pad).to(device), lengths, vocab.bos, vocab.eos, max(most)
         )
-        for i, row in zip(some, written, strict=True):
-            found[i] = vocab.decode(row)
+        for i, row, limit in zip(some, written, most, strict=True):
+            found[i] = vocab.decode(row[:limit])
     return found
 
 
 def evaluate(
-    model: EncoderDecoder, vocab: Vocab, pairs: list[Text], batches: list[PairBatch], lower: bool = False
+    model: EncoderDecoder, vocab: Vocabs, pairs: list[Text], batches: list[PairBatch], lower: bool = False
 ) -> dict[str, float]:
     """Held-out loss (nats a token), exact match and BLEU of greedy translations."""
     device = model.encoder.inputs.tokens.weight.device
@@ -250,7 +388,67 @@ def evaluate(
     return {"loss": surprise, "exact": exact_match(found, expected), "bleu": bleu(found, expected, lower)}
 
 
-def show(model: EncoderDecoder, vocab: Vocab, pairs: list[Text]) -> list[str]:
+LONGEST = 10_000  # tokens of a translation; twice its source and twenty is the nearer limit
+
+
+def measure(model: EncoderDecoder, asked: Asked) -> Measured:
+    """BLEU, exact match and loss of greedy translations of all held-out pairs."""
+    d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines)
+    vocab = read_vocabs(asked.run, d.joint)
+    pairs, places = in_place(pairs_of(asked.recipe, asked.split, report), report)
+    if not pairs:
+        none = f"no pair of sentences to judge the model by: {report.sentence()}"
+        raise BadInput(one_line(f"{where(d, asked.split)} has {none}"))
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    expected = [target.lower() if d.lower else target for target in targets]
+    device = model.encoder.inputs.tokens.weight.device
+    lengths = [max(map(len, ids)) for ids in zip(*encoded(vocab, pairs), strict=True)]
+    found, surprise, count = [""] * len(pairs), 0.0, 0
+    for some in asked.track(by_length(lengths, asked.rows), "translating"):
+        loss = loss_of(model, numbers(vocab, [pairs[i] for i in some]).to(device))
+        surprise, count = surprise + float(loss.surprise), count + loss.count
+        for i, text in zip(some, translate(model, vocab, [sources[i] for i in some], LONGEST), strict=True):
+            found[i] = text
+    scores, signature = translation_scores(found, expected, d.lower)
+    exact, nats = exact_match(found, expected), surprise / count
+    written = dict(zip(places, found, strict=True))
+    return Measured(
+        examples=len(pairs),
+        unit="sentence pairs",
+        metrics={
+            **scores,
+            "exact": exact,
+            "loss": nats,
+            "perplexity": math.exp(min(nats, 700)),
+            "unknown": unknown(vocab, pairs),
+        },
+        intervals={"exact": interval(exact, len(pairs))},
+        baselines={
+            "bleu": ("copying the source", bleu(sources, expected, d.lower)),
+            "exact": ("copying the source", exact_match(sources, expected)),
+        },
+        signature={
+            **signature,
+            "decoding": "greedy",
+            "loss": f"vocab:{vocab.kind}|size:{sides(vocab)[1].size}",
+        },
+        counts={"tokens": count},
+        report=report,
+        lines=[written.get(line, "") for line in range(len(pairs) + report.counts.total())],
+    )
+
+
+def in_place(pairs: Iterable[Text], report: Report) -> tuple[list[Text], list[int]]:
+    """Pairs, and the line of its file that each stands in, counted from 0 past the bad ones."""
+    found: list[Text] = []
+    places = []
+    for pair in pairs:
+        places.append(len(found) + report.counts.total())
+        found.append(pair)
+    return found, places
+
+
+def show(model: EncoderDecoder, vocab: Vocabs, pairs: list[Text]) -> list[str]:
     """A few translations beside what was expected."""
     found = translate(model, vocab, [s for s, _ in pairs])
     lines = []

@@ -7,26 +7,28 @@ there would put two files out of step.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar
 
 from ..errors import BadInput
 from ..interop.files import naming, one_line, present, short
 from ..models import nearest
 
 CHUNK = 1 << 16  # bytes read at a time
-PIECE = 1 << 18  # bytes of a text without line ends before it is cut elsewhere
+PIECE = 1 << 16  # bytes of a text without line ends before it is cut elsewhere
 LINE = 10_000  # characters
 TABLE_LINE = 100_000  # an article to summarise stands in one cell
+DOCUMENT = 4_000_000  # a book may stand in one line of JSON
 BYTES = 4  # of the longest character in UTF-8
 FIRST = 5  # places kept of each kind of bad line
 
@@ -83,6 +85,24 @@ class Report:
     def _clause(self, kind: str, count: int) -> str:
         path, line, _ = self.firsts[kind][0]
         return f"{count} {kind} ({'first ' if count > 1 else ''}{path}:{line})"
+
+
+Lines = TypeVar("Lines", str, tuple[str, str])
+
+
+def not_in_vain(texts: Iterable[Lines], where: str, report: Report) -> Iterator[Lines]:
+    """The same texts; if none of them says anything, the files are named, and what was dropped of them."""
+    said = False
+    for text in texts:
+        said = said or bool("".join(text).strip())
+        yield text
+    if not said:
+        raise BadInput(one_line(f"there is no text in {where} ({report.sentence()})"))
+
+
+def hash_of(texts: Sequence[object]) -> str:
+    """SHA-256 of some texts, to tell later whether they are still the same."""
+    return hashlib.sha256(repr(texts).encode()).hexdigest()
 
 
 # Bytes
@@ -150,6 +170,11 @@ def refuse_irregular(path: Path) -> None:
         raise BadInput(f"{path} is not a regular file: write what it gives into one first")
 
 
+def is_dataset(path: str | Path) -> bool:
+    """Whether this is no file but the name of a Hugging Face data set (see datasets.py)."""
+    return str(path).startswith("hf:")
+
+
 # Lines
 
 
@@ -164,7 +189,12 @@ def read_lines(path: str | Path, *, limit: int = LINE, report: Report | None = N
 
 
 def judged_lines(path: str | Path, limit: int) -> Iterator[str | Fault]:
-    """Every line or what is wrong with it, so that files can be read in step."""
+    """Every line or what is wrong with it, so that files can be read in step; of a data set, every row."""
+    if is_dataset(path):
+        from .datasets import judged_rows
+
+        yield from judged_rows(str(path), limit)
+        return
     with open_text(path) as file:
         for raw in raw_lines(file, BYTES * limit):
             yield judge(raw, limit)
@@ -215,6 +245,9 @@ def read_parallel(
 ) -> Iterator[tuple[str, str]]:
     """Pairs of good lines in step; a pair goes if either side is bad or empty, and unequal files are refused."""
     report = report or Report()
+    for side in (source, target):
+        if is_dataset(side) and "#" not in str(side):
+            raise BadInput(one_line(f"{side}: say which column holds the sentences, by #COLUMN at the end"))
     left, right = judged_lines(source, limit), judged_lines(target, limit)
     for number, (a, b) in enumerate(zip_longest(left, right), 1):
         if a is None or b is None:
@@ -259,7 +292,13 @@ def read_table(
 
 
 def is_json(path: str | Path) -> bool:
-    """Whether the first thing in a file opens an object."""
+    """Whether the first thing in a file opens an object. The rows of a data set are objects."""
+    if is_dataset(path):
+        if "#" in str(path):
+            raise BadInput(
+                one_line(f"{path}: whole rows are read here: leave out #COLUMN, settings name columns")
+            )
+        return True
     with open_text(path) as file:
         return file.read().lstrip().startswith(b"{")
 
@@ -350,11 +389,64 @@ def fault_in_cell(text: str, what: str) -> Fault | None:
 # Running text
 
 
-def read_texts(path: str | Path, *, report: Report | None = None) -> Iterator[str]:
-    """The text of a file, or of the files of a folder, in pieces cut at line ends; only bad lines are missing."""
+def read_texts(path: str | Path, *, column: str = "text", report: Report | None = None) -> Iterator[str]:
+    """All documents as one text, in pieces cut at line ends; only bad lines are missing."""
+    return joined(read_documents(path, column=column, report=report))
+
+
+def joined(documents: Iterable[Iterable[str]]) -> Iterator[str]:
+    """Documents as one text: a line end stands between them, if there was none."""
+    held = ""
+    for document in documents:
+        if held and not held.endswith("\n"):
+            held += "\n"
+        for piece in document:
+            if held:
+                yield held
+            held = piece
+    if held:
+        yield held
+
+
+def read_documents(
+    path: str | Path, *, column: str = "text", report: Report | None = None
+) -> Iterator[Iterator[str]]:
+    """Documents one after the other, each in pieces: a file, or every file of a folder, or, in files that are named
+    .jsonl (or .jsonl.gz), what every JSON object has as `column`, or a column of a data set."""
     report = report or Report()
+    if is_dataset(path):
+        named = str(path) if "#" in str(path) else f"{path}#{column}"
+        yield from row_documents(named, lambda line: checked([column], [line]), report)
+        return
     for file in text_files(path):
-        yield from read_pieces(file, report)
+        if file.name.removesuffix(".gz").endswith(".jsonl"):
+            yield from row_documents(file, objects(file, [column]), report)
+        else:
+            yield read_pieces(file, report)
+
+
+def row_documents(
+    path: str | Path, read: Callable[[str], Row | Fault], report: Report
+) -> Iterator[Iterator[str]]:
+    """Every row is a document; one that says nothing is none, which is no fault."""
+    for number, line in enumerate(judged_lines(path, DOCUMENT), 1):
+        row = line if isinstance(line, Fault) else read(line)
+        if not isinstance(row, Fault):
+            yield in_pieces(row[0])
+        elif row.kind != "empty":
+            report.bad(path, number, row)
+
+
+def in_pieces(text: str) -> Iterator[str]:
+    """A text in pieces of bounded size, cut after a line end, or before a space, or anywhere."""
+    at = 0
+    while len(text) - at > PIECE:
+        end = text.rfind("\n", at, at + PIECE) + 1 or text.rfind(" ", at + 1, at + PIECE)
+        end = end if end > at else at + PIECE
+        yield text[at:end]
+        at = end
+    if at < len(text):
+        yield text[at:]
 
 
 def text_files(path: str | Path) -> Iterator[Path]:
@@ -378,7 +470,7 @@ def refuse(error: OSError) -> NoReturn:
 
 
 def read_pieces(path: Path, report: Report) -> Iterator[str]:
-    """A file's text in pieces of about 64 KiB, and at most about 256 where there are no line ends."""
+    """A file's text in pieces of about 64 KiB, and at most about 128 where there are no line ends."""
     with open_text(path) as file:
         line = 1
         for block in blocks(file):

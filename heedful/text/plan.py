@@ -200,6 +200,25 @@ class WindowPlan:
         return shift + self.length * permuted_array(places, self.windows, keyed(self.seed, epoch, 1))
 
 
+# Rows that are all alike
+
+
+class RowPlan:
+    """Batches of as many rows each, in an order of their own every epoch; the few left over differ by epoch."""
+
+    def __init__(self, count: int, rows: int, seed: int) -> None:
+        if count < 1 or rows < 1:
+            raise BadInput(f"a batch has at least one row, not {rows} of {count}")
+        self.count, self.seed, self.rows = count, seed, min(rows, count)
+        self.batches = self.count // self.rows
+
+    def batch(self, step: int) -> np.ndarray:
+        """The rows of a step, counted from 0."""
+        epoch, place = divmod(checked_step(step), self.batches)
+        places = np.arange(place * self.rows, (place + 1) * self.rows)
+        return permuted_array(places, self.count, keyed(self.seed, epoch, 0))
+
+
 # Parts of a batch
 
 
@@ -209,3 +228,9 @@ def share(ids: np.ndarray, rank: int, world: int, micro: int = 0, micros: int = 
         raise IndexError(f"rank {rank} of {world}, micro-batch {micro} of {micros}")
     part, parts = rank * micros + micro, world * micros
     return ids[len(ids) * part // parts : len(ids) * (part + 1) // parts]
+
+
+def shares(ids: np.ndarray, micros: int, rank: int = 0, world: int = 1) -> list[np.ndarray]:
+    """The micro-batches of a rank, without empty ones."""
+    parts = [share(ids, rank, world, micro, micros) for micro in range(micros)]
+    return [part for part in parts if len(part)]

@@ -18,10 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import BadInput
-from ..interop.files import MEGABYTE, one_line, short
+from ..interop.files import MEGABYTE, inside, naming, one_line, read_text, short
 from ..interop.tokenizer import objects
 from ..models import nearest
 
@@ -32,12 +33,14 @@ SPECIALS = ("[PAD]", "[BOS]", "[EOS]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTES = 256
 LARGEST = 1_000_000  # tokens; the library sets memory aside for as many as it is asked for
 LONGEST = 1_000_000  # characters of one text: the library takes up to 600 bytes for each
-AT_ONCE = 1 << 18  # characters
+AT_ONCE = 1 << 16  # characters
 LIMIT = 128 * MEGABYTE  # characters of a tokenizer.json
 
 # A word with the space before it; letters keep their accents and vowel signs; punctuation stands alone.
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]"
 SPACES = r"\s+"
+
+Texts = TypeVar("Texts")  # one text, or several that belong together
 
 LONG_WORD = 1000  # characters: learning merges takes the square of it, and some "words" are genomes
 
@@ -106,16 +109,16 @@ def refuse_long(texts: list[str]) -> None:
             )
 
 
-def groups(texts: list[str]) -> Iterator[list[str]]:
+def groups(texts: Iterable[Texts], size_of: Callable[[Any], int] = len) -> Iterator[list[Texts]]:
     """Texts in lists of few characters, since the library needs a hundred times their memory."""
-    group: list[str] = []
+    group: list[Texts] = []
     size = 0
     for text in texts:
-        if group and size + len(text) > AT_ONCE:
+        if group and size + size_of(text) > AT_ONCE:
             yield group
             group, size = [], 0
         group.append(text)
-        size += len(text)
+        size += size_of(text)
     if group:
         yield group
 
@@ -169,7 +172,9 @@ def train_vocab(kind: str, texts: Iterable[str], size: int, lower: bool = False)
         raise BadInput(f'there is no vocabulary of kind "{kind}"{nearest(kind, KINDS)}')
     least = len(SPECIALS) + (BYTES if kind == "bpe" else 1)
     if not least <= size <= LARGEST:
-        raise BadInput(f"a {kind} vocabulary has {least} to {LARGEST} tokens, not {size}")
+        raise BadInput(
+            f"a {kind} vocabulary has {least} to {LARGEST} tokens, not {size}: change data.vocab_size"
+        )
     tokenizer = blank(kind, lower)
     with no_panic("no vocabulary can be learned from these texts"):
         KINDS[kind](tokenizer, checked(texts), size)
@@ -257,6 +262,12 @@ KINDS: dict[str, Callable[[Tokenizer, Iterator[str], int], None]] = {
 
 
 # Reading one back
+
+
+def read_vocab(path: Path) -> Vocab:
+    """The vocabulary in a run's tokenizer.json; what is wrong with it is told with the file's name."""
+    with naming(path):
+        return Vocab.from_json(read_text(inside(path.parent, path.name), LIMIT))
 
 
 def read_ours(text: str) -> tuple[Tokenizer, str, bool]:

@@ -25,7 +25,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import BadInput, NoCheckpoint, NotFinite
-from ..interop.files import MEGABYTE, inside, is_plain, present, read_bytes, read_json, short
+from ..interop.files import MEGABYTE, inside, is_plain, one_line, present, read_bytes, read_json, short
 from ..interop.weights import opened
 from . import files
 
@@ -279,7 +279,8 @@ def unsealed(path: Path) -> dict[str, Any]:
     body = text[:-tail] + b"\n}"
     if text != seal(body):
         expected = text[-67:-3].decode("ascii", "replace")
-        raise BadInput(f"{path}: expected SHA-256 {expected}, found {hashlib.sha256(body).hexdigest()}")
+        found = hashlib.sha256(body).hexdigest()
+        raise BadInput(one_line(f"{path}: expected SHA-256 {expected}, found {found}"))
     return checked(path, read_json(path))
 
 

@@ -223,7 +223,7 @@ def clear_leftovers(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         match = LEFTOVER.fullmatch(path.name)
         if match and not others(int(match[1])):
-            unlink(path)
+            remove(path)
 
 
 # Tensors, in the safetensors format: the library's own writer keeps a second copy of everything in memory, or

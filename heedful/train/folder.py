@@ -64,6 +64,7 @@ class RunFolder:
     ) -> RunFolder:
         """A new run in a folder that is not there, or empty, or was left by a `create` that was killed."""
         path = Path(path)
+        refuse_name(path)
         make_folders(path)
         refuse_foreign(path)
         run = cls(path, Lock(path / LOCK))
@@ -102,7 +103,12 @@ class RunFolder:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        return read_json(inside(self.path, RECIPE))
+        return self.read_recipe(self.path)
+
+    @staticmethod
+    def read_recipe(path: Path) -> dict[str, Any]:
+        """What was asked of the run in a folder, whoever owns it."""
+        return read_json(inside(path, RECIPE))
 
     def save(
         self,
@@ -174,6 +180,14 @@ def make_folders(path: Path) -> None:
                 files.make_folder(folder)
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "it is a file, not a folder")
+
+
+def refuse_name(path: Path) -> None:
+    """A name that is no UTF-8: safetensors could write weights there, and never read them again."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise BadInput(one_line(f"{path} is no name in UTF-8: give another --run")) from None
 
 
 def refuse_foreign(path: Path) -> None:
@@ -415,13 +429,15 @@ def plain(value: Any) -> Any:
 class Stop:
     """Whether the run was asked to end, by SIGTERM, SIGINT or SIGUSR1: `with Stop() as stop: ... if stop.asked`.
 
-    Being asked twice means now. Only the main thread can listen; elsewhere nothing is ever asked.
+    Being asked twice means now, unless it is once more within `again` seconds: some senders send to a launcher and to
+    its processes, and the launcher passes it on. Only the main thread can listen; elsewhere nothing is ever asked.
     """
 
     NAMES = ("SIGTERM", "SIGINT", "SIGUSR1")
 
-    def __init__(self) -> None:
+    def __init__(self, again: float = 0.0) -> None:
         self.asked: str | None = None  # the signal's name
+        self.again, self.since = again, 0.0
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -433,9 +449,10 @@ class Stop:
         return self
 
     def hear(self, number: int, _: FrameType | None) -> None:
-        if self.asked:
+        if self.asked and time.monotonic() - self.since >= self.again:
             os._exit(INTERRUPTED_TWICE)  # no clean-up could be relied on; the files are safe at any moment
-        self.asked = signal.Signals(number).name
+        if not self.asked:
+            self.asked, self.since = signal.Signals(number).name, time.monotonic()
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():

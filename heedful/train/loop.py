@@ -11,6 +11,7 @@ all micro-batches and processes, so that accumulating changes nothing but roundi
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import NotFinite
-from .distributed import World
+from ..parts.observe import eagerly
+from .distributed import Idle, World, bare
 from .loss import Loss
 from .optimiser import set_rate
 from .schedule import Schedule
@@ -104,7 +106,8 @@ def train(
         norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or math.inf)
         loss, size = (surprise / tokens).item(), float(norm)
         if not math.isfinite(loss) or (scaler is None and not math.isfinite(size)):
-            raise NotFinite(not_finite(model, micro, loss_of, settings, step, loss, size))
+            told = not_finite(model, micro, loss_of, settings, step, world, loss, size)
+            raise NotFinite(told, {"step": step + 1, "loss": loss, "norm": size})
         rate = settings.rate * settings.schedule(step + 1)
         set_rate(optimisers, rate)
         for optimiser in optimisers:
@@ -137,16 +140,43 @@ def accumulate(
     return total
 
 
+BATCHES, EXAMPLES = 10, 20  # that are named when a number is not finite
+
+
 def not_finite(
     model: nn.Module,
     micro: Sequence[Batch],
     loss_of: Callable[[nn.Module, Any], Loss],
     settings: Settings,
     step: int,
+    world: World,
     loss: float,
     norm: float,
 ) -> str:
-    """What to say when a number is not finite: the step, the batch, and the first layer it came out of."""
+    """What to say when a number is not finite: the step, the batch, and the first layer it came out of.
+
+    Every process says so of its own batches, and every one gets the same sentence.
+    """
+    torch.manual_seed(seed_for(settings.seed, "step", step, world.rank))
+    faults = [fault(model, batch, loss_of, settings) for batch in micro]
+    mine = next(filter(None, faults), None)
+    named = [batch for batch, found in zip(micro, faults, strict=True) if found or mine is None]
+    ids = [list(map(int, getattr(batch, "ids", ())))[:EXAMPLES] for batch in named[:BATCHES]]
+    said = [json.loads(text) for text in world.texts(json.dumps([mine, ids]), settings.device)]
+    blamed = [rank for rank, (found, _) in enumerate(said) if found]
+    where = said[blamed[0]][0] if blamed else "in the backward pass: every layer's output is finite"
+    process = f" of process {blamed[0]}" if blamed and world.size > 1 else ""
+    examples = [some for rank in blamed or range(world.size) for some in said[rank][1] if some]
+    return (
+        f"step {step + 1}: the loss is {loss} and the gradient's norm {norm}, {where}{process}; examples {examples}. "
+        f"The weights of the last checkpoint are untouched; try a lower learning rate, or look at these examples"
+    )
+
+
+def fault(
+    model: nn.Module, batch: Batch, loss_of: Callable[[nn.Module, Any], Loss], settings: Settings
+) -> str | None:
+    """Where the first number of a batch comes up that is not finite; None if all are."""
     first: list[str] = []
 
     def listen(path: str) -> Callable[..., None]:
@@ -157,19 +187,16 @@ def not_finite(
         return hook
 
     hooks = [
-        m.register_forward_hook(listen(path)) for path, m in model.named_modules() if not list(m.children())
+        m.register_forward_hook(listen(path))
+        for path, m in bare(model).named_modules()
+        if not list(m.children())
     ]
-    torch.manual_seed(seed_for(settings.seed, "step", step))
     try:
-        with torch.no_grad(), autocast(settings):
-            for batch in micro:
-                loss_of(model, batch.to(settings.device))
+        with torch.no_grad(), autocast(settings), eagerly():  # compiled code would not listen
+            loss = loss_of(model, batch.to(settings.device))
     finally:
         for hook in hooks:
             hook.remove()
-    where = f"first in {first[0]}" if first else "in the backward pass: every layer's output is finite"
-    ids = [list(map(int, getattr(batch, "ids", [])))[:20] for batch in micro]
-    return (
-        f"step {step + 1}: the loss is {loss} and the gradient's norm {norm}, {where}; examples {ids}. "
-        f"The weights of the last checkpoint are untouched; try a lower learning rate, or look at these examples"
-    )
+    if isinstance(batch, Idle) or (not first and loss.total.isfinite()):
+        return None
+    return f"first in {first[0]}" if first else "first in the loss itself"

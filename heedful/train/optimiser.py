@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from ..parts.layers import TokenEmbedding
 from ..parts.positions import Learned
+from .distributed import placed_as, whole
+from .muon import Muon
 
 
 def decayed(model: nn.Module) -> set[str]:
@@ -39,15 +41,12 @@ def adamw(
 def muon(
     model: nn.Module, rate: float, decay: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the blocks (Jordan 2024), AdamW for the rest.
-
-    Its updates have the size AdamW's would have (Moonshot's rule), so that both share one learning rate.
-    """
+    """Muon for the matrices inside the blocks, AdamW for the rest; both share one learning rate."""
     inside = {n for n in decayed(model) if "blocks." in n}
     matrices = [p for n, p in model.named_parameters() if n in inside and p.ndim == 2]
     rest = [p for n, p in model.named_parameters() if not (n in inside and p.ndim == 2)]
     return [
-        torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
+        Muon(matrices, rate, decay),
         torch.optim.AdamW(rest, lr=rate, betas=betas, eps=eps, weight_decay=0.0, fused=True),
     ]
 
@@ -74,7 +73,7 @@ def named_state(
 def state_tensors(model: nn.Module, optimisers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
     """Everything the optimisers remember, as named tensors."""
     return {
-        f"{name}:{key}": value if isinstance(value, Tensor) else torch.tensor(value)
+        f"{name}:{key}": whole(value) if isinstance(value, Tensor) else torch.tensor(value)
         for name, state in named_state(model, optimisers)
         for key, value in state.items()
     }
@@ -89,5 +88,7 @@ def load_state_tensors(
     for key, value in tensors.items():
         name, _, part = key.rpartition(":")
         weight = weights[name]
-        device = "cpu" if part == "step" and not owner[id(weight)].defaults.get("fused") else weight.device
-        owner[id(weight)].state[weight][part] = value.clone().to(device)
+        # The number of steps stays on the CPU, unless the kernel is fused.
+        counts = part == "step" and not owner[id(weight)].defaults.get("fused")
+        own = value.clone() if counts else placed_as(weight, value.clone())
+        owner[id(weight)].state[weight][part] = own

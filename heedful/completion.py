@@ -1,0 +1,182 @@
+"""Shell completion: scripts for bash, zsh and fish, made from the same dataclasses as the commands themselves."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+
+from . import cli
+from .errors import BadInput
+from .models import nearest
+
+FILES = (
+    "FILE",
+    "PATH",
+    "FOLDER",
+    "DIR",
+    "RUN",
+    "RUN|FOLDER",
+    "NAME|FOLDER",
+)  # what options that name one are called
+
+
+def script(shell: str = "") -> str:
+    """The script of a shell, to be sourced by it."""
+    if shell not in SHELLS:
+        raise BadInput(f'--print-completion takes {", ".join(SHELLS)}, not "{shell}"{nearest(shell, SHELLS)}')
+    return SHELLS[shell]().rstrip("\n")
+
+
+# What can be typed
+
+
+def commands() -> dict[str, str]:
+    """Each command with the first line of its help."""
+    return {name: (kind.__doc__ or "").partition("\n")[0] for name, (kind, _) in cli.COMMANDS.items()}
+
+
+def choices(hint: object) -> list[str]:
+    """The values of an option, where there are only some; True and False for one that stands alone."""
+    return [kind for kind in cli.kinds_of(hint) if isinstance(kind, str)]
+
+
+def stands_alone(hint: object) -> bool:
+    return bool in cli.kinds_of(hint)
+
+
+def names_file(hint: object) -> bool:
+    """Whether its value is a file or a folder, by what help calls it."""
+    told = [getattr(extra, "metavar", None) for extra in getattr(hint, "__metadata__", ())]
+    return any(name in FILES for name in told)
+
+
+def tasks(command: str) -> list[str]:
+    """The words that may stand first after a command, where there are only some."""
+    hints = typing.get_type_hints(cli.COMMANDS[command][0], include_extras=True)
+    places = [hint for hint in hints.values() if cli.is_positional(hint)]
+    return choices(places[0]) if places else []
+
+
+# Three shells
+
+
+def bash() -> str:
+    cases = []
+    for command in cli.COMMANDS:
+        options = cli.options(command)
+        cases.append(f"    {command})")
+        cases.append('        case "$before" in')
+        for option, hint in options.items():
+            if some := choices(hint):
+                cases.append(f'            {option}) words="{" ".join(some)}" ;;')
+            elif names_file(hint):
+                cases.append(f"            {option}) files=1 ;;")
+            elif not stands_alone(hint):
+                cases.append(f"            {option}) return ;;")
+        cases.append(f'            *) words="{" ".join([*options, "--help", *tasks(command)])}"; files=1 ;;')
+        cases.append("        esac ;;")
+    first = " ".join([*cli.COMMANDS, "--help", "--version", "--print-completion"])
+    return (
+        BASH.replace("@FIRST@", first)
+        .replace("@SHELLS@", " ".join(SHELLS))
+        .replace("@CASES@", "\n".join(cases))
+    )
+
+
+BASH = """\
+# bash completion for heedful: source <(heedful --print-completion bash)
+_heedful() {
+    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words="" files=""
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "@FIRST@" -- "$word"))
+        return
+    fi
+    case "${COMP_WORDS[1]}" in
+    --print-completion) words="@SHELLS@" ;;
+@CASES@
+    esac
+    case "$word" in -*) files="" ;; esac
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    if [ -n "$files" ]; then
+        local IFS=$'\\n'
+        COMPREPLY+=($(compgen -f -- "$word"))
+    fi
+}
+complete -o filenames -F _heedful heedful
+"""
+
+
+def zsh() -> str:
+    listed = "\n".join(f"        {quoted(f'{name}:{told}')}" for name, told in commands().items())
+    cases = []
+    for command in cli.COMMANDS:
+        lines = []
+        for option, hint in cli.options(command).items():
+            some = choices(hint)
+            values = f"({' '.join(some)})" if some else "_files" if names_file(hint) else ""
+            lines.append(quoted(option if stands_alone(hint) else f"{option}:value:{values}"))
+        lines.append(quoted("--help"))
+        if some := tasks(command):
+            lines.append(quoted(f"1:word:({' '.join(some)})"))
+        lines.append(quoted("*:file:_files"))
+        cases.append(f"        {command}) _arguments {' '.join(lines)} ;;")
+    return (
+        ZSH.replace("@LISTED@", listed)
+        .replace("@SHELLS@", " ".join(SHELLS))
+        .replace("@CASES@", "\n".join(cases))
+    )
+
+
+ZSH = """\
+#compdef heedful
+# zsh completion for heedful: source <(heedful --print-completion zsh), after compinit
+_heedful() {
+    local -a commands
+    commands=(
+@LISTED@
+        '--help:this text' '--version:the version' '--print-completion:a script for a shell'
+    )
+    if (( CURRENT == 2 )); then
+        _describe command commands
+        return
+    fi
+    local command="$words[2]"
+    shift words
+    (( CURRENT-- ))
+    case "$command" in
+        --print-completion) _values shell @SHELLS@ ;;
+@CASES@
+    esac
+}
+compdef _heedful heedful
+"""
+
+
+def fish() -> str:
+    lines = ["# fish completion for heedful: heedful --print-completion fish | source"]
+    none = "__fish_use_subcommand"
+    lines += [
+        f"complete -c heedful -n {none} -f -a {name} -d {quoted(told)}" for name, told in commands().items()
+    ]
+    lines += [f"complete -c heedful -n {none} -f -l {name}" for name in ("help", "version")]
+    lines += [f"complete -c heedful -n {none} -x -l print-completion -a {quoted(' '.join(SHELLS))}"]
+    for command in cli.COMMANDS:
+        here = quoted(f"__fish_seen_subcommand_from {command}")
+        for option, hint in cli.options(command).items():
+            some = choices(hint)
+            values = f" -x -a {quoted(' '.join(some))}" if some else " -r -F" if names_file(hint) else " -x"
+            lines.append(
+                f"complete -c heedful -n {here} -l {option[2:]}{'' if stands_alone(hint) else values}"
+            )
+        if some := tasks(command):
+            lines.append(f"complete -c heedful -n {here} -f -a {quoted(' '.join(some))}")
+    return "\n".join(lines)
+
+
+def quoted(text: str) -> str:
+    """For any of the three; a quote itself is left out rather than escaped in three ways."""
+    return "'" + text.replace("'", "") + "'"
+
+
+SHELLS: dict[str, Callable[[], str]] = {"bash": bash, "zsh": zsh, "fish": fish}

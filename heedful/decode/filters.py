@@ -1,0 +1,248 @@
+"""Filters: what may be chosen. Each is a pure function from scores to scores; what it forbids gets -inf.
+
+    filters = [repetition_penalty(1.2), temperature(0.7), top_p(0.9)]
+
+They apply in the order given: what must or must not be said first, then temperature, then what cuts off the tail
+(which might otherwise cut off all that is allowed). A filter sees the scores of the next token and everything
+written before it, the prompt included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput, NotFinite
+from .written import Ends, Written, ends_of
+
+Filter = Callable[[Tensor, Written], Tensor]
+
+NEVER = float("-inf")
+
+
+# How flat, and how far down: these look at the scores only.
+
+
+def temperature(tau: float) -> Filter:
+    """softmax(z / tau): below 1 more of the likeliest, above 1 more of the rest."""
+    if not 0 < tau < math.inf:
+        raise BadInput(
+            f"temperature {tau:g} is not a positive number: to always take the likeliest token, use greedy"
+        )
+    return lambda scores_BV, written: scores_BV / tau
+
+
+def top_k(k: int) -> Filter:
+    """Only the k likeliest; of equals at the border, those with the lower number, so that k are k."""
+    if k < 1:
+        raise BadInput(f"top-k {k} leaves nothing to choose from: k must be at least 1")
+
+    def keep(scores_BV: Tensor, written: Written) -> Tensor:
+        border_B1 = scores_BV.topk(min(k, scores_BV.shape[-1])).values[:, -1:]
+        above_BV, equal_BV = scores_BV > border_B1, scores_BV == border_B1
+        places_B1 = k - above_BV.sum(-1, keepdim=True)
+        return scores_BV.masked_fill(~(above_BV | equal_BV & (equal_BV.cumsum(-1) <= places_B1)), NEVER)
+
+    return keep
+
+
+def top_p(p: float) -> Filter:
+    """The smallest set of likeliest tokens that holds a share p of the probability (nucleus; Holtzman 2020).
+
+    Of equals at the border, those with the lower number; always at least one token.
+    """
+    if not 0 <= p <= 1:
+        raise BadInput(f"top-p {p:g} is not a share: it must lie between 0 and 1")
+
+    def keep(scores_BV: Tensor, written: Written) -> Tensor:
+        if p == 1:  # a rounded sum could reach 1 before the last token
+            return scores_BV
+        sorted_BV, order_BV = scores_BV.sort(dim=-1, descending=True, stable=True)
+        share_BV = sorted_BV.double().softmax(-1)
+        before_BV = share_BV.cumsum(-1) - share_BV
+        cut_BV = before_BV >= p
+        cut_BV[:, 0] = False
+        return scores_BV.masked_fill(cut_BV.scatter(-1, order_BV, cut_BV), NEVER)
+
+    return keep
+
+
+def min_p(m: float) -> Filter:
+    """Only tokens at least m times as likely as the likeliest."""
+    if not 0 <= m <= 1:
+        raise BadInput(f"min-p {m:g} is not a share: it must lie between 0 and 1")
+
+    def keep(scores_BV: Tensor, written: Written) -> Tensor:
+        ratio_BV = (scores_BV - scores_BV.amax(-1, keepdim=True)).exp()
+        return scores_BV.masked_fill(ratio_BV < m, NEVER)
+
+    return keep
+
+
+# What was said before, and what must or must not be said: these look at the text too.
+
+
+def repetition_penalty(penalty: float) -> Filter:
+    """Make every token that was written before, prompt included, less likely (Keskar et al. 2019).
+
+    Positive scores are divided by the penalty, negative ones multiplied.
+    """
+    if not 0 < penalty < math.inf:
+        raise BadInput(
+            f"a repetition penalty of {penalty:g} means nothing: 1 changes nothing, more discourages"
+        )
+
+    def penalise(scores_BV: Tensor, written: Written) -> Tensor:
+        seen_BV = named(written.tokens_BT, written.tokens_BT >= 0, scores_BV.shape[-1])
+        lower_BV = torch.where(scores_BV < 0, scores_BV * penalty, scores_BV / penalty)
+        return torch.where(seen_BV, lower_BV, scores_BV)
+
+    return penalise
+
+
+def no_repeat_ngram(n: int) -> Filter:
+    """No n tokens in a row twice, prompt included."""
+    if n < 1:
+        raise BadInput(f"n-grams of {n} tokens do not exist: n must be at least 1")
+
+    def forbid(scores_BV: Tensor, written: Written) -> Tensor:
+        tokens_BT = written.tokens_BT
+        T = tokens_BT.shape[1]
+        if T < n:
+            return scores_BV
+        ngrams_BXN = tokens_BT.unfold(1, n, 1)
+        ending_BM = tokens_BT[:, T - n + 1 :]
+        again_BX = (ngrams_BXN[..., :-1] == ending_BM[:, None]).all(-1) & (ngrams_BXN >= 0).all(-1)
+        return scores_BV.masked_fill(named(ngrams_BXN[..., -1], again_BX, scores_BV.shape[-1]), NEVER)
+
+    return forbid
+
+
+def forbidden(sequences: Sequence[Sequence[int] | int]) -> Filter:
+    """Tokens never to write, and sequences never to complete (those begun in the prompt included)."""
+    by_length: dict[int, list[list[int]]] = defaultdict(list)
+    for sequence in sequences:
+        tokens = [sequence] if isinstance(sequence, int) else list(sequence)
+        if not tokens or min(tokens) < 0:
+            raise BadInput(f"{tokens} cannot be forbidden: give tokens by their numbers, at least one")
+        by_length[len(tokens)].append(tokens)
+    largest = max((token for group in by_length.values() for row in group for token in row), default=-1)
+
+    @cache
+    def tables(device: torch.device) -> dict[int, Tensor]:
+        return {length: torch.tensor(group, device=device) for length, group in by_length.items()}
+
+    def forbid(scores_BV: Tensor, written: Written) -> Tensor:
+        (B, V), T = scores_BV.shape, written.tokens_BT.shape[1]
+        check_known(largest, V)
+        for length, table_NL in tables(scores_BV.device).items():
+            if length - 1 <= T:
+                ending_BL = written.tokens_BT[:, T - length + 1 :]
+                begun_BN = (ending_BL[:, None] == table_NL[:, :-1]).all(-1)
+                last_BN = table_NL[:, -1].expand(B, -1)
+                scores_BV = scores_BV.masked_fill(named(last_BN, begun_BN, V), NEVER)
+        return scores_BV
+
+    return forbid
+
+
+def forced_prefix(prefixes: Sequence[Sequence[int]]) -> Filter:
+    """Begin row b with prefixes[b] and go on freely; an empty one forces nothing."""
+    largest = max((token for row in prefixes for token in row), default=-1)
+    longest = max(map(len, prefixes), default=0)
+
+    @cache
+    def table(device: torch.device) -> Tensor:
+        rows = [[*row, *[-1] * (longest + 1 - len(row))] for row in prefixes]
+        return torch.tensor(rows, dtype=torch.long, device=device)
+
+    def force(scores_BV: Tensor, written: Written) -> Tensor:
+        check_known(largest, scores_BV.shape[-1])
+        if len(prefixes) != written.batch:
+            raise BadInput(
+                f"there are {written.batch} prompts but {len(prefixes)} prefixes: give one for each"
+            )
+        wanted_B = table(scores_BV.device)[written.rows_B, written.counts_B.clamp(max=longest)]
+        others_BV = torch.arange(scores_BV.shape[-1], device=scores_BV.device) != wanted_B[:, None]
+        return scores_BV.masked_fill(others_BV & (wanted_B >= 0)[:, None], NEVER)
+
+    return force
+
+
+def minimum_length(least: int, eos: Ends) -> Filter:
+    """No end of sentence before `least` other tokens are written."""
+    ends = ends_of(eos)
+    if least < 0 or not ends:
+        raise BadInput(
+            f"a least length of {least} needs a number from 0 up, and to know which token ends a sentence"
+        )
+
+    def forbid(scores_BV: Tensor, written: Written) -> Tensor:
+        check_known(max(ends), scores_BV.shape[-1])
+        scores_BV = scores_BV.clone()
+        early_B1 = (written.counts_B < least)[:, None]
+        scores_BV[:, ends] = scores_BV[:, ends].masked_fill(early_B1, NEVER)
+        return scores_BV
+
+    return forbid
+
+
+def named(tokens_BN: Tensor, counts_BN: Tensor, V: int) -> Tensor:
+    """[B, V]: which tokens of the vocabulary occur in a row, at a place that counts."""
+    spare = V  # where the others go
+    found = torch.zeros(len(tokens_BN), V + 1, dtype=torch.bool, device=tokens_BN.device)
+    return found.scatter_(1, torch.where(counts_BN, tokens_BN, spare), True)[:, :V]
+
+
+def check_known(token: int, V: int) -> None:
+    if token >= V:
+        raise BadInput(f"token {token} does not exist in a vocabulary of {V}")
+
+
+# Putting them to use.
+
+
+def precise(scores: Tensor) -> Tensor:
+    """In fp32 at least."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def apply(filters: Sequence[Filter], scores_BV: Tensor, written: Written | None) -> Tensor:
+    """All filters, in order, on precise scores. Without filters nothing written need be kept."""
+    scores_BV = precise(scores_BV)
+    if filters and written is None:
+        raise ValueError("filters read what was written: keep it")
+    for one in filters:
+        scores_BV = one(scores_BV, written)  # type: ignore[arg-type]
+    return scores_BV
+
+
+def apply_to_log_probabilities(
+    filters: Sequence[Filter], scores_BV: Tensor, written: Written | None
+) -> tuple[Tensor, Tensor]:
+    """The log-probabilities, and the same changed by as much as the filters change the scores.
+
+    They are not normalised anew: that a word is forbidden does not make a hypothesis without it likelier.
+    """
+    scores_BV = precise(scores_BV)
+    log_p_BV = scores_BV.log_softmax(-1)
+    if not filters:
+        return log_p_BV, log_p_BV
+    change_BV = apply(filters, scores_BV, written) - scores_BV
+    return log_p_BV, log_p_BV + change_BV.masked_fill(scores_BV == NEVER, 0)
+
+
+def check_choice(best_B: Tensor, rows_B: Tensor) -> None:
+    """Each row's best score must exist: -inf means that all is forbidden, NaN that the model is broken."""
+    if bool((best_B > NEVER).all()):
+        return
+    if bool((broken_B := best_B.isnan()).any()):
+        row = int(rows_B[broken_B][0])
+        raise NotFinite(f"the model's scores for row {row} are not numbers: its weights or inputs are broken")
+    row = int(rows_B[best_B == NEVER][0])
+    raise BadInput(f"every token is forbidden as the next one of row {row}: loosen the filters")

@@ -1,0 +1,85 @@
+"""Sampling: draw the next token from the model's distribution. The same seed gives the same text.
+
+Every row has a generator of its own, so what is drawn in a row does not depend on which rows stand beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from .filters import Filter
+from .step import Step
+from .stream import stream
+from .written import Ends, Hypothesis, hypotheses
+
+BLOCK = 64  # draws made at once: a generator's call costs more than its number
+
+
+def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
+    """A seed for each row: those given, or one each derived from the one given."""
+    if not isinstance(seed, int):
+        if len(seed) != rows:
+            raise BadInput(f"there are {rows} prompts but {len(seed)} seeds: give one for all, or one each")
+        return list(seed)
+    digests = (hashlib.sha256(f"{seed} {row}".encode()).digest() for row in range(rows))
+    return [int.from_bytes(digest[:8], "little") >> 1 for digest in digests]
+
+
+class Dice:
+    """Random numbers in [0, 1) for each row, from its own generator; `each` of them a roll."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device, each: int = 1) -> None:
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self.device, self.each, self.rolls = device, each, 0
+
+    def roll(self) -> Tensor:
+        """[B, each], new every time."""
+        at = self.rolls % BLOCK
+        if at == 0:
+            shape = (BLOCK, self.each)
+            drawn = [torch.rand(shape, generator=g, dtype=torch.float64) for g in self.generators]
+            self.block = torch.stack(drawn, 1).to(self.device)
+        self.rolls += 1
+        return self.block[at]
+
+
+def draw(weights_BV: Tensor, uniform_B: Tensor) -> Tensor:
+    """A token a row, with probability in proportion to its weight: where the running sum passes a random height."""
+    heights_BV = weights_BV.double().cumsum(-1)
+    # A double below 1 times the total stays below the total, rounded or not: some token always lies above.
+    height_B1 = uniform_B[:, None] * heights_BV[:, -1:]
+    return torch.searchsorted(heights_BV, height_B1, right=True)[:, 0]
+
+
+class Sampler:
+    """The choice that makes a stream random."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        self.dice = Dice(seeds, device)
+
+    def __call__(self, scores_BV: Tensor, rows_B: Tensor) -> Tensor:
+        return draw(scores_BV.double().softmax(-1), self.dice.roll()[rows_B, 0])
+
+
+def sample(
+    step: Step,
+    prompts_BT: Tensor,
+    lengths_B: Tensor | None = None,
+    *,
+    longest: int | Sequence[int],
+    eos: Ends = None,
+    seed: int | Sequence[int] = 0,
+    filters: Sequence[Filter] = (),
+) -> list[Hypothesis]:
+    """A random continuation of each prompt. seed: one for the batch, or one for each row.
+
+    Temperature, top-k and the like are filters; the distribution is what they leave, normalised.
+    """
+    choose = Sampler(row_seeds(seed, len(prompts_BT)), prompts_BT.device)
+    words = stream(step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters)
+    return hypotheses(words, len(prompts_BT))

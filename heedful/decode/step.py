@@ -1,0 +1,176 @@
+"""Step: the one thing a search knows of a model. Tokens go in, scores for the next ones come out.
+
+A step remembers what it was fed, so each call brings the new tokens only. Its rows can be put in another order,
+copied or dropped (`reorder`, which beam search needs) and cut short (`rewind`, which speculation needs).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..models.shells import Decoder, EncoderDecoder
+from ..parts.masks import right_padded
+from ..parts.observe import watch
+from ..parts.positions import check_length
+
+
+class Step(ABC):
+    """Whatever can say what comes next: a model with a cache, or without one, or two of them agreeing."""
+
+    @abstractmethod
+    def __call__(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+        """Scores [B, T, V] for the token after each, given these and all that was fed before.
+
+        lengths: how many tokens of each row are real, the rest being padding at its end; 0 lets a row wait.
+        """
+
+    @abstractmethod
+    def reorder(self, rows: Tensor) -> None:
+        """Row b becomes what row rows[b] was; there may be more or fewer rows than before."""
+
+    @abstractmethod
+    def rewind(self, lengths_B: Tensor) -> None:
+        """Forget all but the first lengths[b] tokens of each row."""
+
+    def last(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+        """Scores [B, V] after each row's last real token: a long prompt need not be scored throughout."""
+        return at_last(self(tokens_BT, lengths_B), lengths_B)
+
+    @property
+    def attention(self) -> Tensor | None:
+        """How the newest token of each row looked at the source, [B, H, S], -1 in its padding; None if unknown."""
+        return None
+
+
+def at_last(x: Tensor, lengths_B: Tensor | None) -> Tensor:
+    """What stands at each row's last real slot, of [B, T, ...]."""
+    if lengths_B is None:
+        return x[:, -1]
+    rows_B = torch.arange(len(x), device=x.device)
+    return x[rows_B, (lengths_B - 1).clamp(min=0)]
+
+
+class DecoderStep(Step):
+    """A decoder with a cache, alone or with the source an encoder has read for it."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        source_BSD: Tensor | None = None,
+        source_lengths_B: Tensor | None = None,
+        *,
+        watched: bool = False,
+    ) -> None:
+        """watched: keep `attention`, the cross-attention of the last block, head by head."""
+        self.decoder, self.source_BSD = decoder, source_BSD
+        self.cache = decoder.growing_cache()
+        self.fed = 0  # tokens in the longest row, or more: exact only where it matters
+        self.source_positions: Tensor | None = None
+        self.origins_B: Tensor | None = None  # which of the first rows each row's source is
+        if source_BSD is not None:
+            B, S, _ = source_BSD.shape
+            self.origins_B = torch.arange(B, device=source_BSD.device)
+            if source_lengths_B is not None:
+                self.source_positions = right_padded(source_lengths_B, S)
+        self.watched = cross_attention(decoder) if watched else None
+        self.seen_BHS: Tensor | None = None
+
+    def __call__(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+        return self.decoder.head(self.hidden(tokens_BT, lengths_B), self.decoder.inputs.tokens)
+
+    def last(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+        last_BD = at_last(self.hidden(tokens_BT, lengths_B), lengths_B)
+        return self.decoder.head(last_BD[:, None], self.decoder.inputs.tokens)[:, 0]
+
+    def hidden(self, tokens_BT: Tensor, lengths_B: Tensor | None) -> Tensor:
+        """The vectors [B, T, D] the scores are made of."""
+        self.check_room(tokens_BT.shape[1], lengths_B)
+        with nullcontext() if self.watched is None else watch(self.watched) as trace:
+            hidden_BTD = self.decoder.hidden(
+                tokens_BT,
+                lengths_B,
+                cache=self.cache,
+                source_BSD=self.source_BSD,
+                source_positions=self.source_positions,
+            )
+        if trace is not None:
+            self.look(trace.weights()[""], lengths_B)
+        return hidden_BTD
+
+    def check_room(self, T: int, lengths_B: Tensor | None) -> None:
+        """Refuse what a learned table of positions cannot hold, on any device and before anything is computed."""
+        self.fed += T
+        table = self.decoder.inputs.position
+        if table.longest is not None and self.fed > table.longest:
+            positions = self.cache.next_positions(T, lengths_B)
+            self.fed = self.cache.size + T if positions is None else int(positions.max()) + 1
+            check_length(self.fed, table)
+
+    def look(self, weights_BHTS: Tensor, lengths_B: Tensor | None) -> None:
+        seen_BHS = at_last(weights_BHTS.transpose(1, 2), lengths_B)
+        if self.source_positions is not None:
+            seen_BHS = seen_BHS.masked_fill(self.source_positions[:, None] < 0, -1)
+        self.seen_BHS = seen_BHS
+
+    @property
+    def attention(self) -> Tensor | None:
+        return self.seen_BHS
+
+    def reorder(self, rows: Tensor) -> None:
+        self.seen_BHS = None if self.seen_BHS is None else self.seen_BHS[rows]
+        if self.source_BSD is None or self.origins_B is None:
+            self.cache.reorder(rows)
+        elif torch.equal(self.origins_B[rows], self.origins_B):
+            self.reorder_tokens(rows)
+        else:
+            self.cache.reorder(rows)
+            self.source_BSD, self.origins_B = self.source_BSD[rows], self.origins_B[rows]
+            if self.source_positions is not None:
+                self.source_positions = self.source_positions[rows]
+
+    def reorder_tokens(self, rows: Tensor) -> None:
+        """Hypotheses of one sentence share its source: only what they wrote themselves changes places."""
+        kept = [layer.source_kv for layer in self.cache.layers]
+        for layer in self.cache.layers:
+            layer.source_kv = None
+        self.cache.reorder(rows)
+        for layer, source_kv in zip(self.cache.layers, kept, strict=True):
+            layer.source_kv = source_kv
+
+    def rewind(self, lengths_B: Tensor) -> None:
+        self.cache.rewind(lengths_B)
+
+
+def cross_attention(decoder: Decoder) -> nn.Module:
+    """The last block's attention to the source."""
+    cross = decoder.stack.blocks[-1].cross
+    if not isinstance(cross, nn.Module):
+        raise BadInput("a decoder without a source has no cross-attention to watch: use watched=False")
+    return cross.layer  # type: ignore[return-value]
+
+
+@torch.no_grad()
+def step_of(
+    model: Decoder | EncoderDecoder,
+    source: Tensor | None = None,
+    source_lengths_B: Tensor | None = None,
+    *,
+    watched: bool = False,
+) -> DecoderStep:
+    """A step for either kind of model. An encoder-decoder's source is read once, here.
+
+    watched: keep `attention`, which the coverage penalty needs; costs that layer its fast kernel.
+    """
+    if isinstance(model, Decoder):
+        if source is not None:
+            raise BadInput("a decoder alone reads no source: put the text into the prompt")
+        return DecoderStep(model, watched=watched)
+    if source is None:
+        raise BadInput("an encoder-decoder needs a source to decode from: give it one")
+    memory_BSD = model.encoder(source, source_lengths_B)
+    return DecoderStep(model.decoder, memory_BSD, source_lengths_B, watched=watched)

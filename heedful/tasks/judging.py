@@ -1,0 +1,74 @@
+"""Judging: what evaluating a finished model asks of its task, and what it gets back.
+
+Every task has a function `measure(model, asked)`. It reads all of the held-out data, where training tries a part of
+it, judges by the same rules, and changes nothing in the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ..interop.tokenizer import TOKENIZER
+from ..recipe import Recipe
+from ..text.files import Report
+from ..text.vocab import Vocab, read_vocab
+
+T = TypeVar("T")
+MOST_TOKENS = 1 << 14  # of a batch: long sentences go in smaller ones
+
+
+class Track(Protocol):
+    """Hands on items one by one, and may say how far it is."""
+
+    def __call__(self, items: Iterable[T], doing: str) -> Iterator[T]: ...
+
+
+def silently(items: Iterable[T], doing: str) -> Iterator[T]:
+    """A `Track` that says nothing."""
+    return iter(items)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model is to be judged by."""
+
+    run: Path
+    recipe: Recipe  # the run's; the user's own files stand where its held-out ones stood
+    split: str = "valid"  # of a built-in corpus
+    own: bool = False  # the data are the user's, and not those that training held out
+    rows: int = 32  # in a batch
+    track: Track = silently
+
+    def vocab(self) -> Vocab:
+        """The run's vocabulary, if it is one of heedful's own."""
+        return read_vocab(self.run / TOKENIZER)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a task found."""
+
+    examples: int
+    unit: str  # what an example is, in the plural
+    metrics: dict[str, float]
+    per: str = "token"  # what the loss is a mean over
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)  # of some metrics, at 95 %
+    baselines: dict[str, tuple[str, float]] = field(default_factory=dict)  # what scores so without learning
+    signature: dict[str, str] = field(default_factory=dict)  # what figures may be compared with these
+    details: dict[str, Any] = field(default_factory=dict)  # what is no single number
+    counts: dict[str, int] = field(default_factory=dict)  # of the data
+    report: Report = field(default_factory=Report)  # of bad lines
+    lines: list[str] = field(default_factory=list)  # answers, one for each line of the input
+
+
+def by_length(lengths: Sequence[int], rows: int, most: int = MOST_TOKENS) -> list[list[int]]:
+    """Numbers of items in groups of like length: at most `rows`, and padded at most `most` tokens (but one item)."""
+    groups: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if not groups or len(groups[-1]) == rows or (len(groups[-1]) + 1) * lengths[i] > most:
+            groups.append([])
+        groups[-1].append(i)
+    return groups

@@ -1,0 +1,131 @@
+"""The outlook: what is said before the first step. The data, the model, how long, whether it fits, what to mind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..costs import costs, count_parameters
+from ..models.heads import DecoderClassifier
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block
+from ..recipe import Recipe
+from ..train.distributed import World
+from .job import Job
+
+LOOKED_AT = 5  # batches, to find a large one
+TIGHT = 0.9  # of the memory that is free; the estimate leaves out what kernels take for themselves
+
+
+def outlook(recipe: Recipe, job: Job, model: nn.Module, world: World, device: torch.device) -> Iterator[str]:
+    """Sentences, one by one."""
+    t = recipe.train
+    yield from job.plan
+    yield f"model: {job.architecture}, {count_parameters(model):,} parameters"
+    epochs = t.steps / job.steps_per_epoch
+    together = f", {world.size} processes" if world.size > 1 else ""
+    yield f"steps: {t.steps:,} ({epochs:.1f} epochs), seed {t.seed}, {t.precision} on {device.type}{together}"
+    needed = memory_needed(recipe, job, model, world, device)
+    if needed is not None:
+        free = free_memory(device)
+        yield f"memory: about {binary(needed)} of {binary(free)} that are free"
+        if needed > TIGHT * free:
+            yield (
+                "warning: that may not fit; fewer train.batch_tokens, more train.accumulate, or train.recompute=true "
+                "take less"
+            )
+    for name, score in job.baselines.items():
+        yield f"without learning, {name}: {score:.3f}"
+
+
+def memory_needed(
+    recipe: Recipe, job: Job, model: nn.Module, world: World, device: torch.device
+) -> int | None:
+    """Bytes that training takes at its largest, estimated; None for a model whose costs are not known."""
+    t = recipe.train
+    shapes = [
+        shape_of(batch)
+        for step in range(min(LOOKED_AT, t.steps))
+        for batch in job.batches(step, world.rank, world.size) or job.batches(step)
+    ]
+    rows, length, source = max(shapes, key=lambda shape: shape[0] * (shape[1] + (shape[2] or 0)))
+    length = min(length, getattr(job.config, "context", length))  # the last token of a window is not read
+    body = model.decoder if isinstance(model, DecoderClassifier) else model
+    try:
+        memory = costs(body, rows, length, source, "fp32" if t.precision == "fp32" else "bf16").memory
+    except ValueError:
+        return None
+    weights = weights_kept(model, rows, length) if device.type == "cpu" else 0
+    needed = memory["training"] + weights
+    if t.recompute:  # only one block's activations exist at a time
+        kept, blocks = memory["activations"] + weights, sum(isinstance(m, Block) for m in model.modules())
+        needed -= kept - kept // blocks
+    if t.shard:
+        state = memory["weights"] + memory["gradients"] + memory["optimiser"]
+        needed -= state - state // world.size
+    elif world.size > 1:  # gradients travel in one message
+        needed += memory["gradients"]
+    return needed + (memory["weights"] if t.ema or t.average else 0)
+
+
+def weights_kept(model: nn.Module, rows: int, length: int) -> int:
+    """Bytes of the attention weights that dropout keeps where its kernel is not fused, as on a CPU.
+
+    They are kept as they were, as they became, and as what they were multiplied by.
+    """
+    heads = sum(m.heads for m in model.modules() if isinstance(m, MultiHeadAttention) and m.dropout)
+    return 3 * 4 * rows * heads * length * length
+
+
+def shape_of(batch: Any) -> tuple[int, int, int | None]:
+    """Rows, length, and the length of the source if there is one."""
+    if hasattr(batch, "source_BS"):
+        rows, length = batch.target_BT.shape
+        return rows, length, batch.source_BS.shape[1]
+    rows, length = batch.tokens_BT.shape
+    return rows, length, None
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be had."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            found = next(line for line in lines if line.startswith("MemAvailable"))
+        return 1024 * int(found.split()[1])
+    except (OSError, StopIteration):  # not Linux: what there is in all
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 33
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes that were in use at the most, by this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def binary(size: float) -> str:
+    """Bytes as people read them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"
+
+
+def span(seconds: float) -> str:
+    """Seconds as people read them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

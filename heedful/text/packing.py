@@ -1,0 +1,129 @@
+"""Packing: documents side by side in rows of one length, so that almost nothing of a batch is padding.
+
+Documents lie one after the other in a stream, each with an end token behind it (a text never becomes one, so it
+marks nothing else). A model reads every token but that one, and predicts the next token of the same document. A
+document that is longer than a row is cut: every piece goes on where the one before ended, and stands alone in the
+attention. Where everything lies follows from the stream alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+AT_ONCE = 1 << 22  # tokens looked at
+UNUSED = 1 << 62  # rows that nothing stands in yet: more than there are tokens
+
+
+class Packing:
+    """Which part of the stream stands where: rows of at most `length` tokens, numbered from 0."""
+
+    def __init__(self, stream: np.ndarray, end: int, length: int) -> None:
+        self.length, self.documents, self.tokens = length, 0, 0
+        starts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+        for first, size in documents_in(stream, end):
+            self.documents += len(first)
+            self.tokens += int(size.sum())
+            first, size = pieces_of(first, size, length)
+            starts.append(first)
+            sizes.append(size.astype(np.int32))
+        self._starts, together = np.concatenate(starts), np.concatenate(sizes)
+        self._order = np.argsort(together, kind="stable")  # pieces by size, those of a size as they come
+        counts = np.bincount(together, minlength=length + 1)
+        self._shelves = placed(shelves(counts, length), np.cumsum(counts) - counts)
+        self._ends = np.cumsum([shelf.rows for shelf in self._shelves], dtype=np.int64)
+        self.rows = int(self._ends[-1]) if len(self._ends) else 0
+
+    @property
+    def filled(self) -> float:
+        """The share of all rows' places that tokens stand in."""
+        return self.tokens / max(1, self.rows * self.length)
+
+    def row(self, number: int) -> list[tuple[int, int]]:
+        """(start, size) of every piece in a row, the longest first."""
+        if not 0 <= number < self.rows:
+            raise IndexError(f"row {number} of {self.rows}")
+        which = int(np.searchsorted(self._ends, number, "right"))
+        shelf = self._shelves[which]
+        place = number - int(self._ends[which]) + shelf.rows
+        found: list[tuple[int, int]] = []
+        for (size, copies), first in zip(shelf.sizes, shelf.firsts, strict=True):
+            at = first + place * copies
+            found += [(int(self._starts[piece]), size) for piece in self._order[at : at + copies]]
+        return found
+
+
+def documents_in(stream: np.ndarray, end: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Where documents begin and how many tokens each has before its end, many at a time; empty ones are left out."""
+    start = 0
+    for at in range(0, len(stream), AT_ONCE):
+        ends = np.flatnonzero(stream[at : at + AT_ONCE] == end) + at
+        if len(ends):
+            starts = np.concatenate(([start], ends[:-1] + 1))
+            sizes, start = ends - starts, int(ends[-1]) + 1
+            yield starts[sizes > 0], sizes[sizes > 0]
+
+
+def pieces_of(starts: np.ndarray, sizes: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and sizes of pieces that are no longer than a row."""
+    counts = -(-sizes // length)
+    whose = np.repeat(np.arange(len(starts)), counts)
+    place = np.arange(len(whose)) - np.repeat(np.cumsum(counts) - counts, counts)  # in its document
+    return starts[whose] + place * length, np.minimum(sizes[whose] - place * length, length)
+
+
+@dataclass
+class Shelf:
+    """Rows that hold pieces of the same sizes: (size, how many of it in a row), and how much room is left."""
+
+    rows: int
+    room: int
+    sizes: tuple[tuple[int, int], ...] = ()
+    firsts: tuple[int, ...] = ()  # where the pieces of each size begin, in the order of sizes
+
+
+def shelves(counts: np.ndarray, length: int) -> list[Shelf]:
+    """Best fit, longest first: each piece goes where it leaves the least room.
+
+    counts: how many pieces there are of each size. Pieces of a size are all alike, and so are rows that hold the
+    same sizes: so many are filled at once, and the time this takes follows from `length` only (after Krell et al.
+    2021, https://arxiv.org/abs/2107.02027).
+    """
+    full: list[Shelf] = []
+    by_room = {length: [Shelf(UNUSED, length)]}
+    rooms = [length]
+    for size in np.flatnonzero(counts)[::-1].tolist():
+        left = int(counts[size])
+        while left:
+            room = rooms[bisect_left(rooms, size)]
+            shelf = by_room[room][-1]
+            copies = min(room // size, left)
+            rows = min(shelf.rows, left // copies)
+            left -= rows * copies
+            shelf.rows -= rows
+            if not shelf.rows:
+                by_room[room].pop()
+                if not by_room[room]:
+                    rooms.remove(room)
+            now = Shelf(rows, room - copies * size, (*shelf.sizes, (size, copies)))
+            if not now.room:
+                full.append(now)
+                continue
+            if not by_room.setdefault(now.room, []):
+                insort(rooms, now.room)
+            by_room[now.room].append(now)
+    some = [shelf for room in rooms for shelf in by_room[room] if shelf.sizes]
+    return full + some
+
+
+def placed(found: list[Shelf], firsts: np.ndarray) -> list[Shelf]:
+    """Shelves that know which pieces stand in them: of every size, those that no shelf before has taken."""
+    taken = firsts.tolist()
+    for shelf in found:
+        shelf.firsts = tuple(taken[size] for size, _ in shelf.sizes)
+        for size, copies in shelf.sizes:
+            taken[size] += shelf.rows * copies
+    return found

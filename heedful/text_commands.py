@@ -1,0 +1,420 @@
+"""Commands that answer texts: translate, generate, fill, classify, embed. Lines of stdin to lines of stdout.
+
+Memory stays constant: lines are read in chunks, and a chunk ends as soon as no more input is at hand, so that whoever
+types is answered at once. Within a chunk texts of like length are done together; answers come in the order of the
+lines, line N of the output belonging to line N of the input. torch is imported once the options have been checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
+
+from .errors import BadInput
+from .interop.files import one_line
+from .text.files import BOM, BYTES, FOREIGN, GZIP, LINE, Fault, judge
+from .use import Model, load
+from .use.results import Answer, Filled, Label
+from .use.writing import Writing, asked, check_count
+
+if TYPE_CHECKING:
+    from .cli import Classify, Embed, Fill, Generate, Lines, Translate, Writes
+
+CHUNK = 8  # batches: enough texts of like length come together
+READ = 1 << 16  # bytes read at a time
+NAMED = 10  # bad lines that are named; the others are counted
+PATIENCE, PACE = 3.0, 0.5  # seconds before the first word about progress, and between words
+
+# A model may write anything, and a terminal obeys some of it: colours, cursor, clipboard.
+CONTROLS = {n: "\ufffd" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t"}
+
+R = TypeVar("R")
+Line = str | Fault
+
+
+# The commands
+
+
+def translate(given: Translate) -> None:
+    """Answer each line by its translation."""
+    answer(given, Writer(given, "translate"))
+
+
+def generate(given: Generate) -> None:
+    """Answer each line by what comes after it."""
+    answer(given, Writer(given, "generate"))
+
+
+def fill(given: Fill) -> None:
+    """Answer each line by itself with its blanks filled in."""
+    check_count("top", given.top)
+    answer(given, Filler(given))
+
+
+def classify(given: Classify) -> None:
+    """Answer each line by its label."""
+    answer(given, Labeller(given))
+
+
+def embed(given: Embed) -> None:
+    """Answer each line by its vector."""
+    answer(given, Embedder(given))
+
+
+class Work(ABC, Generic[R]):
+    """What a command does with texts, and how it prints what comes of it."""
+
+    what: str  # the method of a model
+    nothing = ""  # the answer to an empty line
+
+    @abstractmethod
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[R]:
+        """A result for each text; numbers are those of their lines, from 0."""
+
+    @abstractmethod
+    def plain(self, result: R) -> str:
+        """A result as lines of text."""
+
+    @abstractmethod
+    def known(self, result: R | None) -> dict[str, Any]:
+        """A result, or that of an empty line, as a part of a JSON object."""
+
+
+class Writer(Work[Answer]):
+    """translate and generate."""
+
+    def __init__(self, given: Writes, what: str) -> None:
+        self.given, self.what = given, what
+        asked_for = options_of(given)
+        self.draft: str | None = asked_for.pop("draft", None)
+        self.options = asked_for
+        self.check()
+        self.nothing = "\n" * (given.n_best - 1)
+
+    def check(self) -> None:
+        """What can be seen to be wrong before anything is loaded."""
+        how = asked(self.options | ({"draft": self.draft} if self.draft else {}))
+        how.width(4 if self.what == "translate" else 1)
+
+    def how(self, model: Model) -> Writing:
+        if self.draft is not None and not isinstance(self.options.get("draft"), Model):
+            self.options["draft"] = load(self.draft, model.device)
+        return asked(self.options)
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Answer]:
+        return model.answers(texts, self.how(model), numbers)
+
+    def plain(self, result: Answer) -> str:
+        if self.given.n_best == 1:
+            return flat(result)
+        best = [f"{one.score:.4f}\t{flat(one)}" for one in result.n_best]
+        return "\n".join([*best, *[""] * (self.given.n_best - len(best))])
+
+    def known(self, result: Answer | None) -> dict[str, Any]:
+        return {"answers": [] if result is None else [as_object(one) for one in result.n_best]}
+
+    def streams(self, model: Model) -> bool:
+        """Whether the answer can be shown while it is being written."""
+        how = self.how(model)
+        return self.what == "generate" and how.width(1) == 1 and not how.groups
+
+    def pieces(self, model: Model, text: str, number: int) -> Iterator[str]:
+        return model.pieces(text, self.how(model), number)
+
+
+def as_object(one: Answer) -> dict[str, Any]:
+    return {
+        "text": str(one),
+        "score": one.score,
+        "log_probability": one.log_probability,
+        "ended": one.ended,
+        "tokens": one.tokens,
+        "log_probabilities": one.log_probabilities,
+    }
+
+
+def options_of(given: Writes) -> dict[str, Any]:
+    """The options of `Writing` that were given, by their names there."""
+    known = [f.name for f in fields(Writing)]
+    found = {f.name: getattr(given, f.name) for f in fields(given) if f.name in known}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class Filler(Work[Filled]):
+    what = "fill"
+
+    def __init__(self, given: Fill) -> None:
+        self.given = given
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Filled]:
+        return model.fill(texts, top=self.given.top, batch=self.given.batch)
+
+    def plain(self, result: Filled) -> str:
+        return flat(result)
+
+    def known(self, result: Filled | None) -> dict[str, Any]:
+        blanks = [] if result is None else result.blanks
+        return {"text": result or "", "blanks": [[guess._asdict() for guess in some] for some in blanks]}
+
+
+class Labeller(Work[Label]):
+    what = "classify"
+
+    def __init__(self, given: Classify) -> None:
+        self.given = given
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Label]:
+        pairs = [text.partition("\t") for text in texts]
+        firsts, seconds = [a for a, _, _ in pairs], [b for _, _, b in pairs]
+        return model.classify(firsts, seconds if any(seconds) else None, batch=self.given.batch)
+
+    def plain(self, result: Label) -> str:
+        return flat(result)
+
+    def known(self, result: Label | None) -> dict[str, Any]:
+        return {"label": result, "probabilities": {} if result is None else result.probabilities}
+
+
+class Embedder(Work[list[float]]):
+    what = "embed"
+
+    def __init__(self, given: Embed) -> None:
+        self.given = given
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[list[float]]:
+        how = self.given
+        found = model.embed(texts, pooling=how.pooling, normalise=how.normalise, batch=how.batch)
+        return found.tolist()
+
+    def plain(self, result: list[float]) -> str:
+        return " ".join(f"{number:.9g}" for number in result)  # as many digits as fp32 has
+
+    def known(self, result: list[float] | None) -> dict[str, Any]:
+        return {"embedding": result or []}
+
+
+# From lines to lines
+
+
+def answer(given: Lines, work: Work[Any]) -> None:
+    """Read, answer and print until there is no more."""
+    check_count("batch", given.batch)
+    utf8_out()
+    typing = not given.text and sys.stdin is not None and sys.stdin.isatty()
+    model = load(given.run, given.device)
+    model.check_can(work.what)
+    show = Printer(given, work, model, raw=bool(given.text) or typing)
+    if given.text:
+        return show.chunk([judge(" ".join(given.text).encode(errors="surrogateescape"), LINE)])
+    if typing:
+        print("one text a line; Ctrl-D ends", file=sys.stderr, flush=True)
+    with Progress() as progress:
+        for chunk in chunks(sys.stdin.buffer if sys.stdin is not None else None, CHUNK * given.batch):
+            show.chunk(chunk)
+            progress.tell(show.lines)
+    show.end()
+
+
+class Printer:
+    """Answers on stdout, faults on stderr."""
+
+    def __init__(self, given: Lines, work: Work[Any], model: Model, raw: bool) -> None:
+        self.given, self.work, self.model = given, work, model
+        self.raw = raw  # a person waits for one text: show it as it comes, with its line ends
+        self.lines = self.bad = 0
+
+    def chunk(self, lines: list[Line]) -> None:
+        """Answer some lines, in their order."""
+        start, self.lines = self.lines, self.lines + len(lines)
+        lines = self.judged(lines, start)
+        texts = {
+            number: line for number, line in enumerate(lines, start) if isinstance(line, str) and line.strip()
+        }
+        if self.raw and len(lines) == 1 and texts and self.live():
+            return self.stream(*texts.popitem())
+        done = self.work.do(self.model, list(texts.values()), list(texts)) if texts else []
+        results = dict(zip(texts, done, strict=True))
+        write("".join(self.shown(n, line, results.get(n)) for n, line in enumerate(lines, start)))
+
+    def judged(self, lines: list[Line], start: int) -> list[Line]:
+        """Lines, with those that the model cannot take as faults, each of which is named."""
+        texts = {n: line for n, line in enumerate(lines) if isinstance(line, str) and line.strip()}
+        found = list(lines)
+        for n, why in zip(texts, self.model.faults(list(texts.values()), self.work.what), strict=True):
+            if why is not None:
+                found[n] = Fault("unusable", f"the text {why}")
+        for number, line in enumerate(found, start + 1):
+            if isinstance(line, Fault):
+                self.refuse(number, line)
+        return found
+
+    def refuse(self, number: int, fault: Fault) -> None:
+        """Name a bad line; or stop there, if so asked."""
+        told = one_line(fault.why if self.given.text else f"line {number}: {fault.why}")
+        if self.given.bad_lines == "refuse" or self.given.text:
+            raise BadInput(told)
+        self.bad += 1
+        if self.bad <= NAMED:
+            print(f"{told}; answered by an empty line", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self.bad > NAMED:
+            print(f"{self.bad:,} bad lines of {self.lines:,} in all", file=sys.stderr)
+
+    def shown(self, number: int, line: Line, result: Any) -> str:
+        """A line of output, or the several that n-best has."""
+        if self.given.json:
+            return json.dumps(self.object(number, line, result), ensure_ascii=False, allow_nan=False) + "\n"
+        if result is None:
+            return self.work.nothing + "\n"
+        if self.raw and isinstance(result, str) and getattr(self.given, "n_best", 1) == 1:
+            return f"{result}\n"
+        return self.work.plain(result) + "\n"
+
+    def object(self, number: int, line: Line, result: Any) -> dict[str, Any]:
+        if isinstance(line, Fault):
+            return {"line": number + 1, "error": one_line(line.why)}
+        return {"line": number + 1, "input": line, **self.work.known(result)}
+
+    def live(self) -> bool:
+        """Whether the answer is to be seen while it is written."""
+        shown = not self.given.json and sys.stdout.isatty()
+        return shown and isinstance(self.work, Writer) and self.work.streams(self.model)
+
+    def stream(self, number: int, text: str) -> None:
+        assert isinstance(self.work, Writer)
+        try:
+            for piece in self.work.pieces(self.model, text, number):
+                write(piece)
+        finally:
+            write("\n")
+
+
+def write(text: str) -> None:
+    """At once: what was answered is out, whatever happens next."""
+    sys.stdout.write(text.translate(CONTROLS) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
+def flat(text: str) -> str:
+    """A text on one line: a model may write line ends, which would put the output out of step."""
+    return str(text).replace("\r", " ").replace("\n", " ")
+
+
+def utf8_out() -> None:
+    """Files and pipes are UTF-8, as the input is; a terminal says itself what it can show."""
+    if sys.stdout is not None and not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+# Lines
+
+
+def chunks(file: BinaryIO | None, most: int) -> Iterator[list[Line]]:
+    """Lines in lists of at most so many, none of which waits for input that is not there yet."""
+    for some in lines_at_hand(file):
+        waiting = iter(some)
+        while chunk := [judge(raw, LINE) for raw in islice(waiting, most)]:
+            yield chunk
+
+
+def lines_at_hand(file: BinaryIO | None) -> Iterator[list[bytes]]:
+    """The lines that can be read without waiting, again and again; an endless line is cut where it is too long."""
+    rest, first, most = b"", True, BYTES * LINE + 2  # one more than allowed, and perhaps a CR
+    while data := read_at_hand(file):
+        if first:
+            refuse_foreign(data)
+            data, first = data.removeprefix(BOM), False
+        *lines, rest = (rest + data).split(b"\n")
+        rest = rest[:most]
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+def read_at_hand(file: BinaryIO | None) -> bytes:
+    """What has come in, at least a byte; none at the end. Of much, a bounded part."""
+    if file is None:
+        return b""
+    data = read(file)
+    while data and len(data) < READ and is_ready(file) and (more := read(file)):
+        data += more
+    return data
+
+
+def read(file: BinaryIO) -> bytes:
+    try:
+        return file.read1(READ)  # type: ignore[attr-defined]
+    except OSError as error:
+        raise BadInput(f"stdin cannot be read: {error.strerror}") from None
+
+
+def is_ready(file: BinaryIO) -> bool:
+    """Whether more can be read at once; where nobody can tell, it is said to be not."""
+    with contextlib.suppress(OSError, ValueError):
+        return bool(select.select([file], [], [], 0)[0])
+    return False
+
+
+def refuse_foreign(data: bytes) -> None:
+    told = FOREIGN | {GZIP: "compressed by gzip: unpack it first, by zcat FILE |"}
+    for start, what in told.items():
+        if data.startswith(start):
+            raise BadInput(f"stdin is {what}")
+
+
+# Progress
+
+
+class Progress:
+    """How many lines are done, on stderr: only if somebody can see it, nothing else shows it, and it takes long."""
+
+    def __init__(self) -> None:
+        shown = sys.stdout is not None and sys.stdout.isatty()
+        self.seen = sys.stderr is not None and sys.stderr.isatty() and not shown
+        self.began = time.monotonic()
+        self.due = self.began + PATIENCE
+        self.size = input_size()
+        self.told = False
+
+    def tell(self, lines: int) -> None:
+        now = time.monotonic()
+        if not self.seen or now < self.due:
+            return
+        self.due, self.told = now + PACE, True
+        pace = lines / (now - self.began)
+        print(
+            f"\r{lines:,} lines, {pace:,.1f} a second{self.far()}\x1b[K", end="", file=sys.stderr, flush=True
+        )
+
+    def far(self) -> str:
+        """How much of a file was read."""
+        if not self.size:
+            return ""
+        with contextlib.suppress(OSError, ValueError):
+            return f", {sys.stdin.buffer.tell() / self.size:.0%} of the input read"
+        return ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.told:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def input_size() -> int:
+    """Bytes of stdin, if it is a file."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return os.fstat(sys.stdin.fileno()).st_size
+    return 0

@@ -1,0 +1,70 @@
+"""Muon (Jordan 2024): momentum whose directions are made equally long, for the matrices inside a model.
+
+An update G = U S V' becomes nearly U V': no direction of a matrix learns faster than another. The polynomial that
+does so (Newton and Schulz's, five times) is only matrix products, and here all matrices of one shape take part in
+the same products: a small model has dozens of them, and one call each costs more than its arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Jordan's: steepest at zero; singular values end between 0.7 and 1.2.
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+ITERATIONS = 5
+
+
+def orthogonalise(updates_NAB: Tensor) -> Tensor:
+    """Each matrix with its singular values brought near 1. In bf16 on a GPU, where that is faster and enough."""
+    dtype = updates_NAB.dtype
+    x = updates_NAB.bfloat16() if updates_NAB.device.type == "cuda" else updates_NAB
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    a, b, c = COEFFICIENTS
+    for _ in range(ITERATIONS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if tall else x).to(dtype)
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon with Nesterov momentum; updates have the size AdamW's would have (Moonshot's rule: 0.2 a weight)."""
+
+    def __init__(
+        self, matrices: Sequence[Tensor], lr: float, weight_decay: float, momentum: float = 0.95
+    ) -> None:
+        for matrix in matrices:
+            if matrix.ndim != 2:
+                raise ValueError(f"Muon is for matrices, not for a weight of shape {tuple(matrix.shape)}")
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """One update of every matrix that has a gradient."""
+        for group in self.param_groups:
+            alike: dict[tuple[int, ...], list[Tensor]] = defaultdict(list)
+            for matrix in group["params"]:
+                if matrix.grad is not None:
+                    alike[tuple(matrix.shape)].append(matrix)
+            for matrices in alike.values():
+                self._update(matrices, group["lr"], group["weight_decay"], group["momentum"])
+
+    def _update(self, matrices: list[Tensor], rate: float, decay: float, momentum: float) -> None:
+        for matrix in matrices:
+            if "momentum_buffer" not in self.state[matrix]:
+                self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
+        gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+        buffers = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
+        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
+        ahead = torch._foreach_lerp(gradients, buffers, momentum)
+        updates = orthogonalise(torch.stack(tuple(ahead))).unbind()
+        size = 0.2 * math.sqrt(max(matrices[0].shape))
+        torch._foreach_mul_(matrices, 1 - rate * decay)
+        torch._foreach_add_(matrices, list(updates), alpha=-rate * size)

@@ -1,0 +1,555 @@
+"""A model and everything it can do: `heedful.load("runs/demo").translate("I am a student.")`.
+
+`Model` holds what was loaded and has a method for everything its kind can do. A string in gives one result, a list
+gives a list.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+
+from ..errors import BadInput
+from .results import Answer, Filled, Label, Scored
+from .wording import Wording, wording_of
+from .writing import Given, Options, Writer, Writing, asked
+
+if TYPE_CHECKING:
+    import torch
+    from tokenizers import Tokenizer
+    from torch import Tensor, nn
+
+    from ..decode.written import Hypothesis
+    from ..interop.load import Loaded
+    from ..look import Look
+
+BEAM, WRITTEN = 4, 100  # the beam of a translation (Vaswani et al. 2017), and the tokens of a continuation
+POOLINGS = ("mean", "class")
+
+T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+# Loading
+
+
+def load(
+    folder: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+) -> Model:
+    """The model of a folder, ready for use: a run of heedful's own, or a Hugging Face folder.
+
+    device: "cpu", "cuda", or "auto" for the GPU if there is one. dtype: torch.float32 unless said.
+
+    >>> model = load("runs/demo")
+    >>> model.translate("i am a student")
+    'je suis étudiant'
+    """
+    import torch
+
+    from ..interop.load import is_run
+    from ..interop.load import load as read
+
+    found = read(folder, find_device(device), torch.float32 if dtype is None else dtype)
+    return Model(found, os.fspath(folder), own=is_run(Path(folder)))
+
+
+def save(model: Model | Loaded, folder: str | os.PathLike[str]) -> None:
+    """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json."""
+    from ..interop.load import save as write
+
+    write(model.loaded if isinstance(model, Model) else model, folder)
+
+
+def find_device(asked: str | torch.device) -> str | torch.device:
+    """auto: the GPU if there is one."""
+    import torch
+
+    if asked == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if str(asked).startswith("cuda") and not torch.cuda.is_available():
+        raise BadInput('there is no CUDA GPU here: use device "cpu"')
+    return asked
+
+
+# The model
+
+
+def takes_options(method: Method) -> Method:
+    """Let help and completion show every option of `Writing` by name, with its default."""
+    signature = inspect.signature(method)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    named = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
+        for f in fields(Writing)
+    ]
+    method.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    return method
+
+
+class Model:
+    """A model with what belongs to it, and everything it can do.
+
+    >>> model = load("runs/demo")
+    >>> model.can
+    ('translate', 'stream', 'score', 'embed', 'look')
+    >>> model.generate("i am")
+    Traceback (most recent call last):
+    ...
+    heedful.errors.BadInput: runs/demo is an encoder-decoder, which cannot generate; it can translate, stream, score, embed and look
+    """
+
+    def __init__(self, loaded: Loaded, folder: str = "the model", own: bool = False) -> None:
+        self.loaded, self.folder, self.own = loaded, folder, own
+
+    @property
+    def architecture(self) -> str:
+        """The file in heedful/models that builds it."""
+        return self.loaded.architecture
+
+    @property
+    def config(self) -> Any:
+        """Its sizes."""
+        return self.loaded.config
+
+    @property
+    def model(self) -> nn.Module:
+        """The network itself."""
+        return self.loaded.model
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What it reads texts by."""
+        return self.loaded.tokenizer
+
+    @property
+    def target_tokenizer(self) -> Tokenizer | None:
+        """What it writes texts by, if that is another one."""
+        return self.loaded.target_tokenizer
+
+    @property
+    def special(self) -> dict[str, int]:
+        """Numbers of tokens with a meaning: pad, bos, eos, decoder_start."""
+        return self.loaded.special
+
+    @property
+    def parameter_count(self) -> int:
+        """How many weights it has, each counted once."""
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.model.parameters()).device
+
+    # What it can do
+
+    @cached_property
+    def kind(self) -> str:
+        """What sort of model it is, in words."""
+        from ..models.heads import DecoderClassifier
+        from ..models.shells import Decoder, EncoderDecoder
+
+        if not hasattr(self.config, "vocab"):
+            return "a model of images"
+        kinds = {
+            EncoderDecoder: "an encoder-decoder",
+            Decoder: "a decoder",
+            DecoderClassifier: "a classifier",
+        }
+        return next((told for kind, told in kinds.items() if isinstance(self.model, kind)), "an encoder")
+
+    @cached_property
+    def can(self) -> tuple[str, ...]:
+        """The methods that this model has a use for."""
+        heads = getattr(self.model, "heads", {})
+        return {
+            "an encoder-decoder": ("translate", "stream", "score", "embed", "look"),
+            "a decoder": ("generate", "stream", "score", "embed", "look"),
+            "a classifier": ("classify", "embed", "look"),
+            "an encoder": (
+                *(("fill",) if "masked_lm" in heads else ()),
+                *(("classify",) if "classify" in heads else ()),
+                "embed",
+                "look",
+            ),
+        }.get(self.kind, ())
+
+    def check_can(self, what: str) -> None:
+        """Refuse what this kind of model does not do, and say what it does."""
+        if what not in self.can:
+            able = f"it can {listed(self.can)}" if self.can else "nothing here reads images yet"
+            raise BadInput(f"{self.folder} is {self.kind}, which cannot {what}; {able}")
+
+    @cached_property
+    def wording(self) -> Wording:
+        """How texts become its numbers, and back."""
+        return wording_of(self.loaded, self.folder, self.own)
+
+    def __repr__(self) -> str:
+        return f"<heedful {self.architecture} from {self.folder}: {self.parameter_count:,} parameters, can {listed(self.can) or 'nothing'}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a small table."""
+        rows = {
+            "model": self.folder,
+            "architecture": f"{self.architecture}, {self.kind}",
+            "parameters": f"{self.parameter_count:,}",
+            "vocabulary": vocabulary_told(self.loaded),
+            "device": str(self.device),
+            "can": ", ".join(self.can) or "nothing",
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(told)}</td></tr>" for name, told in rows.items())
+        return f"<table>{cells}</table>"
+
+    # Writing
+
+    @overload
+    def translate(self, texts: str, **options: Unpack[Options]) -> Answer: ...  # type: ignore[overload-overlap]
+    @overload
+    def translate(self, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
+    @takes_options
+    def translate(self, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+        """Translations, by a beam of 4 unless another search is asked for. An empty text has an empty one.
+
+        A translation has at most twice as many tokens as its source and 20, or `longest`.
+
+        >>> model = load("runs/demo")
+        >>> model.translate(["the cat sleeps", "i am a student"])
+        ['le chat dort', 'je suis étudiant']
+        >>> answer = model.translate("the cat sleeps", n_best=2, length_penalty="power", alpha=1.0)
+        >>> len(answer.n_best), answer.tokens
+        (2, [' le', ' chat', ' dort', '[EOS]'])
+        >>> model.translate("the cat sleeps", prefix="le chien")
+        'le chien dort'
+        >>> model.translate("the cat sleeps", sample=True, temperature=0.1, seed=3)
+        'le chat dort'
+        """
+        self.check_can("translate")
+        how = asked(options)
+        refuse_draft(how)
+        return each(texts, lambda rows: self.answers(rows, how, range(len(rows))))
+
+    @overload
+    def generate(self, texts: str, **options: Unpack[Options]) -> Answer: ...  # type: ignore[overload-overlap]
+    @overload
+    def generate(self, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
+    @takes_options
+    def generate(self, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+        """What comes after each text: greedily, unless sampling or a beam is asked for; at most 100 tokens, or `longest`.
+
+        A model whose table of positions is full goes on from the later half of what it sees. (A beam stops there.)
+
+        >>> model = load("runs/lm")
+        >>> model.generate("the cat", longest=10)
+        ' sat on th'
+        >>> model.generate("the cat", longest=10, sample=True, top_k=1, seed=7)
+        ' sat on th'
+        """
+        self.check_can("generate")
+        how = asked(options)
+        refuse_prefix(how)
+        return each(texts, lambda rows: self.answers(rows, how, range(len(rows))))
+
+    @takes_options
+    def stream(self, text: str, **options: Unpack[Options]) -> Iterator[str]:
+        """The same text piece by piece, as it is written; no piece ends inside a character.
+
+        >>> model = load("runs/lm")
+        >>> print(*model.stream("the cat", longest=6), sep="|")
+         |s|a|t| |o
+        """
+        self.check_can("stream")
+        if not isinstance(text, str):
+            raise BadInput(f"stream takes one text, a string, not {type(text).__name__}")
+        how = asked(options)
+        (refuse_draft if "translate" in self.can else refuse_prefix)(how)
+        if how.width(1) > 1 or (how.groups or 1) > 1:
+            raise BadInput("a beam decides at the end, so nothing can be streamed: leave out beam")
+        return self.pieces(text, how)
+
+    def pieces(self, text: str, how: Writing, number: int = 0) -> Iterator[str]:
+        """What `stream` gives; number: which text this is, among all that belong to one seed."""
+        (given,) = self.given([text], how, [number])
+        if given is None:
+            return
+        ends = set(self.wording.ends)
+        news = self.writer(how).streamed([given])
+        tokens = (token.token for some in news for token in some if token.token not in ends)
+        yield from self.wording.pieces(tokens, given.prompt if given.source is None else ())
+
+    def answers(self, texts: list[str], how: Writing, numbers: Sequence[int]) -> list[Answer]:
+        """What `translate` and `generate` give; numbers: which texts these are, among all that belong to one seed."""
+        writer = self.writer(how)
+        rows = self.given(texts, how, numbers)
+        found = iter(writer.write([row for row in rows if row is not None]))
+        return [Answer("") if row is None else self.answer(row, next(found)) for row in rows]
+
+    def answer(self, given: Given, found: list[Hypothesis]) -> Answer:
+        """Hypotheses, best first, as text."""
+        prompt = given.prompt if given.source is None else []
+        answers = [
+            Answer(
+                self.wording.text(one.words, prompt),
+                one.score,
+                self.wording.names(one.tokens),
+                one.log_probabilities,
+                one.ended,
+            )
+            for one in found
+        ]
+        for one in answers:
+            one.n_best = answers
+        return answers[0]
+
+    def writer(self, how: Writing) -> Writer:
+        """What writes as asked."""
+        translates = "translate" in self.can
+        banned = [*self.wording.never, *self.wording.banned(how.forbid)]
+        draft = None if how.draft is None else self.checked_draft(how.draft)
+        return Writer(
+            self.model,  # type: ignore[arg-type]
+            how,
+            how.width(BEAM if translates else 1),
+            self.wording.ends,
+            banned,
+            draft,
+        )
+
+    def given(self, texts: list[str], how: Writing, numbers: Sequence[int]) -> list[Given | None]:
+        """Texts as the model is given them; None for a text that says nothing, to which nothing is the answer."""
+        if "translate" in self.can:
+            prefix = self.wording.target([how.prefix])[0] if how.prefix else []
+            rows = self.wording.source(texts)
+            silent = [not text.strip() or not row for text, row in zip(texts, rows, strict=True)]
+            return [
+                None if nothing else Given(
+                    [self.wording.start], how.longest or 2 * len(row) + 20 + len(prefix), row, number, prefix
+                )
+                for row, number, nothing in zip(rows, numbers, silent, strict=True)
+            ]  # fmt: skip
+        rows = self.wording.prompt(texts)
+        for place, row in enumerate(rows, 1):
+            if not row:
+                raise BadInput(
+                    f"text {place} is empty, and {self.folder} knows no token that begins a text: give it a first word"
+                )
+        longest = how.longest or WRITTEN
+        return [Given(row, longest, None, number) for row, number in zip(rows, numbers, strict=True)]
+
+    def checked_draft(self, draft: Any) -> Any:
+        """The network of a model that may guess for this one."""
+        if not isinstance(draft, Model) or draft.kind != "a decoder":
+            raise BadInput("a draft is a decoder that was loaded by heedful.load: give one, or leave it out")
+        mine, its = self.wording.reads.get_vocab(), draft.wording.reads.get_vocab()
+        if mine != its:
+            raise BadInput(
+                f"{draft.folder} knows {len(its):,} tokens and {self.folder} {len(mine):,}, and they are not the same: "
+                f"a draft needs the same vocabulary"
+            )
+        if draft.device != self.device:
+            raise BadInput(f"the draft is on {draft.device} and the model on {self.device}: load both alike")
+        return draft.model
+
+    # Reading
+
+    @overload
+    def score(self, texts: str, targets: str | None = None, *, batch: int = 32) -> Scored: ...  # type: ignore[overload-overlap]
+    @overload
+    def score(
+        self, texts: Iterable[str], targets: Iterable[str] | None = None, *, batch: int = 32
+    ) -> list[Scored]: ...
+    def score(
+        self, texts: str | Iterable[str], targets: str | Iterable[str] | None = None, *, batch: int = 32
+    ) -> Scored | list[Scored]:
+        """How likely each text is; of an encoder-decoder, how likely each target is as the answer to its text.
+
+        Where the model knows no token that begins a text, the first one is given and not scored.
+
+        >>> model = load("runs/demo")
+        >>> right = model.score("the cat sleeps", "le chat dort")
+        >>> wrong = model.score("the cat sleeps", "le chien dort")
+        >>> right.total > wrong.total, right.tokens
+        (True, [' le', ' chat', ' dort', '[EOS]'])
+        >>> scored = load("runs/lm").score("the cat")
+        >>> scored.given, scored.tokens, len(scored.log_probabilities)
+        (['t'], ['h', 'e', ' ', 'c', 'a', 't'], 6)
+        """
+        from .scoring import scored_pairs, scored_texts
+
+        self.check_can("score")
+        pairs = "translate" in self.can
+        if pairs != (targets is not None):
+            remedy = "give their targets too" if pairs else "it has no use for targets"
+            raise BadInput(
+                f"{self.folder} is {self.kind}, which scores {'pairs' if pairs else 'texts'}: {remedy}"
+            )
+        if targets is None:
+            return each(texts, lambda rows: scored_texts(self, rows, batch))
+        return both(texts, targets, lambda a, b: scored_pairs(self, a, b, batch))
+
+    @overload
+    def fill(self, texts: str, *, top: int = 5, batch: int = 32) -> Filled: ...  # type: ignore[overload-overlap]
+    @overload
+    def fill(self, texts: Iterable[str], *, top: int = 5, batch: int = 32) -> list[Filled]: ...
+    def fill(self, texts: str | Iterable[str], *, top: int = 5, batch: int = 32) -> Filled | list[Filled]:
+        """Texts with a word for every [MASK]; `top` words for each are kept in `.blanks`.
+
+        Every blank is filled in by itself, as if the others stayed blank.
+
+        >>> filled = load("runs/mlm").fill("the [MASK] sat on the mat", top=2)
+        >>> filled, filled.blanks[0][0].word
+        ('the cat sat on the mat', 'cat')
+        """
+        from .scoring import filled
+
+        self.check_can("fill")
+        return each(texts, lambda rows: filled(self, rows, top, batch))
+
+    @overload
+    def classify(self, texts: str, seconds: str | None = None, *, batch: int = 32) -> Label: ...  # type: ignore[overload-overlap]
+    @overload
+    def classify(
+        self, texts: Iterable[str], seconds: Iterable[str] | None = None, *, batch: int = 32
+    ) -> list[Label]: ...
+    def classify(
+        self, texts: str | Iterable[str], seconds: str | Iterable[str] | None = None, *, batch: int = 32
+    ) -> Label | list[Label]:
+        """The likeliest label of each text, or of each text together with its second one.
+
+        A run cuts what is longer than the texts it was trained on, as it was cut in training.
+
+        >>> label = load("runs/classify").classify("a good film")
+        >>> label, label.probability > 0.5, sorted(label.probabilities)
+        ('positive', True, ['negative', 'positive'])
+        """
+        from .scoring import labelled
+
+        self.check_can("classify")
+        if seconds is None:
+            return each(texts, lambda rows: labelled(self, rows, [""] * len(rows), batch))
+        return both(texts, seconds, lambda a, b: labelled(self, a, b, batch))
+
+    def embed(
+        self, texts: str | Iterable[str], *, pooling: str = "mean", normalise: bool = False, batch: int = 32
+    ) -> Tensor:
+        """The last layer's vectors as one a text: [D] for a string, [N, D] for a list.
+
+        pooling: "mean" of all tokens, or "class", the one token that stands for all: [CLS] of an encoder, the last one
+        of a decoder that classifies. normalise: to length 1, so that a product of two is their cosine.
+
+        >>> model = load("runs/demo")
+        >>> model.embed("i am a student").shape
+        torch.Size([16])
+        >>> one, other = model.embed(["i am a student", "the cat sleeps"], normalise=True)
+        >>> bool(one @ one > one @ other)
+        True
+        """
+        from .scoring import embedded
+
+        self.check_can("embed")
+        if pooling not in POOLINGS:
+            raise BadInput(f'pooling is "mean" or "class", not {pooling!r}')
+        if pooling == "class" and self.kind not in ("an encoder", "a classifier"):
+            raise BadInput(f'{self.folder} is {self.kind}, without a class token: use pooling="mean"')
+        rows, one = listed_texts(texts)
+        found = embedded(self, rows, pooling, normalise, batch)
+        return found[0] if one else found
+
+    def look(
+        self,
+        text: str,
+        *,
+        target: str | None = None,
+        which: str | None = None,
+        layer: int | None = None,
+        head: int | str | None = None,
+    ) -> Look:
+        """What attends to what in one text: a picture in a notebook, `.text()` in a terminal, `.svg()` for a file.
+
+        target: what an encoder-decoder is to have written, instead of its own translation. which: "cross", "self" or
+        "encoder". layer and head are counted from 1; head may be "mean" or "best".
+
+        >>> seen = load("runs/demo").look("the cat sleeps", head="best")
+        >>> seen.down, seen.across
+        (['le', 'chat', 'dort', '[EOS]'], ['the', 'cat', 'sleeps'])
+        """
+        from ..look import look, practice
+
+        self.check_can("look")
+        gold = practice(Path(self.folder)) if self.own else []
+        return look(self.loaded, text, target=target, which=which, layer=layer, head=head, gold=gold)
+
+    def faults(self, texts: list[str], what: str) -> list[str | None]:
+        """For each text, why the method `what` would refuse it; None if it would not."""
+        from .scoring import faults
+
+        return faults(self, texts, what)
+
+
+# One or many
+
+
+def listed_texts(texts: str | Iterable[str]) -> tuple[list[str], bool]:
+    """Texts as a list, and whether it was only one."""
+    if isinstance(texts, str):
+        return [texts], True
+    if not isinstance(texts, Iterable):
+        raise BadInput(f"texts are a string or a list of strings, not {type(texts).__name__}")
+    rows = list(texts)
+    for place, row in enumerate(rows, 1):
+        if not isinstance(row, str):
+            raise BadInput(f"text {place} is {type(row).__name__}: texts are strings")
+    return rows, False
+
+
+def each(texts: str | Iterable[str], do: Callable[[list[str]], list[T]]) -> T | list[T]:
+    """One result for one text, a list for a list."""
+    rows, one = listed_texts(texts)
+    found = do(rows)
+    return found[0] if one else found
+
+
+def both(
+    texts: str | Iterable[str],
+    others: str | Iterable[str],
+    do: Callable[[list[str], list[str]], list[T]],
+) -> T | list[T]:
+    """The same of texts that belong together two by two."""
+    (rows, one), (seconds, other) = listed_texts(texts), listed_texts(others)
+    if one != other or len(rows) != len(seconds):
+        raise BadInput(
+            f"texts go together two by two, and there are {len(rows)} and {len(seconds)}: give two strings, or two "
+            f"lists of one length"
+        )
+    found = do(rows, seconds)
+    return found[0] if one else found
+
+
+def refuse_draft(how: Writing) -> None:
+    if how.draft is not None:
+        raise BadInput("a draft guesses ahead for a decoder: it is for generate")
+
+
+def refuse_prefix(how: Writing) -> None:
+    if how.prefix:
+        raise BadInput(
+            "prefix is what a translation begins with; a decoder goes on from the text itself: put it there"
+        )
+
+
+def listed(words: Sequence[str]) -> str:
+    """ "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def vocabulary_told(loaded: Loaded) -> str:
+    sizes = [t.get_vocab_size() for t in (loaded.tokenizer, loaded.target_tokenizer) if t is not None]
+    return " to ".join(f"{size:,}" for size in sizes) or "no tokenizer"

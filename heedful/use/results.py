@@ -1,0 +1,90 @@
+"""Results: strings that know more about themselves. An `Answer` has its score, a `Label` its probability, `Filled` what
+else would fit; so the plain use stays plain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+from typing import NamedTuple, Self
+
+
+class Answer(str):
+    """A text that a model wrote. It is a string; what else is known of it are its attributes."""
+
+    score: float  # what it was chosen by: log-probability, and with a beam that over the length penalty
+    tokens: list[str]  # as the vocabulary spells them, the end of sentence included
+    log_probabilities: list[float]  # of each token, before any filter or temperature
+    ended: bool  # False: cut off at the greatest length
+    n_best: list[Answer]  # this one and the next best, as many as were asked for
+
+    def __new__(
+        cls,
+        text: str,
+        score: float = 0.0,
+        tokens: Sequence[str] = (),
+        log_probabilities: Sequence[float] = (),
+        ended: bool = True,
+    ) -> Self:
+        self = super().__new__(cls, text)
+        self.score, self.ended = score, ended
+        self.tokens, self.log_probabilities = list(tokens), list(log_probabilities)
+        self.n_best = [self]
+        return self
+
+    @property
+    def log_probability(self) -> float:
+        """Of the whole text."""
+        return sum(self.log_probabilities)
+
+
+class Guess(NamedTuple):
+    """A word for a blank."""
+
+    word: str
+    probability: float
+
+
+class Filled(str):
+    """A text with its blanks filled in by the likeliest words."""
+
+    blanks: list[list[Guess]]  # for each blank, the likeliest words, best first
+
+    def __new__(cls, text: str, blanks: Sequence[list[Guess]] = ()) -> Self:
+        self = super().__new__(cls, text)
+        self.blanks = list(blanks)
+        return self
+
+
+class Label(str):
+    """What a text was found to be."""
+
+    probabilities: dict[str, float]  # of every label, likeliest first
+
+    def __new__(cls, text: str, probabilities: dict[str, float] | None = None) -> Self:
+        self = super().__new__(cls, text)
+        self.probabilities = dict(probabilities or {text: 1.0})
+        return self
+
+    @property
+    def probability(self) -> float:
+        return self.probabilities[str(self)]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """How likely a model finds a text, token by token."""
+
+    tokens: list[str]
+    log_probabilities: list[float]
+    given: list[str]  # what stands before the first of them, and is not itself scored
+
+    @property
+    def total(self) -> float:
+        """log P of all tokens together."""
+        return sum(self.log_probabilities)
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean surprise a token."""
+        return exp(min(700.0, -self.total / len(self.tokens)))

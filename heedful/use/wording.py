@@ -1,0 +1,245 @@
+"""Wording: between texts and the numbers that a folder's model reads and writes.
+
+A run of heedful's own reads what its task was trained on. A Hugging Face folder says by its tokenizer what stands
+before and after a text ([CLS] and [SEP], T5's </s>, LLaMA's <s>), and by its configs which tokens begin and end one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BadInput
+from ..interop.files import inside, naming, present, read_json
+from ..text.vocab import groups, no_panic, refuse_long
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+    from ..interop.load import Loaded
+
+MASK = "[MASK]"
+CONFIGS = ("generation_config.json", "config.json")  # what the first says goes before what the second says
+TAIL = 8  # tokens of a prompt that are enough to see how the text goes on
+HALF = "\ufffd"  # what a decoder writes for a part of a character
+
+
+class Wording(ABC):
+    """What a text becomes before a model is given it, and what its numbers mean afterwards."""
+
+    ends: list[int]  # tokens after which nothing follows
+    never: list[list[int]]  # sequences that the folder itself says are never to be written
+
+    def __init__(self, loaded: Loaded, folder: str) -> None:
+        if loaded.tokenizer is None:
+            raise BadInput(
+                f"{folder} has no tokenizer, so its model reads no text: put its tokenizer.json there"
+            )
+        self.folder, self.special = folder, loaded.special
+        self.reads: Tokenizer = loaded.tokenizer
+        self.writes: Tokenizer = loaded.target_tokenizer or loaded.tokenizer
+
+    # To numbers.
+
+    @abstractmethod
+    def source(self, texts: list[str]) -> list[list[int]]:
+        """What an encoder-decoder's encoder reads."""
+
+    @abstractmethod
+    def prompt(self, texts: list[str]) -> list[list[int]]:
+        """What a decoder goes on from; empty where a text is and the model knows no beginning of its own."""
+
+    @property
+    @abstractmethod
+    def begin(self) -> int | None:
+        """What stands before the first word of a text, if the model was trained with it there."""
+
+    @property
+    def start(self) -> int:
+        """What the decoder of an encoder-decoder is given first."""
+        found = self.special.get("decoder_start", self.special.get("bos"))
+        if found is None:
+            raise BadInput(
+                f"{self.folder} names no token to begin writing with: its config.json lacks decoder_start_token_id"
+            )
+        return found
+
+    def target(self, texts: list[str]) -> list[list[int]]:
+        """What would have to be written, without the end of sentence."""
+        return plain(self.writes, texts)
+
+    def sentence(self, texts: list[str]) -> list[list[int]]:
+        """What an encoder alone reads: [CLS] text [SEP]."""
+        first, last = self.around
+        return [[first, *ids, last] for ids in plain(self.reads, texts)]
+
+    def blanked(self, text: str) -> list[int]:
+        """The same of a text with blanks. Where tokens carry the space before them, so does a blank."""
+        pieces = text.split(MASK)
+        if self.carries_spaces:
+            pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
+        first, last = self.around
+        row = [first]
+        for n, ids in enumerate(plain(self.reads, pieces)):
+            row += ids if n == 0 else [self.mask, *ids]
+        return [*row, last]
+
+    @property
+    def around(self) -> tuple[int, int]:
+        return self.named("[CLS]"), self.named("[SEP]")
+
+    @property
+    def mask(self) -> int:
+        return self.named(MASK)
+
+    @property
+    def carries_spaces(self) -> bool:
+        """Bytes merged by frequency: a word and the space before it are one token."""
+        return type(self.reads.decoder).__name__ == "ByteLevel"
+
+    def named(self, token: str) -> int:
+        """The number of a token that the model cannot do without."""
+        number = self.reads.token_to_id(token)
+        if number is None:
+            raise BadInput(f"the tokenizer of {self.folder} has no {token}, which its model needs here")
+        return number
+
+    def banned(self, words: Iterable[str]) -> list[list[int]]:
+        """Token sequences of words, at the beginning of a text and inside it."""
+        found: dict[tuple[int, ...], None] = {}
+        for word in words:
+            if not word.strip():
+                raise BadInput("an empty word cannot be forbidden: leave it out")
+            for ids in plain(self.writes, [word, f" {word}"]):
+                if not ids or self.unknown in ids:
+                    raise BadInput(f'"{word}" is not in the vocabulary, so the model cannot write it anyway')
+                found[tuple(ids)] = None
+        return [list(ids) for ids in found]
+
+    @property
+    def unknown(self) -> int | None:
+        """The number of whatever the vocabulary does not know."""
+        name = getattr(self.writes.model, "unk_token", None)
+        return None if name is None else self.writes.token_to_id(name)
+
+    # To text.
+
+    def text(self, ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
+        """What tokens say, after a prompt if there was one; special tokens say nothing."""
+        tail = list(prompt[-TAIL:])
+        before, whole = self.decoded(tail), self.decoded([*tail, *ids])
+        return whole[len(before) :] if whole.startswith(before) else self.decoded(ids)
+
+    def pieces(self, tokens: Iterable[int], prompt: Sequence[int] = ()) -> Iterator[str]:
+        """The same text as it comes, a piece after a token or after several: never a part of a character."""
+        ids = list(prompt[-TAIL:])
+        start, read = 0, len(ids)
+        said = self.decoded(ids)
+        for token in tokens:
+            ids.append(token)
+            now = self.decoded(ids[start:])
+            if len(now) > len(said) and not now.endswith(HALF):
+                yield now[len(said) :]
+                start, read = read, len(ids)
+                said = self.decoded(ids[start:read])
+        if rest := self.decoded(ids[start:])[len(said) :]:
+            yield rest
+
+    def decoded(self, ids: Sequence[int]) -> str:
+        with no_panic("token numbers cannot be turned into text"):
+            return self.writes.decode(list(ids), skip_special_tokens=True)
+
+    def names(self, ids: Iterable[int]) -> list[str]:
+        """Each token as the vocabulary spells it; a model may have more numbers than its vocabulary."""
+        return [self.writes.id_to_token(number) or f"<{number}>" for number in ids]
+
+    def word(self, number: int) -> str:
+        """A token as one reads it."""
+        return self.decoded([number]) or self.names([number])[0]
+
+
+class OwnWording(Wording):
+    """A run's: texts as they are, for the task puts nothing around them."""
+
+    def __init__(self, loaded: Loaded, folder: str) -> None:
+        super().__init__(loaded, folder)
+        self.ends = [loaded.special["eos"]] if "eos" in loaded.special else []
+        self.never = []
+
+    def source(self, texts: list[str]) -> list[list[int]]:
+        return plain(self.reads, texts)
+
+    def prompt(self, texts: list[str]) -> list[list[int]]:
+        return plain(self.reads, texts)
+
+    @property
+    def begin(self) -> int | None:
+        return None  # language models are trained on windows of a text, which begin anywhere
+
+
+class TheirWording(Wording):
+    """A Hugging Face folder's: what its tokenizer puts around a text belongs to it."""
+
+    def __init__(self, loaded: Loaded, folder: str) -> None:
+        super().__init__(loaded, folder)
+        said = [read_if_there(Path(folder), name) for name in CONFIGS]
+        vocab = getattr(loaded.config, "target_vocab", getattr(loaded.config, "vocab", 0))
+        self.ends = next(filter(None, (numbers(some.get("eos_token_id"), vocab) for some in said)), [])
+        banned: list[Any] = next(filter(None, (some.get("bad_words_ids") for some in said)), [])
+        self.never = [row for row in banned if row and numbers(row, vocab) == row]
+        for name in ("decoder_start", "bos"):
+            found = [ids for some in said if (ids := numbers(some.get(f"{name}_token_id"), vocab))]
+            if found:
+                self.special = {name: found[0][0]} | self.special
+
+    def source(self, texts: list[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in encoded(self.reads, texts, True)]
+
+    def prompt(self, texts: list[str]) -> list[list[int]]:
+        rows = [without_end(encoding) for encoding in encoded(self.reads, texts, True)]
+        return [row or ([] if self.begin is None else [self.begin]) for row in rows]
+
+    @property
+    def begin(self) -> int | None:
+        return self.special.get("bos")
+
+
+def wording_of(loaded: Loaded, folder: str, own: bool) -> Wording:
+    """How texts are read and written with the model of a folder."""
+    return (OwnWording if own else TheirWording)(loaded, folder)
+
+
+def plain(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    """Token numbers of each text and nothing else."""
+    return [encoding.ids for encoding in encoded(tokenizer, texts, False)]
+
+
+def encoded(tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], around: bool) -> Iterator[Encoding]:
+    """Texts, or pairs of them, through a tokenizer; around: with the special tokens it puts there."""
+    refuse_long([part for text in texts for part in ([text] if isinstance(text, str) else text)])
+    for group in groups(texts, lambda text: len(text) if isinstance(text, str) else sum(map(len, text))):
+        with no_panic("a text cannot be tokenised (has it half a character?)"):
+            found = tokenizer.encode_batch(group, add_special_tokens=around)
+        yield from found
+
+
+def without_end(encoding: Encoding) -> list[int]:
+    """A text that is to go on: what a tokenizer puts after it is left out."""
+    places = [n for n, special in enumerate(encoding.special_tokens_mask, 1) if not special]
+    return encoding.ids[: places[-1]] if places else []
+
+
+def read_if_there(folder: Path, name: str) -> dict[str, Any]:
+    """A JSON file of a folder, if it has one."""
+    if not present(folder / name):
+        return {}
+    with naming(folder / name):
+        return read_json(inside(folder, name))
+
+
+def numbers(said: Any, vocab: int) -> list[int]:
+    """One token or several, as a config says them; what is no number of the vocabulary is left out."""
+    given = said if isinstance(said, list) else [said]
+    return [number for number in given if type(number) is int and 0 <= number < vocab]

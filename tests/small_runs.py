@@ -1,0 +1,106 @@
+"""Small runs that have learned a few sentences by heart, so that what they answer is known and can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from test_run import CPU, Quiet
+
+from heedful import recipe
+from heedful.tasks import run
+
+PAIRS = {
+    "i am a student": "je suis étudiant",
+    "i am a teacher": "je suis professeur",
+    "the cat sleeps": "le chat dort",
+    "the dog sleeps": "le chien dort",
+    "the cat eats": "le chat mange",
+    "the dog eats a fish": "le chien mange un poisson",
+}
+SENTENCE = "the cat sat on the mat. the dog ate the fish. "
+FILMS = {
+    "a good film": "positive",
+    "a very good story": "positive",
+    "good": "positive",
+    "fine and good": "positive",
+}
+FILMS |= {
+    "a bad film": "negative",
+    "a very bad story": "negative",
+    "bad": "negative",
+    "dull and bad": "negative",
+}
+
+SIZES = {
+    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.dropout": 0.0,
+    "train.batch_tokens": 64, "train.warmup": 3, "train.rate": 2e-2, "train.smoothing": 0.0, "data.vocab": "word",
+    "evaluate.rows": 4, "evaluate.examples": 1,
+}  # fmt: skip
+
+
+def write_files(folder: Path) -> dict[str, str]:
+    """What the runs learn."""
+    table = ["sentence\tlabel", *(f"{text}\t{label}" for text, label in FILMS.items())]
+    pairs = [f"{text}\t{text}\t{label}" for text, label in FILMS.items()]
+    texts = {
+        "src": PAIRS, "tgt": PAIRS.values(), "films.tsv": table, "text": [SENTENCE * 3] * 40,
+        "pairs.tsv": ["text\tsecond\tlabel", *pairs],
+    }  # fmt: skip
+    for name, lines in texts.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+    return {name: str(folder / name) for name in texts}
+
+
+def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
+    """Each run: its task and its settings."""
+    pairs = {"data.source": files["src"], "data.target": files["tgt"], "train.steps": 60}
+    pairs |= {"data.valid_source": files["src"], "data.valid_target": files["tgt"]}
+    text = {"data.text": files["text"], "data.vocab": "char", "model.context": 24}
+    learned = {"train.steps": 150, "train.batch_tokens": 384, "model.width": 24}
+    filled = {"train.steps": 300, "train.batch_tokens": 768, "model.width": 32, "train.rate": 1e-2}
+    table = {"data.table": files["films.tsv"], "data.valid_table": files["films.tsv"], "train.steps": 30}
+    second = {
+        "data.table": files["pairs.tsv"],
+        "data.valid_table": files["pairs.tsv"],
+        "data.pair_column": "second",
+    }
+    few = {"train.steps": 2}
+    return {
+        "demo": ("translate", pairs),
+        "bytes": ("translate", pairs | few | {"data.vocab": "bpe", "data.vocab_size": 300}),
+        "separate": ("translate", pairs | few | {"data.joint": False}),
+        "lm": ("lm", text | learned),
+        "draft": ("lm", text | {"model.width": 12, "train.steps": 12}),
+        "lm-bytes": ("lm", text | few | {"data.vocab": "bpe", "data.vocab_size": 300}),
+        "mlm": ("mlm", text | filled | {"data.vocab": "word"}),
+        "mlm-bytes": ("mlm", text | few | {"data.vocab": "bpe", "data.vocab_size": 300}),
+        "mlm-chars": ("mlm", text | few),
+        "classify": ("classify", table | {"model.context": 12}),
+        "classify-pairs": ("classify", table | second | few | {"model.context": 12}),
+        "classify-decoder": ("classify", table | few | {"train.from_folder": "lm", "data.vocab": "char"}),
+    }
+
+
+def make_runs(folder: Path):
+    """A function that gives the folder of a run, which is trained when it is first asked for."""
+    files = write_files(folder)
+
+    def make(name: str) -> str:
+        path = folder / "runs" / name
+        if not path.exists():
+            task, settings = kinds(files)[name]
+            if "train.from_folder" in settings:
+                settings = settings | {"train.from_folder": make(settings["train.from_folder"])}
+            settings = SIZES | settings | {"evaluate.every": settings["train.steps"]}
+            with torch.enable_grad():
+                run.start(recipe.make(task, settings=settings), path, Quiet(), CPU)
+        return str(path)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory):
+    return make_runs(tmp_path_factory.mktemp("small"))
