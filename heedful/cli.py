@@ -106,7 +106,7 @@ class Train:
 
     Writes a run folder: the recipe, the model, its tokenizer, what was measured, and checkpoints from which the run
     goes on exactly where it was, whatever stopped it. Ctrl-C saves and stops; --resume goes on. On several GPUs or
-    machines, the same command under torchrun: torchrun --nproc-per-node 4 -m heedful train ...
+    machines, the same command under torchrun: torchrun --nproc-per-node 4 -m -- heedful train ...
 
     Where a file is asked for, hf:NAME[:CONFIG][@SPLIT][#COLUMN] is a Hugging Face data set, if the package datasets
     is installed: --text hf:wikitext:wikitext-2-raw-v1@train#text, --data hf:imdb@train.

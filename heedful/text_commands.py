@@ -24,7 +24,7 @@ from .interop.files import one_line
 from .text.files import BOM, BYTES, FOREIGN, GZIP, LINE, Fault, judge
 from .use import Model, load
 from .use.results import Answer, Filled, Label
-from .use.writing import Writing, asked, check_count
+from .use.writing import Writing, asked, check_number
 
 if TYPE_CHECKING:
     from .cli import Classify, Embed, Fill, Generate, Lines, Translate, Writes
@@ -56,7 +56,7 @@ def generate(given: Generate) -> None:
 
 def fill(given: Fill) -> None:
     """Answer each line by itself with its blanks filled in."""
-    check_count("top", given.top)
+    check_number("top", given.top)
     answer(given, Filler(given))
 
 
@@ -207,7 +207,7 @@ class Embedder(Work[list[float]]):
 
 def answer(given: Lines, work: Work[Any]) -> None:
     """Read, answer and print until there is no more."""
-    check_count("batch", given.batch)
+    check_number("batch", given.batch)
     utf8_out()
     typing = not given.text and sys.stdin is not None and sys.stdin.isatty()
     model = load(given.run, given.device)

@@ -94,8 +94,8 @@ def summary(outcome: run.Outcome, path: Path) -> str:
 
 SHARES = ("exact", "accuracy")  # scores that are shares of rows, and so have an interval
 NEXT = {
-    "translate": "train translate --help",
-    "lm": "train classify --data a.tsv --valid-data b.tsv --from {path}",
+    "translate": 'translate {path} "your own sentence"',
+    "lm": 'generate {path} "once upon a time"',
     "mlm": "train classify --data a.tsv --valid-data b.tsv --from {path}",
     "classify": "evaluate {path} --json",
 }
@@ -198,8 +198,8 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
         "", f"{pair.source}  →  {translate(model, vocab, [pair.source])[0]}", "",
         heat_map(weights[: len(down)], down, across), "",
         f"{path}/alignment.svg is this picture. Next:",
-        f"  heedful info {shlex.quote(str(path))}",
-        "  heedful train translate --corpus phrasebook --size small --minutes 10",
+        f"  heedful translate {shlex.quote(str(path))} \"the little girl eats a red apple\"",
+        f"  heedful look {shlex.quote(str(path))} \"{pair.source}\"",
         "  heedful train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
     ]  # fmt: skip
     return "\n".join(lines)

@@ -155,7 +155,9 @@ def test_without_a_compiler_compiling_is_refused_before_anything_is_made(texts, 
 
 
 def test_sharding_alone_is_refused_before_anything_is_made(texts, tmp_path):  # noqa: F811
-    with pytest.raises(BadInput, match=r"train\.shard=true needs several processes"):
+    with pytest.raises(
+        BadInput, match=r"train\.shard=true needs several processes: torchrun .* -m -- heedful"
+    ):
         run.start(recipe_for("lm", texts, **{"train.shard": True}), tmp_path / "run", Quiet(), CPU)
     assert not (tmp_path / "run").exists()
 
@@ -184,6 +186,15 @@ def test_bad_input_found_late_deletes_nothing(texts, tmp_path, monkeypatch):  # 
     )
     status = json.loads((folder / "status.json").read_text())
     assert (status["reason"], status["error"]) == ("failed", "found late") and not (folder / "lock").exists()
+
+
+def test_what_cannot_begin_leaves_no_folder_and_takes_none_away(texts, tmp_path):  # noqa: F811
+    (tmp_path / "mine").mkdir()
+    for folder in ("mine/run", "new/run"):
+        with pytest.raises(BadInput, match="nowhere is missing"):
+            asked = recipe_for("lm", texts, **{"data.text": "nowhere"})
+            run.start(asked, tmp_path / folder, Quiet(), CPU)
+    assert list((tmp_path / "mine").iterdir()) == [] and not (tmp_path / "new").exists()
 
 
 def test_minutes_are_measured_in_half_precision_too(texts, tmp_path):  # noqa: F811

@@ -65,9 +65,23 @@ def load(
             model = sized(architecture, config)
         plan = check_weights(folder, table, parameters(model), stored)
         check_copies(table, plan, stored)
-    model = model.to(dtype).to_empty(device=device)
+    model = with_room(model.to(dtype), device)
     fill(model, table, plan)
     return Loaded(architecture, config, model.eval(), tokenizer, special)
+
+
+def with_room(model: nn.Module, device: str | torch.device) -> nn.Module:
+    """A model without numbers given memory for them. torch's own `to_empty` would import its symbolic mathematics."""
+    made: dict[int, nn.Parameter] = {}  # a weight used twice stays one
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                if id(weight) not in made:
+                    made[id(weight)] = nn.Parameter(
+                        torch.empty(weight.shape, dtype=weight.dtype, device=device)
+                    )
+                module._parameters[name] = made[id(weight)]
+    return model
 
 
 def is_run(folder: Path) -> bool:
@@ -113,7 +127,7 @@ def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Lo
         separate = not getattr(config, "shared", True)
         tokenizer = read_tokenizer(folder, config.vocab if separate else tokens_of(config))
         target = read_target_tokenizer(folder, config.target_vocab) if separate else None
-    model = model.to(dtype).to_empty(device=device)
+    model = with_room(model.to(dtype), device)
     with torch.no_grad():
         weights = parameters(model)
         for name, value in read_tensors(stored):

@@ -99,6 +99,7 @@ def start(recipe: Recipe, path: Path, talk: Talk, device: torch.device, world: W
         return follow(path, device, world)
     with Signal(world, device) as signal:
         refuse_impossible(recipe, world, device)
+        beside_others = path.parent.exists()
         folder = RunFolder.create(path, {**to_json(recipe), "facts": asked_data(recipe)})
         try:
             with folder:
@@ -106,10 +107,9 @@ def start(recipe: Recipe, path: Path, talk: Talk, device: torch.device, world: W
         except ValueError:  # bad input: a file or a number
             if not (path / METRICS).exists():
                 shutil.rmtree(path)
-                with suppress(
-                    OSError
-                ):  # runs/, if it was made for this one; a folder with anything in it stays
-                    path.parent.rmdir()
+                if not beside_others:  # runs/, which was made for this one
+                    with suppress(OSError):
+                        path.parent.rmdir()
             raise
 
 
@@ -355,7 +355,7 @@ def refuse_impossible(recipe: Recipe, world: World, device: torch.device) -> Non
     refuse_compiling(recipe, device)
     if recipe.train.shard and world.size == 1:
         raise BadInput(
-            "train.shard=true needs several processes: torchrun --nproc-per-node N -m heedful train ..."
+            "train.shard=true needs several processes: torchrun --nproc-per-node N -m -- heedful train ..."
         )
 
 

@@ -23,7 +23,7 @@ from ..recipe import Recipe, from_json
 from ..tasks.judging import MOST_TOKENS, by_length
 from .results import Filled, Guess, Label, Scored
 from .wording import MASK, encoded, read_if_there
-from .writing import check_count
+from .writing import check_number
 
 if TYPE_CHECKING:
     from ..models.shells import Decoder
@@ -38,7 +38,7 @@ Row = list[int]
 
 def in_batches(rows: Sequence[Row], batch: int, do: Callable[[list[int]], Sequence[T]]) -> list[T]:
     """Results in the order of the rows, from a function of the numbers of some that are alike in length."""
-    check_count("batch", batch)
+    check_number("batch", batch)
     found: dict[int, T] = {}
     with torch.no_grad():
         for some in by_length([len(row) for row in rows], batch, MOST_TOKENS):
@@ -158,7 +158,7 @@ def surprises(decoder: Decoder, hidden_BTD: Tensor, answers: list[Row]) -> list[
 
 def filled(model: Model, texts: list[str], top: int, batch: int) -> list[Filled]:
     """A word for every blank, and the next best."""
-    check_count("top", top)
+    check_number("top", top)
     rows, network = checked(model, texts, "fill"), model.model
     mask = model.wording.mask
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..errors import BadInput
 from ..models import nearest
+from ..recipe import Range
 
 if TYPE_CHECKING:
     import torch
@@ -81,8 +82,9 @@ class Writing:
     batch: int = 32  # texts at once: fewer if memory is short
 
     def __post_init__(self) -> None:
-        for name in ("beam", "n_best", "longest", "batch", "ahead", "groups"):
-            check_count(name, getattr(self, name))
+        for name in RANGES:
+            if getattr(self, name, None) is not None:
+                check_number(name, getattr(self, name))
         if type(self.seed) is not int:
             raise BadInput(f"seed must be a whole number, not {self.seed!r}")
         if isinstance(self.forbid, str):
@@ -107,9 +109,34 @@ class Writing:
         return width
 
 
-def check_count(name: str, value: Any) -> None:
-    if value is not None and (type(value) is not int or value < 1):
-        raise BadInput(f"{name} must be a whole number, at least 1, not {value!r}")
+# What numbers may be. Whole ones have whole ends.
+RANGES = {
+    "beam": Range(1, 1000),
+    "n_best": Range(1, 1000),
+    "groups": Range(1, 100),
+    "top_k": Range(1, 10**9),
+    "no_repeat_ngram": Range(1, 10**6),
+    "ahead": Range(1, 100),
+    "longest": Range(1, 10**6),
+    "batch": Range(1, 10**5),
+    "top": Range(1, 10**6),
+    "alpha": Range(-5.0, 5.0),
+    "coverage": Range(0.0, 1000.0),
+    "diversity": Range(0.0, 1000.0),
+    "temperature": Range(0.001, 1000.0),
+    "top_p": Range(0.0, 1.0),
+    "min_p": Range(0.0, 1.0),
+    "repetition_penalty": Range(0.001, 1000.0),
+}
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse a value that is no number, or one that makes no sense."""
+    allowed = RANGES[name]
+    kinds = (int,) if type(allowed.least) is int else (int, float)
+    if type(value) not in kinds or value not in allowed:
+        kind = "a whole number" if kinds == (int,) else "a number"
+        raise BadInput(f"{name} must be {kind} {allowed}, not {value!r}")
 
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
