@@ -198,7 +198,7 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
         "", f"{pair.source}  →  {translate(model, vocab, [pair.source])[0]}", "",
         heat_map(weights[: len(down)], down, across), "",
         f"{path}/alignment.svg is this picture. Next:",
-        f"  heedful translate {shlex.quote(str(path))} \"the little girl eats a red apple\"",
+        f"  heedful translate {shlex.quote(str(path))} \"The small girl eats a red apple.\"",
         f"  heedful look {shlex.quote(str(path))} \"{pair.source}\"",
         "  heedful train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
     ]  # fmt: skip

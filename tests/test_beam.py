@@ -2,6 +2,7 @@
 plain loop over lists does, and what Hugging Face does."""
 
 import math
+import random
 from collections import Counter
 from functools import cache
 
@@ -401,6 +402,28 @@ def test_beam_search_equals_generate(name, seed, alpha, stopping, tmp_path):
     found = beam_search(step, prompts, lengths, longest=7, eos=pair.ends(), settings=settings)
     assert [h.tokens for row in found for h in row] == expected
     assert [h.score for row in found for h in row] == pytest.approx(scores, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5", "transformer"])
+def test_beam_search_equals_generate_in_seventy_random_cases(name, tmp_path):
+    """Beams of 1 to 8, and prompts of unequal length; a beam of one is their greedy search, which has no score."""
+    dice = random.Random(name)
+    for seed in range(7):
+        pair = Pair(name, seed, tmp_path / str(seed))
+        for _ in range(10):
+            width, alpha, longest = dice.randint(1, 8), dice.choice([0.0, 0.6, 1.0, 2.0]), dice.randint(1, 9)
+            stopping = dice.choice(list(EARLY)) if width > 1 else "heuristic"
+            best = dice.randint(1, width)
+            options = {"max_new_tokens": longest, "num_beams": width, "num_return_sequences": best}
+            if width > 1:
+                options |= {"length_penalty": alpha, "early_stopping": EARLY[stopping]}
+            expected, scores = pair.generate(False, **options)
+            step, prompts, lengths = pair.step(False)
+            settings = BeamSettings(width, best, "power", alpha, stopping=stopping)
+            found = beam_search(step, prompts, lengths, longest=longest, eos=pair.ends(), settings=settings)
+            assert [h.tokens for row in found for h in row] == expected, (seed, options)
+            if width > 1:
+                assert [h.score for row in found for h in row] == pytest.approx(scores, abs=1e-4)
 
 
 @pytest.mark.parametrize("what", ["no n-gram twice", "least length", "bad words"])

@@ -51,7 +51,7 @@ def sequence_loss(
     pass, so that the scores of a whole batch (the largest tensor of a small model) never exist at once.
     """
     hidden_ND, answers_N = hidden_BTD.flatten(0, 1), answers_BT.flatten()
-    if hidden_ND.device.type == "cpu":  # elsewhere, finding out how many there are would wait for the device
+    if hidden_ND.device.type == "cpu" and count < len(answers_N):  # elsewhere, this would wait for the device
         here = answers_N != NOTHING
         hidden_ND, answers_N = hidden_ND[here], answers_N[here]
 
