@@ -339,7 +339,9 @@ def test_the_options_of_the_commands_are_those_of_python():
 def running(*args: str):
     """heedful in a process of its own that does not outlive the test, should it never answer."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # what a shell starts in the background ignores it
     try:
         process = start(*args, stdin=subprocess.PIPE, env=environment)
     finally:
