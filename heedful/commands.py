@@ -14,8 +14,8 @@ from .errors import BadInput
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .cli import Info
     from .costs import Costs, Part
+    from .options import Info
 
 COLUMN = 60  # where the numbers of the tree end
 

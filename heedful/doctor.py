@@ -45,7 +45,7 @@ from .train.files import is_finite
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from .cli import Doctor as Options
+    from .options import Doctor as Options
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 DID_NOT_HOLD = 3  # the exit code
@@ -666,7 +666,7 @@ def doctor(given: Options) -> int:
     from .look_command import loaded_from
 
     folder = Path(given.run)
-    loaded = loaded_from(folder)
+    loaded = loaded_from(folder, given.device)
     recipe = read_run(folder)[0] if is_run(folder) else None
     task = f", trained for {recipe.task}" if recipe else ""
     size = sum(weight.numel() for weight in loaded.model.parameters())

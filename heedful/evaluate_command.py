@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .device import find_device
 from .errors import BadInput, NotFinite
 from .interop.files import inside, naming, one_line, present, read_json, read_text
 from .interop.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
@@ -24,7 +25,7 @@ from .recipe import Recipe, changed, from_json, parse_settings
 from .text.files import is_dataset
 
 if TYPE_CHECKING:
-    from .cli import Evaluate
+    from .options import Evaluate
     from .tasks.judging import Measured
 
 T = TypeVar("T")
@@ -83,7 +84,6 @@ def measure(given: Evaluate, run: Path, source: Source) -> Measured:
 
     from .interop.load import load_run
     from .tasks.judging import Asked
-    from .train_command import find_device
 
     device = find_device(given.device)
     model = load_run(run, device, torch.float32).model

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import look as looking
 from . import look_positions
 from .commands import drawable
+from .device import find_device
 from .errors import BadInput
 from .evaluate_command import check_model, read_run
 from .interop.files import one_line, present
@@ -22,7 +23,7 @@ from .text.phrasebook import Pair
 from .train.files import write_bytes, write_text
 
 if TYPE_CHECKING:
-    from .cli import Look as Options
+    from .options import Look as Options
 
 FORMATS = (".svg", ".png")
 UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
@@ -32,7 +33,7 @@ def look(given: Options) -> None:
     """Show what a model attends to, and draw it."""
     check_options(given)
     output = None if given.output is None else new_file(given.output)
-    loaded = loaded_from(Path(given.run))
+    loaded = loaded_from(Path(given.run), given.device)
     if given.positions:
         return look_at_positions(given, loaded, output)
     assert given.text is not None
@@ -81,12 +82,12 @@ def head_of(given: str | None) -> int | str | None:
     return int(given)
 
 
-def loaded_from(folder: Path) -> Loaded:
+def loaded_from(folder: Path, device: str) -> Loaded:
     """A run that has a model, or a Hugging Face folder."""
     if folder.is_dir() and is_run(folder):
         recipe, facts = read_run(folder)
         check_model(folder, recipe, facts)
-    return load(folder)
+    return load(folder, find_device(device))
 
 
 # What is printed

@@ -27,7 +27,7 @@ from .use.results import Answer, Filled, Label
 from .use.writing import Writing, asked, check_number
 
 if TYPE_CHECKING:
-    from .cli import Classify, Embed, Fill, Generate, Lines, Translate, Writes
+    from .options import Classify, Embed, Fill, Generate, Lines, Translate, Writes
 
 CHUNK = 8  # batches: enough texts of like length come together
 READ = 1 << 16  # bytes read at a time

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from . import pictures
+from .device import find_device
 from .errors import BadInput, NotFinite, give_way, said_once
 from .interop.load import is_run
 from .recipe import DEMO, FINE_TUNING, Recipe, make, parse_settings
@@ -24,7 +25,7 @@ from .train.folder import RECIPE, RunFolder
 from .train.loop import Progress
 
 if TYPE_CHECKING:
-    from .cli import Demo, Train
+    from .options import Demo, Train
 
 FAILED, NOT_FINITE, INTERRUPTED_AND_SAVED = 1, 3, 75
 QUIET = 10.0  # seconds between lines where there is no terminal
@@ -208,15 +209,6 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
 def tokens_of(vocab: Any, text: str) -> list[str]:
     """A text's tokens, as a person reads them."""
     return [vocab.decode([number]).strip() or "?" for number in vocab.encode_batch([text])[0]]
-
-
-def find_device(asked: str) -> torch.device:
-    """auto: the GPU if there is one."""
-    if asked == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if asked == "cuda" and not torch.cuda.is_available():
-        raise BadInput("there is no CUDA GPU here: use --device cpu")
-    return torch.device(asked)
 
 
 def recipe_of(given: Train, device: torch.device) -> Recipe:

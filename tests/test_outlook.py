@@ -9,7 +9,7 @@ import sys
 import pytest
 from test_run import CPU, Quiet, recipe_for, texts  # noqa: F401 (a fixture)
 
-from heedful import cli, recipe, train_command
+from heedful import cli, options, recipe, train_command
 from heedful.tasks import outlook, run
 from heedful.tasks.metrics import interval
 
@@ -147,7 +147,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(task, texts, 
 # Beside --resume
 
 OTHER_OPTIONS = [
-    f for f in cli.Train.__dataclass_fields__.values() if f.name not in ("resume", "device", "task")
+    f for f in options.Train.__dataclass_fields__.values() if f.name not in ("resume", "device", "task")
 ]
 
 

@@ -17,6 +17,7 @@ ROOT = Path(heedful.__file__).parent
 # Lowest first. A file may import from its own layer and from those below it.
 LAYERS = [
     "errors",
+    "device",
     "parts",
     "models",
     "costs",
@@ -31,6 +32,7 @@ LAYERS = [
     "look",
     "look_positions",
     "use",
+    "options",
     "cli",
     "completion",
     "commands",

@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
+from ..device import find_device
 from ..errors import BadInput
 from .results import Answer, Filled, Label, Scored
 from .wording import Wording, wording_of
@@ -66,17 +67,6 @@ def save(model: Model | Loaded, folder: str | os.PathLike[str]) -> None:
     from ..interop.load import save as write
 
     write(model.loaded if isinstance(model, Model) else model, folder)
-
-
-def find_device(asked: str | torch.device) -> str | torch.device:
-    """auto: the GPU if there is one."""
-    import torch
-
-    if asked == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if str(asked).startswith("cuda") and not torch.cuda.is_available():
-        raise BadInput('there is no CUDA GPU here: use device "cpu"')
-    return asked
 
 
 # The model

@@ -1,0 +1,536 @@
+"""The options of every command: one dataclass each, whose docstrings are the help and whose defaults are the defaults.
+
+To add a command, write its dataclass and a line in `COMMANDS` that says which function it is for. Nothing here
+imports torch, so that help answers at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a model is made of, and what it costs to train and to run.
+
+    Shows the architecture as a tree with the parameters of every part, then FLOPs a token and memory, for one
+    batch and length. Nothing is downloaded and no weights are read, so the largest model is no slower. Without
+    a name: the list of presets.
+
+    Examples: heedful info gpt2; heedful info bert-base --batch 32 --length 128; heedful info gpt3-175b --json
+    """
+
+    name: Annotated[
+        str | None,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="NAME|FOLDER", help_behavior_hint="(default: list the presets)"),
+    ] = None
+    """A preset (gpt2, bert-base, t5-small, vit-b16, ...) or a Hugging Face folder with a config.json."""
+
+    batch: int = 1
+    """Rows in a batch: activations and the cache grow with it."""
+
+    length: Annotated[
+        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: the context, or 512)")
+    ] = None
+    """Tokens in a row; of an encoder-decoder, tokens of the target."""
+
+    source_length: Annotated[
+        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as --length)")
+    ] = None
+    """Tokens an encoder-decoder reads."""
+
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """How numbers are multiplied: fp32, or bf16 (autocast: weights, norms and the optimiser stay in fp32)."""
+
+    json: bool = False
+    """Print one JSON object instead, sizes in bytes."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train a small translator on the built-in phrasebook, and show what it learned.
+
+    About two minutes on a laptop. Prints how many held-out sentences it translates right, beside what a dictionary
+    gets, and draws which source word each translated word came from.
+
+    Example: heedful demo
+    """
+
+    seed: int = 0
+    """Another seed, other weights and another order of the examples."""
+
+    steps: Annotated[
+        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: the phrasebook's)")
+    ] = None
+    """Fewer steps for a quicker, worse translator."""
+
+    run: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/demo)")] = None
+    """Where the run goes: a folder that is not there yet."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a model on your own files, or on a corpus that is built in.
+
+    Writes a run folder: the recipe, the model, its tokenizer, what was measured, and checkpoints from which the run
+    goes on exactly where it was, whatever stopped it. Ctrl-C saves and stops; --resume goes on. On several GPUs or
+    machines, the same command under torchrun: torchrun --nproc-per-node 4 -m -- heedful train ...
+
+    Where a file is asked for, hf:NAME[:CONFIG][@SPLIT][#COLUMN] is a Hugging Face data set, if the package datasets
+    is installed: --text hf:wikitext:wikitext-2-raw-v1@train#text, --data hf:imdb@train.
+
+    Examples: heedful train translate --corpus phrasebook --minutes 3;
+    heedful train translate --source a.en --target a.de --valid-source b.en --valid-target b.de;
+    heedful train lm --text books/ --size small --steps 5000; heedful train --resume runs/translate;
+    heedful train mlm --text books/; heedful train classify --data a.tsv --valid-data b.tsv --from runs/mlm
+    """
+
+    task: Annotated[
+        Literal["translate", "lm", "mlm", "classify"], tyro.conf.Positional, tyro.conf.arg(metavar="TASK")
+    ] = "translate"
+    """translate: sentence pairs. lm: predict the next token of a text. mlm: fill in the blanks of a text.
+    classify: give a text, or two, one of several labels."""
+
+    corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """A built-in corpus: phrasebook (translate), pylib (lm, mlm)."""
+
+    source: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Sentences to read, one a line, plain or gzip."""
+
+    target: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Their translations, line by line."""
+
+    valid_source: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Held-out sentences to judge the model by."""
+
+    valid_target: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Their translations."""
+
+    text: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
+    """A text file, a folder of them, or JSON lines (.jsonl) with a "text"; the last tenth is held out."""
+
+    data: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """A table: tab-separated columns under a header, or JSON objects, one a line. classify: sentence or text, and
+    label. translate: source and target. --set data.text_column=NAME and the like name other columns."""
+
+    valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """Held-out rows to judge the model by."""
+
+    from_: Annotated[str | None, tyro.conf.arg(name="from", metavar="FOLDER")] = None
+    """The model to start from: a run, or a Hugging Face folder of BERT or GPT-2; its tokenizer comes along."""
+
+    run: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/TASK)")] = None
+    """Where the run goes: a folder that is not there yet."""
+
+    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None
+    """Go on with an interrupted run; its recipe says everything else."""
+
+    size: Literal["tiny", "small", "base", "large"] = "small"
+    """How large the model is: 2 layers of 128, 4 of 256, 6 of 512, 6 of 1024."""
+
+    steps: Annotated[
+        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 10000; classify: 1000)")
+    ] = None
+    """How many steps to make."""
+
+    minutes: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    """Instead of steps: as many as fit, measured before the first."""
+
+    seed: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 0)")] = None
+    """Another seed, other weights and another order of the examples."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"] | None,
+        tyro.conf.arg(help_behavior_hint="(default: fp32 on a CPU, bf16 on a GPU)"),
+    ] = None
+    """How numbers are multiplied; the loss is always computed in fp32."""
+
+    compile: bool = False
+    """Compile the model's blocks with torch.compile: slower to begin, faster from then on; pays for long runs on a GPU."""
+
+    find_rate: bool = False
+    """Only try learning rates, a hundred steps in all, and say which is good to begin with."""
+
+    set: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="PART.NAME=VALUE", help_behavior_hint="(default: none)"),
+        tyro.conf.UseAppendAction,
+    ] = ()
+    """Any other setting, such as model.heads=8 or checkpoint.every=100; may be given several times."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """What a trained model scores on held-out data.
+
+    By default on all the held-out data that the run's recipe names (training itself tries only a part, evaluate.rows);
+    or on files of your own. translate: BLEU with its signature, exact match, loss and perplexity. lm: loss, perplexity
+    and bits per byte. mlm: the same of the blanks, and how many are filled in right. classify: accuracy, F1 of all labels
+    and of each. Shares come with their 95 % interval. The run is not changed.
+
+    Examples: heedful evaluate runs/demo --split test; heedful evaluate runs/translate --json;
+    heedful evaluate runs/translate --source test.en --target test.de --output test.out;
+    heedful evaluate runs/lm --text book.txt; heedful evaluate runs/classify --data test.tsv
+    """
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder that `heedful train` wrote; an interrupted run has a model too, once it was tried on held-out data."""
+
+    split: Annotated[
+        Literal["valid", "test", "combinations", "long"] | None,
+        tyro.conf.arg(metavar="valid|test|combinations|long", help_behavior_hint="(default: valid)"),
+    ] = None
+    """Which held-out part of a built-in corpus: phrasebook has all of these, pylib has valid."""
+
+    source: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """translate: sentences to read, one a line, plain or gzip."""
+
+    target: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """translate: their translations, line by line."""
+
+    text: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
+    """lm, mlm: a text file or a folder of them."""
+
+    data: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """classify: texts and labels; translate: sentences and translations; with the columns of the training file."""
+
+    output: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """translate: write the translations here, line by line as the source has them; a file that is not there yet."""
+
+    json: bool = False
+    """Print one JSON object instead: every figure in full, the confusion matrix, signatures."""
+
+    batch: int = 32
+    """Rows done at once: fewer if memory is short; figures depend on it in their last digits at most."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    set: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="PART.NAME=VALUE", help_behavior_hint="(default: none)"),
+        tyro.conf.UseAppendAction,
+    ] = ()
+    """How to read your file, if not as the training file: data.text_column (or pair_column, label_column,
+    source_column, target_column), data.bad_lines (drop or refuse)."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a model attends to in one input: a heat map here, and a picture in a file.
+
+    Of a translator: which words of the source each word of its translation looks at. Of a language model or an
+    encoder: which tokens each token looks at. Without --layer and --head: a table of all heads, the most telling
+    one as a heat map, and all of them in the picture. --query follows one word through the formula: its score with
+    every key, scaled, masked, made weights, and what it takes home. --positions shows how the model knows order.
+
+    RUN is what `heedful train` wrote, or a Hugging Face folder. Layers and heads are counted from 1.
+
+    Examples: heedful look runs/demo "Their small cat was a fast animal.";
+    heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
+    heedful look runs/demo "Their small cat was a fast animal." --query chat;
+    heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo
+    """
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run, or a Hugging Face folder."""
+
+    text: Annotated[
+        str | None,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: none, with --positions)"),
+    ] = None
+    """What the model reads; for a model without a tokenizer, token numbers."""
+
+    target: Annotated[
+        str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: the model's own)")
+    ] = None
+    """What an encoder-decoder is to have written, instead of its own greedy translation."""
+
+    which: Annotated[
+        Literal["self", "cross", "encoder"] | None,
+        tyro.conf.arg(
+            metavar="self|cross|encoder",
+            help_behavior_hint="(default: cross in an encoder-decoder, else self)",
+        ),
+    ] = None
+    """Whose attention: cross, of what is written to what is read; self, of tokens to tokens of the same text (in an
+    encoder-decoder, of the target); encoder, of the source to itself."""
+
+    layer: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
+    """One layer, counted from 1."""
+
+    head: Annotated[
+        str | None, tyro.conf.arg(metavar="INT|mean|best", help_behavior_hint="(default: all)")
+    ] = None
+    """One head, counted from 1; mean: of a layer's heads; best: the head that aligns best, where gold alignments
+    exist (phrasebook), else the one whose gaze tells most of who is looking, in bits: H(mean row) - mean H(row)."""
+
+    query: Annotated[
+        str | None, tyro.conf.arg(metavar="WORD|INT", help_behavior_hint="(default: no table)")
+    ] = None
+    """Step by step for one row, given by its word or counted from 1; by the best head unless --head says another."""
+
+    positions: bool = False
+    """Instead of a text: draw the model's position table, its rotary angles, or the bias of its scores."""
+
+    length: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 48)")] = None
+    """How many positions to draw."""
+
+    output: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: attention.svg, or the next free name)"),
+    ] = None
+    """The picture, .svg or .png (which needs Pillow); a file that is not there yet."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    json: bool = False
+    """Print one JSON object instead, with all the numbers; a picture is then drawn only if --output names it."""
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Whether a model is sound: self-checks, each with its number and what to do about it.
+
+    Nobody sees the future (by gradient), padding changes nothing, a batch gives what its rows give alone, decoding
+    with a cache gives what it gives without, the tokenizer gives texts back, a fresh model of these sizes starts near
+    ln V, weights are finite, heads do something, and a run is better than guessing on its own held-out data. Works on
+    runs of every task and on Hugging Face folders; changes nothing. Exit code 3 if a check did not hold.
+
+    Examples: heedful doctor runs/demo; heedful doctor ./gpt2 --json
+    """
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN|FOLDER")]
+    """The folder of a run, or a Hugging Face folder."""
+
+    seed: int = 0
+    """Another seed, other random tokens to check with."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    json: bool = False
+    """Print one JSON object instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """What every command that answers texts line by line is given."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run, or a Hugging Face folder."""
+
+    text: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[TEXT ...]", help_behavior_hint="(default: the lines of stdin)"),
+    ] = ()
+    """One text to answer, in one word or several; what begins with a dash goes through stdin."""
+
+    json: bool = False
+    """Print one JSON object a line instead, with everything that is known of the answer."""
+
+    batch: int = 32
+    """Texts done at once: fewer if memory is short; answers do not depend on it."""
+
+    bad_lines: Literal["blank", "refuse"] = "blank"
+    """A line that is not UTF-8, or too long: blank names it on stderr, answers it by an empty line ("error" in JSON)
+    and goes on; refuse stops there."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writes:
+    """What every command that writes is given."""
+
+    beam: Annotated[
+        int | None,
+        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: translate 4, generate and --sample 1)"),
+    ] = None
+    """Hypotheses kept side by side: 1 is greedy, which always takes the likeliest token; more is slower, and often
+    better."""
+
+    n_best: Annotated[int, tyro.conf.arg(metavar="INT")] = 1
+    """Answers to each text, best first, as many as the beam is wide at most: above 1, each on a line of its own
+    after its score and a tab."""
+
+    length_penalty: Annotated[
+        Literal["gnmt", "power"] | None,
+        tyro.conf.arg(metavar="gnmt|power", help_behavior_hint="(default: gnmt)"),
+    ] = None
+    """What a hypothesis' log-probability is divided by: gnmt is ((5 + length) / 6)^alpha, power is length^alpha."""
+
+    alpha: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: 0.6)")] = None
+    """The exponent of the length penalty: 0 for none, more for longer answers."""
+
+    stopping: Annotated[
+        Literal["heuristic", "first_B", "exact"] | None,
+        tyro.conf.arg(metavar="heuristic|first_B|exact", help_behavior_hint="(default: heuristic)"),
+    ] = None
+    """When a beam is done: first_B, as soon as it has as many hypotheses as it is wide; heuristic, when none alive
+    would beat them as it stands; exact, when none alive ever could."""
+
+    coverage: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: 0)")] = (
+        None
+    )
+    """Weight of a penalty on words of the source that the answer never looked at; encoder-decoders only."""
+
+    groups: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 1)")] = None
+    """Beams side by side, each of which --diversity makes differ from those before it."""
+
+    diversity: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: 0)")] = (
+        None
+    )
+    """What it costs a group to write what another has written at the same place."""
+
+    sample: bool = False
+    """Draw every token at random, by its probability, instead of searching."""
+
+    temperature: Annotated[
+        float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: 1)")
+    ] = None
+    """With --sample: below 1 for more of the likeliest, above 1 for more of the rest."""
+
+    top_k: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all)")] = None
+    """With --sample: draw from so many of the likeliest tokens only."""
+
+    top_p: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: 1)")] = None
+    """With --sample: draw from the likeliest tokens that together have this share of the probability."""
+
+    min_p: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: 0)")] = None
+    """With --sample: draw from tokens at least this many times as likely as the likeliest."""
+
+    seed: int = 0
+    """With --sample: another seed, other answers; the same seed, the same answer to the same line."""
+
+    repetition_penalty: Annotated[
+        float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: 1)")
+    ] = None
+    """Above 1: less of every token that was written before."""
+
+    no_repeat_ngram: Annotated[
+        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: none)")
+    ] = None
+    """Never so many tokens in a row twice."""
+
+    forbid: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="WORD", help_behavior_hint="(default: none)"),
+        tyro.conf.UseAppendAction,
+    ] = ()
+    """A word never to write, as the vocabulary would cut it up; may be given several times."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translate(Lines, Writes):
+    """Translate lines of text with a model that was trained to.
+
+    Reads one sentence a line and writes its translation on the same line of stdout, however many lines there are.
+    An empty line is answered by an empty line. A model that summarises, or does anything else from text to text, is
+    used in the same way.
+
+    Examples: heedful translate runs/demo "I am a student."; heedful translate runs/demo < in.en > out.fr;
+    heedful translate runs/demo --beam 8 --alpha 1 --length-penalty power < in.en;
+    heedful translate runs/demo --n-best 3 --json < in.en; heedful translate ./opus-mt --prefix "Je" < in.en
+    """
+
+    prefix: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: none)")] = ""
+    """What every translation begins with."""
+
+    longest: Annotated[
+        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: twice the source and 20)")
+    ] = None
+    """Tokens of a translation at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate(Lines, Writes):
+    """Go on writing where a text breaks off, with a language model.
+
+    Prints what comes after each text, without the text. On a terminal, a single text is shown token by token as it
+    is written. From stdin, every line is a text, and line ends in an answer become spaces (in JSON they stay).
+
+    Examples: heedful generate runs/lm "def read("; heedful generate runs/lm --sample --temperature 0.8 "Once upon";
+    heedful generate ./gpt2 --sample --top-p 0.9 --longest 200 --seed 7 < prompts.txt;
+    heedful generate ./gpt2-xl --draft ./gpt2 "The cat"
+    """
+
+    draft: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: none)")] = None
+    """A smaller model of the same vocabulary that guesses ahead: the same text (with --sample, the same
+    distribution), sooner where it guesses well."""
+
+    ahead: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 4)")] = None
+    """With --draft: how many tokens it guesses at a time."""
+
+    longest: Annotated[int, tyro.conf.arg(metavar="INT")] = 100
+    """Tokens to write at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill(Lines):
+    """Fill in the blanks of texts, with a masked language model.
+
+    Every [MASK] in a line is a blank. Prints the line with the likeliest word in each; --json has the next best and
+    their probabilities.
+
+    Examples: heedful fill runs/mlm "the [MASK] sat on the mat"; heedful fill ./bert-base --top 3 --json < in.txt
+    """
+
+    top: int = 5
+    """With --json: words for each blank, best first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(Lines):
+    """Label texts with a model that was trained to tell labels apart.
+
+    Prints the likeliest label of each line; --json has the probability of every label. Where the model was trained
+    on pairs, a tab stands between the two texts of a line.
+
+    Examples: heedful classify runs/classify "a good film"; heedful classify runs/classify --json < reviews.txt;
+    paste reviews.txt <(heedful classify runs/classify < reviews.txt)
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed(Lines):
+    """Turn texts into vectors: what the last layer makes of each.
+
+    Prints one vector a line, its numbers separated by spaces.
+
+    Examples: heedful embed runs/mlm "a good film"; heedful embed ./minilm --normalise < in.txt > vectors.txt
+    """
+
+    pooling: Literal["mean", "class"] = "mean"
+    """mean: of all tokens. class: the token that stands for all, [CLS] of an encoder, the last of a decoder that
+    classifies."""
+
+    normalise: bool = False
+    """Make every vector one long, so that the product of two is their cosine."""
+
+
+# Each command: its options, and the function that does it, imported when it is called.
+COMMANDS: dict[str, tuple[type, str]] = {
+    "classify": (Classify, "heedful.text_commands:classify"),
+    "demo": (Demo, "heedful.train_command:demo"),
+    "doctor": (Doctor, "heedful.doctor:doctor"),
+    "embed": (Embed, "heedful.text_commands:embed"),
+    "evaluate": (Evaluate, "heedful.evaluate_command:evaluate"),
+    "fill": (Fill, "heedful.text_commands:fill"),
+    "generate": (Generate, "heedful.text_commands:generate"),
+    "info": (Info, "heedful.commands:info"),
+    "look": (Look, "heedful.look_command:look"),
+    "train": (Train, "heedful.train_command:train"),
+    "translate": (Translate, "heedful.text_commands:translate"),
+}
