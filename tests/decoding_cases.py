@@ -104,7 +104,7 @@ class Forgetful(Step):
         at = (torch.tensor(before)[:, None] + torch.arange(T)).clamp(max=longest - 1)
         return scores.gather(1, at[..., None].expand(-1, -1, scores.shape[-1]))
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor, siblings: bool = False) -> None:
         self.texts, self.rows = [self.texts[r] for r in rows], [self.rows[r] for r in rows]
 
     def rewind(self, lengths_B: Tensor) -> None:
@@ -227,7 +227,7 @@ class Spy(Step):
         self.rows.append(len(tokens_BT))
         return self.step(tokens_BT, lengths_B)
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor, siblings: bool = False) -> None:
         self.step.reorder(rows)
 
     def rewind(self, lengths_B: Tensor) -> None:

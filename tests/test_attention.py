@@ -266,7 +266,7 @@ def test_queries_and_keys_can_be_normalised():
 
     layer = MultiHeadAttention(12, 3, qk_norm=RMSNorm)
     x = torch.randn(B, T, 12)
-    k, _ = layer.keys_values(x)
+    k, _ = layer.split_keys_values(layer.key(x), layer.value(x))
     torch.testing.assert_close(k.square().mean(-1), torch.ones(B, 3, T), atol=1e-3, rtol=0)
 
 

@@ -52,7 +52,7 @@ class Wrong(Step):
     def __call__(self, tokens_BT, lengths_B=None):
         return self.scores.expand(*tokens_BT.shape, -1)
 
-    def reorder(self, rows):
+    def reorder(self, rows, siblings=False):
         pass
 
     def rewind(self, lengths_B):

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ ROOT = Path(heedful.__file__).parent
 LAYERS = [
     "errors",
     "device",
+    "called",
     "parts",
+    "kernels",
     "models",
     "costs",
     "recipe",
@@ -41,6 +44,7 @@ LAYERS = [
     "evaluate_command",
     "look_command",
     "doctor",
+    "bench",
 ]
 
 
@@ -66,7 +70,7 @@ def test_imports_point_down(path):
         elif isinstance(node, ast.Import | ast.ImportFrom):
             modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             outside = {m.split(".")[0] for m in modules} - sys.stdlib_module_names
-            lean = {"parts": {"torch"}, "models": {"torch"}, "recipe": set(), "errors": set()}
+            lean = {"parts": {"torch"}, "kernels": {"torch", "triton"}, "models": {"torch"}, "recipe": set(), "errors": set()}
             allowed = lean.get(parts[0], {"torch", "numpy", "safetensors", "tokenizers", "rich", "tyro"})
             assert outside <= allowed, f"{path.name} imports {outside - allowed}"
 
@@ -105,6 +109,12 @@ def test_every_public_name_exists():
     assert set(heedful.__all__) <= set(dir(heedful))
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         heedful.lode  # noqa: B018
+
+
+def test_an_editable_install_is_a_plain_path():
+    """setuptools then writes a .pth; its other way, a finder, comes after the folder that holds a clone named heedful."""
+    told = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert told["package-dir"] == {"": "."} and told["packages"]["find"]["include"] == ["heedful*"]
 
 
 # Names tell the truth: x_BTD has three axes, and a letter means one size within a function.

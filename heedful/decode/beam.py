@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import count
 from typing import Any
 
 import torch
@@ -32,7 +31,7 @@ from ..errors import BadInput
 from .filters import NEVER, Filter, apply_to_log_probabilities, check_choice
 from .step import Step
 from .stream import begun
-from .written import Ends, Hypothesis, checked_lengths, ends_of, limits_of
+from .written import Ends, Hypothesis, Written, checked_lengths, ends_of, limits_of
 
 # Length penalties.
 
@@ -239,21 +238,39 @@ def beam_search(
         step.reorder(searches.sentences_N)
         scores_RV = scores_RV[searches.sentences_N]
         written = None if written is None else written.select(searches.sentences_N)
-    for n in count(1):
-        searches = look(searches, step, settings)
-        log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, written)
-        searches = extend(searches, log_p_RV, changed_RV, tree, ends, n, settings)
-        over_N = is_over(searches, n, settings)
+    n, run = 0, 1
+    while True:
+        # Where looking means waiting for a device, several tokens are added before it is seen which searches are over.
+        run = min(run, int(searches.limits_N.min()) - n)
+        totals, over_N = [], torch.zeros_like(searches.limits_N, dtype=torch.bool)
+        for last in range(run - 1, -1, -1):
+            n += 1
+            searches = look(searches, step, settings)
+            log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, written)
+            searches, best_N = extend(searches, log_p_RV, changed_RV, tree, ends, n, settings, over_N)
+            totals.append(best_N)
+            over_N = over_N | is_over(searches, n, settings)
+            if last:
+                scores_RV, written = advance(searches, step, written, siblings=True)
+        check_choice(torch.stack(totals, -1).amin(-1).tolist(), searches.sentences_N.tolist())
         collect(searches.select(over_N), found)
         if bool(over_N.all()):
             break
         searches = searches.select(~over_N)
-        rows_R, tokens_R = searches.rows_NW.flatten(), searches.tokens_NW.flatten()
-        step.reorder(rows_R)
-        written = None if written is None else written.select(rows_R).then(tokens_R)
-        scores_RV = step.last(tokens_R[:, None])
+        scores_RV, written = advance(searches, step, written, siblings=not bool(over_N.any()))
+        run = min(2 * run, step.ahead)
     read = tree.reader()
     return [best(some, read, ends_of(eos), settings.n_best) for some in found]
+
+
+def advance(
+    searches: Searches, step: Step, written: Written | None, siblings: bool
+) -> tuple[Tensor, Written | None]:
+    """Feed every prefix its newest token. siblings: all searches go on, so rows stay within their sentence."""
+    rows_R, tokens_R = searches.rows_NW.flatten(), searches.tokens_NW.flatten()
+    step.reorder(rows_R, siblings)
+    written = None if written is None else written.select(rows_R).then(tokens_R)
+    return step.last(tokens_R[:, None]), written
 
 
 def look(searches: Searches, step: Step, settings: BeamSettings) -> Searches:
@@ -276,18 +293,22 @@ def extend(
     ends: Tensor,
     n: int,
     settings: BeamSettings,
-) -> Searches:
-    """Give every prefix an n-th token: the W best live on, and those that end compete with those that have."""
+    over_N: Tensor,
+) -> tuple[Searches, Tensor]:
+    """Give every prefix an n-th token: the W best live on, and those that end compete with those that have.
+
+    Searches that are over find nothing more. Second, what to check: the best total of each search that needs one.
+    """
     (N, W), V, F = searches.totals_NW.shape, log_p_RV.shape[-1], settings.width
     totals_NX = (searches.totals_NW[..., None] + changed_RV.view(N, W, V)).flatten(1)
     at_NC, alive_NA = candidates(totals_NX, searches, V, ends, settings)
     totals_NC, parents_NC, tokens_NC = totals_NX.gather(1, at_NC), at_NC // V, at_NC % V
-    check_going(totals_NC, searches)
     log_p_NC = log_p_RV.view(N, W * V).gather(1, at_NC)
     nodes_NC = tree.grow(searches.nodes_NW.gather(1, parents_NC), tokens_NC, log_p_NC)
 
     ended_NC = torch.isin(tokens_NC, ends)
     counts_NC = ended_NC | (searches.limits_N == n)[:, None]
+    counts_NC = counts_NC & ~over_N[:, None]
     counts_NC[:, F:] = False
     scores_NC = score(totals_NC, covered(searches, settings).gather(1, parents_NC), n, settings)
     merged = torch.cat([searches.scores_NF, scores_NC.masked_fill(~counts_NC, NEVER)], 1)
@@ -296,7 +317,10 @@ def extend(
     parents_NA = parents_NC.gather(1, alive_NA)
     first_row_N1 = torch.arange(0, N * W, W, device=at_NC.device)[:, None]
     looked = searches.looked_NWS
-    return replace(
+    found_N = (searches.scores_NF[:, 0] > NEVER) & ~totals_NC.amax(
+        -1
+    ).isnan()  # then it may have nowhere to go
+    further = replace(
         searches,
         totals_NW=totals_NC.masked_fill(ended_NC, NEVER).gather(1, alive_NA),
         nodes_NW=nodes_NC.gather(1, alive_NA),
@@ -306,6 +330,7 @@ def extend(
         scores_NF=scores_NF,
         finished_NF=torch.cat([searches.finished_NF, nodes_NC], 1).gather(1, order_NF),
     )
+    return further, totals_NC.amax(-1).masked_fill(found_N | over_N, 0)
 
 
 def score(totals_NW: Tensor, covered_NW: Tensor, n: int, settings: BeamSettings) -> Tensor:
@@ -355,13 +380,6 @@ def pick(keys_NX: Tensor, V: int, ends: Tensor, width: int) -> tuple[Tensor, Ten
     keys_NC, at_NC = keys_NX.topk(C)
     alive_NC = keys_NC.masked_fill(torch.isin(at_NC % V, ends), NEVER)
     return at_NC, alive_NC.topk(min(width, C)).indices
-
-
-def check_going(totals_NC: Tensor, searches: Searches) -> None:
-    """A search with nowhere to go must have found something before."""
-    best_N = totals_NC.amax(-1)
-    found_N = (searches.scores_NF[:, 0] > NEVER) & ~best_N.isnan()
-    check_choice(best_N.masked_fill(found_N, 0), searches.sentences_N)
 
 
 def is_over(searches: Searches, n: int, settings: BeamSettings) -> Tensor:

@@ -237,12 +237,12 @@ def apply_to_log_probabilities(
     return log_p_BV, log_p_BV + change_BV.masked_fill(scores_BV == NEVER, 0)
 
 
-def check_choice(best_B: Tensor, rows_B: Tensor) -> None:
+def check_choice(best: Sequence[float], rows: Sequence[int]) -> None:
     """Each row's best score must exist: -inf means that all is forbidden, NaN that the model is broken."""
-    if bool((best_B > NEVER).all()):
-        return
-    if bool((broken_B := best_B.isnan()).any()):
-        row = int(rows_B[broken_B][0])
-        raise NotFinite(f"the model's scores for row {row} are not numbers: its weights or inputs are broken")
-    row = int(rows_B[best_B == NEVER][0])
-    raise BadInput(f"every token is forbidden as the next one of row {row}: loosen the filters")
+    for score, row in zip(best, rows, strict=True):
+        if math.isnan(score):
+            raise NotFinite(
+                f"the model's scores for row {row} are not numbers: its weights or inputs are broken"
+            )
+        if score == NEVER:
+            raise BadInput(f"every token is forbidden as the next one of row {row}: loosen the filters")

@@ -10,13 +10,8 @@ from torch import Tensor
 from ..models.shells import Decoder, EncoderDecoder
 from .filters import Filter
 from .step import Step, step_of
-from .stream import stream
+from .stream import likeliest, stream
 from .written import Ends, Hypothesis, hypotheses
-
-
-def likeliest(scores_BV: Tensor, rows_B: Tensor) -> Tensor:
-    """The choice that makes a stream greedy."""
-    return scores_BV.argmax(-1)
 
 
 def greedy(

@@ -53,7 +53,10 @@ def draw(weights_BV: Tensor, uniform_B: Tensor) -> Tensor:
     heights_BV = weights_BV.double().cumsum(-1)
     # A double below 1 times the total stays below the total, rounded or not: some token always lies above.
     height_B1 = uniform_B[:, None] * heights_BV[:, -1:]
-    return torch.searchsorted(heights_BV, height_B1, right=True)[:, 0]
+    found_B = torch.searchsorted(heights_BV, height_B1, right=True)[:, 0]
+    return found_B.clamp(
+        max=weights_BV.shape[-1] - 1
+    )  # of weights that are no numbers, any: they are refused later
 
 
 class Sampler:

@@ -238,7 +238,7 @@ def check(
     right_B = accepted(p_BTV, q_BTV, fed_BT[:, 1:], uniform_BU)
 
     p_BV, q_BV = p_BTV[rows_B, right_B], q_BTV[rows_B, right_B]
-    check_choice(p_BV.amax(-1).log(), text.rows_B)
+    check_choice(p_BV.amax(-1).log().tolist(), text.rows_B.tolist())
     rest_BV = (p_BV - q_BV).clamp(min=0)
     rest_BV = torch.where(rest_BV.sum(-1, keepdim=True) > 0, rest_BV, p_BV)  # p = q but for rounding
     text = text.put(text.lengths_B + right_B, draw(rest_BV, uniform_BU[:, -1]))

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
 from ..models.shells import Decoder, EncoderDecoder
+from ..parts.cache import GrowingCache
 from ..parts.masks import right_padded
 from ..parts.observe import watch
 from ..parts.positions import check_length
+
+if TYPE_CHECKING:
+    from .graph import Lanes
+
+AHEAD = 16  # tokens written on a GPU before the host looks
 
 
 class Step(ABC):
@@ -30,8 +38,11 @@ class Step(ABC):
         """
 
     @abstractmethod
-    def reorder(self, rows: Tensor) -> None:
-        """Row b becomes what row rows[b] was; there may be more or fewer rows than before."""
+    def reorder(self, rows: Tensor, siblings: bool = False) -> None:
+        """Row b becomes what row rows[b] was; there may be more or fewer rows than before.
+
+        siblings: rows only trade places with rows of the same source and length, which may be cheaper.
+        """
 
     @abstractmethod
     def rewind(self, lengths_B: Tensor) -> None:
@@ -40,6 +51,16 @@ class Step(ABC):
     def last(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
         """Scores [B, V] after each row's last real token: a long prompt need not be scored throughout."""
         return at_last(self(tokens_BT, lengths_B), lengths_B)
+
+    def likeliest(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Feed these tokens, and `count` times take the likeliest next: the tokens, their log-probabilities, and
+        their scores, [count, B] each. None if this step has no quicker way than to be asked for scores."""
+        return None
+
+    @property
+    def ahead(self) -> int:
+        """How many tokens to write before looking at any: to look at a number, the host waits for the device."""
+        return 1
 
     @property
     def attention(self) -> Tensor | None:
@@ -109,7 +130,10 @@ class DecoderStep(Step):
         if table.longest is not None and self.fed > table.longest:
             positions = self.cache.next_positions(T, lengths_B)
             self.fed = self.cache.size + T if positions is None else int(positions.max()) + 1
-            check_length(self.fed, table)
+            self.check_size(self.fed)
+
+    def check_size(self, size: int) -> None:
+        check_length(size, self.decoder.inputs.position)
 
     def look(self, weights_BHTS: Tensor, lengths_B: Tensor | None) -> None:
         seen_BHS = at_last(weights_BHTS.transpose(1, 2), lengths_B)
@@ -118,10 +142,14 @@ class DecoderStep(Step):
         self.seen_BHS = seen_BHS
 
     @property
+    def ahead(self) -> int:
+        return AHEAD if self.decoder.inputs.tokens.weight.is_cuda else 1
+
+    @property
     def attention(self) -> Tensor | None:
         return self.seen_BHS
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor, siblings: bool = False) -> None:
         self.seen_BHS = None if self.seen_BHS is None else self.seen_BHS[rows]
         if self.source_BSD is None or self.origins_B is None:
             self.cache.reorder(rows)
@@ -145,6 +173,14 @@ class DecoderStep(Step):
     def rewind(self, lengths_B: Tensor) -> None:
         self.cache.rewind(lengths_B)
 
+    def adopt(self, cache: GrowingCache, rows: Tensor | None) -> None:
+        """Go on with this cache; rows: which of the sources read here each of its rows has."""
+        self.cache = cache
+        if self.source_BSD is not None and rows is not None:
+            self.source_BSD, self.origins_B = self.source_BSD[rows], rows
+            if self.source_positions is not None:
+                self.source_positions = self.source_positions[rows]
+
 
 def cross_attention(decoder: Decoder) -> nn.Module:
     """The last block's attention to the source."""
@@ -161,16 +197,40 @@ def step_of(
     source_lengths_B: Tensor | None = None,
     *,
     watched: bool = False,
-) -> DecoderStep:
+    lanes: Lanes | None = None,
+    room: int = 0,
+) -> Step:
     """A step for either kind of model. An encoder-decoder's source is read once, here.
 
-    watched: keep `attention`, which the coverage penalty needs; costs that layer its fast kernel.
+    watched: keep `attention`, which the coverage penalty needs; costs that layer its fast kernel. lanes: those of this
+    model (`lanes_of`), for a step of few launches; room: how many tokens a row will have, prompt included.
     """
     if isinstance(model, Decoder):
         if source is not None:
             raise BadInput("a decoder alone reads no source: put the text into the prompt")
-        return DecoderStep(model, watched=watched)
+        return quick(DecoderStep(model, watched=watched), lanes, room)
     if source is None:
         raise BadInput("an encoder-decoder needs a source to decode from: give it one")
     memory_BSD = model.encoder(source, source_lengths_B)
-    return DecoderStep(model.decoder, memory_BSD, source_lengths_B, watched=watched)
+    return quick(DecoderStep(model.decoder, memory_BSD, source_lengths_B, watched=watched), lanes, room)
+
+
+def quick(step: DecoderStep, lanes: Lanes | None, room: int) -> Step:
+    """The same on a lane, if there are lanes and nobody watches."""
+    if lanes is None or step.watched is not None:
+        return step
+    from .graph import GraphStep
+
+    return GraphStep(lanes, step, room)
+
+
+def lanes_of(model: Decoder | EncoderDecoder) -> Lanes | None:
+    """Lanes for a model on a GPU whose weights will not change any more; None where there are no kernels for it."""
+    decoder = model if isinstance(model, Decoder) else model.decoder
+    if not decoder.inputs.tokens.weight.is_cuda or find_spec("triton") is None:
+        return None
+    from .graph import Lanes
+    from .lowered import lower
+
+    lowered = lower(decoder)
+    return None if lowered is None else Lanes(lowered)

@@ -131,6 +131,10 @@ class Decoder(nn.Module):
         """Each block's self-attention."""
         return [block.attention.layer for block in self.stack.blocks]  # type: ignore[union-attr,misc]
 
+    def crosses(self) -> list[MultiHeadAttention]:
+        """Each block's attention to the source, of a decoder that has one."""
+        return [block.cross.layer for block in self.stack.blocks]  # type: ignore[union-attr,misc]
+
     def growing_cache(self) -> GrowingCache:
         """A cache for any number of rows and tokens."""
         return GrowingCache(len(self.stack.blocks))

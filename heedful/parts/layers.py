@@ -79,7 +79,18 @@ class Inputs(nn.Module):
         if self.segments is not None:
             x_BTD = x_BTD + self.segments(torch.zeros_like(tokens_BT) if segments_BT is None else segments_BT)
         x_BTD = self.position.embed(x_BTD, positions)
-        return self.dropout(self.norm(x_BTD))
+        return halved(self.dropout(self.norm(x_BTD)))
+
+
+def halved(x: Tensor) -> Tensor:
+    """Under bf16 autocast, what runs through the blocks is bf16 too: half the memory to move between products.
+
+    fp16 has no room for it: a sum over layers may pass its largest number.
+    """
+    kind = x.device.type
+    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
+        return x.to(torch.bfloat16)
+    return x
 
 
 class Tied(nn.Module):
@@ -95,7 +106,11 @@ class Tied(nn.Module):
         self.scale = scale
 
     def forward(self, x_BTD: Tensor, embedding: TokenEmbedding) -> Tensor:
-        return F.linear(x_BTD if self.scale == 1 else x_BTD * self.scale, embedding.weight, self.bias)
+        return F.linear(x_BTD if self.scale == 1 else x_BTD * self.scale, *self.matrix(embedding))
+
+    def matrix(self, embedding: TokenEmbedding) -> tuple[Tensor, Tensor | None]:
+        """The matrix and its bias."""
+        return embedding.weight, self.bias
 
 
 class Untied(nn.Module):
@@ -108,6 +123,10 @@ class Untied(nn.Module):
 
     def forward(self, x_BTD: Tensor, embedding: TokenEmbedding) -> Tensor:
         return self.linear(x_BTD if self.scale == 1 else x_BTD * self.scale)
+
+    def matrix(self, embedding: TokenEmbedding) -> tuple[Tensor, Tensor | None]:
+        """The matrix and its bias."""
+        return self.linear.weight, self.linear.bias
 
 
 # Feed-forward: attention only re-averages; this is where each position thinks for itself.
@@ -170,7 +189,7 @@ class LayerNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps).to(x.dtype)
 
 
 class RMSNorm(nn.Module):

@@ -28,11 +28,12 @@ from ..text.plan import RowPlan, WindowPlan, shares
 from ..text.store import Store, write_store
 from ..text.vocab import Vocab, read_vocab, train_vocab
 from ..train.files import write_text
-from ..train.loss import NOTHING, Loss, sequence_loss
+from ..train.loss import NOTHING, Loss, scores_of, sequence_loss
 from .job import Job
 from .judging import Asked, Measured, Track, silently
 
 ENOUGH = 10_000_000  # tokens to count frequencies by
+BY_FREQUENCY = "nats a token, every token at its frequency"
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,7 @@ def loss_of(model: Decoder, batch: WindowBatch | PackedBatch, smoothing: float =
     else:
         hidden_BTD = model.hidden(batch.tokens_BT[:, :-1])
         answers_BT = batch.tokens_BT[:, 1:]
-    return sequence_loss(
-        lambda x: model.head(x, model.inputs.tokens), hidden_BTD, answers_BT, batch.count, smoothing
-    )
+    return sequence_loss(scores_of(model), hidden_BTD, answers_BT, batch.count, smoothing)
 
 
 def config_of(recipe: Recipe, vocab: int) -> GPT2Config:
@@ -214,9 +213,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         loss=lambda model, batch: loss_of(model, batch, recipe.train.smoothing),
         evaluate=lambda model: evaluate(model, tried, bytes_per_token, recipe.evaluate.rows),
         show=lambda model: show(model, vocab, tried.first(), context) if recipe.evaluate.examples else [],
-        baselines={
-            "nats a token, every token at its frequency": unigram_entropy(stream, held_out, vocab.size)
-        },
+        baselines={"loss": (BY_FREQUENCY, unigram_entropy(stream, held_out, vocab.size))},
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out, {learned}",
             f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes a token{sampled(train)}",

@@ -22,13 +22,14 @@ from typing import Any, Protocol, Self
 import torch
 from torch import nn
 
+from ..called import command
 from ..errors import BadInput, NotFinite
-from ..interop.files import naming
+from ..interop.files import naming, present
 from ..models import family
 from ..models.heads import classifier
 from ..parts.blocks import Block, Stack
 from ..parts.observe import eagerly
-from ..recipe import Recipe, from_json, to_json
+from ..recipe import Recipe, from_json, to_json, with_warmup
 from ..train import distributed, finder, loop, optimiser
 from ..train.average import Average, MovingAverage, TailAverage, weights_of
 from ..train.distributed import World
@@ -93,17 +94,20 @@ class Outcome:
     model: nn.Module  # with the best weights, if it finished
 
 
-def start(recipe: Recipe, path: Path, talk: Talk, device: torch.device, world: World = ALONE) -> Outcome:
-    """A new run in a new folder; what was asked for in vain leaves none behind."""
+def start(
+    recipe: Recipe, path: Path, talk: Talk, device: torch.device, world: World = ALONE, remark: str = ""
+) -> Outcome:
+    """A new run in a new folder; what was asked for in vain leaves none behind. remark: on the folder's name."""
     if not world.leads:
         return follow(path, device, world)
     with Signal(world, device) as signal:
         refuse_impossible(recipe, world, device)
+        refuse_taken(path)
         beside_others = path.parent.exists()
         folder = RunFolder.create(path, {**to_json(recipe), "facts": asked_data(recipe)})
         try:
             with folder:
-                return go(recipe, folder, talk, device, world, signal)
+                return go(recipe, folder, talk, device, world, signal, remark)
         except ValueError:  # bad input: a file or a number
             if not (path / METRICS).exists():
                 shutil.rmtree(path)
@@ -175,7 +179,13 @@ def follow(path: Path, device: torch.device, world: World) -> Outcome:
 
 
 def go(
-    recipe: Recipe, folder: RunFolder, talk: Talk, device: torch.device, world: World, signal: Signal
+    recipe: Recipe,
+    folder: RunFolder,
+    talk: Talk,
+    device: torch.device,
+    world: World,
+    signal: Signal,
+    remark: str = "",
 ) -> Outcome:
     """Prepare the data, fix the number of steps, then make every step that is still to be made.
 
@@ -196,6 +206,7 @@ def go(
     head = {"labels": job.labels} if job.labels else {}
     config = {"heedful": job.architecture, "config": asdict(job.config), **head}
     write_json(folder.path / "config.json", config)
+    talk.say(f"run: {folder.path}{remark}")
     signal.give(True, 0 if saved is None else saved.state["step"])
     try:
         with distributed.connected(world):
@@ -241,7 +252,10 @@ def work_on(
         folder.status("running", step=work.step)
     for line in outlook(recipe, job, model, world, device):
         talk.say(line)
-    if work.step:
+    if work.step >= recipe.train.steps or not patient(work, recipe):
+        more = f"for more, raise train.steps in {path / RECIPE}" if patient(work, recipe) else "it lost patience"
+        talk.say(f"already finished at step {work.step}: {more}")
+    elif work.step:
         talk.say(f"going on after step {work.step}")
     made = loop.train(
         trained, shares_of(job, recipe, world), loss_of, work.optimisers, settings_of(recipe, device), work.step,
@@ -312,12 +326,26 @@ def ended(
     if not finished:
         if folder is not None:
             folder.status("interrupted", step=work.step)
-        talk.say(f"stopped at step {work.step} of {recipe.train.steps}: go on with --resume {path}")
+        resume = command("train", "--resume", path)
+        talk.say(f"stopped at step {work.step} of {recipe.train.steps}: go on with `{resume}`")
     elif folder is not None:
         folder.status("done", step=work.step, best=work.best.scores, best_step=work.best.step)
         if world.size == 1 or not recipe.train.shard:
             put_weights(work.model, folder.read_model())
+        if in_vain := learned_nothing(work.best, job):
+            talk.say(in_vain)
     return Outcome(work.step, finished, work.best, job, work.model.eval())
+
+
+def learned_nothing(best: Best, job: Job) -> str | None:
+    """A warning, if a model that has finished is no better than what takes no learning."""
+    told, guessing = job.baselines.get("loss", ("", math.inf))
+    if best.scores["loss"] < guessing:
+        return None
+    return (
+        f"warning: the best held-out loss, {best.scores['loss']:.3f}, is not below {guessing:.3f}, {told}: the model has "
+        f"learned nothing yet; give it more --steps, or another train.rate (--find-rate tries some)"
+    )
 
 
 # What the recipe asks for.
@@ -342,7 +370,9 @@ def arranged(
     for module in model.modules():
         if isinstance(module, Stack):
             module.recompute = t.recompute
-        if isinstance(module, Block) and t.compile:
+            if t.compile and not t.shard:  # all blocks together: sums and norms between them are then one kernel
+                module.compile()
+        if isinstance(module, Block) and t.compile and t.shard:  # weights come and go block by block
             module.compile()
     loss_of = distributed.idly(loss_of)
     if not t.shard or world.size == 1:  # alone: a run that several processes had begun
@@ -357,6 +387,13 @@ def refuse_impossible(recipe: Recipe, world: World, device: torch.device) -> Non
         raise BadInput(
             "train.shard=true needs several processes: torchrun --nproc-per-node N -m -- heedful train ..."
         )
+
+
+def refuse_taken(path: Path) -> None:
+    """A folder with a run in it is not begun again."""
+    if present(path / RECIPE):
+        resume = command("train", "--resume", path)
+        raise BadInput(f"{path} holds a run: go on with `{resume}`, or give another --run")
 
 
 def refuse_compiling(recipe: Recipe, device: torch.device) -> None:
@@ -422,7 +459,7 @@ def with_steps(recipe: Recipe, job: Job, talk: Talk, device: torch.device, world
     seconds = statistics.median(progress.seconds for progress in made[2:])
     steps = max(1, int(60 * recipe.train.minutes / seconds))
     talk.say(f"{1000 * seconds:.0f} ms a step: {steps} steps fit {recipe.train.minutes:g} minutes")
-    return replace(recipe, train=replace(recipe.train, steps=steps, minutes=0.0))
+    return with_warmup(replace(recipe, train=replace(recipe.train, steps=steps, minutes=0.0)))
 
 
 # Evaluation.

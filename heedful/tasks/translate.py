@@ -27,9 +27,10 @@ from ..text.plan import BucketPlan, shares
 from ..text.store import Store, write_store
 from ..text.vocab import Vocab, groups, read_vocab, train_vocab
 from ..train.files import write_text
-from ..train.loss import NOTHING, Loss, sequence_loss
+from ..train.loss import NOTHING, Loss, scores_of, sequence_loss
 from .job import Job
 from .judging import Asked, Measured, by_length
+from .lm import BY_FREQUENCY, ENOUGH, unigram_entropy
 from .metrics import bleu, exact_match, interval, translation_scores
 
 
@@ -90,9 +91,7 @@ def loss_of(model: EncoderDecoder, batch: PairBatch, smoothing: float = 0.0) -> 
     decoder = model.decoder
     positions = right_padded(batch.source_lengths_B, memory_BSD.shape[1])
     hidden_BTD = decoder.hidden(batch.target_BT, source_BSD=memory_BSD, source_positions=positions)
-    return sequence_loss(
-        lambda x: decoder.head(x, decoder.inputs.tokens), hidden_BTD, batch.answers_BT, batch.count, smoothing
-    )
+    return sequence_loss(scores_of(decoder), hidden_BTD, batch.answers_BT, batch.count, smoothing)
 
 
 def config_of(recipe: Recipe, vocab: int, target_vocab: int | None = None) -> TransformerConfig:
@@ -215,7 +214,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         evaluate=lambda model: evaluate(model, vocab, held_out, valid, d.lower),
         show=lambda model: show(model, vocab, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
-        baselines={"exact match, copying the source": exact_match(*zip(*held_out, strict=True))},
+        baselines={
+            "exact": ("exact match, copying the source", exact_match(*zip(*held_out, strict=True))),
+            "loss": (BY_FREQUENCY, by_frequency(train, valid, vocab)),
+        },
         plan=[
             f"data: {len(train):,} pairs, {len(held_out)} held out, {plan.padding():.0%} of a batch is padding",
             *left_out(plan.left_out, len(looked_at) - len(held_out), d.longest),
@@ -227,6 +229,15 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             **({} if own is None else {"target_vocab": own.hash}),
         },
     )
+
+
+def by_frequency(train: Store, tried: Sequence[PairBatch], vocab: Vocabs) -> float:
+    """The loss of guessing every token of the target, its end included, by how often it was learned from."""
+    lengths, stream = train.lengths("target"), train.stream("target")
+    rows = max(1, int(np.searchsorted(np.cumsum(lengths + 1), ENOUGH)))
+    learned = np.concatenate([stream[: int(lengths[:rows].sum())], np.full(rows, vocab.eos, stream.dtype)])
+    answers = np.concatenate([batch.answers_BT[batch.answers_BT >= 0].numpy() for batch in tried])
+    return unigram_entropy(learned, answers, sides(vocab)[1].size)
 
 
 def told(vocab: Vocabs) -> str:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+
+from ..models.shells import Decoder
+from ..parts.layers import Tied, TokenEmbedding, Untied
 
 NOTHING = -100  # the answer at a position that has none: padding, or a word that was not masked
 
@@ -37,6 +42,33 @@ def cross_entropy(scores_NV: Tensor, answers_N: Tensor, smoothing: float = 0.0) 
     return (1 - smoothing) * plain + smoothing * uniform, plain
 
 
+@dataclass(frozen=True)
+class Scores:
+    """From hidden vectors to the scores of every word, by a model's own output matrix."""
+
+    head: Tied | Untied
+    embedding: TokenEmbedding
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        return self.head(hidden, self.embedding)
+
+    def matrix(self) -> Tensor | None:
+        """The matrix, if the scores are a plain product with it."""
+        weight, bias = self.head.matrix(self.embedding)
+        return weight if bias is None and self.head.scale == 1 else None
+
+
+def scores_of(decoder: Decoder) -> Scores:
+    """A decoder's."""
+    return Scores(decoder.head, decoder.inputs.tokens)  # type: ignore[arg-type]
+
+
+@cache
+def has_kernels() -> bool:
+    """Whether there is Triton, which torch for CUDA brings along."""
+    return find_spec("triton") is not None
+
+
 def sequence_loss(
     score: Callable[[Tensor], Tensor],
     hidden_BTD: Tensor,
@@ -48,7 +80,8 @@ def sequence_loss(
     """The loss of every position of a batch that has an answer.
 
     score: from hidden vectors to scores. chunk: score this many positions at a time and again in the backward
-    pass, so that the scores of a whole batch (the largest tensor of a small model) never exist at once.
+    pass, so that the scores of a whole batch (the largest tensor of a small model) never exist at once. On a GPU, scores
+    and loss are one kernel.
     """
     hidden_ND, answers_N = hidden_BTD.flatten(0, 1), answers_BT.flatten()
     if hidden_ND.device.type == "cpu" and count < len(answers_N):  # elsewhere, this would wait for the device
@@ -58,6 +91,14 @@ def sequence_loss(
     def part(hidden_ND: Tensor, answers_N: Tensor) -> tuple[Tensor, Tensor]:
         return cross_entropy(score(hidden_ND), answers_N, smoothing)
 
+    weight_VD = score.matrix() if isinstance(score, Scores) else None
+    if weight_VD is not None and hidden_ND.is_cuda and chunk is None and has_kernels():
+        from ..kernels.loss import LinearCrossEntropy
+
+        half = torch.is_autocast_enabled("cuda")
+        dtype = torch.get_autocast_dtype("cuda") if half else hidden_ND.dtype
+        total, plain = LinearCrossEntropy.apply(hidden_ND, weight_VD, answers_N, smoothing, dtype)
+        return Loss(total, plain, count)
     if chunk is None or len(hidden_ND) <= chunk:
         return Loss(*part(hidden_ND, answers_N), count)
     pieces = zip(hidden_ND.split(chunk), answers_N.split(chunk), strict=True)

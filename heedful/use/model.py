@@ -1,7 +1,8 @@
-"""A model and everything it can do: `heedful.load("runs/demo").translate("I am a student.")`.
+"""A model and everything it can do: `heedful.load("runs/demo").translate("The small girl eats a red apple.")`.
 
 `Model` holds what was loaded and has a method for everything its kind can do. A string in gives one result, a list
-gives a list.
+gives a list. In the examples, runs/toy and its like are tiny models that know a few sentences by heart, as the tests
+train them (tests/small_runs.py): what they answer is no measure of anything.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor, nn
 
+    from ..decode.step import Lanes
     from ..decode.written import Hypothesis
     from ..interop.load import Loaded
     from ..look import Look
@@ -49,14 +51,14 @@ def load(
 
     device: "cpu", "cuda", or "auto" for the GPU if there is one. dtype: torch.float32 unless said.
 
-    >>> model = load("runs/demo")
+    >>> model = load("runs/toy")
     >>> model.translate("i am a student")
     'je suis étudiant'
     """
     import torch
 
-    from ..interop.load import is_run
     from ..interop.load import load as read
+    from ..interop.runs import is_run
 
     found = read(folder, find_device(device), torch.float32 if dtype is None else dtype)
     return Model(found, os.fspath(folder), own=is_run(Path(folder)))
@@ -72,28 +74,33 @@ def save(model: Model | Loaded, folder: str | os.PathLike[str]) -> None:
 # The model
 
 
-def takes_options(method: Method) -> Method:
-    """Let help and completion show every option of `Writing` by name, with its default."""
-    signature = inspect.signature(method)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    named = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
-        for f in fields(Writing)
-    ]
-    method.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
-    return method
+def takes_options(*without: str) -> Callable[[Method], Method]:
+    """Let help and completion show every option of `Writing` by name, with its default, but for those of other methods."""
+
+    def shown(method: Method) -> Method:
+        signature = inspect.signature(method)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        named = [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
+            for f in fields(Writing)
+            if f.name not in without
+        ]
+        method.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+        return method
+
+    return shown
 
 
 class Model:
     """A model with what belongs to it, and everything it can do.
 
-    >>> model = load("runs/demo")
+    >>> model = load("runs/toy")
     >>> model.can
     ('translate', 'stream', 'score', 'embed', 'look')
     >>> model.generate("i am")
     Traceback (most recent call last):
     ...
-    heedful.errors.BadInput: runs/demo is an encoder-decoder, which cannot generate; it can translate, stream, score, embed and look
+    heedful.errors.BadInput: runs/toy is an encoder-decoder, which cannot generate; it can translate, stream, score, embed and look
     """
 
     def __init__(self, loaded: Loaded, folder: str = "the model", own: bool = False) -> None:
@@ -205,13 +212,13 @@ class Model:
     def translate(self, texts: str, **options: Unpack[Options]) -> Answer: ...  # type: ignore[overload-overlap]
     @overload
     def translate(self, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
-    @takes_options
+    @takes_options("draft", "ahead")
     def translate(self, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
         """Translations, by a beam of 4 unless another search is asked for. An empty text has an empty one.
 
         A translation has at most twice as many tokens as its source and 20, or `longest`.
 
-        >>> model = load("runs/demo")
+        >>> model = load("runs/toy")
         >>> model.translate(["the cat sleeps", "i am a student"])
         ['le chat dort', 'je suis étudiant']
         >>> answer = model.translate("the cat sleeps", n_best=2, length_penalty="power", alpha=1.0)
@@ -231,13 +238,13 @@ class Model:
     def generate(self, texts: str, **options: Unpack[Options]) -> Answer: ...  # type: ignore[overload-overlap]
     @overload
     def generate(self, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
-    @takes_options
+    @takes_options("prefix")
     def generate(self, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
         """What comes after each text: greedily, unless sampling or a beam is asked for; at most 100 tokens, or `longest`.
 
         A model whose table of positions is full goes on from the later half of what it sees. (A beam stops there.)
 
-        >>> model = load("runs/lm")
+        >>> model = load("runs/toy-lm")
         >>> model.generate("the cat", longest=10)
         ' sat on th'
         >>> model.generate("the cat", longest=10, sample=True, top_k=1, seed=7)
@@ -248,11 +255,13 @@ class Model:
         refuse_prefix(how)
         return each(texts, lambda rows: self.answers(rows, how, range(len(rows))))
 
-    @takes_options
+    @takes_options()
     def stream(self, text: str, **options: Unpack[Options]) -> Iterator[str]:
         """The same text piece by piece, as it is written; no piece ends inside a character.
 
-        >>> model = load("runs/lm")
+        An encoder-decoder has a use for `prefix`, a decoder for `draft` and `ahead`.
+
+        >>> model = load("runs/toy-lm")
         >>> print(*model.stream("the cat", longest=6), sep="|")
          |s|a|t| |o
         """
@@ -302,6 +311,10 @@ class Model:
     def writer(self, how: Writing) -> Writer:
         """What writes as asked."""
         translates = "translate" in self.can
+        if how.coverage and not translates:
+            raise BadInput(
+                f"coverage is of a source, and {self.folder} is {self.kind}, with no cross-attention to one: leave it out"
+            )
         banned = [*self.wording.never, *self.wording.banned(how.forbid)]
         draft = None if how.draft is None else self.checked_draft(how.draft)
         return Writer(
@@ -311,12 +324,20 @@ class Model:
             self.wording.ends,
             banned,
             draft,
+            self.lanes,
         )
+
+    @cached_property
+    def lanes(self) -> Lanes | None:
+        """What makes decoding quick on a GPU; None elsewhere, and where there are no kernels for the model."""
+        from ..decode.step import lanes_of
+
+        return lanes_of(self.model)  # type: ignore[arg-type]
 
     def given(self, texts: list[str], how: Writing, numbers: Sequence[int]) -> list[Given | None]:
         """Texts as the model is given them; None for a text that says nothing, to which nothing is the answer."""
         if "translate" in self.can:
-            prefix = self.wording.target([how.prefix])[0] if how.prefix else []
+            prefix = self.wording.beginning(how.prefix)
             rows = self.wording.source(texts)
             silent = [not text.strip() or not row for text, row in zip(texts, rows, strict=True)]
             return [
@@ -336,8 +357,12 @@ class Model:
 
     def checked_draft(self, draft: Any) -> Any:
         """The network of a model that may guess for this one."""
-        if not isinstance(draft, Model) or draft.kind != "a decoder":
+        if not isinstance(draft, Model):
             raise BadInput("a draft is a decoder that was loaded by heedful.load: give one, or leave it out")
+        if draft.kind != "a decoder":
+            raise BadInput(
+                f"{draft.folder} is {draft.kind}, and a draft is a decoder: give another, or leave it out"
+            )
         mine, its = self.wording.reads.get_vocab(), draft.wording.reads.get_vocab()
         if mine != its:
             raise BadInput(
@@ -363,12 +388,12 @@ class Model:
 
         Where the model knows no token that begins a text, the first one is given and not scored.
 
-        >>> model = load("runs/demo")
+        >>> model = load("runs/toy")
         >>> right = model.score("the cat sleeps", "le chat dort")
         >>> wrong = model.score("the cat sleeps", "le chien dort")
         >>> right.total > wrong.total, right.tokens
         (True, [' le', ' chat', ' dort', '[EOS]'])
-        >>> scored = load("runs/lm").score("the cat")
+        >>> scored = load("runs/toy-lm").score("the cat")
         >>> scored.given, scored.tokens, len(scored.log_probabilities)
         (['t'], ['h', 'e', ' ', 'c', 'a', 't'], 6)
         """
@@ -394,7 +419,7 @@ class Model:
 
         Every blank is filled in by itself, as if the others stayed blank.
 
-        >>> filled = load("runs/mlm").fill("the [MASK] sat on the mat", top=2)
+        >>> filled = load("runs/toy-mlm").fill("the [MASK] sat on the mat", top=2)
         >>> filled, filled.blanks[0][0].word
         ('the cat sat on the mat', 'cat')
         """
@@ -416,7 +441,7 @@ class Model:
 
         A run cuts what is longer than the texts it was trained on, as it was cut in training.
 
-        >>> label = load("runs/classify").classify("a good film")
+        >>> label = load("runs/toy-classify").classify("a good film")
         >>> label, label.probability > 0.5, sorted(label.probabilities)
         ('positive', True, ['negative', 'positive'])
         """
@@ -435,7 +460,7 @@ class Model:
         pooling: "mean" of all tokens, or "class", the one token that stands for all: [CLS] of an encoder, the last one
         of a decoder that classifies. normalise: to length 1, so that a product of two is their cosine.
 
-        >>> model = load("runs/demo")
+        >>> model = load("runs/toy")
         >>> model.embed("i am a student").shape
         torch.Size([16])
         >>> one, other = model.embed(["i am a student", "the cat sleeps"], normalise=True)
@@ -467,7 +492,7 @@ class Model:
         target: what an encoder-decoder is to have written, instead of its own translation. which: "cross", "self" or
         "encoder". layer and head are counted from 1; head may be "mean" or "best".
 
-        >>> seen = load("runs/demo").look("the cat sleeps", head="best")
+        >>> seen = load("runs/toy").look("the cat sleeps", head="best")
         >>> seen.down, seen.across
         (['le', 'chat', 'dort', '[EOS]'], ['the', 'cat', 'sleeps'])
         """
@@ -476,6 +501,14 @@ class Model:
         self.check_can("look")
         gold = practice(Path(self.folder)) if self.own else []
         return look(self.loaded, text, target=target, which=which, layer=layer, head=head, gold=gold)
+
+    def unknown_words(self, texts: list[str]) -> list[list[str]]:
+        """Of each text, the words that the model does not know and reads all alike.
+
+        >>> load("runs/toy").unknown_words(["the cat sleeps", "the zebra sleeps"])
+        [[], ['zebra']]
+        """
+        return self.wording.unknown_words(texts, blanks="fill" in self.can)
 
     def faults(self, texts: list[str], what: str) -> list[str | None]:
         """For each text, why the method `what` would refuse it; None if it would not."""

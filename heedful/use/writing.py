@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..decode.filters import Filter
-    from ..decode.step import Step
+    from ..decode.step import Lanes, Step
     from ..decode.written import Hypothesis, Token
     from ..models.shells import Decoder, EncoderDecoder
 
@@ -183,6 +183,7 @@ class Writer:
     ends: list[int]
     banned: list[list[int]]
     draft: Decoder | None = None
+    lanes: Lanes | None = None
 
     # Many texts.
 
@@ -260,9 +261,8 @@ class Writer:
 
     def once(self, given: list[Given], window: int) -> Iterator[list[Token]]:
         """One pass over what is fed, with fresh steps."""
-        from ..decode.greedy import likeliest
         from ..decode.sampling import Sampler
-        from ..decode.stream import stream
+        from ..decode.stream import likeliest, stream
         from ..decode.written import pad
 
         how = self.how
@@ -303,10 +303,9 @@ class Writer:
         from ..decode.step import step_of
         from ..decode.written import pad
 
-        if given[0].source is None:
-            return step_of(self.model, watched=watched)
-        source_BS, lengths_B = pad([one.source or [] for one in given], self.device)
-        return step_of(self.model, source_BS, lengths_B, watched=watched)
+        source = () if given[0].source is None else pad([one.source or [] for one in given], self.device)
+        room = max(len(one.prompt) + one.longest for one in given)
+        return step_of(self.model, *source, watched=watched, lanes=self.lanes, room=room)
 
     def filters(self, given: list[Given]) -> list[Filter]:
         """First what must or must not be said, then how flat, then how far down."""

@@ -1,0 +1,282 @@
+"""A decoder as the kernels want it: one token a row, weights joined, every norm moved to where it is read.
+
+`lower` takes a decoder apart into `Lowered`, if it is made of parts that there are kernels for: the Transformer's
+decoder, GPT-1 to 3, LLaMA. What it then computes is what the decoder computes, with an eighth of the launches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
+from ..kernels.embed import embed
+from ..kernels.linear import ACTIVATIONS, NO_NORM, WIDEST, Norm, linear, norm_of, normalise
+from ..models.shells import Decoder
+from ..parts.attention import Dot, MultiHeadAttention, ScaledDot
+from ..parts.blocks import Block
+from ..parts.cache import KeysValues
+from ..parts.layers import ACTIVATIONS as FUNCTIONS
+from ..parts.layers import FeedForward, GatedFeedForward, PostNorm, PreNorm, Tied, Untied
+from ..parts.masks import causal
+from ..parts.positions import Absolute, NoPosition, Rotary, rotary_angles
+
+Pair = tuple[Tensor, Tensor | None]  # a weight and its bias
+
+
+class NoKernel(Exception):
+    """There is no kernel for a part, and its name is given."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where a step finds what came before: buffers of fixed size, one row for each row of the step."""
+
+    lengths_R: Tensor  # tokens before the new one
+    keys_values: list[KeysValues]  # of each layer, [R, G, slots, K]
+    origin_RS: Tensor | None = None  # in which row each of them lies, if not in its own
+    sources: list[KeysValues] = field(default_factory=list)  # of each layer, [B, G, S, K]
+    sources_R: Tensor | None = None  # which source each row reads
+    source_lengths_B: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What runs through the blocks, and the norm that whoever reads it has yet to apply."""
+
+    x_RD: Tensor
+    norm: Norm = NO_NORM
+
+    def settled(self) -> Stream:
+        """The same with its norm applied, where two will read it: of a single row, each does it by the way."""
+        return self if len(self.x_RD) == 1 else Stream(normalise(self.x_RD, self.norm))
+
+
+@dataclass(frozen=True)
+class Residual:
+    """The residual connection around a layer: the norm before it, or after the sum."""
+
+    norm: Norm
+    before: bool
+
+    def read(self, stream: Stream) -> Norm:
+        """The norm of what the layer reads."""
+        return self.norm if self.before else stream.norm
+
+    def add(self, stream: Stream, x_RK: Tensor, layer: Pair) -> Stream:
+        """The layer's last matrix, and the sum."""
+        y_RD = linear(x_RK, *layer, residual_MN=stream.x_RD, residual_norm=stream.norm)
+        return Stream(y_RD, NO_NORM if self.before else self.norm)
+
+
+@dataclass(frozen=True)
+class SelfAttention:
+    residual: Residual
+    qkv: Pair
+    out: Pair
+    heads: int
+    scale: float
+    rotary: Rotary | None
+
+    def __call__(self, stream: Stream, room: Room, layer: int, angles: dict[Rotary, tuple]) -> Stream:
+        qkv_RX = linear(stream.x_RD, *self.qkv, norm=self.residual.read(stream))
+        turned = None if self.rotary is None else angles[self.rotary]
+        mixed_RD = attend_cached(
+            qkv_RX, *room.keys_values[layer], room.lengths_R, heads=self.heads, scale=self.scale,
+            origin_RS=room.origin_RS, rotary=turned,
+        )  # fmt: skip
+        return self.residual.add(stream, mixed_RD, self.out)
+
+
+@dataclass(frozen=True)
+class CrossAttention:
+    residual: Residual
+    query: Pair
+    out: Pair
+    heads: int
+    scale: float
+
+    def __call__(self, stream: Stream, room: Room, layer: int) -> Stream:
+        assert room.sources_R is not None and room.source_lengths_B is not None
+        q_RD = linear(stream.x_RD, *self.query, norm=self.residual.read(stream))
+        mixed_RD = attend_source(
+            q_RD, *room.sources[layer], room.sources_R, room.source_lengths_B, heads=self.heads, scale=self.scale
+        )  # fmt: skip
+        return self.residual.add(stream, mixed_RD, self.out)
+
+
+@dataclass(frozen=True)
+class Feed:
+    residual: Residual
+    up: Pair
+    gated: Pair | None
+    down: Pair
+    activation: str
+
+    def __call__(self, stream: Stream) -> Stream:
+        hidden_RH = linear(
+            stream.x_RD, *self.up, norm=self.residual.read(stream), activation=self.activation, gated=self.gated
+        )  # fmt: skip
+        return self.residual.add(stream, hidden_RH, self.down)
+
+
+class Lowered:
+    """A decoder taken apart. It holds copies of joined weights: make it anew when the weights change."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        if decoder.training:
+            raise NoKernel("training")
+        if any(mask != causal() for mask in decoder.masks):
+            raise NoKernel("masks")
+        inputs, stack = decoder.inputs, decoder.stack
+        position = inputs.position
+        if not isinstance(position, NoPosition | Absolute) or inputs.segments is not None:
+            raise NoKernel("inputs")
+        if norm_of(inputs.norm) is not NO_NORM:
+            raise NoKernel("a norm of the inputs")
+        self.decoder = decoder
+        self.blocks = [lower_block(block) for block in stack.blocks]  # type: ignore[arg-type]
+        self.last = kernel_norm(stack.norm)
+        if self.last is not NO_NORM and not self.blocks[-1][-1].residual.before:
+            raise NoKernel("two norms in a row")
+        head = decoder.head
+        if not isinstance(head, Tied | Untied) or inputs.tokens.weight.shape[1] > WIDEST:
+            raise NoKernel("head")
+        self.head = head
+        self.tables: dict[int, tuple[Tensor, dict[Rotary, tuple]]] = {}
+
+    @torch.no_grad()
+    def table(self, slots: int) -> tuple[Tensor, dict[Rotary, tuple]]:
+        """Position encodings and rotary angles of so many positions."""
+        if slots not in self.tables:
+            tokens, position = self.decoder.inputs.tokens.weight, self.decoder.inputs.position
+            size = slots if position.longest is None else min(slots, position.longest)
+            nothing = torch.zeros(1, size, tokens.shape[1], dtype=tokens.dtype, device=tokens.device)
+            places = torch.arange(slots, device=tokens.device)
+            angles = {}
+            for attention, *_ in self.blocks:
+                if (rotary := attention.rotary) is not None:
+                    layout = HALVES if rotary.layout == "halves" else INTERLEAVED
+                    pair = rotary_angles(places, rotary.width, rotary.base, torch.float32)
+                    angles[rotary] = (layout, *pair)
+            encodings_SD = position.embed(nothing, places[:size])[0]
+            self.tables[slots] = F.pad(encodings_SD, (0, 0, 0, slots - size)), angles
+        return self.tables[slots]
+
+    @torch.no_grad()
+    def __call__(self, tokens_R: Tensor, room: Room) -> Tensor:
+        """Scores [R, V] for the token after the new one, in fp32. The new token stands at lengths[r]."""
+        embedding = self.decoder.inputs.tokens
+        encodings_SD, angles = self.table(room.keys_values[0][0].shape[2])
+        weight_VD = embedding.weight.detach()
+        stream = Stream(embed(tokens_R, room.lengths_R, weight_VD, encodings_SD, embedding.scale))
+        for i, (attention, cross, feed) in enumerate(self.blocks):
+            stream = attention(stream, room, i, angles).settled()
+            if cross is not None:
+                stream = cross(stream, room, i).settled()
+            stream = feed(stream).settled()
+        norm = self.last if self.last is not NO_NORM else stream.norm
+        head = self.head
+        weight, bias = head.matrix(embedding)
+        x_RD = stream.x_RD
+        if head.scale != 1:
+            x_RD, norm = x_RD * head.scale, scaled(norm, head.scale)
+        return scores_of(x_RD, weight.detach(), bias, norm)
+
+
+def scores_of(x_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, norm: Norm) -> Tensor:
+    """In fp32, whatever they are made of. The vendor's library wants vocabularies of a multiple of 8 words."""
+    V = len(weight_VD)
+    if len(x_RD) == 1 or V % 8 or not x_RD.is_cuda or x_RD.dtype == torch.float32:
+        return linear(x_RD, weight_VD, bias_V, norm=norm, dtype=torch.float32)
+    scores_RV = torch.mm(normalise(x_RD, norm), weight_VD.t(), out_dtype=torch.float32)
+    return scores_RV if bias_V is None else scores_RV.add_(bias_V)
+
+
+def scaled(norm: Norm, scale: float) -> Norm:
+    """T5 multiplies what goes into the head; after a norm, that is a matter of its gain."""
+    if norm is NO_NORM:
+        return norm
+    assert norm.gain is not None
+    shift = None if norm.shift is None else norm.shift * scale
+    return Norm(norm.kind, norm.gain * scale, shift, norm.eps)
+
+
+def lower(decoder: Decoder) -> Lowered | None:
+    """The decoder for the kernels; None if it has a part that there is none for."""
+    try:
+        return Lowered(decoder)
+    except NoKernel:
+        return None
+
+
+def lower_block(block: Block) -> tuple[SelfAttention, CrossAttention | None, Feed]:
+    cross = None if block.cross is None else lower_cross(block.cross)
+    return lower_self(block.attention), cross, lower_feed(block.feed_forward)
+
+
+def kernel_norm(module: nn.Module) -> Norm:
+    norm = norm_of(module)
+    if norm is None:
+        raise NoKernel(type(module).__name__)
+    return norm
+
+
+def lower_residual(module: nn.Module) -> Residual:
+    if not isinstance(module, PreNorm | PostNorm):
+        raise NoKernel(type(module).__name__)
+    return Residual(kernel_norm(module.norm), isinstance(module, PreNorm))
+
+
+def attention_of(module: nn.Module) -> tuple[MultiHeadAttention, float]:
+    """The layer inside, and what its scores are multiplied by."""
+    layer = module.layer
+    if not isinstance(layer, MultiHeadAttention) or type(layer.score) not in (ScaledDot, Dot):
+        raise NoKernel("score")
+    if layer.value_width != layer.key_width or layer.key_width % 2 or layer.key_width > 256:
+        raise NoKernel("widths of heads")
+    if not isinstance(layer.query_norm, nn.Identity):
+        raise NoKernel("normalised queries")
+    return layer, layer.key_width**-0.5 if type(layer.score) is ScaledDot else 1.0
+
+
+def lower_self(module: nn.Module) -> SelfAttention:
+    residual, (layer, scale) = lower_residual(module), attention_of(module)
+    if type(layer.position) not in (NoPosition, Rotary):
+        raise NoKernel(type(layer.position).__name__)
+    rotary = layer.position if isinstance(layer.position, Rotary) else None
+    qkv = joined([layer.query, layer.key, layer.value])
+    return SelfAttention(residual, qkv, pair(layer.out), layer.heads, scale, rotary)
+
+
+def lower_cross(module: nn.Module) -> CrossAttention:
+    residual, (layer, scale) = lower_residual(module), attention_of(module)
+    if type(layer.position) is not NoPosition:
+        raise NoKernel("positions between source and target")
+    return CrossAttention(residual, pair(layer.query), pair(layer.out), layer.heads, scale)
+
+
+def lower_feed(module: nn.Module) -> Feed:
+    residual, layer = lower_residual(module), module.layer
+    if not isinstance(layer, FeedForward | GatedFeedForward):
+        raise NoKernel(type(layer).__name__)
+    name = next((name for name, function in FUNCTIONS.items() if function is layer.activation), None)
+    if name not in ACTIVATIONS or layer.down.weight.shape[1] > WIDEST:
+        raise NoKernel("feed-forward")
+    first, gated = pair(layer.up), None
+    if isinstance(layer, GatedFeedForward):
+        first, gated = pair(layer.gate), pair(layer.up)
+    return Feed(residual, first, gated, pair(layer.down), name)
+
+
+def pair(layer: nn.Linear) -> Pair:
+    return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+
+
+def joined(layers: list[nn.Linear]) -> Pair:
+    """Several layers that read the same as one."""
+    weights, biases = zip(*map(pair, layers), strict=True)
+    return torch.cat(weights), None if biases[0] is None else torch.cat(biases)

@@ -1,0 +1,181 @@
+"""Matrices: the weights of linear layers, laid out for writing token by token on a CPU.
+
+A step multiplies a few rows with every matrix of the model, so what it costs is reading the matrices. Each kind here
+is y = x W^T + b for a few rows x, over weights in another order or in fewer bits, and `matrices` knows what this
+machine can do. Layers that read the same input are joined into one product. Nothing here has a gradient.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+
+
+class Layer:
+    """Weight [N, K] and bias of a linear layer, or of several that read the same, one under the other."""
+
+    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> None:
+        self.weights = [weight.detach() for weight in weights]
+        kept = [bias.detach() for bias in biases if bias is not None]
+        if len(kept) not in (0, len(biases)):
+            raise ValueError("layers with and without bias cannot be joined")
+        self.bias_N = torch.cat(kept) if len(kept) > 1 else kept[0] if kept else None
+        for weight in self.weights:
+            if weight.dtype != torch.float32 or weight.device.type != "cpu":
+                raise BadInput(
+                    f"packed weights are for a CPU and made from float32, not from {weight.dtype} on {weight.device}: "
+                    f'load the model with device="cpu" and without dtype'
+                )
+
+    @property
+    def weight_NK(self) -> Tensor:
+        """The weights themselves where there is one; joined anew at every call where there are several."""
+        return self.weights[0] if len(self.weights) == 1 else torch.cat(self.weights)
+
+
+class Matrix(ABC):
+    """x W^T + b, for rows x."""
+
+    def __init__(self, layer: Layer) -> None:
+        self.layer, self.bias_N = layer, layer.bias_N
+
+    @abstractmethod
+    def __call__(self, x_RK: Tensor) -> Tensor: ...
+
+
+class Plain(Matrix):
+    """As torch does it, but for a single row: that reads a wide matrix in the order of its columns, 1.4 to 1.9 x as
+    fast. A matrix no wider than tall is read as it lies, and costs no copy."""
+
+    @cached_property
+    def weight_KN(self) -> Tensor:
+        weight_NK = self.layer.weight_NK
+        N, K = weight_NK.shape
+        return weight_NK.t().contiguous() if N > K else weight_NK.t()
+
+    @cached_property
+    def several_KN(self) -> Tensor:
+        return self.layer.weight_NK.t()
+
+    def __call__(self, x_RK: Tensor) -> Tensor:
+        return product(x_RK, self.weight_KN if len(x_RK) == 1 else self.several_KN, self.bias_N)
+
+
+class Blocked(Matrix):
+    """In the blocks that oneDNN's kernels read: from two rows on 1.2 to 3 x as fast, the same to rounding.
+
+    Either order is made when rows first ask for it; a model that only ever meets one of them keeps one.
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(layer)
+        self.single = Plain(layer)
+        self.multiply = torch.ops.mkldnn._linear_pointwise.default
+
+    @cached_property
+    def blocks(self) -> Tensor:
+        return torch.ops.mkldnn._reorder_linear_weight(self.layer.weight_NK.contiguous())
+
+    def __call__(self, x_RK: Tensor) -> Tensor:
+        if len(x_RK) == 1:
+            return self.single(x_RK)
+        return self.multiply(x_RK, self.blocks, self.bias_N, "none", [], "")
+
+
+class Bytes(Matrix):
+    """In int8: every row of W, and every row of x, in 255 steps from -its largest to +its largest number.
+
+    A weight moves by at most 1/254 of the largest of its row, an input by 1/254 of the largest of its own (1/126 on
+    processors that add bytes with 7 bits). As each row of x has its own steps, what comes of it depends on no other
+    row: a sentence in a batch is what it is alone.
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(layer)
+        self.levels = levels()
+        self.multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+
+    @cached_property
+    def packed(self) -> Any:
+        return in_bytes(self.layer.weight_NK)
+
+    def __call__(self, x_RK: Tensor) -> Tensor:
+        largest_R1 = x_RK.abs().amax(-1, keepdim=True).clamp_min_(SMALLEST)
+        y_RN = self.multiply(x_RK / largest_R1, 1 / self.levels, self.levels + 1, self.packed)
+        return y_RN.mul_(largest_R1) if self.bias_N is None else torch.addcmul(self.bias_N, y_RN, largest_R1)
+
+
+SMALLEST = 1e-30  # of what is divided by: a row of zeros stays one
+
+
+def product(x_RK: Tensor, weight_KN: Tensor, bias_N: Tensor | None) -> Tensor:
+    return torch.mm(x_RK, weight_KN) if bias_N is None else torch.addmm(bias_N, x_RK, weight_KN)
+
+
+def in_bytes(weight_NK: Tensor) -> Any:
+    """Fbgemm's form of a weight: the packed bytes, and the step of each row."""
+    steps_N = weight_NK.abs().amax(1).clamp_min(SMALLEST).double() / 127
+    middle_N = torch.zeros(len(steps_N), dtype=torch.long)
+    before = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "fbgemm"
+    try:
+        with warnings.catch_warnings():  # this type of tensor is deprecated; where it is gone, `missing` says so
+            warnings.simplefilter("ignore")
+            bytes_NK = torch.quantize_per_channel(weight_NK, steps_N, middle_N, 0, torch.qint8)
+            return torch.ops.quantized.linear_prepack(bytes_NK, None)
+    finally:
+        torch.backends.quantized.engine = before
+
+
+@cache
+def levels() -> int:
+    """Steps to either side of 0 for an input: 127, or 63 where the sum of two products of bytes would not fit (x86
+    before VNNI). Asked of the processor itself: the largest inputs times the largest weights."""
+    multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+    found = multiply(torch.ones(1, 64), 1 / 127, 128, in_bytes(torch.ones(16, 64)))
+    return 127 if torch.allclose(found, torch.tensor(64.0), rtol=0.01) else 63
+
+
+# What this machine can do.
+
+
+@cache
+def missing(kind: type[Matrix]) -> str | None:
+    """Why there is no such matrix here, in words; None if there is. Found out by trying a small one."""
+    layer = Layer([torch.ones(16, 8)], [None])
+    try:
+        found = kind(layer)(torch.ones(2, 8))
+    except (RuntimeError, AttributeError, NotImplementedError) as error:
+        return f"{NEEDS[kind]} ({str(error).splitlines()[0]})"
+    return None if torch.allclose(found, torch.tensor(8.0), rtol=0.02) else f"{NEEDS[kind]} (it is wrong here)"
+
+
+NEEDS: dict[type[Matrix], str] = {
+    Plain: "nothing",
+    Blocked: "PyTorch's oneDNN, which is not part of this PyTorch",
+    Bytes: "PyTorch's fbgemm, which is not part of this PyTorch or not for this processor",
+}
+
+Make = Callable[[Sequence[nn.Linear]], Matrix]  # one matrix of layers that read the same
+
+
+def matrices(weights: str) -> type[Matrix]:
+    """The kind of matrix for "fp32" or "int8". Without oneDNN, fp32 is plain, which is said."""
+    kinds: dict[str, type[Matrix]] = {"fp32": Blocked, "int8": Bytes}
+    if weights not in kinds:
+        raise BadInput(f'weights are "fp32" or "int8", not "{weights}"')
+    kind = kinds[weights]
+    if (why := missing(kind)) is None:
+        return kind
+    if kind is Blocked:
+        warnings.warn(f"packing needs {why}: matrices stay as they are, and several rows cost more", stacklevel=3)
+        return Plain
+    raise BadInput(f'weights="{weights}" needs {why}: leave it out, and the model computes in float32')

@@ -1,0 +1,316 @@
+"""The kernels of the decoding step are what the parts compute, and a step made of them decodes the same text.
+
+Without a GPU they run in Triton's interpreter, number by number: sizes are very small.
+"""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from heedful.decode import step as steps
+from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.graph import GraphStep, Lanes, rounded
+from heedful.decode.greedy import greedy
+from heedful.decode.lowered import Lowered, NoKernel, lower
+from heedful.decode.sampling import sample
+from heedful.decode.step import step_of
+from heedful.decode.written import pad
+from heedful.kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
+from heedful.kernels.linear import NO_NORM, linear, norm_of
+from heedful.kernels.loss import LinearCrossEntropy
+from heedful.models import gpt2, llama, t5, transformer
+from heedful.parts.layers import LayerNorm, RMSNorm, activation
+from heedful.parts.positions import Rotary
+from heedful.train.loss import NOTHING, cross_entropy
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:overflow encountered in exp"
+)  # the interpreter's: 1 / (1 + inf) is 0
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(3)
+
+
+def random(*shape):
+    return torch.randn(*shape, device=DEVICE)
+
+
+def shaken(module):
+    """No weight as it was made: gains are not 1, biases not 0."""
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    return module.to(DEVICE).eval()
+
+
+# One kernel at a time
+
+
+@pytest.mark.parametrize("rows", [1, 3, 19])
+@pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])
+def test_linear_is_norm_matrix_activation_and_sum(rows, kind):
+    norm, after = shaken(kind(24)), shaken(kind(37))
+    x, w, b, kept = random(rows, 24) + 1, random(37, 24), random(37), random(rows, 37) - 1
+    for name in ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"):
+        found = linear(
+            x, w, b, norm=norm_of(norm), activation=name, residual_MN=kept, residual_norm=norm_of(after)
+        )
+        expected = activation(name)(F.linear(norm(x), w, b)) + after(kept)
+        torch.testing.assert_close(found, expected.detach(), rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(linear(x, w), F.linear(x, w), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_linear_can_be_gated(rows):
+    x, w, v, b, c = random(rows, 20), random(9, 20), random(9, 20), random(9), random(9)
+    expected = F.silu(F.linear(x, w, b)) * F.linear(x, v, c)
+    torch.testing.assert_close(
+        linear(x, w, b, activation="silu", gated=(v, c)), expected, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("layout", [None, "halves", "interleaved"])
+def test_attention_reads_the_cache_and_writes_to_it(layout):
+    R, H, G, S, K = 3, 4, 2, 16, 6
+    lengths, scale = torch.tensor([5, 0, 11], device=DEVICE), 0.4
+    qkv, keys, values = random(R, (H + 2 * G) * K), random(R, G, S, K), random(R, G, S, K)
+    before = keys.clone(), values.clone()
+    rotary, turn = None, lambda x, position: x
+    if layout:
+        part = Rotary(K, layout)
+        angles = torch.arange(S, device=DEVICE)[:, None] * (
+            10000.0 ** -(torch.arange(0, K, 2, device=DEVICE) / K)
+        )
+        rotary = (HALVES if layout == "halves" else INTERLEAVED, angles.cos(), angles.sin())
+
+        def turn(x, position):
+            return part.rotate(x[None, :, None], torch.tensor([position], device=DEVICE))[0, :, 0]
+
+    found = attend_cached(qkv, keys, values, lengths, heads=H, scale=scale, rotary=rotary)
+    for r, length in enumerate(lengths.tolist()):
+        q, k, v = (x.view(-1, K) for x in qkv[r].split([H * K, G * K, G * K]))
+        q, k = turn(q, length), turn(k, length)
+        k_all = torch.cat([before[0][r, :, :length], k[:, None]], 1).repeat_interleave(H // G, 0)
+        v_all = torch.cat([before[1][r, :, :length], v[:, None]], 1).repeat_interleave(H // G, 0)
+        weights = (torch.einsum("hk,hsk->hs", q, k_all) * scale).softmax(-1)
+        expected = torch.einsum("hs,hsk->hk", weights, v_all).flatten()
+        torch.testing.assert_close(found[r], expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(keys[r, :, length], k, rtol=1e-5, atol=1e-5)
+        assert torch.equal(values[r, :, length], v)
+        untouched = torch.arange(S, device=DEVICE) != length
+        assert torch.equal(keys[r][:, untouched], before[0][r][:, untouched])
+
+
+def test_a_row_can_have_its_past_in_other_rows():
+    R, H, S, K = 3, 2, 8, 4
+    lengths = torch.tensor([5, 5, 5], device=DEVICE)
+    qkv, keys, values = random(R, 3 * H * K), random(R, H, S, K), random(R, H, S, K)
+    origin = torch.tensor([[0, 2, 2, 1, 0, 0, 0, 0], [1] * 8, [2, 0, 1, 2, 2, 2, 2, 2]], device=DEVICE)
+    at = torch.arange(S, device=DEVICE)
+    own_keys, own_values = (
+        x.transpose(1, 2)[origin, at].transpose(1, 2).contiguous() for x in (keys, values)
+    )
+    expected = attend_cached(qkv, own_keys, own_values, lengths, heads=H, scale=0.5)
+    found = attend_cached(qkv, keys, values, lengths, heads=H, scale=0.5, origin_RS=origin.int())
+    torch.testing.assert_close(found, expected)
+
+
+def test_attention_to_a_source():
+    B, R, H, S, K = 2, 3, 2, 7, 4
+    q, keys, values = random(R, H * K), random(B, H, S, K), random(B, H, S, K)
+    sources, lengths = torch.tensor([1, 0, 1], device=DEVICE), torch.tensor([7, 3], device=DEVICE)
+    found = attend_source(q, keys, values, sources, lengths, heads=H, scale=0.3)
+    for r, b in enumerate(sources.tolist()):
+        length = int(lengths[b])
+        weights = (torch.einsum("hk,hsk->hs", q[r].view(H, K), keys[b, :, :length]) * 0.3).softmax(-1)
+        expected = torch.einsum("hs,hsk->hk", weights, values[b, :, :length]).flatten()
+        torch.testing.assert_close(found[r], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_linear_cross_entropy_is_both(smoothing):
+    N, D, V = 5, 8, 37
+    x, w = random(N, D).requires_grad_(), random(V, D).requires_grad_()
+    answers = torch.tensor([3, NOTHING, 36, 0, 11], device=DEVICE)
+    found = LinearCrossEntropy.apply(x, w, answers, smoothing, torch.float32)
+    (0.25 * found[0]).backward()
+    mine, x.grad, w_grad, w.grad = x.grad, None, w.grad, None
+    expected = cross_entropy(F.linear(x, w), answers, smoothing)
+    (0.25 * expected[0]).backward()
+    for a, b in ((found[0], expected[0]), (found[1], expected[1]), (mine, x.grad), (w_grad, w.grad)):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    assert not found[1].requires_grad
+
+
+# The whole step
+
+
+def tiny_gpt2():
+    return gpt2.build(gpt2.GPT2Config(vocab=23, context=20, layers=2, width=12, heads=2, hidden=20))
+
+
+def tiny_llama():
+    config = llama.LlamaConfig(
+        vocab=23, context=20, layers=2, width=16, heads=4, kv_heads=2, key_width=4, hidden=20
+    )
+    return llama.build(config)
+
+
+def tiny_transformer(norm="post", positions="sinusoidal"):
+    sizes = {"layers": 1, "decoder_layers": 1, "width": 12, "heads": 2, "decoder_heads": 3}
+    config = transformer.TransformerConfig(
+        vocab=23, target_vocab=23, hidden=20, decoder_hidden=28, norm=norm, positions=positions, **sizes
+    )
+    return transformer.build(config)
+
+
+MODELS = {
+    "gpt2": tiny_gpt2,
+    "llama": tiny_llama,
+    "transformer": tiny_transformer,
+    "pre-norm": lambda: tiny_transformer("pre", "sinusoidal+rotary"),
+}
+
+
+class Eager(GraphStep):
+    """Looks at its tokens late, as on a GPU."""
+
+    ahead = 4
+
+
+class Late(steps.DecoderStep):
+    ahead = 4
+
+
+def fast(model, source=None, room=8, kind=Eager):
+    given = () if source is None else pad(source, DEVICE)
+    inner = step_of(model, *given)
+    return kind(Lanes(Lowered(inner.decoder)), inner, room)
+
+
+def plain(model, source=None):
+    return step_of(model, *(() if source is None else pad(source, DEVICE)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_of_kernels_writes_the_same_text(name):
+    model = shaken(MODELS[name]())
+    source = None if name in ("gpt2", "llama") else [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
+    prompts, lengths = pad([[1, 5, 7], [2], [4, 3]], DEVICE)
+    given = {"longest": [9, 6, 8], "eos": 0}
+    found = greedy(fast(model, source), prompts, lengths, **given)
+    expected = greedy(plain(model, source), prompts, lengths, **given)
+    assert [h.tokens for h in found] == [h.tokens for h in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.log_probabilities == pytest.approx(theirs.log_probabilities, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "transformer"])
+def test_beams_share_their_past(name):
+    model = shaken(MODELS[name]())
+    source = None if name == "gpt2" else [[3, 4, 5, 6, 7], [8, 9]]
+    prompts, lengths = pad([[1, 5, 7], [2]], DEVICE)
+    settings = BeamSettings(width=3, n_best=2)
+    given = {"longest": [7, 9], "eos": 0, "settings": settings}
+    found = beam_search(fast(model, source), prompts, lengths, **given)
+    expected = beam_search(plain(model, source), prompts, lengths, **given)
+    assert [[h.tokens for h in some] for some in found] == [[h.tokens for h in some] for some in expected]
+    assert [h.score for some in found for h in some] == pytest.approx(
+        [h.score for some in expected for h in some], abs=1e-4
+    )
+
+
+def test_sampling_draws_the_same():
+    model, prompts = shaken(tiny_gpt2()), torch.tensor([[1, 2], [3, 4]], device=DEVICE)
+    found = sample(fast(model), prompts, longest=8, eos=0, seed=5)
+    assert [h.tokens for h in found] == [
+        h.tokens for h in sample(plain(model), prompts, longest=8, eos=0, seed=5)
+    ]
+
+
+def test_a_step_can_be_cut_short_and_fed_several_tokens():
+    model, tokens = shaken(tiny_gpt2()), torch.tensor([[1, 2, 3, 4, 5, 6]], device=DEVICE)
+    one, other = fast(model), plain(model)
+    for some in ([0, 1, 2], [3], [4]):
+        torch.testing.assert_close(
+            one.last(tokens[:, some]), other.last(tokens[:, some]), rtol=1e-4, atol=1e-4
+        )
+    one.rewind(torch.tensor([4], device=DEVICE)), other.rewind(torch.tensor([4], device=DEVICE))
+    torch.testing.assert_close(one(tokens[:, 3:6]), other(tokens[:, 3:6]), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(one.last(tokens[:, :1]), other.last(tokens[:, :1]), rtol=1e-4, atol=1e-4)
+
+
+def test_a_lane_grows_and_is_lent_again():
+    model = shaken(tiny_llama())
+    step = fast(model, room=1)
+    lanes = step.lanes
+    tokens = torch.randint(23, (1, 90), device=DEVICE)
+    step.last(tokens[:, :60]), (other := plain(model)).last(tokens[:, :60])
+    for n in range(60, 70):  # past the 64 slots that a lane has at first
+        found, expected = step.last(tokens[:, n : n + 1]).clone(), other.last(tokens[:, n : n + 1])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    lane = step.lane
+    del step
+    assert lane in lanes.free
+    assert lanes.borrow(1, 100, None) is lane and lane not in lanes.free
+
+
+def test_positions_end_where_the_table_ends():
+    model, tokens = shaken(tiny_gpt2()), torch.ones(1, 19, dtype=torch.long, device=DEVICE)
+    step = fast(model)
+    step.last(tokens)
+    step.last(tokens[:, :1])
+    with pytest.raises(ValueError, match="does not fit the learned position table of 20"):
+        step.last(tokens[:, :1])
+
+
+def test_what_has_no_kernel_is_left_alone():
+    model = t5.build(
+        t5.T5Config(vocab=23, layers=1, decoder_layers=1, width=8, heads=2, key_width=4, hidden=12)
+    )
+    assert lower(model.decoder.eval()) is None
+    with pytest.raises(NoKernel, match="training"):
+        Lowered(tiny_gpt2().train())
+    assert norm_of(torch.nn.BatchNorm1d(3)) is None and norm_of(torch.nn.Identity()) is NO_NORM
+
+
+def test_rows_come_in_powers_of_two():
+    assert [rounded(n) for n in (1, 2, 3, 5, 64, 65)] == [1, 2, 4, 8, 64, 128]
+
+
+# Looking late
+
+
+def alike(found, expected):
+    """The same but for rounding."""
+    assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-5)
+    return [(h.tokens, h.ended) for h in found] == [(h.tokens, h.ended) for h in expected]
+
+
+@pytest.mark.parametrize("ahead", [2, 5])
+def test_looking_late_changes_nothing(ahead, monkeypatch):
+    model = shaken(tiny_transformer())
+    prompts, lengths = pad([[1, 5, 7], [2], [4, 3]], DEVICE)
+    source = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
+
+    def late():
+        inner = plain(model, source)
+        made = Late.__new__(Late)
+        made.__dict__.update(inner.__dict__)
+        return made
+
+    monkeypatch.setattr(Late, "ahead", ahead)
+    for eos, longest in itertools.product((0, [0, 7, 9, 15], None), (1, [9, 4, 13])):
+        given = {"longest": longest, "eos": eos}
+        found = greedy(late(), prompts, lengths, **given)
+        assert alike(found, greedy(plain(model, source), prompts, lengths, **given))
+        for stopping in ("heuristic", "first_B", "exact"):
+            settings = BeamSettings(width=3, n_best=3, stopping=stopping)
+            found = beam_search(late(), prompts, lengths, **given, settings=settings)
+            expected = beam_search(plain(model, source), prompts, lengths, **given, settings=settings)
+            assert all(map(alike, found, expected))
