@@ -17,16 +17,18 @@ lint: .venv/installed-dev
 	$(BIN)/mypy
 
 bench: .venv/installed-dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/heedful bench
 
 # torch first and alone: it is pinned in constraints.txt, and nothing may bring a second one.
 .venv/installed: pyproject.toml constraints.txt
+	@echo "Installing torch and heedful into .venv: minutes, if they have to be downloaded."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch numpy
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
 .venv/installed-dev: .venv/installed
+	@echo "Installing what tests need into .venv."
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
 

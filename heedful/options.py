@@ -286,7 +286,10 @@ class Look:
 
     output: Annotated[
         str | None,
-        tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: attention.svg, or the next free name)"),
+        tyro.conf.arg(
+            metavar="FILE",
+            help_behavior_hint="(default: attention.svg, or the next free name; with --query or --json none)",
+        ),
     ] = None
     """The picture, .svg or .png (which needs Pillow); a file that is not there yet."""
 
@@ -440,7 +443,8 @@ class Translate(Lines, Writes):
     An empty line is answered by an empty line. A model that summarises, or does anything else from text to text, is
     used in the same way.
 
-    Examples: heedful translate runs/demo "I am a student."; heedful translate runs/demo < in.en > out.fr;
+    Examples: heedful translate runs/demo "The small girl eats a red apple.";
+    heedful translate runs/demo < in.en > out.fr;
     heedful translate runs/demo --beam 8 --alpha 1 --length-penalty power < in.en;
     heedful translate runs/demo --n-best 3 --json < in.en; heedful translate ./opus-mt --prefix "Je" < in.en
     """
@@ -520,8 +524,95 @@ class Embed(Lines):
     """Make every vector one long, so that the product of two is their cosine."""
 
 
+@dataclass(frozen=True)
+class Bench:
+    """How fast this build is on this machine, beside the peers that are installed.
+
+    Everyone does the same work in a process of its own, all taking turns; medians after warm-up, as ratios to the
+    fastest peer and as a share of what the machine can do at best, which is measured in the same run. Peers: Hugging
+    Face transformers, x-transformers, torch.nn, CTranslate2; nanoGPT and gpt-fast from a checkout; any other by a file.
+    Where only torch, tokenizers and safetensors are installed: python -m heedful.bench, with the same options.
+
+    Examples: heedful bench; heedful bench --work translate --only ctranslate2 --threads 2;
+    heedful bench --work train-gpt2 --peer nanogpt=../nanoGPT; heedful bench --list;
+    heedful bench scaling --against length; heedful bench costs
+    """
+
+    what: Annotated[
+        Literal["peers", "scaling", "costs"], tyro.conf.Positional, tyro.conf.arg(metavar="WHAT")
+    ] = "peers"
+    """peers: beside them. scaling: heedful's time and memory as something grows, with a plot. costs: what heedful info
+    foretells against what is measured."""
+
+    work: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all of the device)"),
+        tyro.conf.UseAppendAction,
+    ] = ()
+    """A work, or the beginning of the names of several; may be given several times. --list names them."""
+
+    only: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: everyone)"),
+        tyro.conf.UseAppendAction,
+    ] = ()
+    """Beside plain heedful, only contenders whose name contains this; may be given several times."""
+
+    peer: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="NAME=PATH", help_behavior_hint="(default: none)"),
+        tyro.conf.UseAppendAction,
+    ] = ()
+    """nanogpt or gpt-fast and the folder of a checkout, or any name and a Python file that defines a peer
+    (docs/benchmarking.md); its code is run. May be given several times."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one. fp32 on a CPU, bf16 on a GPU."""
+
+    threads: Annotated[
+        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as torch would)")
+    ] = None
+    """Processors that everyone uses."""
+
+    rounds: Annotated[
+        int | None,
+        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 3 to 15, as fit into --seconds)"),
+    ] = None
+    """How many turns everyone gets."""
+
+    seconds: float = 10.0
+    """How long the turns of the slowest may take together, at each work; of scaling, how long a step may."""
+
+    against: Literal["length", "batch", "size"] = "length"
+    """Of scaling, what grows: tokens in a row (for full, window and strided attention), rows, or the model."""
+
+    utilisation: Annotated[
+        float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: CPU 0.6, GPU 0.4)")
+    ] = None
+    """Of costs, the share of the matrix-product rate that time is foretold by."""
+
+    small: bool = False
+    """Microscopic sizes, which say nothing of speed: only whether everything works here."""
+
+    list: bool = False
+    """Only name the works of this device and who would do them."""
+
+    json: bool = False
+    """Print one JSON object instead of tables."""
+
+    output: Annotated[
+        str | None,
+        tyro.conf.arg(
+            metavar="FILE",
+            help_behavior_hint="(default: benchmarks/results.jsonl in a clone, else heedful-bench.jsonl)",
+        ),
+    ] = None
+    """Where results are added, a JSON object a line; the table and the plot of scaling are put beside it."""
+
+
 # Each command: its options, and the function that does it, imported when it is called.
 COMMANDS: dict[str, tuple[type, str]] = {
+    "bench": (Bench, "heedful.bench.command:bench"),
     "classify": (Classify, "heedful.text_commands:classify"),
     "demo": (Demo, "heedful.train_command:demo"),
     "doctor": (Doctor, "heedful.doctor:doctor"),

@@ -133,17 +133,19 @@ def test_attention_to_a_source():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_linear_cross_entropy_is_both(smoothing):
+@pytest.mark.parametrize("biased", [False, True])
+def test_linear_cross_entropy_is_both(smoothing, biased):
     N, D, V = 5, 8, 37
     x, w = random(N, D).requires_grad_(), random(V, D).requires_grad_()
+    b = random(V).requires_grad_() if biased else None
     answers = torch.tensor([3, NOTHING, 36, 0, 11], device=DEVICE)
-    found = LinearCrossEntropy.apply(x, w, answers, smoothing, torch.float32)
-    (0.25 * found[0]).backward()
-    mine, x.grad, w_grad, w.grad = x.grad, None, w.grad, None
-    expected = cross_entropy(F.linear(x, w), answers, smoothing)
-    (0.25 * expected[0]).backward()
-    for a, b in ((found[0], expected[0]), (found[1], expected[1]), (mine, x.grad), (w_grad, w.grad)):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    learned = [x, w, b] if biased else [x, w]
+    found = LinearCrossEntropy.apply(x, w, b, answers, smoothing, torch.float32)
+    mine = torch.autograd.grad(0.25 * found[0], learned)
+    expected = cross_entropy(F.linear(x, w, b), answers, smoothing)
+    theirs = torch.autograd.grad(0.25 * expected[0], learned)
+    for one, other in zip([*found, *mine], [*expected, *theirs], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
     assert not found[1].requires_grad
 
 
@@ -208,6 +210,26 @@ def test_a_step_of_kernels_writes_the_same_text(name):
     assert [h.tokens for h in found] == [h.tokens for h in expected]
     for mine, theirs in zip(found, expected, strict=True):
         assert mine.log_probabilities == pytest.approx(theirs.log_probabilities, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {
+            "settings": BeamSettings(width=2, stopping="first_B", length_penalty="power", alpha=0.0),
+            "eos": [0, 5, 9],
+        },
+        {"settings": BeamSettings(width=2, stopping="exact", alpha=1.3, n_best=2), "eos": [3, 0]},
+        {"settings": BeamSettings(width=4, stopping="exact", alpha=-0.5, n_best=4), "eos": None},
+    ],
+    ids=["first", "exact", "endless"],
+)
+def test_every_kind_of_beam_search_is_the_same_by_kernels(given):
+    model = shaken(tiny_gpt2())
+    prompts, lengths = pad([[1, 5, 7], [2], [4, 11]], DEVICE)
+    found = beam_search(fast(model), prompts, lengths, longest=[5, 7, 6], **given)
+    expected = beam_search(plain(model), prompts, lengths, longest=[5, 7, 6], **given)
+    assert all(map(alike, found, expected))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "transformer"])
@@ -279,8 +301,8 @@ def test_what_has_no_kernel_is_left_alone():
     assert norm_of(torch.nn.BatchNorm1d(3)) is None and norm_of(torch.nn.Identity()) is NO_NORM
 
 
-def test_rows_come_in_powers_of_two():
-    assert [rounded(n) for n in (1, 2, 3, 5, 64, 65)] == [1, 2, 4, 8, 64, 128]
+def test_rows_come_in_few_sizes():
+    assert [rounded(n) for n in (1, 2, 3, 5, 7, 9, 13, 64, 65, 100)] == [1, 2, 3, 6, 8, 12, 16, 64, 96, 128]
 
 
 # Looking late

@@ -148,9 +148,13 @@ class Tree:
 
     def grow(self, before_NC: Tensor, tokens_NC: Tensor, log_p_NC: Tensor) -> Tensor:
         """New nodes; their numbers come back."""
-        self.columns.append((before_NC.flatten(), tokens_NC.flatten(), log_p_NC.flatten()))
-        start, self.size = self.size, self.size + tokens_NC.numel()
+        start = self.size
+        self.add(before_NC.flatten(), tokens_NC.flatten(), log_p_NC.flatten())
         return torch.arange(start, self.size, device=tokens_NC.device).view_as(tokens_NC)
+
+    def add(self, before_X: Tensor, tokens_X: Tensor, log_p_X: Tensor) -> None:
+        self.columns.append((before_X, tokens_X, log_p_X))
+        self.size += len(tokens_X)
 
     def reader(self) -> Callable[[int], tuple[list[int], list[float]]]:
         """From a node, the tokens from the root to it, and their log-probabilities."""
@@ -238,39 +242,76 @@ def beam_search(
         step.reorder(searches.sentences_N)
         scores_RV = scores_RV[searches.sentences_N]
         written = None if written is None else written.select(searches.sentences_N)
-    n, run = 0, 1
+    n = run = 1
+    none_over = torch.zeros_like(searches.limits_N, dtype=torch.bool)
+    searches, totals = look_and_extend(
+        searches, scores_RV, step, tree, ends, n, settings, filters, written, none_over
+    )
+    over = is_over(searches, n, settings)
     while True:
-        # Where looking means waiting for a device, several tokens are added before it is seen which searches are over.
-        run = min(run, int(searches.limits_N.min()) - n)
-        totals, over_N = [], torch.zeros_like(searches.limits_N, dtype=torch.bool)
-        for last in range(run - 1, -1, -1):
-            n += 1
-            searches = look(searches, step, settings)
-            log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, written)
-            searches, best_N = extend(searches, log_p_RV, changed_RV, tree, ends, n, settings, over_N)
-            totals.append(best_N)
-            over_N = over_N | is_over(searches, n, settings)
-            if last:
-                scores_RV, written = advance(searches, step, written, siblings=True)
-        check_choice(torch.stack(totals, -1).amin(-1).tolist(), searches.sentences_N.tolist())
-        collect(searches.select(over_N), found)
-        if bool(over_N.all()):
+        check_choice(totals.tolist(), searches.sentences_N.tolist())
+        collect(searches.select(over), found)
+        if bool(over.all()):
             break
-        searches = searches.select(~over_N)
-        scores_RV, written = advance(searches, step, written, siblings=not bool(over_N.any()))
-        run = min(2 * run, step.ahead)
+        siblings, searches = not bool(over.any()), searches.select(~over)
+        # Where looking means waiting for a device, several tokens are added before it is seen which searches are over.
+        run = min(run, step.ahead, int(searches.limits_N.min()) - n)
+        quick = None if filters else step.extend(searches, tree, ends, n, run, settings, siblings)
+        if quick is not None:
+            searches, over, totals = quick
+        else:
+            searches, over, totals, written = several(
+                searches, step, tree, ends, n, run, settings, filters, written, siblings
+            )
+        n, run = n + run, 2 * run
     read = tree.reader()
     return [best(some, read, ends_of(eos), settings.n_best) for some in found]
 
 
-def advance(
-    searches: Searches, step: Step, written: Written | None, siblings: bool
-) -> tuple[Tensor, Written | None]:
-    """Feed every prefix its newest token. siblings: all searches go on, so rows stay within their sentence."""
-    rows_R, tokens_R = searches.rows_NW.flatten(), searches.tokens_NW.flatten()
-    step.reorder(rows_R, siblings)
-    written = None if written is None else written.select(rows_R).then(tokens_R)
-    return step.last(tokens_R[:, None]), written
+def several(
+    searches: Searches,
+    step: Step,
+    tree: Tree,
+    ends: Tensor,
+    n: int,
+    run: int,
+    settings: BeamSettings,
+    filters: Sequence[Filter],
+    written: Written | None,
+    siblings: bool,
+) -> tuple[Searches, Tensor, Tensor, Written | None]:
+    """Feed every prefix its newest token and give it one more, `run` times. siblings: all searches go on, so rows stay
+    within their sentence."""
+    over_N, totals = torch.zeros_like(searches.limits_N, dtype=torch.bool), []
+    for length in range(n + 1, n + run + 1):
+        rows_R, tokens_R = searches.rows_NW.flatten(), searches.tokens_NW.flatten()
+        step.reorder(rows_R, siblings)
+        written = None if written is None else written.select(rows_R).then(tokens_R)
+        scores_RV = step.last(tokens_R[:, None])
+        searches, best_N = look_and_extend(
+            searches, scores_RV, step, tree, ends, length, settings, filters, written, over_N
+        )
+        totals.append(best_N)
+        over_N, siblings = over_N | is_over(searches, length, settings), True
+    return searches, over_N, torch.stack(totals, -1).amin(-1), written
+
+
+def look_and_extend(
+    searches: Searches,
+    scores_RV: Tensor,
+    step: Step,
+    tree: Tree,
+    ends: Tensor,
+    n: int,
+    settings: BeamSettings,
+    filters: Sequence[Filter],
+    written: Written | None,
+    over_N: Tensor,
+) -> tuple[Searches, Tensor]:
+    """An n-th token for every prefix, from the scores after each."""
+    searches = look(searches, step, settings)
+    log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, written)
+    return extend(searches, log_p_RV, changed_RV, tree, ends, n, settings, over_N)
 
 
 def look(searches: Searches, step: Step, settings: BeamSettings) -> Searches:

@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ..kernels.beam import Beams
 from ..kernels.choose import Choices, take_likeliest
 from ..parts.attention import MultiHeadAttention
 from ..parts.cache import GrowingCache, KeysValues
 from .lowered import Lowered, Room
 from .step import AHEAD, DecoderStep, Step
 
+if TYPE_CHECKING:
+    from .beam import BeamSettings, Searches, Tree
+
 ROOM = 64  # tokens: lanes come in multiples of it, so that few are needed
 KEPT = 8  # lanes that wait to be borrowed again
 
 
 def rounded(rows: int) -> int:
-    """Rows of the lane for so many: a power of two."""
-    return 1 << (rows - 1).bit_length()
+    """Rows of the lane for so many: a power of two, or half as much again."""
+    power = 1 << (rows - 1).bit_length()
+    return power * 3 // 4 if rows <= power * 3 // 4 and power > 2 else power
 
 
 class Lane:
@@ -53,7 +59,8 @@ class Lane:
         self.room = Room(lengths_R, keys_values, self.own_RS.clone(), sources, sources_R, lengths_B)
         self.chosen = Choices.room(AHEAD, rows, weight.device)
         self.scores_RV = torch.empty(0)
-        self.graphs: dict[str, Callable[[], None]] = {}
+        self.beams: dict[tuple, Beams] = {}
+        self.graphs: dict[object, Callable[[], None]] = {}
 
     def score(self) -> None:
         """Scores after the tokens; and the tokens are part of the past."""
@@ -65,18 +72,20 @@ class Lane:
         scores_RV = self.lowered(self.tokens_R, self.room)
         take_likeliest(scores_RV, self.tokens_R, self.room.lengths_R, self.spare, self.chosen)
 
-    def run(self, name: str) -> None:
-        """`score` or `take_likeliest`, as a graph where there is a GPU."""
-        if self.tokens_R.is_cuda:
-            if name not in self.graphs:
-                self.graphs[name] = self.captured(getattr(self, name))
-            self.graphs[name]()
-        else:
-            getattr(self, name)()
+    def run(self, name: object, step: Callable[[], None], changing: Sequence[Tensor] = ()) -> None:
+        """A step, as a graph where there is a GPU. changing: what else it changes that it reads."""
+        if not self.tokens_R.is_cuda:
+            return step()
+        if name not in self.graphs:
+            self.graphs[name] = self.captured(step, changing)
+        self.graphs[name]()
 
-    def captured(self, step: Callable[[], None]) -> Callable[[], None]:
+    def captured(self, step: Callable[[], None], changing: Sequence[Tensor]) -> Callable[[], None]:
         """A step as a graph. Once outside of it first, and undone: kernels are compiled at their first call."""
-        changing = (self.tokens_R, self.room.lengths_R, self.chosen.counts_R)
+        assert self.room.origin_RS is not None
+        changing = (
+            *changing, self.tokens_R, self.room.lengths_R, self.room.origin_RS, self.chosen.counts_R,
+        )  # fmt: skip
         kept = [tensor.clone() for tensor in changing]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -139,7 +148,7 @@ class GraphStep(Step):
             return self.inner.last(tokens_BT, lengths_B)
         lane = self.with_room()
         lane.tokens_R[: self.rows] = tokens_BT[:, 0]
-        lane.run("score")
+        lane.run("score", lane.score)
         self.used += 1
         return lane.scores_RV[: self.rows]
 
@@ -150,7 +159,7 @@ class GraphStep(Step):
         lane.tokens_R[: self.rows] = tokens_B
         lane.chosen.counts_R.zero_()
         for _ in range(count):
-            lane.run("take_likeliest")
+            lane.run("likeliest", lane.take_likeliest)
         self.used += count
         chosen = lane.chosen
         tokens_NB, log_p_NB, best_NB = (
@@ -161,6 +170,22 @@ class GraphStep(Step):
     @property
     def begun(self) -> bool:
         return self.lane is not None or self.inner.cache.size > 0
+
+    def extend(
+        self,
+        searches: Searches,
+        tree: Tree,
+        ends: Tensor,
+        n: int,
+        run: int,
+        settings: BeamSettings,
+        siblings: bool,
+    ) -> tuple[Searches, Tensor, Tensor] | None:
+        from .beam_graph import extended, suits
+
+        if not self.begun or not suits(settings, searches):
+            return None
+        return extended(self, searches, tree, ends, n, run, settings, siblings)
 
     # Where things are.
 

@@ -127,7 +127,9 @@ def in_bytes(weight_NK: Tensor) -> Any:
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = "fbgemm"
     try:
-        with warnings.catch_warnings():  # this type of tensor is deprecated; where it is gone, `missing` says so
+        with (
+            warnings.catch_warnings()
+        ):  # this type of tensor is deprecated; where it is gone, `missing` says so
             warnings.simplefilter("ignore")
             bytes_NK = torch.quantize_per_channel(weight_NK, steps_N, middle_N, 0, torch.qint8)
             return torch.ops.quantized.linear_prepack(bytes_NK, None)
@@ -155,7 +157,9 @@ def missing(kind: type[Matrix]) -> str | None:
         found = kind(layer)(torch.ones(2, 8))
     except (RuntimeError, AttributeError, NotImplementedError) as error:
         return f"{NEEDS[kind]} ({str(error).splitlines()[0]})"
-    return None if torch.allclose(found, torch.tensor(8.0), rtol=0.02) else f"{NEEDS[kind]} (it is wrong here)"
+    return (
+        None if torch.allclose(found, torch.tensor(8.0), rtol=0.02) else f"{NEEDS[kind]} (it is wrong here)"
+    )
 
 
 NEEDS: dict[type[Matrix], str] = {
@@ -176,6 +180,8 @@ def matrices(weights: str) -> type[Matrix]:
     if (why := missing(kind)) is None:
         return kind
     if kind is Blocked:
-        warnings.warn(f"packing needs {why}: matrices stay as they are, and several rows cost more", stacklevel=3)
+        warnings.warn(
+            f"packing needs {why}: matrices stay as they are, and several rows cost more", stacklevel=3
+        )
         return Plain
     raise BadInput(f'weights="{weights}" needs {why}: leave it out, and the model computes in float32')

@@ -22,6 +22,7 @@ from ..parts.observe import watch
 from ..parts.positions import check_length
 
 if TYPE_CHECKING:
+    from .beam import BeamSettings, Searches, Tree
     from .graph import Lanes
 
 AHEAD = 16  # tokens written on a GPU before the host looks
@@ -55,6 +56,20 @@ class Step(ABC):
     def likeliest(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
         """Feed these tokens, and `count` times take the likeliest next: the tokens, their log-probabilities, and
         their scores, [count, B] each. None if this step has no quicker way than to be asked for scores."""
+        return None
+
+    def extend(
+        self,
+        searches: Searches,
+        tree: Tree,
+        ends: Tensor,
+        n: int,
+        run: int,
+        settings: BeamSettings,
+        siblings: bool,
+    ) -> tuple[Searches, Tensor, Tensor] | None:
+        """`run` tokens more for every prefix of a beam search that has n: the searches, which of them are over, and the
+        best totals of each. None if this step has no quicker way than to be asked for scores."""
         return None
 
     @property

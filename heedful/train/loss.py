@@ -52,10 +52,9 @@ class Scores:
     def __call__(self, hidden: Tensor) -> Tensor:
         return self.head(hidden, self.embedding)
 
-    def matrix(self) -> Tensor | None:
-        """The matrix, if the scores are a plain product with it."""
-        weight, bias = self.head.matrix(self.embedding)
-        return weight if bias is None and self.head.scale == 1 else None
+    def matrix(self) -> tuple[Tensor, Tensor | None] | None:
+        """The matrix and its bias, if that is all there is to them."""
+        return self.head.matrix(self.embedding) if self.head.scale == 1 else None
 
 
 def scores_of(decoder: Decoder) -> Scores:
@@ -91,13 +90,13 @@ def sequence_loss(
     def part(hidden_ND: Tensor, answers_N: Tensor) -> tuple[Tensor, Tensor]:
         return cross_entropy(score(hidden_ND), answers_N, smoothing)
 
-    weight_VD = score.matrix() if isinstance(score, Scores) else None
-    if weight_VD is not None and hidden_ND.is_cuda and chunk is None and has_kernels():
+    matrix = score.matrix() if isinstance(score, Scores) else None
+    if matrix is not None and hidden_ND.is_cuda and chunk is None and has_kernels():
         from ..kernels.loss import LinearCrossEntropy
 
         half = torch.is_autocast_enabled("cuda")
         dtype = torch.get_autocast_dtype("cuda") if half else hidden_ND.dtype
-        total, plain = LinearCrossEntropy.apply(hidden_ND, weight_VD, answers_N, smoothing, dtype)
+        total, plain = LinearCrossEntropy.apply(hidden_ND, *matrix, answers_N, smoothing, dtype)
         return Loss(total, plain, count)
     if chunk is None or len(hidden_ND) <= chunk:
         return Loss(*part(hidden_ND, answers_N), count)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor, nn
 
-    from ..decode.step import Lanes
+    from ..decode.graph import Lanes
     from ..decode.written import Hypothesis
     from ..interop.load import Loaded
     from ..look import Look

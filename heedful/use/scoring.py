@@ -16,13 +16,13 @@ from torch import Tensor
 
 from ..decode.step import at_last
 from ..decode.written import pad
-from ..errors import BadInput
+from ..errors import BadInput, NotFinite
 from ..interop.files import inside, naming, read_json
 from ..parts.masks import right_padded
 from ..recipe import Recipe, from_json
 from ..tasks.judging import MOST_TOKENS, by_length
 from .results import Filled, Guess, Label, Scored
-from .wording import MASK, encoded, read_if_there
+from .wording import MASK, encoded, refuse_long
 from .writing import check_number
 
 if TYPE_CHECKING:
@@ -44,6 +44,15 @@ def in_batches(rows: Sequence[Row], batch: int, do: Callable[[list[int]], Sequen
         for some in by_length([len(row) for row in rows], batch, MOST_TOKENS):
             found.update(zip(some, do(some), strict=True))
     return [found[i] for i in range(len(rows))]
+
+
+def finite(found: Tensor, model: Model) -> Tensor:
+    """The same numbers, if they are numbers."""
+    if not torch.isfinite(found).all():
+        raise NotFinite(
+            f"{model.folder} gives what is not a number: heedful doctor says which of its weights"
+        )
+    return found
 
 
 # What may be asked
@@ -169,7 +178,7 @@ def filled(model: Model, texts: list[str], top: int, batch: int) -> list[Filled]
         for hidden_TD, i in zip(hidden_BTD, some, strict=True):
             places = [place for place, token in enumerate(rows[i]) if token == mask]
             scores_NV = network.heads["masked_lm"](hidden_TD[places], network.encoder.inputs)  # type: ignore[index,operator,union-attr]
-            best = scores_NV.float().softmax(-1).topk(min(top, scores_NV.shape[-1]))
+            best = finite(scores_NV.float(), model).softmax(-1).topk(min(top, scores_NV.shape[-1]))
             pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
             found.append([list(zip(*pair, strict=True)) for pair in pairs])
         return found
@@ -199,7 +208,7 @@ def labelled(model: Model, firsts: list[str], seconds: list[str], batch: int) ->
     classifier = RunClassifier.of(model) if model.own else TheirClassifier(model)
     classifier.check(seconds)
     rows, scores_of = classifier.rows(firsts, seconds)
-    found = in_batches(rows, batch, lambda some: scores_of(some).float().softmax(-1).tolist())
+    found = in_batches(rows, batch, lambda some: finite(scores_of(some).float(), model).softmax(-1).tolist())
     return [label(classifier.labels, each) for each in found]
 
 
@@ -248,6 +257,7 @@ class RunClassifier:
         """Rows to be put in batches, and what gives the scores [B, labels] of some of them."""
         from ..tasks import classify
 
+        refuse_long(list(zip(firsts, seconds, strict=True)))
         texts = [classify.TextRow(0, a, b, "") for a, b in zip(firsts, seconds, strict=True)]
         pairs = classify.encoded(self.vocab, texts)
 
@@ -262,11 +272,8 @@ class TheirClassifier:
     """A Hugging Face folder with a head for labels, which its config names."""
 
     def __init__(self, model: Model) -> None:
-        self.model, count = model, model.config.labels
-        theirs = read_if_there(Path(model.folder), "config.json").get("id2label")
-        names = theirs if isinstance(theirs, dict) else {}
-        labels = [str(names.get(str(number), number)) for number in range(count)]
-        self.labels = labels if len(set(labels)) == count else [str(number) for number in range(count)]
+        self.model = model
+        self.labels = model.loaded.labels or [str(number) for number in range(model.config.labels)]
 
     def check(self, seconds: list[str]) -> None:
         if any(seconds) and self.model.config.segments < 2:
@@ -321,8 +328,8 @@ def embedded(model: Model, texts: list[str], pooling: str, normalise: bool, batc
         tokens_BT, lengths_B = pad([rows[i] for i in some], model.device)
         hidden_BTD = read(tokens_BT, lengths_B).float()
         if pooling == "mean":
-            return list(mean_over_real(hidden_BTD, lengths_B).cpu())
-        return list((at_last(hidden_BTD, lengths_B) if last else hidden_BTD[:, 0]).cpu())
+            return list(finite(mean_over_real(hidden_BTD, lengths_B), model).cpu())
+        return list(finite(at_last(hidden_BTD, lengths_B) if last else hidden_BTD[:, 0], model).cpu())
 
     found = in_batches(rows, batch, do)
     vectors_ND = torch.stack(found) if found else torch.empty(0, model.config.width)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
 from ..interop.files import inside, naming, present, read_json
-from ..text.vocab import groups, no_panic, refuse_long
+from ..text.vocab import groups, no_panic
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
 
 MASK = "[MASK]"
 CONFIGS = ("generation_config.json", "config.json")  # what the first says goes before what the second says
+LONGEST = (
+    30_000  # characters of a text, from the shell as from Python: attention takes the square of its tokens
+)
 TAIL = 8  # tokens of a prompt that are enough to see how the text goes on
 HALF = "\ufffd"  # what a decoder writes for a part of a character
+Piece = tuple[int, str]  # a token's number, and what it says
+UNKNOWN = ("[UNK]", "<unk>", "<UNK>")  # what stands for everything that a vocabulary does not know
 
 
 class Wording(ABC):
@@ -76,15 +81,19 @@ class Wording(ABC):
         return [[first, *ids, last] for ids in plain(self.reads, texts)]
 
     def blanked(self, text: str) -> list[int]:
-        """The same of a text with blanks. Where tokens carry the space before them, so does a blank."""
+        """The same of a text with blanks."""
+        first, last = self.around
+        row = [first]
+        for n, piece in enumerate(self.around_blanks(text)):
+            row += [self.mask] * (n > 0) + [number for number, _ in piece]
+        return [*row, last]
+
+    def around_blanks(self, text: str) -> list[list[Piece]]:
+        """What stands before, between and after the blanks. Where tokens carry the space before them, so does a blank."""
         pieces = text.split(MASK)
         if self.carries_spaces:
             pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
-        first, last = self.around
-        row = [first]
-        for n, ids in enumerate(plain(self.reads, pieces)):
-            row += ids if n == 0 else [self.mask, *ids]
-        return [*row, last]
+        return read(self.reads, pieces)
 
     @property
     def around(self) -> tuple[int, int]:
@@ -105,6 +114,21 @@ class Wording(ABC):
         if number is None:
             raise BadInput(f"the tokenizer of {self.folder} has no {token}, which its model needs here")
         return number
+
+    def beginning(self, prefix: str) -> list[int]:
+        """What a translation is made to begin with."""
+        ids = self.target([prefix])[0] if prefix else []
+        if self.unknown in ids:
+            raise BadInput(f'not all of "{prefix}" is in the vocabulary, so no translation can begin with it')
+        return ids
+
+    def unknown_words(self, texts: list[str], blanks: bool) -> list[list[str]]:
+        """What of each text the vocabulary does not know: to the model it is all one word. blanks: a [MASK] is one."""
+        numbers = {self.reads.token_to_id(token) for token in UNKNOWN}
+        rows = read(self.reads, texts)
+        if blanks:
+            rows = [[one for piece in self.around_blanks(text) for one in piece] for text in texts]
+        return [[said.strip() or said for number, said in row if number in numbers] for row in rows]
 
     def banned(self, words: Iterable[str]) -> list[list[int]]:
         """Token sequences of words, at the beginning of a text and inside it."""
@@ -174,6 +198,14 @@ class OwnWording(Wording):
     def prompt(self, texts: list[str]) -> list[list[int]]:
         return plain(self.reads, texts)
 
+    def around_blanks(self, text: str) -> list[list[Piece]]:
+        """Texts learn a space before their first word. What follows a blank is no first word, so a mark goes before it."""
+        if self.carries_spaces:
+            return super().around_blanks(text)
+        before, *others = text.split(MASK)
+        first, *after = read(self.reads, [before, *(f",{piece}" for piece in others)])
+        return [first, *(piece[1:] for piece in after)]
+
     @property
     def begin(self) -> int | None:
         return None  # language models are trained on windows of a text, which begin anywhere
@@ -216,13 +248,27 @@ def plain(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
     return [encoding.ids for encoding in encoded(tokenizer, texts, False)]
 
 
+def read(tokenizer: Tokenizer, texts: list[str]) -> list[list[Piece]]:
+    """The same, each number with the piece of the text that it stands for."""
+    return [
+        [(number, text[a:b]) for number, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)]
+        for text, encoding in zip(texts, encoded(tokenizer, texts, False), strict=True)
+    ]
+
+
 def encoded(tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], around: bool) -> Iterator[Encoding]:
     """Texts, or pairs of them, through a tokenizer; around: with the special tokens it puts there."""
-    refuse_long([part for text in texts for part in ([text] if isinstance(text, str) else text)])
+    refuse_long(texts)
     for group in groups(texts, lambda text: len(text) if isinstance(text, str) else sum(map(len, text))):
         with no_panic("a text cannot be tokenised (has it half a character?)"):
             found = tokenizer.encode_batch(group, add_special_tokens=around)
         yield from found
+
+
+def refuse_long(texts: Sequence[str | tuple[str, str]]) -> None:
+    for number, text in enumerate(texts, 1):
+        if max(map(len, [text] if isinstance(text, str) else text)) > LONGEST:
+            raise BadInput(f"text {number} is longer than {LONGEST} characters: cut it")
 
 
 def without_end(encoding: Encoding) -> list[int]:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import torch
 
     from ..decode.filters import Filter
-    from ..decode.step import Lanes, Step
+    from ..decode.graph import Lanes
+    from ..decode.step import Step
     from ..decode.written import Hypothesis, Token
     from ..models.shells import Decoder, EncoderDecoder
 

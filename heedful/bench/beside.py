@@ -1,0 +1,157 @@
+"""Beside the peers: every chosen work, everyone taking turns; the table of each as soon as it is done."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from .house import House
+from .measure import Failed, Result, agreement, best_peer, contest, floor_of
+from .peers import OURS, Contender
+from .records import append, output_of
+from .table import contest_table, milliseconds, rate
+from .work import Work, as_json, choose, settings
+
+BUSY = 0.1  # of a processor kept busy by others, above which figures are said to be doubtful
+
+
+def beside_peers(args: Any, house: House) -> int:
+    """Measure, tell and record; 0 if heedful itself did every work."""
+    works = choose(args.work, settings(house.device, args.small))
+    absent = house.worker.ask("absent", asked=list(args.peer))
+    house.introduce(args)
+    where, everything, did = output_of(args), list[dict[str, Any]](), list[bool]()
+    for name, work in works.items():
+        try:
+            records = one_work(args, house, name, work)
+        except Failed as error:
+            records = []
+            house.say("")
+            print(f"{name}: heedful could not make the weights: {error}", file=sys.stderr)
+        did.append(any(r["failed"] is None for r in records if r["peer"] == OURS))
+        everything += records
+        if where is not None:
+            append(where, records)
+        if records and not args.json:
+            show(house, name, work, records)
+    if args.json:
+        print(json.dumps({"results": everything, "absent": absent}, indent=2))
+    else:
+        print("".join(f"\n{peer}: {how}" for peer, how in absent.items()))
+        print(f"results were added to {where}" if where else "nothing was recorded: --output FILE would")
+    return 0 if all(did) else 1
+
+
+def show(house: House, name: str, work: Work, records: Sequence[dict[str, Any]]) -> None:
+    """The table of one work."""
+    house.say("")
+    print(f"\n{name}: {work.describe()}\n{floor_line(records)}\n\n{contest_table(records)}", flush=True)
+    warn_of_others(records)
+
+
+def one_work(args: Any, house: House, name: str, work: Work) -> list[dict[str, Any]]:
+    """The records of all contenders at one work."""
+    found = house.worker.ask("contenders", work=as_json(work), asked=list(args.peer))
+    everyone = chosen([Contender.from_json(each) for each in found], args.only)
+    with tempfile.TemporaryDirectory() as folder:
+        place = replace(house.place, weights=folder)
+        house.say(f"{name}: making weights for everyone")
+        expected = house.worker.ask("prepare", work=as_json(work), place=asdict(place), folder=folder)
+        predicted = house.worker.ask("predict", work=as_json(work), place=asdict(place))
+        results = contest(everyone, work, place, args.rounds, args.seconds, house.say, house.start)
+    return records_of(house, name, work, results, expected["answer"], predicted.get("flops"))
+
+
+def chosen(everyone: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
+    """heedful's plain way always, and of the rest those whose name contains a text that was asked for."""
+    return [
+        each
+        for i, each in enumerate(everyone)
+        if i == 0 or not only or any(text.lower() in each.name.lower() for text in only)
+    ]
+
+
+def records_of(
+    house: House, name: str, work: Work, results: Sequence[Result], expected: Any, flops: float | None
+) -> list[dict[str, Any]]:
+    """What is kept of each result."""
+    precision = house.place.precision
+
+    def numbers(contender: Contender) -> str:
+        return contender.variant.numbers or precision
+
+    shared = {**house.shared, "bench": "peers", "work": name, "sizes": as_json(work)}
+    return [
+        {**shared, **record(r, work, floor_of(work, numbers(r.contender), precision, flops, house.ceilings))}
+        | rivals(r, best_peer(results, numbers, numbers(r.contender)))
+        | {
+            "numbers": numbers(r.contender),
+            "agreement": None
+            if r.failed or not r.contender.variant.same_weights
+            else agreement(r.answer, expected),
+        }
+        for r in results
+    ]
+
+
+def record(r: Result, work: Work, floor: Any) -> dict[str, Any]:
+    """A result by itself."""
+    failed, seconds = r.failed, r.seconds if r.turns and not r.failed else None
+    return {
+        "peer": r.contender.peer,
+        "contender": r.contender.name,
+        "version": r.contender.version,
+        "failed": failed,
+        "ms": None if seconds is None else 1000 * seconds,
+        "turns_ms": [1000 * turn for turn in r.turns],
+        "spread": r.spread if seconds and len(r.turns) > 1 else None,
+        "tokens_per_second": work.tokens / seconds if seconds else None,
+        "floor_ms": 1000 * floor.seconds,
+        "floor_by": "arithmetic" if floor.arithmetic >= floor.moving else "traffic",
+        "of_floor": floor.seconds / seconds if seconds else None,
+        "of_peak": floor.arithmetic / seconds if seconds and floor.flops else None,
+        "of_bandwidth": floor.moving / seconds if seconds and floor.traffic else None,
+        "compile_seconds": r.compiling,
+        "memory_bytes": r.memory,
+        "busy_elsewhere": max(r.elsewhere, default=None),
+        "differs": r.contender.variant.differs,
+    }
+
+
+def rivals(r: Result, best: Result | None) -> dict[str, Any]:
+    """How many times as fast as the fastest peer that multiplies the same kind of numbers."""
+    if best is None or r.failed or not r.turns:
+        return {"ratio": None, "best_peer": None}
+    return {"ratio": best.seconds / r.seconds, "best_peer": best.contender.name}
+
+
+def floor_line(records: Sequence[dict[str, Any]]) -> str:
+    """What nobody can beat here, and why."""
+    first, ceilings = records[0], records[0]["ceilings"]
+    if first["floor_by"] == "arithmetic":
+        why = f"all its matrix products at {rate(ceilings['flops'], 'FLOP/s')}"
+    else:
+        why = f"all weights and caches read at {rate(ceilings['bandwidth'], 'B/s')}"
+    return f"floor {milliseconds(first['floor_ms'])} ms: {why}"
+
+
+def warn_of_others(records: Sequence[dict[str, Any]]) -> None:
+    most = max((r["busy_elsewhere"] or 0 for r in records), default=0)
+    if most > BUSY:
+        print(f"  warning: other processes kept up to {most:.1f} processors busy meanwhile", file=sys.stderr)
+
+
+def show_list(args: Any, house: House) -> int:
+    """The works of this device, and who would do each."""
+    house.say("")
+    for name, work in choose(args.work, settings(house.device, args.small)).items():
+        found = house.worker.ask("contenders", work=as_json(work), asked=list(args.peer))
+        names = [each.name for each in chosen([Contender.from_json(each) for each in found], args.only)]
+        print(f"{name}: {work.describe()}\n  " + "\n  ".join(names))
+    for peer, how in house.worker.ask("absent", asked=list(args.peer)).items():
+        print(f"{peer}: {how}")
+    return 0

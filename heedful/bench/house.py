@@ -1,0 +1,88 @@
+"""The house: the machine a bench takes place on, looked at and measured, and a worker to ask about anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .measure import Asked, Worker
+from .peers import Place
+from .records import setting
+from .table import rate
+
+
+@dataclass
+class House:
+    """Where a bench takes place: the machine as it was found, and a worker to ask about anything."""
+
+    worker: Asked
+    machine: dict[str, Any]
+    small: bool
+    say: Callable[[str], None]
+    start: Callable[[int], Asked] = Worker  # with so many threads
+
+    @cached_property
+    def ceilings(self) -> dict[str, float]:
+        """What the machine can do at best, measured when it is first asked for."""
+        self.say("measuring a matrix product and a copy")
+        sizes = {"device": self.device, "threads": self.place.threads, "small": self.small}
+        return self.worker.ask("ceilings", **sizes)
+
+    @property
+    def device(self) -> str:
+        return self.machine["device"]
+
+    @property
+    def place(self) -> Place:
+        return Place(self.device, self.machine["threads"])
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What every record says."""
+        return setting(self.machine, self.ceilings)
+
+    def introduce(self, args: Any) -> None:
+        """Say what the machine is and can do, where that does not get into the way of JSON."""
+        m, hardware, best = self.machine, self.machine["hardware"], self.ceilings
+        cpu = f"{hardware['cpu']}, {m['threads']} of {hardware['cores']} cores"
+        self.say("")
+        print(
+            f"{hardware['gpu'] or cpu}; torch {m['versions']['torch']}; {self.place.precision} matrix product "
+            f"{rate(best['flops'], 'FLOP/s')}, copy {rate(best['bandwidth'], 'B/s')}",
+            file=sys.stderr if args.json else sys.stdout,
+            flush=True,
+        )
+
+
+@contextmanager
+def opened(args: Any) -> Iterator[House]:
+    """A house with its machine looked at."""
+    say = progress()
+    say("looking at the machine")
+    worker = Worker(args.threads)
+    try:
+        machine = worker.ask("machine", device=args.device, threads=args.threads)
+        yield House(worker, machine, args.small, say)
+    finally:
+        say("")
+        worker.close()
+
+
+def progress() -> Callable[[str], None]:
+    """Says what is being done, on stderr: on a terminal always on the same line, elsewhere only what is new."""
+    live = sys.stderr.isatty()
+    last = ""
+
+    def say(line: str) -> None:
+        nonlocal last
+        if live:
+            print(f"\r\x1b[K{line[:110]}", end="", file=sys.stderr, flush=True)
+        elif line and not line.startswith("turn ") and line != last:
+            print(f"bench: {line}", file=sys.stderr, flush=True)
+        last = line
+
+    return say

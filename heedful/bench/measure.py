@@ -1,0 +1,292 @@
+"""Measuring: each contender in a process of its own, all of them taking turns, medians of the turns.
+
+Two thread pools in one process slow each other down, and a crash would end everyone, hence the processes. They take
+turns (A B C A B C ...), so that a machine that warms up or is busy for a while treats all alike; while one works,
+the others wait for a line on stdin. Nothing of torch is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import BadInput
+from .machine import busy
+from .peers import OURS, Contender, Place, Variant
+from .work import SMALL, Work, as_json
+
+PATIENCE = 600.0  # seconds for one answer
+TURN = 0.25  # seconds that a turn takes at least
+PAUSE = 0.3  # seconds between turns on a CPU: threads go on spinning for up to 0.2 after their work is done
+FEWEST, MOST = 3, 15  # rounds
+
+
+class Failed(Exception):
+    """A worker could not do what it was asked; the sentence says why."""
+
+
+class Asked(Protocol):
+    """Someone who does what he is asked: a worker, or in a test anyone."""
+
+    def ask(self, do: str, **given: Any) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class Worker:
+    """The other end of `worker.py`: a process, asked by lines of JSON."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.log = None if os.environ.get("HEEDFUL_DEBUG") == "1" else tempfile.TemporaryFile()  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "heedful.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env=environment(threads),
+        )
+        self.asked = False  # and has not answered yet
+        self.lines: queue.Queue[str | None] = queue.Queue()
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
+
+    def listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def ask(self, do: str, **given: Any) -> Any:
+        """What one of the worker's functions returns."""
+        assert self.process.stdin is not None
+        self.asked = True
+        with suppress(BrokenPipeError):  # the end of its answers says it better
+            print(json.dumps({"do": do, **given}), file=self.process.stdin, flush=True)
+        try:
+            line = self.lines.get(timeout=PATIENCE)
+        except queue.Empty:
+            self.process.kill()
+            raise Failed(f"gave no answer within {PATIENCE:.0f} seconds") from None
+        if line is None:
+            self.lines.put(None)  # for whoever asks again
+            raise Failed(self.last_words())
+        self.asked = False
+        answer = json.loads(line)
+        if "ok" in answer:
+            return answer["ok"]
+        raise BadInput(answer["error"]) if answer["fault"] else Failed(answer["error"])
+
+    def last_words(self) -> str:
+        """How a process ended that was not to end, and the last line it wrote."""
+        from .worker import without_folders
+
+        code = self.process.wait()
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if code == -9:
+            how += ", as happens when memory runs out"
+        if self.log is None:
+            return how
+        self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 2000))
+        lines = self.log.read().decode(errors="replace").strip().splitlines()
+        return without_folders(f"{how}: {lines[-1]}" if lines else how)[:200]
+
+    def close(self) -> None:
+        """End the process: politely, and if that does not help, at once."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        if self.asked:  # nobody waits for the answer any more
+            self.process.kill()
+        try:
+            self.process.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.listener.join(timeout=3)  # a child that the process left behind may hold the other end
+        if not self.listener.is_alive():
+            self.process.stdout.close()
+        if self.log is not None:
+            self.log.close()
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    """A worker's: it finds this very package, computes with so many threads, and looks for nothing on the network."""
+    here = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
+    counted = {} if threads is None else {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **quiet, **counted}
+
+
+# One work, all contenders.
+
+
+@dataclass
+class Result:
+    """What was measured of one contender at one work."""
+
+    contender: Contender
+    turns: list[float] = field(default_factory=list)  # seconds a unit
+    answer: Any = None  # of the first unit: a loss, or tokens
+    unit: float = 0.0  # seconds a unit, before the turns
+    compiling: float | None = None  # seconds
+    memory: int | None = None  # bytes
+    elsewhere: list[float] = field(default_factory=list)  # processors that others kept busy meanwhile
+    failed: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The median."""
+        return statistics.median(self.turns)
+
+    @property
+    def spread(self) -> float:
+        """How wide the middle half of the turns is, as a share of the median; of two turns at least."""
+        low, _, high = statistics.quantiles(self.turns, n=4, method="inclusive")
+        return (high - low) / self.seconds
+
+
+def contest(
+    everyone: Sequence[Contender],
+    work: Work,
+    place: Place,
+    rounds: int | None,
+    seconds: float,
+    say: Callable[[str], None],
+    start: Callable[[int], Asked] = Worker,
+) -> list[Result]:
+    """Let everyone do the same work, in turns; whoever fails is out, and says why."""
+    results = [Result(each) for each in everyone]
+    with ExitStack() as stack:
+        workers: dict[int, Asked] = {}
+        for i, result in enumerate(results):
+            say(f"{result.contender.name}: starting")
+            workers[i] = start(place.threads)
+            stack.callback(workers[i].close)
+            attempt(result, lambda i=i, r=result: begin(workers[i], r, work, place))  # type: ignore[misc]
+            if result.failed:
+                say(f"{result.contender.name}: {result.failed}")
+                workers[i].close()
+        going = [i for i, result in enumerate(results) if not result.failed]
+        count = rounds or rounds_for([results[i].unit for i in going], seconds)
+        for turn in range(count):
+            for i in [i for i in going if not results[i].failed]:
+                say(f"turn {turn + 1} of {count}: {results[i].contender.name}")
+                attempt(results[i], lambda i=i: take_turn(workers[i], results[i], place))  # type: ignore[misc]
+    return results
+
+
+def attempt(result: Result, do: Callable[[], None]) -> None:
+    try:
+        do()
+    except (Failed, BadInput) as error:
+        result.failed = str(error)
+
+
+def begin(worker: Asked, result: Result, work: Work, place: Place) -> None:
+    """Build a contender and warm it up."""
+    where = {**vars(place), "path": result.contender.path}
+    found = worker.ask("build", contender=result.contender.as_json(), work=as_json(work), place=where)
+    result.answer, result.unit, result.memory = found["answer"], found["unit"], found["memory"]
+    result.compiling = found["compile"]
+
+
+def take_turn(worker: Asked, result: Result, place: Place) -> None:
+    """One turn, and how busy the machine was with anything else meanwhile."""
+    if place.device == "cpu":
+        time.sleep(PAUSE)
+    units = max(1, round(TURN / max(result.unit, 1e-6)))
+    before, began = busy(), time.perf_counter()
+    found = worker.ask("turn", units=units, unit=result.unit)
+    after, took = busy(), time.perf_counter() - began
+    result.turns.append(found["seconds"])
+    if before is not None and after is not None and took > 0:
+        result.elsewhere.append(max(0.0, after - before - found["cpu"]) / took)
+
+
+def alone(worker: Asked, work: Work, place: Place, rounds: int) -> Result:
+    """heedful by itself, its plain way. A microscopic work first, so that what is imported at the first use of
+    something does not count as memory that this work takes."""
+    result = Result(Contender(OURS, Variant()))
+    begin(worker, replace(result), SMALL[work.kind], place)
+    begin(worker, result, work, place)
+    for _ in range(rounds):
+        take_turn(worker, result, place)
+    return result
+
+
+def rounds_for(units: Sequence[float], seconds: float) -> int:
+    """As many rounds as the slowest can do in so many seconds, within reason."""
+    slowest = max([TURN, *units])
+    return min(MOST, max(FEWEST, round(seconds / slowest)))
+
+
+# What comes of it.
+
+
+def agreement(answer: Any, expected: Any) -> dict[str, float]:
+    """How near an answer is to the expected one: of losses the difference, of tokens how many of a row come before
+    the first that is another, and whether none is."""
+    if isinstance(expected, int | float):
+        return {"loss": float(answer), "difference": abs(float(answer) - expected)}
+    alike = [common(mine, theirs) for mine, theirs in zip(answer, expected, strict=True)]
+    return {"tokens": statistics.fmean(map(len, expected)), "alike": statistics.fmean(alike)}
+
+
+def common(mine: Sequence[int], theirs: Sequence[int]) -> int:
+    """Tokens before the first difference."""
+    pairs = enumerate(zip(mine, theirs, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(mine), len(theirs)))
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The time below which nobody gets: all arithmetic at the matrix-product rate, or all bytes at the copy's."""
+
+    flops: float
+    traffic: float  # bytes; 0 in training, which is arithmetic
+    ceilings: dict[str, float]
+
+    @property
+    def arithmetic(self) -> float:
+        return self.flops / self.ceilings["flops"]
+
+    @property
+    def moving(self) -> float:
+        return self.traffic / self.ceilings["bandwidth"]
+
+    @property
+    def seconds(self) -> float:
+        return max(self.arithmetic, self.moving)
+
+
+def floor_of(
+    work: Any, numbers: str, precision: str, flops: float | None, ceilings: dict[str, float]
+) -> Floor:
+    """Of a contender whose weights are `numbers`. In int8, arithmetic is left out: its rate was not measured."""
+    if work.trains:
+        return Floor(flops or 0.0, 0.0, ceilings)
+    return Floor(work.flops if numbers == precision else 0.0, work.traffic(numbers, precision), ceilings)
+
+
+def best_peer(results: Sequence[Result], numbers: Callable[[Contender], str], kind: str) -> Result | None:
+    """The fastest of those that are not heedful, among those that multiply the same kind of numbers."""
+    some = [
+        r
+        for r in results
+        if r.turns and not r.failed and not r.contender.is_ours and numbers(r.contender) == kind
+    ]
+    return min(some, key=lambda r: r.seconds, default=None)

@@ -1,0 +1,109 @@
+"""Prediction: whether the costs that `heedful info` foretells are those that are measured.
+
+The time foretold is the FLOPs of a step over the matrix-product rate of this machine and the share of it that training
+is said to reach; the memory is that of weights, gradients, optimiser and activations.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+from ..errors import BadInput
+from .house import House
+from .measure import Failed, alone
+from .records import append, output_of
+from .table import NOTHING, milliseconds, percent, size, table
+from .work import TrainGPT2, Work, as_json, choose, settings
+
+UTILISATION = {"cpu": 0.6, "cuda": 0.4}  # of the matrix-product rate, unless --utilisation says another
+TURNS = 5
+
+
+def works_of(args: Any, device: str) -> dict[str, Work]:
+    """The training works, and of each that has GPT-2's parts one with half the batch: errors should not depend on it."""
+    known = {name: work for name, work in settings(device, args.small).items() if work.trains}
+    halves = {
+        f"{name}-half": replace(work, batch=work.batch // 2)
+        for name, work in known.items()
+        if isinstance(work, TrainGPT2)
+    }
+    return choose(args.work, known | halves)
+
+
+def prediction(args: Any, house: House) -> int:
+    """A line for each work: foretold, measured, and by how much it was wrong."""
+    if args.only or args.peer:
+        raise BadInput("costs measures heedful alone: leave out --only and --peer")
+    share = args.utilisation or UTILISATION[house.device]
+    works = works_of(args, house.device)
+    house.introduce(args)
+    records = []
+    for name, work in works.items():
+        house.say(name)
+        records.append({**house.shared, "bench": "costs", "work": name, **one(work, house, share)})
+    house.say("")
+    if (where := output_of(args)) is not None:
+        append(where, records)
+    if args.json:
+        print(json.dumps({"results": records}, indent=2))
+    else:
+        print(f"\nforetold at {percent(share)} of the matrix-product rate\n\n{prediction_table(records)}")
+    return 0 if all(r["failed"] is None for r in records) else 1
+
+
+def one(work: Work, house: House, share: float) -> dict[str, Any]:
+    """What was foretold of a work and what was measured."""
+    foretold = house.worker.ask("predict", work=as_json(work), place=asdict(house.place))
+    worker = house.start(house.place.threads)
+    try:
+        found = alone(worker, work, house.place, TURNS)
+    except Failed as error:
+        return {"sizes": as_json(work), "foretold": foretold, "failed": str(error)}
+    finally:
+        worker.close()
+    seconds = found.seconds
+    expected = foretold["flops"] / house.ceilings["flops"] / share
+    return {
+        "sizes": as_json(work),
+        "utilisation_foretold": share,
+        "utilisation": foretold["flops"] / house.ceilings["flops"] / seconds,
+        "flops": foretold["flops"],
+        "ms_foretold": 1000 * expected,
+        "ms": 1000 * seconds,
+        "ms_error": expected / seconds - 1,
+        "memory_foretold": foretold["memory"],
+        "memory_bytes": found.memory,
+        "memory_error": foretold["memory"] / found.memory - 1 if found.memory else None,
+        "failed": None,
+    }
+
+
+HEADINGS = (
+    "work", "ms foretold", "measured", "error", "utilisation", "memory foretold", "measured", "error", ""
+)  # fmt: skip
+
+
+def prediction_table(records: list[dict[str, Any]]) -> str:
+    return table(HEADINGS, [prediction_row(r) for r in records])
+
+
+def prediction_row(r: dict[str, Any]) -> list[str]:
+    if r["failed"]:
+        return [r["work"], *[NOTHING] * 7, f"failed: {r['failed']}"]
+    return [
+        r["work"],
+        milliseconds(r["ms_foretold"]),
+        milliseconds(r["ms"]),
+        signed(r["ms_error"]),
+        percent(r["utilisation"]),
+        size(r["memory_foretold"]),
+        size(r["memory_bytes"]),
+        signed(r["memory_error"]),
+        "",
+    ]
+
+
+def signed(share: float | None) -> str:
+    return NOTHING if share is None else f"{100 * share:+.0f} %"

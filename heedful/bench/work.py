@@ -1,0 +1,281 @@
+"""Work: what contenders do, each kind a few sizes, with the arithmetic and the memory traffic it cannot do without.
+
+A unit of work is one training step, or one whole batch decoded. Training is by random tokens without dropout;
+decoding is greedy or by beam, and never ends early, so that everyone does the same. Nothing here imports torch.
+
+Letters as everywhere: B rows, T or S tokens, D width, F feed-forward width, V vocabulary, L layers, W beams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+from ..errors import BadInput
+from ..models import nearest
+
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 1}  # of a weight
+FULL = "full"  # attention to all that came before
+
+
+@dataclass(frozen=True)
+class Work:
+    """The base of every kind of work: its sizes."""
+
+    kind: ClassVar[str] = ""
+    trains: ClassVar[bool] = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a unit of work predicts or writes: what tokens per second count."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The sizes in words."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class TrainGPT2(Work):
+    """A training step of a decoder with GPT-2's parts."""
+
+    kind: ClassVar[str] = "train-gpt2"
+    trains: ClassVar[bool] = True
+
+    layers: int
+    width: int
+    heads: int
+    vocab: int
+    length: int
+    batch: int
+    attention: str = FULL  # or "window 256", "strided 64": heedful alone
+
+    @property
+    def hidden(self) -> int:
+        return 4 * self.width
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.length
+
+    def describe(self) -> str:
+        size = f"GPT-2, {self.layers} layers of {self.width}, vocabulary {self.vocab:,}"
+        return f"training step of {size}; {self.batch} x {self.length:,} tokens"
+
+
+@dataclass(frozen=True)
+class TrainTransformer(Work):
+    """A training step of the encoder-decoder of Vaswani et al. 2017, one matrix for all its embeddings."""
+
+    kind: ClassVar[str] = "train-transformer"
+    trains: ClassVar[bool] = True
+
+    layers: int  # on either side
+    width: int
+    heads: int
+    hidden: int
+    vocab: int
+    source: int
+    target: int
+    batch: int
+
+    @property
+    def tokens(self) -> int:
+        """Target tokens only."""
+        return self.batch * self.target
+
+    def describe(self) -> str:
+        size = f"Transformer, {self.layers}+{self.layers} layers of {self.width}, vocabulary {self.vocab:,}"
+        return f"training step of {size}; {self.batch} pairs of {self.source}+{self.target} tokens"
+
+
+@dataclass(frozen=True)
+class DecodeGPT2(Work):
+    """Greedy continuations of prompts, all of the same length."""
+
+    kind: ClassVar[str] = "decode-gpt2"
+
+    layers: int
+    width: int
+    heads: int
+    vocab: int
+    prompt: int
+    new: int
+    batch: int
+
+    @property
+    def hidden(self) -> int:
+        return 4 * self.width
+
+    @property
+    def length(self) -> int:
+        return self.prompt + self.new
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.new
+
+    def describe(self) -> str:
+        size = f"GPT-2, {self.layers} layers of {self.width}, vocabulary {self.vocab:,}"
+        return f"greedy decoding by {size}; {self.batch} x {self.prompt} tokens read, {self.new} written"
+
+    @property
+    def flops(self) -> int:
+        """Two for each multiply-and-add; the last token written is not read, and only new tokens are scored."""
+        read = self.length - 1
+        matrices = read * self.inside + self.new * self.vocab * self.width
+        looks = read * (read + 1) // 2  # of every token at those before it and at itself
+        return self.batch * (2 * matrices + 4 * self.layers * self.width * looks)
+
+    def traffic(self, numbers: str, kept: str) -> int:
+        """Bytes read at least: all matrices once for every token, and the keys and values of all before it."""
+        matrices = self.inside + self.vocab * self.width
+        seen = sum(range(self.prompt, self.length))
+        cache = 2 * self.layers * self.width * seen
+        return BYTES[numbers] * self.new * matrices + BYTES[kept] * self.batch * cache
+
+    @property
+    def inside(self) -> int:
+        """Numbers in the matrices of all blocks."""
+        return self.layers * self.width * (4 * self.width + 2 * self.hidden)
+
+
+@dataclass(frozen=True)
+class Translate(Work):
+    """Translations of sources, all of the same length: greedy (beam 1) or by beam search."""
+
+    kind: ClassVar[str] = "translate"
+
+    layers: int  # on either side
+    width: int
+    heads: int
+    hidden: int
+    vocab: int
+    source: int
+    new: int
+    batch: int
+    beam: int
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.new
+
+    def describe(self) -> str:
+        size = f"Transformer, {self.layers}+{self.layers} layers of {self.width}, vocabulary {self.vocab:,}"
+        how = "greedy" if self.beam == 1 else f"beam {self.beam}"
+        return f"translation by {size}; {self.batch} x {self.source} tokens read, {self.new} written, {how}"
+
+    @property
+    def flops(self) -> int:
+        """Two for each multiply-and-add; keys and values of the source are made once, for all beams."""
+        B, S, N, W = self.batch, self.source, self.new, self.beam
+        once = S * self.reading
+        looks = S * S + W * (N * (N + 1) // 2 + N * S)  # the encoder's, the decoder's own, and at the source
+        return B * (2 * (once + W * N * self.writing) + 4 * self.layers * self.width * looks)
+
+    def traffic(self, numbers: str, kept: str) -> int:
+        """Bytes read at least: the encoder once; for every token the decoder, its cache and the source's."""
+        B, S, N, W = self.batch, self.source, self.new, self.beam
+        cache = 2 * self.layers * self.width * (W * N * (N - 1) // 2 + N * S)
+        return BYTES[numbers] * (self.reading + N * self.writing) + BYTES[kept] * B * cache
+
+    @property
+    def reading(self) -> int:
+        """Numbers in the matrices that read a source: the encoder's, and the decoder's for keys and values of it."""
+        return self.layers * self.width * (6 * self.width + 2 * self.hidden)
+
+    @property
+    def writing(self) -> int:
+        """Numbers in the matrices that write a token."""
+        blocks = self.layers * self.width * (6 * self.width + 2 * self.hidden)
+        return blocks + self.vocab * self.width
+
+
+END = 0  # of a sentence: a token that the weights never let anyone write
+
+
+def start_token(work: TrainTransformer | Translate) -> int:
+    """What a translation begins with: in Marian's layout the padding, last of the vocabulary."""
+    return work.vocab - 1
+
+
+KINDS: dict[str, type[Work]] = {
+    kind.kind: kind for kind in (TrainGPT2, TrainTransformer, DecodeGPT2, Translate)
+}
+
+
+def as_json(work: Work) -> dict[str, Any]:
+    return {"kind": work.kind, **asdict(work)}
+
+
+def from_json(found: Mapping[str, Any]) -> Work:
+    """The work that `as_json` wrote."""
+    kind = KINDS[found["kind"]]
+    return kind(**{f.name: found[f.name] for f in fields(kind)})
+
+
+# Settings by name.
+
+BASE: dict[str, Any] = {
+    "layers": 6,
+    "width": 512,
+    "heads": 8,
+    "hidden": 2048,
+    "vocab": 32000,
+}  # Transformer base
+GPT2: dict[str, Any] = {"layers": 12, "width": 768, "heads": 12, "vocab": 50257}  # 124 M parameters
+
+CPU: dict[str, Work] = {
+    "train-gpt2-128": TrainGPT2(layers=4, width=128, heads=4, vocab=65, length=64, batch=12),
+    "train-gpt2-384": TrainGPT2(layers=6, width=384, heads=6, vocab=65, length=256, batch=12),
+    "decode-gpt2": DecodeGPT2(**GPT2, prompt=32, new=64, batch=1),
+    **{
+        f"translate-b{batch}-beam{beam}": Translate(**BASE, source=24, new=32, batch=batch, beam=beam)
+        for batch in (1, 32)
+        for beam in (1, 4)
+    },
+}
+
+CUDA: dict[str, Work] = {
+    "train-gpt2": TrainGPT2(**GPT2, length=1024, batch=32),
+    "train-transformer": TrainTransformer(**BASE, source=64, target=64, batch=384),
+    **{f"decode-gpt2-b{batch}": DecodeGPT2(**GPT2, prompt=32, new=128, batch=batch) for batch in (1, 64)},
+    **{
+        f"translate-b{batch}-beam{beam}": Translate(**BASE, source=64, new=64, batch=batch, beam=beam)
+        for batch, beam in ((64, 4), (64, 1), (1, 1))
+    },
+}
+
+# Microscopic ones, sizes all different: whether everything works, in seconds.
+SMALL: dict[str, Work] = {
+    "train-gpt2": TrainGPT2(layers=2, width=12, heads=3, vocab=29, length=7, batch=5),
+    "train-transformer": TrainTransformer(
+        layers=2, width=12, heads=3, hidden=20, vocab=31, source=5, target=6, batch=4
+    ),
+    "decode-gpt2": DecodeGPT2(layers=2, width=12, heads=3, vocab=29, prompt=4, new=6, batch=3),
+    "translate-beam1": Translate(
+        layers=2, width=12, heads=3, hidden=20, vocab=31, source=5, new=7, batch=3, beam=1
+    ),
+    "translate-beam4": Translate(
+        layers=2, width=12, heads=3, hidden=20, vocab=31, source=5, new=6, batch=3, beam=4
+    ),
+}
+
+
+def settings(device: str, small: bool = False) -> dict[str, Work]:
+    """The named works of a device."""
+    return SMALL if small else CUDA if device == "cuda" else CPU
+
+
+def choose(asked: Sequence[str], known: Mapping[str, Work]) -> dict[str, Work]:
+    """The works whose name is, or begins with, one that was asked for; all if none was."""
+    found: dict[str, Work] = {}
+    for name in asked:
+        some = {n: w for n, w in known.items() if n == name} or {
+            n: w for n, w in known.items() if n.startswith(name)
+        }
+        if not some:
+            raise BadInput(f'there is no work "{name}"{nearest(name, known)}')
+        found |= some
+    return found or dict(known)

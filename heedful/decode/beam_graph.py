@@ -1,0 +1,97 @@
+"""Beam search on a lane: several steps of all searches in graphs, and only then a look at which of them are over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..kernels.beam import Beams, extend_beams
+from .step import AHEAD
+
+if TYPE_CHECKING:
+    from .beam import BeamSettings, Searches, Tree
+    from .graph import GraphStep, Lane
+
+
+def beams_on(lane: Lane, settings: BeamSettings, ends: Tensor, longest: int) -> Beams:
+    """The lane's buffers for such a search; those of the last few kinds of search are kept."""
+    size = 1 << (longest + 1).bit_length()
+    key = (
+        settings.width,
+        settings.stopping,
+        settings.length_penalty,
+        settings.alpha,
+        tuple(ends.tolist()),
+        size,
+    )
+    if key not in lane.beams:
+        lengths_L = torch.arange(size, device=ends.device).clamp(min=1)
+        penalties_L = settings.penalty(lengths_L, torch.float32)
+        N = lane.rows // settings.width
+        lane.beams[key] = Beams.room(
+            N, settings.width, settings.stopping, settings.alpha > 0, ends, penalties_L, AHEAD
+        )
+    return lane.beams[key]
+
+
+def extended(
+    step: GraphStep,
+    searches: Searches,
+    tree: Tree,
+    ends: Tensor,
+    n: int,
+    run: int,
+    settings: BeamSettings,
+    siblings: bool,
+) -> tuple[Searches, Tensor, Tensor]:
+    """`run` tokens more for every prefix, after n: the searches, which of them are over, and their best totals.
+
+    siblings: as `Step.reorder` has it, of the rows that the searches go on from.
+    """
+    N, W = searches.totals_NW.shape
+    step.reorder(searches.rows_NW.flatten(), siblings)
+    lane = step.with_room(run)
+    beams = beams_on(lane, settings, ends, int(searches.limits_N.max()))
+    lane.tokens_R[: N * W] = searches.tokens_NW.flatten()
+    for into, given in (
+        (beams.limits_N, searches.limits_N), (beams.totals_NW, searches.totals_NW), (beams.nodes_NW, searches.nodes_NW),
+        (beams.scores_NF, searches.scores_NF), (beams.finished_NF, searches.finished_NF),
+    ):  # fmt: skip
+        into[:N] = given
+    beams.over_N.fill_(1)
+    beams.over_N[:N] = 0
+    beams.steps_N.fill_(n)
+    beams.counts_N.zero_()
+    beams.base.fill_(tree.size)
+
+    def once() -> None:
+        scores_RV = lane.lowered(lane.tokens_R, lane.room)
+        lane.room.lengths_R.add_(1).clamp_(max=lane.spare)
+        assert lane.room.origin_RS is not None
+        extend_beams(scores_RV, lane.tokens_R, lane.room.origin_RS, lane.room.lengths_R, beams)
+
+    changing = (
+        beams.totals_NW, beams.nodes_NW, beams.scores_NF, beams.finished_NF, beams.over_N, beams.steps_N, beams.counts_N,
+    )  # fmt: skip
+    for _ in range(run):
+        lane.run(("beams", id(beams)), once, changing)
+    step.used += run
+    step.shared = True
+    considered = (beams.before_HNC, beams.tokens_HNC, beams.log_p_HNC)
+    tree.add(*(column[:run].flatten().clone() for column in considered))
+    rows_NW = torch.arange(N * W, device=ends.device).view(N, W)  # they have traded places already
+    further = replace(
+        searches, rows_NW=rows_NW, tokens_NW=lane.tokens_R[: N * W].view(N, W).clone(),
+        totals_NW=beams.totals_NW[:N].clone(), nodes_NW=beams.nodes_NW[:N].clone(),
+        scores_NF=beams.scores_NF[:N].clone(), finished_NF=beams.finished_NF[:N].clone(),
+    )  # fmt: skip
+    return further, beams.over_N[:N] != 0, beams.best_HN[:run, :N].amin(0)
+
+
+def suits(settings: BeamSettings, searches: Searches) -> bool:
+    """Whether the kernels know such a search, once every search has as many prefixes as it is to have."""
+    full = searches.totals_NW.shape[1] == settings.width
+    return full and settings.groups == 1 and not settings.coverage and settings.width <= 32
