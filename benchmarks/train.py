@@ -41,11 +41,19 @@ SHAKESPEARE_CPU = SHAKESPEARE | {
     "model.dropout": 0.0, "model.activation": "gelu", "train.batch_tokens": 768, "train.steps": 2000,
     "train.rate": 3e-3, "train.floor": 0.03, "evaluate.every": 1000,
 }  # fmt: skip
+SHAKESPEARE_FAST = SHAKESPEARE | {
+    "model.architecture": "modern", "train.optimiser": "muon", "train.steps": 800, "train.rate": 1e-2,
+    "train.warmup": 50, "train.floor": 0.02, "train.beta2": 0.95, "evaluate.every": 800,
+}  # fmt: skip
 MULTI30K = {
     "data.lower": True, "data.vocab": "bpe", "data.vocab_size": 10000, "model.layers": 4, "model.width": 256,
     "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3, "train.batch_tokens": 8192, "train.steps": 3000,
     "train.rate": 2e-3, "train.warmup": 400, "train.ema": 0.998, "evaluate.every": 1000, "evaluate.rows": 1014,
     "checkpoint.every": 10**6,
+}  # fmt: skip
+MULTI30K_FAST = MULTI30K | {
+    "model.positions": "sinusoidal+rotary", "train.optimiser": "muon", "train.rate": 4e-3, "train.steps": 1800,
+    "evaluate.every": 1800,
 }  # fmt: skip
 
 
@@ -173,7 +181,9 @@ def main() -> None:
 
 WORK = {
     "shakespeare": (shakespeare, SHAKESPEARE),
+    "shakespeare-fast": (shakespeare, SHAKESPEARE_FAST),
     "multi30k": (multi30k, MULTI30K),
+    "multi30k-fast": (multi30k, MULTI30K_FAST),
     "sst2": (sst2, SST2),
     "sst2-pretrained": (sst2_pretrained, SST2_TUNING),
 }

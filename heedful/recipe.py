@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
 from functools import cache
 from reprlib import repr as short  # a hostile value may be a megabyte long
 from typing import Annotated, Any, Literal
@@ -84,6 +85,7 @@ class Model:
     hidden: Annotated[int, Range(1, 1 << 20)] = 1024
     context: Annotated[int, Range(2, 1 << 20)] = 256  # tokens a language model sees at once
     dropout: Part = 0.1
+    architecture: Literal["gpt2", "modern"] = "gpt2"  # lm
     norm: Literal["pre", "post"] = "pre"
     positions: Literal["sinusoidal", "rotary", "sinusoidal+rotary"] = "sinusoidal"  # translate
     activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
@@ -99,7 +101,7 @@ class Train:
     batch_tokens: Annotated[int, Range(1, 1_000_000_000)] = 4096  # target tokens a step, about
     accumulate: Annotated[int, Range(1, 10_000)] = 1  # micro-batches a step
     rate: Annotated[float, Range(0, 10, "(]")] = 1e-3
-    warmup: Annotated[int, Range(0, MANY)] = 400
+    warmup: Annotated[int, Range(0, MANY)] = 400  # steps; unless it is set, at most a quarter of them all
     schedule: Literal["noam", "cosine", "linear", "wsd", "constant"] = "cosine"
     floor: Share = 0.05  # where the schedule ends, as a share of the rate
     optimiser: Literal["adamw", "muon"] = "adamw"
@@ -181,6 +183,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     ),
     "data.text_column": ("lm", "mlm", "classify"),
     "data.pack": ("lm",),
+    "model.architecture": ("lm",),
     "data.pairs": ("mlm",),
     "model.norm": ("translate", "mlm", "classify"),
     "model.context": ("lm", "mlm", "classify"),
@@ -228,7 +231,17 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     for key in settings or {}:
         if task not in ONLY_FOR.get(key, TASKS):
             raise BadInput(f"{key} does nothing in {task}: it is for {' and '.join(ONLY_FOR[key])}")
+    if "train.warmup" not in (settings or {}) and not recipe.train.minutes:
+        recipe = with_warmup(recipe)
     return agreeing(recipe)
+
+
+def with_warmup(recipe: Recipe) -> Recipe:
+    """The recipe with a warm-up of a quarter of its steps, if the usual one is longer: a short run must learn too."""
+    usual = TASK_DEFAULTS[recipe.task] | CORPUS_DEFAULTS.get(recipe.data.corpus, {})
+    if recipe.train.warmup != usual.get("train.warmup", Train.warmup):
+        return recipe  # somebody chose it
+    return changed(recipe, "train.warmup", min(recipe.train.warmup, recipe.train.steps // 4))
 
 
 def changed(recipe: Recipe, key: str, value: Any) -> Recipe:
@@ -255,11 +268,14 @@ def known_settings() -> dict[str, Any]:
 def unknown(key: str, known: Collection[str]) -> str:
     """A name that is none, and what was probably meant: a name of another part, or one spelled alike."""
     told = f'"{key}"' if key.isprintable() and len(key) < 100 else short(key)
-    name = key.rpartition(".")[2]
+    part, _, name = key.rpartition(".")
     elsewhere = [other for other in known if other.rpartition(".")[2] == name]
-    return (
-        f'{told}; did you mean "{elsewhere[0]}"?' if len(elsewhere) == 1 else f"{told}{nearest(key, known)}"
-    )
+    if len(elsewhere) == 1:
+        return f'{told}; did you mean "{elsewhere[0]}"?'
+    beside = [other.removeprefix(f"{part}.") for other in known if part and other.startswith(f"{part}.")]
+    if beside and not get_close_matches(name, beside):  # alike in nothing but their part
+        return f"{told}; {part} has {', '.join(beside)}"
+    return f"{told}{nearest(key, known)}"
 
 
 def agreeing(recipe: Recipe) -> Recipe:

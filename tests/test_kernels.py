@@ -56,7 +56,7 @@ def shaken(module):
 def test_linear_is_norm_matrix_activation_and_sum(rows, kind):
     norm, after = shaken(kind(24)), shaken(kind(37))
     x, w, b, kept = random(rows, 24) + 1, random(37, 24), random(37), random(rows, 37) - 1
-    for name in ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"):
+    for name in ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu_squared"):
         found = linear(
             x, w, b, norm=norm_of(norm), activation=name, residual_MN=kept, residual_norm=norm_of(after)
         )

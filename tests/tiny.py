@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from heedful.models import bert, gpt1, gpt2, gpt3, llama, t5, transformer, vit
+from heedful.models import bert, gpt1, gpt2, gpt3, llama, modern, t5, transformer, vit
 from heedful.models.config import Config
 
 VOCAB = 29
@@ -14,6 +14,7 @@ DECODERS: dict[str, tuple[object, Config]] = {
     "gpt1": (gpt1, gpt1.GPT1Config(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
     "gpt2": (gpt2, gpt2.GPT2Config(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
     "gpt3": (gpt3, gpt3.GPT3Config(vocab=VOCAB, context=31, layers=4, width=12, heads=3, band=4)),
+    "modern": (modern, modern.ModernConfig(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
     "llama": (
         llama,
         llama.LlamaConfig(

@@ -242,7 +242,7 @@ def beam_search(
         step.reorder(searches.sentences_N)
         scores_RV = scores_RV[searches.sentences_N]
         written = None if written is None else written.select(searches.sentences_N)
-    n = run = 1
+    n = 1
     none_over = torch.zeros_like(searches.limits_N, dtype=torch.bool)
     searches, totals = look_and_extend(
         searches, scores_RV, step, tree, ends, n, settings, filters, written, none_over
@@ -255,7 +255,7 @@ def beam_search(
             break
         siblings, searches = not bool(over.any()), searches.select(~over)
         # Where looking means waiting for a device, several tokens are added before it is seen which searches are over.
-        run = min(run, step.ahead, int(searches.limits_N.min()) - n)
+        run = min(step.ahead, int(searches.limits_N.min()) - n)
         quick = None if filters else step.extend(searches, tree, ends, n, run, settings, siblings)
         if quick is not None:
             searches, over, totals = quick
@@ -263,7 +263,7 @@ def beam_search(
             searches, over, totals, written = several(
                 searches, step, tree, ends, n, run, settings, filters, written, siblings
             )
-        n, run = n + run, 2 * run
+        n += run
     read = tree.reader()
     return [best(some, read, ends_of(eos), settings.n_best) for some in found]
 

@@ -24,7 +24,9 @@ def greedy(
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
     """The likeliest continuation of each prompt, token by token, at most `longest` of them."""
-    words = stream(step, prompts_BT, lengths_B, choose=likeliest, longest=longest, eos=eos, filters=filters)
+    words = stream(
+        step, prompts_BT, lengths_B, choose=likeliest, longest=longest, eos=eos, filters=filters, soon=False
+    )
     return hypotheses(words, len(prompts_BT))
 
 

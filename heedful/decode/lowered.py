@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from ..kernels.embed import embed
 from ..kernels.linear import ACTIVATIONS, NO_NORM, WIDEST, Norm, linear, norm_of, normalise
+from ..kernels.loss import MULTIPLE
 from ..models.shells import Decoder
 from ..parts.attention import Dot, MultiHeadAttention, ScaledDot
 from ..parts.blocks import Block
@@ -146,6 +147,7 @@ class Lowered:
         if not isinstance(head, Tied | Untied) or inputs.tokens.weight.shape[1] > WIDEST:
             raise NoKernel("head")
         self.head = head
+        self.padded_PD = padded(head.matrix(inputs.tokens)[0].detach())
         self.tables: dict[int, tuple[Tensor, dict[Rotary, tuple]]] = {}
 
     @torch.no_grad()
@@ -184,15 +186,22 @@ class Lowered:
         x_RD = stream.x_RD
         if head.scale != 1:
             x_RD, norm = x_RD * head.scale, scaled(norm, head.scale)
-        return scores_of(x_RD, weight.detach(), bias, norm)
+        return scores_of(x_RD, weight.detach(), bias, norm, self.padded_PD)
 
 
-def scores_of(x_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, norm: Norm) -> Tensor:
-    """In fp32, whatever they are made of. The vendor's library wants vocabularies of a multiple of 8 words."""
-    V = len(weight_VD)
-    if len(x_RD) == 1 or V % 8 or not x_RD.is_cuda or x_RD.dtype == torch.float32:
+def padded(weight_VD: Tensor) -> Tensor:
+    """With rows of zeros up to a multiple that matrix products like; a copy, unless it has one."""
+    return F.pad(weight_VD, (0, 0, 0, -len(weight_VD) % MULTIPLE))
+
+
+def scores_of(
+    x_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, norm: Norm, padded_PD: Tensor
+) -> Tensor:
+    """In fp32, whatever they are made of: of several rows by the vendor's library, which has no kernel for one."""
+    if len(x_RD) == 1 or not x_RD.is_cuda or x_RD.dtype == torch.float32:
         return linear(x_RD, weight_VD, bias_V, norm=norm, dtype=torch.float32)
-    scores_RV = torch.mm(normalise(x_RD, norm), weight_VD.t(), out_dtype=torch.float32)
+    scores_RP = torch.mm(normalise(x_RD, norm), padded_PD.t(), out_dtype=torch.float32)
+    scores_RV = scores_RP[:, : len(weight_VD)]
     return scores_RV if bias_V is None else scores_RV.add_(bias_V)
 
 

@@ -84,5 +84,7 @@ def sample(
     Temperature, top-k and the like are filters; the distribution is what they leave, normalised.
     """
     choose = Sampler(row_seeds(seed, len(prompts_BT)), prompts_BT.device)
-    words = stream(step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters)
+    words = stream(
+        step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters, soon=False
+    )
     return hypotheses(words, len(prompts_BT))

@@ -24,13 +24,14 @@ def stream(
     longest: int | Sequence[int],
     eos: Ends = None,
     filters: Sequence[Filter] = (),
+    soon: bool = True,
 ) -> Iterator[list[Token]]:
     """After each step, the new token of every row that still writes.
 
     A row ends with an end of sentence or after `longest` tokens (one number for all rows, or one each), and then
     costs nothing any more. The step must be fresh: the prompts are fed to it here. Where looking at a token means
-    waiting for a device (`step.ahead`), several are written before they are looked at; what a row wrote after its end
-    is then thrown away.
+    waiting for a device (`step.ahead`), several are written before they are looked at, the first few sooner if somebody waits
+    for them (`soon`); what a row wrote after its end is then thrown away.
     """
     B, device = len(prompts_BT), prompts_BT.device
     ends = torch.tensor(ends_of(eos), dtype=torch.long, device=device)
@@ -57,7 +58,7 @@ def stream(
             going = [r for r in going if not last[r]]
         if not going:
             return
-        tokens_R, run = tokens_NR[-1], min(2 * len(chosen), step.ahead)  # the first tokens are wanted soon
+        tokens_R, run = tokens_NR[-1], min(2 * len(chosen), step.ahead) if soon else step.ahead
         for newest in tokens_NR:
             written = None if written is None else written.then(newest)
         if len(going) < len(rows):

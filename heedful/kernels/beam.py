@@ -37,10 +37,10 @@ def _place(packed):
 
 
 @triton.jit
-def top_kernel(scores, best, tops, totals, V, C, COUNT: tl.constexpr, BV: tl.constexpr):
+def top_kernel(scores, best, tops, totals, V, C, STRIDE, COUNT: tl.constexpr, BV: tl.constexpr):
     row, c = tl.program_id(0).to(tl.int64), tl.program_id(1)
     v = c * BV + tl.arange(0, BV)
-    z = tl.load(scores + row * V + v, mask=v < V, other=float("-inf"))
+    z = tl.load(scores + row * STRIDE + v, mask=v < V, other=float("-inf"))
     top = tl.max(z, 0)
     tl.store(tops + row * C + c, top)
     tl.store(totals + row * C + c, tl.sum(tl.exp(z - tl.where(top == float("-inf"), 0.0, top)), 0))
@@ -221,7 +221,9 @@ def extend_beams(
     stretch = min(STRETCH, triton.next_power_of_2(V))
     best = torch.empty(N * W, C * count, dtype=torch.long, device=scores_RV.device)
     tops, totals = torch.empty(2, N * W, C, device=scores_RV.device)
-    top_kernel[(N * W, C)](scores_RV, best, tops, totals, V, C, COUNT=count, BV=stretch, num_warps=8)
+    top_kernel[(N * W, C)](
+        scores_RV, best, tops, totals, V, C, scores_RV.stride(0), COUNT=count, BV=stretch, num_warps=8
+    )  # fmt: skip
     wide = triton.next_power_of_2(W)
     extend_kernel[(N,)](
         best, tops, totals, b.ends_E, b.penalties_L, b.limits_N, b.base, b.totals_NW, b.nodes_NW, tokens_R, b.parents_NW,

@@ -21,10 +21,10 @@ def _lost(z):
 
 
 @triton.jit
-def stretch_kernel(scores, tops, places, totals, V, C, BV: tl.constexpr):
+def stretch_kernel(scores, tops, places, totals, V, C, STRIDE, BV: tl.constexpr):
     row, c = tl.program_id(0).to(tl.int64), tl.program_id(1)
     v = c * BV + tl.arange(0, BV)
-    z = tl.load(scores + row * V + v, mask=v < V, other=float("-inf")).to(tl.float32)
+    z = tl.load(scores + row * STRIDE + v, mask=v < V, other=float("-inf")).to(tl.float32)
     top = tl.max(z, 0)
     place = tl.min(tl.where((z == top) | _lost(z), v, V), 0)  # of equals the first
     total = tl.sum(tl.exp(z - tl.where(top == float("-inf"), 0.0, top)), 0)
@@ -80,7 +80,9 @@ def take_likeliest(
     C = triton.cdiv(V, STRETCH)
     tops, totals = scores_RV.new_empty(R, C), scores_RV.new_empty(R, C)
     places = torch.empty(R, C, dtype=torch.int32, device=scores_RV.device)
-    stretch_kernel[(R, C)](scores_RV, tops, places, totals, V, C, BV=STRETCH, num_warps=8)
+    stretch_kernel[(R, C)](
+        scores_RV, tops, places, totals, V, C, scores_RV.stride(0), BV=STRETCH, num_warps=8
+    )
     row_kernel[(R,)](
         tops, places, totals, tokens_R, lengths_R, chosen.counts_R, chosen.tokens_NR, chosen.log_p_NR, chosen.best_NR,
         C, V, R, last, BC=triton.next_power_of_2(C), num_warps=1,

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..parts.layers import LayerNorm, RMSNorm
 
 NONE, LAYER, RMS = 0, 1, 2  # norms
-ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "gelu_sigmoid": 4, "silu": 5}
+ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "gelu_sigmoid": 4, "silu": 5, "relu_squared": 6}
 WIDEST = 8192  # a row that one program can hold
 TILES = 100  # programs that a GPU of about as many multiprocessors should have to do
 
@@ -60,6 +60,9 @@ def _activate(z, KIND: tl.constexpr):
         z = z * tl.sigmoid(1.702 * z)
     elif KIND == 5:
         z = z * tl.sigmoid(z)
+    elif KIND == 6:
+        z = tl.maximum(z, 0.0)
+        z = z * z
     return z
 
 

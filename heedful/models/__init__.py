@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import BadInput
 
-FAMILIES = ("transformer", "gpt1", "gpt2", "gpt3", "bert", "t5", "llama", "vit")
+FAMILIES = ("transformer", "gpt1", "gpt2", "gpt3", "bert", "t5", "llama", "modern", "vit")
 
 # Hugging Face's model_type to our file.
 MODEL_TYPES = {

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import BadInput
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
@@ -141,6 +142,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> Transfor
 
 
 def write_config(c: TransformerConfig) -> dict[str, Any]:
+    refuse_unlike_marian(c)
     return {
         "model_type": "marian",
         "architectures": ["MarianMTModel"],
@@ -163,6 +165,20 @@ def write_config(c: TransformerConfig) -> dict[str, Any]:
         "activation_dropout": c.activation_dropout,
         "tie_word_embeddings": True,
     }
+
+
+def refuse_unlike_marian(c: TransformerConfig) -> None:
+    """Hugging Face has no other layout of this model, and no setting of training gives Marian's."""
+    unlike = [f"{c.norm}-norm"] if c.norm != "post" else []
+    unlike += [f"{c.positions} positions"] if c.positions != "sinusoidal" else []
+    unlike += [f"{c.layout} sinusoids"] if c.layout != "halves" else []
+    unlike += ["no bias on its scores"] if not c.output_bias else []
+    if unlike:
+        raise BadInput(
+            f"Hugging Face has this model only as Marian, post-norm with sinusoids in halves and a bias on its scores, and "
+            f"this one is otherwise ({', '.join(unlike)}): it cannot be saved as their folder yet; heedful.load reads the "
+            f"run's own folder, and lm, mlm and classify runs can be saved"
+        )
 
 
 def attention_names(theirs: str, ours: str) -> list[Rule]:

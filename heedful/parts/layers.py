@@ -17,8 +17,14 @@ def gelu_sigmoid(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
+def relu_squared(x: Tensor) -> Tensor:
+    """max(x, 0)^2."""
+    return F.relu(x).square()
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
+    "relu_squared": relu_squared,  # So et al. 2021
     "gelu": F.gelu,  # x Phi(x), exact: BERT, ViT
     "gelu_tanh": lambda x: F.gelu(
         x, approximate="tanh"

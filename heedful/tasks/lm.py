@@ -18,6 +18,7 @@ from ..decode.greedy import greedy_continuation
 from ..errors import BadInput
 from ..interop.files import one_line
 from ..models.gpt2 import GPT2Config
+from ..models.modern import ModernConfig
 from ..models.shells import Decoder
 from ..recipe import Recipe
 from ..text import pylib
@@ -83,9 +84,11 @@ def loss_of(model: Decoder, batch: WindowBatch | PackedBatch, smoothing: float =
     return sequence_loss(scores_of(model), hidden_BTD, answers_BT, batch.count, smoothing)
 
 
-def config_of(recipe: Recipe, vocab: int) -> GPT2Config:
-    """GPT-2's architecture at the recipe's sizes."""
+def config_of(recipe: Recipe, vocab: int) -> GPT2Config | ModernConfig:
+    """The architecture at the recipe's sizes."""
     m = recipe.model
+    if m.architecture == "modern":
+        return ModernConfig(vocab, m.context, m.layers, m.width, m.heads, m.hidden, m.dropout)
     return GPT2Config(
         vocab=vocab,
         context=m.context,
@@ -205,7 +208,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="lm",
-        architecture="gpt2",
+        architecture=recipe.model.architecture,
         config=config_of(recipe, vocab.size),
         vocab=vocab,
         batches=batches,

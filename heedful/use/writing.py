@@ -87,16 +87,16 @@ class Writing:
             if getattr(self, name, None) is not None:
                 check_number(name, getattr(self, name))
         if type(self.seed) is not int:
-            raise BadInput(f"seed must be a whole number, not {self.seed!r}")
+            raise BadInput(f"`seed` must be a whole number, not {self.seed!r}")
         if isinstance(self.forbid, str):
-            raise BadInput(f'forbid takes a list of words: ["{self.forbid}"]')
+            raise BadInput(f'`forbid` takes a list of words: ["{self.forbid}"]')
         for name in SAMPLING:
             if getattr(self, name) is not None and not self.sample:
-                raise BadInput(f"{name} does nothing unless tokens are drawn: ask for sample too")
+                raise BadInput(f"`{name}` does nothing unless tokens are drawn: ask for `sample` too")
         if self.sample and (self.beam or 1) > 1:
-            raise BadInput("sample draws one token at a time and beam searches: ask for one of them")
+            raise BadInput("`sample` draws one token at a time and `beam` searches: ask for one of them")
         if self.ahead is not None and self.draft is None:
-            raise BadInput("ahead is how far a draft guesses: give a draft too")
+            raise BadInput("`ahead` is how far a draft guesses: give `draft` too")
 
     def width(self, otherwise: int) -> int:
         """The beam, where nothing else was asked for; whatever only a beam has is refused without one."""
@@ -104,9 +104,9 @@ class Writing:
         if width == 1 and not (self.groups or 1) > 1:
             for name in BEAM:
                 if getattr(self, name) not in (None, type(self).__dataclass_fields__[name].default):
-                    raise BadInput(f"{name} is for beam search: ask for a beam of 2 or more")
+                    raise BadInput(f"`{name}` is for beam search: ask for a `beam` of 2 or more")
         elif self.draft is not None:
-            raise BadInput("a draft guesses for one hypothesis: leave out beam, or leave out draft")
+            raise BadInput("a draft guesses for one hypothesis: leave out `beam`, or leave out `draft`")
         return width
 
 
@@ -137,7 +137,7 @@ def check_number(name: str, value: Any) -> None:
     kinds = (int,) if type(allowed.least) is int else (int, float)
     if type(value) not in kinds or value not in allowed:
         kind = "a whole number" if kinds == (int,) else "a number"
-        raise BadInput(f"{name} must be {kind} {allowed}, not {value!r}")
+        raise BadInput(f"`{name}` must be {kind} {allowed}, not {value!r}")
 
 
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
@@ -205,7 +205,7 @@ class Writer:
             return self.search(given)
         from ..decode.written import hypotheses
 
-        found = hypotheses(self.streamed(given), len(given))
+        found = hypotheses(self.streamed(given, soon=False), len(given))
         return [[one] for one in found]
 
     @property
@@ -229,14 +229,14 @@ class Writer:
 
     # Token by token.
 
-    def streamed(self, given: list[Given]) -> Iterator[list[Token]]:
-        """The new tokens of every text that is still being written, as they come."""
+    def streamed(self, given: list[Given], soon: bool = True) -> Iterator[list[Token]]:
+        """The new tokens of every text that is still being written, as they come; soon: somebody waits for them."""
         rows: list[list[int]] = [list(one.prompt) for one in given]
         going, window = list(range(len(given))), 0
         while going:
             fed = [self.within(given[i], rows[i]) for i in going]
             over = list(going)
-            for news in self.once(fed, window):
+            for news in self.once(fed, window, soon):
                 told = []
                 for token in news:
                     i = going[token.row]
@@ -260,7 +260,7 @@ class Writer:
         # The newest token is not fed, so one more fits.
         return Given(row, min(left, table - len(row) + 1), one.source, one.number, one.prefix)
 
-    def once(self, given: list[Given], window: int) -> Iterator[list[Token]]:
+    def once(self, given: list[Given], window: int, soon: bool) -> Iterator[list[Token]]:
         """One pass over what is fed, with fresh steps."""
         from ..decode.sampling import Sampler
         from ..decode.stream import likeliest, stream
@@ -275,7 +275,8 @@ class Writer:
             return
         choose: Callable[..., Any] = Sampler(seeds, self.device) if how.sample else likeliest
         yield from stream(
-            self.step(given), prompts_BT, lengths_B, choose=choose, longest=longest, eos=self.ends, filters=filters
+            self.step(given), prompts_BT, lengths_B, choose=choose, longest=longest, eos=self.ends, filters=filters,
+            soon=soon,
         )  # fmt: skip
 
     def speculated(

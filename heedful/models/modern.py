@@ -1,0 +1,70 @@
+"""A GPT of today: what has proved to learn faster at equal size, put together from the same parts.
+
+Against GPT-2: rotary instead of learned positions, normalised queries and keys (Henry et al. 2020), squared ReLU (So et
+al. 2021), RMSNorm, no biases, a head of its own, and matrices that add to the residual starting from zero, so that at
+first every block hands on what it was given. Public records of training small GPTs fast agree on these, with Muon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import FeedForward, Inputs, PreNorm, RMSNorm, TokenEmbedding, Untied
+from ..parts.positions import Rotary
+from .config import Config
+from .initialise import normal_
+from .shells import Decoder
+
+
+@dataclass(frozen=True)
+class ModernConfig(Config):
+    vocab: int = 50257
+    context: int = 1024  # what it is trained on; rotary positions themselves never end
+    layers: int = 12
+    width: int = 768
+    heads: int = 6
+    hidden: int = 3072
+    dropout: float = 0.0
+    eps: float = 1e-6
+
+
+PRESETS = {"modern-162m": ModernConfig()}
+
+
+def build(config: ModernConfig) -> Decoder:
+    """The decoder, with fresh weights."""
+    c = config
+    stack = Stack([build_block(c) for _ in range(c.layers)], RMSNorm(c.width, c.eps))
+    inputs = Inputs(TokenEmbedding(c.vocab, c.width), norm=RMSNorm(c.width, c.eps), dropout=c.dropout)
+    return initialise(Decoder(inputs, stack, Untied(c.width, c.vocab)))
+
+
+def build_block(c: ModernConfig) -> Block:
+    attention = MultiHeadAttention(
+        c.width,
+        c.heads,
+        bias=False,
+        dropout=c.dropout,
+        position=Rotary(c.width // c.heads),
+        qk_norm=lambda width: RMSNorm(width, c.eps),
+    )
+    feed_forward = FeedForward(c.width, c.hidden, "relu_squared", bias=False)
+    return Block(
+        PreNorm(attention, RMSNorm(c.width, c.eps), c.dropout),
+        PreNorm(feed_forward, RMSNorm(c.width, c.eps), c.dropout),
+    )
+
+
+def initialise(model: Decoder) -> Decoder:
+    """N(0, 1 / fan-in) inside, and zero where a layer adds to the residual and in the head."""
+    normal_(model, std=0.02)
+    for name, weight in model.named_parameters():
+        if name.endswith(("attention.layer.out.weight", "feed_forward.layer.down.weight", "head.linear.weight")):
+            nn.init.zeros_(weight)
+        elif weight.ndim == 2 and "blocks." in name:
+            nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+    return model
