@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ..errors import NotFinite
 from ..parts.observe import eagerly
-from .distributed import Idle, World, bare
+from .distributed import Idle, World, bare, whole
 from .loss import Loss
 from .optimiser import set_rate
 from .schedule import Schedule
@@ -97,14 +97,16 @@ def train(
         began = time.perf_counter()
         torch.manual_seed(seed_for(settings.seed, "step", step, world.rank))
         micro = batches(step)
-        tokens = int(world.sum(torch.tensor(sum(batch.count for batch in micro), device=settings.device)))
+        tokens = count_targets(micro, world, settings.device)
         surprise = world.sum(accumulate(model, micro, loss_of, tokens, settings, scaler))
         world.add_gradients(model)
         if scaler is not None:
             for optimiser in optimisers:
                 scaler.unscale_(optimiser)
         norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or math.inf)
-        loss, size = (surprise / tokens).item(), float(norm)
+        loss, size = torch.stack(
+            [surprise / tokens, whole(norm)]
+        ).tolist()  # the one look at the device in a step
         if not math.isfinite(loss) or (scaler is None and not math.isfinite(size)):
             told = not_finite(model, micro, loss_of, settings, step, world, loss, size)
             raise NotFinite(told, {"step": step + 1, "loss": loss, "norm": size})
@@ -119,6 +121,12 @@ def train(
         if scaler is not None:
             scaler.update()
         yield Progress(step + 1, loss, tokens, rate, size, time.perf_counter() - began)
+
+
+def count_targets(micro: Sequence[Batch], world: World, device: torch.device) -> int:
+    """Target tokens of the whole step, over all processes."""
+    mine = sum(batch.count for batch in micro)
+    return mine if world.size == 1 else int(world.sum(torch.tensor(mine, device=device)))
 
 
 def accumulate(

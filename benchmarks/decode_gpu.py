@@ -1,0 +1,122 @@
+"""Decoding on a GPU by kernels and graphs: `python -m benchmarks.decode_gpu`.
+
+1. In fp32, the text is the one that the parts write, greedily and by beam, alone and in batches.
+2. In bf16, tokens a second of whole calls (the prompt or source read, every token looked at), and of the graph alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.graph import GraphStep
+from heedful.decode.greedy import greedy
+from heedful.decode.step import lanes_of, step_of
+from heedful.models import gpt2, transformer
+from heedful.models.shells import Decoder, EncoderDecoder
+
+VOCAB = 32000
+
+
+def gpt2_124m() -> Decoder:
+    torch.manual_seed(0)
+    return gpt2.build(gpt2.GPT2Config()).cuda().eval()
+
+
+def transformer_base() -> EncoderDecoder:
+    torch.manual_seed(0)
+    return transformer.build(transformer.TransformerConfig(vocab=VOCAB, target_vocab=VOCAB)).cuda().eval()
+
+
+def tokens(rows: int, length: int) -> torch.Tensor:
+    return torch.randint(VOCAB, (rows, length), device="cuda")
+
+
+def check(name: str, model: Decoder | EncoderDecoder) -> None:
+    """The same text with lanes and without."""
+    lanes = lanes_of(model)
+    for rows in (1, 3, 64):
+        source = (tokens(rows, 24),) if isinstance(model, EncoderDecoder) else ()
+        prompts = tokens(rows, 5)
+        quick, plain = (
+            greedy(step_of(model, *source, lanes=some, room=65), prompts, longest=60)
+            for some in (lanes, None)
+        )
+        same = sum(a.tokens == b.tokens for a, b in zip(quick, plain, strict=True))
+        apart = max(abs(a.score - b.score) for a, b in zip(quick, plain, strict=True))
+        print(f"{name}, fp32, greedy: {same} of {rows} texts alike, scores {apart:.1e} apart", flush=True)
+    settings = BeamSettings(width=4)
+    found, expected = (
+        beam_search(
+            step_of(model, *source, lanes=some, room=65), prompts, longest=40, eos=7, settings=settings
+        )
+        for some in (lanes, None)
+    )
+    same = sum(a[0].tokens == b[0].tokens for a, b in zip(found, expected, strict=True))
+    print(f"{name}, fp32, beam 4: {same} of {len(found)} texts alike", flush=True)
+
+
+def speed(name: str, call: Callable[[], object], written: int) -> None:
+    """Tokens a second: the median of five calls, after two."""
+    call(), call()
+    seconds = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    print(f"{name:44} {written / statistics.median(seconds):9,.0f} tokens/s", flush=True)
+
+
+def time_gpt2(rows: int, model: Decoder, new: int = 128) -> None:
+    lanes, prompts = lanes_of(model), tokens(rows, 32)
+
+    def write() -> object:
+        return greedy(step_of(model, lanes=lanes, room=32 + new), prompts, longest=new)
+
+    speed(f"GPT-2 124M, greedy, batch {rows}, 32 + {new}", write, rows * new)
+    step = step_of(model, lanes=lanes, room=32 + new)
+    step.last(prompts)
+    step.last(prompts[:, :1])
+    assert isinstance(step, GraphStep) and step.lane is not None
+    lane, lengths = step.lane, step.lane.room.lengths_R.clone()
+
+    def replay() -> None:
+        lane.room.lengths_R.copy_(lengths)
+        for _ in range(64):
+            lane.run("score", lane.score)
+
+    speed("    its graph alone", replay, rows * 64)
+
+
+def time_transformer(rows: int, beam: int, model: EncoderDecoder) -> None:
+    lanes, source = lanes_of(model), tokens(rows, 64)
+    start = torch.zeros(rows, 1, dtype=torch.long, device="cuda")
+
+    def write() -> object:
+        step = step_of(model, source, lanes=lanes, room=66)
+        if beam == 1:
+            return greedy(step, start, longest=64)
+        return beam_search(step, start, longest=64, eos=None, settings=BeamSettings(width=beam))
+
+    speed(f"Transformer base, beam {beam}, batch {rows}, 64 + 64", write, rows * 64)
+
+
+@torch.no_grad()
+def main() -> None:
+    check("GPT-2 124M", gpt2_124m())
+    check("Transformer base", transformer_base())
+    small, base = gpt2_124m().bfloat16(), transformer_base().bfloat16()
+    for rows in (1, 64):
+        time_gpt2(rows, small)
+        time_transformer(rows, 1, base)
+    time_transformer(64, 4, base)
+
+
+if __name__ == "__main__":
+    main()
