@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import dis
 import errno
+import inspect
 import io
 import os
+import re
 import sys
 import traceback
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from reprlib import repr as short  # what was typed may be a megabyte long
 from typing import Annotated, Any, Literal
@@ -26,6 +29,7 @@ from .errors import BadInput, DiskFull, NoCheckpoint, NotFinite, said_once
 from .interop.files import one_line
 from .models import nearest
 from .options import COMMANDS
+from .recipe import known_settings
 
 # Exit codes: what a script can rely on.
 DONE, FAILED, BAD_INPUT, NOT_FINITE, NO_CHECKPOINT, DISK_FULL, INTERRUPTED, CLOSED_PIPE = (
@@ -57,12 +61,13 @@ options:
               put `source <(heedful --print-completion bash)` into ~/.bashrc
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage or input,
-3 a check did not hold or a number was not finite, 4 no whole checkpoint, 5 disk full, 75 interrupted and saved.
-HEEDFUL_DEBUG=1 shows where an error came from."""
+3 a check did not hold or a number was not finite, 4 no whole checkpoint, 5 disk full, 75 interrupted and saved,
+130 interrupted, 141 nobody reads stdout any more. HEEDFUL_DEBUG=1 shows where an error came from."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command; every ending is an exit code and at most one sentence on stderr."""
+    replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(
@@ -70,8 +75,7 @@ def main(args: Sequence[str] | None = None) -> int:
             )  # a terminal without accents shows question marks, not a traceback
     try:
         code = run(list(sys.argv[1:] if args is None else args))
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except SystemExit as stop:  # tyro's, after printing help
         return stop.code if isinstance(stop.code, int) else DONE
@@ -113,8 +117,26 @@ def run(args: list[str]) -> int:
         with said_once():
             given = parse(command, rest)
         module, name = COMMANDS[command][1].split(":")
-        return getattr(import_module(module), name)(given) or DONE
+        with in_its_words(command):
+            return getattr(import_module(module), name)(given) or DONE
     return DONE
+
+
+@contextlib.contextmanager
+def in_its_words(command: str) -> Iterator[None]:
+    """Options that a sentence has between backticks, as Python spells them, are said as they are typed."""
+    try:
+        yield
+    except BadInput as error:
+        error.args = (
+            re.sub(r'`(\w+)(?:="(\w+)")?`', lambda found: typed(found, options(command)), str(error)),
+        )
+        raise
+
+
+def typed(found: re.Match[str], known: dict[str, Any]) -> str:
+    name = option(found[1])
+    return found[0] if name not in known else name if found[2] is None else f"{name} {found[2]}"
 
 
 def overview() -> str:
@@ -129,19 +151,35 @@ def overview() -> str:
 
 def parse(command: str, args: list[str]) -> Any:
     """The options of a command, by tyro; what it refuses is said again in one sentence."""
-    kind = COMMANDS[command][0]
-    if args and args[0].replace("_", "-").startswith("--tyro-"):  # tyro's own, of which one writes a file
-        raise BadInput(fault(command, args[:1]))
+    kind, how = COMMANDS[command][0], (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
+    refuse_misread(command, args)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            return tyro.cli(
-                kind, prog=f"heedful {command}", args=args, config=(tyro.conf.FlagCreatePairsOff,)
-            )
+            told = described(kind)
+            return tyro.cli(kind, prog=f"heedful {command}", description=told, args=args, config=how)
     except SystemExit as stop:
         if not stop.code:
             raise
         otherwise = f"{command} does not know what these words are for: see `heedful {command} --help`"
         raise BadInput(fault(command, args) or otherwise) from None
+
+
+def described(kind: type) -> str:
+    """A command's docstring as its help: each example on a line of its own, which tyro keeps if it is indented."""
+    text, word, examples = inspect.cleandoc(kind.__doc__ or "").partition("\nExample")
+    title, _, rest = examples.partition(":")
+    lines = [f"  {' '.join(line.split())}" for line in rest.split(";")]
+    return f"{text}{word}{title}:\n" + "\n".join(lines) if word else text
+
+
+def refuse_misread(command: str, args: list[str]) -> None:
+    """What tyro would take for something else: options of its own, and `--json=x`, whose x it makes a text."""
+    known = options(command)
+    for token in args[: args.index("--")] if "--" in args else args:
+        name, equals, _ = token.partition("=")
+        name = name.replace("_", "-")
+        if name.startswith("--tyro-") or (equals and bool in kinds_of(known.get(name))):
+            raise BadInput(fault(command, [token]))
 
 
 # What is wrong with the options given, in words. tyro decides that something is; this says what.
@@ -178,7 +216,7 @@ def fault(command: str, args: list[str]) -> str | None:
         name, equals, value = token.partition("=")
         name = name.replace("_", "-")
         if name not in known:
-            return f"{command} has no option {printable(name)}{nearest(name, known)}"
+            return f"{command} has no option {printable(name)}{as_setting(command, name) or nearest(name, known)}"
         kinds = kinds_of(known[name])
         if bool in kinds:
             if equals:
@@ -193,6 +231,14 @@ def fault(command: str, args: list[str]) -> str | None:
             return f"{name} takes {wanted(kinds)}, not {short(value)}{suggestion(value, kinds)}"
     words = [word for piece in positional for word in piece]
     return miscounted(command, words) or scattered(command, list(filter(None, positional)))
+
+
+def as_setting(command: str, name: str) -> str:
+    """The end of a sentence about an option that is none: perhaps it is a setting of training."""
+    words = name.removeprefix("--").replace("-", "_")
+    found = [key for key in known_settings() if key.partition(".")[2] == words]
+    told = " or ".join(f"--set {key}=VALUE" for key in found)
+    return f"; it is a setting: {told}" if found and command == "train" else ""
 
 
 def is_text(kinds: list[Any]) -> bool:
@@ -302,7 +348,8 @@ def verdict(error: Exception) -> tuple[str, int]:
         if code == DISK_FULL:
             give_up_stdout()
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}", code
+        remedy = ": make room, or write elsewhere" if code == DISK_FULL else ""
+        return f"{where}{error.strerror or error}{remedy}", code
     if isinstance(error, BadInput) or (isinstance(error, ValueError) and ours(error)):
         return str(error), BAD_INPUT
     if isinstance(error, MemoryError) or "allocate" in str(error) or "out of memory" in str(error):
@@ -311,14 +358,26 @@ def verdict(error: Exception) -> tuple[str, int]:
 
 
 def ours(error: Exception) -> bool:
-    """Raised by heedful's own code, not by something it called."""
-    last = list(traceback.walk_tb(error.__traceback__))[-1][0]
-    return last.f_globals.get("__name__", "").partition(".")[0] == __package__
+    """Raised by a `raise` in heedful's own code, not by something it called, be that written in C."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    assert last is not None
+    frame = last.tb_frame
+    package = frame.f_globals.get("__name__", "").partition(".")[0]
+    return package == __package__ and frame.f_code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def complain(sentence: str, code: int) -> int:
     print(f"error: {one_line(sentence)}" if code != INTERRUPTED else sentence, file=sys.stderr)
     return code
+
+
+def replace_closed_streams() -> None:
+    """Whoever closed stdout or stderr (`>&-`) wants nothing of it; a file opened later must not get its number."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (as long as the process lives)
 
 
 def give_up_stdout() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +26,15 @@ COLUMN = 60  # where the numbers of the tree end
 def info(args: Info) -> None:
     """Print a model's parts and costs, or the list of presets."""
     if args.name is None:
+        refuse_in_vain(args)
         return list_presets(args)
     from .costs import costs, default_length
-    from .models.skeleton import skeleton
+    from .interop.files import naming
+    from .interop.load import sized
 
     architecture, config = describe(args.name)
-    model = skeleton(architecture, config)
+    with naming(Path(args.name) / "config.json"):
+        model = sized(architecture, config)
     length = default_length(model, config) if args.length is None else args.length
     found = costs(model, args.batch, length, args.source_length, args.precision)
     if args.json:
@@ -39,12 +42,22 @@ def info(args: Info) -> None:
     show(tree(args.name, architecture, found), "", figures(found))
 
 
+def refuse_in_vain(args: Info) -> None:
+    """The list of presets has no batch and no length."""
+    for field in fields(args):
+        if field.name not in ("name", "json") and getattr(args, field.name) != field.default:
+            raise BadInput(
+                f"--{field.name.replace('_', '-')} is of one model: give its NAME too, such as gpt2"
+            )
+
+
 def describe(name: str) -> tuple[str, Any]:
     """(architecture, config) of a preset or of a folder, whose weights are not read."""
     from .models import find_preset, presets
 
     if name not in presets() and (Path(name).is_dir() or os.sep in name):
-        from .interop.load import describe_run, is_run, read_description
+        from .interop.load import describe_run, read_description
+        from .interop.runs import is_run
 
         if not Path(name).is_dir():
             raise BadInput(f"{name} is not a folder; a model is a folder with a config.json and its weights")

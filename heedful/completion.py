@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from . import cli
 from .errors import BadInput
-from .models import nearest
 
 FILES = (
     "FILE",
@@ -18,12 +17,19 @@ FILES = (
     "RUN|FOLDER",
     "NAME|FOLDER",
 )  # what options that name one are called
+# The presets of every architecture, whose files would import torch whenever a shell starts.
+PRESETS = (
+    "transformer-base", "transformer-big", "gpt1", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-125m", "gpt3-350m",
+    "gpt3-760m", "gpt3-1.3b", "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "bert-base", "bert-large", "t5-small",
+    "t5-base", "smollm2-135m", "modern-162m", "vit-ti16", "vit-s16", "vit-b16", "vit-l16", "vit-h14",
+)  # fmt: skip
 
 
 def script(shell: str = "") -> str:
     """The script of a shell, to be sourced by it."""
     if shell not in SHELLS:
-        raise BadInput(f'--print-completion takes {", ".join(SHELLS)}, not "{shell}"{nearest(shell, SHELLS)}')
+        near = cli.suggestion(shell, list(SHELLS))
+        raise BadInput(f"--print-completion takes {', '.join(SHELLS)}, not {cli.quoted(shell)}{near}")
     return SHELLS[shell]().rstrip("\n")
 
 
@@ -46,15 +52,25 @@ def stands_alone(hint: object) -> bool:
 
 def names_file(hint: object) -> bool:
     """Whether its value is a file or a folder, by what help calls it."""
-    told = [getattr(extra, "metavar", None) for extra in getattr(hint, "__metadata__", ())]
-    return any(name in FILES for name in told)
+    return cli.metavar(hint) in FILES
 
 
-def tasks(command: str) -> list[str]:
-    """The words that may stand first after a command, where there are only some."""
+def places(command: str) -> list[object]:
+    """The types of what stands after a command without an option before it."""
     hints = typing.get_type_hints(cli.COMMANDS[command][0], include_extras=True)
-    places = [hint for hint in hints.values() if cli.is_positional(hint)]
-    return choices(places[0]) if places else []
+    return [hint for hint in hints.values() if cli.is_positional(hint)]
+
+
+def first_words(command: str) -> list[str]:
+    """The words that may stand first after a command, where they are known."""
+    if command == "info":
+        return list(PRESETS)
+    return choices(places(command)[0]) if places(command) else []
+
+
+def takes_files(command: str) -> bool:
+    """Whether a file or a folder may stand there without an option."""
+    return any(map(names_file, places(command)))
 
 
 # Three shells
@@ -73,8 +89,12 @@ def bash() -> str:
                 cases.append(f"            {option}) files=1 ;;")
             elif not stands_alone(hint):
                 cases.append(f"            {option}) return ;;")
-        cases.append(f'            *) words="{" ".join([*options, "--help", *tasks(command)])}"; files=1 ;;')
-        cases.append("        esac ;;")
+        files = "; files=1" if takes_files(command) else ""
+        cases.append(f'            *) words="{" ".join([*options, "--help"])}"{files} ;;')
+        cases.append("        esac")
+        if some := first_words(command):
+            cases.append(f'        [ "$COMP_CWORD" -eq 2 ] && words="{" ".join(some)} $words"')
+        cases.append("        ;;")
     first = " ".join([*cli.COMMANDS, "--help", "--version", "--print-completion"])
     return (
         BASH.replace("@FIRST@", first)
@@ -117,9 +137,12 @@ def zsh() -> str:
             values = f"({' '.join(some)})" if some else "_files" if names_file(hint) else ""
             lines.append(quoted(option if stands_alone(hint) else f"{option}:value:{values}"))
         lines.append(quoted("--help"))
-        if some := tasks(command):
-            lines.append(quoted(f"1:word:({' '.join(some)})"))
-        lines.append(quoted("*:file:_files"))
+        if some := first_words(command):
+            words = " ".join(some)
+            lines.append(
+                quoted(f"1:word:{{compadd {words}; _files}}" if takes_files(command) else f"1:word:({words})")
+            )
+        lines += [quoted("*:file:_files")] if takes_files(command) else []
         cases.append(f"        {command}) _arguments {' '.join(lines)} ;;")
     return (
         ZSH.replace("@LISTED@", listed)
@@ -169,8 +192,13 @@ def fish() -> str:
             lines.append(
                 f"complete -c heedful -n {here} -l {option[2:]}{'' if stands_alone(hint) else values}"
             )
-        if some := tasks(command):
-            lines.append(f"complete -c heedful -n {here} -f -a {quoted(' '.join(some))}")
+        if some := first_words(command):
+            first = quoted(
+                f"__fish_seen_subcommand_from {command}; and test (count (commandline -opc)) -eq 2"
+            )
+            lines.append(f"complete -c heedful -n {first} -a {quoted(' '.join(some))}")
+        if not takes_files(command):
+            lines.append(f"complete -c heedful -n {here} -f")
     return "\n".join(lines)
 
 

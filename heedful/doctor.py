@@ -32,7 +32,7 @@ from .models.shells import Decoder, Encoder, EncoderDecoder
 from .parts.cache import Cache
 from .parts.masks import Mask, View
 from .parts.observe import watch
-from .recipe import Recipe
+from .recipe import Range, Recipe
 from .tasks import classify, lm, mlm, translate
 from .tasks.judging import Asked
 from .tasks.origin import FROM, find_origin, vocabulary
@@ -59,6 +59,7 @@ UNUSED = 0.1  # of a vocabulary
 LARGEST = 300_000_000  # parameters of a model that is built a second time
 T, S, B = 9, 11, 3  # tokens to write and to read, and rows
 ROWS = 64  # of held-out data
+SEEDS = Range(0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -557,7 +558,7 @@ def held_out(p: Patient) -> Finding:
         raise NotApplicable(one_line(f"the held-out data cannot be read: {error}")) from None
     off = loss - guessing
     told = f"held-out loss {loss:.3f}, by frequency {guessing:.3f}"
-    remedy = "the model has learned nothing yet: train longer, or try another train.rate (heedful train --find-rate)"
+    remedy = "the model has learned nothing yet: give it more --steps, or another train.rate (heedful train --find-rate)"
     return Finding(OK if off < 0 else FAIL, finite(off), told, "below", remedy)
 
 
@@ -569,12 +570,8 @@ def translation_loss(p: Patient, asked: Asked) -> tuple[float, float]:
         raise BadInput("there is no pair of sentences")
     made = translate.numbers(vocab, translate.short_enough(vocab, pairs, d.longest))
     loss = translate.loss_of(p.model, made.to(p.device))  # type: ignore[arg-type]
-    answers = made.answers_BT[made.answers_BT >= 0].numpy()
     learned = Store.mapped(asked.run / "data")
-    ends = np.full(len(learned), vocab.eos)
-    stream = np.concatenate([learned.stream("target")[: lm.ENOUGH], ends])
-    size = translate.sides(vocab)[1].size
-    return float(loss.surprise) / loss.count, lm.unigram_entropy(stream, answers, size)
+    return float(loss.surprise) / loss.count, translate.by_frequency(learned, [made], vocab)
 
 
 def next_token_loss(p: Patient, asked: Asked) -> tuple[float, float]:
@@ -616,9 +613,8 @@ def label_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     made = classify.collate(
         vocab, kind.layout, room, classify.encoded(vocab, rows), [row.number for row in rows]
     )
-    _, right, loss = classify.judged(p.model, kind, [made])
-    shares = np.array(counts) / sum(counts)
-    return loss, float(-np.log(shares[right]).mean())
+    _, _, loss = classify.judged(p.model, kind, [made])
+    return loss, classify.surprise_of(counts, rows)
 
 
 HELD_OUT: dict[str, Callable[[Patient, Asked], tuple[float, float]]] = {
@@ -662,9 +658,11 @@ def examine(
 def doctor(given: Options) -> int:
     """Examine the model of a folder, and print what was found as it is found."""
     from .evaluate_command import read_run
-    from .interop.load import is_run
+    from .interop.runs import is_run
     from .look_command import loaded_from
 
+    if given.seed not in SEEDS:
+        raise BadInput(f"--seed must be a whole number {SEEDS}, not {given.seed}")
     folder = Path(given.run)
     loaded = loaded_from(folder, given.device)
     recipe = read_run(folder)[0] if is_run(folder) else None

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .device import find_device
 from .errors import BadInput, NotFinite
 from .interop.files import inside, naming, one_line, present, read_json, read_text
+from .interop.runs import RECIPE, check_written, runs_inside
 from .interop.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
 from .recipe import Recipe, changed, from_json, parse_settings
+from .tasks.judging import SHOWN
 from .text.files import is_dataset
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from .tasks.judging import Measured
 
 T = TypeVar("T")
-RECIPE, CONFIG, STATUS, WEIGHTS = "recipe.json", "config.json", "status.json", "model.safetensors"
+STATUS = "status.json"
 KEPT = "valid"  # where a run keeps its held-out text, tokenised
 PATIENCE, QUIET = 3.0, 10.0  # seconds before the first line about progress, and between lines
 
@@ -60,9 +62,11 @@ def evaluate(given: Evaluate) -> None:
     run = Path(given.run)
     recipe, facts = read_run(run)
     check_options(given, recipe, run)
-    check_model(run, recipe, facts)
+    check_model(run, facts)
     source = choose(given, recipe, run)
+    check_columns(given, source)
     output = None if given.output is None else new_file(given.output, run)
+    described = {"task": recipe.task, "run": str(run), "step": best_step(run)}
     say(f"evaluating {run} ({recipe.task}) on {source.told}")
     measured = measure(given, run, source)
     if measured.report.counts:
@@ -70,7 +74,6 @@ def evaluate(given: Evaluate) -> None:
     refuse_not_finite(measured)
     if output is not None:
         write_lines(output, measured.lines)
-    described = {"task": recipe.task, "run": str(run), "step": best_step(run)}
     if given.json:
         print(json.dumps(described | as_json(source, measured), indent=2))
     else:
@@ -102,22 +105,17 @@ def read_run(run: Path) -> tuple[Recipe, dict[str, Any]]:
         why = "is a file" if run.exists() else "is not there"
         raise BadInput(one_line(f"{run} {why}: give the folder of a run, such as runs/translate"))
     if not present(run / RECIPE):
-        raise BadInput(
-            one_line(f"{run} is no run: it has no {RECIPE}; give the folder that `heedful train` wrote")
-        )
+        told = f"{run} is no run: it has no {RECIPE}; give the folder that `heedful train` wrote"
+        raise BadInput(one_line(told + runs_inside(run)))
     with naming(run / RECIPE):
         found = read_json(inside(run, RECIPE))
         facts = found.pop("facts", {})
         return from_json(found), facts if isinstance(facts, dict) else {}
 
 
-def check_model(run: Path, recipe: Recipe, facts: dict[str, Any]) -> None:
+def check_model(run: Path, facts: dict[str, Any]) -> None:
     """There must be weights, and the tokenizers that they were trained with."""
-    if not present(run / CONFIG) or not present(run / WEIGHTS):
-        when = f"a run writes it every {recipe.evaluate.every} steps and at its end"
-        raise BadInput(
-            one_line(f"{run} has no model yet ({when}): go on with `heedful train --resume {run}`")
-        )
+    check_written(run)
     for name, fact in {TOKENIZER: "vocab", TARGET_TOKENIZER: "target_vocab"}.items():
         if fact in facts or name == TOKENIZER:
             with naming(run / name):
@@ -199,6 +197,13 @@ def choose(given: Evaluate, recipe: Recipe, run: Path) -> Source:
     for key, value in settings.items():
         recipe = changed(recipe, key, value)
     return Source(recipe, mine, True)
+
+
+def check_columns(given: Evaluate, source: Source) -> None:
+    """Two files of sentences have no columns."""
+    for key in parse_settings(list(given.set)):
+        if key.endswith("_column") and source.data.keys() == PAIRS.keys():
+            raise BadInput(f"--set {key} is of a table, and {source.told} have no columns: leave it out")
 
 
 def held_out(given: Evaluate, recipe: Recipe, run: Path) -> dict[str, str]:
@@ -296,22 +301,9 @@ def as_json(source: Source, measured: Measured) -> dict[str, Any]:
 def refuse_not_finite(measured: Measured) -> None:
     for name, value in measured.metrics.items():
         if not math.isfinite(value):
-            raise NotFinite(f"{name} is {value}: the model's weights give numbers that are not finite")
+            raise NotFinite(f"{name} is {value}, not a number: heedful doctor says which weights are none")
 
 
-# Each metric in words and digits, in the order in which they are shown.
-SHOWN = {
-    "bleu": ("BLEU", "{:.2f}"),
-    "chrf": ("chrF", "{:.2f}"),
-    "exact": ("exact match", "{:.1%}"),
-    "accuracy": ("accuracy", "{:.1%}"),
-    "macro_f1": ("macro F1", "{:.4f}"),
-    "next_sentence": ("next sentence", "{:.1%}"),
-    "loss": ("loss", "{:.4f}"),
-    "perplexity": ("perplexity", "{:,.2f}"),
-    "bits_per_byte": ("bits per byte", "{:.4f}"),
-    "unknown": ("unknown tokens", "{:.2%}"),
-}
 MOST_LABELS = 30  # shown; JSON has all
 
 

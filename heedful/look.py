@@ -1,6 +1,6 @@
 """Looking: which words a model attends to in one input, head by head, by the model's own numbers.
 
-    seen = look(heedful.load("runs/demo").loaded, "I am a student.")
+    seen = look(heedful.load("runs/demo").loaded, "The small girl eats a red apple.")
     print(seen.text())                       # in a terminal; in a notebook, `seen` alone shows the picture
     Path("attention.svg").write_text(seen.svg())
 
@@ -95,10 +95,11 @@ def tokens_of(loaded: Loaded, text: str) -> list[int]:
     embedding = inputs_of(model)
     if embedding is None:
         raise BadInput(f"a {loaded.architecture} reads images: look reads text")
-    ids = encode(tokenizer, text, True, embedding.tokens.weight.shape[0])
+    own = tokenizer is not None and is_own(tokenizer)
+    ids = encode(tokenizer, text, not own, embedding.tokens.weight.shape[0])
     if tokenizer is None:
         return ids
-    if not is_own(tokenizer):
+    if not own:
         return finished(loaded, tokenizer, ids)
     if isinstance(model, WithHeads):
         return [Vocab.cls, *ids, Vocab.sep]
@@ -106,7 +107,7 @@ def tokens_of(loaded: Loaded, text: str) -> list[int]:
 
 
 def is_own(tokenizer: Tokenizer) -> bool:
-    """A vocabulary that heedful learned: tasks add its special tokens, and the tokenizer does not."""
+    """A vocabulary that heedful learned: tasks add its special tokens, and are not to find them there already."""
     return all(tokenizer.token_to_id(token) == number for number, token in enumerate(SPECIALS))
 
 
@@ -428,14 +429,25 @@ class Look:
     def text(self, width: int = 100) -> str:
         """For a terminal: the head that was chosen as shades; of several, a table of them and the best one."""
         if len(self.chosen) == 1:
-            return self.shades(self.chosen[0], width)
-        found = (
-            self.best
-            if self.best in self.chosen
-            else max(self.chosen, key=lambda h: information(h.weights_TS))
-        )
-        why = self.best_by if found is self.best else MEASURE
-        return "\n".join([*self.overview(), "", f"{found.name}, {why}:", "", self.shades(found, width)])
+            return self.shades(self.shown, width)
+        heading = f"{self.shown.name}, {self.shown_by}:"
+        return "\n".join([*self.overview(), "", heading, "", self.shades(self.shown, width)])
+
+    @property
+    def shown(self) -> Head:
+        """The one that a terminal draws: the one that was chosen, or of several the best."""
+        if len(self.chosen) == 1:
+            return self.chosen[0]
+        if self.best in self.chosen:
+            return self.best
+        return max(self.chosen, key=lambda head: information(head.weights_TS))
+
+    @property
+    def shown_by(self) -> str:
+        """Why it was picked out of several."""
+        if self.shown is self.best:
+            return self.best_by
+        return MEASURE if self.shown.head is not None else "the mean that tells most of who is looking"
 
     def shades(self, head: Head, width: int = 100) -> str:
         return pictures.shades(
@@ -449,7 +461,9 @@ class Look:
         if all(not any(row[i + 1 :]) for i, row in enumerate(self.allowed(1))):
             shares = [name for name in shares if name != "one after"]  # nobody looks ahead here
         rates = ["AER"] if self.pair is not None else []
-        lines = ["layer  head   bits  sharp  " + "  ".join(f"{name:>10}" for name in [*shares, *rates])]
+        widths = [max(5, len(name)) for name in [*shares, *rates]]
+        titles = zip([*shares, *rates], widths, strict=True)
+        lines = ["layer  head   bits  sharp  " + "  ".join(f"{name:>{width}}" for name, width in titles)]
         for head in ranked[:SHOWN]:
             measured = habits(head.weights_TS)
             numbers = [measured[name] for name in shares]
@@ -457,11 +471,14 @@ class Look:
             numbers += [] if rate is None else [rate]
             name = "mean" if head.head is None else str(head.head)
             first = f"{head.layer:>5}  {name:>4}  {information(head.weights_TS):>5.2f}  {sharpness(head.weights_TS):>5.2f}"
-            lines.append("  ".join([first, *(f"{number:>10.2f}" for number in numbers)]).rstrip())
+            cells = [f"{number:>{width}.2f}" for number, width in zip(numbers, widths, strict=True)]
+            lines.append("  ".join([first, *cells]).rstrip())
         if len(ranked) > SHOWN:
             lines.append(f"and {len(ranked) - SHOWN} more, which say less: the picture has all, and --json")
         told = "bits: how much a head's gaze tells of who is looking; sharp: the mean of each row's largest weight"
-        return [line.rstrip() for line in lines] + [told + ("" if not shares else "; then where it goes")]
+        told += "; then where it goes" if shares else ""
+        lines += [told, "AER: its alignment error rate; 0 is the gold alignment"] if rates else [told]
+        return [line.rstrip() for line in lines]
 
     def steps(self, query: str | int) -> Steps:
         """Scores, mask, weights and weighted values of one query, by the head that was chosen or the best of them."""

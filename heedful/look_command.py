@@ -15,7 +15,8 @@ from .device import find_device
 from .errors import BadInput
 from .evaluate_command import check_model, read_run
 from .interop.files import one_line, present
-from .interop.load import Loaded, is_run, load
+from .interop.load import Loaded, load
+from .interop.runs import is_run
 from .look import Look
 from .pictures import Picture, pillow
 from .tasks.alignment import find_pair
@@ -38,11 +39,12 @@ def look(given: Options) -> None:
         return look_at_positions(given, loaded, output)
     assert given.text is not None
     gold = looking.practice(Path(given.run))
-    query = given.query is not None
+    head = head_of(given.head)
+    if head is None and given.query is not None:
+        head = "best"
     seen = looking.look(
-        loaded, given.text, target=given.target, which=given.which, layer=given.layer,
-        head=head_of(given.head) or ("best" if query else None), gold=gold,
-    )  # fmt: skip
+        loaded, given.text, target=given.target, which=given.which, layer=given.layer, head=head, gold=gold
+    )
     steps = seen.steps(given.query) if given.query is not None else None
     if given.json:
         seen = seen.beside(find_pair(given.text) if gold and seen.which == "cross" else None)
@@ -56,7 +58,8 @@ def look(given: Options) -> None:
     show(f"{named(seen)}{seen.text(width())}" if steps is None else steps.text())
     for line in alignment(seen, pair):
         show(f"\n{line}")
-    say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
+    if output or steps is None:
+        say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 
 def check_options(given: Options) -> None:
@@ -85,8 +88,7 @@ def head_of(given: str | None) -> int | str | None:
 def loaded_from(folder: Path, device: str) -> Loaded:
     """A run that has a model, or a Hugging Face folder."""
     if folder.is_dir() and is_run(folder):
-        recipe, facts = read_run(folder)
-        check_model(folder, recipe, facts)
+        check_model(folder, read_run(folder)[1])
     return load(folder, find_device(device))
 
 
@@ -126,9 +128,9 @@ def alignment(seen: Look, pair: Pair | None) -> list[str]:
         return [
             f'the phrasebook aligns this sentence with another translation: --target "{pair.target}" compares with it'
         ]
-    head = seen.chosen[0] if len(seen.chosen) == 1 else seen.best
-    rate = seen.error_rate(head)
-    return [f"alignment error rate of {head.name}: {rate:.2f} (0 is the gold alignment, 1 has no link of it)"]
+    rate = seen.error_rate(seen.shown)
+    told = f"alignment error rate of {seen.shown.name}: {rate:.2f}"
+    return [f"{told} (0 is the gold alignment, 1 has no link of it)"]
 
 
 def width() -> int:
@@ -151,7 +153,7 @@ def look_at_positions(given: Options, loaded: Loaded, output: Path | None) -> No
     found = look_positions.positions(loaded, given.length or look_positions.LENGTH)
     if not found and not given.json:
         return show(f"{given.run}: no positions: order enters by the mask alone, or not at all")
-    picture = look_positions.picture_of(found, Path(given.run).name)
+    picture = look_positions.picture_of(found, given.run)
     if given.json:
         told: dict[str, Any] = {
             "run": given.run,

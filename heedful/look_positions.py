@@ -46,6 +46,9 @@ class Order:
             for name, row in rows
         ]
         scale = f"{sheet.name}: {sheet.down} downwards, {sheet.across} across; {SHADES[0]} is {-most:.3g}, {SHADES[-1]} is {most:.3g}"
+        left_out = len(sheet.numbers) - len(rows), max(0, sheet.size[1] - (width - left - 1))
+        more = [f"{n} more {what}" for n, what in zip(left_out, (sheet.down, "columns"), strict=True) if n]
+        lines += [f"({' and '.join(more)}: the picture has them)"] if more else []
         return "\n".join([f"{self.kind}, {self.where}:", self.told, scale, "", *lines])
 
     def as_json(self) -> dict[str, Any]:

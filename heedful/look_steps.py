@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .errors import BadInput
-from .models import nearest
 from .parts.attention import MultiHeadAttention
 from .parts.observe import Record
 from .pictures import columns_of
@@ -167,7 +167,12 @@ def find(down: list[str], query: str | int) -> int:
         return words.index(wanted)
     if wanted.isascii() and wanted.isdigit() and 1 <= int(wanted) <= len(down):
         return int(wanted) - 1
-    near = nearest(wanted, dict.fromkeys(words))
+    close = get_close_matches(wanted, words, n=1)
+    near = (
+        f'; did you mean "{down[words.index(close[0])]}"?'
+        if close
+        else f"; there are {', '.join(dict.fromkeys(down))}"
+    )
     raise BadInput(f"there is no query {query}: give a number from 1 to {len(down)}, or a word{near}")
 
 

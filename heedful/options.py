@@ -20,7 +20,8 @@ class Info:
     batch and length. Nothing is downloaded and no weights are read, so the largest model is no slower. Without
     a name: the list of presets.
 
-    Examples: heedful info gpt2; heedful info bert-base --batch 32 --length 128; heedful info gpt3-175b --json
+    Examples: heedful info gpt2; heedful info bert-base --batch 32 --length 128; heedful info gpt3-175b --json;
+    heedful info runs/demo
     """
 
     name: Annotated[
@@ -28,7 +29,7 @@ class Info:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="NAME|FOLDER", help_behavior_hint="(default: list the presets)"),
     ] = None
-    """A preset (gpt2, bert-base, t5-small, vit-b16, ...) or a Hugging Face folder with a config.json."""
+    """A preset (gpt2, bert-base, t5-small, vit-b16, ...), a run, or a Hugging Face folder."""
 
     batch: int = 1
     """Rows in a batch: activations and the cache grow with it."""
@@ -83,7 +84,7 @@ class Train:
     Where a file is asked for, hf:NAME[:CONFIG][@SPLIT][#COLUMN] is a Hugging Face data set, if the package datasets
     is installed: --text hf:wikitext:wikitext-2-raw-v1@train#text, --data hf:imdb@train.
 
-    Examples: heedful train translate --corpus phrasebook --minutes 3;
+    Examples: heedful train translate --corpus phrasebook --size tiny --minutes 3;
     heedful train translate --source a.en --target a.de --valid-source b.en --valid-target b.de;
     heedful train lm --text books/ --size small --steps 5000; heedful train --resume runs/translate;
     heedful train mlm --text books/; heedful train classify --data a.tsv --valid-data b.tsv --from runs/mlm
@@ -95,38 +96,46 @@ class Train:
     """translate: sentence pairs. lm: predict the next token of a text. mlm: fill in the blanks of a text.
     classify: give a text, or two, one of several labels."""
 
-    corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
     """A built-in corpus: phrasebook (translate), pylib (lm, mlm)."""
 
-    source: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """Sentences to read, one a line, plain or gzip."""
 
-    target: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    target: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """Their translations, line by line."""
 
-    valid_source: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    valid_source: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
     """Held-out sentences to judge the model by."""
 
-    valid_target: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    valid_target: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
     """Their translations."""
 
-    text: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
+    text: Annotated[str | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: none)")] = None
     """A text file, a folder of them, or JSON lines (.jsonl) with a "text"; the last tenth is held out."""
 
-    data: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """A table: tab-separated columns under a header, or JSON objects, one a line. classify: sentence or text, and
     label. translate: source and target. --set data.text_column=NAME and the like name other columns."""
 
-    valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = (
+        None
+    )
     """Held-out rows to judge the model by."""
 
-    from_: Annotated[str | None, tyro.conf.arg(name="from", metavar="FOLDER")] = None
+    from_: Annotated[
+        str | None, tyro.conf.arg(name="from", metavar="FOLDER", help_behavior_hint="(default: none)")
+    ] = None
     """The model to start from: a run, or a Hugging Face folder of BERT or GPT-2; its tokenizer comes along."""
 
     run: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/TASK)")] = None
     """Where the run goes: a folder that is not there yet."""
 
-    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None
+    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="(default: none)")] = None
     """Go on with an interrupted run; its recipe says everything else."""
 
     size: Literal["tiny", "small", "base", "large"] = "small"
@@ -137,7 +146,9 @@ class Train:
     ] = None
     """How many steps to make."""
 
-    minutes: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    minutes: Annotated[
+        float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: --steps)")
+    ] = None
     """Instead of steps: as many as fit, measured before the first."""
 
     seed: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 0)")] = None
@@ -189,19 +200,19 @@ class Evaluate:
     ] = None
     """Which held-out part of a built-in corpus: phrasebook has all of these, pylib has valid."""
 
-    source: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate: sentences to read, one a line, plain or gzip."""
 
-    target: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    target: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate: their translations, line by line."""
 
-    text: Annotated[str | None, tyro.conf.arg(metavar="PATH")] = None
+    text: Annotated[str | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: none)")] = None
     """lm, mlm: a text file or a folder of them."""
 
-    data: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """classify: texts and labels; translate: sentences and translations; with the columns of the training file."""
 
-    output: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate: write the translations here, line by line as the source has them; a file that is not there yet."""
 
     json: bool = False

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import zip_longest
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -451,25 +452,49 @@ def sheets(tables: Sequence[Sequence[Sheet]], title: str, below: Sequence[str] =
     """Lines of tables side by side, each coloured from its own most negative to its own most positive number."""
     picture = Picture()
     y = heading(picture, title)
+    starts = [float(MARGIN)]  # of the first table of each line, of the second, ...
+    for place in zip_longest(*tables):
+        widths = [
+            width_of_sheet(s, room_for(line)) for s, line in zip(place, tables, strict=True) if s is not None
+        ]
+        starts.append(starts[-1] + max(widths) + 28)
     for line in tables:
-        x, bottom = float(MARGIN), y
-        for sheet in line:
-            x, end = draw_sheet(picture, sheet, x, y, 560 if len(line) > 1 else 760)
-            x, bottom = x + 28, max(bottom, end)
-        y = bottom + 14
+        y = 14 + max(
+            draw_sheet(picture, sheet, x, y, room_for(line)) for sheet, x in zip(line, starts, strict=False)
+        )
     for i, text in enumerate(below):
         picture.add(Words(MARGIN, y + 12 + 15 * i, text, SMALL + 1, fill=FAINT))
     return picture
 
 
-def draw_sheet(picture: Picture, sheet: Sheet, x: float, y: float, room: float) -> tuple[float, float]:
-    """A table with its sides and its scale; where it ends."""
+def room_for(line: Sequence[Sheet]) -> float:
+    """Pixels across that a table may take among so many."""
+    return 560 if len(line) > 1 else 760
+
+
+def cell_size(sheet: Sheet, room: float) -> tuple[float, float]:
+    """How wide and how high the cells of a table are."""
+    rows, columns = sheet.size
+    high = max(4.0, min(16.0, 300 / rows))
+    return (high if rows == columns else max(3.0, min(16.0, room / columns))), high
+
+
+def left_of(sheet: Sheet) -> float:
+    """What the names of the rows take."""
+    return max([26.0, *(width_of(word, SMALL - 1) + 8 for word in sheet.rows)])
+
+
+def width_of_sheet(sheet: Sheet, room: float) -> float:
+    cells = sheet.size[1] * cell_size(sheet, room)[0]
+    return left_of(sheet) + max(cells, width_of(sheet.name, FONT - 1))
+
+
+def draw_sheet(picture: Picture, sheet: Sheet, x: float, y: float, room: float) -> float:
+    """A table with its sides and its scale; where it ends, below."""
     rows, columns = sheet.size
     most = max((abs(number) for row in sheet.numbers for number in row), default=0.0) or 1.0
-    high = max(4.0, min(16.0, 300 / rows))
-    wide = high if rows == columns else max(3.0, min(16.0, room / columns))
-    left = x + max([26.0, *(width_of(word, SMALL - 1) + 8 for word in sheet.rows)])
-    top = y + 52
+    wide, high = cell_size(sheet, room)
+    left, top = x + left_of(sheet), y + 52
     picture.add(Words(left, y + 16, sheet.name, FONT - 1, bold=True))
     picture.add(Words(left, y + 32, f"{sheet.across} →   ({sheet.down} downwards)", SMALL, fill=FAINT))
     shares = [[0.5 + 0.5 * number / most for number in row] for row in sheet.numbers]
@@ -481,9 +506,7 @@ def draw_sheet(picture: Picture, sheet: Sheet, x: float, y: float, room: float) 
     names = dict(enumerate(sheet.rows)) or {j: str(j) for j in ticks(rows, 0)}
     for j, word in names.items():
         picture.add(Words(left - 5, top + (j + 0.5) * high + 3, word, SMALL - 1, "end", FAINT))
-    end = signed_scale(picture, left, top + rows * high + 6, most)
-    right = max(left + columns * wide, left + width_of(sheet.name, FONT - 1))
-    return right, end
+    return signed_scale(picture, left, top + rows * high + 6, most)
 
 
 def signed_scale(picture: Picture, left: float, y: float, most: float) -> float:

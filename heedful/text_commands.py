@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from .errors import BadInput
 from .interop.files import one_line
-from .text.files import BOM, BYTES, FOREIGN, GZIP, LINE, Fault, judge
+from .text.files import BOM, BYTES, FOREIGN, GZIP, Fault, judge
 from .use import Model, load
 from .use.results import Answer, Filled, Label
+from .use.wording import LONGEST
 from .use.writing import Writing, asked, check_number
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 CHUNK = 8  # batches: enough texts of like length come together
 READ = 1 << 16  # bytes read at a time
 NAMED = 10  # bad lines that are named; the others are counted
+LONG = 50  # characters of a word in a sentence
 PATIENCE, PACE = 3.0, 0.5  # seconds before the first word about progress, and between words
 
 # A model may write anything, and a terminal obeys some of it: colours, cursor, clipboard.
@@ -214,13 +216,14 @@ def answer(given: Lines, work: Work[Any]) -> None:
     model.check_can(work.what)
     show = Printer(given, work, model, raw=bool(given.text) or typing)
     if given.text:
-        return show.chunk([judge(" ".join(given.text).encode(errors="surrogateescape"), LINE)])
+        show.chunk([judge(" ".join(given.text).encode(errors="surrogateescape"), LONGEST)])
+        return show.end()
     if typing:
         print("one text a line; Ctrl-D ends", file=sys.stderr, flush=True)
     with Progress() as progress:
-        for chunk in chunks(sys.stdin.buffer if sys.stdin is not None else None, CHUNK * given.batch):
+        for chunk, size in chunks(sys.stdin.buffer if sys.stdin is not None else None, CHUNK * given.batch):
             show.chunk(chunk)
-            progress.tell(show.lines)
+            progress.tell(len(chunk), size)
     show.end()
 
 
@@ -231,6 +234,7 @@ class Printer:
         self.given, self.work, self.model = given, work, model
         self.raw = raw  # a person waits for one text: show it as it comes, with its line ends
         self.lines = self.bad = 0
+        self.unknown = Unknown()
 
     def chunk(self, lines: list[Line]) -> None:
         """Answer some lines, in their order."""
@@ -239,11 +243,16 @@ class Printer:
         texts = {
             number: line for number, line in enumerate(lines, start) if isinstance(line, str) and line.strip()
         }
+        unknown = self.unknown.count(self.model, texts)
         if self.raw and len(lines) == 1 and texts and self.live():
             return self.stream(*texts.popitem())
         done = self.work.do(self.model, list(texts.values()), list(texts)) if texts else []
         results = dict(zip(texts, done, strict=True))
-        write("".join(self.shown(n, line, results.get(n)) for n, line in enumerate(lines, start)))
+        write(
+            "".join(
+                self.shown(n, line, results.get(n), unknown.get(n, 0)) for n, line in enumerate(lines, start)
+            )
+        )
 
     def judged(self, lines: list[Line], start: int) -> list[Line]:
         """Lines, with those that the model cannot take as faults, each of which is named."""
@@ -269,21 +278,24 @@ class Printer:
     def end(self) -> None:
         if self.bad > NAMED:
             print(f"{self.bad:,} bad lines of {self.lines:,} in all", file=sys.stderr)
+        if told := self.unknown.sentence(self.lines, alone=bool(self.given.text)):
+            print(one_line(told), file=sys.stderr)
 
-    def shown(self, number: int, line: Line, result: Any) -> str:
+    def shown(self, number: int, line: Line, result: Any, unknown: int) -> str:
         """A line of output, or the several that n-best has."""
         if self.given.json:
-            return json.dumps(self.object(number, line, result), ensure_ascii=False, allow_nan=False) + "\n"
+            found = self.object(number, line, result, unknown)
+            return json.dumps(found, ensure_ascii=False, allow_nan=False) + "\n"
         if result is None:
             return self.work.nothing + "\n"
         if self.raw and isinstance(result, str) and getattr(self.given, "n_best", 1) == 1:
             return f"{result}\n"
         return self.work.plain(result) + "\n"
 
-    def object(self, number: int, line: Line, result: Any) -> dict[str, Any]:
+    def object(self, number: int, line: Line, result: Any, unknown: int) -> dict[str, Any]:
         if isinstance(line, Fault):
             return {"line": number + 1, "error": one_line(line.why)}
-        return {"line": number + 1, "input": line, **self.work.known(result)}
+        return {"line": number + 1, "input": line, "unknown": unknown, **self.work.known(result)}
 
     def live(self) -> bool:
         """Whether the answer is to be seen while it is written."""
@@ -297,6 +309,34 @@ class Printer:
                 write(piece)
         finally:
             write("\n")
+
+
+class Unknown:
+    """Words that the model does not know, in all the lines of a call."""
+
+    def __init__(self) -> None:
+        self.tokens = self.lines = self.line = 0
+        self.first = ""
+
+    def count(self, model: Model, texts: dict[int, str]) -> dict[int, int]:
+        """How many are in each of some texts, by their numbers."""
+        found = dict(zip(texts, model.unknown_words(list(texts.values())), strict=True))
+        for number, words in found.items():
+            if words and not self.tokens:
+                self.line, self.first = number + 1, words[0]
+            self.tokens, self.lines = self.tokens + len(words), self.lines + bool(words)
+        return {number: len(words) for number, words in found.items()}
+
+    def sentence(self, lines: int, alone: bool) -> str | None:
+        """What a person should know of them, once; alone: there was one text, and no lines."""
+        if not self.tokens:
+            return None
+        one = self.tokens == 1
+        tokens = f"{self.tokens:,} {'token' if one else 'tokens'}"
+        among = "" if alone else f" in {self.lines:,} of {lines:,} {'line' if lines == 1 else 'lines'}"
+        where = "" if alone else f" in line {self.line:,}"
+        word = f'"{self.first[:LONG]}"' if one else f'the first is "{self.first[:LONG]}"'
+        return f"warning: {tokens}{among} {'is' if one else 'are'} unknown to the model ({word}{where})"
 
 
 def write(text: str) -> None:
@@ -319,17 +359,17 @@ def utf8_out() -> None:
 # Lines
 
 
-def chunks(file: BinaryIO | None, most: int) -> Iterator[list[Line]]:
-    """Lines in lists of at most so many, none of which waits for input that is not there yet."""
+def chunks(file: BinaryIO | None, most: int) -> Iterator[tuple[list[Line], int]]:
+    """Lines in lists of at most so many, with their bytes; none waits for input that is not there yet."""
     for some in lines_at_hand(file):
         waiting = iter(some)
-        while chunk := [judge(raw, LINE) for raw in islice(waiting, most)]:
-            yield chunk
+        while raws := list(islice(waiting, most)):
+            yield [judge(raw, LONGEST) for raw in raws], sum(len(raw) + 1 for raw in raws)
 
 
 def lines_at_hand(file: BinaryIO | None) -> Iterator[list[bytes]]:
     """The lines that can be read without waiting, again and again; an endless line is cut where it is too long."""
-    rest, first, most = b"", True, BYTES * LINE + 2  # one more than allowed, and perhaps a CR
+    rest, first, most = b"", True, BYTES * LONGEST + 2  # one more than allowed, and perhaps a CR
     while data := read_at_hand(file):
         if first:
             refuse_foreign(data)
@@ -386,24 +426,19 @@ class Progress:
         self.due = self.began + PATIENCE
         self.size = input_size()
         self.told = False
+        self.lines = self.bytes = 0
 
-    def tell(self, lines: int) -> None:
+    def tell(self, lines: int, size: int) -> None:
+        """So many more lines, of so many bytes, were answered."""
+        self.lines, self.bytes = self.lines + lines, self.bytes + size
         now = time.monotonic()
         if not self.seen or now < self.due:
             return
         self.due, self.told = now + PACE, True
-        pace = lines / (now - self.began)
-        print(
-            f"\r{lines:,} lines, {pace:,.1f} a second{self.far()}\x1b[K", end="", file=sys.stderr, flush=True
-        )
-
-    def far(self) -> str:
-        """How much of a file was read."""
-        if not self.size:
-            return ""
-        with contextlib.suppress(OSError, ValueError):
-            return f", {sys.stdin.buffer.tell() / self.size:.0%} of the input read"
-        return ""
+        pace = self.lines / (now - self.began)
+        far = f", {min(1.0, self.bytes / self.size):.0%} of the input" if self.size else ""
+        told = f"{self.lines:,} lines, {pace:,.1f} a second{far}"
+        print(f"\r{told}\x1b[K", end="", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         return self

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from . import pictures
+from .called import program
 from .device import find_device
 from .errors import BadInput, NotFinite, give_way, said_once
-from .interop.load import is_run
+from .interop.runs import is_run
 from .recipe import DEMO, FINE_TUNING, Recipe, make, parse_settings
 from .tasks import run
+from .tasks.judging import spelled
 from .tasks.outlook import span
 from .train.distributed import Lost, World, connected, join_world, leave_world, own_device
 from .train.folder import RECIPE, RunFolder
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from .options import Demo, Train
 
 FAILED, NOT_FINITE, INTERRUPTED_AND_SAVED = 1, 3, 75
+SHOWN_RATES = 5  # one in so many that were tried
 QUIET = 10.0  # seconds between lines where there is no terminal
 
 
@@ -47,8 +50,9 @@ def train(given: Train) -> int:
             if recipe is None:
                 outcome = run.resume(path, voice, device, world)
             else:
-                voice.say(f"run: {path}")
-                outcome = run.start(recipe, path, voice, device, world)
+                outcome = run.start(
+                    recipe, path, voice, device, world, remark_on(path, given.run, given.task)
+                )
             world.wait(device)  # torchrun ends all once one has ended: that must not be before all is written
     except (run.Elsewhere, NotFinite, Lost) as error:
         if world.leads:
@@ -75,31 +79,39 @@ def summary(outcome: run.Outcome, path: Path) -> str:
     """The best figures with their intervals, what is in the folder, and what to do next."""
     from .tasks.metrics import interval
 
-    folder, told = shlex.quote(str(path)), []
+    told = []
     for name, score in outcome.best.scores.items():
-        told.append(f"{name} {score:.4g}")
+        told.append(spelled(name, score))
         if name in SHARES and outcome.job.held_out:
             low, high = interval(score, outcome.job.held_out)
-            told[-1] += f" ({low:.3f} to {high:.3f})"
+            told[-1] += f" (95 % interval {low:.1%} to {high:.1%})"
     return "\n".join(
         (
             f"best at step {outcome.best.step}: {', '.join(told)}",
             f"{path}: config.json, model.safetensors and tokenizer.json are the model; metrics.jsonl is how it went",
             "next:",
-            f"  heedful evaluate {folder}",
-            f"  heedful info {folder}",
-            f"  heedful {NEXT[outcome.job.task].format(path=folder)}",
+            *(f"  {line}" for line in what_next(outcome.job.task, path)),
         )
     )
 
 
 SHARES = ("exact", "accuracy")  # scores that are shares of rows, and so have an interval
 NEXT = {
-    "translate": 'translate {path} "your own sentence"',
-    "lm": 'generate {path} "once upon a time"',
-    "mlm": "train classify --data a.tsv --valid-data b.tsv --from {path}",
-    "classify": "evaluate {path} --json",
+    "translate": ('translate {path} "your own sentence"',),
+    "lm": ('generate {path} "once upon a time"',),
+    "mlm": (
+        'fill {path} "once upon a [MASK]"',
+        "train classify --data a.tsv --valid-data b.tsv --from {path}",
+    ),
+    "classify": ('classify {path} "your own text"',),
 }
+
+
+def what_next(task: str, path: Path) -> list[str]:
+    """Commands that can be copied: what the model scores, what it is made of, and how it is used."""
+    folder = shlex.quote(str(path))
+    uses = (use.format(path=folder) for use in NEXT[task])
+    return [f"{program()} {words}" for words in (f"evaluate {folder}", f"info {folder}", *uses)]
 
 
 def refuse_in_vain(given: Train) -> None:
@@ -110,12 +122,19 @@ def refuse_in_vain(given: Train) -> None:
                 name = field.name.rstrip("_").replace("_", "-")
                 raise BadInput(
                     f"--{name} cannot be given with --resume: the recipe in {given.resume} says everything"
+                    f"{how_to_change(field.name, Path(given.resume) / RECIPE)}"
                 )
         refuse_other_task(given)
     if given.find_rate and given.run:
         raise BadInput("--run cannot be given with --find-rate: nothing is kept of the steps that are tried")
     if given.find_rate and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("--find-rate is for one process: try it without torchrun")
+
+
+def how_to_change(option: str, recipe: Path) -> str:
+    """The end of a sentence: where an option can be changed that does not make it another run."""
+    setting = {"steps": "train.steps", "minutes": "train.steps", "precision": "train.precision"}.get(option)
+    return "" if setting is None else f"; edit {setting} in {recipe} to change it"
 
 
 def refuse_other_task(given: Train) -> None:
@@ -137,25 +156,30 @@ def find_rate(recipe: Recipe, device: torch.device) -> int:
     with Voice() as voice:
         for one in run.find_rate(recipe, voice, device):
             tried.append(one)
-            if len(tried) % 5 == 1:
+            if len(tried) % SHOWN_RATES == 1:
                 print(f"{one.rate:.1e}  {one.loss:.3f}", flush=True)
     if not tried:
         raise NotFinite("the loss is not finite at any rate: look at the data, or at the model to start from")
-    lowest = min(tried, key=lambda one: one.loss).rate
-    print(f"lowest at {lowest:.1e}; a tenth of that: --set train.rate={suggest(tried):g}")
+    lowest = min(tried, key=lambda one: one.loss)
+    between = "" if tried.index(lowest) % SHOWN_RATES == 0 else ", between two of these"
+    print(
+        f"lowest at {lowest.rate:.1e} (loss {lowest.loss:.3f}{between}); a tenth of that: "
+        f"--set train.rate={suggest(tried):g} (without it: {recipe.train.rate:g})"
+    )
     return 0
 
 
 def demo(given: Demo) -> int:
     """The main job on the built-in phrasebook: train a translator, and say honestly what it learned."""
-    print("Training a small English-French translator on the built-in phrasebook.", flush=True)
-    settings = DEMO | {"train.seed": given.seed} | ({"train.steps": given.steps} if given.steps else {})
+    settings = DEMO | {"train.seed": given.seed}
+    if given.steps is not None:
+        settings |= {"train.steps": given.steps}
     recipe = make("translate", "tiny", "phrasebook", settings)
     path = Path(given.run) if given.run else free_name("demo")
     device = torch.device("cpu")
     with Voice() as voice:
-        voice.say(f"run: {path}")
-        outcome = run.start(recipe, path, voice, device)
+        voice.say("Training a small English-French translator on the built-in phrasebook.")
+        outcome = run.start(recipe, path, voice, device, remark=remark_on(path, given.run, "demo"))
     if not outcome.finished:
         return INTERRUPTED_AND_SAVED
     print(report(outcome.model, outcome.job.vocab, path))
@@ -195,13 +219,14 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
     picture = pictures.heat_map(weights[: len(down)].tolist(), down, across, f"{pair.source} → {pair.target}")
     write_text(path / "alignment.svg", picture)
     lines += [
-        f"alignment            error rate {rates[head]:.2f} of the head that aligns best (chosen on other sentences)",
+        f"{'alignment':20} {rates[head]:6.2f} error rate of the head that aligns best (chosen on other sentences)",
+        "In brackets: 95 % intervals. Word for word: a dictionary, each word by its most frequent translation.",
         "", f"{pair.source}  →  {translate(model, vocab, [pair.source])[0]}", "",
         heat_map(weights[: len(down)], down, across), "",
         f"{path}/alignment.svg is this picture. Next:",
-        f"  heedful translate {shlex.quote(str(path))} \"The small girl eats a red apple.\"",
-        f"  heedful look {shlex.quote(str(path))} \"{pair.source}\"",
-        "  heedful train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
+        f"  {program()} translate {shlex.quote(str(path))} \"The small girl eats a red apple.\"",
+        f"  {program()} look {shlex.quote(str(path))} \"{pair.source}\"",
+        f"  {program()} train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -231,6 +256,12 @@ def recipe_of(given: Train, device: torch.device) -> Recipe:
 def free_name(name: str) -> Path:
     """runs/NAME, or with the first number that is free."""
     return numbered(name, free_number(name))
+
+
+def remark_on(path: Path, asked: str | None, name: str) -> str:
+    """Why a run that nobody gave a name has a number."""
+    first = numbered(name, 1)
+    return f" ({first} is there already)" if asked is None and path != first else ""
 
 
 def free_number(name: str) -> int:

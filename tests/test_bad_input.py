@@ -254,7 +254,7 @@ def run(here, capsys):
 
 
 MISTAKES = {
-    "a run that is there": (["lm", "--text", "good", "--run", "run"], "run holds a run: go on with --resume run"),
+    "a run that is there": (["lm", "--text", "good", "--run", "run"], "run holds a run: go on with `heedful train --resume run`"),
     "a folder of other things": (["lm", "--text", "good", "--run", "."], "is no run, for it holds"),
     "a file in the way": (["lm", "--text", "good", "--run", "good"], "good cannot be written: it is a file"),
     "a name that is no UTF-8": (["lm", "--text", "good", "--run", "caf\udce9"], "caf? is no name in UTF-8"),
@@ -418,7 +418,7 @@ def test_neither_a_line_of_a_hundred_megabytes_nor_very_many_lines_take_memory(h
         ("lm", long, 0, "step 1: held-out"),
         ("pairs", few, 0, "data: 3,000 pairs"),
         ("pairs", many, 0, "data: 100,000 pairs"),
-        ("held-out pairs", many, 0, "data: 80 pairs, 4 held out"),
+        ("held-out pairs", many, 0, "data: 80 pairs, 100,000 held out (4 of them tried each time)"),
     ]
     chosen = [
         f"--set={key}={value}" for key, value in {**TINY, "data.vocab": "bpe", "data.vocab_size": 300}.items()

@@ -90,7 +90,7 @@ def test_labels_are_read_sorted_and_written_into_the_run(files, tmp_path):
     job = job_of(files, tmp_path / "run")
     assert json.loads((tmp_path / "run" / "labels.json").read_text()) == {"bad": 20, "good": 20, "so so": 20}
     assert job.config.labels == 3 and job.config.heads == ("pooled", "classify") and job.labels == 0
-    assert job.baselines["accuracy, always the most frequent label"] == pytest.approx(1 / 3)
+    assert job.baselines["accuracy"] == ("accuracy, always the most frequent label", pytest.approx(1 / 3))
     for made in job.batches(0):
         for i, label in zip(made.ids, made.labels_B.tolist(), strict=True):
             assert rows(60)[i][1] == ["bad", "good", "so so"][label]
@@ -304,6 +304,7 @@ def test_a_run_takes_over_weights_and_tokenizer_and_goes_on_exactly(kind, origin
 
     job = job_of(files, tmp_path / "look", **{"train.from_folder": str(folder)})
     model = run.fresh_model(job, settings, CPU)
+    assert any(line.startswith(f"start: {folder}, its sizes and its vocabulary") for line in job.plan)
     assert job.begin is not None and job.facts["from"]["sha256"] == classify_hash(folder)
     head = {name for name, _ in model.named_parameters() if name.startswith(("heads.classify", "linear"))}
     before = {name: dict(model.named_parameters())[name].clone() for name in head}

@@ -1,6 +1,8 @@
 """The command line: quick help, one sentence for each mistake, numbers that a program can read."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -10,6 +12,7 @@ import torch
 
 import heedful
 from heedful import cli, commands
+from heedful.called import command, program
 from heedful.cli import COMMANDS, main
 from heedful.interop import load
 from heedful.models import family, presets
@@ -61,6 +64,18 @@ def test_help_explains_every_option_with_its_default(command, capsys):
     assert told == len(COMMANDS[command][0].__dataclass_fields__)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_each_example_on_a_line_of_its_own_and_every_one_can_be_typed(command, capsys):
+    assert main([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert "None" not in out  # nobody types that
+    (examples,) = re.findall(r"\nExamples?:\n((?:  .+\n)+)\n", out)
+    assert all(f"heedful {command} " in f"{line} " for line in examples.splitlines())
+    for line in examples.splitlines():
+        words = shlex.split(re.sub(r" [<>] \S+|^  paste .*\((.*)\)", r"\1", line))
+        assert words[:2] == ["heedful", command] and cli.parse(command, words[2:])
+
+
 def test_every_command_has_its_function():
     for _, place in COMMANDS.values():
         module, name = place.split(":")
@@ -83,6 +98,38 @@ def test_python_m_heedful_is_heedful():
     assert (out, process.returncode) == (f"heedful {heedful.__version__}\n", 0)
 
 
+# What can be copied
+
+
+@pytest.mark.parametrize(
+    "called, on_path, typed",
+    [
+        ("bin/heedful", True, "heedful"),
+        ("bin/heedful", False, "bin/heedful"),
+        ("my bin/heedful", False, "'my bin/heedful'"),
+        ("lib/heedful/__main__.py", True, "python -m heedful"),
+        ("bin/pytest", True, "heedful"),
+        ("bin/pytest", False, "heedful"),
+    ],
+)
+def test_commands_are_told_as_this_one_was_called(called, on_path, typed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / called).parent.mkdir(parents=True)
+    (tmp_path / called).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin") if on_path else str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [called])
+    assert command("train", "--resume", "a run") == f"{typed} train --resume 'a run'"
+
+
+def test_another_heedful_on_the_path_is_not_this_one(tmp_path, monkeypatch):
+    for folder in ("ours", "theirs"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "heedful").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "theirs"))
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "ours" / "heedful")])
+    assert program() == str(tmp_path / "ours" / "heedful")
+
+
 # Mistakes
 
 
@@ -90,7 +137,7 @@ def test_python_m_heedful_is_heedful():
     "args, sentence",
     [
         (["inof"], 'there is no command "inof"; did you mean "info"?'),
-        (["zzz"], 'there is no command "zzz"; there are classify, demo, '),
+        (["zzz"], 'there is no command "zzz"; there are bench, classify, demo, '),
         (["--bath"], "there is no option --bath before a command; there are --help, --version"),
         (["--batch", "2"], 'there is no option --batch before a command; did you mean "info --batch"?'),
         (["info", "gpt2", "--lenght", "3"], 'info has no option --lenght; did you mean "--length"?'),
@@ -102,6 +149,12 @@ def test_python_m_heedful_is_heedful():
         (["info", "gpt2", "--batch", "--json"], "--batch needs a value: a whole number"),
         (["info", "gpt2", "--json=yes"], "--json stands alone, without a value"),
         (["info", "gpt2", "--precision", "bf61"], "takes fp32 or bf16, not 'bf61'; did you mean \"bf16\"?"),
+        (
+            ["train", "lm", "--valid-text", "x"],
+            "train has no option --valid-text; it is a setting: --set data.valid_text=VALUE",
+        ),
+        (["train", "--every=3"], "--set checkpoint.every=VALUE or --set evaluate.every=VALUE"),
+        (["info", "--valid-text", "x"], "info has no option --valid-text; there are --batch"),
         (["info", "gpt2", "bert-base"], 'info does not know what "bert-base" is for'),
         (["info", "gpt22"], 'there is no preset "gpt22"; did you mean "gpt2"?'),
         (["info", "nowhere/model"], "nowhere/model is not a folder"),

@@ -1,12 +1,15 @@
 """The demo: trains on the built-in phrasebook and reports honestly, beside what takes no learning."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
 import torch
+from test_random_lines import AtOnce, first_pages
 from test_run import CPU, Quiet
 
 from heedful import pictures, recipe, train_command
+from heedful.cli import main
 from heedful.tasks import alignment, run
 from heedful.text import phrasebook
 
@@ -28,17 +31,43 @@ def trained(tmp_path_factory):
 def test_the_report_tells_scores_baselines_and_alignment(trained):
     outcome, folder = trained
     told = train_command.report(outcome.model, outcome.job.vocab, folder, rows=5)
+    figures = [line for line in told.splitlines() if re.match(r"(held|unseen|longer|alignment)", line)]
+    assert len(figures) == 4 and {re.match(r".{20} +\d+\.\d+", line).end() for line in figures} == {26, 27}
     for word in (
         "held-out sentences",
         "unseen combinations",
         "longer sentences",
         "word for word",
+        "Word for word: a dictionary",
+        "95 % intervals",
         "BLEU",
         "error rate",
     ):
         assert word in told
     root = ET.fromstring((folder / "alignment.svg").read_text())
     assert len(root.findall("{http://www.w3.org/2000/svg}rect")) > 20
+
+
+@pytest.mark.parametrize(
+    "words, name", [(["demo"], "demo"), (["train", "--corpus", "phrasebook"], "translate")]
+)
+def test_a_run_says_where_it_goes_and_how_to_go_on(words, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "Stop", AtOnce)
+    monkeypatch.setattr(phrasebook, "split", first_pages)
+    for number, remark in (("", ""), ("-2", f" (runs/{name} is there already)")):
+        assert main(words) == 75
+        told = capsys.readouterr().err.splitlines()
+        assert told.count(f"run: runs/{name}{number}{remark}") == 1
+        assert told[-1].endswith(f"go on with `heedful train --resume runs/{name}{number}`")
+    assert main([*words, "--run", "runs/mine"]) == 75
+    assert "run: runs/mine\n" in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_begin_is_not_told_of(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "lm", "--text", "gone"]) == 2
+    assert capsys.readouterr().err == "error: gone is missing\n" and not list(tmp_path.iterdir())
 
 
 def test_cross_attention_is_read_at_the_row_that_predicts_each_word(trained):

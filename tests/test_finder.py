@@ -126,7 +126,10 @@ def test_the_command_prints_a_table_and_leaves_nothing(text, capsys):
     assert table[0][1] == pytest.approx(
         math.log(23), abs=0.3
     )  # a model that knows nothing of about 23 characters
-    lowest, setting = re.fullmatch(r"lowest at (\S+); a tenth of that: --set (\S+)", last).groups()
+    told = r"lowest at (\S+) \(loss (\S+?)(, between two of these)?\); a tenth of that: --set (\S+) \(without it: 0.001\)"
+    lowest, loss, between, setting = re.fullmatch(told, last).groups()
+    assert float(loss) <= min(loss for _, loss in table)
+    assert (between is None) == (float(lowest) in [rate for rate, _ in table])
     rate = recipe.make("lm", settings=recipe.parse_settings([setting])).train.rate
     assert rate == pytest.approx(float(lowest) / 10, rel=0.06) and 1e-4 < rate < 0.1
     assert main(["train", "lm", "--text", "text", "--find-rate", *OPTIONS]) == 0

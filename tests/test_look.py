@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import sys
 import xml.etree.ElementTree as ET
 from itertools import islice, pairwise
@@ -276,8 +277,10 @@ def test_a_query_is_found_by_word_and_by_number():
     )
     with pytest.raises(BadInput, match=r'no query teh: give a number from 1 to .*did you mean "the"'):
         seen.steps("teh")
-    with pytest.raises(BadInput, match="no query 99"):
+    with pytest.raises(BadInput, match=r"no query 99: .* there are \[CLS\], the, cat"):
         seen.steps(99)
+    with pytest.raises(BadInput, match=r'did you mean "\[CLS\]"'):  # as the table spells it
+        seen.steps("[clss]")
     with pytest.raises(BadInput, match="follows one head"):
         look(imported("bert"), "the cat", layer=1, head="mean").steps(1)
 
@@ -537,8 +540,26 @@ def test_positions_of_every_family_fit_paper_and_terminal(name):
     inside(picture)
     ET.fromstring(picture.svg())
     for order in found:
-        assert max(map(len, order.text(60).splitlines()[4:])) <= 60
+        *_, last = lines = order.text(60).splitlines()[4:]
+        assert max(map(len, lines)) <= 60
+        rows, columns = order.sheets[0].size
+        more = [f"{rows - 24} more {order.sheets[0].down}"] if rows > 24 else []
+        drawn = len(lines[0]) - len(lines[0].rstrip("·░▒▓█"))
+        more += [f"{columns - drawn} more columns"] if columns > drawn else []
+        assert not more or last == f"({' and '.join(more)}: the picture has them)"
+        assert more or "picture" not in last
     json.dumps([order.as_json() for order in found], allow_nan=False)
+
+
+def test_tables_of_several_lines_stand_under_each_other():
+    narrow, wide = ([[0.5] * columns] * 7 for columns in (3, 40))
+    lines = [
+        [pictures.Sheet("a", table, "x", "y"), pictures.Sheet("b", narrow, "x", "y")]
+        for table in (wide, narrow)
+    ]
+    lines.append([pictures.Sheet("alone", wide, "x", "y")])
+    places = [shape.x for shape in pictures.sheets(lines, "").shapes if isinstance(shape, pictures.Grid)]
+    assert places[0] == places[2] == places[4] < places[1] == places[3]
 
 
 # The command
@@ -611,7 +632,14 @@ def test_the_phrasebook_has_gold_alignments(command, phrases, monkeypatch, tmp_p
     code, out, _ = command("run", pair.source, "--target", pair.target, "--head", "best")
     assert code == 0 and "the head that aligns best (error rate " in out
     assert "alignment error rate of layer " in out
-    assert "AER" in command("run", pair.source, "--target", pair.target)[1]
+    told = command("run", pair.source, "--target", pair.target)[1]
+    assert (
+        re.search(r"sharp    AER\n", told)
+        and "\nAER: its alignment error rate; 0 is the gold alignment\n" in told
+    )
+    told = command("run", pair.source, "--target", pair.target, "--head", "mean")[1]
+    (drawn,) = re.findall(r"(layer \d, mean of its heads), the mean that tells most of who is looking:", told)
+    assert f"alignment error rate of {drawn}: " in told and "the head whose gaze" not in told
     assert f'--target "{pair.target}" compares with it' in command("run", pair.source, "--target", "Non.")[1]
     assert "error rate of" not in command("run", pairs[20].source, "--target", pairs[20].target)[1]
     found = json.loads(command("run", pair.source, "--target", pair.target, "--json")[1])
@@ -622,9 +650,13 @@ def test_the_phrasebook_has_gold_alignments(command, phrases, monkeypatch, tmp_p
 @pytest.mark.parametrize("name", ["gpt1", "gpt2", "llama", "bert", "t5", "transformer"])
 def test_hugging_face_folders_are_looked_at_too(command, name, tmp_path):
     code, out, err = command(saved(name, tmp_path / name), TEXT, "--query", 3)
-    assert (code, err) == (0, "picture: attention.svg\n") and "weight × v" in out
+    assert (code, err) == (0, "") and "weight × v" in out
+    assert not list(Path().glob("*.svg"))  # nobody asked for one
+    code, out, err = command(tmp_path / name, TEXT, "--query", 3, "--output", "query.svg")
+    assert (code, err) == (0, "picture: query.svg\n") and Path("query.svg").is_file()
     code, out, err = command("--positions", tmp_path / name)
     assert (code, err) == (0, "picture: positions.svg\n")
+    assert f"how order enters {tmp_path / name}" in Path("positions.svg").read_text()
 
 
 def test_a_model_without_a_tokenizer_is_given_numbers(command, tmp_path):

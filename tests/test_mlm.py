@@ -230,7 +230,7 @@ def test_a_job_made_again_gives_the_same_steps_and_the_same_evaluation(pairs, tm
         told = first.show(model)
     assert set(scores) == {"loss", "perplexity", "accuracy"} | ({"next_sentence"} if pairs else set())
     assert "___" in told[0] and len(told) == 6
-    originals = re.sub(r"\[(?:[\w.?]+, not )?([\w.]+)\]", r"\1", told[1])
+    originals = re.sub(r"\[(?:“[\w.?]+” for )?“?([\w.]+)”?\]", r"\1", told[1])
     assert originals.removeprefix("  → ").strip("'") in f"{LINE} {LINE} {LINE}"
 
 

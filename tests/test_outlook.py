@@ -10,7 +10,7 @@ import pytest
 from test_run import CPU, Quiet, recipe_for, texts  # noqa: F401 (a fixture)
 
 from heedful import cli, options, recipe, train_command
-from heedful.tasks import outlook, run
+from heedful.tasks import judging, outlook, run
 from heedful.tasks.metrics import interval
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -117,7 +117,59 @@ def test_sizes_and_times_are_told_as_people_read_them():
     ]
 
 
+@pytest.mark.parametrize("task, unit", [("translate", "pairs"), ("classify", "rows")])
+def test_the_plan_tells_how_many_held_out_examples_are_tried(task, unit, texts, tmp_path):  # noqa: F811
+    for rows, remark in ((4, " (4 of them tried each time)"), (20, ""), (99, "")):
+        talk = Quiet()
+        asked = recipe_for(task, texts, steps=1, **{"evaluate.rows": rows})
+        run.start(asked, tmp_path / str(rows), talk, CPU)
+        assert any(line.startswith(f"data: 100 {unit}, 20 held out{remark}, ") for line in talk.lines)
+
+
+def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):  # noqa: F811
+    talk = Quiet()
+    run.start(recipe_for("lm", texts, steps=1), tmp_path / "run", talk, CPU)
+    (line,) = [line for line in talk.lines if line.startswith("steps: ")]
+    assert line == "steps: 1 (0.1 epochs), warm-up 3, seed 0, fp32 on cpu"
+    assert [outlook.told_epochs(n) for n in (0.0004, 0.04, 0.06, 2, 1234.56)] == [
+        "0.0004 epochs", "0.04 epochs", "0.1 epochs", "2.0 epochs", "1,234.6 epochs",
+    ]  # fmt: skip
+
+
 # Afterwards
+
+
+@pytest.mark.parametrize("task", recipe.TASKS)
+def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path):  # noqa: F811
+    """At a rate of next to nothing the model still guesses; what guessing by frequency costs is known beforehand."""
+    talk = Quiet()
+    outcome = run.start(recipe_for(task, texts, steps=2, **{"train.rate": 1e-9}), tmp_path / "run", talk, CPU)
+    told, guessing = outcome.job.baselines["loss"]
+    assert f"without learning, {told}: {guessing:.3f}" in talk.lines
+    assert outcome.best.scores["loss"] > guessing
+    assert f"{outcome.best.scores['loss']:.3f}, is not below {guessing:.3f} of guessing ({told}): " in talk.lines[-1]
+    assert talk.lines[-1].endswith("give it more --steps, or another train.rate (--find-rate tries some)")
+
+
+def test_scores_are_spelled_alike_while_training_and_afterwards(texts, tmp_path, capsys):  # noqa: F811
+    talk = Quiet()
+    asked = recipe_for("classify", texts, steps=2, **{"evaluate.rows": 99})
+    run.start(asked, tmp_path / "run", talk, CPU)
+    (told,) = [line for line in talk.lines if line.startswith("step 2: held-out ")]
+    assert cli.main(["evaluate", str(tmp_path / "run")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    for score in re.findall(r"(?:loss|accuracy|macro F1) [\d.]+%?", told):
+        assert score in out
+    assert told.count("macro F1") == told.count("accuracy") == 1
+
+
+@pytest.mark.parametrize("task", ["lm", "translate"])
+def test_a_run_that_learned_something_does_not(task, texts, tmp_path):  # noqa: F811
+    talk = Quiet()
+    settings = {"train.rate": 2e-2, "train.batch_tokens": 256}
+    outcome = run.start(recipe_for(task, texts, steps=40, **settings), tmp_path / "run", talk, CPU)
+    assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
+    assert not any("learned nothing" in line for line in talk.lines)
 
 
 @pytest.mark.parametrize("task", recipe.TASKS)
@@ -128,10 +180,13 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(task, texts, 
     share = {"translate": "exact", "classify": "accuracy"}.get(task)
     for name, score in outcome.best.scores.items():
         low, high = interval(score, outcome.job.held_out) if name == share else (None, None)
-        between = f" ({low:.3f} to {high:.3f})" if name == share else ""
-        assert f"{name} {score:.4g}{between}" in best
+        between = f" (95 % interval {low:.1%} to {high:.1%})" if name == share else ""
+        title, form = judging.SHOWN[name]
+        assert f"{title} {form.format(score)}{between}" in best
     assert best.count(" to ") == (share is not None) and best.startswith("best at step 3: ")
-    assert files.startswith(str(folder)) and head == "next:" and len(commands) == 3
+    assert files.startswith(str(folder)) and head == "next:"
+    uses = {"lm": ["generate"], "mlm": ["fill", "train"]}.get(task, [task])
+    assert [shlex.split(line)[1] for line in commands] == ["evaluate", "info", *uses]
     for line in commands:
         program, command, *args = shlex.split(line)
         assert program == "heedful"
@@ -139,7 +194,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(task, texts, 
             cli.parse(command, args)
         except SystemExit as stop:  # after printing help
             assert not stop.code and "--help" in args
-    for line in commands[:2]:
+    for line in commands[:3]:
         assert cli.main(shlex.split(line)[1:]) == 0, line
     capsys.readouterr()
 
@@ -164,8 +219,12 @@ def test_an_option_beside_resume_is_refused(field, capsys, tmp_path, monkeypatch
         values = [kind for kind in kinds if isinstance(kind, str) and kind != field.default]
         given = [option, values[0] if values else "3"]
     assert cli.main(["train", "--resume", "runs/lm", *given]) == 2
+    setting = {"steps": "train.steps", "minutes": "train.steps", "precision": "train.precision"}.get(
+        field.name
+    )
+    remedy = f"; edit {setting} in runs/lm/recipe.json to change it" if setting else ""
     assert capsys.readouterr().err == (
-        f"error: {option} cannot be given with --resume: the recipe in runs/lm says everything\n"
+        f"error: {option} cannot be given with --resume: the recipe in runs/lm says everything{remedy}\n"
     )
     assert os.listdir() == []
 
@@ -175,3 +234,21 @@ def test_another_task_beside_resume_is_refused(texts, tmp_path, capsys):  # noqa
     assert cli.main(["train", "mlm", "--resume", str(tmp_path / "run")]) == 2
     assert "is a run of lm, not of mlm: leave the task out" in capsys.readouterr().err
     assert cli.main(["train", "lm", "--resume", str(tmp_path / "run")]) == 0
+
+
+def test_a_finished_run_is_not_said_to_go_on_and_can_be_given_more_steps(texts, tmp_path):  # noqa: F811
+    run.start(recipe_for("lm", texts, steps=3), tmp_path / "run", Quiet(), CPU)
+    talk = Quiet()
+    assert run.resume(tmp_path / "run", talk, CPU).finished
+    path = tmp_path / "run" / "recipe.json"
+    assert f"already finished at step 3: for more, raise train.steps in {path}" in talk.lines
+    assert not any("going on" in line for line in talk.lines)
+    path.write_text(path.read_text().replace('"steps": 3', '"steps": 5'))
+    talk = Quiet()
+    assert run.resume(tmp_path / "run", talk, CPU).steps == 5
+    assert "going on after step 3" in talk.lines
+    patience = {"evaluate.every": 1, "evaluate.patience": 1, "train.rate": 10}
+    lost = run.start(recipe_for("lm", texts, **patience), tmp_path / "lost", Quiet(), CPU)
+    talk = Quiet()
+    assert run.resume(tmp_path / "lost", talk, CPU).steps == lost.steps < 12
+    assert f"already finished at step {lost.steps}: it lost patience" in talk.lines

@@ -3,7 +3,9 @@
 import json
 import math
 import os
+import re
 import typing
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,54 @@ def test_later_layers_win():
     assert made.train.steps == recipe.CORPUS_DEFAULTS["phrasebook"]["train.steps"] != recipe.Train().steps
     assert made.train.smoothing == 0.0  # the task
     assert made.train.clip == recipe.Train().clip  # the default
+
+
+def test_a_short_run_warms_up_for_a_quarter_of_its_steps_unless_told_otherwise():
+    def warmup(task, corpus="", **train):
+        settings = {f"train.{name}": value for name, value in train.items()}
+        return recipe.make(task, "tiny", corpus, settings).train.warmup
+
+    assert warmup("lm") == warmup("lm", steps=1600) == recipe.Train().warmup == 400
+    assert warmup("lm", steps=60) == 15 and warmup("lm", steps="1599") == 399 and warmup("lm", steps=3) == 0
+    assert warmup("lm", steps=60, warmup=400) == 400 and warmup("lm", steps=60, warmup="0") == 0
+    assert warmup("classify") == 100 and warmup("classify", steps=200) == 50
+    assert warmup("translate", "phrasebook") == 150 and warmup("translate", "phrasebook", steps=600) == 150
+    assert warmup("translate", "phrasebook", steps=100) == 25
+    assert warmup("lm", steps=60, minutes=1) == 400  # nobody knows yet how many steps there will be
+
+
+def test_the_demo_is_as_it_was_measured():
+    made = recipe.make("translate", "tiny", "phrasebook", recipe.DEMO)
+    assert (made.train.steps, made.train.warmup, made.train.rate) == (3000, 150, 8e-3)
+
+
+def shown(value) -> str:
+    """A value as the documentation spells it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
+
+
+def test_the_documentation_has_every_setting_with_its_defaults_choices_and_tasks():
+    text = (Path(__file__).parent.parent / "docs" / "training.md").read_text()
+    rows = re.findall(r"^\| `(\w+\.\w+)` \| (.*?) \| (.*?) \|$", text, re.MULTILINE)
+    assert [key for key, _, _ in rows] == list(recipe.known_settings())
+    for key, default, told in rows:
+        part, name = key.split(".")
+        layers = {**recipe.TASK_DEFAULTS, **recipe.CORPUS_DEFAULTS}
+        others = [f"{who} {shown(layer[key])}" for who, layer in layers.items() if key in layer]
+        assert default == "; ".join([shown(getattr(getattr(recipe.Recipe("lm"), part), name)), *others]), key
+        hint, tasks = recipe.known_settings()[key], recipe.ONLY_FOR.get(key, ())
+        assert told.startswith(f"{', '.join(tasks)}: " if tasks else told[0]) and told, key
+        for choice in typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ():
+            assert re.search(rf"(?<![\w+]){re.escape(choice)}(?![\w+])", told), (key, choice)
+    for size, settings in recipe.SIZES.items():
+        layers, width, heads, hidden = settings.values()
+        spelled = (
+            f"{layers} layers, width {width}, {heads} heads, hidden {hidden}",
+            f"{layers}, {width}, {heads}, {hidden}",
+        )
+        assert re.search(rf"{size}\s\((?:{'|'.join(spelled)})\)", text), size
 
 
 def test_recipes_go_to_json_and_back():
@@ -221,6 +271,12 @@ def test_near_misses_are_suggested():
     ):
         with pytest.raises(BadInput, match=f'no setting "{key}"; did you mean "{meant}"'):
             recipe.make("translate", settings={key: 1})
+    with pytest.raises(
+        BadInput, match='no setting "train.qqq"; train has steps, minutes, .*, precision, seed$'
+    ):
+        recipe.make("translate", settings={"train.qqq": 1})
+    with pytest.raises(BadInput, match='no setting "qqq"; there are data.corpus, '):
+        recipe.make("translate", settings={"qqq": 1})
     with pytest.raises(BadInput, match='no task "translat"; did you mean "translate"'):
         recipe.make("translat")
     with pytest.raises(BadInput, match='no size "smal"; did you mean "small"'):

@@ -176,6 +176,17 @@ def test_minutes_become_a_number_of_steps_that_is_written_down(texts, tmp_path):
     outcome = run.start(asked, tmp_path / "run", Quiet(), CPU)
     written = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]
     assert written["minutes"] == 0 and written["steps"] == outcome.steps >= 1
+    assert written["warmup"] == 3  # as asked for
+
+
+def test_minutes_make_the_warmup_a_quarter_of_the_steps_that_they_become(texts, tmp_path):
+    settings = {**TINY, "data.text": texts["text"], "data.vocab": "char", "model.context": 16}
+    del settings["train.warmup"]
+    asked = recipe.make("lm", settings=settings | {"train.minutes": 0.001})
+    assert asked.train.warmup == 400
+    run.start(asked, tmp_path / "run", Quiet(), CPU)
+    written = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]
+    assert written["warmup"] == min(400, written["steps"] // 4)
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over_and_said(texts, tmp_path):
@@ -208,7 +219,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on(number, texts, tmp_path):
     child.send_signal(number)
     _, told = child.communicate(timeout=60)
     assert child.returncode == 75, told
-    assert "--resume" in told
+    assert f"go on with `python -m heedful train --resume {tmp_path / 'cut'}`" in told
     saved = losses(tmp_path / "cut")[-1]["step"]
     assert json.loads((tmp_path / "cut" / "status.json").read_text()) | {"time": 0} == {
         "reason": "interrupted",

@@ -70,7 +70,13 @@ def test_imports_point_down(path):
         elif isinstance(node, ast.Import | ast.ImportFrom):
             modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             outside = {m.split(".")[0] for m in modules} - sys.stdlib_module_names
-            lean = {"parts": {"torch"}, "kernels": {"torch", "triton"}, "models": {"torch"}, "recipe": set(), "errors": set()}
+            lean = {
+                "parts": {"torch"},
+                "kernels": {"torch", "triton"},
+                "models": {"torch"},
+                "recipe": set(),
+                "errors": set(),
+            }
             allowed = lean.get(parts[0], {"torch", "numpy", "safetensors", "tokenizers", "rich", "tyro"})
             assert outside <= allowed, f"{path.name} imports {outside - allowed}"
 

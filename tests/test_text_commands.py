@@ -20,10 +20,11 @@ from small_runs import FILMS, PAIRS, small_run  # noqa: F401 (a fixture)
 from test_cli import start
 
 import heedful
-from heedful import cli, text_commands
+from heedful import cli, completion, text_commands
 from heedful.cli import COMMANDS, main
-from heedful.text.files import LINE
+from heedful.models import presets
 from heedful.text_commands import READ
+from heedful.use.wording import LONGEST
 from heedful.use.writing import Writing
 
 SOURCES = [*PAIRS, "the cat", "a fish eats the dog and the cat and i am a teacher"]
@@ -72,7 +73,8 @@ def load(small_run):  # noqa: F811
 )  # fmt: skip
 def test_lines_are_translated_as_python_translates_them(options, how, given, load):
     code, out, said = given("translate", "demo", *options, stdin=lines(*SOURCES))
-    assert (code, said, out) == (0, "", [*load("demo").translate(SOURCES, **how), ""])
+    warning = 'warning: 2 tokens in 1 of 8 lines are unknown to the model (the first is "and" in line 8)\n'
+    assert (code, said, out) == (0, warning, [*load("demo").translate(SOURCES, **how), ""])
 
 
 def test_texts_are_continued_as_python_continues_them(given, load, small_run):  # noqa: F811
@@ -138,10 +140,10 @@ def test_json_has_everything_that_is_known(given, load):
     code, out, said = given("translate", "demo", "--json", "--n-best", "2", stdin=lines(*texts))
     found = [json.loads(line) for line in out[:-1]]
     assert code == 0 and said == "" and out[-1] == "" and len(found) == 3
-    assert found[1] == {"line": 2, "input": "", "answers": []}
+    assert found[1] == {"line": 2, "input": "", "unknown": 0, "answers": []}
     expected = load("demo").translate(texts, n_best=2)
     for number in (0, 2):
-        assert found[number].keys() == {"line", "input", "answers"}
+        assert found[number].keys() == {"line", "input", "unknown", "answers"}
         assert (found[number]["line"], found[number]["input"]) == (number + 1, texts[number])
         for answer, one in zip(found[number]["answers"], expected[number].n_best, strict=True):
             assert answer == {
@@ -155,15 +157,15 @@ def test_json_of_the_other_commands(given, load):
     filled = load("mlm").fill("the [MASK] sat on the mat", top=2)
     blanks = [[{"word": g.word, "probability": g.probability} for g in some] for some in filled.blanks]
     text = "the [MASK] sat on the mat"
-    assert json.loads(out[0]) == {"line": 1, "input": text, "text": str(filled), "blanks": blanks}
-    assert json.loads(out[1]) == {"line": 2, "input": "", "text": "", "blanks": []}
+    shared = {"line": 1, "unknown": 0}
+    assert json.loads(out[0]) == shared | {"input": text, "text": str(filled), "blanks": blanks}
+    assert json.loads(out[1]) == shared | {"line": 2, "input": "", "text": "", "blanks": []}
     _, out, _ = given("classify", "classify", "--json", stdin="good\n\n")
     shares = load("classify").classify("good").probabilities
-    assert json.loads(out[0]) == {"line": 1, "input": "good", "label": "positive", "probabilities": shares}
-    assert json.loads(out[1]) == {"line": 2, "input": "", "label": None, "probabilities": {}}
+    assert json.loads(out[0]) == shared | {"input": "good", "label": "positive", "probabilities": shares}
+    assert json.loads(out[1]) == shared | {"line": 2, "input": "", "label": None, "probabilities": {}}
     _, out, _ = given("embed", "classify", "--json", "good")
-    assert json.loads(out[0]) == {
-        "line": 1,
+    assert json.loads(out[0]) == shared | {
         "input": "good",
         "embedding": load("classify").embed("good").tolist(),
     }
@@ -178,6 +180,39 @@ def test_several_answers_have_a_line_each(given, load):
     assert code == 0 and len(out) == 10 and out[3:6] == ["", "", ""]
     best = load("demo").translate("the cat sleeps", n_best=3).n_best
     assert out[:3] == [f"{one.score:.4f}\t{one}" for one in best]
+
+
+# Words that the model does not know
+
+
+def test_unknown_words_are_told_of_once_with_the_first_of_them(given, monkeypatch):
+    monkeypatch.setattr(text_commands, "CHUNK", 1)
+    texts = ["the cat sleeps", "the zebra eats an okapi", "", "the zebra sleeps"]
+    code, out, said = given("translate", "demo", "--batch=1", stdin=lines(*texts))
+    assert code == 0 and len(out) == 5
+    assert said == (
+        'warning: 4 tokens in 2 of 4 lines are unknown to the model (the first is "zebra" in line 2)\n'
+    )
+    _, out, _ = given("translate", "demo", "--json", stdin=lines(*texts))
+    assert [json.loads(line)["unknown"] for line in out[:-1]] == [0, 3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "command, run, text, word",
+    [
+        ("translate", "demo", "the zebra sleeps", "zebra"),
+        ("generate", "lm", "the cåt", "å"),
+        ("fill", "mlm", "the [MASK] zebra", "zebra"),
+        ("classify", "classify", "a zebra film", "zebra"),
+        ("embed", "mlm", f"the {'z' * 99}", "z" * 50),
+    ],
+)
+def test_every_command_warns_of_a_word_that_it_cannot_read(command, run, text, word, given):
+    code, out, said = given(command, run, text)
+    assert code == 0 and out[0] and said == f'warning: 1 token is unknown to the model ("{word}")\n'
+    assert given(command, run, stdin=f"{text}\n")[2] == (
+        f'warning: 1 token in 1 of 1 line is unknown to the model ("{word}" in line 1)\n'
+    )
 
 
 # Input of every kind
@@ -197,9 +232,9 @@ BAD = {
     b"\xff\xfe no": "line 2: not UTF-8: byte 1 of the line is no part of a character",
     b"caf\xc3": "line 2: not UTF-8: byte 4 of the line is no part of a character",
     b"a\0b": "line 2: character 2 is NUL, which no text has",
-    b"a" * (LINE + 1): f"line 2: longer than {LINE} characters",
-    b"\xe2\x82\xac" * (LINE + 1): f"line 2: longer than {LINE} characters",
-    b"a" * (2 * READ + 40): f"line 2: longer than {LINE} characters",
+    b"a" * (LONGEST + 1): f"line 2: longer than {LONGEST} characters",
+    b"\xe2\x82\xac" * (LONGEST + 1): f"line 2: longer than {LONGEST} characters",
+    b"a" * (2 * READ + 40): f"line 2: longer than {LONGEST} characters",
 }
 
 
@@ -274,10 +309,10 @@ def test_an_answer_stays_on_its_line(given, load):
         ("fill", "classify", [], "cannot fill; it can classify, embed and look"),
         ("classify", "mlm", [], "cannot classify; it can fill, embed and look"),
         ("translate", "no/where", [], "no/where is not a folder"),
-        ("translate", "demo", ["--beam", "0"], "beam must be a whole number from 1 to 1,000, not 0"),
+        ("translate", "demo", ["--beam", "0"], "--beam must be a whole number from 1 to 1,000, not 0"),
         ("translate", "demo", ["--beam", "many"], "--beam takes a whole number, not 'many'"),
         ("translate", "demo", ["--length-penalty", "gnm"], '--length-penalty takes gnmt or power, not \'gnm\'; did you mean "gnmt"?'),
-        ("translate", "demo", ["--temperature", "0.5"], "temperature does nothing unless tokens are drawn: ask for sample too"),
+        ("translate", "demo", ["--temperature", "0.5"], "--temperature does nothing unless tokens are drawn: ask for --sample too"),
         ("translate", "demo", ["--sample", "--beam", "4"], "ask for one of them"),
         ("translate", "demo", ["--sample", "--temperature=0"], "temperature must be a number from 0.001 to 1,000.0, not 0.0"),
         ("translate", "demo", ["--n-best", "9"], "a beam of 4 cannot find 9 hypotheses"),
@@ -288,13 +323,13 @@ def test_an_answer_stays_on_its_line(given, load):
         ("translate", "demo", ["--bad-lines", "drop"], "--bad-lines takes blank or refuse, not 'drop'"),
         ("translate", "demo", ["--gpu"], "translate has no option --gpu"),
         ("generate", "lm", ["--prefix", "x"], "generate has no option --prefix"),
-        ("generate", "lm", ["--ahead", "3"], "give a draft too"),
+        ("generate", "lm", ["--ahead", "3"], "--ahead is how far a draft guesses: give --draft too"),
         ("generate", "lm", ["--longest", "0"], "longest must be a whole number"),
-        ("generate", "lm", ["--n-best", "2"], "n_best is for beam search"),
+        ("generate", "lm", ["--n-best", "2"], "--n-best is for beam search: ask for a --beam of 2 or more"),
         ("generate", "lm", ["--beam", "2", "--coverage", "1"], "no cross-attention"),
         ("generate", "lm", ["--draft", "no/where"], "no/where is not a folder"),
         ("fill", "mlm", ["--top", "0"], "top must be a whole number"),
-        ("embed", "lm", ["--pooling", "class"], "without a class token"),
+        ("embed", "lm", ["--pooling", "class"], "without a class token: use --pooling mean"),
         ("embed", "lm", ["--pooling", "max"], "--pooling takes mean or class, not 'max'"),
     ],
 )  # fmt: skip
@@ -476,15 +511,29 @@ def test_a_terminal_is_not_made_to_obey_a_model(monkeypatch):
 def test_progress_is_told_to_who_can_see_it_once_it_takes_long(given, monkeypatch):
     talk = Terminal()
     monkeypatch.setattr(sys, "stderr", talk)
-    given("translate", "demo", "--batch=1", stdin=lines(*SOURCES) * 4)
+    given("translate", "demo", "--batch=1", stdin=lines(*PAIRS) * 4)
     assert talk.getvalue() == ""
     monkeypatch.setattr(text_commands, "PATIENCE", 0.0)
     monkeypatch.setattr(text_commands, "PACE", 0.0)
     monkeypatch.setattr(text_commands, "CHUNK", 2)
-    _, out, _ = given("translate", "demo", "--batch=1", stdin=lines(*SOURCES) * 4)
-    assert len(out) == 33
+    _, out, _ = given("translate", "demo", "--batch=1", stdin=lines(*PAIRS) * 4)
+    assert len(out) == 25
     told = talk.getvalue().split("\r")
-    assert told[1].startswith("2 lines, ") and told[-2].startswith("32 lines, ") and told[-1] == "\x1b[K"
+    assert told[1].startswith("2 lines, ") and told[-2].startswith("24 lines, ") and told[-1] == "\x1b[K"
+
+
+def test_progress_counts_what_was_answered_and_not_what_was_read(small_run, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """A file is read far ahead of the answers."""
+    talk = Terminal()
+    (tmp_path / "in").write_text(lines(*PAIRS) * 4)
+    for name, value in {"PATIENCE": 0.0, "PACE": 0.0, "CHUNK": 6}.items():
+        monkeypatch.setattr(text_commands, name, value)
+    with open(tmp_path / "in") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        monkeypatch.setattr(sys, "stderr", talk)
+        assert main(["translate", small_run("demo"), "--batch=1"]) == 0
+    told = [re.search(r"(\d+)% of the input", line)[1] for line in talk.getvalue().split("\r")[1:-1]]
+    assert told == ["25", "50", "75", "100"]
 
 
 # Completion
@@ -505,6 +554,12 @@ def test_bash_completes_commands_options_choices_and_files(tmp_path, monkeypatch
         ("heedful", "translate", "my"): ["my run"],
         ("heedful", "generate", "--draft", "m"): ["my run"],
         ("heedful", "train", "cl"): ["classify"],
+        ("heedful", "train", "m"): ["mlm"],  # and not "my run", for no file stands there
+        ("heedful", "train", "lm", "cl"): [],
+        ("heedful", "train", "--from", "m"): ["my run"],
+        ("heedful", "info", "gpt2-"): ["gpt2-medium", "gpt2-large", "gpt2-xl"],
+        ("heedful", "info", "m"): ["modern-162m", "my run"],
+        ("heedful", "info", "gpt2", "gpt2-"): [],
         ("heedful", "embed", "runs", "--json", "--po"): ["--pooling"],
         ("heedful", "--print-completion", "z"): ["zsh"],
     }
@@ -518,6 +573,15 @@ def test_bash_completes_commands_options_choices_and_files(tmp_path, monkeypatch
     )
     found = [[word for word in line.split(";") if word] for line in done.stdout.splitlines()]
     assert found == list(cases.values()) and done.stderr == ""
+
+
+def test_the_presets_that_a_shell_completes_are_those_there_are():
+    assert completion.PRESETS == tuple(presets())
+    code = (
+        "import sys, heedful.completion as c; [c.script(s) for s in c.SHELLS]; print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

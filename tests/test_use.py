@@ -7,6 +7,8 @@ import io
 import json
 import os
 import pickle
+import re
+import shutil
 from dataclasses import fields
 from pathlib import Path
 
@@ -34,7 +36,7 @@ from heedful.tasks.judging import Asked
 from heedful.text.vocab import read_vocab
 from heedful.use import writing
 from heedful.use.results import Answer, Filled, Guess, Label
-from heedful.use.wording import wording_of
+from heedful.use.wording import LONGEST, wording_of
 from heedful.use.writing import Options, Writing, seed_of
 
 SOURCES = [*PAIRS, "the cat", "a fish eats the dog and the cat and i am a teacher"]
@@ -60,8 +62,9 @@ def load(small_run):  # noqa: F811
 
 
 def test_every_example_in_the_documentation_of_the_model_holds(small_run, monkeypatch):  # noqa: F811
-    for name in ("demo", "lm", "mlm", "classify"):
+    for name, toy in {"demo": "toy", **{task: f"toy-{task}" for task in ("lm", "mlm", "classify")}}.items():
         folder = Path(small_run(name))
+        (folder.parent / toy).symlink_to(name)
     monkeypatch.chdir(folder.parent.parent)
     heard, runner = io.StringIO(), doctest.DocTestRunner()
     for test in doctest.DocTestFinder().find(heedful.use.model, globs={"load": heedful.load}):
@@ -309,16 +312,26 @@ def test_the_score_of_a_text_is_its_likelihood(load, monkeypatch):
 # Blanks, labels, vectors
 
 
+def test_what_follows_a_blank_is_read_as_in_a_sentence(load):
+    """A full stop that touches a blank is not one with a space before it."""
+    model = load("mlm")
+    vocab = read_vocab(Path(model.folder) / "tokenizer.json")
+    (row,) = vocab.encode_batch(["the dog ate the fish. the cat"])
+    row[row.index(vocab.tokenizer.token_to_id(" fish"))] = vocab.mask
+    assert model.wording.blanked("the dog ate the [MASK]. the cat") == [vocab.cls, *row, vocab.sep]
+
+
 def test_blanks_are_filled_in_by_what_stood_there(load):
     model = load("mlm")
-    found = model.fill(
-        ["the [MASK] sat on the mat.", "the dog ate the [MASK].", "the [MASK] ate the [MASK]."], top=3
-    )
-    assert found == ["the cat sat on the mat.", "the dog ate the fish.", "the dog ate the fish."]
+    texts = [
+        "the [MASK] sat on the mat.", "the mat. the [MASK] ate the fish.", "the cat [MASK] on the [MASK]."
+    ]  # fmt: skip
+    found = model.fill(texts, top=3)
+    assert found == ["the cat sat on the mat.", "the mat. the dog ate the fish.", "the cat sat on the mat."]
     assert [len(one.blanks) for one in found] == [1, 1, 2] and all(
         len(b) == 3 for one in found for b in one.blanks
     )
-    assert found == [model.fill(text, batch=1) for text in ("the [MASK] sat on the mat.", "the dog ate the [MASK].", "the [MASK] ate the [MASK].")]  # fmt: skip
+    assert found == [model.fill(text, batch=1) for text in texts]
     vocab = read_vocab(Path(model.folder) / "tokenizer.json")
     (a, b) = vocab.encode_batch(["the", "sat on the mat."])
     row = torch.tensor([[vocab.cls, *a, vocab.mask, *b, vocab.sep]])
@@ -595,6 +608,19 @@ def test_labels_without_names_of_their_own_are_numbers(theirs, tmp_path):
     assert sorted(heedful.load(tmp_path).classify("cat").probabilities) == ["0", "1", "2"]
 
 
+def test_words_that_a_vocabulary_lacks_are_found_where_they_stand(load, theirs):
+    texts = ["the  zebra sleeps, zoë", "the cat", "", "cat [MASK]"]
+    words = [["zebra", ",", "zoë"], [], [], ["[", "MASK", "]"]]
+    assert load("demo").unknown_words(texts) == words  # by whole words
+    assert load("mlm").unknown_words(["the [MASK], [MASK]. zoë"]) == [[",", "zoë"]]  # where a blank is none
+    assert load("lm").unknown_words(["the zebra ø"]) == [["z", "b", "r", "ø"]]  # by characters
+    assert load("bytes").unknown_words(["日本 the zebra"]) == [[]]  # there is nothing that bytes do not know
+    _, ours, tokenizer = theirs("BertForSequenceClassification")
+    text = "the cat 日本 sat"
+    unknown = tokenizer.encode(text).ids.count(tokenizer.token_to_id("[UNK]"))
+    assert len(ours.unknown_words([text])[0]) == unknown > 0
+
+
 # Refusals
 
 
@@ -610,31 +636,31 @@ def test_labels_without_names_of_their_own_are_numbers(theirs, tmp_path):
         ("classify", lambda m: m.score("x"), "cannot score; it can classify, embed and look"),
         ("classify-decoder", lambda m: m.generate("x"), "is a classifier, which cannot generate"),
         ("demo", lambda m: m.translate("x", beem=3), 'there is no option "beem"; did you mean "beam"?'),
-        ("demo", lambda m: m.translate("x", beam=0), "beam must be a whole number from 1 to 1,000, not 0"),
-        ("demo", lambda m: m.translate("x", beam=2.0), "beam must be a whole number"),
-        ("demo", lambda m: m.translate("x", batch=0), "batch must be a whole number"),
-        ("demo", lambda m: m.translate("x", longest=-3), "longest must be a whole number"),
-        ("demo", lambda m: m.translate("x", seed="a"), "seed must be a whole number"),
-        ("demo", lambda m: m.translate("x", temperature=0.5), "temperature does nothing unless tokens are drawn"),
-        ("demo", lambda m: m.translate("x", top_k=5), "top_k does nothing unless"),
+        ("demo", lambda m: m.translate("x", beam=0), "`beam` must be a whole number from 1 to 1,000, not 0"),
+        ("demo", lambda m: m.translate("x", beam=2.0), "`beam` must be a whole number"),
+        ("demo", lambda m: m.translate("x", batch=0), "`batch` must be a whole number"),
+        ("demo", lambda m: m.translate("x", longest=-3), "`longest` must be a whole number"),
+        ("demo", lambda m: m.translate("x", seed="a"), "`seed` must be a whole number"),
+        ("demo", lambda m: m.translate("x", temperature=0.5), "`temperature` does nothing unless tokens are drawn"),
+        ("demo", lambda m: m.translate("x", top_k=5), "`top_k` does nothing unless"),
         ("demo", lambda m: m.translate("x", sample=True, beam=3), "ask for one of them"),
-        ("demo", lambda m: m.translate("x", sample=True, temperature=0.0), "temperature must be a number from 0.001 to 1,000.0, not 0.0"),
-        ("demo", lambda m: m.translate("x", sample=True, top_p=1.5), "top_p must be a number from 0.0 to 1.0, not 1.5"),
-        ("demo", lambda m: m.translate("x", alpha=float("nan")), "alpha must be a number from -5.0 to 5.0, not nan"),
-        ("demo", lambda m: m.translate("x", beam=10**20), "beam must be a whole number from 1 to 1,000"),
-        ("demo", lambda m: m.translate("x", batch=True), "batch must be a whole number"),
-        ("demo", lambda m: m.translate("x", longest=10**20), "longest must be a whole number from 1 to 1,000,000"),
-        ("demo", lambda m: m.translate("x", sample=True, temperature=1e-300), "temperature must be a number from 0.001"),
-        ("demo", lambda m: m.translate("x", repetition_penalty=0), "repetition_penalty must be a number from 0.001"),
-        ("demo", lambda m: m.translate("x", sample=True, n_best=2), "n_best is for beam search"),
-        ("demo", lambda m: m.translate("x", beam=1, alpha=1.0), "alpha is for beam search: ask for a beam of 2 or more"),
+        ("demo", lambda m: m.translate("x", sample=True, temperature=0.0), "`temperature` must be a number from 0.001 to 1,000.0, not 0.0"),
+        ("demo", lambda m: m.translate("x", sample=True, top_p=1.5), "`top_p` must be a number from 0.0 to 1.0, not 1.5"),
+        ("demo", lambda m: m.translate("x", alpha=float("nan")), "`alpha` must be a number from -5.0 to 5.0, not nan"),
+        ("demo", lambda m: m.translate("x", beam=10**20), "`beam` must be a whole number from 1 to 1,000"),
+        ("demo", lambda m: m.translate("x", batch=True), "`batch` must be a whole number"),
+        ("demo", lambda m: m.translate("x", longest=10**20), "`longest` must be a whole number from 1 to 1,000,000"),
+        ("demo", lambda m: m.translate("x", sample=True, temperature=1e-300), "`temperature` must be a number from 0.001"),
+        ("demo", lambda m: m.translate("x", repetition_penalty=0), "`repetition_penalty` must be a number from 0.001"),
+        ("demo", lambda m: m.translate("x", sample=True, n_best=2), "`n_best` is for beam search"),
+        ("demo", lambda m: m.translate("x", beam=1, alpha=1.0), "`alpha` is for beam search: ask for a `beam` of 2 or more"),
         ("demo", lambda m: m.translate("x", n_best=5), "a beam of 4 cannot find 5 hypotheses"),
         ("demo", lambda m: m.translate("x", length_penalty="gnm"), 'length_penalty "gnm" does not exist'),
         ("demo", lambda m: m.translate("x", groups=2), "groups above 1 and diversity above 0 go together"),
-        ("demo", lambda m: m.translate("x", forbid="chat"), 'forbid takes a list of words: ["chat"]'),
+        ("demo", lambda m: m.translate("x", forbid="chat"), '`forbid` takes a list of words: ["chat"]'),
         ("demo", lambda m: m.translate("x", forbid=["zebra"]), '"zebra" is not in the vocabulary'),
         ("demo", lambda m: m.translate("x", forbid=[" "]), "an empty word cannot be forbidden"),
-        ("demo", lambda m: m.translate("x", ahead=3), "give a draft too"),
+        ("demo", lambda m: m.translate("x", ahead=3), "give `draft` too"),
         ("demo", lambda m: m.translate("x", draft=m), "it is for generate"),
         ("demo", lambda m: m.translate(3), "texts are a string or a list of strings, not int"),
         ("demo", lambda m: m.translate(["a", None]), "text 2 is NoneType: texts are strings"),
@@ -646,11 +672,11 @@ def test_labels_without_names_of_their_own_are_numbers(theirs, tmp_path):
         ("demo", lambda m: m.score("x", ["y"]), "two by two"),
         ("demo", lambda m: m.score(["the", ""], ["y", "z"]), "text 2 is empty"),
         ("demo", lambda m: m.embed(["the", " "]), "text 2 is empty"),
-        ("demo", lambda m: m.embed("x", pooling="max"), 'pooling is "mean" or "class"'),
-        ("demo", lambda m: m.embed("x", batch=0), "batch must be a whole number"),
+        ("demo", lambda m: m.embed("x", pooling="max"), '`pooling` is "mean" or "class"'),
+        ("demo", lambda m: m.embed("x", batch=0), "`batch` must be a whole number"),
         ("lm", lambda m: m.generate("x", prefix="y"), "put it there"),
         ("lm", lambda m: m.generate(["the", ""]), "text 2 is empty, and"),
-        ("lm", lambda m: m.generate("the", n_best=2), "n_best is for beam search"),
+        ("lm", lambda m: m.generate("the", n_best=2), "`n_best` is for beam search"),
         ("lm", lambda m: m.generate("the", beam=2, coverage=0.5), "no cross-attention"),
         ("lm", lambda m: m.generate("the", draft=m, beam=2), "a draft guesses for one hypothesis"),
         ("lm", lambda m: m.generate("the", draft="runs/lm"), "a draft is a decoder that was loaded by heedful.load"),
@@ -659,7 +685,7 @@ def test_labels_without_names_of_their_own_are_numbers(theirs, tmp_path):
         ("lm", lambda m: m.score(["the", "the cat " * 9]), "text 2 has 72 tokens, and the model reads at most 24: cut it"),
         ("lm", lambda m: m.embed("the cat " * 9), "text 1 has 72 tokens"),
         ("mlm", lambda m: m.fill("the cat"), "text 1 has no [MASK] to fill in"),
-        ("mlm", lambda m: m.fill("the [MASK]", top=0), "top must be a whole number"),
+        ("mlm", lambda m: m.fill("the [MASK]", top=0), "`top` must be a whole number"),
         ("mlm", lambda m: m.fill(["[MASK]", "the [MASK] " * 20]), "text 2 has 42 tokens"),
         ("classify", lambda m: m.classify("x", "y"), "was trained on single texts"),
         ("classify-pairs", lambda m: m.classify("x"), "was trained on pairs of texts"),
@@ -719,6 +745,65 @@ def test_a_model_keeps_what_was_loaded(load, tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", ["classify", "classify-pairs"])
+def test_a_saved_classifier_keeps_its_labels_and_what_stands_around_a_text(name, load, tmp_path):
+    model, texts = load(name), list(FILMS)
+    seconds = texts[::-1] if name == "classify-pairs" else None
+    heedful.save(model, tmp_path)
+    found = model.classify(texts, seconds)
+    again = heedful.load(tmp_path).classify(texts, seconds)
+    assert again == found and {*again[0].probabilities} == {"negative", "positive"}
+    theirs = hf.BertForSequenceClassification.from_pretrained(tmp_path)
+    assert theirs.config.id2label == {0: "negative", 1: "positive"}
+    assert theirs.config.label2id == {"negative": 0, "positive": 1}
+    tokenizer = tk.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for n, (text, label) in enumerate(zip(texts, found, strict=True)):
+        read = tokenizer.encode(text, seconds[n] if seconds else None)
+        logits = theirs(torch.tensor([read.ids]), token_type_ids=torch.tensor([read.type_ids])).logits
+        shares = dict(zip(theirs.config.id2label.values(), logits[0].softmax(-1).tolist(), strict=True))
+        assert label.probabilities == pytest.approx(shares, abs=1e-5)
+        assert again[n].probabilities == pytest.approx(shares, abs=1e-5)
+
+
+def test_a_saved_encoder_is_looked_at_as_its_run_is(load, tmp_path):
+    heedful.save(load("mlm"), tmp_path)
+    seen, again = (model.look("the cat") for model in (load("mlm"), heedful.load(tmp_path)))
+    assert seen.down == again.down == ["[CLS]", "the", "cat", "[SEP]"]
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        (
+            "demo",
+            "this one is otherwise (pre-norm, interleaved sinusoids, no bias on its scores): it cannot be saved",
+        ),
+        ("classify-decoder", "a decoder that classifies cannot be saved as a Hugging Face folder yet"),
+    ],
+)
+def test_what_hugging_face_has_no_layout_for_is_refused_with_the_reason(name, words, load, tmp_path):
+    with pytest.raises(BadInput, match=re.escape(words)) as refused:
+        heedful.save(load(name), tmp_path / "saved")
+    assert "heedful.load reads the run's own folder" in str(refused.value)
+    assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize(
+    "name, method",
+    [("demo", "translate"), ("lm", "generate"), ("mlm", "embed"), ("classify", "classify"), ("lm", "score")],
+)
+def test_python_refuses_the_same_long_texts_as_the_shell(name, method, load):
+    with pytest.raises(BadInput, match=f"text 2 is longer than {LONGEST} characters: cut it"):
+        getattr(load(name), method)(["a film", "a" * (LONGEST + 1)])
+
+
+def test_labels_of_another_run_are_refused(small_run, tmp_path):  # noqa: F811
+    shutil.copytree(small_run("classify"), tmp_path / "run")
+    (tmp_path / "run" / "labels.json").write_text('{"bad": 1, "good": 2, "so-so": 3}')
+    with pytest.raises(BadInput, match="labels.json names 3 labels, and the model tells 2 apart: put back"):
+        heedful.load(tmp_path / "run")
+
+
 def test_a_notebook_shows_a_small_table(load):
     shown = load("separate")._repr_html_()
     for words in (
@@ -737,9 +822,11 @@ def test_a_notebook_shows_a_small_table(load):
 def test_help_shows_every_option():
     names = [f.name for f in fields(Writing)]
     assert names == list(Options.__annotations__)
-    for method in ("translate", "generate", "stream"):
+    others = {"translate": ("draft", "ahead"), "generate": ("prefix",), "stream": ()}
+    for method, without in others.items():
         shown = inspect.signature(getattr(heedful.Model, method)).parameters
-        assert list(shown)[2:] == names and shown["batch"].default == 32
+        assert list(shown)[2:] == [name for name in names if name not in without]
+        assert shown["batch"].default == 32
 
 
 def test_results_are_strings_and_can_be_copied():

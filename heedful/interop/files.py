@@ -29,7 +29,9 @@ def inside(folder: Path, name: Any) -> Path:
         raise BadInput(f"{folder} names a file {short(name)}: only plain names of files beside it are read")
     path = folder / name
     if not path.exists():
-        raise BadInput(f"{path} is a link that leads nowhere" if present(path) else f"{path} is missing")
+        raise BadInput(
+            f"{path} is a link that leads nowhere" if present(path) else f"{path} is missing: put it there"
+        )
     if not path.is_file():  # a pipe would never end
         raise BadInput(f"{path} is not a regular file")
     if not stays(path.resolve(), folder.resolve()):
@@ -75,7 +77,7 @@ def read_json(path: Path, limit: int = MEGABYTE) -> dict[str, Any]:
     except RecursionError:
         raise BadInput(f"{path} is nested too deeply to be read") from None
     except ValueError as error:
-        raise BadInput(f"{path} is not valid JSON: {error}") from None
+        raise BadInput(f"{path} is not valid JSON: {error}; mend it, or put a whole copy there") from None
     if not isinstance(found, dict):
         raise BadInput(f"{path} holds {short(found)}, where an object {{...}} is expected")
     return found

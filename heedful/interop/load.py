@@ -21,9 +21,12 @@ from torch import Tensor, nn
 
 from ..errors import BadInput
 from ..models import MODEL_TYPES, family, nearest
+from ..models.heads import DecoderClassifier
 from ..models.names import Table
+from ..models.shells import WithHeads
 from ..models.skeleton import skeleton
 from .files import inside, naming, present, read_json, replacing, short
+from .runs import CONFIG, LABELS, RECIPE, check_written, is_run, runs_inside
 from .tokenizer import TARGET_TOKENIZER, TOKENIZER, guarded, read_tokenizer, read_whole
 from .weights import FLOATS, SINGLE, Stored, find_weights, read_tensors, write_tensors
 
@@ -41,9 +44,10 @@ class Loaded:
     tokenizer: Tokenizer | None
     special: dict[str, int]  # ids of tokens with a meaning: pad, bos, eos, decoder_start
     target_tokenizer: Tokenizer | None = None  # what the model writes, if that has a vocabulary of its own
+    labels: tuple[str, ...] = ()  # what a classifier tells apart, by their numbers
 
 
-CONFIG, VOUCHER = "config.json", "model.json"
+VOUCHER = "model.json"
 SPECIAL = ("pad", "bos", "eos", "decoder_start")
 FEWEST = 8  # tensors in a layer, of any family
 
@@ -60,6 +64,7 @@ def load(
     with naming(folder):
         architecture, config, special, stored = read_description(folder)
         tokenizer = read_tokenizer(folder, tokens_of(config))
+        labels = label_names(read_json(inside(folder, CONFIG)).get("id2label"))
         table = family(architecture).names(config)
         with naming(folder / CONFIG):
             model = sized(architecture, config)
@@ -67,7 +72,14 @@ def load(
         check_copies(table, plan, stored)
     model = with_room(model.to(dtype), device)
     fill(model, table, plan)
-    return Loaded(architecture, config, model.eval(), tokenizer, special)
+    return Loaded(architecture, config, model.eval(), tokenizer, special, labels=labels)
+
+
+def label_names(theirs: Any) -> tuple[str, ...]:
+    """What a config calls its labels, {number: name}; their numbers, where two have one name."""
+    names = theirs if isinstance(theirs, dict) else {}
+    labels = tuple(str(names.get(str(number), number)) for number in range(len(names)))
+    return labels if len(set(labels)) == len(labels) else tuple(map(str, range(len(labels))))
 
 
 def with_room(model: nn.Module, device: str | torch.device) -> nn.Module:
@@ -82,12 +94,6 @@ def with_room(model: nn.Module, device: str | torch.device) -> nn.Module:
                     )
                 module._parameters[name] = made[id(weight)]
     return model
-
-
-def is_run(folder: Path) -> bool:
-    """Whether heedful itself trained the model of this folder."""
-    with naming(folder):
-        return (folder / "recipe.json").is_file() and (folder / CONFIG).is_file()
 
 
 def describe_run(folder: Path) -> tuple[str, Any]:
@@ -111,12 +117,25 @@ def labels_of_run(folder: Path) -> int:
     return labels
 
 
+def labels_in_run(folder: Path, count: int) -> tuple[str, ...]:
+    """The labels that a run was taught, in the order of their numbers; none if it was taught none."""
+    if not present(folder / LABELS):
+        return ()
+    labels = tuple(read_json(inside(folder, LABELS), 1 << 24))
+    if len(labels) != count:
+        raise BadInput(
+            f"{folder / LABELS} names {len(labels)} labels, and the model tells {count} apart: put back its own"
+        )
+    return labels
+
+
 def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded:
     """The best model of a run; its names are ours already."""
     architecture, config = describe_run(folder)
     with naming(folder / CONFIG):
         model = sized(architecture, config, labels_of_run(folder))
     with naming(folder):
+        check_written(folder)
         check_hash(folder)
         stored, ours = find_weights(folder), parameters(model)
         if stored.keys() != ours.keys():
@@ -127,6 +146,7 @@ def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Lo
         separate = not getattr(config, "shared", True)
         tokenizer = read_tokenizer(folder, config.vocab if separate else tokens_of(config))
         target = read_target_tokenizer(folder, config.target_vocab) if separate else None
+        labels = labels_in_run(folder, labels_of_run(folder) or getattr(config, "labels", 0))
     model = with_room(model.to(dtype), device)
     with torch.no_grad():
         weights = parameters(model)
@@ -140,7 +160,7 @@ def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Lo
         names = {"pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]", "decoder_start": "[BOS]"}
         numbers = {name: tokenizer.token_to_id(token) for name, token in names.items()}
         special = {name: number for name, number in numbers.items() if number is not None}
-    return Loaded(architecture, config, model.eval(), tokenizer, special, target)
+    return Loaded(architecture, config, model.eval(), tokenizer, special, target, labels)
 
 
 def read_target_tokenizer(folder: Path, rows: int) -> Tokenizer:
@@ -161,7 +181,7 @@ def check_hash(folder: Path) -> None:
     if found not in [entry.get("sha256") for entry in entries]:
         raise BadInput(
             f"{folder / SINGLE} is damaged, or {path} is: the one has the SHA-256 {found}, and the other speaks of "
-            f"{short(said.get('sha256'))}"
+            f"{short(said.get('sha256'))}; put back a copy of both"
         )
 
 
@@ -169,6 +189,11 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
     """What the folder says it is, before anything is built: architecture, config, special ids, tensors."""
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a folder; a model is a folder with a {CONFIG} and its weights")
+    if present(folder / RECIPE):
+        check_written(folder)
+    if not present(folder / CONFIG):
+        told = f"{folder / CONFIG} is missing: a model is a folder with a {CONFIG} and its weights"
+        raise BadInput(told + runs_inside(folder))
     path = inside(folder, CONFIG)
     theirs = read_json(path)
     architecture = find_architecture(path, theirs)
@@ -293,19 +318,40 @@ def save(loaded: Loaded, folder: str | os.PathLike[str]) -> None:
     with replacing(folder) as aside:
         write_tensors(aside / SINGLE, weights)
         if loaded.tokenizer is not None:
-            (aside / TOKENIZER).write_text(loaded.tokenizer.to_str(), encoding="utf-8")
+            (aside / TOKENIZER).write_text(tokenizer_text(loaded.tokenizer, loaded.model), encoding="utf-8")
         (aside / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         shutil.copymode(aside / CONFIG, aside / SINGLE)  # safetensors makes its files private
+
+
+def tokenizer_text(tokenizer: Tokenizer, model: nn.Module) -> str:
+    """As JSON. What a run's task puts around the texts of an encoder, the tokenizer of a Hugging Face folder puts there."""
+    from tokenizers import Tokenizer, processors
+
+    ends = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    theirs = tokenizer.token_to_id("[BOS]") is None or tokenizer.post_processor is not None
+    if theirs or not isinstance(model, WithHeads) or None in dict(ends).values():
+        return tokenizer.to_str()
+    made = Tokenizer.from_str(tokenizer.to_str())
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+    )
+    return made.to_str()
 
 
 def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Config and weights as Hugging Face has them; a model it cannot describe is refused."""
     file, c = family(loaded.architecture), loaded.config
     if not hasattr(file, "names"):
-        raise BadInput(f"{loaded.architecture} has no Hugging Face counterpart to be saved as")
+        told = f"{loaded.architecture} has no Hugging Face counterpart to be saved as"
+        raise BadInput(f"{told}: heedful.load reads the folder it came from")
+    if isinstance(loaded.model, DecoderClassifier):
+        raise BadInput(
+            "a decoder that classifies cannot be saved as a Hugging Face folder yet: heedful.load reads the run's own "
+            "folder, and a classify run that began from an encoder, or from nothing, can be saved"
+        )
     try:
-        weights = file.names(c).to_theirs(parameters(loaded.model))
         config = file.write_config(c)
+        weights = file.names(c).to_theirs(parameters(loaded.model))
         back = file.read_config(config, weights.keys())
     except (KeyError, StopIteration) as error:  # a weight or a choice that has no name over there
         why = "".join(f": {part}" for part in error.args)
@@ -315,6 +361,9 @@ def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], dict[str, Tensor]]:
             raise BadInput(
                 f"Hugging Face has no {loaded.architecture} whose {f.name} is {getattr(c, f.name)!r}"
             )
+    if loaded.labels:
+        config["id2label"] = {str(number): label for number, label in enumerate(loaded.labels)}
+        config["label2id"] = {label: number for number, label in enumerate(loaded.labels)}
     config["dtype"] = str(next(iter(weights.values())).dtype).removeprefix("torch.")
     config |= {f"{name}_token_id": number for name, number in loaded.special.items()}
     return config, weights

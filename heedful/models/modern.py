@@ -63,7 +63,9 @@ def initialise(model: Decoder) -> Decoder:
     """N(0, 1 / fan-in) inside, and zero where a layer adds to the residual and in the head."""
     normal_(model, std=0.02)
     for name, weight in model.named_parameters():
-        if name.endswith(("attention.layer.out.weight", "feed_forward.layer.down.weight", "head.linear.weight")):
+        if name.endswith(
+            ("attention.layer.out.weight", "feed_forward.layer.down.weight", "head.linear.weight")
+        ):
             nn.init.zeros_(weight)
         elif weight.ndim == 2 and "blocks." in name:
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)

@@ -175,7 +175,7 @@ def refuse_unlike_marian(c: TransformerConfig) -> None:
     unlike += ["no bias on its scores"] if not c.output_bias else []
     if unlike:
         raise BadInput(
-            f"Hugging Face has this model only as Marian, post-norm with sinusoids in halves and a bias on its scores, and "
+            f"Hugging Face has the transformer only as Marian, post-norm with sinusoids in halves and a bias on its scores, and "
             f"this one is otherwise ({', '.join(unlike)}): it cannot be saved as their folder yet; heedful.load reads the "
             f"run's own folder, and lm, mlm and classify runs can be saved"
         )

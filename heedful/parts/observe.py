@@ -51,6 +51,11 @@ def eagerly() -> AbstractContextManager[object]:
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
+def is_watched(layer: MultiHeadAttention) -> bool:
+    """Whether someone looks at this attention: it must then go through `layer.attend`, whatever else would be quicker."""
+    return "attend" in layer.__dict__
+
+
 @contextmanager
 def watch(model: nn.Module, also: str | Sequence[str] = ()) -> Iterator[Trace]:
     """Record the attention weights of `model`, and what `also` names among "scores", "q", "k" and "v"."""

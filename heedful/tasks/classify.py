@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import BadInput
 from ..interop.files import inside, one_line, read_json
+from ..interop.runs import LABELS
 from ..models import nearest
 from ..models.bert import BertConfig
 from ..models.heads import DecoderClassifier
@@ -47,9 +48,8 @@ from .judging import Asked, Measured, by_length
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .mlm import config_of
 from .origin import FROM, Origin, begin, find_origin, vocabulary
-from .translate import chunks, pad
+from .translate import chunks, data_told, pad
 
-LABELS = "labels.json"
 TEXT_COLUMNS = ("sentence", "text")
 MOST_LABELS = 10_000  # more are texts, or numbers to be predicted
 SHOWN = 100  # characters of a text that is shown
@@ -177,7 +177,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     config, kind = model_of(recipe, vocab, origin, len(labels))
     room = room_of(d, config.context)
     train = tokenised(recipe, folder / "data", vocab, labels, report)
-    held_out = spread(held_out_rows(recipe, labels, report), recipe.evaluate.rows)
+    there = held_out_rows(recipe, labels, report)
+    held_out = spread(there, recipe.evaluate.rows)
     if report.counts:
         say(report.sentence())
     texts = train.lengths("first") + train.lengths("second")
@@ -201,13 +202,16 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         evaluate=lambda model: evaluate(model, kind, valid),
         show=lambda model: show(model, kind, make, vocab, labels, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
-        baselines={"accuracy, always the most frequent label": majority(counts, held_out)},
+        baselines={
+            "accuracy": ("accuracy, always the most frequent label", majority(counts, held_out)),
+            "loss": ("nats a text, every label at its frequency", surprise_of(counts, held_out)),
+        },
         plan=[
-            f"data: {len(train):,} rows, {len(held_out):,} held out, {plan.padding():.0%} of a batch is padding",
+            data_told(f"{len(train):,} rows", len(held_out), len(there), plan.padding()),
             f"labels: {', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''} ({len(labels)})",
             f"texts: at most {room} tokens, to which {int((texts > room).sum()):,} rows are cut",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([f"start: {origin.folder}, its sizes and its vocabulary; the head is new"] if origin else []),
+            *([f"start: {t.from_folder}, its sizes and its vocabulary; the head is new"] if origin else []),
         ],
         labels=len(labels) if kind.layout is decoder_row else 0,
         begin=partial(begin, origin=origin) if origin else None,
@@ -471,6 +475,12 @@ def measure(model: nn.Module, asked: Asked) -> Measured:
         },
         report=report,
     )
+
+
+def surprise_of(counts: list[int], held_out: list[TextRow]) -> float:
+    """The loss of guessing every label by how often it occurs in the training rows."""
+    shares = np.array(counts) / sum(counts)
+    return float(-np.log(shares[[row.number for row in held_out]]).mean())
 
 
 def majority(counts: list[int], held_out: list[TextRow]) -> float:

@@ -50,7 +50,7 @@ class Job:
     loss: Callable[[Any, Any], Loss]  # of the model and a batch
     evaluate: Callable[[Any], dict[str, float]]  # on held-out data; "loss" is what best is judged by
     show: Callable[[Any], list[str]]  # a few examples, as lines to read
-    baselines: dict[str, float] = field(default_factory=dict)  # what it takes to score without learning
+    baselines: dict[str, tuple[str, float]] = field(default_factory=dict)  # what scores so without learning
     plan: list[str] = field(default_factory=list)  # sentences about the data, for before the first step
     held_out: int = 0  # rows that an evaluation tries, where it tries rows
     labels: int = 0  # of a decoder that is to tell them apart: its head is no part of the architecture

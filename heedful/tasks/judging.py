@@ -20,6 +20,27 @@ T = TypeVar("T")
 MOST_TOKENS = 1 << 14  # of a batch: long sentences go in smaller ones
 
 
+# Each metric in words and digits, in the order in which they are shown.
+SHOWN = {
+    "bleu": ("BLEU", "{:.2f}"),
+    "chrf": ("chrF", "{:.2f}"),
+    "exact": ("exact match", "{:.1%}"),
+    "accuracy": ("accuracy", "{:.1%}"),
+    "macro_f1": ("macro F1", "{:.4f}"),
+    "next_sentence": ("next sentence", "{:.1%}"),
+    "loss": ("loss", "{:.4f}"),
+    "perplexity": ("perplexity", "{:,.2f}"),
+    "bits_per_byte": ("bits per byte", "{:.4f}"),
+    "unknown": ("unknown tokens", "{:.2%}"),
+}
+
+
+def spelled(name: str, score: float) -> str:
+    """A score as people read it, while it trains and afterwards alike."""
+    title, form = SHOWN[name]
+    return f"{title} {form.format(score)}"
+
+
 class Track(Protocol):
     """Hands on items one by one, and may say how far it is."""
 

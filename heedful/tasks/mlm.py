@@ -25,7 +25,7 @@ from ..text.vocab import SPECIALS, Vocab
 from ..train.loss import Loss, cross_entropy
 from .job import Job
 from .judging import Asked, Measured
-from .lm import files_of, frequencies, held_out_text, prepare, unigram_entropy
+from .lm import BY_FREQUENCY, files_of, frequencies, held_out_text, prepare, unigram_entropy
 from .metrics import interval
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen
@@ -33,6 +33,7 @@ ORDINARY = len(SPECIALS)  # the first number that is no special token
 BLANK, PAIR = 0, 1  # what random numbers are for: each purpose has its own
 HELD_OUT = -1  # the "step" of evaluations: always the same blanks
 SHOWN = 40  # tokens of a window that is shown
+SAME_ANSWER = "next sentence, always the same answer"
 
 
 @dataclass(frozen=True)
@@ -231,8 +232,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         evaluate=lambda model: evaluate(model, tried),
         show=lambda model: show(model, vocab, held_out, room, seed, recipe.evaluate.examples),
         baselines={
-            "nats a token, every token at its frequency": unigram_entropy(stream, held_out, vocab.size),
-            **({"next sentence, always the same answer": share_of_larger(tried)} if d.pairs else {}),
+            "loss": (BY_FREQUENCY, unigram_entropy(stream, held_out, vocab.size)),
+            **({"next_sentence": (SAME_ANSWER, share_of_larger(tried))} if d.pairs else {}),
         },
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out",
@@ -344,7 +345,7 @@ def show(
 
 
 def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> list[str]:
-    """A window with blanks, and with the model's words in brackets: [word] if right, [word, not that] if wrong."""
+    """A window with blanks, and with the model's words in brackets: [word] if right, [“word” for “that”] if wrong."""
     device = model.encoder.inputs.tokens.weight.device
     read_1T = torch.tensor(row)[None]
     read_1T[0, chosen] = Vocab.mask
@@ -353,7 +354,7 @@ def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) 
     words = []
     for guess, place in zip(guesses, chosen, strict=True):
         mine, right = (vocab.decode([n]) or "?" for n in (guess, int(row[place])))
-        words.append(f"[{mine}]" if guess == row[place] else f"[{mine}, not {right}]")
+        words.append(f"[{mine}]" if guess == row[place] else f"[“{mine}” for “{right}”]")
     runs = np.split(row, chosen)
     texts = [vocab.decode((run if i == 0 else run[1:]).tolist()) for i, run in enumerate(runs)]
     joiner = " " if vocab.kind in ("word", "wordpiece") else ""  # their tokens lose their space when alone

@@ -16,7 +16,8 @@ from torch import nn
 
 from ..errors import BadInput
 from ..interop.files import inside, naming, one_line, read_json, read_text
-from ..interop.load import Loaded, is_run, load
+from ..interop.load import Loaded, load
+from ..interop.runs import is_run
 from ..interop.tokenizer import LIMIT, TOKENIZER, read_tokenizer
 from ..interop.weights import find_weights
 from ..models import family

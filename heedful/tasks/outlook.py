@@ -28,7 +28,10 @@ def outlook(recipe: Recipe, job: Job, model: nn.Module, world: World, device: to
     yield f"model: {job.architecture}, {count_parameters(model):,} parameters"
     epochs = t.steps / job.steps_per_epoch
     together = f", {world.size} processes" if world.size > 1 else ""
-    yield f"steps: {t.steps:,} ({epochs:.1f} epochs), seed {t.seed}, {t.precision} on {device.type}{together}"
+    yield (
+        f"steps: {t.steps:,} ({told_epochs(epochs)}), warm-up {t.warmup:,}, seed {t.seed}, "
+        f"{t.precision} on {device.type}{together}"
+    )
     needed = memory_needed(recipe, job, model, world, device)
     if needed is not None:
         free = free_memory(device)
@@ -38,8 +41,15 @@ def outlook(recipe: Recipe, job: Job, model: nn.Module, world: World, device: to
                 "warning: that may not fit; fewer train.batch_tokens, more train.accumulate, or train.recompute=true "
                 "take less"
             )
-    for name, score in job.baselines.items():
-        yield f"without learning, {name}: {score:.3f}"
+    for told, score in job.baselines.values():
+        yield f"without learning, {told}: {score:.3f}"
+
+
+def told_epochs(epochs: float) -> str:
+    """How often each example is seen, with as many digits as say something."""
+    if epochs < 0.05:
+        return f"{epochs:.1g} epochs"
+    return f"{epochs:,.1f} epochs"
 
 
 def memory_needed(

@@ -38,6 +38,7 @@ from ..train.folder import METRICS, RECIPE, RunFolder, Stop
 from ..train.loop import Batch, Progress, Settings, seed_for
 from ..train.schedule import schedule
 from .job import Job
+from .judging import spelled
 from .outlook import binary, outlook, peak_memory, span
 from .state import (
     ROUNDING,
@@ -252,9 +253,10 @@ def work_on(
         folder.status("running", step=work.step)
     for line in outlook(recipe, job, model, world, device):
         talk.say(line)
-    if work.step >= recipe.train.steps or not patient(work, recipe):
-        more = f"for more, raise train.steps in {path / RECIPE}" if patient(work, recipe) else "it lost patience"
-        talk.say(f"already finished at step {work.step}: {more}")
+    if not patient(work, recipe):
+        talk.say(f"already finished at step {work.step}: it lost patience")
+    elif work.step >= recipe.train.steps:
+        talk.say(f"already finished at step {work.step}: for more, raise train.steps in {path / RECIPE}")
     elif work.step:
         talk.say(f"going on after step {work.step}")
     made = loop.train(
@@ -343,7 +345,7 @@ def learned_nothing(best: Best, job: Job) -> str | None:
     if best.scores["loss"] < guessing:
         return None
     return (
-        f"warning: the best held-out loss, {best.scores['loss']:.3f}, is not below {guessing:.3f}, {told}: the model has "
+        f"warning: the best held-out loss, {best.scores['loss']:.3f}, is not below {guessing:.3f} of guessing ({told}): the model has "
         f"learned nothing yet; give it more --steps, or another train.rate (--find-rate tries some)"
     )
 
@@ -370,7 +372,9 @@ def arranged(
     for module in model.modules():
         if isinstance(module, Stack):
             module.recompute = t.recompute
-            if t.compile and not t.shard:  # all blocks together: sums and norms between them are then one kernel
+            if (
+                t.compile and not t.shard
+            ):  # all blocks together: sums and norms between them are then one kernel
                 module.compile()
         if isinstance(module, Block) and t.compile and t.shard:  # weights come and go block by block
             module.compile()
@@ -497,7 +501,7 @@ def try_out(
                 folder.write_model(weights)
     if folder is not None:
         folder.metrics.append({"step": step, **{f"valid_{name}": score for name, score in scores.items()}})
-    told = ", ".join(f"{name} {score:.4g}" for name, score in scores.items())
+    told = ", ".join(spelled(name, score) for name, score in scores.items())
     whose = " of averaged weights" if averaged else ""
     talk.say(f"step {step}: held-out {told}{whose} ({time.perf_counter() - began:.1f} s)")
     for line in lines:

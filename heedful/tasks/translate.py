@@ -189,7 +189,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     d = recipe.data
     check_asked(d)
     vocab, train, report = prepare(recipe, folder)
-    looked_at = held_out_pairs(recipe, report)
+    looked_at, there = held_out_pairs(recipe, report)
     held_out = short_enough(vocab, looked_at, d.longest)
     if report.counts:
         say(report.sentence())
@@ -219,7 +219,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (BY_FREQUENCY, by_frequency(train, valid, vocab)),
         },
         plan=[
-            f"data: {len(train):,} pairs, {len(held_out)} held out, {plan.padding():.0%} of a batch is padding",
+            data_told(f"{len(train):,} pairs", len(held_out), there, plan.padding()),
             *left_out(plan.left_out, len(looked_at) - len(held_out), d.longest),
             f"{told(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out text",
         ],
@@ -293,14 +293,22 @@ def where(d: Data, split: str) -> str:
     return " and ".join(files) if all(files) else d.table if split == "train" else d.valid_table
 
 
-def held_out_pairs(recipe: Recipe, report: Report) -> list[Text]:
-    """The first pairs to judge the model by; the others are only looked at."""
+def held_out_pairs(recipe: Recipe, report: Report) -> tuple[list[Text], int]:
+    """The first pairs to judge the model by, and how many there are: the others are only looked at."""
     d, pairs = recipe.data, pairs_of(recipe, "valid", report)
     held_out: list[Text] = []
+    there = 0
     for pair in not_in_vain(pairs, where(d, "valid"), report):
+        there += 1
         if len(held_out) < recipe.evaluate.rows:
             held_out.append(pair)
-    return held_out
+    return held_out, there
+
+
+def data_told(train: str, tried: int, there: int, padding: float) -> str:
+    """A sentence about the examples; of the held-out ones, perhaps not all are tried each time."""
+    some = f" ({tried:,} of them tried each time)" if tried < there else ""
+    return f"data: {train}, {there:,} held out{some}, {padding:.0%} of a batch is padding"
 
 
 def short_enough(vocab: Vocabs, pairs: list[Text], longest: int) -> list[Text]:

@@ -226,7 +226,7 @@ def judge(raw: bytes, limit: int) -> str | Fault:
 
 
 def too_long(limit: int) -> Fault:
-    return Fault("too long", f"longer than {limit} characters: cut the line or raise the limit")
+    return Fault("too long", f"longer than {limit} characters: cut the line")
 
 
 def with_nul(text: str) -> Fault:

@@ -271,7 +271,7 @@ class Model:
         how = asked(options)
         (refuse_draft if "translate" in self.can else refuse_prefix)(how)
         if how.width(1) > 1 or (how.groups or 1) > 1:
-            raise BadInput("a beam decides at the end, so nothing can be streamed: leave out beam")
+            raise BadInput("a beam decides at the end, so nothing can be streamed: leave out `beam`")
         return self.pieces(text, how)
 
     def pieces(self, text: str, how: Writing, number: int = 0) -> Iterator[str]:
@@ -313,7 +313,7 @@ class Model:
         translates = "translate" in self.can
         if how.coverage and not translates:
             raise BadInput(
-                f"coverage is of a source, and {self.folder} is {self.kind}, with no cross-attention to one: leave it out"
+                f"`coverage` is of a source, and {self.folder} is {self.kind}, with no cross-attention to one: leave it out"
             )
         banned = [*self.wording.never, *self.wording.banned(how.forbid)]
         draft = None if how.draft is None else self.checked_draft(how.draft)
@@ -471,9 +471,9 @@ class Model:
 
         self.check_can("embed")
         if pooling not in POOLINGS:
-            raise BadInput(f'pooling is "mean" or "class", not {pooling!r}')
+            raise BadInput(f'`pooling` is "mean" or "class", not {pooling!r}')
         if pooling == "class" and self.kind not in ("an encoder", "a classifier"):
-            raise BadInput(f'{self.folder} is {self.kind}, without a class token: use pooling="mean"')
+            raise BadInput(f'{self.folder} is {self.kind}, without a class token: use `pooling="mean"`')
         rows, one = listed_texts(texts)
         found = embedded(self, rows, pooling, normalise, batch)
         return found[0] if one else found
@@ -564,7 +564,7 @@ def refuse_draft(how: Writing) -> None:
 def refuse_prefix(how: Writing) -> None:
     if how.prefix:
         raise BadInput(
-            "prefix is what a translation begins with; a decoder goes on from the text itself: put it there"
+            "`prefix` is what a translation begins with; a decoder goes on from the text itself: put it there"
         )
 
 

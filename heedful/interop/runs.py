@@ -1,0 +1,40 @@
+"""A run's folder, as far as it can be known without torch: whether it is one, and whether it has a model yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..called import command
+from ..errors import BadInput
+from .files import inside, naming, present, read_json
+
+RECIPE, CONFIG, WEIGHTS, LABELS = "recipe.json", "config.json", "model.safetensors", "labels.json"
+NAMED = 5  # runs that a sentence names
+
+
+def is_run(folder: Path) -> bool:
+    """Whether heedful itself trained the model of this folder."""
+    with naming(folder):
+        return (folder / RECIPE).is_file() and (folder / CONFIG).is_file()
+
+
+def check_written(run: Path) -> None:
+    """Refuse a run that was stopped before it was first tried on held-out data, and so has no weights to use."""
+    if present(run / CONFIG) and present(run / WEIGHTS):
+        return
+    with naming(run / RECIPE):
+        said = read_json(inside(run, RECIPE)).get("evaluate")
+    every = said.get("every") if isinstance(said, dict) else None
+    when = f"every {every} steps and at its end" if type(every) is int else "now and then, and at its end"
+    resume = command("train", "--resume", run)
+    raise BadInput(f"{run} has no model yet (a run writes it {when}): go on with `{resume}`")
+
+
+def runs_inside(folder: Path) -> str:
+    """The end of a sentence about a folder that is no model but has some in it: "; it holds runs/a and runs/b"."""
+    with naming(folder):
+        found = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
+    if not found:
+        return ""
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return f"; there are models in it: {', '.join(map(str, found[:NAMED]))}{more}"
