@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from heedful.decode import step as steps
 from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam_graph import KINDS, beams_on
 from heedful.decode.graph import GraphStep, Lanes, rounded
 from heedful.decode.greedy import greedy
 from heedful.decode.lowered import Lowered, NoKernel, lower
@@ -18,6 +19,7 @@ from heedful.decode.sampling import sample
 from heedful.decode.step import step_of
 from heedful.decode.written import pad
 from heedful.kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
+from heedful.kernels.beam import Beams, extend_beams
 from heedful.kernels.linear import NO_NORM, linear, norm_of
 from heedful.kernels.loss import LinearCrossEntropy
 from heedful.models import gpt2, llama, t5, transformer
@@ -149,6 +151,20 @@ def test_linear_cross_entropy_is_both(smoothing, biased):
     assert not found[1].requires_grad
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_beam_says_when_a_score_is_no_number(sign):
+    beams = Beams.room(
+        2, 2, "heuristic", True, torch.tensor([0], device=DEVICE), torch.ones(8, device=DEVICE), 1, 9
+    )
+    for filled, value in ((beams.limits_N, 6), (beams.totals_NW, -1), (beams.scores_NF, -torch.inf)):
+        filled.fill_(value)
+    scores, lengths = random(4, 9), torch.ones(4, dtype=torch.long, device=DEVICE)
+    scores[1] = torch.tensor(torch.nan).copysign(torch.tensor(float(sign)))
+    extend_beams(scores, lengths.clone(), torch.zeros(4, 3, dtype=torch.int32, device=DEVICE), lengths, beams)
+    assert beams.best_HN.isnan().tolist() == [[True, False]]
+
+
 # The whole step
 
 
@@ -267,6 +283,87 @@ def test_a_step_can_be_cut_short_and_fed_several_tokens():
     torch.testing.assert_close(one.last(tokens[:, :1]), other.last(tokens[:, :1]), rtol=1e-4, atol=1e-4)
 
 
+def test_rows_that_share_their_past_can_be_cut_short():
+    model, tokens = shaken(tiny_llama()), torch.tensor([[1, 2, 3], [4, 5, 6]], device=DEVICE)
+    one, other = fast(model), plain(model)
+    for step in (one, other):
+        step.last(tokens)
+        step.last(tokens[:, :1])
+        step.reorder(torch.tensor([0, 0], device=DEVICE), siblings=True)
+        step.rewind(torch.tensor([2, 4], device=DEVICE))
+    for some in ([1], [2], [0]):
+        found, expected = one.last(tokens[:, some]), other.last(tokens[:, some])
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_lane_stays_while_what_is_forgotten_makes_room():
+    model, token = shaken(tiny_llama()), torch.ones(1, 1, dtype=torch.long, device=DEVICE)
+    step = fast(model)
+    step.last(token), step.last(token)
+    lane, step.used = step.lane, step.lane.spare  # so many were fed, and all but two forgotten
+    step.last(token)
+    assert step.lane is lane and step.used == 3
+
+
+def test_nothing_of_another_text_is_left_on_a_lane():
+    model, tokens = shaken(tiny_llama()), torch.tensor([[1, 2, 3], [4, 5, 6]], device=DEVICE)
+    one, other = fast(model), plain(model)
+    for kv in (lane := one.lanes.borrow(2, one.least, None)).room.keys_values:
+        [x.fill_(torch.nan) for x in kv]
+    one.lanes.give_back(lane)
+    for step in (one, other):
+        step.last(tokens, torch.tensor([3, 1], device=DEVICE))
+    for some in ([1], [0, 2], [1]):
+        found, expected = one.last(tokens[:, some]), other.last(tokens[:, some])
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_as_many_tokens_as_rows():
+    step = fast(shaken(tiny_gpt2()))
+    step.last(torch.ones(3, 2, dtype=torch.long, device=DEVICE))
+    with pytest.raises(ValueError, match="the step has 3 rows, but 1 were given"):
+        step.last(torch.ones(1, 1, dtype=torch.long, device=DEVICE))
+
+
+def test_more_ends_than_words():
+    model, prompts = shaken(tiny_gpt2()), torch.tensor([[1, 2]], device=DEVICE)
+    given = {"longest": 3, "eos": range(23, 50), "settings": BeamSettings(width=2, n_best=2)}
+    found = beam_search(fast(model), prompts, **given)
+    assert all(map(alike, found, beam_search(plain(model), prompts, **given)))
+
+
+def test_a_lane_forgets_the_oldest_kind_of_search():
+    step = fast(shaken(tiny_gpt2()))
+    step.last(torch.ones(1, 2, dtype=torch.long, device=DEVICE))
+    lane = step.with_room()
+    kinds = [
+        beams_on(lane, BeamSettings(width=1), torch.tensor([eos], device=DEVICE), 5)
+        for eos in range(KINDS + 1)
+    ]
+    assert len(lane.beams) == KINDS
+    assert beams_on(lane, BeamSettings(width=1), torch.tensor([1], device=DEVICE), 5) is kinds[1]
+    assert beams_on(lane, BeamSettings(width=1), torch.tensor([0], device=DEVICE), 5) is not kinds[0]
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_head_may_scale_what_it_reads(rows):
+    model, tokens = shaken(tiny_gpt2()), torch.ones(rows, 2, dtype=torch.long, device=DEVICE)
+    model.head.scale, model.stack.norm.eps = 0.1, 0.1  # that the scale is not the norm's to see
+    one, other = fast(model), plain(model)
+    one.last(tokens), other.last(tokens)
+    found, expected = one.last(tokens[:, :1]), other.last(tokens[:, :1])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_prompt_may_be_read_in_lower_precision():
+    model, tokens = shaken(tiny_gpt2()), torch.ones(1, 2, dtype=torch.long, device=DEVICE)
+    one, other = fast(model), plain(model)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        one.last(tokens), other.last(tokens)
+    found, expected = one.last(tokens[:, :1]), other.last(tokens[:, :1])
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+
+
 def test_a_lane_grows_and_is_lent_again():
     model = shaken(tiny_llama())
     step = fast(model, room=1)
@@ -289,6 +386,9 @@ def test_positions_end_where_the_table_ends():
     step.last(tokens[:, :1])
     with pytest.raises(ValueError, match="does not fit the learned position table of 20"):
         step.last(tokens[:, :1])
+    step.leave()
+    with pytest.raises(ValueError, match="does not fit the learned position table of 20"):
+        step.inner.check_room(1, None)
 
 
 def test_what_has_no_kernel_is_left_alone():

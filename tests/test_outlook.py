@@ -147,7 +147,10 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path):  
     told, guessing = outcome.job.baselines["loss"]
     assert f"without learning, {told}: {guessing:.3f}" in talk.lines
     assert outcome.best.scores["loss"] > guessing
-    assert f"{outcome.best.scores['loss']:.3f}, is not below {guessing:.3f} of guessing ({told}): " in talk.lines[-1]
+    assert (
+        f"{outcome.best.scores['loss']:.3f}, is not below {guessing:.3f} of guessing ({told}): "
+        in talk.lines[-1]
+    )
     assert talk.lines[-1].endswith("give it more --steps, or another train.rate (--find-rate tries some)")
 
 

@@ -358,9 +358,8 @@ def extend(
     parents_NA = parents_NC.gather(1, alive_NA)
     first_row_N1 = torch.arange(0, N * W, W, device=at_NC.device)[:, None]
     looked = searches.looked_NWS
-    found_N = (searches.scores_NF[:, 0] > NEVER) & ~totals_NC.amax(
-        -1
-    ).isnan()  # then it may have nowhere to go
+    top_N = totals_NC.amax(-1)
+    found_N = (searches.scores_NF[:, 0] > NEVER) & ~top_N.isnan()  # then it may have nowhere to go
     further = replace(
         searches,
         totals_NW=totals_NC.masked_fill(ended_NC, NEVER).gather(1, alive_NA),
@@ -371,7 +370,7 @@ def extend(
         scores_NF=scores_NF,
         finished_NF=torch.cat([searches.finished_NF, nodes_NC], 1).gather(1, order_NF),
     )
-    return further, totals_NC.amax(-1).masked_fill(found_N | over_N, 0)
+    return further, top_N.masked_fill(found_N | over_N, 0)
 
 
 def score(totals_NW: Tensor, covered_NW: Tensor, n: int, settings: BeamSettings) -> Tensor:

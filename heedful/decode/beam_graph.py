@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .beam import BeamSettings, Searches, Tree
     from .graph import GraphStep, Lane
 
+KINDS = 8  # of searches whose buffers and graphs a lane keeps
+
 
 def beams_on(lane: Lane, settings: BeamSettings, ends: Tensor, longest: int) -> Beams:
     """The lane's buffers for such a search; those of the last few kinds of search are kept."""
@@ -28,13 +30,21 @@ def beams_on(lane: Lane, settings: BeamSettings, ends: Tensor, longest: int) -> 
         size,
     )
     if key not in lane.beams:
+        if len(lane.beams) == KINDS:
+            oldest = lane.beams.pop(next(iter(lane.beams)))
+            lane.graphs.pop(graph_of(oldest), None)
         lengths_L = torch.arange(size, device=ends.device).clamp(min=1)
         penalties_L = settings.penalty(lengths_L, torch.float32)
-        N = lane.rows // settings.width
+        N, V = lane.rows // settings.width, lane.lowered.words
         lane.beams[key] = Beams.room(
-            N, settings.width, settings.stopping, settings.alpha > 0, ends, penalties_L, AHEAD
+            N, settings.width, settings.stopping, settings.alpha > 0, ends, penalties_L, AHEAD, V
         )
     return lane.beams[key]
+
+
+def graph_of(beams: Beams) -> tuple[str, int]:
+    """The name of its graph."""
+    return "beams", id(beams)
 
 
 def extended(
@@ -51,6 +61,7 @@ def extended(
 
     siblings: as `Step.reorder` has it, of the rows that the searches go on from.
     """
+    assert run <= AHEAD, "there is no room to write down more"
     N, W = searches.totals_NW.shape
     step.reorder(searches.rows_NW.flatten(), siblings)
     lane = step.with_room(run)
@@ -77,7 +88,7 @@ def extended(
         beams.totals_NW, beams.nodes_NW, beams.scores_NF, beams.finished_NF, beams.over_N, beams.steps_N, beams.counts_N,
     )  # fmt: skip
     for _ in range(run):
-        lane.run(("beams", id(beams)), once, changing)
+        lane.run(graph_of(beams), once, changing)
     step.used += run
     step.shared = True
     considered = (beams.before_HNC, beams.tokens_HNC, beams.log_p_HNC)

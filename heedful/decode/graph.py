@@ -17,7 +17,7 @@ from torch import Tensor
 from ..kernels.beam import Beams
 from ..kernels.choose import Choices, take_likeliest
 from ..parts.attention import MultiHeadAttention
-from ..parts.cache import GrowingCache, KeysValues
+from ..parts.cache import GrowingCache, KeysValues, check_rows
 from .lowered import Lowered, Room
 from .step import AHEAD, DecoderStep, Step
 
@@ -115,7 +115,7 @@ class Lanes:
         key = rounded(rows), slots, source
         for lane in self.free:
             if (lane.rows, lane.slots, lane.source) == key:
-                self.free.remove(lane)
+                self.free = [other for other in self.free if other is not lane]
                 return lane
         return Lane(self.lowered, *key)
 
@@ -147,7 +147,7 @@ class GraphStep(Step):
             self.leave()
             return self.inner.last(tokens_BT, lengths_B)
         lane = self.with_room()
-        lane.tokens_R[: self.rows] = tokens_BT[:, 0]
+        self.feed(lane, tokens_BT[:, 0])
         lane.run("score", lane.score)
         self.used += 1
         return lane.scores_RV[: self.rows]
@@ -155,8 +155,9 @@ class GraphStep(Step):
     def likeliest(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
         if not self.begun:
             return None
+        assert count <= AHEAD, "there is no room to write down more"
         lane = self.with_room(count)
-        lane.tokens_R[: self.rows] = tokens_B
+        self.feed(lane, tokens_B)
         lane.chosen.counts_R.zero_()
         for _ in range(count):
             lane.run("likeliest", lane.take_likeliest)
@@ -187,6 +188,10 @@ class GraphStep(Step):
             return None
         return extended(self, searches, tree, ends, n, run, settings, siblings)
 
+    def feed(self, lane: Lane, tokens_B: Tensor) -> None:
+        check_rows(len(tokens_B), self.rows, "the step")
+        lane.tokens_R[: self.rows] = tokens_B
+
     # Where things are.
 
     def with_room(self, count: int = 1) -> Lane:
@@ -195,9 +200,8 @@ class GraphStep(Step):
             self.enter()
         assert self.lane is not None
         longest = self.inner.decoder.inputs.position.longest
-        if (
-            longest is not None and self.used + count > longest
-        ):  # rows may be shorter than they could be: look
+        room = self.lane.spare if longest is None else min(self.lane.spare, longest)
+        if self.used + count > room:  # rows may be shorter than they could be: look
             self.used = int(self.lane.room.lengths_R[: self.rows].max())
             self.inner.check_size(self.used + count)
         if self.used + count > self.lane.spare:
@@ -219,7 +223,7 @@ class GraphStep(Step):
         for (keys, values), layer in zip(lane.room.keys_values, cache.layers, strict=True):
             assert layer.kv is not None
             for into, kept in zip((keys, values), layer.kv, strict=True):
-                into[: self.rows].scatter_(2, at_B1S1.expand_as(kept), kept)
+                into[: self.rows].scatter_(2, at_B1S1.expand_as(kept), kept.to(into.dtype))  # autocast's
         self.used = min(self.used, int(lengths_B.max()))
         self.set_rows(lane, lengths_B)
         if source is not None:
@@ -295,12 +299,12 @@ class GraphStep(Step):
         else:
             release, self.release = self.release, lambda: None  # not to be lent out before it is read
             lane = self.take(len(rows), slots, old.source)
-            release()
             for (keys, values), (old_keys, old_values) in zip(lane.room.sources, sources[0], strict=True):
                 keys.copy_(old_keys)
                 values.copy_(old_values)
             assert lane.room.source_lengths_B is not None and sources[2] is not None
             lane.room.source_lengths_B.copy_(sources[2])
+            release()
         for (keys, values), (k, v) in zip(lane.room.keys_values, kept, strict=True):
             keys[: len(rows), :, :used] = k.transpose(1, 2)
             values[: len(rows), :, :used] = v.transpose(1, 2)
@@ -313,6 +317,8 @@ class GraphStep(Step):
         if self.lane is None:
             self.inner.rewind(lengths_B)
         else:
+            if self.shared:  # what one row writes anew may be another's past
+                self.move(torch.arange(self.rows, device=lengths_B.device), self.lane.spare)
             lengths_R = self.lane.room.lengths_R[: self.rows]
             lengths_R.copy_(torch.minimum(lengths_R, lengths_B))
 
@@ -325,11 +331,11 @@ class GraphStep(Step):
         lengths_B = room.lengths_R[: self.rows].clone()
         slots_S = torch.arange(self.used, device=lengths_B.device)
         cache.k_pos = torch.where(slots_S < lengths_B[:, None], slots_S, -1)
-        for layer, (keys, values) in zip(cache.layers, room.keys_values, strict=True):
-            layer.kv = (
-                keys[: self.rows, :, : self.used].clone(),
-                values[: self.rows, :, : self.used].clone(),
-            )
+        there_B1S1 = (cache.k_pos >= 0)[:, None, :, None]  # elsewhere another text may have left NaN
+        for layer, kv in zip(cache.layers, room.keys_values, strict=True):
+            keys, values = (torch.where(there_B1S1, x[: self.rows, :, : self.used], 0) for x in kv)
+            layer.kv = keys, values
+        self.inner.fed = self.used
         self.inner.adopt(cache, None if room.sources_R is None else room.sources_R[: self.rows])
         self.release()
         self.lane, self.release = None, lambda: None

@@ -147,7 +147,8 @@ class Lowered:
         if not isinstance(head, Tied | Untied) or inputs.tokens.weight.shape[1] > WIDEST:
             raise NoKernel("head")
         self.head = head
-        self.padded_PD = padded(head.matrix(inputs.tokens)[0].detach())
+        weight_VD = head.matrix(inputs.tokens)[0].detach()
+        self.words, self.padded_PD = len(weight_VD), padded(weight_VD)
         self.tables: dict[int, tuple[Tensor, dict[Rotary, tuple]]] = {}
 
     @torch.no_grad()
@@ -185,7 +186,7 @@ class Lowered:
         weight, bias = head.matrix(embedding)
         x_RD = stream.x_RD
         if head.scale != 1:
-            x_RD, norm = x_RD * head.scale, scaled(norm, head.scale)
+            x_RD, norm = (x_RD * head.scale, norm) if norm is NO_NORM else (x_RD, scaled(norm, head.scale))
         return scores_of(x_RD, weight.detach(), bias, norm, self.padded_PD)
 
 
@@ -207,8 +208,6 @@ def scores_of(
 
 def scaled(norm: Norm, scale: float) -> Norm:
     """T5 multiplies what goes into the head; after a norm, that is a matter of its gain."""
-    if norm is NO_NORM:
-        return norm
     assert norm.gain is not None
     shift = None if norm.shift is None else norm.shift * scale
     return Norm(norm.kind, norm.gain * scale, shift, norm.eps)

@@ -38,11 +38,8 @@ def stream(
     limits = limits_of(longest, B)
     lengths_B = checked_lengths(prompts_BT, lengths_B)
     written = begun(filters, prompts_BT, lengths_B)
-    rows, rows_R, done = (
-        list(range(B)),
-        torch.arange(B, device=device),
-        0,
-    )  # rows still written, tokens in each
+    rows, rows_R = list(range(B)), torch.arange(B, device=device)  # those still written
+    done = 0  # tokens in each
     if not B:
         return
     chosen = [choice(step.last(prompts_BT, lengths_B), choose, rows_R, filters, written)]

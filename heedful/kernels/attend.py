@@ -83,7 +83,7 @@ def cross_kernel(
     length = tl.load(lengths + source)
     i = tl.arange(0, BK)
     here = i < K
-    v = tl.load(q + (row * H + h) * K + i, mask=here, other=0.0).to(tl.float32) * scale
+    query = tl.load(q + (row * H + h) * K + i, mask=here, other=0.0).to(tl.float32) * scale
     base = (source * G + h // (H // G)) * SLOTS * K
     top, total = float("-inf"), 0.0
     out_K = tl.zeros((BK,), tl.float32)
@@ -93,7 +93,7 @@ def cross_kernel(
         mask = (s < length)[:, None] & here[None, :]
         k_SK = tl.load(keys + at, mask=mask, other=0.0).to(tl.float32)
         v_SK = tl.load(values + at, mask=mask, other=0.0).to(tl.float32)
-        score = tl.where(s < length, tl.sum(k_SK * v[None, :], 1), float("-inf"))
+        score = tl.where(s < length, tl.sum(k_SK * query[None, :], 1), float("-inf"))
         higher = tl.maximum(top, tl.max(score, 0))
         weight, fade = tl.exp(score - higher), tl.exp(top - higher)
         total = total * fade + tl.sum(weight, 0)

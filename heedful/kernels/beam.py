@@ -22,6 +22,7 @@ def _packed(score, place):
     """Score and place as one number, in the order of the score; of equals the first place is the greatest."""
     bits = score.to(tl.int32, bitcast=True)
     bits = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    bits = tl.where(score != score, 0x7FFFFFFF, bits)  # noqa: PLR0124 (no number: first, so that it is seen)
     return (bits.to(tl.int64) << 32) | (0x7FFFFFFF - place).to(tl.int64)
 
 
@@ -193,10 +194,18 @@ class Beams:
 
     @classmethod
     def room(
-        cls, N: int, width: int, rule: str, longer: bool, ends_E: Tensor, penalties_L: Tensor, count: int
+        cls,
+        N: int,
+        width: int,
+        rule: str,
+        longer: bool,
+        ends_E: Tensor,
+        penalties_L: Tensor,
+        count: int,
+        V: int,
     ) -> Beams:
-        """count: steps whose candidates are kept."""
-        device, C = penalties_L.device, (1 + max(1, len(ends_E))) * width
+        """count: steps whose candidates are kept. V: words there are."""
+        device, C = penalties_L.device, width * min(1 + max(1, len(ends_E)), V)
 
         def whole(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.long, device=device)

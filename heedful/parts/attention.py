@@ -405,12 +405,18 @@ class MultiHeadAttention(nn.Module):
 def together(layers: list[nn.Linear], x_BTD: Tensor) -> tuple[Tensor, ...]:
     """Several linear layers of the same vectors. In training, one product: joining the weights costs nothing beside it,
     and a wide product runs faster than narrow ones."""
-    plain = all(type(layer) is nn.Linear and not layer._forward_hooks for layer in layers)
+    alike = len({layer.bias is None for layer in layers}) == 1
+    plain = alike and all(type(layer) is nn.Linear and not hooked(layer) for layer in layers)
     if not (plain and x_BTD.is_cuda and torch.is_grad_enabled()):
         return tuple(layer(x_BTD) for layer in layers)
     bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
     joined = F.linear(x_BTD, torch.cat([layer.weight for layer in layers]), bias)
     return joined.split([layer.out_features for layer in layers], dim=-1)
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether somebody wants to be told when the module itself is called."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
