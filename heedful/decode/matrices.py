@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import BadInput
 
@@ -34,6 +34,10 @@ class Layer:
                     f"packed weights are for a CPU and made from float32, not from {weight.dtype} on {weight.device}: "
                     f'load the model with device="cpu" and without dtype'
                 )
+
+    @property
+    def size(self) -> int:
+        return sum(weight.numel() for weight in self.weights)
 
     @property
     def weight_NK(self) -> Tensor:
@@ -66,7 +70,7 @@ class Plain(Matrix):
         return self.layer.weight_NK.t()
 
     def __call__(self, x_RK: Tensor) -> Tensor:
-        return product(x_RK, self.weight_KN if len(x_RK) == 1 else self.several_KN, self.bias_N)
+        return product(x_RK, self.weight_KN if x_RK.shape[0] == 1 else self.several_KN, self.bias_N)
 
 
 class Blocked(Matrix):
@@ -85,9 +89,27 @@ class Blocked(Matrix):
         return torch.ops.mkldnn._reorder_linear_weight(self.layer.weight_NK.contiguous())
 
     def __call__(self, x_RK: Tensor) -> Tensor:
-        if len(x_RK) == 1:
-            return self.single(x_RK)
+        if x_RK.shape[0] == 1:
+            return product(x_RK, self.single.weight_KN, self.bias_N)
         return self.multiply(x_RK, self.blocks, self.bias_N, "none", [], "")
+
+
+class Halves(Matrix):
+    """In fp16: half the bytes, so a single row costs little more than half; a weight moves by at most 1/2048 of itself.
+
+    Sums are in fp32. From about eight rows on, arithmetic is what costs, and nothing is gained.
+    """
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(layer)
+        self.multiply = torch.ops.quantized.linear_dynamic_fp16.default
+
+    @cached_property
+    def packed(self) -> Any:
+        return torch.ops.quantized.linear_prepack_fp16(self.layer.weight_NK.contiguous(), self.bias_N)
+
+    def __call__(self, x_RK: Tensor) -> Tensor:
+        return self.multiply(x_RK, self.packed)
 
 
 class Bytes(Matrix):
@@ -109,8 +131,10 @@ class Bytes(Matrix):
 
     def __call__(self, x_RK: Tensor) -> Tensor:
         largest_R1 = x_RK.abs().amax(-1, keepdim=True).clamp_min_(SMALLEST)
-        y_RN = self.multiply(x_RK / largest_R1, 1 / self.levels, self.levels + 1, self.packed)
-        return y_RN.mul_(largest_R1) if self.bias_N is None else torch.addcmul(self.bias_N, y_RN, largest_R1)
+        y_RN = self.multiply(x_RK / largest_R1, 1 / self.levels, self.levels, self.packed)
+        if self.bias_N is None:
+            return y_RN.mul_(largest_R1)
+        return torch.addcmul(self.bias_N, y_RN, largest_R1, out=y_RN)
 
 
 SMALLEST = 1e-30  # of what is divided by: a row of zeros stays one
@@ -142,11 +166,20 @@ def levels() -> int:
     """Steps to either side of 0 for an input: 127, or 63 where the sum of two products of bytes would not fit (x86
     before VNNI). Asked of the processor itself: the largest inputs times the largest weights."""
     multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-    found = multiply(torch.ones(1, 64), 1 / 127, 128, in_bytes(torch.ones(16, 64)))
+    found = multiply(torch.ones(1, 64), 1 / 127, 127, in_bytes(torch.ones(16, 64)))
     return 127 if torch.allclose(found, torch.tensor(64.0), rtol=0.01) else 63
 
 
 # What this machine can do.
+
+FBGEMM = "PyTorch's fbgemm, which is not part of this PyTorch or not for this processor"
+NEEDS: dict[type[Matrix], str] = {
+    Blocked: "PyTorch's oneDNN, which is not part of this PyTorch",
+    Halves: FBGEMM,
+    Bytes: FBGEMM,
+}
+KINDS: dict[str, type[Matrix]] = {"fp32": Blocked, "fp16": Halves, "int8": Bytes}
+FEW = 1 << 17  # weights: so few are read in less time than it takes to look for the largest of a row
 
 
 @cache
@@ -162,26 +195,18 @@ def missing(kind: type[Matrix]) -> str | None:
     )
 
 
-NEEDS: dict[type[Matrix], str] = {
-    Plain: "nothing",
-    Blocked: "PyTorch's oneDNN, which is not part of this PyTorch",
-    Bytes: "PyTorch's fbgemm, which is not part of this PyTorch or not for this processor",
-}
-
-Make = Callable[[Sequence[nn.Linear]], Matrix]  # one matrix of layers that read the same
-
-
-def matrices(weights: str) -> type[Matrix]:
-    """The kind of matrix for "fp32" or "int8". Without oneDNN, fp32 is plain, which is said."""
-    kinds: dict[str, type[Matrix]] = {"fp32": Blocked, "int8": Bytes}
-    if weights not in kinds:
-        raise BadInput(f'weights are "fp32" or "int8", not "{weights}"')
-    kind = kinds[weights]
-    if (why := missing(kind)) is None:
-        return kind
-    if kind is Blocked:
+def matrices(weights: str) -> Callable[[Layer], Matrix]:
+    """Makes matrices of "fp32", "fp16" or "int8". Without oneDNN, fp32 stays as it is, and this is said."""
+    if weights not in KINDS:
+        raise BadInput(f'weights are {", ".join(KINDS)}, not "{weights}"')
+    kind = KINDS[weights]
+    if kind is not Blocked and (why := missing(kind)) is not None:
+        raise BadInput(f'weights="{weights}" needs {why}: leave it out, and the model computes in float32')
+    plainly: type[Matrix] = Blocked
+    if (why := missing(Blocked)) is not None:
         warnings.warn(
             f"packing needs {why}: matrices stay as they are, and several rows cost more", stacklevel=3
         )
-        return Plain
-    raise BadInput(f'weights="{weights}" needs {why}: leave it out, and the model computes in float32')
+        plainly = Plain
+    chosen = plainly if kind is Blocked else kind
+    return lambda layer: (chosen if kind is Halves or layer.size >= FEW else plainly)(layer)

@@ -33,7 +33,9 @@ def loss_kernel(
         if BIAS:
             z += tl.load(bias + v, mask=v < V, other=0.0).to(tl.float32)
         higher = tl.maximum(top, tl.max(z, 0))
-        level = tl.where(higher == float("-inf"), 0.0, higher)  # as long as nothing is possible, nothing adds up
+        level = tl.where(
+            higher == float("-inf"), 0.0, higher
+        )  # as long as nothing is possible, nothing adds up
         total = total * tl.exp(top - level) + tl.sum(tl.exp(z - level), 0)
         if SMOOTHING > 0:
             mean += tl.sum(tl.where(v < V, z, 0.0), 0) / V

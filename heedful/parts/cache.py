@@ -2,7 +2,7 @@
 
 A cache is an argument of a call, never an attribute of a model. The shell opens a call with `begin`, which
 tells the positions of all keys there will be; every layer then appends its own keys and values; `advance`
-makes it all count. A call that fails in between has changed nothing. Two kinds: `GrowingCache` concatenates;
+makes it all count. A call that fails in between has changed nothing. Two kinds: `GrowingCache` grows as it must;
 `StaticCache` writes into buffers of a fixed size, so that a compiled step or a captured graph sees the same
 shapes every time.
 """
@@ -33,6 +33,10 @@ class LayerCache(ABC):
         if self.source_kv is None:
             self.source_kv = compute()
         return self.source_kv
+
+    def shared_source(self, compute: Callable[[], KeysValues]) -> tuple[KeysValues, int]:
+        """The same, for those who can read one source for several rows side by side: second, for how many."""
+        return self.source(compute), 1
 
 
 class Cache(ABC):
@@ -75,23 +79,26 @@ def check_rows(found: int, expected: int, what: str) -> None:
 
 
 class GrowingCache(Cache):
-    """Concatenates. As long as no row is padded, positions stay implicit and kernels need no mask."""
+    """Grows with its tokens. As long as no row is padded, positions stay implicit and kernels need no mask."""
 
     def __init__(self, layers: int) -> None:
         self.layers: list[GrowingLayer] = [GrowingLayer() for _ in range(layers)]
         self.k_pos: Tensor | None = None  # [B, size], once rows differ
         self.pending: Tensor | None = None
+        self.spare: list[
+            Tensor
+        ] = []  # a buffer of no use to anyone: fresh memory costs more than writing to it
 
     @property
     def size(self) -> int:
         """Slots in use."""
-        return 0 if self.layers[0].kv is None else self.layers[0].kv[0].shape[-2]
+        return self.layers[0].used
 
     def lengths(self) -> Tensor:
         """Real tokens in each row; an empty cache has no rows yet."""
-        if self.layers[0].kv is None:
+        if self.layers[0].room is None:
             return torch.zeros(0, dtype=torch.long)
-        k, _ = self.layers[0].kv
+        k, _ = self.layers[0].room
         return (
             torch.full((len(k),), self.size, device=k.device)
             if self.k_pos is None
@@ -105,8 +112,8 @@ class GrowingCache(Cache):
         return count_on(start_B, T, lengths_B)
 
     def begin(self, q_pos: Tensor | None, B: int, T: int) -> tuple[int, Tensor | None]:
-        if self.size:
-            check_rows(B, len(self.lengths()), "the cache")
+        if self.layers[0].room is not None:
+            check_rows(B, len(self.layers[0].room[0]), "the cache")
         if q_pos is None:
             if self.k_pos is not None:
                 raise ValueError("rows of this cache have different lengths: positions must be given")
@@ -119,12 +126,14 @@ class GrowingCache(Cache):
     def advance(self) -> None:
         self.k_pos = self.pending
         for layer in self.layers:
-            layer.kv = layer.pending
+            layer.advance()
 
     def reorder(self, rows: Tensor) -> None:
+        room = self.layers[0].room
+        if room is not None and is_order(rows, len(room[0])):
+            return
         for layer in self.layers:
-            layer.kv = select(layer.kv, rows)
-            layer.source_kv = select(layer.source_kv, rows)
+            layer.reorder(rows, self.spare)
         self.k_pos = None if self.k_pos is None else self.k_pos[rows]
 
     def rewind(self, lengths_B: Tensor) -> None:
@@ -140,20 +149,112 @@ class GrowingCache(Cache):
 
 
 def select(kv: KeysValues | None, rows: Tensor) -> KeysValues | None:
-    return None if kv is None else (kv[0][rows], kv[1][rows])
+    return None if kv is None else (kv[0].index_select(0, rows), kv[1].index_select(0, rows))
 
 
 class GrowingLayer(LayerCache):
+    """Buffers with room for more than is in them: most tokens are then written without copying those before."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.kv: KeysValues | None = None
-        self.pending: KeysValues | None = None
+        self.room: KeysValues | None = None  # [B, G, slots, K]
+        self.used = 0  # of the slots
+        self.own = False  # whether the room was made here, and nobody else has it
+        self.pending: tuple[KeysValues, int, bool] | None = None
+        self.shares = False  # whether rows side by side may have one source between them
+        self.sharing = 1  # how many have
+
+    @property
+    def kv(self) -> KeysValues | None:
+        """What is remembered."""
+        return None if self.room is None else first(self.room, self.used)
+
+    @kv.setter
+    def kv(self, kv: KeysValues | None) -> None:
+        self.room, self.used, self.own = kv, 0 if kv is None else kv[0].shape[-2], False
 
     def append(self, k_BGTK: Tensor, v_BGTL: Tensor) -> KeysValues:
-        if self.kv is not None:
-            k_BGTK, v_BGTL = torch.cat([self.kv[0], k_BGTK], -2), torch.cat([self.kv[1], v_BGTL], -2)
-        self.pending = (k_BGTK, v_BGTL)
-        return self.pending
+        size = self.used + k_BGTK.shape[-2]
+        if self.room is None:
+            room = (k_BGTK, v_BGTL)
+        elif self.quicker_joined(k_BGTK, size):
+            k_BGSK, v_BGSL = first(self.room, self.used)
+            room = (torch.cat([k_BGSK, k_BGTK], -2), torch.cat([v_BGSL, v_BGTL], -2))
+        else:
+            room = self.room if slots(self.room) >= size else larger(self.room, self.used, size)
+            room[0][:, :, self.used : size], room[1][:, :, self.used : size] = k_BGTK, v_BGTL
+        self.pending = room, size, self.room is not None
+        return first(room, size)
+
+    def quicker_joined(self, k_BGTK: Tensor, size: int) -> bool:
+        """Whether to concatenate: what is small is copied sooner than room is made, and gradients and another
+        precision want tensors of their own."""
+        assert self.room is not None
+        k_BGSK, _ = self.room
+        small = slots(self.room) < size and k_BGSK.numel() < SMALL
+        return small or k_BGTK.requires_grad or k_BGSK.requires_grad or k_BGSK.dtype != k_BGTK.dtype
+
+    def advance(self) -> None:
+        if self.pending is not None:
+            (self.room, self.used, self.own), self.pending = self.pending, None
+
+    def shared_source(self, compute: Callable[[], KeysValues]) -> tuple[KeysValues, int]:
+        self.shares = True
+        return self.source(compute), self.sharing
+
+    def reorder(self, rows: Tensor, spare: list[Tensor]) -> None:
+        """The room for more stays: the next token needs it. Into spare buffers where they fit."""
+        if self.room is not None:
+            k, v = (reordered(x, rows, spare, self.own) for x in self.room)
+            self.room, self.own = (k, v), True
+        if self.source_kv is not None:
+            sources, self.sharing = sharers(rows // self.sharing) if self.shares else (rows, 1)
+            if not is_order(sources, len(self.source_kv[0])):
+                self.source_kv = select(self.source_kv, sources)
+
+
+SMALL = 1 << 15  # numbers
+
+
+def reordered(x: Tensor, rows: Tensor, spare: list[Tensor], own: bool) -> Tensor:
+    """x[rows], in a spare buffer if there is one of this size; x is the next, if it is ours to write on."""
+    shape = (len(rows), *x.shape[1:])
+    into = spare.pop() if spare and spare[-1].shape == shape and spare[-1].dtype == x.dtype else None
+    if into is None or torch.is_grad_enabled() and x.requires_grad:
+        into = x.index_select(0, rows)
+    else:
+        torch.index_select(x, 0, rows, out=into)
+    spare[:] = [x] if own and x.is_contiguous() else []
+    return into
+
+
+def is_order(rows: Tensor, size: int) -> bool:
+    """Whether each of so many rows stays where it is; where looking would mean waiting for a device, none is said to."""
+    return rows.device.type == "cpu" and len(rows) == size and torch.equal(rows, torch.arange(size))
+
+
+def sharers(sources_R: Tensor) -> tuple[Tensor, int]:
+    """Which sources there are, and how many rows side by side have each; one for every row, if not all equally many."""
+    sources_N, counts_N = torch.unique_consecutive(sources_R, return_counts=True)
+    count = len(sources_R) // max(1, len(sources_N))
+    return (sources_N, count) if bool((counts_N == count).all()) else (sources_R, 1)
+
+
+def slots(room: KeysValues) -> int:
+    return room[0].shape[-2]
+
+
+def first(room: KeysValues, size: int) -> KeysValues:
+    """What is in the first so many slots."""
+    return room if slots(room) == size else (room[0].narrow(-2, 0, size), room[1].narrow(-2, 0, size))
+
+
+def larger(room: KeysValues, used: int, size: int) -> KeysValues:
+    """Room for `size` and a quarter more, with what was there: a token is copied four times or so, however many follow."""
+    length = -(-(size + size // 4) // 8) * 8
+    k, v = (x.new_empty(*x.shape[:-2], length, x.shape[-1]) for x in room)
+    k[:, :, :used], v[:, :, :used] = room[0][:, :, :used], room[1][:, :, :used]
+    return k, v
 
 
 class StaticCache(Cache):
