@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from heedful.decode import best
+from heedful.decode.filters import apply_to_log_probabilities, forbidden, repetition_penalty
+from heedful.decode.written import Written
 
 R, K = 5, 3
 
@@ -21,10 +23,25 @@ def scores(V, seed=0):
 
 @pytest.mark.parametrize("V", [23, 224, 230, 1009])
 def test_the_best_words_and_their_log_probabilities(sizes, V):
-    log_p, words = best.best(scores(V), K)
+    log_p, changed, words = best.best(scores(V), K)
     expected = scores(V).log_softmax(-1).topk(K)
-    assert torch.equal(words, expected.indices)
+    assert torch.equal(words, expected.indices) and torch.equal(log_p, changed)
     torch.testing.assert_close(log_p, expected.values)
+
+
+@pytest.mark.parametrize("V", [23, 224, 230, 1009])
+def test_the_best_words_as_filters_leave_them(sizes, V):
+    """Each row has written something else, and its filters see that, whichever part of the rows it is in."""
+    tokens = torch.randint(V, (R, 4), generator=torch.Generator().manual_seed(3))
+    favourites = scores(V).argmax(-1)
+    tokens[:, 1] = torch.where(torch.arange(R) % 2 == 0, favourites, tokens[:, 1])
+    written = Written.prompts(tokens, torch.tensor([4, 2, 3, 4, 2]))
+    filters = [repetition_penalty(1.01), forbidden([[int(favourites[1])]])]
+    log_p, changed, words = best.best(scores(V), K, filters, written)
+    all_log_p, all_changed = apply_to_log_probabilities(filters, scores(V), written)
+    assert torch.equal(words, all_changed.topk(K).indices) and not torch.equal(log_p, changed)
+    torch.testing.assert_close(log_p, all_log_p.gather(1, words))
+    torch.testing.assert_close(changed, all_changed.gather(1, words))
 
 
 @pytest.mark.parametrize("V", [23, 224, 230, 1009])
@@ -45,7 +62,7 @@ def test_of_equals_the_likeliest_is_the_first(sizes, V):
 @pytest.mark.parametrize("V", [224, 230])
 def test_the_last_words_are_looked_at_too(sizes, V):
     rising = torch.arange(V).expand(R, -1).float()
-    assert best.best(rising, K)[1].tolist() == [[V - 1, V - 2, V - 3]] * R
+    assert best.best(rising, K)[2].tolist() == [[V - 1, V - 2, V - 3]] * R
     assert best.likeliest(rising).tolist() == [V - 1] * R
 
 
@@ -53,7 +70,7 @@ def test_the_last_words_are_looked_at_too(sizes, V):
 def test_words_that_are_forbidden_come_last_and_no_number_is_seen(sizes, V):
     some = scores(V)
     some[:, torch.arange(V) % 11 > 0] = float("-inf")
-    log_p, words = best.best(some, K)
+    log_p, _, words = best.best(some, K)
     assert (words % 11 == 0).all() and log_p.isfinite().all()
     some[2, V // 2] = float("nan")
     assert best.best(some, K)[0][2].isnan().all() and best.best(some, K)[0][3].isfinite().all()
@@ -62,7 +79,7 @@ def test_words_that_are_forbidden_come_last_and_no_number_is_seen(sizes, V):
 
 @pytest.mark.parametrize("V", [1, 2])
 def test_a_vocabulary_of_no_more_words_than_are_asked_for(sizes, V):
-    assert best.best(scores(V), V)[1].sort(-1).values.tolist() == [list(range(V))] * R
+    assert best.best(scores(V), V)[2].sort(-1).values.tolist() == [list(range(V))] * R
 
 
 def test_stretches_are_used_where_there_are_many_scores():

@@ -32,9 +32,9 @@ def ways_to_attend(request, monkeypatch):
     monkeypatch.setattr(packed, "FEW", request.param)
 
 
-@pytest.fixture
-def all_in_bytes(monkeypatch):
-    """Tiny models have tiny matrices, which would stay in fp32."""
+@pytest.fixture(autouse=True)
+def even_the_smallest(monkeypatch):
+    """Tiny models have tiny matrices, which would stay as they are."""
     monkeypatch.setattr(matrices, "FEW", 0)
 
 
@@ -141,7 +141,7 @@ def test_beams_of_a_sentence_read_one_copy_of_its_source():
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_a_static_cache_serves_too(weights, all_in_bytes):
+def test_a_static_cache_serves_too(weights):
     model = packed.packed(build("llama"), weights)
     tokens, _ = given(model)
     with torch.no_grad():
@@ -162,7 +162,7 @@ def test_a_source_of_which_nothing_is_real_is_not_looked_at(name, ways_to_attend
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("name", ["transformer", "t5"])
-def test_an_empty_source_is_harmless(name, weights, all_in_bytes):
+def test_an_empty_source_is_harmless(name, weights):
     model = build(name)
     _, tokens, _, lengths = given(model)
     nothing = torch.zeros(B, 0, dtype=torch.long), tokens, torch.zeros(B, dtype=torch.long), lengths
@@ -200,7 +200,7 @@ def test_scores_that_are_no_dot_product_go_to_the_layer(ways_to_attend):
 
 @pytest.mark.parametrize("weights", ["fp32", "int8"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_packed_model_can_be_watched_under_the_same_names(name, weights, all_in_bytes):
+def test_a_packed_model_can_be_watched_under_the_same_names(name, weights):
     model = build(name)
     made = packed.packed(model, weights)
     with watch(model) as plain, torch.no_grad():
@@ -308,10 +308,11 @@ def test_layers_with_and_without_bias_are_not_joined():
         Layer([torch.ones(2, 3), torch.ones(2, 3)], [torch.ones(2), None])
 
 
-def test_small_matrices_stay_in_fp32_beside_bytes(monkeypatch):
+@pytest.mark.parametrize("weights, kind", [("fp32", Blocked), ("fp16", Halves), ("int8", Bytes)])
+def test_small_matrices_stay_as_they_are(weights, kind, monkeypatch):
     monkeypatch.setattr(matrices, "FEW", 70)
-    make = matrices.matrices("int8")
-    assert type(make(layer_of(11, 6))) is Blocked and type(make(layer_of(12, 6))) is Bytes
+    make = matrices.matrices(weights)
+    assert type(make(layer_of(11, 6))) is Plain and type(make(layer_of(12, 6))) is kind
 
 
 # What fewer bits cost a model that has learned something.
@@ -342,7 +343,7 @@ def trained():
     return model.eval(), texts(64)
 
 
-def test_what_fewer_bits_cost_a_trained_model(all_in_bytes):
+def test_what_fewer_bits_cost_a_trained_model():
     model, tokens = trained()
     with torch.no_grad():
         plain = model(tokens)
@@ -358,7 +359,7 @@ def test_what_fewer_bits_cost_a_trained_model(all_in_bytes):
         assert (written(made) == written(model)).float().mean() >= same, weights
 
 
-def test_int8_in_a_batch_is_int8_alone(all_in_bytes):
+def test_int8_in_a_batch_is_int8_alone():
     case = Float("transformer")
     model = packed.packed(case.model, "int8")
     together = greedy(

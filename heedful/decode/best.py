@@ -7,25 +7,33 @@ vocabulary: the k best words stand in the k best stretches. On other devices, an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from .filters import Filter, apply_to_log_probabilities
+from .written import Written
 
 NEAR = 1 << 19  # scores that stay close to the processor while they are looked at
 MANY = 1 << 17  # scores from which on stretches are quicker
 STRETCH = 128  # words
 
 
-def best(scores_RV: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k likeliest words of each row, best first: log-probabilities [R, k] and words [R, k]."""
-    found = [best_of_few(some_RV, k) for some_RV in in_parts(scores_RV)]
-    log_p_RK, words_RK = zip(*found, strict=True)
-    return torch.cat(log_p_RK), torch.cat(words_RK)
-
-
-def best_of_few(scores_RV: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    log_p_RV = scores_RV.log_softmax(-1)
-    words_RK = top(log_p_RV, k)
-    return log_p_RV.gather(1, words_RK), words_RK
+def best(
+    scores_RV: Tensor, k: int, filters: Sequence[Filter] = (), written: Written | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The k best words of each row, best first, as filters leave them: their log-probabilities, the same as changed by
+    the filters, and which they are; [R, k] each."""
+    found, start = [], 0
+    for some_RV in in_parts(scores_RV):
+        rows = torch.arange(start, start := start + len(some_RV), device=scores_RV.device)
+        mine = None if written is None else written.select(rows)
+        log_p_RV, changed_RV = apply_to_log_probabilities(filters, some_RV, mine)
+        words_RK = top(changed_RV, k)
+        found.append((log_p_RV.gather(1, words_RK), changed_RV.gather(1, words_RK), words_RK))
+    log_p_RK, changed_RK, words_RK = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return log_p_RK, changed_RK, words_RK
 
 
 def log_probability(scores_RV: Tensor, words_R: Tensor) -> Tensor:

@@ -179,7 +179,7 @@ NEEDS: dict[type[Matrix], str] = {
     Bytes: FBGEMM,
 }
 KINDS: dict[str, type[Matrix]] = {"fp32": Blocked, "fp16": Halves, "int8": Bytes}
-FEW = 1 << 17  # weights: so few are read in less time than it takes to look for the largest of a row
+FEW = 1 << 17  # weights: so few are read in less time than the kernels for more take to begin
 
 
 @cache
@@ -202,11 +202,9 @@ def matrices(weights: str) -> Callable[[Layer], Matrix]:
     kind = KINDS[weights]
     if kind is not Blocked and (why := missing(kind)) is not None:
         raise BadInput(f'weights="{weights}" needs {why}: leave it out, and the model computes in float32')
-    plainly: type[Matrix] = Blocked
-    if (why := missing(Blocked)) is not None:
+    if kind is Blocked and (why := missing(kind)) is not None:
         warnings.warn(
             f"packing needs {why}: matrices stay as they are, and several rows cost more", stacklevel=3
         )
-        plainly = Plain
-    chosen = plainly if kind is Blocked else kind
-    return lambda layer: (chosen if kind is Halves or layer.size >= FEW else plainly)(layer)
+        kind = Plain
+    return lambda layer: (kind if layer.size >= FEW else Plain)(layer)

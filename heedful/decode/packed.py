@@ -53,7 +53,7 @@ def packed(model: Model, weights: str = "fp32") -> Model:
 
     Layouts are made when they are first needed, so the first answer takes longer. What fewer bits cost: fp16 moves a
     weight by 1/2048 of itself at most; int8 a weight, and an input, by 1/254 of the largest of its row. Matrices of
-    fewer than 131,072 weights stay in fp32 beside int8.
+    fewer than 131,072 weights stay as they are.
     """
     make = matrices(weights)
     if isinstance(model, Decoder):
@@ -303,16 +303,19 @@ def attend_one(
     The M heads that share a key, and the W rows that share a source, are queries of one product.
     """
     (B, H, _, K), (N, G, S, _) = q_BH1K.shape, k_NGSK.shape
-    if B == N and H == G and B * H <= FEW:
-        return F.scaled_dot_product_attention(q_BH1K, k_NGSK, v_NGSK, table, scale=scale)
     W, M = B // N, H // G
-    q_NGXK = q_BH1K.reshape(N, W, G, M, K).transpose(1, 2).reshape(N, G, W * M, K)
-    scores_NGXS = torch.matmul(q_NGXK, k_NGSK.mT).mul_(scale)
+    alone = W == M == 1
+    if alone and B * H <= FEW:
+        return F.scaled_dot_product_attention(q_BH1K, k_NGSK, v_NGSK, table, scale=scale)
+
+    def together(x_BH1X: Tensor) -> Tensor:
+        return x_BH1X.reshape(N, W, G, M, -1).transpose(1, 2).reshape(N, G, W * M, -1)
+
+    scores_NGXS = torch.matmul(q_BH1K if alone else together(q_BH1K), k_NGSK.mT).mul_(scale)
     if table is not None:
-        table_NWGMS = table.expand(B, H, 1, S).reshape(N, W, G, M, S)
-        scores_NGXS += table_NWGMS.transpose(1, 2).reshape(N, G, W * M, S)
+        scores_NGXS += table if alone else together(table.expand(B, H, 1, S))
     out_NGXK = torch.matmul(scores_NGXS.softmax(-1), v_NGSK)
-    return out_NGXK.view(N, G, W, M, -1).transpose(1, 2).reshape(B, H, 1, -1)
+    return out_NGXK if alone else out_NGXK.view(N, G, W, M, K).transpose(1, 2).reshape(B, H, 1, K)
 
 
 # Feed-forward.
