@@ -445,6 +445,9 @@ class Writes:
     ] = ()
     """A word never to write, as the vocabulary would cut it up; may be given several times."""
 
+    weights: Literal["fp32", "fp16", "int8"] = "fp32"
+    """What is read for every token on a CPU: fp16 is half of it and as good; int8 a quarter, and may change a word."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Translate(Lines, Writes):

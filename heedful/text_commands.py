@@ -109,7 +109,7 @@ class Writer(Work[Answer]):
 
     def how(self, model: Model) -> Writing:
         if self.draft is not None and not isinstance(self.options.get("draft"), Model):
-            self.options["draft"] = load(self.draft, model.device)
+            self.options["draft"] = load(self.draft, model.device, weights=self.given.weights)
         return asked(self.options)
 
     def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Answer]:
@@ -212,7 +212,7 @@ def answer(given: Lines, work: Work[Any]) -> None:
     check_number("batch", given.batch)
     utf8_out()
     typing = not given.text and sys.stdin is not None and sys.stdin.isatty()
-    model = load(given.run, given.device)
+    model = load(given.run, given.device, weights=getattr(given, "weights", "fp32"))
     model.check_can(work.what)
     show = Printer(given, work, model, raw=bool(given.text) or typing)
     if given.text:

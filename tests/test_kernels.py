@@ -10,17 +10,17 @@ import torch
 import torch.nn.functional as F
 
 from heedful.decode import step as steps
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import BeamSettings, Rules, beam_search
 from heedful.decode.beam_graph import KINDS, beams_on
 from heedful.decode.graph import GraphStep, Lanes, rounded
 from heedful.decode.greedy import greedy
-from heedful.decode.lowered import Lowered, NoKernel, lower
+from heedful.decode.lowered import Lowered, NoKernel, lower, norm_of
 from heedful.decode.sampling import sample
 from heedful.decode.step import step_of
 from heedful.decode.written import pad
 from heedful.kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from heedful.kernels.beam import Beams, extend_beams
-from heedful.kernels.linear import NO_NORM, linear, norm_of
+from heedful.kernels.linear import NO_NORM, linear
 from heedful.kernels.loss import LinearCrossEntropy
 from heedful.models import gpt2, llama, t5, transformer
 from heedful.parts.layers import LayerNorm, RMSNorm, activation
@@ -206,9 +206,9 @@ class Late(steps.DecoderStep):
 
 
 def fast(model, source=None, room=8, kind=Eager):
+    decoder, encoder = (model, None) if source is None else (model.decoder, model.encoder)
     given = () if source is None else pad(source, DEVICE)
-    inner = step_of(model, *given)
-    return kind(Lanes(Lowered(inner.decoder)), inner, room)
+    return kind(Lanes(Lowered(decoder), encoder), room, *given)
 
 
 def plain(model, source=None):
@@ -336,13 +336,15 @@ def test_a_lane_forgets_the_oldest_kind_of_search():
     step = fast(shaken(tiny_gpt2()))
     step.last(torch.ones(1, 2, dtype=torch.long, device=DEVICE))
     lane = step.with_room()
-    kinds = [
-        beams_on(lane, BeamSettings(width=1), torch.tensor([eos], device=DEVICE), 5)
-        for eos in range(KINDS + 1)
-    ]
+
+    def beams(eos):
+        return beams_on(
+            lane, Rules(BeamSettings(width=1), (eos,), torch.tensor([eos], device=DEVICE), 5, ())
+        )
+
+    kinds = [beams(eos) for eos in range(KINDS + 1)]
     assert len(lane.beams) == KINDS
-    assert beams_on(lane, BeamSettings(width=1), torch.tensor([1], device=DEVICE), 5) is kinds[1]
-    assert beams_on(lane, BeamSettings(width=1), torch.tensor([0], device=DEVICE), 5) is not kinds[0]
+    assert beams(1) is kinds[1] and beams(0) is not kinds[0]
 
 
 @pytest.mark.parametrize("rows", [1, 2])

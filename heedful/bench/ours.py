@@ -17,7 +17,9 @@ from torch import nn
 from ..costs import Costs, costs, count_parameters
 from ..decode.beam import BeamSettings, beam_search
 from ..decode.greedy import greedy
+from ..decode.packed import packed
 from ..decode.step import lanes_of, step_of
+from ..errors import BadInput
 from ..interop.load import Loaded, load, save
 from ..models import family
 from ..models.gpt2 import GPT2Config
@@ -52,7 +54,7 @@ def variants(work: Work) -> list[Variant]:
             Variant("compiled", compiled=True, same_weights=True, differs=LOOP),
             Variant("bare step", same_weights=True),
         ]
-    return [Variant("", same_weights=True)]
+    return [Variant("", same_weights=True), Variant("int8", same_weights=True, numbers="int8")]
 
 
 def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
@@ -64,6 +66,10 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     if isinstance(work, TrainTransformer):
         return stepping(model, pair_batch(work, place), translate.loss_of, variant, place)
     model = model.to(place.dtype).eval()
+    if place.device == "cpu":
+        return writing(packed(model, variant.numbers or "fp32"), work, place)
+    if variant.numbers:
+        raise BadInput("int8 is for a CPU")
     return writing(model, work, place, lanes_of(model))
 
 

@@ -141,7 +141,9 @@ def forbidden(sequences: Sequence[Sequence[int] | int]) -> Filter:
         (B, V), T = scores_BV.shape, written.tokens_BT.shape[1]
         check_known(largest, V)
         for length, table_NL in tables(scores_BV.device).items():
-            if length - 1 <= T:
+            if length == 1:
+                scores_BV = scores_BV.index_fill(1, table_NL[:, 0], NEVER)
+            elif length - 1 <= T:
                 ending_BL = written.tokens_BT[:, T - length + 1 :]
                 begun_BN = (ending_BL[:, None] == table_NL[:, :-1]).all(-1)
                 last_BN = table_NL[:, -1].expand(B, -1)

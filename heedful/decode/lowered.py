@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from ..kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from ..kernels.embed import embed
-from ..kernels.linear import ACTIVATIONS, NO_NORM, WIDEST, Norm, linear, norm_of, normalise
+from ..kernels.linear import ACTIVATIONS, LAYER, NO_NORM, RMS, WIDEST, Norm, linear, normalise
 from ..kernels.loss import MULTIPLE
 from ..models.shells import Decoder
 from ..parts.attention import Dot, MultiHeadAttention, ScaledDot
 from ..parts.blocks import Block
 from ..parts.cache import KeysValues
 from ..parts.layers import ACTIVATIONS as FUNCTIONS
-from ..parts.layers import FeedForward, GatedFeedForward, PostNorm, PreNorm, Tied, Untied
+from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm, Tied, Untied
 from ..parts.masks import causal
 from ..parts.positions import Absolute, NoPosition, Rotary, rotary_angles
 
@@ -140,6 +140,9 @@ class Lowered:
             raise NoKernel("a norm of the inputs")
         self.decoder = decoder
         self.blocks = [lower_block(block) for block in stack.blocks]  # type: ignore[arg-type]
+        for layers in (decoder.attentions(), decoder.crosses() if self.blocks[0][1] is not None else []):
+            if len({(layer.kv_heads, layer.key_width) for layer in layers}) > 1:
+                raise NoKernel("layers of unequal width")
         self.last = kernel_norm(stack.norm)
         if self.last is not NO_NORM and not self.blocks[-1][-1].residual.before:
             raise NoKernel("two norms in a row")
@@ -181,10 +184,12 @@ class Lowered:
             if cross is not None:
                 stream = cross(stream, room, i).settled()
             stream = feed(stream).settled()
-        norm = self.last if self.last is not NO_NORM else stream.norm
+        return self.scores(stream.x_RD, self.last if self.last is not NO_NORM else stream.norm)
+
+    def scores(self, x_RD: Tensor, norm: Norm = NO_NORM) -> Tensor:
+        """Scores [R, V] of what comes out of the last block; norm: what it has yet to go through."""
         head = self.head
-        weight, bias = head.matrix(embedding)
-        x_RD = stream.x_RD
+        weight, bias = head.matrix(self.decoder.inputs.tokens)
         if head.scale != 1:
             x_RD, norm = (x_RD * head.scale, norm) if norm is NO_NORM else (x_RD, scaled(norm, head.scale))
         return scores_of(x_RD, weight.detach(), bias, norm, self.padded_PD)
@@ -224,6 +229,17 @@ def lower(decoder: Decoder) -> Lowered | None:
 def lower_block(block: Block) -> tuple[SelfAttention, CrossAttention | None, Feed]:
     cross = None if block.cross is None else lower_cross(block.cross)
     return lower_self(block.attention), cross, lower_feed(block.feed_forward)
+
+
+def norm_of(module: nn.Module) -> Norm | None:
+    """The kernel's form of a norm; None if it has none."""
+    if isinstance(module, nn.Identity):
+        return NO_NORM
+    if isinstance(module, LayerNorm):
+        return Norm(LAYER, module.weight.detach(), module.bias.detach(), module.eps)
+    if isinstance(module, RMSNorm):
+        return Norm(RMS, module.weight.detach(), None, module.eps)
+    return None
 
 
 def kernel_norm(module: nn.Module) -> Norm:

@@ -40,10 +40,9 @@ from ..parts.layers import (
 from ..parts.masks import View
 from ..parts.observe import is_watched
 from ..parts.positions import Absolute, Memo, Position, Positions, Sinusoidal, index_of, once
-from .matrices import Layer, Matrix, matrices
+from .matrices import Layer, Matrices, Matrix, matrices
 
 Model = TypeVar("Model", Decoder, EncoderDecoder)
-Make = Callable[[Layer], Matrix]
 
 FEW = 64  # heads of all rows together, up to which torch's own kernel for one query is the quickest
 
@@ -63,32 +62,33 @@ def packed(model: Model, weights: str = "fp32") -> Model:
     raise BadInput(f"only models that write can be packed, not {type(model).__name__}")
 
 
-def packed_encoder(encoder: Encoder, make: Make) -> Encoder:
+def packed_encoder(encoder: Encoder, make: Matrices) -> Encoder:
     return Encoder(packed_inputs(encoder.inputs), packed_stack(encoder.stack, make), encoder.masks)
 
 
-def packed_decoder(decoder: Decoder, make: Make) -> Decoder:
+def packed_decoder(decoder: Decoder, make: Matrices) -> Decoder:
     if not isinstance(decoder.head, Tied | Untied):
         raise BadInput(f"a {type(decoder.head).__name__} cannot be packed: heads are Tied or Untied")
     head = PackedHead(decoder.head, decoder.inputs.tokens, make)
     return Decoder(packed_inputs(decoder.inputs), packed_stack(decoder.stack, make), head, decoder.masks)
 
 
-def packed_stack(stack: Stack, make: Make) -> Stack:
+def packed_stack(stack: Stack, make: Matrices) -> Stack:
     return PackedStack(stack, make)  # type: ignore[return-value]  # in all that a shell asks of it
 
 
-# Stack and blocks. Vectors of all tokens stand in rows, R = B T of them.
+# Stack and blocks. Vectors of all tokens stand in rows, R = B T of them, or one of them several times (`Matrices.rows`).
 
 
 class PackedStack(nn.Module):
     """The blocks of a stack by packed matrices; they themselves stay where they were, for whoever looks."""
 
-    def __init__(self, stack: Stack, make: Make) -> None:
+    def __init__(self, stack: Stack, make: Matrices) -> None:
         super().__init__()
         self.blocks, self.norm = stack.blocks, stack.norm
         self.packed = [packed_block(block, make) for block in stack.blocks]  # type: ignore[arg-type]
         self.last = norm_of(stack.norm)
+        self.rows = make.rows
 
     def forward(
         self,
@@ -99,14 +99,14 @@ class PackedStack(nn.Module):
         cache: Cache | None = None,
     ) -> Tensor:
         with torch.no_grad():
-            B, x_RD = x_BTD.shape[0], x_BTD.flatten(0, 1)
+            (B, T, _), x_RD = x_BTD.shape, self.rows(x_BTD.flatten(0, 1))
             for i, block in enumerate(self.packed):
                 layer_cache = None if cache is None else cache.layers[i]
                 x_RD = block(x_RD, B, views[i % len(views)], source_BSD, source_view, layer_cache)
-            return self.last(x_RD).view(x_BTD.shape)
+            return self.last(x_RD[: B * T]).view(x_BTD.shape)
 
 
-def packed_block(block: Block, make: Make) -> Callable[..., Tensor]:
+def packed_block(block: Block, make: Matrices) -> Callable[..., Tensor]:
     """A block that is made of known parts, packed; any other as it is."""
     parts = [part for part in (block.attention, block.cross, block.feed_forward) if part is not None]
     known = all(isinstance(part, PreNorm | PostNorm) and joinable(part.layer) for part in parts)
@@ -127,13 +127,13 @@ class AsItIs:
         self.block = block
 
     def __call__(self, x_RD: Tensor, B: int, view: View, *args: Any) -> Tensor:
-        return self.block(x_RD.unflatten(0, (B, view.T)), view, *args).flatten(0, 1)
+        return self.block(x_RD[: B * view.T].unflatten(0, (B, view.T)), view, *args).flatten(0, 1)
 
 
 class PackedBlock:
     """A block: attention, attention to the source, feed-forward, each inside its residual."""
 
-    def __init__(self, block: Block, make: Make) -> None:
+    def __init__(self, block: Block, make: Matrices) -> None:
         self.attention = residual(block.attention, SelfAttention(block.attention.layer, make))  # type: ignore[arg-type]
         self.feed_forward = residual(block.feed_forward, packed_feed(block.feed_forward.layer, make))  # type: ignore[arg-type]
         self.cross: Callable[..., Tensor] | None = None
@@ -156,11 +156,11 @@ class PackedBlock:
 
 
 def residual(module: PreNorm | PostNorm, layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """x + layer(norm(x)), or norm(x + layer(x)). What a layer gives is its own, so that x can be added to it."""
+    """x + layer(norm(x)), or norm(x + layer(x)). A layer is given both, and adds what it makes of the second to the first."""
     norm = norm_of(module.norm)
     if isinstance(module, PreNorm):
-        return lambda x_RD, *args: layer(norm(x_RD), *args).add_(x_RD)
-    return lambda x_RD, *args: norm(layer(x_RD, *args).add_(x_RD))
+        return lambda x_RD, *args: layer(x_RD, norm(x_RD), *args)
+    return lambda x_RD, *args: norm(layer(x_RD, x_RD, *args))
 
 
 def norm_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -179,7 +179,7 @@ def norm_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
     return module
 
 
-def joined(layers: Sequence[nn.Linear], make: Make) -> Matrix:
+def joined(layers: Sequence[nn.Linear], make: Matrices) -> Matrix:
     """One matrix of layers that read the same."""
     return make(Layer([layer.weight for layer in layers], [layer.bias for layer in layers]))
 
@@ -190,35 +190,41 @@ def joined(layers: Sequence[nn.Linear], make: Make) -> Matrix:
 class SelfAttention:
     """Queries, keys and values by one product, their heads side by side."""
 
-    def __init__(self, layer: MultiHeadAttention, make: Make) -> None:
-        self.attend = Attend(layer)
+    def __init__(self, layer: MultiHeadAttention, make: Matrices) -> None:
+        self.attend, self.rows = Attend(layer), make.rows
         self.heads = [layer.heads, layer.kv_heads, layer.kv_heads]
         self.qkv = joined([layer.query, layer.key, layer.value], make)
         self.out = joined([layer.out], make)
 
-    def __call__(self, x_RD: Tensor, B: int, view: View, cache: LayerCache | None) -> Tensor:
-        q_BHTK, k_BGTK, v_BGTK = split(self.qkv(x_RD), B, view.T, self.heads)
+    def __call__(self, onto_RD: Tensor, x_RD: Tensor, B: int, view: View, cache: LayerCache | None) -> Tensor:
+        q_BHTK, k_BGTK, v_BGTK = split(self.qkv(x_RD)[: B * view.T], B, view.T, self.heads)
         q_BHTK = self.attend.queries(q_BHTK, view)
         k_BGTK = self.attend.keys(k_BGTK, view.q_pos, view.memo)
         if cache is not None:
             k_BGTK, v_BGTK = cache.append(k_BGTK, v_BGTK)
-        return self.out(rows_of(self.attend(q_BHTK, k_BGTK, v_BGTK, view)))
+        return self.out.onto(onto_RD, self.rows(rows_of(self.attend(q_BHTK, k_BGTK, v_BGTK, view))))
 
 
 class CrossAttention:
     """Queries by one product; keys and values of the source by another, once. Rows may share a source (beams do)."""
 
-    def __init__(self, layer: MultiHeadAttention, make: Make) -> None:
-        self.attend = Attend(layer)
+    def __init__(self, layer: MultiHeadAttention, make: Matrices) -> None:
+        self.attend, self.rows = Attend(layer), make.rows
         self.heads, self.kv_heads = [layer.heads], [layer.kv_heads, layer.kv_heads]
         self.query = joined([layer.query], make)
         self.kv = joined([layer.key, layer.value], make)
         self.out = joined([layer.out], make)
 
     def __call__(
-        self, x_RD: Tensor, B: int, view: View, cache: LayerCache | None, source_BSD: Tensor
+        self,
+        onto_RD: Tensor,
+        x_RD: Tensor,
+        B: int,
+        view: View,
+        cache: LayerCache | None,
+        source_BSD: Tensor,
     ) -> Tensor:
-        (q_BHTK,) = split(self.query(x_RD), B, view.T, self.heads)
+        (q_BHTK,) = split(self.query(x_RD)[: B * view.T], B, view.T, self.heads)
         q_BHTK = self.attend.queries(q_BHTK, view)
 
         def compute() -> KeysValues:
@@ -229,7 +235,7 @@ class CrossAttention:
         (k_NGSK, v_NGSK), sharing = (compute(), 1) if cache is None else cache.shared_source(compute)
         if sharing > 1 and not self.attend.knows(view):
             k_NGSK, v_NGSK = k_NGSK.repeat_interleave(sharing, 0), v_NGSK.repeat_interleave(sharing, 0)
-        return self.out(rows_of(self.attend(q_BHTK, k_NGSK, v_NGSK, view)))
+        return self.out.onto(onto_RD, self.rows(rows_of(self.attend(q_BHTK, k_NGSK, v_NGSK, view))))
 
 
 def split(y_RX: Tensor, B: int, T: int, heads: list[int]) -> Sequence[Tensor]:
@@ -321,19 +327,21 @@ def attend_one(
 # Feed-forward.
 
 
-def packed_feed(layer: FeedForward | GatedFeedForward, make: Make) -> Callable[[Tensor], Tensor]:
+def packed_feed(layer: FeedForward | GatedFeedForward, make: Matrices) -> Callable[[Tensor, Tensor], Tensor]:
     """Gate and value of a gated one by one product."""
     down = joined([layer.down], make)
     if isinstance(layer, GatedFeedForward):
         both, activation = joined([layer.gate, layer.up], make), layer.activation
 
-        def gated(x_RD: Tensor) -> Tensor:
+        def gated(onto_RD: Tensor, x_RD: Tensor) -> Tensor:
             gate_RF, value_RF = both(x_RD).chunk(2, -1)
-            return down(activation(gate_RF) * value_RF)
+            return down.onto(onto_RD, activation(gate_RF) * value_RF)
 
         return gated
-    up, activation = joined([layer.up], make), torch.relu_ if layer.activation is F.relu else layer.activation
-    return lambda x_RD: down(activation(up(x_RD)))
+    up, activation = joined([layer.up], make), layer.activation
+    if activation is F.relu:
+        return lambda onto_RD, x_RD: down.onto(onto_RD, up.rectified(x_RD))
+    return lambda onto_RD, x_RD: down.onto(onto_RD, activation(up(x_RD)))
 
 
 # Both ends.
@@ -342,7 +350,7 @@ def packed_feed(layer: FeedForward | GatedFeedForward, make: Make) -> Callable[[
 class PackedHead(nn.Module):
     """Scores for the next word; a tied matrix is read here in its own order, and stays the embedding's."""
 
-    def __init__(self, head: Tied | Untied, embedding: TokenEmbedding, make: Make) -> None:
+    def __init__(self, head: Tied | Untied, embedding: TokenEmbedding, make: Matrices) -> None:
         super().__init__()
         self.head, self.scale = head, head.scale
         if isinstance(head, Tied):

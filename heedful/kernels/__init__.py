@@ -1,5 +1,10 @@
-"""Kernels for the decoding step on a GPU, where a model of a few million numbers is all launches and no work.
+"""Kernels for GPUs, where small work is all launches and large work all memory: each does at once what the parts do one
+after the other, and is proven equal to them.
 
-Each does at once what the parts do one after the other, for a few rows of one token each, and is proven equal to
-them. They are written in Triton, which comes with torch for CUDA; nothing imports this package where it is missing.
+For the decoding step: `linear`, `attend`, `embed`, `choose`, `beam`. For training: `loss`, `short`, `residual`. They are
+written in Triton, which comes with torch for CUDA; nothing imports them where it is missing.
 """
+
+from importlib.util import find_spec
+
+THERE = find_spec("triton") is not None

@@ -14,9 +14,7 @@ import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
-from torch import Tensor, nn
-
-from ..parts.layers import LayerNorm, RMSNorm
+from torch import Tensor
 
 NONE, LAYER, RMS = 0, 1, 2  # norms
 ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "gelu_sigmoid": 4, "silu": 5, "relu_squared": 6}
@@ -35,17 +33,6 @@ class Norm:
 
 
 NO_NORM = Norm()
-
-
-def norm_of(module: nn.Module) -> Norm | None:
-    """The kernel's form of a norm; None if it has none."""
-    if isinstance(module, nn.Identity):
-        return NO_NORM
-    if isinstance(module, LayerNorm):
-        return Norm(LAYER, module.weight.detach(), module.bias.detach(), module.eps)
-    if isinstance(module, RMSNorm):
-        return Norm(RMS, module.weight.detach(), None, module.eps)
-    return None
 
 
 @triton.jit

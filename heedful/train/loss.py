@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from .. import kernels
 from ..models.shells import Decoder
 from ..parts.layers import Tied, TokenEmbedding, Untied
 
@@ -62,12 +61,6 @@ def scores_of(decoder: Decoder) -> Scores:
     return Scores(decoder.head, decoder.inputs.tokens)  # type: ignore[arg-type]
 
 
-@cache
-def has_kernels() -> bool:
-    """Whether there is Triton, which torch for CUDA brings along."""
-    return find_spec("triton") is not None
-
-
 def sequence_loss(
     score: Callable[[Tensor], Tensor],
     hidden_BTD: Tensor,
@@ -91,7 +84,7 @@ def sequence_loss(
         return cross_entropy(score(hidden_ND), answers_N, smoothing)
 
     matrix = score.matrix() if isinstance(score, Scores) else None
-    if matrix is not None and hidden_ND.is_cuda and chunk is None and has_kernels():
+    if matrix is not None and hidden_ND.is_cuda and chunk is None and kernels.THERE:
         from ..kernels.loss import LinearCrossEntropy
 
         half = torch.is_autocast_enabled("cuda")

@@ -14,7 +14,7 @@ from dataclasses import fields
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from ..device import find_device
 from ..errors import BadInput
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 BEAM, WRITTEN = 4, 100  # the beam of a translation (Vaswani et al. 2017), and the tokens of a continuation
 POOLINGS = ("mean", "class")
+WEIGHTS = ("fp32", "fp16", "int8")
 
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -46,10 +47,12 @@ def load(
     folder: str | os.PathLike[str],
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
+    weights: Literal["fp32", "fp16", "int8"] = "fp32",
 ) -> Model:
     """The model of a folder, ready for use: a run of heedful's own, or a Hugging Face folder.
 
-    device: "cpu", "cuda", or "auto" for the GPU if there is one. dtype: torch.float32 unless said.
+    device: "cpu", "cuda", or "auto" for the GPU if there is one. dtype: torch.float32 unless said. weights: what
+    `translate`, `generate` and `stream` read on a CPU; fewer bits are read sooner, and "int8" may change a word.
 
     >>> model = load("runs/toy")
     >>> model.translate("i am a student")
@@ -61,7 +64,7 @@ def load(
     from ..interop.runs import is_run
 
     found = read(folder, find_device(device), torch.float32 if dtype is None else dtype)
-    return Model(found, os.fspath(folder), own=is_run(Path(folder)))
+    return Model(found, os.fspath(folder), own=is_run(Path(folder)), weights=weights)
 
 
 def save(model: Model | Loaded, folder: str | os.PathLike[str]) -> None:
@@ -103,8 +106,11 @@ class Model:
     heedful.errors.BadInput: runs/toy is an encoder-decoder, which cannot generate; it can translate, stream, score, embed and look
     """
 
-    def __init__(self, loaded: Loaded, folder: str = "the model", own: bool = False) -> None:
-        self.loaded, self.folder, self.own = loaded, folder, own
+    def __init__(
+        self, loaded: Loaded, folder: str = "the model", own: bool = False, weights: str = "fp32"
+    ) -> None:
+        self.loaded, self.folder, self.own, self.weights = loaded, folder, own, weights
+        self.check_weights()
 
     @property
     def architecture(self) -> str:
@@ -318,7 +324,7 @@ class Model:
         banned = [*self.wording.never, *self.wording.banned(how.forbid)]
         draft = None if how.draft is None else self.checked_draft(how.draft)
         return Writer(
-            self.model,  # type: ignore[arg-type]
+            self.writing,  # type: ignore[arg-type]
             how,
             how.width(BEAM if translates else 1),
             self.wording.ends,
@@ -326,6 +332,33 @@ class Model:
             draft,
             self.lanes,
         )
+
+    @cached_property
+    def writing(self) -> nn.Module:
+        """The network as it writes: on a CPU with packed weights, which are made at the first text."""
+        from ..decode.packed import packed
+
+        weight = next(self.model.parameters())
+        if weight.device.type != "cpu" or str(weight.dtype) != "torch.float32":
+            return self.model
+        return packed(self.model, self.weights)  # type: ignore[type-var]
+
+    def check_weights(self) -> None:
+        """Refuse what would do nothing, and what is not known."""
+        if self.weights not in WEIGHTS:
+            raise BadInput(f'weights are {", ".join(WEIGHTS)}, not "{self.weights}"')
+        if self.weights == "fp32":
+            return
+        weight = next(self.model.parameters())
+        if weight.device.type != "cpu" or str(weight.dtype) != "torch.float32":
+            raise BadInput(
+                f'weights="{self.weights}" is for writing on a CPU from float32, and the model is {weight.dtype} on '
+                f"{weight.device}: leave out one of them"
+            )
+        if not {"translate", "generate"} & set(self.can):
+            raise BadInput(
+                f'{self.folder} is {self.kind}, which writes nothing: leave out weights="{self.weights}"'
+            )
 
     @cached_property
     def lanes(self) -> Lanes | None:
@@ -371,7 +404,7 @@ class Model:
             )
         if draft.device != self.device:
             raise BadInput(f"the draft is on {draft.device} and the model on {self.device}: load both alike")
-        return draft.model
+        return draft.writing
 
     # Reading
 
