@@ -60,14 +60,6 @@ def loss_kernel(
         tl.store(here + v, slope.to(scores.dtype.element_ty), mask=v < STRIDE)
 
 
-def blocks(V: int) -> dict[str, int]:
-    """How a row is read: at once, if a program can hold it, so that it is not read again for the gradient."""
-    whole = triton.next_power_of_2(V)
-    return (
-        {"BV": whole, "num_warps": 16} if 8192 < whole <= 32768 else {"BV": min(8192, whole), "num_warps": 8}
-    )
-
-
 class LinearCrossEntropy(torch.autograd.Function):
     """(smoothed, plain) cross-entropy of x W^T + b, summed over the rows that have an answer."""
 
@@ -87,7 +79,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         totals_N, plains_N = torch.empty(2, N, device=x_ND.device)
         loss_kernel[(N,)](
             scores_NP, scores_NP if bias_V is None else bias_V, answers_N, totals_N, plains_N, V, scores_NP.shape[1],
-            BIAS=bias_V is not None, SMOOTHING=smoothing, **blocks(scores_NP.shape[1]),
+            BIAS=bias_V is not None, SMOOTHING=smoothing, BV=min(8192, triton.next_power_of_2(V)), num_warps=8,
         )  # fmt: skip
         ctx.save_for_backward(scores_NP, x_ND, padded_PD)
         ctx.words, ctx.kind, ctx.biased = V, weight_VD.dtype, bias_V is not None

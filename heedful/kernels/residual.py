@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .operation import block, launched, triton_op
+from .operation import block, differentiable, operation
 
 WIDEST = 8192  # a row that one program can hold
-PROGRAMS = 264  # for the backward pass: two for each of about as many multiprocessors as a GPU has
+PROGRAMS = 396  # for the backward pass: three for each of about as many multiprocessors as a GPU has
 MOST = 1 << 31  # numbers that can be told apart by their place
 
 
@@ -97,13 +97,7 @@ def _choices(D: int, dropout: float) -> dict:
     }  # fmt: skip
 
 
-@triton_op(
-    "heedful::add_and_norm",
-    mutates_args=(),
-    schema="(Tensor x, Tensor y, Tensor gain, Tensor shift, Tensor seed, float eps, float dropout)"
-    " -> (Tensor, Tensor, Tensor, Tensor)",
-)
-def add_and_norm(
+def _join(
     x: Tensor, y: Tensor, gain: Tensor, shift: Tensor, seed: Tensor, eps: float, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """layer_norm(x + dropout(y)), and what the backward pass needs. seed: one whole number."""
@@ -113,19 +107,13 @@ def add_and_norm(
     out, total = torch.empty_like(x), torch.empty_like(x)
     means, scales = x.new_empty(N, dtype=torch.float32), x.new_empty(N, dtype=torch.float32)
     choices = _choices(D, dropout)
-    launched(forward_kernel)[(triton.cdiv(N, choices["BN"]),)](
+    forward_kernel[(triton.cdiv(N, choices["BN"]),)](
         x, y, gain, shift, seed, out, total, means, scales, N, eps, **choices
     )
     return out, total, means, scales
 
 
-@triton_op(
-    "heedful::add_and_norm_backward",
-    mutates_args=(),
-    schema="(Tensor slope, Tensor total, Tensor means, Tensor scales, Tensor gain, Tensor seed, float dropout)"
-    " -> (Tensor, Tensor, Tensor)",
-)
-def add_and_norm_backward(
+def _join_backward(
     slope: Tensor,
     total: Tensor,
     means: Tensor,
@@ -143,10 +131,41 @@ def add_and_norm_backward(
     parts = triton.cdiv(N, choices["BN"])
     programs = min(PROGRAMS, parts)
     sums = total.new_empty(programs, 2, D, dtype=torch.float32)
-    launched(backward_kernel)[(programs,)](
+    backward_kernel[(programs,)](
         slope, total, means, scales, gain, seed, x_slope, y_slope, sums, N, parts, **choices
     )
     return x_slope, y_slope, sums.sum(0)
+
+
+def _shapes(
+    x: Tensor, y: Tensor, gain: Tensor, shift: Tensor, seed: Tensor, eps: float, dropout: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows = x.new_empty(x.numel() // x.shape[-1], dtype=torch.float32)
+    like = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return like, torch.empty_like(like), rows, torch.empty_like(rows)
+
+
+def _slopes(
+    slope: Tensor, total: Tensor, means: Tensor, scales: Tensor, gain: Tensor, seed: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    y_slope = torch.empty_like(total) if dropout else total.new_empty(0)
+    return torch.empty_like(total), y_slope, total.new_empty(2, total.shape[-1], dtype=torch.float32)
+
+
+add_and_norm = operation(
+    "add_and_norm",
+    "(Tensor x, Tensor y, Tensor gain, Tensor shift, Tensor seed, float eps, float dropout)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+    _join,
+    _shapes,
+)
+add_and_norm_backward = operation(
+    "add_and_norm_backward",
+    "(Tensor slope, Tensor total, Tensor means, Tensor scales, Tensor gain, Tensor seed, float dropout)"
+    " -> (Tensor, Tensor, Tensor)",
+    _join_backward,
+    _slopes,
+)
 
 
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
@@ -164,7 +183,7 @@ def _back(ctx: Any, slope: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     return x_slope, y_slope, sums[0].to(gain.dtype), sums[1].to(ctx.kinds[1]), None, None, None
 
 
-add_and_norm.register_autograd(_back, setup_context=_remember)
+differentiable("add_and_norm", _back, _remember)
 
 
 def fused_add_and_norm(

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .operation import block, launched, triton_op
+from .operation import block, differentiable, operation
 
 LONGEST = 128  # queries or keys that one program can hold
 WIDEST = 128  # numbers of a head
@@ -113,32 +113,19 @@ def _lined(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-@triton_op(
-    "heedful::attend_short",
-    mutates_args=(),
-    schema="(Tensor q, Tensor k, Tensor v, Tensor? allowed, bool causal, float scale) -> Tensor",
-)
-def attend_short(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bool, scale: float
-) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bool, scale: float) -> Tensor:
     """softmax(q k^T scale) v of [B, H, T or S, K]. allowed: booleans that broadcast to [B, H, T, S]; causal: the last
     query sees all keys, the one before it all but one, and so on."""
     q, k, v = _lined(q), _lined(k), _lined(v)
     out_BTHL = _blank(q, v.shape[-1])
     numbers, choices = _sizes(q, k, v, allowed, causal)
-    launched(forward_kernel)[(q.shape[0] * q.shape[1],)](
+    forward_kernel[(q.shape[0] * q.shape[1],)](
         q, k, v, q if allowed is None else allowed, out_BTHL, scale, **numbers, **choices
     )
     return out_BTHL.transpose(1, 2)
 
 
-@triton_op(
-    "heedful::attend_short_backward",
-    mutates_args=(),
-    schema="(Tensor slope, Tensor q, Tensor k, Tensor v, Tensor? allowed, bool causal, float scale)"
-    " -> (Tensor, Tensor, Tensor)",
-)
-def attend_short_backward(
+def _attend_backward(
     slope: Tensor, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
@@ -146,11 +133,29 @@ def attend_short_backward(
     slopes = [_blank(x, x.shape[-1]) for x in (q, k, v)]
     numbers, choices = _sizes(q, k, v, allowed, causal)
     numbers |= dict(zip(("GB", "GH", "GT"), slope.stride()[:3], strict=True))
-    launched(backward_kernel)[(q.shape[0] * q.shape[1],)](
+    backward_kernel[(q.shape[0] * q.shape[1],)](
         q, k, v, q if allowed is None else allowed, slope, *slopes, scale, **numbers, **choices
     )
     q_slope, k_slope, v_slope = (x.transpose(1, 2) for x in slopes)
     return q_slope, k_slope, v_slope
+
+
+def _shape(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bool, scale: float) -> Tensor:
+    return _blank(q, v.shape[-1]).transpose(1, 2)
+
+
+def _shapes(
+    slope: Tensor, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bool, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    q_slope, k_slope, v_slope = (_blank(x, x.shape[-1]).transpose(1, 2) for x in (q, k, v))
+    return q_slope, k_slope, v_slope
+
+
+GIVEN = "Tensor q, Tensor k, Tensor v, Tensor? allowed, bool causal, float scale)"
+attend_short = operation("attend_short", f"({GIVEN} -> Tensor", _attend, _shape)
+attend_short_backward = operation(
+    "attend_short_backward", f"(Tensor slope, {GIVEN} -> (Tensor, Tensor, Tensor)", _attend_backward, _shapes
+)
 
 
 def _remember(ctx: Any, inputs: tuple, output: Tensor) -> None:
@@ -163,4 +168,4 @@ def _back(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
     return *attend_short_backward(slope, q, k, v, allowed, ctx.causal, ctx.scale), None, None, None
 
 
-attend_short.register_autograd(_back, setup_context=_remember)
+differentiable("attend_short", _back, _remember)

@@ -109,7 +109,7 @@ def attend_fused(
 
 def short_pays(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor) -> bool:
     """Sentences in training: all scores of a head fit into one program, and its own kernel is the quickest."""
-    trains = q_BHTK.is_cuda and kernels.THERE and torch.is_grad_enabled()
+    trains = kernels.trains(q_BHTK)
     few = max(q_BHTK.shape[2], k_BGSK.shape[2]) <= 128 and max(q_BHTK.shape[3], v_BGSL.shape[3]) <= 128
     half = q_BHTK.dtype == k_BGSK.dtype == v_BGSL.dtype and q_BHTK.dtype in (torch.bfloat16, torch.float16)
     return trains and few and half and k_BGSK.shape[1] == q_BHTK.shape[1]

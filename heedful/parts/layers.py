@@ -244,8 +244,8 @@ class PostNorm(nn.Module):
         return self.norm(x_BTD + self.dropout(y_BTD))
 
     def fuses(self, x_BTD: Tensor, y_BTD: Tensor) -> bool:
-        """Whether there is a kernel for sum, dropout and norm: in training on a GPU."""
-        trains = x_BTD.is_cuda and kernels.THERE and torch.is_grad_enabled()
+        """Whether there is a kernel for sum, dropout and norm."""
+        trains = kernels.trains(x_BTD)
         plain = type(self.norm) is LayerNorm and not hooked(self.norm) and not hooked(self.dropout)
         known = x_BTD.dtype in (torch.float32, torch.bfloat16, torch.float16)
         alike = torch.promote_types(x_BTD.dtype, y_BTD.dtype) == x_BTD.dtype
