@@ -55,8 +55,7 @@ def show(house: House, name: str, work: Work, records: Sequence[dict[str, Any]])
 
 def one_work(args: Any, house: House, name: str, work: Work) -> list[dict[str, Any]]:
     """The records of all contenders at one work."""
-    found = house.worker.ask("contenders", work=as_json(work), asked=list(args.peer))
-    everyone = chosen([Contender.from_json(each) for each in found], args.only)
+    everyone = contenders(args, house, work)
     with tempfile.TemporaryDirectory() as folder:
         place = replace(house.place, weights=folder)
         house.say(f"{name}: making weights for everyone")
@@ -64,6 +63,13 @@ def one_work(args: Any, house: House, name: str, work: Work) -> list[dict[str, A
         predicted = house.worker.ask("predict", work=as_json(work), place=asdict(place))
         results = contest(everyone, work, place, args.rounds, args.seconds, house.say, house.start)
     return records_of(house, name, work, results, expected["answer"], predicted.get("flops"))
+
+
+def contenders(args: Any, house: House, work: Work) -> list[Contender]:
+    """Who is to do a work here."""
+    found = house.worker.ask("contenders", work=as_json(work), asked=list(args.peer))
+    there = [Contender.from_json(each) for each in found]
+    return chosen([each for each in there if each.variant.device in ("", house.device)], args.only)
 
 
 def chosen(everyone: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
@@ -149,8 +155,7 @@ def show_list(args: Any, house: House) -> int:
     """The works of this device, and who would do each."""
     house.say("")
     for name, work in choose(args.work, settings(house.device, args.small)).items():
-        found = house.worker.ask("contenders", work=as_json(work), asked=list(args.peer))
-        names = [each.name for each in chosen([Contender.from_json(each) for each in found], args.only)]
+        names = [each.name for each in contenders(args, house, work)]
         print(f"{name}: {work.describe()}\n  " + "\n  ".join(names))
     for peer, how in house.worker.ask("absent", asked=list(args.peer)).items():
         print(f"{peer}: {how}")

@@ -38,6 +38,7 @@ class Variant:
     same_weights: bool = False  # started from heedful's weights: what comes of it can be compared
     numbers: str = ""  # fp32, bf16, int8: what weights are multiplied as, if not as everyone's
     differs: str = ""  # in words
+    device: str = ""  # where alone there is such a thing
 
 
 @dataclass(frozen=True)
