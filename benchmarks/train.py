@@ -43,7 +43,7 @@ SHAKESPEARE_CPU = SHAKESPEARE | {
 }  # fmt: skip
 SHAKESPEARE_FAST = SHAKESPEARE | {
     "model.architecture": "modern", "train.optimiser": "muon", "train.steps": 800, "train.rate": 1e-2,
-    "train.warmup": 50, "train.floor": 0.02, "train.beta2": 0.95, "evaluate.every": 800,
+    "train.warmup": 50, "train.floor": 0.02, "train.beta2": 0.95, "evaluate.every": 800, "train.compile": True,
 }  # fmt: skip
 MULTI30K = {
     "data.lower": True, "data.vocab": "bpe", "data.vocab_size": 10000, "model.layers": 4, "model.width": 256,
