@@ -24,7 +24,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import kernels
 from .cache import KeysValues, LayerCache
 from .layers import hooked
 from .masks import View, full, without_empty_rows
@@ -101,32 +100,8 @@ def attend_fused(
     dropout: float = 0.0,
 ) -> Tensor:
     """`attend_plain` without the table of scores, by the kernel that suits the case."""
-    if bias is None and dropout == 0 and short_pays(q_BHTK, k_BGSK, v_BGSL):
-        return attend_short(q_BHTK, k_BGSK, v_BGSL, mask, scale)
     kernel = attend_flex if flex_pays(q_BHTK, mask, bias, dropout) else attend_sdpa
     return kernel(q_BHTK, k_BGSK, v_BGSL, mask, bias, scale, dropout)
-
-
-def short_pays(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor) -> bool:
-    """Sentences in training: all scores of a head fit into one program, and its own kernel is the quickest."""
-    trains = kernels.trains(q_BHTK)
-    few = max(q_BHTK.shape[2], k_BGSK.shape[2]) <= 128 and max(q_BHTK.shape[3], v_BGSL.shape[3]) <= 128
-    half = q_BHTK.dtype == k_BGSK.dtype == v_BGSL.dtype and q_BHTK.dtype in (torch.bfloat16, torch.float16)
-    return trains and few and half and k_BGSK.shape[1] == q_BHTK.shape[1]
-
-
-def attend_short(
-    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSL: Tensor, mask: AnyMask = None, scale: float | None = None
-) -> Tensor:
-    """heedful's own kernel for a few tokens."""
-    from ..kernels.short import attend_short as kernel
-
-    causal, allowed = False, mask if isinstance(mask, Tensor) else None
-    if isinstance(mask, View):
-        causal = mask.is_causal
-        allowed = None if causal or mask.sees_all else mask.allowed(q_BHTK.shape[1])
-    scale = 1 / math.sqrt(q_BHTK.shape[-1]) if scale is None else scale
-    return kernel(q_BHTK, k_BHSK, v_BHSL, allowed, causal, scale)
 
 
 def flex_pays(q_BHTK: Tensor, mask: AnyMask, bias: Tensor | None, dropout: float) -> bool:
@@ -433,7 +408,7 @@ def together(layers: list[nn.Linear], x_BTD: Tensor) -> tuple[Tensor, ...]:
     and a wide product runs faster than narrow ones."""
     alike = len({layer.bias is None for layer in layers}) == 1
     plain = alike and all(type(layer) is nn.Linear and not hooked(layer) for layer in layers)
-    if not (plain and torch.is_grad_enabled()):
+    if not (plain and x_BTD.is_cuda and torch.is_grad_enabled()):
         return tuple(layer(x_BTD) for layer in layers)
     bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
     joined = F.linear(x_BTD, torch.cat([layer.weight for layer in layers]), bias)

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import kernels
 from .positions import NoPosition, Position, Positions
 
 
@@ -238,24 +237,7 @@ class PostNorm(nn.Module):
         self.layer, self.norm, self.dropout = layer, norm, nn.Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
-        y_BTD = self.layer(x_BTD, *args, **kwargs)
-        if self.fuses(x_BTD, y_BTD):
-            return self.at_once(x_BTD, y_BTD)
-        return self.norm(x_BTD + self.dropout(y_BTD))
-
-    def fuses(self, x_BTD: Tensor, y_BTD: Tensor) -> bool:
-        """Whether there is a kernel for sum, dropout and norm."""
-        trains = kernels.trains(x_BTD)
-        plain = type(self.norm) is LayerNorm and not hooked(self.norm) and not hooked(self.dropout)
-        known = x_BTD.dtype in (torch.float32, torch.bfloat16, torch.float16)
-        alike = torch.promote_types(x_BTD.dtype, y_BTD.dtype) == x_BTD.dtype
-        return trains and plain and known and alike and x_BTD.numel() < 1 << 31 and x_BTD.shape[-1] <= 8192
-
-    def at_once(self, x_BTD: Tensor, y_BTD: Tensor) -> Tensor:
-        from ..kernels.residual import fused_add_and_norm
-
-        norm, dropout = self.norm, self.dropout.p if self.training else 0.0
-        return fused_add_and_norm(x_BTD, y_BTD, norm.weight, norm.bias, norm.eps, dropout)  # type: ignore[arg-type]
+        return self.norm(x_BTD + self.dropout(self.layer(x_BTD, *args, **kwargs)))
 
 
 RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}
