@@ -36,28 +36,35 @@ def tokens(rows: int, length: int) -> torch.Tensor:
     return torch.randint(VOCAB, (rows, length), device="cuda")
 
 
+def lengths(rows: int, longest: int) -> torch.Tensor:
+    """Between 1 and the longest, and one as long."""
+    made = torch.randint(1, longest + 1, (rows,), device="cuda")
+    made[0] = longest
+    return made
+
+
 def check(name: str, model: Decoder | EncoderDecoder) -> None:
-    """The same text with lanes and without."""
-    lanes = lanes_of(model)
+    """The same text with lanes and without, of prompts and sources of unequal length. Three times: what is read comes
+    by a graph the third time."""
+    lanes, settings = lanes_of(model), BeamSettings(width=4)
     for rows in (1, 3, 64):
-        source = (tokens(rows, 24),) if isinstance(model, EncoderDecoder) else ()
-        prompts = tokens(rows, 5)
-        quick, plain = (
-            greedy(step_of(model, *source, lanes=some, room=65), prompts, longest=60)
-            for some in (lanes, None)
+        alike, apart, beams = 0, 0.0, 0
+        for _ in range(3):
+            reads = isinstance(model, EncoderDecoder)
+            source = (tokens(rows, 24), lengths(rows, 24)) if reads else ()
+            given = tokens(rows, 21), lengths(rows, 21)
+            steps = [step_of(model, *source, lanes=some, room=85) for some in (lanes, None, lanes, None)]
+            quick, plain = (greedy(step, *given, longest=60, eos=7) for step in steps[:2])
+            alike += sum(a.tokens == b.tokens for a, b in zip(quick, plain, strict=True))
+            apart = max([apart, *(abs(a.score - b.score) for a, b in zip(quick, plain, strict=True))])
+            found, expected = (
+                beam_search(step, *given, longest=40, eos=7, settings=settings) for step in steps[2:]
+            )
+            beams += sum(a[0].tokens == b[0].tokens for a, b in zip(found, expected, strict=True))
+        print(
+            f"{name}, fp32, {3 * rows} texts: {alike} alike, scores {apart:.1e} apart; by beam 4, {beams} alike",
+            flush=True,
         )
-        same = sum(a.tokens == b.tokens for a, b in zip(quick, plain, strict=True))
-        apart = max(abs(a.score - b.score) for a, b in zip(quick, plain, strict=True))
-        print(f"{name}, fp32, greedy: {same} of {rows} texts alike, scores {apart:.1e} apart", flush=True)
-    settings = BeamSettings(width=4)
-    found, expected = (
-        beam_search(
-            step_of(model, *source, lanes=some, room=65), prompts, longest=40, eos=7, settings=settings
-        )
-        for some in (lanes, None)
-    )
-    same = sum(a[0].tokens == b[0].tokens for a, b in zip(found, expected, strict=True))
-    print(f"{name}, fp32, beam 4: {same} of {len(found)} texts alike", flush=True)
 
 
 def speed(name: str, call: Callable[[], object], written: int) -> None:
@@ -80,6 +87,9 @@ def time_gpt2(rows: int, model: Decoder, new: int = 128) -> None:
         return greedy(step_of(model, lanes=lanes, room=32 + new), prompts, longest=new)
 
     speed(f"GPT-2 124M, greedy, batch {rows}, 32 + {new}", write, rows * new)
+    speed(
+        "    its prompts alone", lambda: step_of(model, lanes=lanes, room=32 + new).last(prompts), rows * 32
+    )
     step = step_of(model, lanes=lanes, room=32 + new)
     step.last(prompts)
     step.last(prompts[:, :1])
@@ -105,6 +115,12 @@ def time_transformer(rows: int, beam: int, model: EncoderDecoder) -> None:
         return beam_search(step, start, longest=64, eos=None, settings=BeamSettings(width=beam))
 
     speed(f"Transformer base, beam {beam}, batch {rows}, 64 + 64", write, rows * 64)
+    if beam == 1:
+        speed(
+            "    its sources alone",
+            lambda: step_of(model, source, lanes=lanes, room=66).last(start),
+            rows * 64,
+        )
 
 
 @torch.no_grad()

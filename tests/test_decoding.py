@@ -414,4 +414,4 @@ def test_tensor_names_tell_the_truth_in_every_search(told):  # noqa: F811
     for settings in (BeamSettings(coverage=0.2), BeamSettings(width=3, groups=2, diversity=0.5)):
         beam_search(case.step(watched=True), case.prompts, case.lengths, settings=settings, **given)
     assert set(found) == set()
-    assert {"extend", "candidates", "check", "guess", "draw", "stream", "DecoderStep.hidden"} <= heard
+    assert {"extend", "candidates", "check", "guess", "draw", "passages", "DecoderStep.hidden"} <= heard

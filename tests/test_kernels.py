@@ -4,13 +4,15 @@ Without a GPU they run in Triton's interpreter, number by number: sizes are very
 """
 
 import itertools
+import math
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from heedful.decode import step as steps
-from heedful.decode.beam import BeamSettings, Rules, beam_search
+from heedful.decode.beam import BeamSettings, Rules, Tree, beam_search, begin, look_and_extend, several
 from heedful.decode.beam_graph import KINDS, beams_on
 from heedful.decode.graph import GraphStep, Lanes, rounded
 from heedful.decode.greedy import greedy
@@ -18,8 +20,9 @@ from heedful.decode.lowered import Lowered, NoKernel, lower, norm_of
 from heedful.decode.sampling import sample
 from heedful.decode.step import step_of
 from heedful.decode.written import pad
+from heedful.kernels import beam as beam_kernels
 from heedful.kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
-from heedful.kernels.beam import Beams, extend_beams
+from heedful.kernels.beam import Beams, best_words, extend_beams
 from heedful.kernels.linear import NO_NORM, linear
 from heedful.kernels.loss import LinearCrossEntropy
 from heedful.models import gpt2, llama, t5, transformer
@@ -165,6 +168,27 @@ def test_a_beam_says_when_a_score_is_no_number(sign):
     assert beams.best_HN.isnan().tolist() == [[True, False]]
 
 
+@pytest.mark.parametrize("V, count", [(21, 6), (8, 8), (3, 5), (40, 12)])
+def test_the_best_words_come_first_and_of_equals_the_first(V, count, monkeypatch):
+    """Groups of four, two in a stretch; what is no number comes before everything."""
+    monkeypatch.setattr(beam_kernels, "GROUP", 4)
+    monkeypatch.setattr(beam_kernels, "STRETCH", 2)
+    scores = torch.randint(-3, 3, (4, V + 3), device=DEVICE).float()[
+        :, :V
+    ]  # rows further apart than they are long
+    scores[0, 1], scores[1, 2], scores[2, : V - 1] = torch.nan, -torch.inf, -1.5
+    best, tops, sums = best_words(scores, 4, count)
+    for row, words, top, total in zip(
+        scores.tolist(), best.tolist(), tops.tolist(), sums.tolist(), strict=True
+    ):
+        order = sorted(range(V), key=lambda v: (0 if math.isnan(row[v]) else 1, -row[v], v))
+        found = [0x7FFFFFFF - (word & 0x7FFFFFFF) for word in words]
+        assert found[: min(V, count)] == order[:count]
+        assert words[V:] == [-0x7FFFFFFFFFFFFFFF] * max(0, count - V)
+        if not any(map(math.isnan, row)):
+            assert top == max(row) and total == pytest.approx(sum(math.exp(z - top) for z in row))
+
+
 # The whole step
 
 
@@ -263,6 +287,37 @@ def test_beams_share_their_past(name):
     )
 
 
+def searches_after_a_token(step, rules, rows):
+    """A search for each row, of two prefixes."""
+    scores = step.last(torch.arange(1, rows + 1, device=DEVICE)[:, None])
+    searches = begin([9] * rows, rules.settings, torch.float32, scores.device)
+    return look_and_extend(searches, scores, step, tree := Tree(), rules, 1, None), tree
+
+
+@pytest.mark.parametrize("make", [fast, plain], ids=["kernels", "parts"])
+def test_a_search_that_is_over_finds_nothing_more(make):
+    ends = torch.arange(0, 23, 2, device=DEVICE)  # so many that something ends in every step
+    settings = BeamSettings(width=2, length_penalty="power", alpha=4.0)  # the longer, the better
+    rules = Rules(settings, tuple(ends.tolist()), ends, 9, ())
+    step = make(shaken(tiny_gpt2()))
+    searches, tree = searches_after_a_token(step, rules, 2)
+    before = replace(searches, over_N=torch.tensor([True, False], device=DEVICE))
+    kept = before.finished_NF.clone()
+    after, _ = several(before, step, tree, rules, 1, 2, None)
+    assert (after.finished_NF == kept).all(1).tolist() == [True, False]
+    assert bool(after.over_N[0]) and not after.lowest_N.isnan().any()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_what_is_no_number_is_still_known_after_some_steps():
+    ends = torch.zeros(0, dtype=torch.long, device=DEVICE)
+    rules, step = Rules(BeamSettings(width=2), (), ends, 9, ()), fast(shaken(tiny_gpt2()))
+    searches, tree = searches_after_a_token(step, rules, 3)
+    step.lane.past[:, :, 1] = torch.nan  # what the second search remembers
+    searches, _ = several(searches, step, tree, rules, 1, 2, None)
+    assert searches.lowest_N.isnan().tolist() == [False, True, False]
+
+
 def test_sampling_draws_the_same():
     model, prompts = shaken(tiny_gpt2()), torch.tensor([[1, 2], [3, 4]], device=DEVICE)
     found = sample(fast(model), prompts, longest=8, eos=0, seed=5)
@@ -338,9 +393,7 @@ def test_a_lane_forgets_the_oldest_kind_of_search():
     lane = step.with_room()
 
     def beams(eos):
-        return beams_on(
-            lane, Rules(BeamSettings(width=1), (eos,), torch.tensor([eos], device=DEVICE), 5, ())
-        )
+        return beams_on(lane, Rules(BeamSettings(width=1), (eos,), torch.tensor([eos], device=DEVICE), 5, ()))
 
     kinds = [beams(eos) for eos in range(KINDS + 1)]
     assert len(lane.beams) == KINDS

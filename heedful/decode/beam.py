@@ -28,9 +28,11 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from .arriving import Arriving, sent
+from .best import best as best_words
 from .filters import NEVER, Filter, apply_to_log_probabilities, check_choice
 from .step import Step
-from .stream import begun
+from .stream import begun, fitting, head_start
 from .written import Ends, Hypothesis, Written, checked_lengths, ends_of, limits_of
 
 # Length penalties.
@@ -136,6 +138,17 @@ class BeamSettings:
         return LENGTH_PENALTIES[self.length_penalty](length_N.double(), self.alpha).to(dtype)
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What all searches of a call have in common."""
+
+    settings: BeamSettings
+    ends: tuple[int, ...]  # tokens that end a sentence
+    ends_E: Tensor  # the same, where the scores are
+    longest: int  # tokens of any hypothesis
+    filters: Sequence[Filter]
+
+
 # The state of the search.
 
 
@@ -156,18 +169,21 @@ class Tree:
         self.columns.append((before_X, tokens_X, log_p_X))
         self.size += len(tokens_X)
 
-    def reader(self) -> Callable[[int], tuple[list[int], list[float]]]:
-        """From a node, the tokens from the root to it, and their log-probabilities."""
-        before, tokens, log_p = (torch.cat(column).tolist() for column in zip(*self.columns, strict=True))
-
-        def read(node: int) -> tuple[list[int], list[float]]:
-            nodes = []
-            while node >= 0:
-                nodes.append(node)
-                node = before[node]
-            return [tokens[i] for i in reversed(nodes)], [log_p[i] for i in reversed(nodes)]
-
-        return read
+    def read(self, nodes: list[int]) -> list[tuple[list[int], list[float]]]:
+        """For each node, the tokens from the root to it, and their log-probabilities."""
+        columns = (torch.cat(column) for column in zip(*self.columns, strict=True))
+        before_X, tokens_X, log_p_X = Arriving(*columns).look()
+        before_X, tokens_X = before_X.long(), tokens_X.long()
+        at_P, ways = torch.tensor(nodes, dtype=torch.long), []
+        while bool((at_P >= 0).any()):
+            ways.append(at_P)
+            at_P = torch.where(at_P >= 0, before_X[at_P], -1)
+        if not ways:
+            return []
+        way_PL = torch.stack(ways[::-1], 1)  # those that are shorter start later
+        starts = (way_PL < 0).sum(1).tolist()
+        found = zip(tokens_X[way_PL].tolist(), log_p_X[way_PL].tolist(), starts, strict=True)
+        return [(tokens[start:], log_p[start:]) for tokens, log_p, start in found]
 
 
 @dataclass(frozen=True)
@@ -181,33 +197,41 @@ class Searches:
     nodes_NW: Tensor  # where each prefix ends in the tree
     tokens_NW: Tensor  # its newest token
     rows_NW: Tensor  # the row of the step it continues
+    in_place: bool  # and it stands there already
+    siblings: bool  # all rows of the step are continued, each by prefixes of the same search
     looked_NWS: Tensor | None  # attention that each word of the source has received
     scores_NF: Tensor  # of finished hypotheses, best first; -inf where there is none yet
     finished_NF: Tensor  # where they end in the tree
+    over_N: Tensor  # whether it finds nothing more
+    lowest_N: Tensor  # the lowest that its best total has been, if it needed one: is there always a number?
 
     def select(self, which_N: Tensor) -> Searches:
-        """Only some of the searches."""
+        """Only some of the searches, by their numbers."""
         whole = {field.name: getattr(self, field.name) for field in fields(self)}
-        kept: dict[str, Any] = {name: None if x is None else x[which_N] for name, x in whole.items()}
-        return Searches(**kept)
+        kept: dict[str, Any] = {name: x[which_N] if isinstance(x, Tensor) else x for name, x in whole.items()}
+        return replace(Searches(**kept), in_place=False, siblings=False)
 
 
 def begin(limits: list[int], settings: BeamSettings, dtype: torch.dtype, device: torch.device) -> Searches:
     """One empty prefix for each search."""
     B, G, F = len(limits), settings.groups, settings.width
-    sentences_N = torch.arange(B, device=device).repeat_interleave(G)
+    sentences_N = torch.arange(B * G, device=device) // G
     nobody_N1 = torch.full((B * G, 1), -1, device=device)
     return Searches(
         sentences_N,
         groups_N=torch.arange(G, device=device).repeat(B),
-        limits_N=torch.tensor(limits, device=device)[sentences_N],
+        limits_N=sent(torch.tensor(limits), device)[sentences_N],
         totals_NW=torch.zeros(B * G, 1, dtype=dtype, device=device),
         nodes_NW=nobody_N1,
         tokens_NW=nobody_N1,
         rows_NW=torch.arange(B * G, device=device)[:, None],
+        in_place=True,
+        siblings=True,
         looked_NWS=None,
         scores_NF=torch.full((B * G, F), NEVER, dtype=dtype, device=device),
         finished_NF=nobody_N1.repeat(1, F),
+        over_N=torch.zeros(B * G, dtype=torch.bool, device=device),
+        lowest_N=torch.zeros(B * G, dtype=dtype, device=device),
     )
 
 
@@ -229,71 +253,94 @@ def beam_search(
 
     A hypothesis has at most `longest` tokens (one number for all, or one each). The step must be fresh.
     """
-    settings, B, device = settings or BeamSettings(), len(prompts_BT), prompts_BT.device
-    limits, ends = limits_of(longest, B), torch.tensor(ends_of(eos), dtype=torch.long, device=device)
-    found: list[list[tuple[float, int]]] = [[] for _ in range(B)]
-    if not B:
+    settings, device = settings or BeamSettings(), prompts_BT.device
+    limits, ends = limits_of(longest, len(prompts_BT)), tuple(ends_of(eos))
+    if not limits:
         return []
     lengths_B = checked_lengths(prompts_BT, lengths_B)
+    rules = Rules(settings, ends, sent(torch.tensor(ends, dtype=torch.long), device), max(limits), filters)
     written = begun(filters, prompts_BT, lengths_B)
-    scores_RV, tree = step.last(prompts_BT, lengths_B), Tree()
+    scores_RV = step.last(prompts_BT, lengths_B)
     searches = begin(limits, settings, torch.promote_types(scores_RV.dtype, torch.float32), device)
     if settings.groups > 1:
         step.reorder(searches.sentences_N)
         scores_RV = scores_RV[searches.sentences_N]
         written = None if written is None else written.select(searches.sentences_N)
+    tree = Tree()
+    searches = look_and_extend(searches, scores_RV, step, tree, rules, 1, written)
+    found = search(searches, step, tree, rules, limits, written)
+    return [best(some, settings.n_best) for some in read(found, tree, rules)]
+
+
+Found = list[list[tuple[float, int]]]  # of every sentence, scores and nodes of finished hypotheses
+
+
+def search(
+    searches: Searches, step: Step, tree: Tree, rules: Rules, limits: list[int], written: Written | None
+) -> Found:
+    """Go on from prefixes of one token until every search is over.
+
+    Where looking means waiting for a device, several tokens are added before it is seen which searches are over; and
+    while the host looks, the device adds the first few of the next ones.
+    """
+    found: Found = [[] for _ in limits]
+    sentences = [sentence for sentence in range(len(limits)) for _ in range(rules.settings.groups)]
     n = 1
-    none_over = torch.zeros_like(searches.limits_N, dtype=torch.bool)
-    searches, totals = look_and_extend(
-        searches, scores_RV, step, tree, ends, n, settings, filters, written, none_over
-    )
-    over = is_over(searches, n, settings)
     while True:
-        check_choice(totals.tolist(), searches.sentences_N.tolist())
-        collect(searches.select(over), found)
-        if bool(over.all()):
-            break
-        siblings, searches = not bool(over.any()), searches.select(~over)
-        # Where looking means waiting for a device, several tokens are added before it is seen which searches are over.
-        run = min(step.ahead, int(searches.limits_N.min()) - n)
-        quick = None if filters else step.extend(searches, tree, ends, n, run, settings, siblings)
-        if quick is not None:
-            searches, over, totals = quick
-        else:
-            searches, over, totals, written = several(
-                searches, step, tree, ends, n, run, settings, filters, written, siblings
-            )
-        n += run
-    read = tree.reader()
-    return [best(some, read, ends_of(eos), settings.n_best) for some in found]
+        arriving, room = Arriving(what_to_see(searches)), min(limits[sentence] for sentence in sentences) - n
+        lead = head_start(step, step.ahead, room, rules.ends)
+        searches, written = several(searches, step, tree, rules, n, lead, written)
+        (seen_NX,) = arriving.look()
+        going = collect(seen_NX, sentences, found)
+        if not going:
+            return found
+        if len(going) < len(sentences):
+            searches = searches.select(sent(torch.tensor(going), searches.over_N.device))
+            sentences = [sentences[i] for i in going]
+        run = min(step.ahead, min(limits[sentence] for sentence in sentences) - n)
+        rest = max(fitting(step, run - lead), 0 if lead else 1)
+        searches, written = several(searches, step, tree, rules, n + lead, rest, written)
+        n += lead + rest
+
+
+def what_to_see(searches: Searches) -> Tensor:
+    """Which searches are over, whether they are sound, and what they have found, in one piece: [N, 2 + 2 F]."""
+    columns = (searches.over_N[:, None], searches.lowest_N[:, None], searches.scores_NF, searches.finished_NF)
+    return torch.cat([column.double() for column in columns], 1)
+
+
+def collect(seen_NX: Tensor, sentences: list[int], found: Found) -> list[int]:
+    """Keep what the searches that are over have found, under its sentence; which of them go on."""
+    over, lowest = seen_NX[:, :2].T.tolist()
+    check_choice(lowest, sentences)
+    for i, sentence in enumerate(sentences):
+        if over[i]:
+            scores, nodes = seen_NX[i, 2:].view(2, -1).tolist()
+            found[sentence] += [(s, int(node)) for s, node in zip(scores, nodes, strict=True) if s > NEVER]
+    return [i for i, is_over in enumerate(over) if not is_over]
 
 
 def several(
     searches: Searches,
     step: Step,
     tree: Tree,
-    ends: Tensor,
+    rules: Rules,
     n: int,
     run: int,
-    settings: BeamSettings,
-    filters: Sequence[Filter],
     written: Written | None,
-    siblings: bool,
-) -> tuple[Searches, Tensor, Tensor, Written | None]:
-    """Feed every prefix its newest token and give it one more, `run` times. siblings: all searches go on, so rows stay
-    within their sentence."""
-    over_N, totals = torch.zeros_like(searches.limits_N, dtype=torch.bool), []
+) -> tuple[Searches, Written | None]:
+    """Feed every prefix of n tokens its newest and give it one more, `run` times."""
+    if not run:
+        return searches, written
+    quick = None if rules.filters else step.extend(searches, tree, rules, n, run)
+    if quick is not None:
+        return quick, written
     for length in range(n + 1, n + run + 1):
         rows_R, tokens_R = searches.rows_NW.flatten(), searches.tokens_NW.flatten()
-        step.reorder(rows_R, siblings)
+        step.reorder(rows_R, searches.siblings)
         written = None if written is None else written.select(rows_R).then(tokens_R)
-        scores_RV = step.last(tokens_R[:, None])
-        searches, best_N = look_and_extend(
-            searches, scores_RV, step, tree, ends, length, settings, filters, written, over_N
-        )
-        totals.append(best_N)
-        over_N, siblings = over_N | is_over(searches, length, settings), True
-    return searches, over_N, torch.stack(totals, -1).amin(-1), written
+        searches = look_and_extend(searches, step.last(tokens_R[:, None]), step, tree, rules, length, written)
+    return searches, written
 
 
 def look_and_extend(
@@ -301,17 +348,20 @@ def look_and_extend(
     scores_RV: Tensor,
     step: Step,
     tree: Tree,
-    ends: Tensor,
+    rules: Rules,
     n: int,
-    settings: BeamSettings,
-    filters: Sequence[Filter],
     written: Written | None,
-    over_N: Tensor,
-) -> tuple[Searches, Tensor]:
-    """An n-th token for every prefix, from the scores after each."""
-    searches = look(searches, step, settings)
-    log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, written)
-    return extend(searches, log_p_RV, changed_RV, tree, ends, n, settings, over_N)
+) -> Searches:
+    """An n-th token for every prefix, from the scores after each; and which searches are over then."""
+    searches, filters = look(searches, step, rules.settings), rules.filters
+    if rules.settings.groups > 1:
+        log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, written)
+        searches = extend(searches, log_p_RV, changed_RV, tree, rules, n)
+    else:  # only the best words of each prefix can be among the best of all
+        most = min(count(rules.ends_E, rules.settings.width), scores_RV.shape[1])
+        log_p_RX, changed_RX, words_RX = best_words(scores_RV, most, filters, written)
+        searches = extend(searches, log_p_RX, changed_RX, tree, rules, n, words_RX)
+    return replace(searches, over_N=searches.over_N | is_over(searches, n, rules.settings))
 
 
 def look(searches: Searches, step: Step, settings: BeamSettings) -> Searches:
@@ -331,19 +381,20 @@ def extend(
     log_p_RV: Tensor,
     changed_RV: Tensor,
     tree: Tree,
-    ends: Tensor,
+    rules: Rules,
     n: int,
-    settings: BeamSettings,
-    over_N: Tensor,
-) -> tuple[Searches, Tensor]:
+    words_RV: Tensor | None = None,
+) -> Searches:
     """Give every prefix an n-th token: the W best live on, and those that end compete with those that have.
 
-    Searches that are over find nothing more. Second, what to check: the best total of each search that needs one.
+    Searches that are over find nothing more. words: which they are, if not the whole vocabulary in order.
     """
+    settings, ends, over_N = rules.settings, rules.ends_E, searches.over_N
     (N, W), V, F = searches.totals_NW.shape, log_p_RV.shape[-1], settings.width
     totals_NX = (searches.totals_NW[..., None] + changed_RV.view(N, W, V)).flatten(1)
-    at_NC, alive_NA = candidates(totals_NX, searches, V, ends, settings)
-    totals_NC, parents_NC, tokens_NC = totals_NX.gather(1, at_NC), at_NC // V, at_NC % V
+    words_NX = None if words_RV is None else words_RV.view(N, W * V)
+    at_NC, alive_NA = candidates(totals_NX, searches, V, ends, settings, words_NX)
+    totals_NC, parents_NC, tokens_NC = totals_NX.gather(1, at_NC), at_NC // V, tokens_at(at_NC, V, words_NX)
     log_p_NC = log_p_RV.view(N, W * V).gather(1, at_NC)
     nodes_NC = tree.grow(searches.nodes_NW.gather(1, parents_NC), tokens_NC, log_p_NC)
 
@@ -360,23 +411,24 @@ def extend(
     looked = searches.looked_NWS
     top_N = totals_NC.amax(-1)
     found_N = (searches.scores_NF[:, 0] > NEVER) & ~top_N.isnan()  # then it may have nowhere to go
-    further = replace(
+    return replace(
         searches,
         totals_NW=totals_NC.masked_fill(ended_NC, NEVER).gather(1, alive_NA),
         nodes_NW=nodes_NC.gather(1, alive_NA),
         tokens_NW=tokens_NC.gather(1, alive_NA),
         rows_NW=first_row_N1 + parents_NA,
+        in_place=False,
+        siblings=True,
         looked_NWS=None if looked is None else looked.take_along_dim(parents_NA[..., None], 1),
         scores_NF=scores_NF,
         finished_NF=torch.cat([searches.finished_NF, nodes_NC], 1).gather(1, order_NF),
+        lowest_N=torch.minimum(searches.lowest_N, top_N.masked_fill(found_N | over_N, 0)),
     )
-    return further, top_N.masked_fill(found_N | over_N, 0)
 
 
 def score(totals_NW: Tensor, covered_NW: Tensor, n: int, settings: BeamSettings) -> Tensor:
     """s(Y) of hypotheses of n tokens."""
-    length_1 = torch.tensor([n], device=totals_NW.device)
-    return totals_NW / settings.penalty(length_1, totals_NW.dtype) + covered_NW
+    return totals_NW / float(settings.penalty(torch.tensor([n]), totals_NW.dtype)) + covered_NW
 
 
 def covered(searches: Searches, settings: BeamSettings) -> Tensor:
@@ -387,7 +439,12 @@ def covered(searches: Searches, settings: BeamSettings) -> Tensor:
 
 
 def candidates(
-    totals_NX: Tensor, searches: Searches, V: int, ends: Tensor, settings: BeamSettings
+    totals_NX: Tensor,
+    searches: Searches,
+    V: int,
+    ends: Tensor,
+    settings: BeamSettings,
+    words_NX: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The best continuations among all prefixes and words (X = W V), best first, and which of them live on.
 
@@ -395,7 +452,7 @@ def candidates(
     Hamming diversity). The price steers the choice and is not part of the score; fairseq adds it up.
     """
     if settings.groups == 1:
-        return pick(totals_NX, V, ends, settings.width)
+        return pick(totals_NX, V, ends, settings.width, words_NX)
     W = searches.totals_NW.shape[1]
     taken_BV = torch.zeros(int(searches.sentences_N.max()) + 1, V, device=totals_NX.device)
     picked: list[tuple[Tensor, Tensor]] = []
@@ -414,11 +471,23 @@ def candidates(
     return at_NC, alive_NA
 
 
-def pick(keys_NX: Tensor, V: int, ends: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The candidates: enough that `width` remain even if every prefix ends; and those that remain."""
-    C = min((1 + max(1, len(ends))) * width, keys_NX.shape[1])
+def tokens_at(at_NC: Tensor, V: int, words_NX: Tensor | None) -> Tensor:
+    """Which token each place among W V is."""
+    return at_NC % V if words_NX is None else words_NX.gather(1, at_NC)
+
+
+def count(ends: Tensor, width: int) -> int:
+    """How many candidates are enough that `width` remain even if every prefix ends."""
+    return (1 + max(1, len(ends))) * width
+
+
+def pick(
+    keys_NX: Tensor, V: int, ends: Tensor, width: int, words_NX: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The candidates, and those of them that remain."""
+    C = min(count(ends, width), keys_NX.shape[1])
     keys_NC, at_NC = keys_NX.topk(C)
-    alive_NC = keys_NC.masked_fill(torch.isin(at_NC % V, ends), NEVER)
+    alive_NC = keys_NC.masked_fill(torch.isin(tokens_at(at_NC, V, words_NX), ends), NEVER)
     return at_NC, alive_NC.topk(min(width, C)).indices
 
 
@@ -436,24 +505,23 @@ def is_over(searches: Searches, n: int, settings: BeamSettings) -> Tensor:
     return STOPPING[settings.stopping](standing) | (searches.limits_N == n) | dead_N
 
 
-def collect(searches: Searches, found: list[list[tuple[float, int]]]) -> None:
-    """Keep what these searches have found, under its sentence."""
-    columns = (searches.sentences_N, searches.scores_NF, searches.finished_NF)
-    for sentence, scores, nodes in zip(*(column.tolist() for column in columns), strict=True):
-        found[sentence] += [(s, node) for s, node in zip(scores, nodes, strict=True) if s > NEVER]
+def read(found: Found, tree: Tree, rules: Rules) -> list[list[Hypothesis]]:
+    """The hypotheses of every sentence, best first. Of one group, no two are alike: the n best are enough."""
+    most = rules.settings.n_best if rules.settings.groups == 1 else None
+    ranked = [sorted(some, key=lambda pair: -pair[0])[:most] for some in found]
+    texts = iter(tree.read([node for some in ranked for _, node in some]))
+    return [
+        [
+            Hypothesis(tokens, score, log_p, tokens[-1] in rules.ends)
+            for (score, _), (tokens, log_p) in zip(some, texts, strict=False)
+        ]
+        for some in ranked
+    ]
 
 
-def best(
-    some: list[tuple[float, int]],
-    read: Callable[[int], tuple[list[int], list[float]]],
-    ends: list[int],
-    n_best: int,
-) -> list[Hypothesis]:
-    """The n best of a sentence; what two groups found is one."""
+def best(some: list[Hypothesis], n_best: int) -> list[Hypothesis]:
+    """The n best of those that come best first; what two groups found is one."""
     kept: dict[tuple[int, ...], Hypothesis] = {}
-    for total, node in sorted(some, key=lambda pair: -pair[0]):
-        tokens, log_p = read(node)
-        kept.setdefault(tuple(tokens), Hypothesis(tokens, total, log_p, tokens[-1] in ends))
-        if len(kept) == n_best:
-            break
-    return list(kept.values())
+    for one in some:
+        kept.setdefault(tuple(one.tokens), one)
+    return list(kept.values())[:n_best]

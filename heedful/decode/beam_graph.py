@@ -6,38 +6,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from ..kernels.beam import Beams, extend_beams
 from .step import AHEAD
 
 if TYPE_CHECKING:
-    from .beam import BeamSettings, Searches, Tree
+    from .beam import BeamSettings, Rules, Searches, Tree
     from .graph import GraphStep, Lane
 
 KINDS = 8  # of searches whose buffers and graphs a lane keeps
 
 
-def beams_on(lane: Lane, settings: BeamSettings, ends: Tensor, longest: int) -> Beams:
+def beams_on(lane: Lane, rules: Rules) -> Beams:
     """The lane's buffers for such a search; those of the last few kinds of search are kept."""
-    size = 1 << (longest + 1).bit_length()
-    key = (
-        settings.width,
-        settings.stopping,
-        settings.length_penalty,
-        settings.alpha,
-        tuple(ends.tolist()),
-        size,
-    )
+    settings, size = rules.settings, 1 << (rules.longest + 1).bit_length()
+    key = (settings.width, settings.stopping, settings.length_penalty, settings.alpha, rules.ends, size)
     if key not in lane.beams:
         if len(lane.beams) == KINDS:
             oldest = lane.beams.pop(next(iter(lane.beams)))
             lane.graphs.pop(graph_of(oldest), None)
-        lengths_L = torch.arange(size, device=ends.device).clamp(min=1)
+        lengths_L = torch.arange(size, device=rules.ends_E.device).clamp(min=1)
         penalties_L = settings.penalty(lengths_L, torch.float32)
         N, V = lane.rows // settings.width, lane.lowered.words
         lane.beams[key] = Beams.room(
-            N, settings.width, settings.stopping, settings.alpha > 0, ends, penalties_L, AHEAD, V
+            N, settings.width, settings.stopping, settings.alpha > 0, rules.ends_E, penalties_L, AHEAD, V
         )
     return lane.beams[key]
 
@@ -47,33 +39,24 @@ def graph_of(beams: Beams) -> tuple[str, int]:
     return "beams", id(beams)
 
 
-def extended(
-    step: GraphStep,
-    searches: Searches,
-    tree: Tree,
-    ends: Tensor,
-    n: int,
-    run: int,
-    settings: BeamSettings,
-    siblings: bool,
-) -> tuple[Searches, Tensor, Tensor]:
-    """`run` tokens more for every prefix, after n: the searches, which of them are over, and their best totals.
-
-    siblings: as `Step.reorder` has it, of the rows that the searches go on from.
-    """
+def extended(step: GraphStep, searches: Searches, tree: Tree, rules: Rules, n: int, run: int) -> Searches:
+    """`run` tokens more for every prefix, after n. What comes back lies in the lane's buffers, until the next time."""
     assert run <= AHEAD, "there is no room to write down more"
     N, W = searches.totals_NW.shape
-    step.reorder(searches.rows_NW.flatten(), siblings)
+    if not searches.in_place:
+        step.reorder(searches.rows_NW.flatten(), searches.siblings)
     lane = step.with_room(run)
-    beams = beams_on(lane, settings, ends, int(searches.limits_N.max()))
-    lane.tokens_R[: N * W] = searches.tokens_NW.flatten()
+    beams = beams_on(lane, rules)
+    tokens_NW = lane.tokens_R[: N * W].view(N, W)
     for into, given in (
-        (beams.limits_N, searches.limits_N), (beams.totals_NW, searches.totals_NW), (beams.nodes_NW, searches.nodes_NW),
-        (beams.scores_NF, searches.scores_NF), (beams.finished_NF, searches.finished_NF),
+        (tokens_NW, searches.tokens_NW), (beams.limits_N, searches.limits_N), (beams.totals_NW, searches.totals_NW),
+        (beams.nodes_NW, searches.nodes_NW), (beams.scores_NF, searches.scores_NF),
+        (beams.finished_NF, searches.finished_NF),
     ):  # fmt: skip
-        into[:N] = given
+        if into.data_ptr() != given.data_ptr():  # not there any more
+            into[:N] = given
     beams.over_N.fill_(1)
-    beams.over_N[:N] = 0
+    beams.over_N[:N] = searches.over_N
     beams.steps_N.fill_(n)
     beams.counts_N.zero_()
     beams.base.fill_(tree.size)
@@ -93,13 +76,13 @@ def extended(
     step.shared = True
     considered = (beams.before_HNC, beams.tokens_HNC, beams.log_p_HNC)
     tree.add(*(column[:run].flatten().clone() for column in considered))
-    rows_NW = torch.arange(N * W, device=ends.device).view(N, W)  # they have traded places already
-    further = replace(
-        searches, rows_NW=rows_NW, tokens_NW=lane.tokens_R[: N * W].view(N, W).clone(),
-        totals_NW=beams.totals_NW[:N].clone(), nodes_NW=beams.nodes_NW[:N].clone(),
-        scores_NF=beams.scores_NF[:N].clone(), finished_NF=beams.finished_NF[:N].clone(),
+    rows_NW = torch.arange(N * W, device=tokens_NW.device).view(N, W)  # they have traded places already
+    return replace(
+        searches, in_place=True, siblings=True, rows_NW=rows_NW, tokens_NW=tokens_NW,
+        totals_NW=beams.totals_NW[:N], nodes_NW=beams.nodes_NW[:N], limits_N=beams.limits_N[:N],
+        scores_NF=beams.scores_NF[:N], finished_NF=beams.finished_NF[:N], over_N=beams.over_N[:N] != 0,
+        lowest_N=torch.minimum(searches.lowest_N, beams.best_HN[:run, :N].amin(0)),
     )  # fmt: skip
-    return further, beams.over_N[:N] != 0, beams.best_HN[:run, :N].amin(0)
 
 
 def suits(settings: BeamSettings, searches: Searches) -> bool:

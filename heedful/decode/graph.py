@@ -1,28 +1,34 @@
 """GraphStep: a step on a GPU as one captured graph, so that a token costs one launch however many kernels it takes.
 
-The prompt is read as ever, by `DecoderStep`. With the first single token, what was remembered moves into a `Lane`:
-buffers of fixed size and the graph that works on them. Lanes are kept and lent out again, since capturing takes longer
-than writing a sentence.
+A `Lane` is buffers of fixed size and the graphs that work on them. The prompt is read straight onto one (`reading.py`).
+Where it cannot be, `DecoderStep` reads it as ever, and with the first single token what it remembers moves into a lane.
+Lanes are kept and lent out again, since capturing takes longer than writing a sentence.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..kernels.beam import Beams
 from ..kernels.choose import Choices, take_likeliest
+from ..models.shells import Encoder
 from ..parts.attention import MultiHeadAttention
 from ..parts.cache import GrowingCache, KeysValues, check_rows
+from ..parts.positions import check_length
 from .lowered import Lowered, Room
-from .step import AHEAD, DecoderStep, Step
+from .reading import MOST, Reader, readable, rounded_length
+from .step import AHEAD, DecoderStep, Step, ahead_of
 
 if TYPE_CHECKING:
-    from .beam import BeamSettings, Searches, Tree
+    from .beam import Rules, Searches, Tree
+
+Given = TypeVar("Given")
 
 ROOM = 64  # tokens: lanes come in multiples of it, so that few are needed
 KEPT = 8  # lanes that wait to be borrowed again
@@ -46,42 +52,60 @@ class Lane:
         self.tokens_R = torch.zeros(rows, dtype=torch.long, device=weight.device)
         own = torch.arange(rows, dtype=torch.int32, device=weight.device)[:, None]
         self.own_RS = own.repeat(1, slots)
-
-        def buffers(layers: Sequence[MultiHeadAttention], B: int, S: int) -> list[KeysValues]:
-            shapes = [(B, layer.kv_heads, S, layer.key_width) for layer in layers]
-            return [(weight.new_zeros(shape), weight.new_zeros(shape)) for shape in shapes]
-
-        keys_values, sources = buffers(decoder.attentions(), rows, slots), []
-        if source is not None:
-            sources = buffers(decoder.crosses(), *source)
+        self.past = buffers(decoder.attentions(), rows, slots, weight)
+        self.sources = None if source is None else buffers(decoder.crosses(), *source, weight)
+        self.prompts_RS = torch.zeros(rows, slots, dtype=torch.long, device=weight.device)
+        self.source_BS = None if source is None else self.prompts_RS.new_zeros(source)
         lengths_R, sources_R = torch.zeros(2, rows, dtype=torch.long, device=weight.device)
         lengths_B = torch.zeros(source[0] if source else 1, dtype=torch.long, device=weight.device)
-        self.room = Room(lengths_R, keys_values, self.own_RS.clone(), sources, sources_R, lengths_B)
+        self.room = Room(
+            lengths_R, pairs(self.past), self.own_RS.clone(), pairs(self.sources), sources_R, lengths_B
+        )  # fmt: skip
         self.chosen = Choices.room(AHEAD, rows, weight.device)
-        self.scores_RV = torch.empty(0)
         self.beams: dict[tuple, Beams] = {}
-        self.graphs: dict[object, Callable[[], None]] = {}
+        self.graphs: dict[object, tuple[Callable[[], None], object]] = {}
+        self.seen: set[object] = set()  # what has run once, outside of a graph
+        self.pool: Any = None  # memory that the graphs share: only one of them runs at a time
 
-    def score(self) -> None:
+    def score(self) -> Tensor:
         """Scores after the tokens; and the tokens are part of the past."""
-        self.scores_RV = self.lowered(self.tokens_R, self.room)
+        scores_RV = self.lowered(self.tokens_R, self.room)
         self.room.lengths_R.add_(1).clamp_(max=self.spare)
+        return scores_RV
 
     def take_likeliest(self) -> None:
         """The likeliest tokens after the tokens, in their place."""
         scores_RV = self.lowered(self.tokens_R, self.room)
         take_likeliest(scores_RV, self.tokens_R, self.room.lengths_R, self.spare, self.chosen)
 
-    def run(self, name: object, step: Callable[[], None], changing: Sequence[Tensor] = ()) -> None:
-        """A step, as a graph where there is a GPU. changing: what else it changes that it reads."""
+    def run(self, name: object, step: Callable[[], Given], changing: Sequence[Tensor] = ()) -> Given:
+        """A step, as a graph where there is a GPU. changing: what else it changes that it reads.
+
+        What it gives back is written over when it runs again.
+        """
         if not self.tokens_R.is_cuda:
             return step()
         if name not in self.graphs:
-            self.graphs[name] = self.captured(step, changing)
-        self.graphs[name]()
+            self.once_outside(step, changing)
+            self.graphs[name] = self.captured(step)
+        replay, result = self.graphs[name]
+        replay()
+        return result  # type: ignore[return-value]
 
-    def captured(self, step: Callable[[], None], changing: Sequence[Tensor]) -> Callable[[], None]:
-        """A step as a graph. Once outside of it first, and undone: kernels are compiled at their first call."""
+    def read(self, name: object, step: Callable[[], Given]) -> Given:
+        """The same for a step that changes nothing it reads: as a graph from the second time on. The first is the one
+        outside of it, and most sizes never come up again."""
+        if not self.tokens_R.is_cuda:
+            return step()
+        if name not in self.seen:
+            self.seen.add(name)
+            return step()
+        if name not in self.graphs:
+            self.graphs[name] = self.captured(step)
+        return self.run(name, step)
+
+    def once_outside(self, step: Callable[[], object], changing: Sequence[Tensor]) -> None:
+        """Run a step, and undo it: kernels are compiled at their first call."""
         assert self.room.origin_RS is not None
         changing = (
             *changing, self.tokens_R, self.room.lengths_R, self.room.origin_RS, self.chosen.counts_R,
@@ -94,17 +118,32 @@ class Lane:
         torch.cuda.current_stream().wait_stream(side)
         for tensor, before in zip(changing, kept, strict=True):
             tensor.copy_(before)
+
+    def captured(self, step: Callable[[], Given]) -> tuple[Callable[[], None], Given]:
+        """A step as a graph, and where it leaves what it gives back."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            step()
-        return graph.replay
+        with torch.cuda.graph(graph, pool=self.pool):
+            result = step()
+        self.pool = graph.pool()
+        return graph.replay, result
+
+
+def buffers(layers: Sequence[MultiHeadAttention], rows: int, slots: int, weight: Tensor) -> Tensor:
+    """Room for keys and values of all layers, [L, 2, R, G, S, K]: in one piece, they move in one go."""
+    return weight.new_zeros(len(layers), 2, rows, layers[0].kv_heads, slots, layers[0].key_width)
+
+
+def pairs(whole: Tensor | None) -> list[KeysValues]:
+    return [] if whole is None else [(whole[i, 0], whole[i, 1]) for i in range(len(whole))]
 
 
 class Lanes:
     """A decoder's lanes: the last few that were given back can be borrowed again."""
 
-    def __init__(self, lowered: Lowered) -> None:
-        self.lowered = lowered
+    def __init__(self, lowered: Lowered, encoder: Encoder | None = None) -> None:
+        """encoder: what reads the sources of a decoder that has them."""
+        self.lowered, self.encoder = lowered, encoder
+        self.reader = Reader(lowered, encoder) if readable(lowered.decoder, encoder) else None
         self.free: list[Lane] = []
 
     def borrow(self, rows: int, slots: int, source: tuple[int, int] | None) -> Lane:
@@ -126,31 +165,78 @@ class Lanes:
 class GraphStep(Step):
     """The step of a decoder that has been lowered. The scores it gives are overwritten by those it gives next."""
 
-    def __init__(self, lanes: Lanes, inner: DecoderStep, room: int) -> None:
-        """inner: a fresh step of the same decoder, to read the prompt. room: tokens of a row, prompt included."""
-        self.lanes, self.inner, self.least = lanes, inner, room
+    def __init__(
+        self,
+        lanes: Lanes,
+        room: int,
+        source_BS: Tensor | None = None,
+        source_lengths_B: Tensor | None = None,
+    ) -> None:
+        """room: tokens of a row, prompt included. source: what the encoder is to read."""
+        self.lanes, self.least = lanes, room
+        self.source_BS, self.source_lengths_B = source_BS, source_lengths_B
+        self.decoder = lanes.lowered.decoder
         self.lane: Lane | None = None
         self.rows, self.used = 0, 0  # rows in use, and slots at most
         self.shared = False  # rows share their past, as the table of origins says
         self.release: Callable[[], object] = lambda: None
 
+    @cached_property
+    def inner(self) -> DecoderStep:
+        """The same without a lane, for what cannot be done on one. It reads the source in its own way."""
+        if self.source_BS is None or self.lanes.encoder is None:
+            return DecoderStep(self.decoder)
+        with torch.no_grad():
+            memory_BSD = self.lanes.encoder(self.source_BS, self.source_lengths_B)
+        return DecoderStep(self.decoder, memory_BSD, self.source_lengths_B)
+
     @property
     def ahead(self) -> int:
-        return self.inner.ahead
+        return ahead_of(self.decoder)
+
+    @property
+    def left(self) -> int | None:
+        longest = self.decoder.inputs.position.longest
+        if longest is None or self.lane is None:
+            return longest if "inner" not in self.__dict__ else self.inner.left
+        return longest - self.used
 
     def __call__(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
         self.leave()
         return self.inner(tokens_BT, lengths_B)
 
     def last(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
+        reader = self.lanes.reader
+        if self.fresh and reader is not None and reader.suits(tokens_BT, self.source_BS):
+            return self.read(reader, tokens_BT, lengths_B)
         if tokens_BT.shape[1] != 1 or lengths_B is not None or not self.begun:
             self.leave()
             return self.inner.last(tokens_BT, lengths_B)
         lane = self.with_room()
         self.feed(lane, tokens_BT[:, 0])
-        lane.run("score", lane.score)
+        scores_RV = lane.run("score", lane.score)
         self.used += 1
-        return lane.scores_RV[: self.rows]
+        return scores_RV[: self.rows]
+
+    @torch.no_grad()
+    def read(self, reader: Reader, tokens_BT: Tensor, lengths_B: Tensor | None) -> Tensor:
+        """The prompts, and their sources, onto a lane."""
+        B, T = tokens_BT.shape
+        S = 0 if self.source_BS is None else self.source_BS.shape[1]
+        lane = self.take(B, max(self.least, T + 1), (B, S) if S else None)
+        lane.prompts_RS[:B, :T] = tokens_BT
+        lane.room.lengths_R.zero_()
+        lane.room.lengths_R[:B] = T if lengths_B is None else lengths_B
+        if self.source_BS is not None:
+            assert lane.source_BS is not None and lane.room.source_lengths_B is not None
+            lane.source_BS[:B, :S] = self.source_BS
+            lane.room.source_lengths_B.fill_(1)  # whatever nobody reads, it is a number
+            lane.room.source_lengths_B[:B] = S if self.source_lengths_B is None else self.source_lengths_B
+        self.rows, self.used, self.shared = B, T, False
+        size = rounded_length(T)
+        if lane.rows * max(size, 0 if lane.source is None else lane.source[1]) > MOST:
+            return reader(lane, T)[:B]
+        return lane.read(("read", size), lambda: reader(lane, size))[:B]
 
     def likeliest(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
         if not self.begun:
@@ -169,24 +255,20 @@ class GraphStep(Step):
         return tokens_NB, log_p_NB, best_NB
 
     @property
-    def begun(self) -> bool:
-        return self.lane is not None or self.inner.cache.size > 0
+    def fresh(self) -> bool:
+        """Nothing has been fed, and no row has changed its place."""
+        return self.lane is None and "inner" not in self.__dict__
 
-    def extend(
-        self,
-        searches: Searches,
-        tree: Tree,
-        ends: Tensor,
-        n: int,
-        run: int,
-        settings: BeamSettings,
-        siblings: bool,
-    ) -> tuple[Searches, Tensor, Tensor] | None:
+    @property
+    def begun(self) -> bool:
+        return self.lane is not None or not self.fresh and self.inner.cache.size > 0
+
+    def extend(self, searches: Searches, tree: Tree, rules: Rules, n: int, run: int) -> Searches | None:
         from .beam_graph import extended, suits
 
-        if not self.begun or not suits(settings, searches):
+        if not self.begun or not suits(rules.settings, searches):
             return None
-        return extended(self, searches, tree, ends, n, run, settings, siblings)
+        return extended(self, searches, tree, rules, n, run)
 
     def feed(self, lane: Lane, tokens_B: Tensor) -> None:
         check_rows(len(tokens_B), self.rows, "the step")
@@ -199,16 +281,17 @@ class GraphStep(Step):
         if self.lane is None:
             self.enter()
         assert self.lane is not None
-        longest = self.inner.decoder.inputs.position.longest
+        longest = self.decoder.inputs.position.longest
         room = self.lane.spare if longest is None else min(self.lane.spare, longest)
         if self.used + count > room:  # rows may be shorter than they could be: look
             self.used = int(self.lane.room.lengths_R[: self.rows].max())
-            self.inner.check_size(self.used + count)
+            check_length(self.used + count, self.decoder.inputs.position)
         if self.used + count > self.lane.spare:
             rows = torch.arange(self.rows, device=self.lane.tokens_R.device)
             self.move(rows, max(2 * self.lane.spare, self.used + count))
         return self.lane
 
+    @torch.no_grad()
     def enter(self) -> None:
         """From the cache of the inner step into a lane."""
         inner, cache = self.inner, self.inner.cache
@@ -281,33 +364,30 @@ class GraphStep(Step):
         origin_RS[:R] = torch.where(past_RS, origin_RS[rows], own_RS[:R])
         self.shared = True
 
+    @torch.no_grad()
     def move(self, rows: Tensor, slots: int) -> None:
         """Into a lane of so many slots, or within this one: row b is what row rows[b] was, with a past of its own."""
         old = self.lane
         assert old is not None and old.room.origin_RS is not None
-        lengths_B, used = old.room.lengths_R[rows], self.used
-        cells = old.room.origin_RS[rows, :used].long() if self.shared else rows[:, None].expand(-1, used)
-        at = torch.arange(used, device=rows.device)
-        kept = [
-            tuple(x.transpose(1, 2)[cells, at] for x in kv) for kv in old.room.keys_values
-        ]  # [B, used, G, K]
-        sources = old.room.sources, old.room.sources_R, old.room.source_lengths_B
-        sources_B = None if old.room.sources_R is None else old.room.sources_R[rows]
-        same = rounded(len(rows)) == old.rows and slots == old.spare
-        if same:
+        lengths_B, past = old.room.lengths_R[rows], old.past[..., : self.used, :]
+        if self.shared:
+            cells_BS = old.room.origin_RS[rows, : self.used].long()
+            at_S = torch.arange(self.used, device=rows.device)
+            kept = past.transpose(3, 4)[:, :, cells_BS, at_S].transpose(3, 4)
+        else:
+            kept = past.index_select(2, rows)
+        sources_B = None if old.sources is None or old.room.sources_R is None else old.room.sources_R[rows]
+        if rounded(len(rows)) == old.rows and slots == old.spare:
             lane = old
         else:
             release, self.release = self.release, lambda: None  # not to be lent out before it is read
             lane = self.take(len(rows), slots, old.source)
-            for (keys, values), (old_keys, old_values) in zip(lane.room.sources, sources[0], strict=True):
-                keys.copy_(old_keys)
-                values.copy_(old_values)
-            assert lane.room.source_lengths_B is not None and sources[2] is not None
-            lane.room.source_lengths_B.copy_(sources[2])
+            if lane.sources is not None and old.sources is not None:
+                assert lane.room.source_lengths_B is not None and old.room.source_lengths_B is not None
+                lane.sources.copy_(old.sources)
+                lane.room.source_lengths_B.copy_(old.room.source_lengths_B)
             release()
-        for (keys, values), (k, v) in zip(lane.room.keys_values, kept, strict=True):
-            keys[: len(rows), :, :used] = k.transpose(1, 2)
-            values[: len(rows), :, :used] = v.transpose(1, 2)
+        lane.past[:, :, : len(rows), :, : self.used] = kept
         if sources_B is not None:
             assert lane.room.sources_R is not None
             lane.room.sources_R[: len(rows)] = sources_B
@@ -322,20 +402,32 @@ class GraphStep(Step):
             lengths_R = self.lane.room.lengths_R[: self.rows]
             lengths_R.copy_(torch.minimum(lengths_R, lengths_B))
 
+    @torch.no_grad()
     def leave(self) -> None:
         """Back into the inner step, for more than one token at a time."""
         if self.lane is None:
             return
-        self.move(torch.arange(self.rows, device=self.lane.tokens_R.device), self.lane.spare)
-        room, cache = self.lane.room, GrowingCache(len(self.lane.room.keys_values))
+        if self.shared:
+            self.move(torch.arange(self.rows, device=self.lane.tokens_R.device), self.lane.spare)
+        lane, room, cache = self.lane, self.lane.room, self.decoder.growing_cache()
         lengths_B = room.lengths_R[: self.rows].clone()
         slots_S = torch.arange(self.used, device=lengths_B.device)
         cache.k_pos = torch.where(slots_S < lengths_B[:, None], slots_S, -1)
         there_B1S1 = (cache.k_pos >= 0)[:, None, :, None]  # elsewhere another text may have left NaN
-        for layer, kv in zip(cache.layers, room.keys_values, strict=True):
-            keys, values = (torch.where(there_B1S1, x[: self.rows, :, : self.used], 0) for x in kv)
-            layer.kv = keys, values
+        kept = torch.where(there_B1S1, lane.past[:, :, : self.rows, :, : self.used], 0)
+        for layer, kv in zip(cache.layers, pairs(kept), strict=True):
+            layer.kv = kv
         self.inner.fed = self.used
-        self.inner.adopt(cache, None if room.sources_R is None else room.sources_R[: self.rows])
+        self.inner.adopt(cache, None if lane.sources is None else self.sources_of(lane, cache))
         self.release()
         self.lane, self.release = None, lambda: None
+
+    def sources_of(self, lane: Lane, cache: GrowingCache) -> Tensor:
+        """Which source each row has; their keys and values go into the cache."""
+        assert lane.room.sources_R is not None and lane.sources is not None
+        assert self.inner.source_BSD is not None
+        rows = lane.room.sources_R[: self.rows].clone()
+        S = self.inner.source_BSD.shape[1]
+        for layer, kv in zip(cache.layers, pairs(lane.sources[:, :, rows, :, :S]), strict=True):
+            layer.source_kv = kv
+        return rows

@@ -10,8 +10,8 @@ from torch import Tensor
 from ..models.shells import Decoder, EncoderDecoder
 from .filters import Filter
 from .step import Step, step_of
-from .stream import likeliest, stream
-from .written import Ends, Hypothesis, hypotheses
+from .stream import likeliest, passages
+from .written import Ends, Hypothesis, gathered
 
 
 def greedy(
@@ -24,10 +24,8 @@ def greedy(
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
     """The likeliest continuation of each prompt, token by token, at most `longest` of them."""
-    words = stream(
-        step, prompts_BT, lengths_B, choose=likeliest, longest=longest, eos=eos, filters=filters, soon=False
-    )
-    return hypotheses(words, len(prompts_BT))
+    words = passages(step, prompts_BT, lengths_B, choose=likeliest, longest=longest, eos=eos, filters=filters)
+    return gathered(words, len(prompts_BT))
 
 
 def greedy_translation(

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from .arriving import sent
 from .filters import Filter
 from .step import Step
-from .stream import stream
-from .written import Ends, Hypothesis, hypotheses
+from .stream import passages
+from .written import Ends, Hypothesis, gathered
 
 BLOCK = 64  # draws made at once: a generator's call costs more than its number
 
@@ -43,7 +44,7 @@ class Dice:
         if at == 0:
             shape = (BLOCK, self.each)
             drawn = [torch.rand(shape, generator=g, dtype=torch.float64) for g in self.generators]
-            self.block = torch.stack(drawn, 1).to(self.device)
+            self.block = sent(torch.stack(drawn, 1), self.device)
         self.rolls += 1
         return self.block[at]
 
@@ -84,7 +85,5 @@ def sample(
     Temperature, top-k and the like are filters; the distribution is what they leave, normalised.
     """
     choose = Sampler(row_seeds(seed, len(prompts_BT)), prompts_BT.device)
-    words = stream(
-        step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters, soon=False
-    )
-    return hypotheses(words, len(prompts_BT))
+    words = passages(step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters)
+    return gathered(words, len(prompts_BT))

@@ -18,11 +18,11 @@ from ..errors import BadInput
 from ..models.shells import Decoder, EncoderDecoder
 from ..parts.cache import GrowingCache
 from ..parts.masks import right_padded
-from ..parts.observe import watch
+from ..parts.observe import WATCHED, watch
 from ..parts.positions import check_length
 
 if TYPE_CHECKING:
-    from .beam import BeamSettings, Searches, Tree
+    from .beam import Rules, Searches, Tree
     from .graph import Lanes
 
 AHEAD = 16  # tokens written on a GPU before the host looks
@@ -62,20 +62,23 @@ class Step(ABC):
         self,
         searches: Searches,
         tree: Tree,
-        ends: Tensor,
+        rules: Rules,
         n: int,
         run: int,
-        settings: BeamSettings,
-        siblings: bool,
-    ) -> tuple[Searches, Tensor, Tensor] | None:
-        """`run` tokens more for every prefix of a beam search that has n: the searches, which of them are over, and the
-        best totals of each. None if this step has no quicker way than to be asked for scores."""
+    ) -> Searches | None:
+        """`run` tokens more for every prefix of a beam search that has n. None if this step has no quicker way than to
+        be asked for scores."""
         return None
 
     @property
     def ahead(self) -> int:
         """How many tokens to write before looking at any: to look at a number, the host waits for the device."""
         return 1
+
+    @property
+    def left(self) -> int | None:
+        """How many tokens more are sure to fit every row; perhaps more do. None if there is no end."""
+        return None
 
     @property
     def attention(self) -> Tensor | None:
@@ -158,7 +161,12 @@ class DecoderStep(Step):
 
     @property
     def ahead(self) -> int:
-        return AHEAD if self.decoder.inputs.tokens.weight.is_cuda else 1
+        return ahead_of(self.decoder)
+
+    @property
+    def left(self) -> int | None:
+        longest = self.decoder.inputs.position.longest
+        return None if longest is None else longest - self.fed
 
     @property
     def attention(self) -> Tensor | None:
@@ -197,12 +205,16 @@ class DecoderStep(Step):
                 self.source_positions = self.source_positions[rows]
 
 
+def ahead_of(decoder: Decoder) -> int:
+    return AHEAD if decoder.inputs.tokens.weight.is_cuda else 1
+
+
 def cross_attention(decoder: Decoder) -> nn.Module:
-    """The last block's attention to the source."""
-    cross = decoder.stack.blocks[-1].cross
-    if not isinstance(cross, nn.Module):
+    """The last attention to the source."""
+    found = [m for path, m in decoder.named_modules() if ".cross." in path and isinstance(m, WATCHED)]
+    if not found:
         raise BadInput("a decoder without a source has no cross-attention to watch: use watched=False")
-    return cross.layer  # type: ignore[return-value]
+    return found[-1]
 
 
 @torch.no_grad()
@@ -215,28 +227,22 @@ def step_of(
     lanes: Lanes | None = None,
     room: int = 0,
 ) -> Step:
-    """A step for either kind of model. An encoder-decoder's source is read once, here.
+    """A step for either kind of model. An encoder-decoder's source is read once: here, or on a lane with the prompt.
 
     watched: keep `attention`, which the coverage penalty needs; costs that layer its fast kernel. lanes: those of this
     model (`lanes_of`), for a step of few launches; room: how many tokens a row will have, prompt included.
     """
-    if isinstance(model, Decoder):
-        if source is not None:
-            raise BadInput("a decoder alone reads no source: put the text into the prompt")
-        return quick(DecoderStep(model, watched=watched), lanes, room)
-    if source is None:
+    decoder = model if isinstance(model, Decoder) else model.decoder
+    if decoder is model and source is not None:
+        raise BadInput("a decoder alone reads no source: put the text into the prompt")
+    if decoder is not model and source is None:
         raise BadInput("an encoder-decoder needs a source to decode from: give it one")
-    memory_BSD = model.encoder(source, source_lengths_B)
-    return quick(DecoderStep(model.decoder, memory_BSD, source_lengths_B, watched=watched), lanes, room)
+    if lanes is not None and not watched:
+        from .graph import GraphStep
 
-
-def quick(step: DecoderStep, lanes: Lanes | None, room: int) -> Step:
-    """The same on a lane, if there are lanes and nobody watches."""
-    if lanes is None or step.watched is not None:
-        return step
-    from .graph import GraphStep
-
-    return GraphStep(lanes, step, room)
+        return GraphStep(lanes, room, source, source_lengths_B)
+    memory_BSD = None if isinstance(model, Decoder) else model.encoder(source, source_lengths_B)
+    return DecoderStep(decoder, memory_BSD, source_lengths_B, watched=watched)
 
 
 def lanes_of(model: Decoder | EncoderDecoder) -> Lanes | None:
@@ -244,8 +250,11 @@ def lanes_of(model: Decoder | EncoderDecoder) -> Lanes | None:
     decoder = model if isinstance(model, Decoder) else model.decoder
     if not decoder.inputs.tokens.weight.is_cuda or find_spec("triton") is None:
         return None
+    if hasattr(decoder.stack, "own_cache"):  # no keys and values: states
+        return None
     from .graph import Lanes
     from .lowered import lower
 
     lowered = lower(decoder)
-    return None if lowered is None else Lanes(lowered)
+    encoder = None if isinstance(model, Decoder) else model.encoder
+    return None if lowered is None else Lanes(lowered, encoder)

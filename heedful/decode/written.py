@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,6 +55,46 @@ def hypotheses(streamed: Iterable[Sequence[Token]], rows: int) -> list[Hypothesi
         )
         for row in written
     ]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A few tokens more in every row that still writes: how many differs, for a row stops at its end."""
+
+    rows: list[int]
+    tokens: list[list[int]]  # of each of these rows
+    log_probabilities: list[list[float]]
+    over: list[bool]  # nothing follows in this row
+    ended: list[bool]  # because its last token is the end of sentence
+
+    def by_token(self) -> Iterator[list[Token]]:
+        """The same as a stream hands it over: first the first token of every row, then the second."""
+        lengths = [len(row) for row in self.tokens]
+        for n in range(max(lengths, default=0)):
+            yield [
+                Token(
+                    row,
+                    self.tokens[r][n],
+                    self.log_probabilities[r][n],
+                    self.over[r] and n == lengths[r] - 1,
+                    self.ended[r] and n == lengths[r] - 1,
+                )
+                for r, row in enumerate(self.rows)
+                if n < lengths[r]
+            ]
+
+
+def gathered(passages: Iterable[Passage], rows: int) -> list[Hypothesis]:
+    """What was written in each row, passage by passage."""
+    tokens: list[list[int]] = [[] for _ in range(rows)]
+    log_p: list[list[float]] = [[] for _ in range(rows)]
+    ended = [False] * rows
+    for passage in passages:
+        for r, row in enumerate(passage.rows):
+            tokens[row] += passage.tokens[r]
+            log_p[row] += passage.log_probabilities[r]
+            ended[row] = passage.ended[r]
+    return [Hypothesis(*row) for row in zip(tokens, map(sum, log_p), log_p, ended, strict=True)]
 
 
 @dataclass(frozen=True)

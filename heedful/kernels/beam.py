@@ -1,8 +1,9 @@
 """A step of beam search without the host: the best continuations of every prefix, those that end, those that live on.
 
 The same as `extend` and `is_over` of heedful/decode/beam.py, for a search without groups, coverage and filters. First
-every program finds the best few words of a stretch of the vocabulary; then one program a search does the rest. Where
-the best must be found again and again, score and place are one 64-bit number: of equal scores the first place wins.
+the best word of every group of the vocabulary is found, then the best few of a row, which only need another look at the
+groups that they come from; then one program a search does the rest. Where the best must be found again and again, score
+and place are one 64-bit number: of equal scores the first place wins.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-STRETCH = 4096  # words
+GROUP = 128  # words
+STRETCH = 32  # groups that one program goes through
 
 
 @triton.jit
@@ -38,42 +40,64 @@ def _place(packed):
 
 
 @triton.jit
-def top_kernel(scores, best, tops, totals, V, C, STRIDE, COUNT: tl.constexpr, BV: tl.constexpr):
+def group_kernel(scores, highest, tops, totals, V, C, STRIDE, G: tl.constexpr, L: tl.constexpr):
+    """The best word of each group of L, in a stretch of G groups."""
     row, c = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    v = c * BV + tl.arange(0, BV)
+    g = tl.arange(0, G)
+    v = c * (G * L) + g[:, None] * L + tl.arange(0, L)[None, :]
     z = tl.load(scores + row * STRIDE + v, mask=v < V, other=float("-inf"))
-    top = tl.max(z, 0)
+    top = tl.max(tl.max(z, 1), 0)
+    total = tl.sum(tl.sum(tl.exp(z - tl.where(top == float("-inf"), 0.0, top)), 1), 0)
     tl.store(tops + row * C + c, top)
-    tl.store(totals + row * C + c, tl.sum(tl.exp(z - tl.where(top == float("-inf"), 0.0, top)), 0))
+    tl.store(totals + row * C + c, total)
     keys = tl.where(v < V, _packed(z, v), -0x7FFFFFFFFFFFFFFF)
+    tl.store(highest + (row * C + c) * G + g, tl.max(keys, 1))
+
+
+@triton.jit
+def top_kernel(
+    scores, highest, tops_C, totals_C, best, tops, totals, V, C, STRIDE,
+    COUNT: tl.constexpr, G: tl.constexpr, L: tl.constexpr, GP: tl.constexpr, SP: tl.constexpr,
+):  # fmt: skip
+    """The best few words of a row: each is the best of some group. Taken from it, its next best comes in its place."""
+    LEAST: tl.constexpr = -0x7FFFFFFFFFFFFFFF
+    row = tl.program_id(0).to(tl.int64)
+    g, s = tl.arange(0, GP), tl.arange(0, SP)
+    keys = tl.load(highest + row * C * G + g, mask=g < C * G, other=LEAST)
     for j in range(COUNT):
         key = tl.max(keys, 0)
-        tl.store(best + (row * C + c) * COUNT + j, key)
-        keys = tl.where(keys == key, -0x7FFFFFFFFFFFFFFF, keys)
+        tl.store(best + row * COUNT + j, key)
+        group = tl.where(key == LEAST, C * G, _place(key) // L)  # past the end, when there are no more
+        v = group * L + tl.arange(0, L)
+        z = tl.load(scores + row * STRIDE + v, mask=v < V, other=float("-inf"))
+        mine = _packed(z, v)
+        left = tl.max(tl.where((v < V) & (mine < key), mine, LEAST), 0)
+        keys = tl.where(g == group, left, keys)
+    top_S = tl.load(tops_C + row * C + s, mask=s < C, other=float("-inf"))
+    total_S = tl.load(totals_C + row * C + s, mask=s < C, other=0.0)
+    top = tl.max(top_S, 0)
+    tl.store(tops + row, top)
+    tl.store(totals + row, tl.sum(tl.where(s < C, total_S * tl.exp(top_S - top), 0.0), 0))
 
 
 @triton.jit
 def extend_kernel(
-    best, tops, totals_C, ends, penalties, limits, base,
+    best, tops, sums, ends, penalties, limits, base,
     totals, nodes, tokens, parents, scores_F, finished, over, steps, counts,
-    all_before, all_tokens, all_log_p, all_best, N, V, C,
-    W: tl.constexpr, E: tl.constexpr, CAND: tl.constexpr, COUNT: tl.constexpr, RULE: tl.constexpr,
-    LONGER: tl.constexpr, WP: tl.constexpr, QP: tl.constexpr, CP: tl.constexpr, SP: tl.constexpr,
+    all_before, all_tokens, all_log_p, all_best, N, V,
+    W: tl.constexpr, E: tl.constexpr, CAND: tl.constexpr, RULE: tl.constexpr, LONGER: tl.constexpr,
+    WP: tl.constexpr, CP: tl.constexpr,
 ):  # fmt: skip
     LEAST: tl.constexpr = -0x7FFFFFFFFFFFFFFF
     n = tl.program_id(0)
-    w, q, s, c = tl.arange(0, WP), tl.arange(0, QP), tl.arange(0, SP), tl.arange(0, CP)
+    w, c = tl.arange(0, WP), tl.arange(0, CP)
     row = n * W + w
     # The best words of every prefix, with their log-probabilities.
-    here = (w[:, None] < W) & (q[None, :] < C * COUNT)
-    keys = tl.load(best + row[:, None] * (C * COUNT) + q[None, :], mask=here, other=LEAST)
-    inside = (w[:, None] < W) & (s[None, :] < C)
-    top_WS = tl.load(tops + row[:, None] * C + s[None, :], mask=inside, other=float("-inf"))
-    total_WS = tl.load(totals_C + row[:, None] * C + s[None, :], mask=inside, other=0.0)
-    top_W = tl.max(top_WS, 1)
-    top_W = tl.where(w < W, top_W, 0.0)
-    sums_W = tl.sum(tl.where(inside, total_WS * tl.exp(top_WS - top_W[:, None]), 0.0), 1)
-    partition_W = top_W + tl.log(tl.where(w < W, sums_W, 1.0))
+    here = (w[:, None] < W) & (c[None, :] < CAND)
+    keys = tl.load(best + row[:, None] * CAND + c[None, :], mask=here, other=LEAST)
+    partition_W = tl.load(tops + row, mask=w < W, other=0.0) + tl.log(
+        tl.load(sums + row, mask=w < W, other=1.0)
+    )
     log_p = _score(keys) - partition_W[:, None]
     sum_W = tl.load(totals + row, mask=w < W, other=float("-inf"))
     sums = sum_W[:, None] + log_p
@@ -226,22 +250,35 @@ def extend_beams(
     """One token more for every prefix, from the scores after each; rows of the step trade their past accordingly."""
     b, V = beams, scores_RV.shape[1]
     (N, W), CAND = b.totals_NW.shape, b.tokens_HNC.shape[2]
-    C, count = triton.cdiv(V, STRETCH), min(CAND, STRETCH)
-    stretch = min(STRETCH, triton.next_power_of_2(V))
-    best = torch.empty(N * W, C * count, dtype=torch.long, device=scores_RV.device)
-    tops, totals = torch.empty(2, N * W, C, device=scores_RV.device)
-    top_kernel[(N * W, C)](
-        scores_RV, best, tops, totals, V, C, scores_RV.stride(0), COUNT=count, BV=stretch, num_warps=8
-    )  # fmt: skip
+    best_RC, tops_R, sums_R = best_words(scores_RV, N * W, CAND)
     wide = triton.next_power_of_2(W)
     extend_kernel[(N,)](
-        best, tops, totals, b.ends_E, b.penalties_L, b.limits_N, b.base, b.totals_NW, b.nodes_NW, tokens_R, b.parents_NW,
-        b.scores_NF, b.finished_NF, b.over_N, b.steps_N, b.counts_N, b.before_HNC, b.tokens_HNC, b.log_p_HNC, b.best_HN,
-        N, V, C, W=W, E=len(b.ends_E), CAND=CAND, COUNT=count, RULE=RULES.index(b.rule), LONGER=b.longer,
-        WP=wide, QP=triton.next_power_of_2(C * count), CP=triton.next_power_of_2(CAND), SP=triton.next_power_of_2(C),
-        num_warps=4,
+        best_RC, tops_R, sums_R, b.ends_E, b.penalties_L, b.limits_N, b.base, b.totals_NW, b.nodes_NW, tokens_R,
+        b.parents_NW, b.scores_NF, b.finished_NF, b.over_N, b.steps_N, b.counts_N, b.before_HNC, b.tokens_HNC,
+        b.log_p_HNC, b.best_HN, N, V, W=W, E=len(b.ends_E), CAND=CAND, RULE=RULES.index(b.rule), LONGER=b.longer,
+        WP=wide, CP=triton.next_power_of_2(CAND), num_warps=4,
     )  # fmt: skip
     S = origin_RS.shape[1]
     trade_kernel[(N, triton.cdiv(S, 128))](
         origin_RS, b.parents_NW, lengths_R, S, W=W, WP=wide, BS=128, num_warps=4
     )
+
+
+def best_words(scores_RV: Tensor, R: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the first R rows, the best words packed with their scores, best first, [R, count]; the highest score; and the sum
+    of exp(score - highest)."""
+    V, device = scores_RV.shape[1], scores_RV.device
+    L = min(GROUP, triton.next_power_of_2(V))
+    G = min(STRETCH, triton.next_power_of_2(triton.cdiv(V, L)))
+    C = triton.cdiv(V, G * L)
+    highest_RCG = torch.empty(R, C, G, dtype=torch.long, device=device)
+    tops_RC, totals_RC = torch.empty(2, R, C, device=device)
+    group_kernel[(R, C)](
+        scores_RV, highest_RCG, tops_RC, totals_RC, V, C, scores_RV.stride(0), G=G, L=L, num_warps=4
+    )
+    best_RK, (tops_R, sums_R) = highest_RCG.new_empty(R, count), torch.empty(2, R, device=device)
+    top_kernel[(R,)](
+        scores_RV, highest_RCG, tops_RC, totals_RC, best_RK, tops_R, sums_R, V, C, scores_RV.stride(0), COUNT=count,
+        G=G, L=L, GP=triton.next_power_of_2(C * G), SP=triton.next_power_of_2(C), num_warps=1,
+    )  # fmt: skip
+    return best_RK, tops_R, sums_R

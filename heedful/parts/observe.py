@@ -20,10 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from .attention import MultiHeadAttention
+from .lookup import Lookup
 from .masks import View
 from .positions import index_of
 
 KINDS = ("weights", "scores", "q", "k", "v")
+WATCHED = (MultiHeadAttention, Lookup)
 
 
 @dataclass
@@ -65,7 +67,7 @@ def watch(model: nn.Module, also: str | Sequence[str] = ()) -> Iterator[Trace]:
             raise ValueError(f'watch can record {", ".join(KINDS)}, not "{kind}"')
     wanted = {"weights", *also}
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-    layers = {path: m for path, m in model.named_modules() if isinstance(m, MultiHeadAttention)}
+    layers = {path: m for path, m in model.named_modules() if isinstance(m, WATCHED)}
     if not layers:
         raise ValueError(f"there is no attention to watch in {type(model).__name__}")
     trace = Trace({path: Record() for path in layers})
