@@ -266,7 +266,9 @@ def trained(name: str, settings: dict[str, Any], folder: Path, device: torch.dev
         raise SystemExit(f"{asked.train.steps} steps are not less than the {job.steps_per_epoch} of an epoch")
     run.work_on(asked, job, folder, None, watch, device, run.ALONE, None)
     if len(watch.seconds) < asked.train.steps:
-        raise SystemExit(f"stopped after {len(watch.seconds)} of {asked.train.steps} steps: there is nothing to compare")
+        raise SystemExit(
+            f"stopped after {len(watch.seconds)} of {asked.train.steps} steps: there is nothing to compare"
+        )
     asked_for = {"recipe": name, "rate": asked.train.rate, "steps": asked.train.steps, "settings": settings}
     return asked_for | watch.result()
 

@@ -102,6 +102,7 @@ def as_json(name: str, architecture: str, config: Any, found: Costs) -> dict[str
         "architecture": architecture,
         "config": asdict(config),
         "parameters": found.parameters,
+        "active_parameters": found.active,
         "parts": [nested(part) for part in found.whole.parts],
         "flops_per_token": found.flops_per_token,
         "token": found.tokens,
@@ -169,6 +170,8 @@ def figures(found: Costs) -> Any:
     table.add_column(style="dim")
     flops, reading = found.flops_per_token, found.source_length
     table.add_row("parameters", f"{found.parameters:,}", "each weight once")
+    if found.active < found.parameters:
+        table.add_row("  active", f"{found.active:,}", "those that a token meets")
     table.add_row("FLOPs forward", units(flops["forward"]), f"a {found.tokens}")
     if "encoder" in flops:
         table.add_row("  encoder alone", units(flops["encoder"]), "a source token")

@@ -1,6 +1,7 @@
 """Costs: how many numbers a model learns, computes and keeps, by arithmetic alone. Nothing is run.
 
-Parameters: every weight once, also where it is used twice (tied embeddings).
+Parameters: every weight once, also where it is used twice (tied embeddings). Active ones are those that a token meets: of
+a layer's experts, it meets the few that it is sent to.
 
 FLOPs: matrix products only, two for each multiply-and-add. Attention counts all S keys for every query:
 masks, the causal one included, are not taken off, since a model that computes the whole table pays for all
@@ -25,9 +26,14 @@ from torch import Tensor, nn
 
 from .models.heads import Classify, FirstToken, MaskedLM, MeanOverTokens, Pooled, Span, Tag
 from .models.shells import Decoder, Encoder, EncoderDecoder, WithHeads
+from .models.syntax import Arcs, Relations
 from .models.vit import PatchInputs
-from .parts.attention import Dot, MultiHeadAttention, ScaledDot
+from .parts.aligned import Attentive, Searching
+from .parts.attention import Additive, Bilinear, Dot, MultiHeadAttention, ScaledDot
 from .parts.blocks import Block, Stack
+from .parts.compressed import RATE, CompressedAttention, CompressedInput
+from .parts.convolution import ConvolutionBlock, ConvolutionDecoder, ConvolutionEncoder, NormedLinear
+from .parts.experts import Experts
 from .parts.layers import (
     ACTIVATIONS,
     FeedForward,
@@ -40,7 +46,30 @@ from .parts.layers import (
     Tied,
     Untied,
 )
-from .parts.positions import Learned, NoPosition, Position, Rotary, Sinusoidal, T5Buckets, check_length
+from .parts.linear_attention import CHUNK, KernelAttention
+from .parts.lookup import Lookup
+from .parts.positions import (
+    Learned,
+    NoPosition,
+    Position,
+    Rotary,
+    Shaw,
+    Sinusoidal,
+    StructuralAbsolute,
+    StructuralRelative,
+    T5Buckets,
+    TransformerXL,
+    check_length,
+)
+from .parts.recurrent import (
+    BidirectionalStack,
+    BothWays,
+    CandidateGRU,
+    LastStates,
+    Recurrence,
+    RecurrentStack,
+)
+from .parts.remember import Remembering
 
 PRECISIONS = {"fp32": 4, "bf16": 2}  # bytes of a number in a matrix product
 FULL = 4  # bytes of a number that stays in fp32 whatever the precision
@@ -57,6 +86,7 @@ class Part:
     kept: int = 0  # bytes kept for the backward pass, for the whole batch
     count: int = 1  # how many equal ones these are together
     parts: tuple[Part, ...] = ()
+    idle: int = 0  # parameters that a token does not meet
 
 
 @dataclass(frozen=True)
@@ -76,10 +106,26 @@ class Costs:
     def parameters(self) -> int:
         return self.whole.parameters
 
+    @property
+    def active(self) -> int:
+        """Parameters that a token meets: all, but for experts that it is not sent to."""
+        return self.whole.parameters - self.whole.idle
+
 
 def count_parameters(model: nn.Module) -> int:
     """Numbers a model learns, each weight once."""
     return sum(weight.numel() for weight in model.parameters())
+
+
+def count_active(model: nn.Module) -> int:
+    """Numbers of those that a token meets."""
+    mixtures = [module for module in model.modules() if isinstance(module, Experts)]
+    return count_parameters(model) - sum(map(count_idle, mixtures))
+
+
+def count_idle(layer: Experts) -> int:
+    """Numbers of the experts that a token is not sent to; all experts are alike."""
+    return (len(layer.experts) - layer.gate.chosen) * count_parameters(layer.experts[0])
 
 
 def costs(
@@ -183,13 +229,34 @@ def cached(model: Any, length: int, source_length: int) -> int:
     decoder = model.decoder if isinstance(model, EncoderDecoder) else model
     if not isinstance(decoder, Decoder):
         return 0
+    if hasattr(decoder.stack, "own_cache"):
+        return states(decoder.stack, source_length)
     numbers, blocks = 0, list[Any](decoder.stack.blocks)
     for block in blocks:
         for residual, size in ((block.attention, length), (block.cross, source_length)):
             if residual is not None:
                 layer = residual.layer
+                if isinstance(layer, Remembering):
+                    numbers += layer.remembered(size)
+                    continue
                 numbers += size * layer.kv_heads * (layer.key_width + layer.value_width)
     return numbers
+
+
+def states(stack: Any, source_length: int) -> int:
+    """The same of what remembers states: they do not grow with the text. Sources are kept prepared for their scores."""
+    windows = [block.window for block in stack.blocks if isinstance(block, ConvolutionBlock)]
+    numbers = sum((window.kernel - 1) * window.inputs for window in windows)
+    numbers += sum(block.state_width for block in stack.blocks if not isinstance(block, ConvolutionBlock))
+    if isinstance(stack, Searching):
+        score: Any = stack.cross.layer.score
+        return numbers + source_length * (score.key.out_features + stack.from_context.in_features)
+    if isinstance(stack, Attentive):
+        width = stack.combine.out_features
+        return numbers + width * stack.input_feeding + source_length * 2 * (stack.combine.in_features - width)
+    return numbers + source_length * 2 * sum(
+        block.cross.query.out_features for block in stack.blocks if windows
+    )
 
 
 def scores(model: Any, length: int) -> int:
@@ -203,6 +270,10 @@ def scores(model: Any, length: int) -> int:
     for head in getattr(model, "heads", nn.ModuleDict()).values():
         if isinstance(head, MaskedLM):
             sizes.append(length * head.bias.numel())
+        elif isinstance(head, Arcs):
+            sizes.append(length * (length + 1))
+        elif isinstance(head, Relations):
+            sizes.append(length * len(head.between_LKJ))
         elif isinstance(head, Tag | Span | Classify):
             sizes.append(head.linear.out_features * (1 if isinstance(head, Classify) else length))
     return max(sizes)
@@ -250,8 +321,10 @@ class Walk:
         inputs, blocks = self.inputs(decoder.inputs, T), self.stack(decoder.stack, T, S)
         return whole("decoder", [inputs, *blocks, self.scoring(decoder.head, decoder.inputs, T)])
 
-    def stack(self, stack: Stack, T: int, S: int) -> list[Part]:
+    def stack(self, stack: Any, T: int, S: int) -> list[Part]:
         """Equal blocks as one part. What blocks share (T5's distances) stands beside them, counted once."""
+        if not isinstance(stack, Stack):
+            return self.before_attention(stack, T, S)
         distances = self.distances(stack)
         blocks = alike([self.block(block, T, S) for block in stack.blocks])
         first: Any = stack.blocks[0]
@@ -288,7 +361,15 @@ class Walk:
         if isinstance(layer, MultiHeadAttention):
             return self.attention(layer, T, S)
         if isinstance(layer, FeedForward | GatedFeedForward):
-            return self.feed_forward(layer, T)
+            return self.feed_forward(layer, self.batch * T)
+        if isinstance(layer, Experts):
+            return self.experts(layer, self.batch * T)
+        if isinstance(layer, CompressedAttention):
+            return self.compressed(layer, T)
+        if isinstance(layer, KernelAttention):
+            return self.sums(layer, T)
+        if isinstance(layer, Remembering):
+            return self.attention(layer.inner, T, S)
         raise unknown(layer)
 
     # Layers.
@@ -299,11 +380,11 @@ class Walk:
             patches = self.linear("patches", inputs.embedding, rows - self.batch)
             kept = self.number * (rows - self.batch) * inputs.embedding.in_features
             first = Part("class token", parameters=self.weights(inputs.class_token))
-            parts = [replace(patches, kept=kept), first, self.position(inputs.position)]
+            parts = [replace(patches, kept=kept), first, self.position(inputs.position, rows)]
             width = inputs.embedding.out_features
         elif isinstance(inputs, Inputs):
             table = inputs.tokens.weight
-            parts = [self.table("tokens", table), self.position(inputs.position)]
+            parts = [self.table("tokens", table), self.position(inputs.position, rows)]
             if inputs.segments is not None:
                 parts.append(self.table("segments", inputs.segments.weight))
             width = table.shape[1]
@@ -312,12 +393,18 @@ class Walk:
             raise unknown(inputs)
         return whole("embeddings", parts, kept=self.dropout(inputs.dropout, rows * width))
 
-    def position(self, position: Position) -> Part:
+    def position(self, position: Position, rows: int) -> Part:
         """A lookup or a formula: it computes no product and keeps nothing."""
         if isinstance(position, Learned):
             return self.table("positions", position.table)
         if isinstance(position, Sinusoidal | NoPosition):
             return Part("positions", "sinusoids" if isinstance(position, Sinusoidal) else "")
+        if isinstance(position, StructuralAbsolute):
+            linears = (position.from_index, position.from_depth)
+            parts = [self.linear("fused", linear, rows) for linear in linears]
+            return replace(
+                whole("positions", parts, "index and depth", FULL * 3 * rows * position.width), parts=()
+            )
         raise unknown(position)
 
     def table(self, name: str, table: Tensor) -> Part:
@@ -331,7 +418,9 @@ class Walk:
         """T queries, S keys: four projections, T x S scores, T x S weighted values."""
         if not isinstance(layer.score, Dot | ScaledDot):
             raise unknown(layer.score)
-        if not isinstance(layer.position, NoPosition | Rotary | T5Buckets):
+        if not isinstance(
+            layer.position, NoPosition | Rotary | T5Buckets | Shaw | StructuralRelative | TransformerXL
+        ):
             raise unknown(layer.position)
         B, H, G, K, V = self.batch, layer.heads, layer.kv_heads, layer.key_width, layer.value_width
         projections = [
@@ -347,14 +436,72 @@ class Walk:
             numbers += H * T * S  # a bias that learns has to be there, whole
         if isinstance(layer.position, Rotary):  # turned queries lie head by head, and so does the output,
             numbers += B * T * H * V  # which is copied when the heads are joined
+        products = 2 * B * H * T * S * (K + V)
+        if isinstance(
+            layer.position, Shaw | StructuralRelative
+        ):  # the open formula, which keeps its scores and weights
+            tables = [m for m in layer.position.modules() if isinstance(m, Shaw)]
+            numbers += B * H * T * S * (3 + 2 * len(tables))
+            products += sum(2 * B * H * T * table.keys_HRK.shape[1] * (K + V) for table in tables)
+        if isinstance(layer.position, TransformerXL):  # scores by distance, and u with every key
+            numbers += 2 * B * H * T * S + B * H * T * K + S * layer.position.width
+            products += 2 * B * H * S * K * (T + 1) + 2 * S * layer.position.distance.weight.numel()
         part = whole("attention", projections, kept=self.number * numbers + FULL * B * H * T)
         groups = f", {G} for keys" if G != H else ""
-        products = 2 * B * H * T * S * (K + V)
         return replace(part, detail=f"{H} heads{groups}, {K} wide", flops=part.flops + products, parts=())
 
-    def feed_forward(self, layer: FeedForward | GatedFeedForward, T: int) -> Part:
+    def compressed(self, layer: CompressedAttention, T: int) -> Part:
+        """T queries, a third as many keys, and the convolutions that make them so few."""
+        inner, B, slots = layer.inner, self.batch, T // RATE
+        H, K, V, S = inner.heads, inner.key_width, inner.value_width, 1 + slots
+        before = isinstance(layer, CompressedInput)  # then keys and values are made of what is compressed
+        linears = [
+            self.linear("query", inner.query, B * T),
+            self.linear("key", inner.key, B * (S if before else T)),
+            self.linear("value", inner.value, B * (S if before else T)),
+            self.linear("out", inner.out, B * T),
+            *(self.linear("compress", convolution, B * slots) for convolution in layer.convolutions),
+        ]
+        numbers = B * T * (inner.query.in_features + H * K + H * V) + B * S * inner.kv_heads * (K + V)
+        numbers += sum(B * slots * convolution.in_features for convolution in layer.convolutions)
+        part = whole("attention", linears, kept=self.number * numbers + FULL * B * H * T)
+        detail = f"{H} heads, {K} wide, {RATE} tokens as one"
+        return replace(part, detail=detail, flops=part.flops + 2 * B * H * T * S * (K + V), parts=())
+
+    def sums(self, layer: KernelAttention, T: int) -> Part:
+        """Running sums: weights within chunks, a matrix for each chunk before."""
+        inner, B = layer.inner, self.batch
+        H, K, V, N = inner.heads, inner.key_width, inner.value_width + 1, -(-T // CHUNK) * CHUNK
+        names = ("query", "key", "value", "out")
+        linears = [self.linear(name, getattr(inner, name), B * T) for name in names]
+        products = 2 * B * H * N * (2 * K * V + CHUNK * (K + V))
+        numbers = B * T * (inner.query.in_features + H * (K + V))
+        kept = self.number * numbers + FULL * B * H * (N * (2 * K + 2 * V + CHUNK) + N // CHUNK * K * V)
+        part = whole("attention", linears, kept=kept)
+        detail = f"{H} heads, {K} wide, running sums"
+        return replace(part, detail=detail, flops=part.flops + products, parts=())
+
+    def experts(self, layer: Experts, rows: int) -> Part:
+        """A gate, and for every token as many feed-forward layers as it is sent to. The noise of training is left out."""
+        E, K = len(layer.experts), layer.gate.chosen
+        width = layer.gate.weight.shape[0]
+        gate = Part("gate", "", self.weights(*layer.gate.parameters()), 2 * rows * width * E)
+        first, *others = [self.feed_forward(expert, rows * K) for expert in layer.experts]  # type: ignore[arg-type]
+        all_of_them = first.parameters + sum(other.parameters for other in others)
+        # Beside what the experts keep: the gate's scores and shares, and each expert's output, to be weighed.
+        kept = first.kept + FULL * rows * (width + 2 * E) + self.number * rows * K * width
+        return Part(
+            "experts",
+            f"{K} of {E}, {first.detail}".rpartition(",")[0],
+            gate.parameters + all_of_them,
+            gate.flops + first.flops,
+            kept,
+            idle=count_idle(layer),
+        )
+
+    def feed_forward(self, layer: FeedForward | GatedFeedForward, rows: int) -> Part:
         """The same matrices at every position; what the activation keeps depends on which it is."""
-        rows, gated = self.batch * T, isinstance(layer, GatedFeedForward)
+        gated = isinstance(layer, GatedFeedForward)
         linears = [
             self.linear(name, m, rows) for name, m in layer.named_children() if isinstance(m, nn.Linear)
         ]
@@ -405,6 +552,101 @@ class Walk:
         self.seen |= new.keys()
         return sum(new.values())
 
+    # What came before the Transformer. Recurrence is computed in fp32 whatever the precision.
+
+    def before_attention(self, stack: Any, T: int, S: int) -> list[Part]:
+        B, rows = self.batch, self.batch * T
+        if isinstance(stack, BidirectionalStack | LastStates | RecurrentStack):
+            return alike([self.recurrence(block, rows) for block in stack.blocks])
+        if isinstance(stack, Searching):
+            readout = [
+                self.dense("", layer, rows)
+                for layer in (stack.from_state, stack.from_word, stack.from_context)
+            ]
+            return [
+                self.recurrence(stack.blocks[0], rows),
+                self.lookup(stack.cross.layer, T, S, stack.blocks[0].width, stack.from_context.in_features),  # type: ignore[arg-type]
+                replace(self.dense("start", stack.start, B), detail=""),
+                replace(whole("maxout", readout), parts=()),
+            ]
+        if isinstance(stack, Attentive):
+            width = stack.combine.out_features
+            return [
+                *alike([self.recurrence(block, rows) for block in stack.blocks]),
+                self.lookup(stack.cross.layer, T, S, width, stack.combine.in_features - width),
+                replace(self.dense("start", stack.start, B), detail=""),
+                self.dense("combined", stack.combine, rows),
+            ]
+        if isinstance(stack, ConvolutionEncoder | ConvolutionDecoder):
+            blocks = [self.convolution(block, T, S) for block in stack.blocks]
+            return [
+                self.dense("enter", stack.enter, rows),
+                *alike(blocks),
+                self.dense("leave", stack.leave, rows),
+            ]
+        raise unknown(stack)
+
+    def recurrence(self, block: Any, rows: int) -> Part:
+        """Two products a token. What is kept: the input, the gates and the states."""
+        if isinstance(block, BothWays):
+            ways = [self.recurrence(way, rows) for way in (block.from_left, block.from_right)]
+            return replace(whole("block", ways, f"both ways, {block.width // 2:,} wide each"), parts=())
+        if isinstance(block, CandidateGRU):
+            layers = [self.dense("", layer, rows) for layer in block.children()]
+            gates = FULL * rows * 4 * block.width
+            return replace(whole("block", layers, f"{block.width:,} wide", gates), parts=())
+        if not isinstance(block, Recurrence):
+            raise unknown(block)
+        inward, onward, *_ = block.weights
+        flops = 2 * rows * (inward.numel() + onward.numel())
+        kept = FULL * rows * (block.inputs + inward.shape[0] + block.state_width)
+        return Part("block", f"{block.width:,} wide", self.weights(*block.parameters()), flops, kept)
+
+    def convolution(self, block: Any, T: int, S: int) -> Part:
+        rows, window = self.batch * T, block.window
+        parts = [
+            replace(
+                self.dense("window", window.linear, rows),
+                detail=f"{window.kernel} words, {window.width:,} wide",
+            )
+        ]
+        parts += [self.dense("skip", block.skip, rows)] if isinstance(block.skip, NormedLinear) else []
+        if block.cross is not None:
+            width = block.cross.query.out_features
+            parts += [self.dense("query", block.cross.query, rows)]
+            parts += [self.lookup(block.cross.lookup.layer, T, S, width, width)]
+            parts += (
+                [self.dense("out", block.cross.out, rows)]
+                if isinstance(block.cross.out, NormedLinear)
+                else []
+            )
+        gate = FULL * rows * 2 * window.width + self.dropout(window.dropout, rows * window.inputs)
+        return whole("block", parts, kept=gate)
+
+    def lookup(self, layer: Lookup, T: int, S: int, query: int, value: int) -> Part:
+        """T queries, S keys: their scores and the weighted values; the keys are prepared once."""
+        B, score = self.batch, layer.score
+        flops, kept = 2 * B * T * S * value, FULL * B * T * S
+        if isinstance(score, Additive):
+            hidden = score.key.out_features
+            flops += 2 * B * (T * score.query.weight.numel() + S * score.key.weight.numel() + T * S * hidden)
+            kept += FULL * B * T * S * hidden
+        elif isinstance(score, Bilinear):
+            flops += 2 * B * T * (score.W.numel() + S * score.W.shape[1])
+        elif isinstance(score, Dot):
+            flops += 2 * B * T * S * query
+        else:
+            raise unknown(score)
+        return Part("lookup", type(score).__name__.lower(), self.weights(*layer.parameters()), flops, kept)
+
+    def dense(self, name: str, layer: Any, rows: int) -> Part:
+        """A linear layer with its input, however its weights are kept."""
+        sizes = layer.in_features * layer.out_features
+        detail = f"{layer.in_features:,} to {layer.out_features:,}"
+        return Part(
+            name, detail, self.weights(*layer.parameters()), 2 * rows * sizes, FULL * rows * layer.in_features
+        )
+
     # Heads.
 
     def scoring(self, head: nn.Module, inputs: Any, T: int) -> Part:
@@ -416,7 +658,8 @@ class Walk:
             part = self.tied("head", table, head.bias, rows)
         else:
             raise unknown(head)
-        return replace(part, kept=self.number * rows * table.shape[1])
+        width = head.linear.in_features if isinstance(head, Untied) else table.shape[1]
+        return replace(part, kept=self.number * rows * width)
 
     def tied(self, name: str, table: Tensor, bias: Tensor | None, rows: int) -> Part:
         self.multiplied[id(table)] = table.numel()
@@ -447,6 +690,8 @@ class Walk:
             )
         if isinstance(head, Tag | Span):
             return self.linear(name, head.linear, B * T)
+        if isinstance(head, Arcs | Relations):
+            return self.biaffine(name, head, T)
         if isinstance(head, MaskedLM):
             rows, width = B * T, head.dense.in_features
             _, beside, result = self.activation(head.activation)
@@ -461,6 +706,23 @@ class Walk:
             return whole(name, parts, kept=kept)
         raise unknown(head)
 
+    def biaffine(self, name: str, head: Arcs | Relations, T: int) -> Part:
+        """Words in two roles, and a matrix between them: for all pairs, or for each relation of a word to its head."""
+        rows = self.batch * T
+        roles = [self.linear(which, getattr(head.roles, which), rows) for which in ("dependant", "head")]
+        small = head.roles.head.out_features
+        if isinstance(head, Arcs):
+            between = self.linear("between", head.between, rows)
+            products, kept = 2 * rows * T * small, self.number * 5 * rows * small
+        else:
+            matrices, K, J = head.between_LKJ.shape
+            between = Part("between", f"{matrices} x {K} x {J}", self.weights(head.between_LKJ))
+            products, kept = 2 * rows * matrices * K * J, self.number * rows * (4 + matrices) * small
+        return replace(
+            whole(name, [*roles, between], kept=kept),
+            flops=sum(p.flops for p in (*roles, between)) + products,
+        )
+
 
 def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> Part:
     """Parts together, and what is kept beside theirs; parts that are not there fall away."""
@@ -472,6 +734,7 @@ def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> 
         sum(part.flops for part in there),
         kept + sum(part.kept for part in there),
         parts=there,
+        idle=sum(part.idle for part in there),
     )
 
 
@@ -491,6 +754,7 @@ def times(part: Part, count: int, name: str | None = None) -> Part:
         count * part.kept,
         count,
         tuple(times(inner, count) for inner in part.parts),
+        count * part.idle,
     )
 
 

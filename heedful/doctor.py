@@ -30,10 +30,11 @@ from .interop.load import Loaded
 from .models import family
 from .models.shells import Decoder, Encoder, EncoderDecoder
 from .parts.cache import Cache
-from .parts.masks import Mask, View
+from .parts.masks import Mask, View, right_padded
 from .parts.observe import watch
+from .parts.positions import Tree
 from .recipe import Range, Recipe
-from .tasks import classify, lm, mlm, translate
+from .tasks import classify, lm, mlm, parse, tag, translate
 from .tasks.judging import Asked
 from .tasks.origin import FROM, find_origin, vocabulary
 from .text import pieces
@@ -85,7 +86,7 @@ class Patient:
         self, loaded: Loaded, folder: Path | None = None, recipe: Recipe | None = None, seed: int = 0
     ) -> None:
         self.loaded, self.folder, self.recipe = loaded, folder, recipe
-        self.model: nn.Module = loaded.model.eval()
+        self.model: nn.Module = chained(loaded.model.eval())
         self.shells = looking.shells_of(self.model)
         self.device = next(self.model.parameters()).device
         self.random = torch.Generator().manual_seed(seed)
@@ -139,6 +140,26 @@ class Patient:
             assert written is not None
             return self.model(read, written, read_lengths, written_lengths)
         return self.reader(read, read_lengths)
+
+
+def chained(model: nn.Module) -> nn.Module:
+    """The model; if it reads sentences with their trees, a chain (each word on the one before) is the tree of any text."""
+    encoder = getattr(model, "encoder", None)
+    if getattr(encoder, "needs_tree", False):
+        assert isinstance(encoder, Encoder)
+        encoder.register_forward_pre_hook(with_chains, with_kwargs=True)
+    return model
+
+
+def with_chains(encoder: Encoder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    if kwargs.get("positions") is not None:
+        return None
+    tokens_BT, *lengths = args
+    length = tokens_BT.shape[1]
+    index_T = torch.arange(length, device=tokens_BT.device)
+    given = lengths[0] if lengths and lengths[0] is not None else index_T.new_full((len(tokens_BT),), length)
+    heads_BW = (index_T - 1).expand(len(tokens_BT), length)
+    return (tokens_BT,), {**kwargs, "positions": Tree(right_padded(given, length), heads_BW)}
 
 
 def apart(found: Tensor, expected: Tensor) -> float:
@@ -396,7 +417,7 @@ def first_loss(p: Patient) -> Finding:
         raise NotApplicable(f"a second model of more than {LARGEST:,} parameters would take too much memory")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**31, (), generator=p.random)))
-        fresh = family(p.loaded.architecture).build(p.loaded.config).to(p.device).eval()
+        fresh = chained(family(p.loaded.architecture).build(p.loaded.config).to(p.device).eval())
     with torch.no_grad():
         scores_NV, what = guesses(p, fresh)
     V = scores_NV.shape[-1]
@@ -417,9 +438,10 @@ def guesses(p: Patient, fresh: nn.Module) -> tuple[Tensor, str]:
     out = fresh(p.inputs(32))
     if "masked_lm" in out:
         return out["masked_lm"].flatten(0, 1), "of a blank"
-    for name in ("classify", "classify_mean"):
+    for name in ("classify", "classify_mean", "tag", "arcs"):
         if name in out and out[name].shape[-1] > 1:
-            return out[name], "of a label"
+            what = "of a head" if name == "arcs" else "of a label"
+            return (out[name].flatten(0, 1) if name in ("tag", "arcs") else out[name]), what
     raise NotApplicable("no head of this model chooses among tokens or labels")
 
 
@@ -439,6 +461,8 @@ class HeadStates:
 @torch.no_grad()
 def heads(p: Patient) -> Finding:
     """Heads look at different places for different queries, and differ from each other."""
+    if p.reads_text and not looking.kinds_of(p.model):
+        raise NotApplicable("a model without attention has no heads")
     found, finite = HeadStates(0, [], [], []), True
     inputs = list(texts_for_heads(p))
     traces = [attention_of(p, *each) for each in inputs]
@@ -622,6 +646,8 @@ HELD_OUT: dict[str, Callable[[Patient, Asked], tuple[float, float]]] = {
     "lm": next_token_loss,
     "mlm": blank_loss,
     "classify": label_loss,
+    "tag": lambda p, asked: tag.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "parse": lambda p, asked: parse.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
 }
 
 

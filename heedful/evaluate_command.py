@@ -45,6 +45,8 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "lm": (TEXT,),
     "mlm": (TEXT,),
     "classify": (TABLE,),
+    "tag": (TABLE,),
+    "parse": (TABLE,),
 }
 WRITERS = ("translate",)  # tasks that write something for each line they read
 SPLITS = {"phrasebook": ("valid", "test", "combinations", "long"), "pylib": ("valid",)}
@@ -54,6 +56,8 @@ COLUMNS = {
     "lm": ("text",),
     "mlm": ("text",),
     "classify": ("text", "pair", "label"),
+    "tag": (),
+    "parse": (),
 }
 
 
@@ -164,6 +168,12 @@ def check_options(given: Evaluate, recipe: Recipe, run: Path) -> None:
         if getattr(given, option) is not None and option not in fitting:
             instead = f"{task}, which takes {either(ways)}"
             raise BadInput(one_line(f"--{option} does not fit {run}, a run of {instead}"))
+    if given.trees is not None and (task != "translate" or given.source is None):
+        raise BadInput(
+            one_line(
+                f"--trees are those of --source: give them together, for a run of translate, which {run} must be"
+            )
+        )
     if given.output is not None and task not in WRITERS:
         raise BadInput(one_line(f"--output is for translations, and {run} is a run of {task}"))
     if given.batch < 1:
@@ -194,6 +204,7 @@ def choose(given: Evaluate, recipe: Recipe, run: Path) -> Source:
             raise BadInput(one_line(f"--{option} {path} is not there"))
     settings = {key: "" for other in ways for keys in other.values() for key in keys} | {"data.corpus": ""}
     settings |= {key: path for option, path in mine.items() for key in way[option]}
+    settings |= {"data.valid_trees": given.trees or ""} if recipe.task == "translate" else {}
     for key, value in settings.items():
         recipe = changed(recipe, key, value)
     return Source(recipe, mine, True)

@@ -30,10 +30,9 @@ from .interop.load import Loaded
 from .look_steps import Steps, find, steps_of
 from .models.heads import DecoderClassifier
 from .models.shells import Decoder, Encoder, EncoderDecoder, WithHeads
-from .parts.attention import MultiHeadAttention
 from .parts.layers import Inputs
 from .parts.masks import Mask, View, full
-from .parts.observe import Trace, watch
+from .parts.observe import WATCHED, Trace, watch
 from .pictures import Panel, Picture
 from .tasks.alignment import error_rates, links_of, token_links, word_of_token
 from .tasks.metrics import alignment_error_rate
@@ -220,19 +219,19 @@ def paths_of(model: nn.Module, which: str) -> dict[int, str]:
     shells = shells_of(model)
     pair = isinstance(model, EncoderDecoder)
     place = "encoder" if which == "encoder" and pair else list(shells)[-1]
-    part = "cross" if which == "cross" else "attention"
     start = f"{place}." if place else ""
-    blocks = range(len(shells[place].stack.blocks))
-    return {i + 1: f"{start}stack.blocks.{i}.{part}.layer" for i in blocks}
+    watched = [path for path, m in shells[place].stack.named_modules() if isinstance(m, WATCHED)]
+    found = [path for path in watched if ("cross" in path.split(".")) == (which == "cross")]
+    return {i + 1: f"{start}stack.{path}" for i, path in enumerate(found)}
 
 
 def kinds_of(model: nn.Module) -> tuple[str, ...]:
     """The kinds of attention that a model has; the first is what is looked at unless said otherwise."""
     if isinstance(model, EncoderDecoder):
-        return "cross", "self", "encoder"
+        return tuple(which for which in ("cross", "self", "encoder") if paths_of(model, which))
     if isinstance(model, WithHeads):  # an encoder alone: both are the same
         return "self", "encoder"
-    return ("self",)
+    return ("self",) if paths_of(model, "self") else ()
 
 
 def mask_of(model: nn.Module, which: str, layer: int) -> Mask:
@@ -486,7 +485,7 @@ class Look:
         if head.head is None:
             raise BadInput("--query follows one head: give --head a number, or best")
         attention = self.loaded.model.get_submodule(head.path)
-        assert isinstance(attention, MultiHeadAttention)
+        assert isinstance(attention, WATCHED)
         place = find(self.down, query)
         allowed_S = torch.tensor(self.allowed(head.layer)[place])
         return steps_of(
@@ -547,7 +546,11 @@ def look(
     with gold alignments, to find the head that aligns best; without them the best is by `information`.
     """
     model = loaded.model
+    if getattr(getattr(model, "encoder", None), "needs_tree", False):
+        raise BadInput("this model reads sentences with their trees, and a text alone has none to look at")
     kinds = kinds_of(model) if inputs_of(model) is not None else ("self",)
+    if not kinds:
+        raise BadInput(f"there is no attention to look at in a {loaded.architecture}: it came before")
     which = kinds[0] if which is None else which
     if which not in kinds:
         raise BadInput(

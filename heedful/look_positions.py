@@ -14,6 +14,7 @@ from .interop.load import Loaded
 from .look import shells_of
 from .models.shells import Decoder
 from .parts.attention import MultiHeadAttention
+from .parts.blocks import Block
 from .parts.positions import Absolute, ALiBi, NoPosition, Position, Rotary, Sinusoidal, T5Buckets, frequencies
 from .pictures import Picture, Sheet, sheets
 
@@ -95,7 +96,9 @@ def places(model: nn.Module) -> Iterator[tuple[str, str, Position, bool]]:
         causal = isinstance(shell, Decoder)
         yield name, "at the input", shell.inputs.position, causal
         for block in shell.stack.blocks:
-            layer = block.attention.layer  # type: ignore[union-attr]
+            if not isinstance(block, Block):
+                continue  # a convolution, or a recurrence
+            layer = block.attention.layer
             assert isinstance(layer, MultiHeadAttention)
             yield name, "in the self-attention", layer.position, causal
 
@@ -118,6 +121,10 @@ def same(position: Position) -> Any:
 
 @torch.no_grad()
 def order_of(where: str, position: Position, causal: bool, length: int, model: nn.Module) -> Order:
+    if position.needs_tree:
+        raise BadInput(
+            f"{type(position).__name__} depends on the sentence's tree: it has no table of its own to draw"
+        )
     if isinstance(position, Absolute) or hasattr(
         position, "encoding"
     ):  # added to the input, or set beside it

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .errors import BadInput
 from .parts.attention import MultiHeadAttention
+from .parts.lookup import Lookup
 from .parts.observe import Record
 from .pictures import columns_of
 
@@ -117,7 +118,7 @@ class Steps:
 @torch.no_grad()
 def steps_of(
     record: Record,
-    attention: MultiHeadAttention,
+    attention: MultiHeadAttention | Lookup,
     allowed_S: Tensor,
     *,
     layer: int,

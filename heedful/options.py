@@ -87,17 +87,21 @@ class Train:
     Examples: heedful train translate --corpus phrasebook --size tiny --minutes 3;
     heedful train translate --source a.en --target a.de --valid-source b.en --valid-target b.de;
     heedful train lm --text books/ --size small --steps 5000; heedful train --resume runs/translate;
-    heedful train mlm --text books/; heedful train classify --data a.tsv --valid-data b.tsv --from runs/mlm
+    heedful train mlm --text books/; heedful train classify --data a.tsv --valid-data b.tsv --from runs/mlm;
+    heedful train parse --data en-train.conllu --valid-data en-dev.conllu
     """
 
     task: Annotated[
-        Literal["translate", "lm", "mlm", "classify"], tyro.conf.Positional, tyro.conf.arg(metavar="TASK")
+        Literal["translate", "lm", "mlm", "classify", "tag", "parse"],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="TASK"),
     ] = "translate"
     """translate: sentence pairs. lm: predict the next token of a text. mlm: fill in the blanks of a text.
-    classify: give a text, or two, one of several labels."""
+    classify: give a text, or two, one of several labels. tag: give each word its part of speech. parse: find the word
+    that each word hangs on."""
 
     corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
-    """A built-in corpus: phrasebook (translate), pylib (lm, mlm)."""
+    """A built-in corpus: phrasebook (translate, parse), pylib (lm, mlm)."""
 
     source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """Sentences to read, one a line, plain or gzip."""
@@ -115,12 +119,22 @@ class Train:
     ] = None
     """Their translations."""
 
+    trees: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """translate, with --set model.positions=structural (or structural-absolute, structural-relative): the trees of the
+    sources, CoNLL-U, one for each line that says something; `heedful parse` writes such files."""
+
+    valid_trees: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
+    """Those of the held-out sources."""
+
     text: Annotated[str | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: none)")] = None
     """A text file, a folder of them, or JSON lines (.jsonl) with a "text"; the last tenth is held out."""
 
     data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """A table: tab-separated columns under a header, or JSON objects, one a line. classify: sentence or text, and
-    label. translate: source and target. --set data.text_column=NAME and the like name other columns."""
+    label. translate: source and target. --set data.text_column=NAME and the like name other columns. tag, parse: a
+    treebank, CoNLL-U."""
 
     valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = (
         None
@@ -142,7 +156,8 @@ class Train:
     """How large the model is: 2 layers of 128, 4 of 256, 6 of 512, 6 of 1024."""
 
     steps: Annotated[
-        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 10000; classify: 1000)")
+        int | None,
+        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 10000; classify: 1000; tag, parse: 4000)"),
     ] = None
     """How many steps to make."""
 
@@ -184,7 +199,8 @@ class Evaluate:
     By default on all the held-out data that the run's recipe names (training itself tries only a part, evaluate.rows);
     or on files of your own. translate: BLEU with its signature, exact match, loss and perplexity. lm: loss, perplexity
     and bits per byte. mlm: the same of the blanks, and how many are filled in right. classify: accuracy, F1 of all labels
-    and of each. Shares come with their 95 % interval. The run is not changed.
+    and of each; tag: the same of words. parse: words that hang where they should (UAS), with the right relation (LAS).
+    Shares come with their 95 % interval. The run is not changed.
 
     Examples: heedful evaluate runs/demo --split test; heedful evaluate runs/translate --json;
     heedful evaluate runs/translate --source test.en --target test.de --output test.out;
@@ -210,7 +226,11 @@ class Evaluate:
     """lm, mlm: a text file or a folder of them."""
 
     data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """classify: texts and labels; translate: sentences and translations; with the columns of the training file."""
+    """classify: texts and labels; translate: sentences and translations; with the columns of the training file. tag,
+    parse: a treebank, CoNLL-U."""
+
+    trees: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """translate, where positions come from syntax: the trees of --source, CoNLL-U."""
 
     output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate: write the translations here, line by line as the source has them; a file that is not there yet."""
@@ -466,6 +486,10 @@ class Translate(Lines, Writes):
     prefix: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: none)")] = ""
     """What every translation begins with."""
 
+    trees: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """The trees of the texts, CoNLL-U, for a model whose positions come from syntax: one for each line that says
+    something."""
+
     longest: Annotated[
         int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: twice the source and 20)")
     ] = None
@@ -518,6 +542,28 @@ class Classify(Lines):
 
     Examples: heedful classify runs/classify "a good film"; heedful classify runs/classify --json < reviews.txt;
     paste reviews.txt <(heedful classify runs/classify < reviews.txt)
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tag(Lines):
+    """Say what part of speech each word is, with a model that was trained to.
+
+    Reads one sentence a line, its words (and marks) separated by spaces, and prints each as word/TAG on the same line;
+    --json has words, tags and their probabilities. A model that parses tags as well, if its treebank had tags.
+
+    Examples: heedful tag runs/tag "The cat sleeps ."; heedful tag runs/tag --json < words.txt
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parse(Lines):
+    """Find the word that each word hangs on, with a model that was trained to: dependency trees, as CoNLL-U.
+
+    Reads one sentence a line, its words (and marks) separated by spaces. Prints each as a block of lines, one a word,
+    with a blank line after it; its comment sent_id is the number of the line. A line that says nothing has no block.
+
+    Examples: heedful parse runs/parse "The cat sleeps ."; heedful parse runs/parse < words.txt > trees.conllu
     """
 
 
@@ -624,10 +670,138 @@ class Bench:
     """Where results are added, a JSON object a line; the table and the plot of scaling are put beside it."""
 
 
+@dataclass(frozen=True)
+class Compare:
+    """Train several variants on the same data and budget, and say which differences are more than noise.
+
+    Every variant is trained with every seed, on the same data, tokenizer and order; one table has their quality with
+    its interval, parameters, FLOPs, time and memory, and calls differences within noise "not distinguishable". A variant
+    is a name and what differs from the rest: settings (as in --set of heedful train) or the folder of a run whose
+    settings it takes; a name alone is the base. history is built in: the lectures' story on the phrasebook, from the RNN
+    to the Transformer with each kind of positions.
+
+    The folder holds compare.json, records.jsonl, table.csv, trials.csv, plot.svg, and under runs/ every model, to be used
+    like any other. Ctrl-C saves and stops; the same command goes on, and does nothing twice. More seeds or variants can
+    be added to a folder.
+
+    Examples: heedful compare history;
+    heedful compare translate --corpus phrasebook --size tiny --steps 500 --variant base --variant "post: model.norm=post";
+    heedful compare lm --text books/ --tokens 2e6 --variant gpt2 --variant "modern: model.architecture=modern";
+    heedful compare lm --text books/ --flops 1e13 --seeds 5 --variant "narrow: model.width=128" --variant "wide: model.width=256";
+    heedful compare --resume runs/compare
+    """
+
+    what: Annotated[
+        Literal["history", "translate", "lm", "mlm", "classify", "tag", "parse"],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="TASK|history"),
+    ] = "translate"
+    """A task, as of heedful train; or history, a comparison that is built in."""
+
+    variant: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="NAME: PART.NAME=VALUE ...", help_behavior_hint="(default: none)"),
+        tyro.conf.UseAppendAction,
+    ] = ()
+    """A variant, given in one word, so in quotes; two or more are needed. Without a name, its settings are its name."""
+
+    corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
+    """A built-in corpus: phrasebook (translate), pylib (lm, mlm)."""
+
+    source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """Sentences to read, one a line, plain or gzip."""
+
+    target: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """Their translations, line by line."""
+
+    valid_source: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
+    """Held-out sentences to judge the models by."""
+
+    valid_target: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
+    """Their translations."""
+
+    text: Annotated[str | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: none)")] = None
+    """A text file, a folder of them, or JSON lines (.jsonl) with a "text"; the last tenth is held out."""
+
+    data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """A table, as of heedful train."""
+
+    valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = (
+        None
+    )
+    """Held-out rows to judge the models by."""
+
+    size: Annotated[
+        Literal["tiny", "small", "base", "large"] | None,
+        tyro.conf.arg(help_behavior_hint="(default: small; history: tiny)"),
+    ] = None
+    """How large the models are, unless a variant says otherwise: 2 layers of 128, 4 of 256, 6 of 512, 6 of 1024."""
+
+    steps: Annotated[
+        int | None,
+        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: as heedful train; history: 1000)"),
+    ] = None
+    """The budget: as many steps for each."""
+
+    tokens: Annotated[
+        float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: --steps)")
+    ] = None
+    """Instead of steps: as many target tokens for each, such as 2e6."""
+
+    flops: Annotated[
+        float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: --steps)")
+    ] = None
+    """Instead of steps: as many floating-point operations for each, such as 1e13; a larger model then makes fewer steps."""
+
+    seeds: int = 3
+    """How many seeds: 0, 1, 2, ... The more, the smaller the differences that can be told from noise."""
+
+    metric: Annotated[
+        str | None,
+        tyro.conf.arg(
+            metavar="NAME",
+            help_behavior_hint="(default: translate bleu, lm and mlm loss, classify and tag accuracy, parse uas)",
+        ),
+    ] = None
+    """What is compared: any score that training tells of held-out data, such as loss, exact, bleu or bits_per_byte."""
+
+    run: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/compare)")] = (
+        None
+    )
+    """Where everything goes: a new folder, or that of the same comparison, which then goes on."""
+
+    resume: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: none)")] = None
+    """Go on with a comparison as it was asked for; nothing else need be given."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"] | None,
+        tyro.conf.arg(help_behavior_hint="(default: fp32 on a CPU, bf16 on a GPU)"),
+    ] = None
+    """How numbers are multiplied; the loss is always computed in fp32."""
+
+    json: bool = False
+    """Print one JSON object instead of the table: every figure in full, and every pair of variants."""
+
+    set: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="PART.NAME=VALUE", help_behavior_hint="(default: none)"),
+        tyro.conf.UseAppendAction,
+    ] = ()
+    """A setting that all variants share, such as train.batch_tokens=1024; may be given several times."""
+
+
 # Each command: its options, and the function that does it, imported when it is called.
 COMMANDS: dict[str, tuple[type, str]] = {
     "bench": (Bench, "heedful.bench.command:bench"),
     "classify": (Classify, "heedful.text_commands:classify"),
+    "compare": (Compare, "heedful.compare.command:compare"),
     "demo": (Demo, "heedful.train_command:demo"),
     "doctor": (Doctor, "heedful.doctor:doctor"),
     "embed": (Embed, "heedful.text_commands:embed"),
@@ -636,6 +810,8 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "generate": (Generate, "heedful.text_commands:generate"),
     "info": (Info, "heedful.commands:info"),
     "look": (Look, "heedful.look_command:look"),
+    "parse": (Parse, "heedful.text_commands:parse"),
+    "tag": (Tag, "heedful.text_commands:tag"),
     "train": (Train, "heedful.train_command:train"),
     "translate": (Translate, "heedful.text_commands:translate"),
 }

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from .errors import BadInput
 from .models import nearest
 
-TASKS = ("translate", "lm", "mlm", "classify")
+TASKS = ("translate", "lm", "mlm", "classify", "tag", "parse")
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,15 @@ class Data:
     target: str = ""
     valid_source: str = ""
     valid_target: str = ""
+    trees: str = ""  # translate, where positions come from syntax: the sources' trees, CoNLL-U
+    valid_trees: str = ""
     text: str = ""  # a file or folder, for language models
     valid_text: str = ""  # without it, the last 10 % of the text
     # lm: one long text, or documents side by side in rows, which do not see each other.
     pack: Literal["stream", "documents"] = "stream"
     pairs: bool = False  # mlm: also tell whether one span of text follows another
-    table: str = ""  # classify, translate: rows of texts, tab-separated under a header or JSON objects
+    # classify, translate: rows of texts, tab-separated under a header or JSON objects; tag, parse: a treebank, CoNLL-U.
+    table: str = ""
     valid_table: str = ""
     source_column: str = "source"
     target_column: str = "target"
@@ -85,9 +88,68 @@ class Model:
     hidden: Annotated[int, Range(1, 1 << 20)] = 1024
     context: Annotated[int, Range(2, 1 << 20)] = 256  # tokens a language model sees at once
     dropout: Part = 0.1
-    architecture: Literal["gpt2", "modern"] = "gpt2"  # lm
+    # lm: gpt2, modern or mixture; translate: transformer or mixture.
+    architecture: Literal[
+        "gpt2",
+        "modern",
+        "mixture",
+        "transformer",
+        "rnn",
+        "gru",
+        "lstm",
+        "seq2seq",
+        "bahdanau",
+        "luong",
+        "convs2s",
+        "xl",
+        "sparse",
+        "dmca",
+        "linear",
+    ] = "gpt2"
+    # A mixture: experts in a layer, those that a token is sent to, and that one layer in so many has them.
+    experts: Annotated[int, Range(1, 4096)] = 8
+    chosen: Annotated[int, Range(1, 4096)] = 2
+    every: Annotated[int, Range(1, 1000)] = 1
+    gate: Literal["noisy", "switch"] = "noisy"
+    balance: Annotated[float, Range(0, 1000)] = 0.01  # what an uneven load costs
+    # In training, how many times an even share of the tokens an expert takes, others being dropped; 0: it takes all.
+    capacity: Annotated[float, Range(0, 1_000_000)] = 0.0
+    # Before the Transformer: the recurrent cell, Luong's score and whether his decoder reads what it saw last, and how
+    # many words a convolution sees.
+    cell: Literal["rnn", "gru", "lstm"] = "lstm"
+    score: Literal["dot", "general", "concat"] = "general"
+    input_feeding: bool = True
+    kernel: Annotated[int, Range(1, 100)] = 3
+    # For long texts. xl: hidden states that a segment sees of those before it, in training, and while it is evaluated
+    # and writes; 0: as many as a segment has, and as in training.
+    memory: Annotated[int, Range(0, 1 << 20)] = 0
+    recall: Annotated[int, Range(0, 1 << 20)] = 0
+    # sparse: who sees whom, how layers or heads share it, the stride (0: near the root of the context), and how many
+    # tokens of each block all see (0: an eighth).
+    pattern: Literal["strided", "fixed", "window"] = "strided"
+    turns: Literal["interleaved", "merged", "heads"] = "merged"
+    stride: Annotated[int, Range(0, 1 << 20)] = 0
+    tail: Annotated[int, Range(0, 1 << 20)] = 0
+    # dmca: layers in turn local, compressed (m) or full, the block of the local ones, whether they see the one before,
+    # and what is compressed.
+    kinds: Literal["lm", "l", "m", "f"] = "lm"
+    block: Annotated[int, Range(1, 1 << 20)] = 256
+    look_back: bool = False
+    compressed: Literal["kv", "input"] = "kv"
     norm: Literal["pre", "post"] = "pre"
-    positions: Literal["sinusoidal", "rotary", "sinusoidal+rotary"] = "sinusoidal"  # translate
+    positions: Literal[
+        "sinusoidal",
+        "rotary",
+        "sinusoidal+rotary",
+        "shaw",
+        "structural-absolute",
+        "structural-relative",
+        "structural",
+    ] = "sinusoidal"  # translate
+    clip: Annotated[int, Range(1, 1000)] = 16  # shaw, structural: greater distances count as this one
+    scope: Literal["edge", "path"] = (
+        "edge"  # structural: related are words one edge apart, or all on one path
+    )
     activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
 
 
@@ -109,6 +171,7 @@ class Train:
     beta2: Part = 0.98
     clip: Annotated[float, Range(0, 1_000_000)] = 1.0
     smoothing: Part = 0.1
+    hide: Part = 0.0  # tag, parse: the share of the pieces of words that is hidden in each step
     from_folder: str = ""  # classify: the model to start from, a run or a Hugging Face folder
     # Classify, from a decoder: what its language-model loss counts (GPT-1's lambda).
     lm_weight: Annotated[float, Range(0, 1000)] = 0.5
@@ -155,8 +218,13 @@ class Recipe:
 
 # What differs from the defaults above, by task and by size.
 
+TREEBANK: dict[str, Any] = {  # a treebank is small: much is hidden and dropped
+    "model.activation": "gelu", "model.dropout": 0.2, "data.vocab_size": 4000, "data.bad_lines": "refuse",
+    "train.optimiser": "muon", "train.rate": 6e-3, "train.decay": 0.1, "train.smoothing": 0.05, "train.hide": 0.2,
+    "train.warmup": 200, "train.steps": 4000, "evaluate.every": 250,
+}  # fmt: skip
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {
-    "translate": {},
+    "translate": {"model.architecture": "transformer"},
     "lm": {"model.activation": "gelu_tanh", "train.smoothing": 0.0, "train.decay": 0.1},
     "mlm": {
         "model.activation": "gelu", "model.norm": "post", "train.smoothing": 0.0, "train.rate": 5e-4,
@@ -167,27 +235,66 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
         "train.schedule": "linear", "train.steps": 1000, "train.warmup": 100, "train.batch_tokens": 2048,
         "evaluate.every": 100, "checkpoint.every": 250,
     },
+    "tag": TREEBANK,
+    "parse": TREEBANK,
 }  # fmt: skip
 
 # Settings that only some tasks have a use for.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("data.source", "data.target", "data.valid_source", "data.valid_target", "data.source_column",
-         "data.target_column", "data.joint", "model.positions"), ("translate",)
+         "data.target_column", "data.joint", "model.positions", "data.trees", "data.valid_trees", "model.clip",
+         "model.scope"), ("translate",)
     ),
     **dict.fromkeys(("data.text", "data.valid_text"), ("lm", "mlm")),
-    **dict.fromkeys(("data.table", "data.valid_table", "data.longest"), ("translate", "classify")),
+    **dict.fromkeys(("data.table", "data.valid_table", "data.longest"), ("translate", "classify", "tag", "parse")),
+    "train.hide": ("tag", "parse"),
     **dict.fromkeys(
         ("data.pair_column", "data.label_column", "train.from_folder", "train.lm_weight"),
         ("classify",),
     ),
     "data.text_column": ("lm", "mlm", "classify"),
     "data.pack": ("lm",),
-    "model.architecture": ("lm",),
+    "model.architecture": ("translate", "lm"),
     "data.pairs": ("mlm",),
-    "model.norm": ("translate", "mlm", "classify"),
+    "model.norm": ("translate", "mlm", "classify", "tag", "parse"),
     "model.context": ("lm", "mlm", "classify"),
 }  # fmt: skip
+
+# Each task's architectures, the first being its own; and settings that only some of them have a use for.
+ARCHITECTURES = {
+    "lm": ("gpt2", "modern", "mixture", "rnn", "gru", "lstm", "xl", "sparse", "dmca", "linear"),
+    "translate": ("transformer", "mixture", "seq2seq", "bahdanau", "luong", "convs2s"),
+}
+ONLY_IN: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("model.experts", "model.chosen", "model.every", "model.gate", "model.balance", "model.capacity"),
+    ("mixture",),
+)
+
+ONLY_IN |= {
+    **dict.fromkeys(("model.memory", "model.recall"), ("xl",)),
+    **dict.fromkeys(("model.pattern", "model.turns", "model.stride", "model.tail"), ("sparse",)),
+    **dict.fromkeys(("model.kinds", "model.block", "model.look_back", "model.compressed"), ("dmca",)),
+}
+OWN_ACTIVATION = ("sparse",)
+
+# What came before the Transformer: settings of cells and windows, what it has no use for, and what differs for it.
+ONLY_FOR |= dict.fromkeys(
+    ("model.cell", "model.score", "model.input_feeding", "model.kernel"), ("translate",)
+)
+ONLY_IN |= {
+    "model.cell": ("seq2seq", "luong"), "model.score": ("luong",), "model.input_feeding": ("luong",),
+    "model.kernel": ("convs2s",),
+}  # fmt: skip
+BEFORE = ("rnn", "gru", "lstm", "seq2seq", "bahdanau", "luong", "convs2s")
+IDLE_BEFORE = (
+    "model.heads", "model.hidden", "model.norm", "model.activation", "model.positions", "train.recompute", "train.compile",
+)  # fmt: skip
+ARCHITECTURE_DEFAULTS: dict[str, dict[str, Any]] = {
+    **{name: {"model.layers": 2} for name in BEFORE},
+    "bahdanau": {"model.layers": 1},
+    "convs2s": {"model.layers": 4},
+}
 
 # For published models, which are large and know much already (BERT's advice: 2 to 5e-5).
 FINE_TUNING: dict[str, Any] = {"train.rate": 5e-5}
@@ -225,15 +332,53 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
         raise BadInput(f'there is no size "{size}"{nearest(size, SIZES)}')
     recipe = Recipe(task)
     built_in = {"data.corpus": corpus} | CORPUS_DEFAULTS.get(corpus, {})
-    for layer in (TASK_DEFAULTS[task], SIZES[size], built_in, settings or {}):
+    architecture = ARCHITECTURE_DEFAULTS.get(str((settings or {}).get("model.architecture")), {})
+    for layer in (TASK_DEFAULTS[task], SIZES[size], built_in, architecture, settings or {}):
         for key, value in layer.items():
             recipe = changed(recipe, key, value)
     for key in settings or {}:
         if task not in ONLY_FOR.get(key, TASKS):
             raise BadInput(f"{key} does nothing in {task}: it is for {' and '.join(ONLY_FOR[key])}")
+    check_architecture(recipe, settings or {})
+    check_positions(recipe, settings or {})
     if "train.warmup" not in (settings or {}) and not recipe.train.minutes:
         recipe = with_warmup(recipe)
     return agreeing(recipe)
+
+
+def check_architecture(recipe: Recipe, settings: Collection[str]) -> None:
+    """Refuse an architecture that a task does not have, and settings that the chosen one has no use for."""
+    chosen, there = recipe.model.architecture, ARCHITECTURES.get(recipe.task, ())
+    if there and chosen not in there:
+        raise BadInput(
+            f"{recipe.task} has no architecture {chosen}: model.architecture is {' or '.join(there)}"
+        )
+    for key in settings:
+        if chosen in BEFORE and key in IDLE_BEFORE:
+            raise BadInput(f"{key} does nothing in {chosen}, which came before the Transformer: leave it out")
+        if chosen in OWN_ACTIVATION and key == "model.activation":
+            raise BadInput(f"{key} does nothing in {chosen}, which has its paper's: leave it out")
+        fitting = ONLY_IN.get(key)
+        if fitting and chosen not in fitting:
+            named = chosen if there else recipe.task
+            raise BadInput(
+                f"{key} does nothing in {named}: it is for model.architecture={' or '.join(fitting)}"
+            )
+
+
+def check_positions(recipe: Recipe, settings: Collection[str]) -> None:
+    """Refuse settings of distances where positions know none."""
+    positions = recipe.model.positions
+    for key, fitting in RELATIVE.items():
+        if key in settings and positions not in fitting:
+            told = f"{key} does nothing with positions {positions}"
+            raise BadInput(f"{told}: it is for model.positions={' or '.join(fitting)}")
+
+
+RELATIVE = {
+    "model.clip": ("shaw", "structural-relative", "structural"),
+    "model.scope": ("structural-relative", "structural"),
+}
 
 
 def with_warmup(recipe: Recipe) -> Recipe:
@@ -281,8 +426,14 @@ def unknown(key: str, known: Collection[str]) -> str:
 def agreeing(recipe: Recipe) -> Recipe:
     """The recipe, if its settings fit together."""
     m = recipe.model
-    if m.width % m.heads:
+    if m.width % m.heads and m.architecture not in BEFORE:
         raise BadInput(f"model.heads must divide model.width, and {m.heads} does not divide {m.width}")
+    if m.architecture == "mixture" and m.chosen > m.experts:
+        raise BadInput(
+            f"model.chosen is {m.chosen} and model.experts {m.experts}: a token is sent to no more experts than there are"
+        )
+    if m.architecture == "xl" and recipe.data.pack == "documents":
+        raise BadInput("xl remembers one long text: data.pack is stream for it, not documents")
     if recipe.train.ema and recipe.train.average:
         raise BadInput("train.ema and train.average are two ways to do one thing: give one of them")
     return recipe

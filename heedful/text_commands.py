@@ -1,4 +1,4 @@
-"""Commands that answer texts: translate, generate, fill, classify, embed. Lines of stdin to lines of stdout.
+"""Commands that answer texts: translate, generate, fill, classify, tag, parse, embed. Lines of stdin to stdout.
 
 Memory stays constant: lines are read in chunks, and a chunk ends as soon as no more input is at hand, so that whoever
 types is answered at once. Within a chunk texts of like length are done together; answers come in the order of the
@@ -21,14 +21,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from .errors import BadInput
 from .interop.files import one_line
+from .text.conllu import read_sentences
 from .text.files import BOM, BYTES, FOREIGN, GZIP, Fault, judge
 from .use import Model, load
-from .use.results import Answer, Filled, Label
+from .use.results import Answer, Filled, Label, Tagged
 from .use.wording import LONGEST
 from .use.writing import Writing, asked, check_number
 
 if TYPE_CHECKING:
-    from .options import Classify, Embed, Fill, Generate, Lines, Translate, Writes
+    from .options import Classify, Embed, Fill, Generate, Lines, Parse, Tag, Translate, Writes
+    from .text.trees import Parsed
 
 CHUNK = 8  # batches: enough texts of like length come together
 READ = 1 << 16  # bytes read at a time
@@ -67,6 +69,16 @@ def classify(given: Classify) -> None:
     answer(given, Labeller(given))
 
 
+def tag(given: Tag) -> None:
+    """Answer each line by its words with their tags."""
+    answer(given, Tagger(given))
+
+
+def parse(given: Parse) -> None:
+    """Answer each line by its tree."""
+    answer(given, Parser(given))
+
+
 def embed(given: Embed) -> None:
     """Answer each line by its vector."""
     answer(given, Embedder(given))
@@ -77,6 +89,7 @@ class Work(ABC, Generic[R]):
 
     what: str  # the method of a model
     nothing = ""  # the answer to an empty line
+    end = "\n"  # what stands after an answer
 
     @abstractmethod
     def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[R]:
@@ -100,6 +113,8 @@ class Writer(Work[Answer]):
         self.draft: str | None = asked_for.pop("draft", None)
         self.options = asked_for
         self.check()
+        trees = getattr(given, "trees", None)
+        self.trees = None if trees is None else read_sentences(trees)
         self.nothing = "\n" * (given.n_best - 1)
 
     def check(self) -> None:
@@ -113,7 +128,28 @@ class Writer(Work[Answer]):
         return asked(self.options)
 
     def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Answer]:
-        return model.answers(texts, self.how(model), numbers)
+        return model.answers(self.with_trees(model, texts, numbers), self.how(model), numbers)
+
+    def with_trees(self, model: Model, texts: list[str], numbers: list[int]) -> list[str]:
+        """Texts with the next trees of the file, if one was given."""
+        if self.trees is None:
+            return texts
+        from .text.trees import parsed
+
+        if not model.needs_trees:
+            raise BadInput(f"{model.folder} reads no trees: leave out `trees`")
+        file = getattr(self.given, "trees", "")
+        found: list[str] = []
+        for text, number in zip(texts, numbers, strict=True):
+            sentence = next(self.trees, None)
+            if sentence is None:
+                raise BadInput(
+                    one_line(
+                        f"{file} has no tree for line {number + 1}: each line that says something has one"
+                    )
+                )
+            found.append(parsed(text, sentence, f"{file}:{sentence.line}: the tree of line {number + 1}"))
+        return found
 
     def plain(self, result: Answer) -> str:
         if self.given.n_best == 1:
@@ -184,6 +220,49 @@ class Labeller(Work[Label]):
 
     def known(self, result: Label | None) -> dict[str, Any]:
         return {"label": result, "probabilities": {} if result is None else result.probabilities}
+
+
+class Tagger(Work[Tagged]):
+    what = "tag"
+
+    def __init__(self, given: Tag) -> None:
+        self.given = given
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Tagged]:
+        return model.tag(texts, batch=self.given.batch)
+
+    def plain(self, result: Tagged) -> str:
+        return flat(result)
+
+    def known(self, result: Tagged | None) -> dict[str, Any]:
+        if result is None:
+            return {"words": [], "tags": [], "probabilities": []}
+        return {"words": result.words, "tags": result.tags, "probabilities": result.probabilities}
+
+
+class Parser(Work["tuple[int, Parsed]"]):
+    """Blocks of CoNLL-U, which bring their own blank line; a line that says nothing has none."""
+
+    what, end = "parse", ""
+
+    def __init__(self, given: Parse) -> None:
+        self.given = given
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[tuple[int, Parsed]]:
+        return list(zip(numbers, model.parse(texts, batch=self.given.batch), strict=True))
+
+    def plain(self, result: tuple[int, Parsed]) -> str:
+        from .text.conllu import written
+
+        number, found = result
+        return written(found.sentence, (f"sent_id = {number + 1}", f"text = {found}"))
+
+    def known(self, result: tuple[int, Parsed] | None) -> dict[str, Any]:
+        if result is None:
+            return {"words": [], "heads": [], "relations": [], "tags": []}
+        _, found = result
+        heads = [head + 1 for head in found.heads]  # as CoNLL-U counts
+        return {"words": found.words, "heads": heads, "relations": found.relations, "tags": found.tags}
 
 
 class Embedder(Work[list[float]]):
@@ -287,10 +366,10 @@ class Printer:
             found = self.object(number, line, result, unknown)
             return json.dumps(found, ensure_ascii=False, allow_nan=False) + "\n"
         if result is None:
-            return self.work.nothing + "\n"
+            return self.work.nothing + self.work.end
         if self.raw and isinstance(result, str) and getattr(self.given, "n_best", 1) == 1:
             return f"{result}\n"
-        return self.work.plain(result) + "\n"
+        return self.work.plain(result) + self.work.end
 
     def object(self, number: int, line: Line, result: Any, unknown: int) -> dict[str, Any]:
         if isinstance(line, Fault):

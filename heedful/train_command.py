@@ -95,7 +95,7 @@ def summary(outcome: run.Outcome, path: Path) -> str:
     )
 
 
-SHARES = ("exact", "accuracy")  # scores that are shares of rows, and so have an interval
+SHARES = ("exact", "accuracy", "uas")  # scores that are shares of rows, and so have an interval
 NEXT = {
     "translate": ('translate {path} "your own sentence"',),
     "lm": ('generate {path} "once upon a time"',),
@@ -104,6 +104,8 @@ NEXT = {
         "train classify --data a.tsv --valid-data b.tsv --from {path}",
     ),
     "classify": ('classify {path} "your own text"',),
+    "tag": ('tag {path} "your own words ."',),
+    "parse": ('parse {path} "your own words ."',),
 }
 
 
@@ -241,6 +243,7 @@ def recipe_of(given: Train, device: torch.device) -> Recipe:
     named = {
         "data.corpus": given.corpus, "data.source": given.source, "data.target": given.target,
         "data.valid_source": given.valid_source, "data.valid_target": given.valid_target, "data.text": given.text,
+        "data.trees": given.trees, "data.valid_trees": given.valid_trees,
         "data.table": given.data, "data.valid_table": given.valid_data, "train.from_folder": given.from_,
         "train.steps": given.steps, "train.minutes": given.minutes, "train.seed": given.seed,
         "train.precision": given.precision, "train.compile": given.compile or None,

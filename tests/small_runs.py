@@ -46,11 +46,29 @@ def write_files(folder: Path) -> dict[str, str]:
     pairs = [f"{text}\t{text}\t{label}" for text, label in FILMS.items()]
     texts = {
         "src": PAIRS, "tgt": PAIRS.values(), "films.tsv": table, "text": [SENTENCE * 3] * 40,
-        "pairs.tsv": ["text\tsecond\tlabel", *pairs],
+        "pairs.tsv": ["text\tsecond\tlabel", *pairs], "trees.conllu": treebank(),
     }  # fmt: skip
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines) + "\n")
     return {name: str(folder / name) for name in texts}
+
+
+TREEBANK = """1 the DET 2 det 2 cat NOUN 3 nsubj 3 sleeps VERB 0 root
+1 the DET 2 det 2 dog NOUN 3 nsubj 3 eats VERB 0 root 4 a DET 5 det 5 fish NOUN 3 obj
+1 the DET 2 det 2 dog NOUN 3 nsubj 3 sleeps VERB 0 root
+1 sleep VERB 0 root
+"""
+
+
+def treebank() -> list[str]:
+    """As CoNLL-U: of each word its number, form, tag, head and relation are known."""
+    lines = []
+    for sentence in TREEBANK.splitlines():
+        cells = sentence.split()
+        for number, form, tag, head, relation in zip(*(cells[i::5] for i in range(5)), strict=True):
+            lines.append(f"{number}\t{form}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_")
+        lines.append("")
+    return lines
 
 
 def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
@@ -66,6 +84,11 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
         "data.valid_table": files["pairs.tsv"],
         "data.pair_column": "second",
     }
+    trees = {
+        "data.table": files["trees.conllu"],
+        "data.valid_table": files["trees.conllu"],
+        "train.steps": 80,
+    }
     few = {"train.steps": 2}
     return {
         "demo": ("translate", pairs),
@@ -78,6 +101,7 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
         "mlm-bytes": ("mlm", text | few | {"data.vocab": "bpe", "data.vocab_size": 300}),
         "mlm-chars": ("mlm", text | few),
         "classify": ("classify", table | {"model.context": 12}),
+        "parse": ("parse", trees | {"train.hide": 0.0, "train.decay": 0.0, "train.rate": 1e-2}),
         "classify-pairs": ("classify", table | second | few | {"model.context": 12}),
         "classify-decoder": ("classify", table | few | {"train.from_folder": "lm", "data.vocab": "char"}),
     }

@@ -262,7 +262,7 @@ MISTAKES = {
     "a NUL in a name": (["lm", "--text", "a\0b"], "a?b is missing"),
     "no run": (["--resume", "gone"], "gone holds no run: recipe.json is missing"),
     "no option": (["lm", "--txt", "good"], 'train has no option --txt; did you mean "--text"?'),
-    "no task": (["translat", "--text", "good"], "TASK is translate or lm or mlm or classify, not 'translat'; did you mean \"translate\"?"),
+    "no task": (["translat", "--text", "good"], "TASK is translate or lm or mlm or classify or tag or parse, not 'translat'; did you mean \"translate\"?"),
     "no setting": (["lm", "--text", "good", "--set", "model.head=2"], 'there is no setting "model.head"; did you mean "model.heads"?'),
     "no value": (["lm", "--text", "good", "--set", "model.heads"], "--set takes part.name=value, not 'model.heads'"),
     "heads that do not divide": (["lm", "--text", "good", "--set", "model.heads=5"], "5 does not divide 256"),
@@ -270,7 +270,7 @@ MISTAKES = {
     "no target": (["translate", "--source", "good"], "give --source and --target"),
     "no held-out pairs": (["translate", "--source", "good", "--target", "good"], "give --valid-source and --valid-target too"),
     "no table": (["classify", "--data", "good.tsv"], "give --data and --valid-data"),
-    "no corpus": (["lm", "--corpus", "phrasebook"], 'lm has no built-in corpus "phrasebook"; it has pylib'),
+    "no corpus": (["mlm", "--corpus", "phrasebook"], 'mlm has no built-in corpus "phrasebook"; it has pylib'),
     "a vocabulary too small": (["lm", "--text", "good", "--set", "data.vocab_size=100"], "a bpe vocabulary has 263 to 1000000 tokens, not 100"),
     "no model to start from": (["classify", "--data", "good.tsv", "--valid-data", "good.tsv", "--from", "gone"], "gone is not a folder"),
 }  # fmt: skip

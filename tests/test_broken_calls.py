@@ -29,7 +29,8 @@ from heedful.cli import COMMANDS, main, overview
 from heedful.use.wording import LONGEST
 
 LINES = b"the ba sat\n"  # on stdin, unless a row says otherwise
-PROGRESS = ("evaluating ", "Training a small ", "run: ", "warning: ")  # what may be said before the sentence
+# What may be said before the sentence.
+PROGRESS = ("evaluating ", "Training a small ", "run: ", "warning: ", "weighing ")
 GPT2 = "hf-gpt2/config.json"
 ELSEWHERE = {"train", "bench"}  # whose broken calls are in test_bad_input.py and test_bench.py
 
@@ -146,15 +147,17 @@ NO_NUMBER = "gives what is not a number: heedful doctor says which of its weight
 BEAM_ONLY = "is for beam search: ask for a --beam of 2 or more"
 DRAWN_ONLY = "does nothing unless tokens are drawn: ask for --sample too"
 
+TWO = "lm --text text --set data.vocab=char --set model.context=12 --size tiny --variant a --variant 'b: model.width=8'"
+
 TABLE = [
     # Before a command
     row("no command", "", "no command was given: the commands are above"),
     row("a command misspelt", "tarnslate", 'there is no command "tarnslate"; did you mean "translate"?'),
-    row("a command like no other", "zzz", 'there is no command "zzz"; there are …, classify, demo, …, translate'),
+    row("a command like no other", "zzz", 'there is no command "zzz"; there are …, classify, compare, demo, …, translate'),
     row("an empty command", "''", 'there is no command ""; there are …'),
     row("a command that would colour the terminal", ["\x1b[31m"], r"there is no command '\x1b[31m'; there are …"),
     row("a command without end", "x" * 9999, "there is no command 'xxxxxxxxxxxx...xxxxxxxxxxxxx'; there are …"),
-    row("an option before the command", "--batch 4 info gpt2", 'there is no option --batch before a command; did you mean "info --batch"?'),
+    row("an option before the command", "--batch 4 info gpt2", 'there is no option --batch before a command; did you mean "tag --batch"?'),
     row("an option of nothing", "-v", "there is no option -v before a command; there are --help, --version, --print-completion"),
     row("completion for no shell", "--print-completion", '--print-completion takes bash, zsh, fish, not ""'),
     row("completion for another shell", "--print-completion=fsh", '--print-completion takes bash, zsh, fish, not "fsh"; did you mean "fish"?'),
@@ -175,9 +178,9 @@ TABLE = [
     row("a choice that is none", "look run-translate the --which decoder", "--which takes self or cross or encoder, not 'decoder'; did you mean \"encoder\"?"),
     row("a word too many", "info gpt2 bert-base", 'info does not know what "bert-base" is for: see `heedful info --help`'),
     row("a text in two places", "translate run-translate the --beam 2 ba", 'translate takes the words of a text together, and "ba" stands apart: put options after them'),
-    *(row(f"{command} of nothing", command, f"{command} needs a RUN: see `heedful {command} --help`") for command in COMMANDS if command not in ("info", "demo", *ELSEWHERE)),
+    *(row(f"{command} of nothing", command, f"{command} needs a RUN: see `heedful {command} --help`") for command in COMMANDS if command not in ("info", "demo", "compare", *ELSEWHERE)),
     # Folders
-    *(row(f"{command} of what is not there", f"{command} gone [MASK]", f"gone {NO_FOLDER}") for command in ("translate", "generate", "fill", "classify", "embed", "look")),
+    *(row(f"{command} of what is not there", f"{command} gone [MASK]", f"gone {NO_FOLDER}") for command in ("translate", "generate", "fill", "classify", "tag", "parse", "embed", "look")),
     row("doctor of what is not there", "doctor gone", f"gone {NO_FOLDER}"),
     row("doctor of a file", "doctor text", f"text {NO_FOLDER}"),
     row("info of a file", "info ./text", f"./text {NO_FOLDER}"),
@@ -212,17 +215,30 @@ TABLE = [
     row("a tokenizer larger than its model", "embed hf-bert the", "hf-bert/tokenizer.json has a token number 329, but the model knows only 134 tokens", swapped("hf-gpt2/tokenizer.json", "hf-bert/tokenizer.json")),
     # Runs
     *(row(f"{line.split()[0]} of a run without a model", line, f"run-bare {NO_MODEL} run-bare`") for line in ("translate run-bare the", "look run-bare the", "doctor run-bare", "evaluate run-bare")),
-    row("a folder of runs", "translate . the", f"{NO_CONFIG}; there are models in it: hf-bert, hf-gpt2, hf-mute, hf-odd, run-bare and 6 more"),
-    row("evaluate a folder of runs", "evaluate .", ". is no run: it has no recipe.json; give the folder that `heedful train` wrote; there are models in it: hf-bert, hf-gpt2, hf-mute, hf-odd, run-bare and 6 more"),
+    row("a folder of runs", "translate . the", f"{NO_CONFIG}; there are models in it: hf-bert, hf-gpt2, hf-mute, hf-odd, run-bare and 8 more"),
+    row("evaluate a folder of runs", "evaluate .", ". is no run: it has no recipe.json; give the folder that `heedful train` wrote; there are models in it: hf-bert, hf-gpt2, hf-mute, hf-odd, run-bare and 8 more"),
     *(row(f"{line.split()[0]} of a run that was altered", line, f"run-cut/model.safetensors {DAMAGED}") for line in ("generate run-cut the", "look run-cut the", "doctor run-cut", "evaluate run-cut")),
     row("a run without its tokenizer", "generate run-lm the", "run-lm has no tokenizer, so its model reads no text: put its tokenizer.json there", removed("run-lm/tokenizer.json")),
     row("a run with another's tokenizer", "evaluate run-lm", "run-lm/tokenizer.json is not the one its model was trained with, whose SHA-256 is in recipe.json: put that back", swapped("run-translate/tokenizer.json", "run-lm/tokenizer.json")),
     row("a run without its recipe", "evaluate run-lm", "run-lm is no run: it has no recipe.json; give the folder that `heedful train` wrote", removed("run-lm/recipe.json")),
     row("a recipe that is no JSON", "evaluate run-lm", f"run-lm/recipe.json {NO_JSON}", written("run-lm/recipe.json", b"{")),
-    row("a recipe of no task", "evaluate run-lm", 'run-lm/recipe.json: a recipe has no task "chat"; there are translate, lm, mlm, classify', changed("run-lm/recipe.json", task="chat")),
-    row("a recipe of a later version", "doctor run-lm", 'run-lm/recipe.json: there is no setting "model.experts"; …', changed("run-lm/recipe.json", model__experts=4)),
+    row("a recipe of no task", "evaluate run-lm", 'run-lm/recipe.json: a recipe has no task "chat"; there are translate, lm, mlm, classify, tag, parse', changed("run-lm/recipe.json", task="chat")),
+    row("a recipe of a later version", "doctor run-lm", 'run-lm/recipe.json: there is no setting "model.moods"; …', changed("run-lm/recipe.json", model__moods=4)),
     row("a run of no architecture", "info run-lm", 'run-lm/config.json: there is no architecture "gpt9"; there are transformer, gpt1, …', changed("run-lm/config.json", heedful="gpt9")),
     row("a status that is no JSON", "evaluate run-lm", f"run-lm/status.json {NO_JSON}", written("run-lm/status.json", b"{")),
+    row("a tagger without its tags", "tag run-tag the", "run-tag/labels.json is missing: put it there", removed("run-tag/labels.json")),
+    row("a parser without its relations", "parse run-parse the", "run-parse/relations.json is missing: put it there", removed("run-parse/relations.json")),
+    row("a parser with other relations", "parse run-parse the", "run-parse/relations.json names 1 relations, and the model tells 2 apart: put back its own", written("run-parse/relations.json", b'{"x": 1}')),
+    row("a tagger with other tags", "tag run-tag the", "run-tag/labels.json names 1 labels, and the model tells 2 apart: put back its own", written("run-tag/labels.json", b'{"x": 1}')),
+    row("a parser whose weights are no numbers", "parse run-parse the", f"run-parse {NO_NUMBER}", no_numbers("run-parse"), 3),
+    row("a tagger whose weights are no numbers", "tag run-tag the", f"run-tag {NO_NUMBER}", no_numbers("run-tag"), 3),
+    row("too many words to parse", "parse run-parse " + "a " * 2001, "the text has 2,001 words, and at most 2,000 are read: cut it"),
+    row("a tagger to parse", "parse run-tag the", "run-tag is an encoder, which cannot parse; it can tag, embed and look"),
+    row("a language model to tag", "tag run-lm the", "run-lm is a decoder, which cannot tag; it can …"),
+    row("trees for a model that reads none", "translate run-translate the --trees a.conllu", "run-translate reads no trees: leave out --trees"),
+    row("trees to evaluate a tagger by", "evaluate run-tag --trees a.conllu", "--trees are those of --source: give them together, …"),
+    row("a table to evaluate a parser by", "evaluate run-parse --data table.tsv", "table.tsv:1: 2 columns, where CoNLL-U has 10, separated by tabs"),
+    row("no batch to tag", "tag run-tag the --batch 0", "--batch must be a whole number from 1 to 100,000, not 0"),
     row("a run without its labels", "classify run-classify the", "run-classify/labels.json is missing: put it there", removed("run-classify/labels.json")),
     # What a model cannot do
     row("a language model to translate", "translate run-lm the", "run-lm is a decoder, which cannot translate; it can generate, stream, score, embed and look"),
@@ -357,6 +373,21 @@ TABLE = [
     row("a demo into a file", "demo --run text", "text cannot be written: it is a file, not a folder"),
     row("a demo into a model", "demo --run hf-gpt2", "hf-gpt2 is no run, for it holds config.json: give another --run"),
     row("a demo into a run", "demo --run run-lm", "run-lm holds a run: go on with `heedful train --resume run-lm`, or give another --run"),
+    # What to compare
+    row("nothing to compare", "compare lm --text text", 'a comparison needs two variants or more, such as --variant base --variant "rotary: model.positions=rotary"'),
+    row("a variant misspelt", f"compare {TWO} --variant 'c: model.widht=8'", 'variant c: there is no setting "model.widht"; did you mean "model.width"?'),
+    row("a variant of other data", f"compare {TWO} --variant 'c: data.lower=true'", "variant c sets data.lower, but all variants read the same data: give it once, by --set"),
+    row("a variant twice", f"compare {TWO} --variant 'c: model.width=8'", "variants b and c are the same: nothing is compared"),
+    row("two budgets", f"compare {TWO} --steps 3 --flops 1e9", "--steps and --flops are two budgets: give one of them"),
+    row("no budget", f"compare {TWO} --tokens 0", "--tokens is a number of at least 1, not 0"),
+    row("a budget that is less than a step", f"compare {TWO} --flops 1", "variant a: a single step takes … flops, more than --flops 1"),
+    row("no seeds", f"compare {TWO} --seeds 0", "--seeds is from 1 to 100, not 0"),
+    row("a score that is none", f"compare {TWO} --metric bleu", 'lm has no score "bleu"; there are loss, perplexity, bits_per_byte'),
+    row("a story with other data", "compare history --text text", "--text cannot be given with history, which has data of its own"),
+    row("a text to compare on that is not there", "compare lm --text gone --variant a --variant 'b: model.width=8'", "gone is missing"),
+    row("a comparison into a run", f"compare {TWO} --run run-lm", "run-lm is no comparison, for it holds checkpoints: give another --run"),
+    row("no comparison to go on with", "compare --resume empty", "empty holds no comparison: compare.json is missing"),
+    row("a comparison that goes on otherwise", "compare --resume empty --seeds 5", "--seeds cannot be given with --resume: empty says everything; …"),
     # Where to compute
     row("a device that is none", "embed run-lm --device gpu", "--device takes auto or cpu or cuda, not 'gpu'; did you mean \"cpu\"?"),
 ]  # fmt: skip

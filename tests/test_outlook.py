@@ -180,7 +180,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(task, texts, 
     folder = tmp_path / "it's a run"
     outcome = run.start(recipe_for(task, texts, steps=3), folder, Quiet(), CPU)
     best, files, head, *commands = train_command.summary(outcome, folder).splitlines()
-    share = {"translate": "exact", "classify": "accuracy"}.get(task)
+    share = {"translate": "exact", "classify": "accuracy", "tag": "accuracy", "parse": "uas"}.get(task)
     for name, score in outcome.best.scores.items():
         low, high = interval(score, outcome.job.held_out) if name == share else (None, None)
         between = f" (95 % interval {low:.1%} to {high:.1%})" if name == share else ""

@@ -310,7 +310,7 @@ def test_structural_schemes_enter_as_defined_and_need_a_tree():
     close(absolute.encode(tree), expected)
     q, k = normal(1, H, 6, K), normal(1, H, 6, K)
     bias = relative.bias(q, k, tree, tree)
-    steps = structural_distances(tree.heads_BT)[0].clamp(-2, 2) + 2
+    steps = structural_distances(tree.heads_BW)[0].clamp(-2, 2) + 2
     for h, i, j in itertools.product(range(H), range(6), range(6)):
         edge = (
             relative.sequence.keys_HRK[h, max(-2, min(2, j - i)) + 2] + relative.tree.keys_HRK[h, steps[i, j]]

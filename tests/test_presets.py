@@ -29,11 +29,27 @@ COUNTS = {
     "t5-base": 222_903_552,
     "smollm2-135m": 134_515_008,
     "modern-162m": 162_152_448,  # 2 V D + 12 (4 D D + 2 D F) and gains
+    "mixture-8x124m": 521_271_552,  # GPT-2, 12 x 7 experts more of 4,722,432, 12 x 2 gate matrices of 768 x 8
+    "transformer-8x63m": 239_556_608,  # base, 12 x 7 experts more of 2,099,712, 12 x 2 gate matrices of 512 x 8
+    "syntax-small": 7_178_038,  # V D + 6 blocks of 789,760 + heads (4,369; 197,376; 189,221) + the last norm
     "vit-ti16": 5_524_416,
     "vit-s16": 21_665_664,
     "vit-b16": 85_798_656,
     "vit-l16": 303_301_632,
     "vit-h14": 630_764_800,
+    "transformer-xl-base": 150_838_570,  # about 151 M (Dai et al. 2019), without the adaptive softmax's few
+    "sparse-enwik8": 100_995_072,  # 95 M (Child et al. 2019), and 12,288 x 512 for positions
+    "t-d": 35_298_304,  # V D + 6 blocks
+    "t-dmca": 35_293_696,  # V D + 5 blocks, and two convolutions of 3 D D + D in two of them
+    "linear-124m": 123_653_376,  # GPT-2 without its table of positions
+    "rnn-650": 14_702_600,
+    "gru-650": 18_087_800,
+    "lstm-medium": 19_780_400,  # Zaremba et al. 2014: 20 M and 66 M
+    "lstm-large": 66_034_000,
+    "seq2seq-sutskever": 384_144_000,  # 384 M with biases that are counted once
+    "rnnsearch": 80_449_000,
+    "luong-general": 217_122_000,
+    "convs2s-en-de": 209_569_920,
 }
 
 # The same as the reference prints them: (millions, to this many decimals).
@@ -43,6 +59,7 @@ PRINTED = {
     "gpt3-350m": (356, 0), "gpt3-760m": (760, 0), "gpt3-1.3b": (1320, -1), "gpt3-2.7b": (2650, -1),
     "gpt3-6.7b": (6660, -1), "gpt3-13b": (12850, -1), "gpt3-175b": (174600, -2), "bert-base": (109.5, 1),
     "bert-large": (335, 0), "vit-b16": (85.8, 1), "vit-l16": (303, 0), "vit-h14": (631, 0),
+    "lstm-large": (66, 0), "seq2seq-sutskever": (384, 0),
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from look_cases import saved
 from test_bad_folders import at_most
-from test_run import CPU, Quiet
+from test_run import CPU, Quiet, treebank
 from torch import nn
 
 from heedful import cli, recipe
@@ -45,7 +45,16 @@ TINY = {
 SMALL = [f"--set={name}={value}" for name, value in TINY.items()]
 TEXT = ["--text", "text", "--set=data.vocab=char", "--set=model.context=12"]
 TABLE = ["--data", "table.tsv", "--valid-data", "table.tsv", "--set=data.vocab=word"]
-TRAINABLE = [["lm", *TEXT, *SMALL], ["mlm", *TEXT, *SMALL], ["classify", *TABLE, *SMALL]]
+TREES = ["--data", "a.conllu", "--valid-data", "a.conllu", "--set=data.vocab=word"]
+TRAINABLE = [
+    ["lm", *TEXT, *SMALL],
+    ["mlm", *TEXT, *SMALL],
+    ["classify", *TABLE, *SMALL],
+    ["parse", *TREES, *SMALL],
+]
+TASKS = [line[:1] for line in TRAINABLE]
+TRAINS = ("train", "compare")
+VARIANTS = ["--variant=a", "--variant", "b: train.rate=0.01"]
 
 
 # A folder to be in
@@ -61,7 +70,16 @@ def world(tmp_path_factory):
         table = {"data.table": "table.tsv", "data.valid_table": "table.tsv", "data.vocab": "word"}
         pairs = {"data.source": "a.src", "data.target": "a.tgt", "data.vocab": "word"}
         pairs |= {"data.valid_source": "a.src", "data.valid_target": "a.tgt"}
-        for task, settings in {"translate": pairs, "lm": text, "mlm": text, "classify": table}.items():
+        trees = dict.fromkeys(
+            ("tag", "parse"), table | {"data.table": "a.conllu", "data.valid_table": "a.conllu"}
+        )
+        for task, settings in {
+            "translate": pairs,
+            "lm": text,
+            "mlm": text,
+            "classify": table,
+            **trees,
+        }.items():
             asked = recipe.make(task, settings=TINY | settings | {"train.steps": 1})
             run.start(asked, Path(f"run-{task}"), Quiet(), CPU)
         for name in ("gpt2", "bert"):
@@ -78,6 +96,7 @@ def write_texts():
     Path("a.tgt").write_text("\n".join(line.upper() for line in lines[:9]) + "\n")
     rows = [f"{line}\t{'odd' if i % 3 else 'even'}" for i, line in enumerate(lines[:9])]
     Path("table.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    Path("a.conllu").write_text("".join(map(treebank, lines[:9])))
     Path("empty.txt").touch()
     Path("latin.txt").write_bytes("déjà\n".encode("latin-1") * 5)
     Path("empty").mkdir()
@@ -125,13 +144,16 @@ def first_pages(name):
 
 # What is typed
 
-OWN = {"translate": "run-translate", "generate": "run-lm", "fill": "run-mlm", "classify": "run-classify"}
+OWN = {
+    "translate": "run-translate", "generate": "run-lm", "fill": "run-mlm", "classify": "run-classify", "tag": "run-tag",
+    "parse": "run-parse",
+}  # fmt: skip
 GOOD = [*OWN.values(), "hf-gpt2", "hf-bert"]
 BAD = [
     "run-cut", "run-bare", "run-torn", "hf-odd", "hf-mute", "empty", "text", "gone", "gone/run", "runs/lm", "new",
 ]  # fmt: skip
 FILES = [
-    "text", "a.src", "a.tgt", "table.tsv", "empty.txt", "latin.txt", "empty", "gone", "hf-bert/config.json",
+    "text", "a.src", "a.tgt", "a.conllu", "table.tsv", "empty.txt", "latin.txt", "empty", "gone", "hf-bert/config.json",
 ]  # fmt: skip
 NEW = ["new", "new.svg", "new.png", "new.txt", "gone/new.svg", "text", "empty"]
 TEXTS = ["the cat", "[MASK] sat", "the", "1", "2", "0 1 2", "best", "mean", "sat\tthe", ""]
@@ -161,9 +183,10 @@ def drawn(rng):
         return rng.choices([*FIRST, *ODD, *COMMANDS], k=rng.randrange(4))
     command = rng.choices(list(COMMANDS), [len(fields_of(name)) for name in COMMANDS])[0]
     care = rng.choice([0.3, 0.9, 1.0])
-    begun = [] if command != "train" else rng.choice([SMALL, rng.choice(TRAINABLE)])
+    begun = [] if command not in TRAINS else rng.choice([SMALL, rng.choice(TRAINABLE)])
+    begun = [*begun, *VARIANTS] if command == "compare" else begun
     options = [(name, hint) for name, hint in fields_of(command) if name is not None]
-    places = [hint for name, hint in fields_of(command) if name is None and begun not in TRAINABLE]
+    places = [hint for name, hint in fields_of(command) if name is None and begun[:1] not in TASKS]
     count = rng.choice([0, 0, 1, 1, 2, 3, 6])
     pieces = [typed(command, *rng.choice(options), care, rng) for _ in range(count)]
     pieces += [[value(command, hint, care, rng)] for hint in places if rng.random() < (1 + care) / 2]
@@ -244,7 +267,7 @@ ENDINGS = {
     2: COMMANDS,
     3: ("doctor", "train"),  # a check did not hold; a loss was not finite
     4: ("train",),  # --resume, where no checkpoint is whole
-    75: ("train", "demo"),  # interrupted, as all training is here
+    75: ("train", "demo", "compare"),  # interrupted, as all training is here
 }  # 1 would be an error that nobody foresaw; 5, 130 and 141 need a full disk, a Ctrl-C, a closed pipe
 
 

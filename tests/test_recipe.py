@@ -163,6 +163,12 @@ def test_the_ends_of_a_range_are_where_it_says(key):
         settings = {key: value} | ({"model.width": 1 << 16} if key == "model.heads" else {})
         if key == "model.width":
             settings["model.heads"] = 1
+        if key in recipe.ONLY_IN:
+            settings["model.architecture"] = recipe.ONLY_IN[key][0]
+        if settings.get("model.architecture") == "mixture":
+            settings = {"model.experts": 4096, "model.chosen": 1} | settings
+        if key in recipe.RELATIVE:
+            settings["model.positions"] = recipe.RELATIVE[key][0]
         if inside:
             part, name = key.split(".")
             assert (

@@ -68,7 +68,20 @@ def texts(tmp_path) -> dict[str, str]:
     for name, part in {"a.tsv": lines[:100], "v.tsv": lines[100:]}.items():
         rows = [f"{line}\t{'front' if line[1] in 'ei' else 'back'}" for line in part]
         (tmp_path / name).write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    for name, part in {"a.conllu": lines[:100], "v.conllu": lines[100:]}.items():
+        (tmp_path / name).write_text("".join(map(treebank, part)))
     return {path.name: str(path) for path in tmp_path.iterdir()}
+
+
+def treebank(line: str) -> str:
+    """A line as CoNLL-U: every word hangs on the one before, and is called by its vowel."""
+    rows = []
+    for place, word in enumerate(line.split()):
+        kind = "FRONT" if word[1] in "ei" else "BACK"
+        rows.append(
+            "\t".join((str(place + 1), word, "_", kind, "_", "_", str(place), kind.lower(), "_", "_"))
+        )
+    return "\n".join([*rows, "", ""])
 
 
 def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> recipe.Recipe:
@@ -77,6 +90,7 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> rec
         "lm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16},
         "classify": {"data.table": texts["a.tsv"], "data.valid_table": texts["v.tsv"], "data.vocab": "word"},
         "mlm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16, "data.pairs": True},
+        **{key: {"data.table": texts["a.conllu"], "data.valid_table": texts["v.conllu"], "data.vocab": "word"} for key in ("tag", "parse")},
     }[task]  # fmt: skip
     return recipe.make(task, settings={**TINY, **files, "train.steps": steps, **more})
 

@@ -45,6 +45,7 @@ LAYERS = [
     "look_command",
     "doctor",
     "bench",
+    "compare",
 ]
 
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from heedful.models import bert, gpt1, gpt2, gpt3, llama, modern, t5, transformer, vit
+from heedful.models import (
+    bert,
+    gpt1,
+    gpt2,
+    gpt3,
+    llama,
+    mixture,
+    mixture_transformer,
+    modern,
+    t5,
+    transformer,
+    vit,
+)
 from heedful.models.config import Config
 
 VOCAB = 29
@@ -15,6 +27,12 @@ DECODERS: dict[str, tuple[object, Config]] = {
     "gpt2": (gpt2, gpt2.GPT2Config(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
     "gpt3": (gpt3, gpt3.GPT3Config(vocab=VOCAB, context=31, layers=4, width=12, heads=3, band=4)),
     "modern": (modern, modern.ModernConfig(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
+    "mixture": (
+        mixture,
+        mixture.MixtureConfig(
+            vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20, experts=5, chosen=2
+        ),
+    ),
     "llama": (
         llama,
         llama.LlamaConfig(
@@ -35,6 +53,13 @@ ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
         transformer.TransformerConfig(
             vocab=VOCAB, target_vocab=17, shared=False, layers=3, decoder_layers=2, width=12, heads=2,
             decoder_heads=3, hidden=20, decoder_hidden=14, norm="pre",
+        ),
+    ),
+    "mixture_transformer": (
+        mixture_transformer,
+        mixture_transformer.MixtureTransformerConfig(
+            vocab=VOCAB, target_vocab=VOCAB, layers=2, decoder_layers=3, width=12, heads=3, decoder_heads=2,
+            hidden=20, decoder_hidden=14, experts=4, chosen=2, every=2,
         ),
     ),
     "t5": (t5, t5.T5Config(vocab=VOCAB, layers=2, decoder_layers=3, width=12, heads=3, key_width=5, hidden=20)),

@@ -92,7 +92,9 @@ def with_room(model: nn.Module, device: str | torch.device) -> nn.Module:
                     made[id(weight)] = nn.Parameter(
                         torch.empty(weight.shape, dtype=weight.dtype, device=device)
                     )
-                module._parameters[name] = made[id(weight)]
+                setattr(module, name, made[id(weight)])  # a recurrent kernel of torch keeps a list of its own
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()  # side by side, as the kernels of a GPU want them
     return model
 
 
@@ -102,7 +104,8 @@ def describe_run(folder: Path) -> tuple[str, Any]:
         described = read_json(inside(folder, CONFIG))
         architecture, sizes = str(described.get("heedful")), described.get("config")
         kind = type(next(iter(family(architecture).PRESETS.values())))
-        if not isinstance(sizes, dict) or {f.name for f in fields(kind)} != sizes.keys():
+        known = {f.name for f in fields(kind)}
+        if not isinstance(sizes, dict) or not known - kind.LATER <= sizes.keys() <= known:
             raise BadInput(f"the config is not that of a {architecture}")
         return architecture, kind(
             **{name: tuple(v) if isinstance(v, list) else v for name, v in sizes.items()}

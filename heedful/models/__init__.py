@@ -12,7 +12,31 @@ from typing import Any
 
 from ..errors import BadInput
 
-FAMILIES = ("transformer", "gpt1", "gpt2", "gpt3", "bert", "t5", "llama", "modern", "vit")
+FAMILIES = (
+    "transformer",
+    "gpt1",
+    "gpt2",
+    "gpt3",
+    "bert",
+    "t5",
+    "llama",
+    "modern",
+    "syntax",
+    "mixture",
+    "mixture_transformer",
+    "vit",
+    "xl",
+    "sparse",
+    "dmca",
+    "linear",
+    "rnn",
+    "gru",
+    "lstm",
+    "seq2seq",
+    "bahdanau",
+    "luong",
+    "convs2s",
+)
 
 # Hugging Face's model_type to our file.
 MODEL_TYPES = {

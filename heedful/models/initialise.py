@@ -23,6 +23,20 @@ def normal_(model: nn.Module, std: float) -> None:
             nn.init.normal_(module.table, std=std)
 
 
+LEVEL = 1 / 0.02  # what makes embeddings of N(0, 0.02) as large as the Transformer's, beside sinusoids of 0.7
+
+
+def level_(model: nn.Module) -> None:
+    """Glorot-uniform matrices and embeddings N(0, 0.02), for a decoder that adds sinusoids to `LEVEL` times them.
+
+    Its words are then neither drowned by their places nor, tied, so large in the scores that each predicts itself.
+    """
+    xavier_(model)
+    for module in model.modules():
+        if isinstance(module, TokenEmbedding):
+            nn.init.normal_(module.weight, std=0.02)
+
+
 def xavier_(model: nn.Module) -> None:
     """Glorot-uniform matrices, biases 0, embeddings N(0, D^-1/2) (Vaswani et al. 2017, as in tensor2tensor)."""
     for module in model.modules():

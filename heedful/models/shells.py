@@ -5,18 +5,20 @@ A shell turns tokens and lengths into positions, masks and views; everything bel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..parts.attention import MultiHeadAttention
+from ..parts.auxiliary import Aux
 from ..parts.blocks import Stack
 from ..parts.cache import Cache, GrowingCache, StaticCache, check_rows
 from ..parts.layers import Inputs
-from ..parts.masks import Mask, View, causal, document, full, right_padded
-from ..parts.positions import Positions, check_length, index_of
+from ..parts.masks import FromStart, Mask, View, causal, document, full, right_padded
+from ..parts.positions import Position, Positions, Tree, check_length, index_of
+from ..parts.remember import OwnCache, Remembering
 
 
 class Encoder(nn.Module):
@@ -34,20 +36,28 @@ class Encoder(nn.Module):
         *,
         documents_BT: Tensor | None = None,
         positions: Positions | None = None,
+        aux: Aux | None = None,
     ) -> Tensor:
         """Vectors [B, T, D]. tokens: [B, T] numbers, or whatever `inputs` reads (images).
 
         lengths: real tokens in each row, the rest being padding at its end. documents: which document each
         token of a packed row belongs to. positions, instead of both: exactly where each token stands (-1: padding).
+        aux: hears what experts have to say.
         """
         T = self.inputs.length(tokens)
+        aux = None if aux is None else aux.among(real_tokens(T, lengths_B, documents_BT, positions))
         positions = given_positions(len(tokens), T, lengths_B, documents_BT, positions)
         masks, places = packed(self.masks, documents_BT)
         if documents_BT is None:
             check_length(T, self.inputs.position)
         views = [View(mask, T, T, tokens.device, positions, positions) for mask in masks]
         x_BTD = self.inputs(tokens, views[0].q_pos if places is None else places, segments_BT)
-        return self.stack(x_BTD, views)
+        return self.stack(x_BTD, views) if aux is None else self.stack(x_BTD, views, aux=aux)
+
+    @property
+    def needs_tree(self) -> bool:
+        """Whether it reads sentences with their dependency trees only: positions must be a `Tree`."""
+        return any(module.needs_tree for module in self.modules() if isinstance(module, Position))
 
 
 class Decoder(nn.Module):
@@ -92,15 +102,17 @@ class Decoder(nn.Module):
         positions: Positions | None = None,
         source_BSD: Tensor | None = None,
         source_positions: Tensor | None = None,
+        aux: Aux | None = None,
     ) -> Tensor:
         """The vectors [B, T, D] before the scores.
 
         lengths: real tokens in each row, the rest being padding at its end. cache: what came before; tokens
         are then the new ones only. documents: which document each token of a packed row belongs to.
         positions, instead of these: exactly where each token stands (-1: padding). source: what an encoder said,
-        for decoders that attend to it, and where its tokens stand.
+        for decoders that attend to it, and where its tokens stand. aux: hears what experts have to say.
         """
         (B, T), device = tokens_BT.shape, tokens_BT.device
+        aux = None if aux is None else aux.among(real_tokens(T, lengths_B, documents_BT, positions))
         if cache is not None and documents_BT is not None:
             raise ValueError(
                 "a row of several documents cannot be decoded with a cache: give each its own row"
@@ -117,7 +129,8 @@ class Decoder(nn.Module):
         if source_BSD is not None:
             source_view = View(full(), T, source_BSD.shape[1], device, views[0].q_pos, source_positions)
         x_BTD = self.inputs(tokens_BT, views[0].q_pos if places is None else places)
-        x_BTD = self.stack(x_BTD, views, source_BSD, source_view, cache)
+        heard = {} if aux is None else {"aux": aux}
+        x_BTD = self.stack(x_BTD, views, source_BSD, source_view, cache, **heard)
         if cache is not None:
             cache.advance()
         return x_BTD
@@ -125,7 +138,7 @@ class Decoder(nn.Module):
     @property
     def blind_to_padding(self) -> bool:
         """Padding at the end of a row lies in the future of every real token: a causal mask hides it already."""
-        return all(mask == causal() for mask in self.masks)
+        return all(mask.past_only for mask in self.masks)
 
     def attentions(self) -> list[MultiHeadAttention]:
         """Each block's self-attention."""
@@ -137,11 +150,19 @@ class Decoder(nn.Module):
 
     def growing_cache(self) -> GrowingCache:
         """A cache for any number of rows and tokens."""
-        return GrowingCache(len(self.stack.blocks))
+        own = getattr(self.stack, "own_cache", None)  # of what remembers states instead of keys and values
+        if own is not None:
+            return own()
+        layers = [a.layer_cache() for a in self.attentions() if isinstance(a, Remembering)]
+        return OwnCache(layers) if layers else GrowingCache(len(self.stack.blocks))  # type: ignore[return-value]
 
     def static_cache(self, batch: int, capacity: int, dtype: torch.dtype | None = None) -> StaticCache:
         """A cache of fixed size, in the precision that keys and values will have."""
         check_length(capacity, self.inputs.position)
+        if hasattr(self.stack, "own_cache"):  # a state has one size, however many tokens it has read
+            return self.growing_cache()  # type: ignore[return-value]
+        if any(isinstance(a, Remembering) for a in self.attentions()):
+            return self.growing_cache()  # type: ignore[return-value]  # layers forget in ways of their own
         shapes = [(a.kv_heads, a.key_width, a.value_width) for a in self.attentions()]
         weight = self.inputs.tokens.weight
         if dtype is None and torch.is_autocast_enabled(weight.device.type):
@@ -174,6 +195,21 @@ def given_positions(
     return None if lengths_B is None or blind_to_padding else right_padded(lengths_B, T)
 
 
+def real_tokens(
+    T: int, lengths_B: Tensor | None, documents_BT: Tensor | None, positions: Positions | None
+) -> Callable[[], Tensor | None]:
+    """Which tokens are no padding, computed when it is asked for: not every model wants to know."""
+
+    def real() -> Tensor | None:
+        if lengths_B is not None:
+            return right_padded(lengths_B, T) >= 0
+        if documents_BT is not None:
+            return documents_BT >= 0
+        return None if positions is None else index_of(positions) >= 0
+
+    return real
+
+
 def packed(masks: Sequence[Mask], documents_BT: Tensor | None) -> tuple[Sequence[Mask], Tensor | None]:
     """Masks that keep documents apart, and each token's position in its own document."""
     if documents_BT is None:
@@ -182,6 +218,7 @@ def packed(masks: Sequence[Mask], documents_BT: Tensor | None) -> tuple[Sequence
     changes_BT[:, 1:] = documents_BT[:, 1:] != documents_BT[:, :-1]
     slots_T = torch.arange(documents_BT.shape[1], device=documents_BT.device)
     starts_BT = torch.where(changes_BT, slots_T, 0).cummax(-1).values
+    masks = [FromStart(mask, starts_BT) if mask.by_place else mask for mask in masks]
     # A document is a run: the same number again later in the row is another one.
     return [mask & document(changes_BT.cumsum(-1)) for mask in masks], slots_T - starts_BT
 
@@ -229,6 +266,18 @@ class EncoderDecoder(nn.Module):
             source_BSD=memory_BSD,
             source_positions=None if source_positions is None else index_of(source_positions),
         )
+
+
+class WithTrees(nn.Module):
+    """An encoder that has been told the trees of the rows it is about to read; otherwise it is called as ever."""
+
+    def __init__(self, encoder: Encoder, heads_BW: Tensor, words_BT: Tensor | None) -> None:
+        super().__init__()
+        self.encoder, self.heads_BW, self.words_BT = encoder, heads_BW, words_BT
+
+    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        index_BT = right_padded(lengths_B, tokens_BT.shape[1])
+        return self.encoder(tokens_BT, positions=Tree(index_BT, self.heads_BW, self.words_BT))
 
 
 class WithHeads(nn.Module):

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import BadInput
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
-from ..parts.positions import NoPosition, Position, Rotary, Sinusoidal
+from ..parts.positions import (
+    SCOPES,
+    NoPosition,
+    Position,
+    Rotary,
+    Shaw,
+    Sinusoidal,
+    StructuralAbsolute,
+    StructuralRelative,
+)
 from .config import Config
 from .huggingface import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .initialise import xavier_
@@ -21,6 +30,8 @@ from .shells import Decoder, Encoder, EncoderDecoder
 
 @dataclass(frozen=True)
 class TransformerConfig(Config):
+    LATER: ClassVar[frozenset[str]] = frozenset({"clip", "scope"})
+
     vocab: int = 37000
     target_vocab: int = 37000
     context: int = (
@@ -36,7 +47,11 @@ class TransformerConfig(Config):
     decoder_hidden: int = 2048
     activation: str = "relu"
     norm: str = "post"  # or "pre"
-    positions: str = "sinusoidal"  # or "rotary" (inside self-attention), or "sinusoidal+rotary"
+    positions: str = "sinusoidal"  # or another of POSITIONS
+    clip: int = 16  # of relative positions: distances beyond count as this one (Shaw's k)
+    scope: str = (
+        "edge"  # of relative positions in a tree: related are words one "edge" apart, or all on one "path"
+    )
     layout: str = "interleaved"  # of the sinusoids; Marian's is "halves"
     scaled: bool = True  # embeddings times sqrt(width)
     output_bias: bool = False
@@ -52,9 +67,29 @@ class TransformerConfig(Config):
             raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
         if self.positions not in POSITIONS:
             raise ValueError(f"positions are {', '.join(POSITIONS)}, not {self.positions!r}")
+        if self.scope not in SCOPES:
+            raise ValueError(f'scope is "edge" or "path", not "{self.scope}"')
 
 
-POSITIONS = ("sinusoidal", "rotary", "sinusoidal+rotary")
+@dataclass(frozen=True)
+class Order:
+    """How order enters one side: an encoding at the input, a distance in the self-attention."""
+
+    input: type[Position] = NoPosition
+    attention: type[Position] = NoPosition
+
+
+# {name: (the encoder's, the decoder's)}. What is being written has no tree yet: positions from syntax are the encoder's
+# alone, and the decoder has the same of the sentence as it stands (Wang, Tu, Wang and Shi 2019).
+POSITIONS: dict[str, tuple[Order, Order]] = {
+    "sinusoidal": (Order(Sinusoidal), Order(Sinusoidal)),
+    "rotary": (Order(attention=Rotary), Order(attention=Rotary)),
+    "sinusoidal+rotary": (Order(Sinusoidal, Rotary), Order(Sinusoidal, Rotary)),
+    "shaw": (Order(attention=Shaw), Order(attention=Shaw)),
+    "structural-absolute": (Order(StructuralAbsolute), Order(Sinusoidal)),
+    "structural-relative": (Order(attention=StructuralRelative), Order(attention=Shaw)),
+    "structural": (Order(StructuralAbsolute, StructuralRelative), Order(Sinusoidal, Shaw)),
+}
 
 
 PRESETS = {
@@ -71,10 +106,13 @@ def build(config: TransformerConfig) -> EncoderDecoder:
     scale = math.sqrt(c.width) if c.scaled else 1.0
     source = TokenEmbedding(c.vocab, c.width, scale)
     target = source if c.shared else TokenEmbedding(c.target_vocab, c.width, scale)
-    encoder = Encoder(build_inputs(c, source), build_stack(c, c.layers, c.heads, c.hidden, cross=False))
+    reads, writes = POSITIONS[c.positions]
+    encoder = Encoder(
+        build_inputs(c, source, reads), build_stack(c, c.layers, c.heads, c.hidden, reads, cross=False)
+    )
     decoder = Decoder(
-        build_inputs(c, target),
-        build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_hidden, cross=True),
+        build_inputs(c, target, writes),
+        build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_hidden, writes, cross=True),
         Tied(c.target_vocab if c.output_bias else None),
     )
     model = EncoderDecoder(encoder, decoder)
@@ -82,21 +120,34 @@ def build(config: TransformerConfig) -> EncoderDecoder:
     return model
 
 
-def build_inputs(c: TransformerConfig, tokens: TokenEmbedding) -> Inputs:
-    absolute = "sinusoidal" in c.positions
-    return Inputs(
-        tokens, Sinusoidal(c.width, layout=c.layout) if absolute else NoPosition(), dropout=c.dropout
-    )
+def build_inputs(c: TransformerConfig, tokens: TokenEmbedding, order: Order) -> Inputs:
+    return Inputs(tokens, build_position(order.input, c, c.heads), dropout=c.dropout)
 
 
-def build_stack(c: TransformerConfig, layers: int, heads: int, hidden: int, cross: bool) -> Stack:
-    blocks = [build_block(c, heads, hidden, cross) for _ in range(layers)]
+def build_position(kind: type[Position], c: TransformerConfig, heads: int) -> Position:
+    """A scheme at the sizes of a config; tables of distances are each layer's and each head's own, as in Shaw's base."""
+    key = c.width // heads
+    made: dict[type[Position], Callable[[], Position]] = {
+        Sinusoidal: lambda: Sinusoidal(c.width, layout=c.layout),
+        StructuralAbsolute: lambda: StructuralAbsolute(c.width),
+        Rotary: lambda: Rotary(key),
+        Shaw: lambda: Shaw(c.clip, key, heads=heads),
+        StructuralRelative: lambda: StructuralRelative(c.clip, key, heads=heads, scope=c.scope),
+        NoPosition: NoPosition,
+    }
+    return made[kind]()
+
+
+def build_stack(
+    c: TransformerConfig, layers: int, heads: int, hidden: int, order: Order, cross: bool
+) -> Stack:
+    blocks = [build_block(c, heads, hidden, order, cross) for _ in range(layers)]
     return Stack(blocks, LayerNorm(c.width) if c.norm == "pre" else None)
 
 
-def build_block(c: TransformerConfig, heads: int, hidden: int, cross: bool) -> Block:
+def build_block(c: TransformerConfig, heads: int, hidden: int, order: Order, cross: bool) -> Block:
     residual = RESIDUALS[c.norm]
-    distance = Rotary(c.width // heads) if "rotary" in c.positions else NoPosition()
+    distance = build_position(order.attention, c, heads)
 
     def attention(position: Position) -> MultiHeadAttention:
         return MultiHeadAttention(c.width, heads, position=position, dropout=c.attention_dropout)

@@ -28,6 +28,7 @@ from .cache import KeysValues, LayerCache
 from .layers import hooked
 from .masks import View, full, without_empty_rows
 from .positions import NoPosition, Position
+from .sparse import attend_gathered, gather_pays
 
 AnyMask = View | Tensor | None  # a tensor is boolean, True = may attend, and broadcasts to [B, H, T, S]
 
@@ -100,7 +101,11 @@ def attend_fused(
     dropout: float = 0.0,
 ) -> Tensor:
     """`attend_plain` without the table of scores, by the kernel that suits the case."""
-    kernel = attend_flex if flex_pays(q_BHTK, mask, bias, dropout) else attend_sdpa
+    flex = flex_pays(q_BHTK, mask, bias, dropout)
+    if isinstance(mask, View) and bias is None and not flex and gather_pays(mask, q_BHTK.shape[1]):
+        H = q_BHTK.shape[1]
+        return attend_gathered(q_BHTK, repeat_heads(k_BGSK, H), repeat_heads(v_BGSL, H), mask, scale, dropout)
+    kernel = attend_flex if flex else attend_sdpa
     return kernel(q_BHTK, k_BGSK, v_BGSL, mask, bias, scale, dropout)
 
 
@@ -234,6 +239,14 @@ class Score(nn.Module):
         """q', k', scale such that score = scale * q' . k'; None if there is no such form."""
         return q_BHTK, k_BGSK, 1.0
 
+    def prepared(self, k_BHSK: Tensor) -> Tensor:
+        """What of the keys needs no query, so that many queries one after another can share it."""
+        return k_BHSK
+
+    def between(self, q_BHTK: Tensor, prepared_BHSK: Tensor) -> Tensor:
+        """The score of keys that were prepared."""
+        return self(q_BHTK, prepared_BHSK)
+
 
 class Dot(Score):
     """q . k: T5 uses it as it stands; for others large scores saturate the softmax."""
@@ -268,7 +281,13 @@ class Additive(Score):
         self.score = nn.Linear(hidden, 1, bias=False)
 
     def forward(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
-        pairs = self.query(q_BHTK).unsqueeze(-2) + self.key(k_BHSK).unsqueeze(-3)
+        return self.between(q_BHTK, self.prepared(k_BHSK))
+
+    def prepared(self, k_BHSK: Tensor) -> Tensor:
+        return self.key(k_BHSK)
+
+    def between(self, q_BHTK: Tensor, prepared_BHSA: Tensor) -> Tensor:
+        pairs = self.query(q_BHTK).unsqueeze(-2) + prepared_BHSA.unsqueeze(-3)
         return self.score(torch.tanh(pairs)).squeeze(-1)
 
     def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> None:
@@ -399,7 +418,7 @@ class MultiHeadAttention(nn.Module):
             record(view, q=q_BHTK, k=k_BHSK, v=v_BHSL, scores=scores_BHTS, weights=weights_BHTS)
         weights_BHTS = F.dropout(weights_BHTS, self.dropout, self.training)
         out_BHTL = weights_BHTS @ v_BHSL
-        extra = self.position.values(weights_BHTS, view.q_pos, view.k_pos)
+        extra = self.position.values(weights_BHTS, view.q_pos, view.k_pos, view.memo)
         return out_BHTL if extra is None else out_BHTL + extra
 
 

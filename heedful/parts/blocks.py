@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from .auxiliary import Aux
 from .cache import Cache, LayerCache
 from .masks import View
 
@@ -31,6 +32,7 @@ class Block(nn.Module):
         source_BSD: Tensor | None = None,
         source_view: View | None = None,
         cache: LayerCache | None = None,
+        aux: Aux | None = None,
     ) -> Tensor:
         if (self.cross is None) != (source_BSD is None):
             wants = (
@@ -42,7 +44,7 @@ class Block(nn.Module):
         x_BTD = self.attention(x_BTD, view, cache=cache)
         if self.cross is not None:
             x_BTD = self.cross(x_BTD, source_view, source_BSD, cache=cache)
-        return self.feed_forward(x_BTD)
+        return self.feed_forward(x_BTD) if aux is None else self.feed_forward(x_BTD, aux)
 
 
 class Stack(nn.Module):
@@ -63,11 +65,12 @@ class Stack(nn.Module):
         source_BSD: Tensor | None = None,
         source_view: View | None = None,
         cache: Cache | None = None,
+        aux: Aux | None = None,
     ) -> Tensor:
         """views: one for all layers, or several that take turns (layer i uses views[i mod n])."""
         for i, block in enumerate(self.blocks):
             layer_cache = None if cache is None else cache.layers[i]
-            given = (x_BTD, views[i % len(views)], source_BSD, source_view, layer_cache)
+            given = (x_BTD, views[i % len(views)], source_BSD, source_view, layer_cache, aux)
             if (
                 self.recompute and torch.is_grad_enabled()
             ):  # Chen et al. 2016: memory for one more forward pass

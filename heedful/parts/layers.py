@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .auxiliary import Aux
 from .positions import NoPosition, Position, Positions
 
 
@@ -150,7 +151,8 @@ class FeedForward(nn.Module):
         self.activation = activation(activation_name)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, aux: Aux | None = None) -> Tensor:
+        """aux: for experts, which may stand in this place; one layer alone has nothing to tell."""
         return self.down(self.dropout(self.activation(self.up(x_BTD))))
 
 
@@ -167,7 +169,7 @@ class GatedFeedForward(nn.Module):
         self.activation = activation(activation_name)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
+    def forward(self, x_BTD: Tensor, aux: Aux | None = None) -> Tensor:
         return self.down(self.dropout(self.activation(self.gate(x_BTD)) * self.up(x_BTD)))
 
 

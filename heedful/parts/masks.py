@@ -19,7 +19,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from .positions import Memo, Positions, index_of, once
+from .positions import IN_ORDER, Memo, Positions, index_of, once
 
 Predicate = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -45,6 +45,16 @@ class Mask(ABC):
     @property
     def sparse(self) -> bool:
         """Whether whole blocks of the score table stay empty, so that a block-sparse kernel pays."""
+        return False
+
+    @property
+    def past_only(self) -> bool:
+        """Whether nobody sees what comes after: padding at the end of a row is then hidden already."""
+        return False
+
+    @property
+    def by_place(self) -> bool:
+        """Whether it matters where a text begins, and not only how far apart two tokens are."""
         return False
 
     @abstractmethod
@@ -118,6 +128,7 @@ class Causal(Mask):
     """
 
     strict: bool = False
+    past_only = True
 
     @property
     def sees_self(self) -> bool:
@@ -158,9 +169,14 @@ class EveryNth(Mask):
 
 @dataclass(frozen=True)
 class SameBlock(Mask):
-    """Positions in the same block of `length` (local attention; the first fixed step of Child et al. 2019)."""
+    """Positions in the same block of `length` (local attention; the first fixed step of Child et al. 2019).
+
+    look_back: how many blocks farther one may look (tensor2tensor's local attention has 1).
+    """
 
     length: int
+    look_back: int = 0
+    by_place = True
     sparse = True
     sees_self = True
 
@@ -168,7 +184,7 @@ class SameBlock(Mask):
         at_least_one(length=self.length)
 
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return q // self.length == k // self.length
+        return (q // self.length - k // self.length).abs() <= self.look_back
 
 
 @dataclass(frozen=True)
@@ -178,6 +194,7 @@ class BlockTail(Mask):
     length: int
     tail: int
     head_groups: int = 1
+    by_place = True
 
     def __post_init__(self) -> None:
         at_least_one(length=self.length, tail=self.tail, head_groups=self.head_groups)
@@ -233,6 +250,41 @@ class Document(Mask):
         return f"Document(ids={self.ids.tolist()})"
 
 
+@dataclass(frozen=True, eq=False)
+class FromStart(Mask):
+    """A rule whose blocks begin where a document does: starts[b, position] is where the one that stands there began."""
+
+    mask: Mask
+    starts: Tensor
+
+    @property
+    def batch(self) -> int | None:
+        return len(self.starts)
+
+    @property
+    def by_head(self) -> bool:
+        return self.mask.by_head
+
+    @property
+    def longest(self) -> int | None:
+        return self.starts.shape[1]
+
+    @property
+    def past_only(self) -> bool:
+        return self.mask.past_only
+
+    @property
+    def sees_self(self) -> bool:
+        return self.mask.sees_self
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        q, k = (place - self.starts[b, place.clamp(min=0)] for place in (q, k))
+        return self.mask.allows(b, h, q, k)
+
+    def __repr__(self) -> str:
+        return f"FromStart({self.mask!r}, starts={self.starts.tolist()})"
+
+
 @dataclass(frozen=True)
 class Combined(Mask):
     """Several rules at once; the kind of combination is the subclass."""
@@ -253,9 +305,17 @@ class Combined(Mask):
         sizes = [m.longest for m in self.masks if m.longest is not None]
         return min(sizes) if sizes else None
 
+    @property
+    def by_place(self) -> bool:
+        return any(m.by_place for m in self.masks)
+
 
 class AllOf(Combined):
     """`a & b`: every rule must allow it."""
+
+    @property
+    def past_only(self) -> bool:
+        return any(m.past_only for m in self.masks)
 
     @property
     def sparse(self) -> bool:
@@ -274,6 +334,10 @@ class AllOf(Combined):
 
 class AnyOf(Combined):
     """`a | b`: one rule that allows it is enough."""
+
+    @property
+    def past_only(self) -> bool:
+        return all(m.past_only for m in self.masks)
 
     @property
     def sparse(self) -> bool:
@@ -296,6 +360,10 @@ class PerHead(Combined):
     @property
     def by_head(self) -> bool:
         return True
+
+    @property
+    def past_only(self) -> bool:
+        return all(m.past_only for m in self.masks)
 
     @property
     def sparse(self) -> bool:
@@ -414,7 +482,7 @@ class View:
         self.all_present = k_pos is None
         self.q_pos: Positions = torch.arange(S - T, S, device=device) if q_pos is None else q_pos
         self.k_pos: Positions = torch.arange(S, device=device) if k_pos is None else k_pos
-        self.memo: Memo = {}  # what the layers of this call share
+        self.memo: Memo = {IN_ORDER: self.in_order}  # what the layers of this call share
 
     @property
     def sees_all(self) -> bool:

@@ -15,18 +15,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Positions that also know the sentence's dependency tree: heads[b, t] is the index of t's head.
+    """Positions that also know the sentence's dependency tree: heads[b, w] is the word that word w hangs on.
 
-    The root is its own head (index equal to its own) or -1.
+    The root is its own head (index equal to its own) or -1. Where words are cut into pieces, words[b, t] is the word
+    that token t belongs to: all pieces of a word have its place in the tree.
     """
 
     index: Tensor
-    heads_BT: Tensor
+    heads_BW: Tensor
+    words_BT: Tensor | None = None  # None: every token is a word
 
 
 Positions = Tensor | Tree
@@ -38,6 +41,8 @@ def index_of(positions: Positions) -> Tensor:
 
 
 Memo = dict[Any, Any]  # tables that depend on positions alone, made once a call and shared by its layers
+IN_ORDER = "in order"  # in a memo: whether keys are 0, 1, .. and queries the last of them
+KEPT = "kept"  # in a memo: another one, which a cache keeps from call to call
 
 
 def once(memo: Memo | None, key: Any, compute: Callable[[], Any]) -> Any:
@@ -55,6 +60,7 @@ class Position(nn.Module):
 
     added_width = 0  # how much `embed` widens its input (only concatenation does)
     longest: int | None = None  # the last position it knows, plus one (only learned tables end)
+    needs_tree = False  # whether positions must be a `Tree` (only those from syntax)
 
     def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
         """Order at the input: called once, on the embeddings."""
@@ -70,7 +76,9 @@ class Position(nn.Module):
         """Order in the scores: added after scaling, broadcasts to [B, H, T, S]."""
         return None
 
-    def values(self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor | None:
+    def values(
+        self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor | None:
         """Order in the output: added to the weighted values."""
         return None
 
@@ -113,13 +121,15 @@ class Concatenated(Position):
         return torch.cat([x_BTD, encoding.expand(*x_BTD.shape[:-1], -1)], dim=-1)
 
 
-def frequencies(width: int, kind: str = "paper", base: float = 10000.0) -> Tensor:
-    """Angular frequencies w_i, i = 0 .. width/2 - 1.
+def frequencies(
+    width: int, kind: str = "paper", base: float = 10000.0, device: torch.device | None = None
+) -> Tensor:
+    """Angular frequencies w_i, i = 0 .. width/2 - 1; made on the device, which would have to be waited for otherwise.
 
     paper (Vaswani et al. 2017): base^(-2i/width). t2t (tensor2tensor, fairseq): base^(-i/(width/2 - 1)),
     which ends at exactly 1/base and is *not* a permutation of the paper's.
     """
-    i = torch.arange(width // 2, dtype=torch.float64)
+    i = torch.arange(width // 2, dtype=torch.float64, device=device)
     if kind == "paper":
         return base ** (-2 * i / width)
     if kind == "t2t":
@@ -129,7 +139,7 @@ def frequencies(width: int, kind: str = "paper", base: float = 10000.0) -> Tenso
 
 def sinusoids(index: Tensor, w: Tensor, interleaved: bool = True) -> Tensor:
     """sin and cos of index * w, in fp64: side by side for each frequency, or all sines before all cosines."""
-    angles = index.clamp(min=0).to(torch.float64)[..., None] * w.to(index.device)
+    angles = index.clamp(min=0).to(torch.float64)[..., None] * w
     pair = torch.stack([angles.sin(), angles.cos()], dim=-1)
     return (pair if interleaved else pair.mT).flatten(-2)
 
@@ -151,8 +161,9 @@ class Sinusoidal(Absolute):
         self.width, self.layout, self.kind, self.base = width, layout, frequencies, base
 
     def encode(self, positions: Positions) -> Tensor:
-        w = frequencies(self.width, self.kind, self.base)
-        return sinusoids(index_of(positions), w, self.layout == "interleaved")
+        index = index_of(positions)
+        w = frequencies(self.width, self.kind, self.base, index.device)
+        return sinusoids(index, w, self.layout == "interleaved")
 
 
 class Learned(Absolute):
@@ -187,6 +198,8 @@ class StructuralAbsolute(Absolute):
     non-linear; tanh with two matrices is our reading of it.
     """
 
+    needs_tree = True
+
     def __init__(self, width: int) -> None:
         super().__init__()
         self.width = width
@@ -196,7 +209,8 @@ class StructuralAbsolute(Absolute):
 
     def encode(self, positions: Positions) -> Tensor:
         tree = need_tree(positions)
-        index, depth = self.sinusoid.encode(tree.index), self.sinusoid.encode(depths(tree.heads_BT))
+        depth_BT = of_tokens(depths(tree.heads_BW), tree)
+        index, depth = self.sinusoid.encode(tree.index), self.sinusoid.encode(depth_BT)
         weight = self.from_index.weight.dtype
         return torch.tanh(self.from_index(index.to(weight)) + self.from_depth(depth.to(weight)))
 
@@ -239,7 +253,9 @@ class Shaw(Position):
     ) -> Tensor:
         return edge_scores(q_BHTK, self.keys_HRK, self.edges(q_pos, k_pos)) / math.sqrt(q_BHTK.shape[-1])
 
-    def values(self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
+    def values(
+        self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor:
         return edge_values(weights_BHTS, self.values_HRL, self.edges(q_pos, k_pos))
 
 
@@ -261,51 +277,69 @@ def edge_values(weights_BHTS: Tensor, table_HRL: Tensor, edges_BTS: Tensor) -> T
 
 def need_tree(positions: Positions) -> Tree:
     if not isinstance(positions, Tree):
-        raise TypeError("structural positions need the sentence's tree: pass positions=Tree(index, heads)")
+        raise TypeError(
+            "positions from syntax need the sentence's tree: give it, as positions=Tree(index, heads)"
+        )
     return positions
 
 
-def depths(heads_BT: Tensor) -> Tensor:
+def depths(heads_BW: Tensor) -> Tensor:
     """Edges from each word to the root, which has depth 0."""
-    parents, is_root = _parents(heads_BT)
-    depth, at = torch.zeros_like(heads_BT), torch.arange(heads_BT.shape[-1], device=heads_BT.device)
-    at = at.expand_as(heads_BT)
-    for _ in range(heads_BT.shape[-1]):  # a tree is never deeper than its words
-        depth = depth + ~is_root.gather(-1, at)
-        at = parents.gather(-1, at)
+    at, is_root = _parents(heads_BW)
+    depth = (~is_root).long()
+    for _ in range(heads_BW.shape[-1].bit_length()):  # each time, all look twice as far up
+        depth, at = depth + depth.gather(-1, at), at.gather(-1, at)
     return depth
 
 
-def _parents(heads_BT: Tensor) -> tuple[Tensor, Tensor]:
-    own = torch.arange(heads_BT.shape[-1], device=heads_BT.device).expand_as(heads_BT)
-    is_root = (heads_BT < 0) | (heads_BT == own)
-    return torch.where(is_root, own, heads_BT), is_root
+def _parents(heads_BW: Tensor) -> tuple[Tensor, Tensor]:
+    own = torch.arange(heads_BW.shape[-1], device=heads_BW.device).expand_as(heads_BW)
+    is_root = (heads_BW < 0) | (heads_BW == own)
+    return torch.where(is_root, own, heads_BW), is_root
 
 
-def structural_distances(heads_BT: Tensor, scope: str = "edge") -> Tensor:
-    """Relative structural position of every pair, [B, T, T] (Wang, Tu, Wang and Shi 2019).
+def structural_distances(heads_BW: Tensor, scope: str = "edge") -> Tensor:
+    """Relative structural position of every pair, [B, W, W] (Wang, Tu, Wang and Shi 2019).
 
     0 for a word and itself; depth_i - depth_j where i and j are related; else the sum of both depths,
     signed + if i comes after j and - if before. Related means joined by one dependency edge
     (scope="edge", the literal reading and the default) or one being an ancestor of the other ("path").
     """
-    if scope not in ("edge", "path"):
+    if scope not in SCOPES:
         raise ValueError(f'scope is "edge" or "path", not "{scope}"')
-    depth = depths(heads_BT)
-    parents, _ = _parents(heads_BT)
-    at = torch.arange(heads_BT.shape[-1], device=heads_BT.device)
-    ancestor, related = parents, parents[..., None] == at
-    for _ in range(heads_BT.shape[-1] if scope == "path" else 0):
-        ancestor = parents.gather(-1, ancestor)
-        related = related | (ancestor[..., None] == at)
+    depth = depths(heads_BW)
+    parents, _ = _parents(heads_BW)
+    at = torch.arange(heads_BW.shape[-1], device=heads_BW.device)
+    related = parents[..., None] == at
+    if scope == "path":
+        above = (related | (at[:, None] == at)).float()
+        for _ in range(heads_BW.shape[-1].bit_length()):
+            above = (above @ above).clamp(max=1)
+        related = above > 0
     related = related | related.mT
     sign = torch.sign(at[:, None] - at[None, :])
     i, j = depth[..., :, None], depth[..., None, :]
     return torch.where(related, i - j, sign * (i + j))
 
 
+SCOPES = ("edge", "path")
+
+
+def of_tokens(of_words: Tensor, tree: Tree) -> Tensor:
+    """What is said of words ([B, W], or of pairs of them [B, W, W]), for their tokens: pieces inherit it."""
+    if tree.words_BT is None:
+        return of_words
+    words_BT = tree.words_BT.clamp(min=0)  # padding belongs to no word; nobody looks at it
+    rows_B = torch.arange(len(words_BT), device=words_BT.device)
+    if of_words.ndim == 2:
+        return of_words[rows_B[:, None], words_BT]
+    return of_words[rows_B[:, None, None], words_BT[:, :, None], words_BT[:, None, :]]
+
+
 class StructuralRelative(Position):
     """Shaw's edge vectors by distance in the sentence plus the same by distance in the tree (Wang et al. 2019)."""
+
+    needs_tree = True
 
     def __init__(
         self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1, scope: str = "edge"
@@ -319,20 +353,26 @@ class StructuralRelative(Position):
     def uses_values(self) -> bool:
         return True
 
-    def tree_edges(self, positions: Positions) -> Tensor:
-        steps = structural_distances(need_tree(positions).heads_BT, self.scope)
-        return steps.clamp(-self.tree.clip, self.tree.clip) + self.tree.clip
+    def tree_edges(self, positions: Positions, memo: Memo | None = None) -> Tensor:
+        """Which row of the tree's tables each pair uses, [B, T, T]; the same for all layers of a call."""
+        tree, clip = need_tree(positions), self.tree.clip
+
+        def compute() -> Tensor:
+            steps_BTT = of_tokens(structural_distances(tree.heads_BW, self.scope), tree)
+            return steps_BTT.clamp(-clip, clip) + clip
+
+        return once(memo, ("tree", self.scope, clip), compute)
 
     def bias(
         self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
     ) -> Tensor:
-        by_tree = edge_scores(q_BHTK, self.tree.keys_HRK, self.tree_edges(q_pos)) / math.sqrt(
-            q_BHTK.shape[-1]
-        )
-        return self.sequence.bias(q_BHTK, k_BGSK, q_pos, k_pos) + by_tree
+        by_tree = edge_scores(q_BHTK, self.tree.keys_HRK, self.tree_edges(q_pos, memo))
+        return self.sequence.bias(q_BHTK, k_BGSK, q_pos, k_pos) + by_tree / math.sqrt(q_BHTK.shape[-1])
 
-    def values(self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions) -> Tensor:
-        by_tree = edge_values(weights_BHTS, self.tree.values_HRL, self.tree_edges(q_pos))
+    def values(
+        self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor:
+        by_tree = edge_values(weights_BHTS, self.tree.values_HRL, self.tree_edges(q_pos, memo))
         return self.sequence.values(weights_BHTS, q_pos, k_pos) + by_tree
 
 
@@ -343,7 +383,8 @@ class TransformerXL(Position):
 
     R is the sinusoid of the distance ("halves" layout, as in the authors' code). The term q_i k_j is the
     attention's own; this adds the other three. u and v are usually shared over layers: pass them in.
-    Distances from `clamp` on count as `clamp`; no distance may exceed the number of keys.
+    Distances from `clamp` on count as `clamp`; no distance may exceed the number of keys. Where tokens stand in order,
+    the scores of all distances are shifted into place; elsewhere each is looked up.
     """
 
     def __init__(
@@ -364,18 +405,46 @@ class TransformerXL(Position):
     def bias(
         self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
     ) -> Tensor:
-        S = k_BGSK.shape[-2]
-        R = S if self.clamp is None else min(S, self.clamp + 1)
-        table_RD = sinusoids(
-            torch.arange(R, device=q_BHTK.device), frequencies(self.width), interleaved=False
-        )
-        edges_RHK = self.distance(table_RD.to(self.distance.weight.dtype)).unflatten(-1, (self.heads, -1))
-        edges_BTS = (-distances(q_pos, k_pos)).clamp(0, R - 1)
-        edges_BTS = edges_BTS if edges_BTS.ndim == 3 else edges_BTS[None]
-        place_BHTS = edge_scores(q_BHTK + self.v_HK[:, None], edges_RHK.transpose(0, 1), edges_BTS)
+        S, asks_BHTK = k_BGSK.shape[-2], q_BHTK + self.v_HK[:, None]
+        if memo is not None and memo.get(IN_ORDER):
+            edges_HSK = self.edges(torch.arange(S - 1, -1, -1, device=q_BHTK.device))
+            place_BHTS = shifted(asks_BHTK @ edges_HSK.mT)
+        else:
+            edges_HRK = self.kept_edges(S, q_BHTK.device, (memo or {}).get(KEPT))
+            steps_BTS = (-distances(q_pos, k_pos)).clamp(0, edges_HRK.shape[1] - 1)
+            steps_BTS = steps_BTS if steps_BTS.ndim == 3 else steps_BTS[None]
+            place_BHTS = edge_scores(asks_BHTK, edges_HRK, steps_BTS)
         k_BHSK = k_BGSK.repeat_interleave(self.heads // k_BGSK.shape[1], dim=1)
         content_BH1S = self.u_HK[:, None] @ k_BHSK.mT
         return (place_BHTS + content_BH1S) / math.sqrt(q_BHTK.shape[-1])
+
+    def kept_edges(self, S: int, device: torch.device, kept: Memo | None) -> Tensor:
+        """R W_R of the distances below S; of a few more where they are kept, for the steps that follow."""
+        kept = None if torch.is_grad_enabled() else kept
+        R = S if kept is None else -(-S // ROUNDED) * ROUNDED
+        R = R if self.clamp is None else min(R, self.clamp + 1)
+        return once(kept, (id(self), R), lambda: self.edges(torch.arange(R, device=device)))
+
+    def edges(self, distances_S: Tensor) -> Tensor:
+        """R W_R of these distances, [H, S, K]."""
+        distances_S = distances_S if self.clamp is None else distances_S.clamp(max=self.clamp)
+        w = frequencies(self.width, device=distances_S.device)
+        table_SD = sinusoids(distances_S, w, interleaved=False)
+        weight = self.distance.weight
+        return self.distance(table_SD.to(weight.dtype)).unflatten(-1, (self.heads, -1)).transpose(0, 1)
+
+
+ROUNDED = 64  # distances that are kept at once
+
+
+def shifted(x_BHTS: Tensor) -> Tensor:
+    """Scores by distance, columns S-1 .. 0, to scores by key, for queries that are the last T of S tokens.
+
+    Row t of T moves left by T-1-t: with one column of zeros in front, the table is read as [S+1, T], its first row
+    dropped, and read as [T, S] again (Dai et al. 2019, appendix B). What lies in the future is left over from other rows.
+    """
+    B, H, T, S = x_BHTS.shape
+    return F.pad(x_BHTS, (1, 0)).view(B, H, S + 1, T)[:, :, 1:].reshape(B, H, T, S)
 
 
 class ALiBi(Position):
@@ -479,7 +548,9 @@ class Rotary(Position):
 
 def rotary_angles(index: Tensor, width: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """cos and sin of position * frequency, shaped to multiply [B, H, T, K/2]."""
-    angles = index.clamp(min=0).to(torch.float64)[..., None] * frequencies(width, base=base).to(index.device)
+    angles = index.clamp(min=0).to(torch.float64)[..., None] * frequencies(
+        width, base=base, device=index.device
+    )
     angles = angles[:, None] if index.ndim == 2 else angles
     return angles.cos().to(dtype), angles.sin().to(dtype)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..train.loop import Batch
 from ..train.loss import Loss
@@ -37,6 +37,16 @@ class Batches(Protocol):
     def __call__(self, step: int, rank: int = 0, world: int = 1) -> Sequence[Batch]: ...
 
 
+class Carried(Protocol):
+    """What a step leaves to the next one beside weights: part of the state that is saved."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it, as it is after the last step."""
+
+    def load(self, tensors: dict[str, Tensor], steps: int) -> None:
+        """Go on after so many steps."""
+
+
 @dataclass(frozen=True)
 class Job:
     """What a task makes of a recipe and its data."""
@@ -56,3 +66,4 @@ class Job:
     labels: int = 0  # of a decoder that is to tell them apart: its head is no part of the architecture
     begin: Callable[[nn.Module], None] | None = None  # puts weights that are there into a new model
     facts: dict[str, Any] = field(default_factory=dict)  # what else the result depends on, for the recipe
+    carried: Carried | None = None  # what the loss carries from step to step

@@ -25,6 +25,8 @@ SHOWN = {
     "bleu": ("BLEU", "{:.2f}"),
     "chrf": ("chrF", "{:.2f}"),
     "exact": ("exact match", "{:.1%}"),
+    "uas": ("UAS", "{:.2%}"),
+    "las": ("LAS", "{:.2%}"),
     "accuracy": ("accuracy", "{:.1%}"),
     "macro_f1": ("macro F1", "{:.4f}"),
     "next_sentence": ("next sentence", "{:.1%}"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -18,10 +18,16 @@ from ..decode.greedy import greedy_continuation
 from ..errors import BadInput
 from ..interop.files import one_line
 from ..models.gpt2 import GPT2Config
+from ..models.gru import GRUConfig
+from ..models.lstm import LSTMConfig
+from ..models.mixture import MixtureConfig
 from ..models.modern import ModernConfig
+from ..models.rnn import RNNConfig
 from ..models.shells import Decoder
-from ..recipe import Recipe
-from ..text import pylib
+from ..models.xl import XLConfig
+from ..parts.experts import auxiliary
+from ..recipe import Model, Recipe
+from ..text import phrasebook, pylib
 from ..text.encode import Encoder
 from ..text.files import Report, joined, not_in_vain, read_documents
 from ..text.packing import Packing
@@ -29,9 +35,10 @@ from ..text.plan import RowPlan, WindowPlan, shares
 from ..text.store import Store, write_store
 from ..text.vocab import Vocab, read_vocab, train_vocab
 from ..train.files import write_text
-from ..train.loss import NOTHING, Loss, scores_of, sequence_loss
+from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from .job import Job
 from .judging import Asked, Measured, Track, silently
+from .long import CONFIGS, Recurrent, Segments, recurrent_losses
 
 ENOUGH = 10_000_000  # tokens to count frequencies by
 BY_FREQUENCY = "nats a token, every token at its frequency"
@@ -75,21 +82,36 @@ class PackedBatch:
 
 def loss_of(model: Decoder, batch: WindowBatch | PackedBatch, smoothing: float = 0.0) -> Loss:
     """Every token but the first, of a window or of a document, is predicted from those before it."""
+    aux = auxiliary(model)
     if isinstance(batch, PackedBatch):
-        hidden_BTD = model.hidden(batch.tokens_BT, documents_BT=batch.documents_BT)
+        hidden_BTD = model.hidden(batch.tokens_BT, documents_BT=batch.documents_BT, aux=aux)
         answers_BT = batch.answers_BT
     else:
-        hidden_BTD = model.hidden(batch.tokens_BT[:, :-1])
+        hidden_BTD = model.hidden(batch.tokens_BT[:, :-1], aux=aux)
         answers_BT = batch.tokens_BT[:, 1:]
-    return sequence_loss(scores_of(model), hidden_BTD, answers_BT, batch.count, smoothing)
+    loss = sequence_loss(scores_of(model), hidden_BTD, answers_BT, batch.count, smoothing)
+    return with_aux(loss, aux)
+
+
+RECURRENT: dict[str, type[RNNConfig | GRUConfig | LSTMConfig]] = {
+    "rnn": RNNConfig,
+    "gru": GRUConfig,
+    "lstm": LSTMConfig,
+}
 
 
 def config_of(recipe: Recipe, vocab: int) -> GPT2Config | ModernConfig:
     """The architecture at the recipe's sizes."""
     m = recipe.model
+    if m.architecture in RECURRENT:
+        return RECURRENT[m.architecture](vocab, m.context, m.layers, m.width, m.dropout)  # type: ignore[return-value]
+    if m.architecture in CONFIGS:
+        return CONFIGS[m.architecture](vocab, m)  # type: ignore[return-value]
     if m.architecture == "modern":
         return ModernConfig(vocab, m.context, m.layers, m.width, m.heads, m.hidden, m.dropout)
-    return GPT2Config(
+    mixture = m.architecture == "mixture"
+    kind, more = (MixtureConfig, experts_of(m)) if mixture else (GPT2Config, {})
+    return kind(
         vocab=vocab,
         context=m.context,
         layers=m.layers,
@@ -99,7 +121,14 @@ def config_of(recipe: Recipe, vocab: int) -> GPT2Config | ModernConfig:
         activation=m.activation,
         dropout=m.dropout,
         attention_dropout=m.dropout,
+        **more,
     )
+
+
+def experts_of(m: Model) -> dict[str, Any]:
+    """What a mixture's config has beside that of the model without experts."""
+    names = ("experts", "chosen", "every", "gate", "balance", "capacity")
+    return {name: getattr(m, name) for name in names}
 
 
 # Two ways to make rows of a text.
@@ -181,6 +210,11 @@ class Documents:
 ROWS: dict[str, type[Windows | Documents]] = {"stream": Windows, "documents": Documents}
 
 
+def rows_for(recipe: Recipe) -> type[Windows | Documents | Segments]:
+    """How rows are made; a model with a memory reads segments that follow each other."""
+    return Segments if recipe.model.architecture == "xl" else ROWS[recipe.data.pack]
+
+
 # From a recipe to a job.
 
 
@@ -191,31 +225,40 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     if report.counts:
         say(report.sentence())
     stream, held_out = train.stream("text"), valid.stream("text")
-    kind = ROWS[recipe.data.pack]
+    kind = rows_for(recipe)
     learned, tried = (kind(tokens, context, vocab.eos) for tokens in (stream, held_out))
-    if not learned.enough or not tried.enough or (kind is Windows and len(stream) <= context):
+    if not learned.enough or not tried.enough or (kind is not Documents and len(stream) <= context):
         raise BadInput(
             f"{files_of(recipe)} has {len(stream):,} tokens to learn from and {len(held_out):,} held out: "
             f"a context of {context} needs more"
         )
-    plan = learned.plan(max(1, recipe.train.batch_tokens // context), recipe.train.seed)
+    plan: Any = learned.plan(max(1, recipe.train.batch_tokens // context), recipe.train.seed)
     bytes_per_token = valid.about["bytes"] / tried.tokens
 
-    def batches(step: int, rank: int = 0, world: int = 1) -> list[WindowBatch | PackedBatch]:
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[Any]:
+        if isinstance(learned, Segments):
+            return learned.batches(plan, step, recipe.train.accumulate, rank, world)
         return [
             learned.batch(part) for part in shares(plan.batch(step), recipe.train.accumulate, rank, world)
         ]
 
+    config = config_of(recipe, vocab.size)
+    carried = Recurrent(config.memory, recipe.train.smoothing) if isinstance(config, XLConfig) else None
     return Job(
         task="lm",
         architecture=recipe.model.architecture,
-        config=config_of(recipe, vocab.size),
+        config=config,
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=lambda model, batch: loss_of(model, batch, recipe.train.smoothing),
+        loss=carried or (lambda model, batch: loss_of(model, batch, recipe.train.smoothing)),
+        carried=carried,
         evaluate=lambda model: evaluate(model, tried, bytes_per_token, recipe.evaluate.rows),
-        show=lambda model: show(model, vocab, tried.first(), context) if recipe.evaluate.examples else [],
+        show=lambda model: (
+            show(model, vocab, asked_of(tried.first(), vocab, recipe), context)
+            if recipe.evaluate.examples
+            else []
+        ),
         baselines={"loss": (BY_FREQUENCY, unigram_entropy(stream, held_out, vocab.size))},
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out, {learned}",
@@ -240,20 +283,25 @@ def sampled(train: Store) -> str:
 SAMPLE = 100_000_000  # characters that a vocabulary is learned from, about
 
 
+DELIMITER = " → "  # a sentence and its translation as one text, for a decoder alone (Liu et al. 2018)
+
+
 class Text:
     """The text that a recipe names, and how long it is: read once for that, when bad lines are told."""
 
     def __init__(self, recipe: Recipe, report: Report) -> None:
         self.data, self.report = recipe.data, report
         d = self.data
-        if d.corpus not in ("", "pylib"):
-            raise BadInput(f'lm has no built-in corpus "{d.corpus}"; it has pylib')
+        if d.corpus not in ("", "pylib", "phrasebook"):
+            raise BadInput(f'lm has no built-in corpus "{d.corpus}"; it has pylib and phrasebook')
         if not d.corpus and not d.text:
             raise BadInput("give --text, a file or folder to learn from, or --corpus pylib")
 
     def documents(self, split: str) -> Iterator[Iterator[str]]:
         """The documents of a split, each in pieces; without a held-out text, the last tenth is held out."""
         d, again = self.data, Report(self.data.bad_lines)
+        if d.corpus == "phrasebook":
+            return (iter([f"{pair.source}{DELIMITER}{pair.target}\n"]) for pair in phrasebook.split(split))
         if d.corpus:
             return (iter([text]) for name, text in pylib.documents() if pylib.split(name) == split)
         if split == "valid" and d.valid_text:
@@ -346,13 +394,16 @@ def windows(stream: np.ndarray, starts: np.ndarray, context: int) -> WindowBatch
 
 def evaluate(
     model: Decoder,
-    held_out: Windows | Documents,
+    held_out: Windows | Documents | Segments,
     bytes_per_token: float,
     most: int | None = None,
     rows: int = 32,
     track: Track = silently,
 ) -> dict[str, float]:
     """Held-out loss over rows that do not overlap (all of them, or `most` spread evenly), so many rows at a time."""
+    if isinstance(held_out, Segments):
+        segments = track(held_out.held_out(most, rows), "reading the text")
+        return scores_of_losses(list(recurrent_losses(model, segments)), bytes_per_token)
     ids = held_out.apart()
     if most and len(ids) > most:
         ids = ids[np.linspace(0, len(ids) - 1, most).astype(int)]
@@ -361,6 +412,11 @@ def evaluate(
         loss_of(model, held_out.batch(part).to(device))
         for part in track(np.split(ids, range(rows, len(ids), rows)), "reading the text")
     ]
+    return scores_of_losses(losses, bytes_per_token)
+
+
+def scores_of_losses(losses: Sequence[Loss], bytes_per_token: float) -> dict[str, float]:
+    """What is told of the losses of all batches."""
     loss = sum(float(one.surprise) for one in losses) / sum(one.count for one in losses)
     return {
         "loss": loss,
@@ -371,18 +427,18 @@ def evaluate(
 
 def measure(model: Decoder, asked: Asked) -> Measured:
     """Loss, perplexity and bits a byte over all of the held-out text, less a last window that is not full."""
-    vocab, pack = asked.vocab(), asked.recipe.data.pack
+    vocab = asked.vocab()
     stream, size, report = held_out_text(asked, vocab, 2)
     context = min(asked.recipe.model.context, len(stream) - 1)
-    held_out = ROWS[pack](stream, context, vocab.eos)
+    held_out = rows_for(asked.recipe)(stream, context, vocab.eos)
     scores = evaluate(model, held_out, size / held_out.tokens, None, asked.rows, asked.track)
-    how = "windows:apart" if pack == "stream" else "documents:packed"
+    how = {"windows": "windows:apart", "rows": "documents:packed", "segments": f"segments:{asked.rows} rows"}
     return Measured(
         examples=len(held_out.apart()),
         unit=held_out.unit,
         metrics={**scores, "unknown": float((stream == vocab.unk).mean())},
         baselines=frequencies(asked, stream, vocab),
-        signature={"loss": f"{how}|context:{context}|vocab:{vocab.kind}|size:{vocab.size}"},
+        signature={"loss": f"{how[held_out.unit]}|context:{context}|vocab:{vocab.kind}|size:{vocab.size}"},
         counts={"tokens": len(stream), "bytes": size},
         report=report,
     )
@@ -433,6 +489,15 @@ def blocks_of(stream: np.ndarray, size: int = 1 << 18) -> Iterator[np.ndarray]:
     """The beginning of a stream, a few tokens at a time: numpy counts in numbers four times as large."""
     end = min(len(stream), ENOUGH)
     return (stream[at : min(at + size, end)] for at in range(0, end, size))
+
+
+def asked_of(text: np.ndarray, vocab: Vocab, recipe: Recipe) -> np.ndarray:
+    """What may be continued: of a sentence and its translation, the sentence and the delimiter."""
+    mark = DELIMITER.rstrip()
+    source, found, _ = vocab.decode(text[: recipe.model.context].tolist()).partition(mark)
+    if recipe.data.corpus != "phrasebook" or not found:
+        return text
+    return np.array(vocab.encode_batch([source + mark])[0])
 
 
 def show(model: Decoder, vocab: Vocab, text: np.ndarray, context: int) -> list[str]:

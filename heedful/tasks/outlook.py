@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..costs import costs, count_parameters
+from ..costs import costs, count_active, count_parameters
 from ..models.heads import DecoderClassifier
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block
@@ -25,7 +25,9 @@ def outlook(recipe: Recipe, job: Job, model: nn.Module, world: World, device: to
     """Sentences, one by one."""
     t = recipe.train
     yield from job.plan
-    yield f"model: {job.architecture}, {count_parameters(model):,} parameters"
+    everything, active = count_parameters(model), count_active(model)
+    some = f", {active:,} of them active for a token" if active < everything else ""
+    yield f"model: {job.architecture}, {everything:,} parameters{some}"
     epochs = t.steps / job.steps_per_epoch
     together = f", {world.size} processes" if world.size > 1 else ""
     yield (

@@ -8,6 +8,7 @@ processes (`torchrun`) all do the same, and one of them writes.
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import statistics
 import tempfile
@@ -37,6 +38,7 @@ from ..train.files import write_json
 from ..train.folder import METRICS, RECIPE, RunFolder, Stop
 from ..train.loop import Batch, Progress, Settings, seed_for
 from ..train.schedule import schedule
+from . import loads
 from .job import Job
 from .judging import spelled
 from .outlook import binary, outlook, peak_memory, span
@@ -96,9 +98,18 @@ class Outcome:
 
 
 def start(
-    recipe: Recipe, path: Path, talk: Talk, device: torch.device, world: World = ALONE, remark: str = ""
+    recipe: Recipe,
+    path: Path,
+    talk: Talk,
+    device: torch.device,
+    world: World = ALONE,
+    remark: str = "",
+    ready: Path | None = None,
 ) -> Outcome:
-    """A new run in a new folder; what was asked for in vain leaves none behind. remark: on the folder's name."""
+    """A new run in a new folder; what was asked for in vain leaves none behind.
+
+    remark: on the folder's name. ready: a folder where a job of the same data was made already; they are shared.
+    """
     if not world.leads:
         return follow(path, device, world)
     with Signal(world, device) as signal:
@@ -108,6 +119,8 @@ def start(
         folder = RunFolder.create(path, {**to_json(recipe), "facts": asked_data(recipe)})
         try:
             with folder:
+                if ready is not None:
+                    share_data(ready, path)
                 return go(recipe, folder, talk, device, world, signal, remark)
         except ValueError:  # bad input: a file or a number
             if not (path / METRICS).exists():
@@ -116,6 +129,25 @@ def start(
                     with suppress(OSError):
                         path.parent.rmdir()
             raise
+
+
+def share_data(ready: Path, path: Path) -> None:
+    """Data that were made ready elsewhere, as links where the disk has them: nobody writes into such a file again."""
+    files_first = sorted(ready.iterdir(), key=lambda entry: entry.is_dir())  # a vocabulary, then what it made
+    for entry in files_first:
+        aside = path / f".{entry.name}.tmp-{os.getpid()}"
+        if entry.is_dir():
+            shutil.copytree(entry, aside, copy_function=link_or_copy)
+        else:
+            link_or_copy(entry, aside)
+        os.replace(aside, path / entry.name)
+
+
+def link_or_copy(old: Path | str, new: Path | str) -> None:
+    try:
+        os.link(old, new)
+    except OSError:
+        shutil.copy(old, new)
 
 
 def resume(path: Path, talk: Talk, device: torch.device, world: World = ALONE) -> Outcome:
@@ -246,6 +278,7 @@ def work_on(
     work = Work(
         model, make_optimisers(recipe, model), make_scaler(recipe, device), make_average(recipe, model)
     )
+    work.carried = job.carried
     if saved is not None:
         restore(work, saved)
     if folder is not None:
@@ -296,6 +329,7 @@ def log(progress: Progress, folder: RunFolder | None, talk: Talk, recipe: Recipe
     if folder is not None:
         folder.metrics.append(
             {"step": progress.step, "loss": progress.loss, "rate": progress.rate, "norm": progress.norm}
+            | loads.logged(progress.loads)
         )
     talk.step(progress, recipe.train.steps)
 
@@ -334,6 +368,8 @@ def ended(
         folder.status("done", step=work.step, best=work.best.scores, best_step=work.best.step)
         if world.size == 1 or not recipe.train.shard:
             put_weights(work.model, folder.read_model())
+        for line in loads.told(folder.metrics.path, work.step):
+            talk.say(line)
         if in_vain := learned_nothing(work.best, job):
             talk.say(in_vain)
     return Outcome(work.step, finished, work.best, job, work.model.eval())

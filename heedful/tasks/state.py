@@ -20,7 +20,7 @@ from ..train import checkpoint, optimiser
 from ..train.average import Average, weights_of
 from ..train.distributed import World, placed_as, whole
 from ..train.folder import RunFolder
-from .job import Job
+from .job import Carried, Job
 
 
 @dataclass
@@ -45,6 +45,7 @@ class Work:
     average: Average | None = None
     step: int = 0
     best: Best = field(default_factory=Best)
+    carried: Carried | None = None
 
 
 def facts(recipe: Recipe, job: Job, world: World, device: torch.device) -> dict[str, Any]:
@@ -75,6 +76,8 @@ def save(work: Work, folder: RunFolder | None, recipe: Recipe, found: dict[str, 
     }
     if work.average is not None:
         tensors["average"] = gather(work.average.weights)
+    if work.carried is not None:
+        tensors["carried"] = work.carried.tensors()
     state = {
         "step": work.step,
         "scaler": {} if work.scaler is None else work.scaler.state_dict(),
@@ -126,6 +129,8 @@ def restore(work: Work, saved: Saved) -> None:
         work.scaler.load_state_dict(state["scaler"])
     optimiser.load_state_tensors(work.model, work.optimisers, tensors["optimiser"])
     work.step, work.best = state["step"], Best(**state["best"])
+    if work.carried is not None:
+        work.carried.load(tensors.get("carried", {}), work.step)
 
 
 def put_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:

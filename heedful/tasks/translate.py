@@ -17,20 +17,26 @@ from ..decode.greedy import greedy_translation
 from ..errors import BadInput
 from ..interop.files import one_line
 from ..interop.tokenizer import TARGET_TOKENIZER, TOKENIZER
-from ..models.shells import EncoderDecoder
+from ..models.mixture_transformer import MixtureTransformerConfig
+from ..models.shells import EncoderDecoder, WithTrees
 from ..models.transformer import TransformerConfig
+from ..parts.experts import auxiliary
 from ..parts.masks import right_padded
+from ..parts.positions import Tree
 from ..recipe import Data, Recipe
 from ..text import phrasebook
+from ..text.conllu import MOST_WORDS
 from ..text.files import Report, hash_of, not_in_vain, read_parallel, read_table
 from ..text.plan import BucketPlan, shares
 from ..text.store import Store, write_store
+from ..text.trees import Parsed, read_parsed, words_of_pieces
 from ..text.vocab import Vocab, groups, read_vocab, train_vocab
 from ..train.files import write_text
-from ..train.loss import NOTHING, Loss, scores_of, sequence_loss
+from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
+from . import before
 from .job import Job
 from .judging import Asked, Measured, by_length
-from .lm import BY_FREQUENCY, ENOUGH, unigram_entropy
+from .lm import BY_FREQUENCY, ENOUGH, experts_of, unigram_entropy
 from .metrics import bleu, exact_match, interval, translation_scores
 
 
@@ -44,6 +50,16 @@ class PairBatch:
     answers_BT: Tensor  # ends with eos; NOTHING in the padding
     count: int  # target tokens, eos included
     ids: tuple[int, ...] = ()
+    heads_BW: Tensor | None = None  # of the source's words, where positions come from syntax; -1 is the root
+    words_BS: Tensor | None = None  # the word that each token of the source belongs to
+
+    @property
+    def places(self) -> dict[str, Any]:
+        """Where the tokens of the source stand: their lengths, or a tree, as an encoder is told."""
+        if self.heads_BW is None:
+            return {"lengths_B": self.source_lengths_B}
+        index_BS = right_padded(self.source_lengths_B, self.source_BS.shape[1])
+        return {"positions": Tree(index_BS, self.heads_BW, self.words_BS)}
 
     def to(self, device: torch.device) -> PairBatch:
         if device.type == "cpu":
@@ -69,8 +85,9 @@ def collate(
     eos: int,
     padding: int,
     ids: Sequence[int] = (),
+    trees: Sequence[Grown] = (),
 ) -> PairBatch:
-    """Token ids of sentence pairs to a batch."""
+    """Token ids of sentence pairs, and the trees of the sources if they are needed, to a batch."""
     lengths = torch.tensor([len(row) for row in sources])
     inputs = [np.concatenate(([bos], row)) for row in targets]
     answers = [np.concatenate((row, [eos])) for row in targets]
@@ -82,16 +99,47 @@ def collate(
         pad(answers, NOTHING),
         count,
         tuple(map(int, ids)),
+        *planted(trees),
     )
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A tree over the tokens of a sentence: the word of each, and the head of each word (-1 is the root)."""
+
+    words: Sequence[int] | np.ndarray
+    heads: Sequence[int] | np.ndarray
+
+
+def planted(trees: Sequence[Grown]) -> tuple[Tensor, ...]:
+    """Trees as (heads, words) of a batch; padding hangs on nothing. None are none."""
+    if not trees:
+        return ()
+    return tuple(pad([np.asarray(getattr(tree, name)) for tree in trees], -1) for name in ("heads", "words"))
+
+
+def grown(vocab: Vocabs, sources: Sequence[str]) -> list[Grown]:
+    """The trees of parsed texts, whose tokens inherit the places of their words; none of plain texts."""
+    texts = [source for source in sources if isinstance(source, Parsed)]
+    if len(texts) < len(sources):
+        return []
+    places = sides(vocab)[0].places([str(text) for text in texts])
+    return [Grown(words_of_pieces(t, at), t.heads) for t, at in zip(texts, places, strict=True)]
 
 
 def loss_of(model: EncoderDecoder, batch: PairBatch, smoothing: float = 0.0) -> Loss:
     """The loss of a batch. Padding of the target lies in the future of every real token: no mask is needed for it."""
-    memory_BSD = model.encoder(batch.source_BS, batch.source_lengths_B)
+    aux = auxiliary(model)
+    heard: dict[str, Any] = {} if aux is None else {"aux": aux}
+    memory_BSD = model.encoder(batch.source_BS, **batch.places, **heard)
     decoder = model.decoder
     positions = right_padded(batch.source_lengths_B, memory_BSD.shape[1])
-    hidden_BTD = decoder.hidden(batch.target_BT, source_BSD=memory_BSD, source_positions=positions)
-    return sequence_loss(scores_of(decoder), hidden_BTD, batch.answers_BT, batch.count, smoothing)
+    lengths_B = None if aux is None else (batch.answers_BT != NOTHING).sum(1)  # experts must not see padding
+    hidden_BTD = decoder.hidden(
+        batch.target_BT, lengths_B, source_BSD=memory_BSD, source_positions=positions, **heard
+    )
+    loss = sequence_loss(scores_of(decoder), hidden_BTD, batch.answers_BT, batch.count, smoothing)
+    return with_aux(loss, aux)
 
 
 def config_of(recipe: Recipe, vocab: int, target_vocab: int | None = None) -> TransformerConfig:
@@ -100,7 +148,11 @@ def config_of(recipe: Recipe, vocab: int, target_vocab: int | None = None) -> Tr
     With a vocabulary for each side, the source has a matrix of its own; the target's serves the output as well.
     """
     m = recipe.model
-    return TransformerConfig(
+    if m.architecture in before.CONFIGS:
+        return before.config_of(recipe, vocab, target_vocab)  # type: ignore[return-value]
+    mixture = m.architecture == "mixture"
+    kind, more = (MixtureTransformerConfig, experts_of(m)) if mixture else (TransformerConfig, {})
+    return kind(
         vocab=vocab,
         target_vocab=vocab if target_vocab is None else target_vocab,
         shared=target_vocab is None,
@@ -114,9 +166,16 @@ def config_of(recipe: Recipe, vocab: int, target_vocab: int | None = None) -> Tr
         activation=m.activation,
         norm=m.norm,
         positions=m.positions,
+        clip=m.clip,
+        scope=m.scope,
         dropout=m.dropout,
         attention_dropout=0.0,
+        **more,
     )
+
+
+# The files of architectures that are not the Transformer itself.
+FILES = {"mixture": "mixture_transformer", **{name: name for name in before.CONFIGS}}
 
 
 # One vocabulary for both sides, or one for each.
@@ -188,6 +247,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read or generate the pairs, learn a vocabulary, tokenise, and plan the batches."""
     d = recipe.data
     check_asked(d)
+    check_trees(recipe)
     vocab, train, report = prepare(recipe, folder)
     looked_at, there = held_out_pairs(recipe, report)
     held_out = short_enough(vocab, looked_at, d.longest)
@@ -205,7 +265,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="translate",
-        architecture="transformer",
+        architecture=FILES.get(recipe.model.architecture, "transformer"),
         config=config,
         vocab=vocab,
         batches=batches,
@@ -226,6 +286,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         facts={
             "data": train.hash,
             "held-out data": hash_of(held_out),
+            **({"held-out trees": hash_of(heads_of(held_out))} if needs_trees(recipe) else {}),
             **({} if own is None else {"target_vocab": own.hash}),
         },
     )
@@ -248,15 +309,23 @@ def told(vocab: Vocabs) -> str:
 
 Text = tuple[str, str]
 FIELDS = {"source": "sentences to read", "target": "their translations"}
+TREES = {
+    "words": "the word of each token of the source",
+    "heads": "the head of each word, or 0",
+}  # where needed
 
 
 def pairs_of(recipe: Recipe, split: str, report: Report) -> Iterator[Text]:
     """The sentence pairs of a split, one by one."""
     d = recipe.data
     if d.corpus == "phrasebook":
-        yield from ((pair.source, pair.target) for pair in phrasebook.split(split))
+        yield from ((from_phrasebook(pair, recipe), pair.target) for pair in phrasebook.split(split))
     elif d.corpus:
         raise BadInput(f'translate has no built-in corpus "{d.corpus}"; it has phrasebook')
+    elif split == "train" and d.source and d.target and d.trees:
+        yield from read_parsed(d.source, d.target, d.trees, report)
+    elif split != "train" and d.valid_source and d.valid_target and d.valid_trees:
+        yield from read_parsed(d.valid_source, d.valid_target, d.valid_trees, report)
     elif split == "train" and d.source and d.target:
         yield from read_parallel(d.source, d.target, report=report)
     elif split != "train" and d.valid_source and d.valid_target:
@@ -285,6 +354,36 @@ def check_asked(d: Data) -> None:
     ):
         if files and table:
             raise BadInput(f"give {told}, not both: {one_line(files)} or {one_line(table)}")
+
+
+def from_phrasebook(pair: phrasebook.Pair, recipe: Recipe) -> str:
+    """A sentence, with the tree that its grammar gave it if the model reads trees."""
+    if not needs_trees(recipe):
+        return pair.source
+    return Parsed(pair.source, phrasebook.words(pair.source), pair.heads)
+
+
+def needs_trees(recipe: Recipe) -> bool:
+    """Whether the encoder's positions come from syntax."""
+    return recipe.model.positions.startswith("structural")
+
+
+def heads_of(pairs: Sequence[Text]) -> list[object]:
+    return [source.heads if isinstance(source, Parsed) else None for source, _ in pairs]
+
+
+def check_trees(recipe: Recipe) -> None:
+    """Trees are there where they are needed, and nowhere else."""
+    d, positions = recipe.data, recipe.model.positions
+    if not needs_trees(recipe):
+        if given := d.trees or d.valid_trees:
+            told = f"{given} has trees, which positions {positions} do not read"
+            raise BadInput(one_line(f"{told}: give --set model.positions=structural too, or leave it out"))
+    elif not d.corpus and not (d.source and d.trees and d.valid_source and d.valid_trees):
+        raise BadInput(
+            f"positions {positions} come from the trees of the sources: give --trees and --valid-trees, CoNLL-U files, beside "
+            f"--source and --valid-source (`heedful parse` writes such files), or --corpus phrasebook"
+        )
 
 
 def where(d: Data, split: str) -> str:
@@ -337,16 +436,22 @@ def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabs, Store, Report]:
             raise BadInput(one_line(f"{data} was made with another {TARGET_TOKENIZER}: put the old one back"))
         return vocab, store, report
     vocab = learn_vocabs(recipe, folder)
+    more = TREES if needs_trees(recipe) else {}
 
     def rows() -> Iterator[dict[str, list[int]]]:
         for chunk in groups(pairs_of(recipe, "train", report), lambda pair: len(pair[0]) + len(pair[1])):
-            yield from ({"source": s, "target": t} for s, t in zip(*encoded(vocab, chunk), strict=True))
+            made = [{"source": s, "target": t} for s, t in zip(*encoded(vocab, chunk), strict=True)]
+            trees = grown(vocab, [source for source, _ in chunk])
+            for row, tree in zip(made, trees, strict=bool(more)):
+                row |= {"words": list(tree.words), "heads": [head + 1 for head in tree.heads]}
+            yield from made
 
     about = {"vocab": vocab.hash, "corpus": d.corpus, "source": d.source, "target": d.target}
     about |= {"table": d.table} if d.table else {}
     about |= {} if d.joint else {"target_vocab": sides(vocab)[1].hash}
-    size = max(side.size for side in sides(vocab))
-    return vocab, write_store(data, FIELDS, rows(), size, about), report
+    about |= {"trees": d.trees} if d.trees else {}
+    size = max(MOST_WORDS + 1 if more else 0, *(side.size for side in sides(vocab)))
+    return vocab, write_store(data, FIELDS | more, rows(), size, about), report
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -358,15 +463,20 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 def batch_of(store: Store, vocab: Vocabs, ids: np.ndarray) -> PairBatch:
     rows = {name: [store.row(name, int(i)) for i in ids] for name in ("source", "target")}
-    return collate(rows["source"], rows["target"], vocab.bos, vocab.eos, vocab.pad, ids.tolist())
+    trees = [
+        Grown(store.row("words", int(i)), store.row("heads", int(i)).astype(np.int64) - 1)
+        for i in (ids if "heads" in store.fields else ())
+    ]
+    return collate(rows["source"], rows["target"], vocab.bos, vocab.eos, vocab.pad, ids.tolist(), trees)
 
 
 def numbers(vocab: Vocabs, pairs: list[Text]) -> PairBatch:
     """Sentence pairs as a batch."""
     sources, targets = encoded(vocab, pairs)
     return collate(
-        [np.array(s) for s in sources], [np.array(t) for t in targets], vocab.bos, vocab.eos, vocab.pad
-    )
+        [np.array(s) for s in sources], [np.array(t) for t in targets], vocab.bos, vocab.eos, vocab.pad,
+        trees=grown(vocab, [source for source, _ in pairs]),
+    )  # fmt: skip
 
 
 def unknown(vocab: Vocabs, pairs: list[Text]) -> float:
@@ -378,19 +488,30 @@ def unknown(vocab: Vocabs, pairs: list[Text]) -> float:
 def translate(model: EncoderDecoder, vocab: Vocabs, sources: list[str], longest: int = 200) -> list[str]:
     """Greedy translations, in order; sentences of like length are done together."""
     device = model.encoder.inputs.tokens.weight.device
-    ids = vocab.encode_batch(sources)
+    ids, trees = vocab.encode_batch(sources), grown(vocab, sources)
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     found = [""] * len(ids)
     for some in chunks(order, 64):
         rows = [np.array(ids[i], dtype=np.int64) for i in some]
         lengths = torch.tensor([len(row) for row in rows], device=device)
         most = [min(longest, 2 * len(row) + 20) for row in rows]  # its own: who is beside it must not matter
+        reader = with_trees(model, [trees[i] for i in some] if trees else [])
         written = greedy_translation(
-            model, pad(rows, vocab.pad).to(device), lengths, vocab.bos, vocab.eos, max(most)
+            reader, pad(rows, vocab.pad).to(device), lengths, vocab.bos, vocab.eos, max(most)
         )
         for i, row, limit in zip(some, written, most, strict=True):
             found[i] = vocab.decode(row[:limit])
     return found
+
+
+def with_trees(model: EncoderDecoder, trees: Sequence[Grown]) -> EncoderDecoder:
+    """The same model, told the trees of the rows that it is about to read, if there are any."""
+    if not trees:
+        return model
+    device = model.decoder.inputs.tokens.weight.device
+    heads_BW, words_BS = (tensor.to(device) for tensor in planted(trees))
+    encoder: Any = WithTrees(model.encoder, heads_BW, words_BS)
+    return EncoderDecoder(encoder, model.decoder)
 
 
 def evaluate(
@@ -418,6 +539,10 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     if not pairs:
         none = f"no pair of sentences to judge the model by: {report.sentence()}"
         raise BadInput(one_line(f"{where(d, asked.split)} has {none}"))
+    if needs_trees(asked.recipe) and not isinstance(pairs[0][0], Parsed):
+        raise BadInput(
+            one_line(f"{asked.run} reads sentences with their trees: give --trees FILE, CoNLL-U, too")
+        )
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
     expected = [target.lower() if d.lower else target for target in targets]
     device = model.encoder.inputs.tokens.weight.device

@@ -200,6 +200,38 @@ class WindowPlan:
         return shift + self.length * permuted_array(places, self.windows, keyed(self.seed, epoch, 1))
 
 
+# Segments that follow each other
+
+
+class SegmentPlan:
+    """Language-model batches for a model with a memory: every row is a place in the stream, and goes on at every step.
+
+    Within an epoch no token is predicted twice. Each epoch shifts all rows, so that segments are cut elsewhere.
+    """
+
+    def __init__(self, tokens: int, length: int, rows: int, seed: int = 0, shifts: bool = True) -> None:
+        if length < 1 or rows < 1:
+            raise BadInput(f"a batch has at least one segment of one token, not {rows} of {length}")
+        if tokens <= length:
+            raise BadInput(
+                f"the text has {tokens} tokens, too few for a segment of {length} and the next one"
+            )
+        self.tokens, self.length, self.seed, self.shifts = tokens, length, seed, shifts
+        self.rows = min(rows, (tokens - 1) // length)
+        self.batches = (tokens - 1) // (self.rows * length)
+
+    def place(self, step: int) -> int:
+        """Which segment of their rows a step has, counted from 0."""
+        return checked_step(step) % self.batches
+
+    def batch(self, step: int) -> np.ndarray:
+        """Where the segments of a step begin, row by row; each goes on for `length` + 1 tokens."""
+        epoch, line = step // self.batches, self.batches * self.length
+        room = min(self.length, self.tokens - self.rows * line)
+        shift = keyed(self.seed, epoch, 0) % room if self.shifts else 0
+        return shift + np.arange(self.rows) * line + self.place(step) * self.length
+
+
 # Rows that are all alike
 
 

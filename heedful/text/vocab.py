@@ -65,6 +65,16 @@ class Vocab:
             found.extend(encoding.ids for encoding in encodings)
         return found
 
+    def places(self, texts: list[str]) -> list[list[tuple[int, int]]]:
+        """Where each token of each text stands in it: its first character, and the one after its last."""
+        refuse_long(texts)
+        found: list[list[tuple[int, int]]] = []
+        for group in groups(texts):
+            with no_panic("a text cannot be tokenised (has it half a character?)"):
+                encodings = self.tokenizer.encode_batch(group, add_special_tokens=False)
+            found.extend(encoding.offsets for encoding in encodings)
+        return found
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of token numbers; special tokens have none."""
         with no_panic("token numbers cannot be turned into text"):

@@ -161,7 +161,8 @@ def idly(loss_of: Callable[[nn.Module, Any], Loss]) -> Callable[[nn.Module, Any]
         if not isinstance(batch, Idle):
             return loss_of(model, batch)
         found = loss_of(model, batch.batch)
-        return Loss(0 * found.total, 0 * found.surprise, 0)
+        loads_LE = None if found.loads_LE is None else 0 * found.loads_LE
+        return Loss(0 * found.total, 0 * found.surprise, 0, loads_LE)
 
     return loss
 
@@ -213,12 +214,12 @@ def whole_loss(loss_of: Callable[[nn.Module, Any], Loss]) -> Callable[[nn.Module
     """A loss of a `Whole`, for the loop."""
 
     def loss(whole: nn.Module, batch: Any) -> Loss:
-        def sums(model: nn.Module) -> tuple[Tensor, Tensor]:
+        def sums(model: nn.Module) -> tuple[Tensor, Tensor, Tensor | None]:
             found = loss_of(model, batch)
-            return found.total, found.surprise
+            return found.total, found.surprise, found.loads_LE
 
-        total, surprise = within(whole, sums)
-        return Loss(total, surprise, batch.count)
+        total, surprise, loads_LE = within(whole, sums)
+        return Loss(total, surprise, batch.count, loads_LE)
 
     return loss
 

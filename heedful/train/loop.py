@@ -52,6 +52,7 @@ class Progress:
     rate: float  # learning rate
     norm: float  # of the gradient, before clipping
     seconds: float
+    loads: Sequence[Sequence[float]] = ()  # tokens that each expert got, layer by layer, if there are experts
 
 
 @dataclass(frozen=True)
@@ -98,15 +99,17 @@ def train(
         torch.manual_seed(seed_for(settings.seed, "step", step, world.rank))
         micro = batches(step)
         tokens = count_targets(micro, world, settings.device)
-        surprise = world.sum(accumulate(model, micro, loss_of, tokens, settings, scaler))
+        surprise, loads_LE = accumulate(model, micro, loss_of, tokens, settings, scaler)
+        surprise = world.sum(surprise)
         world.add_gradients(model)
         if scaler is not None:
             for optimiser in optimisers:
                 scaler.unscale_(optimiser)
         norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or math.inf)
-        loss, size = torch.stack(
-            [surprise / tokens, whole(norm)]
-        ).tolist()  # the one look at the device in a step
+        seen = torch.stack([surprise / tokens, whole(norm)])
+        if loads_LE is not None:
+            seen = torch.cat([seen, world.sum(loads_LE).flatten().to(seen.dtype)])
+        loss, size, *loads = seen.tolist()  # the one look at the device in a step
         if not math.isfinite(loss) or (scaler is None and not math.isfinite(size)):
             told = not_finite(model, micro, loss_of, settings, step, world, loss, size)
             raise NotFinite(told, {"step": step + 1, "loss": loss, "norm": size})
@@ -120,7 +123,14 @@ def train(
             optimiser.zero_grad(set_to_none=True)
         if scaler is not None:
             scaler.update()
-        yield Progress(step + 1, loss, tokens, rate, size, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        yield Progress(step + 1, loss, tokens, rate, size, seconds, rows_of(loads, loads_LE))
+
+
+def rows_of(loads: list[float], loads_LE: Tensor | None) -> list[list[float]]:
+    """The loads as they came from the device, a list for each layer."""
+    E = 1 if loads_LE is None else loads_LE.shape[1]
+    return [loads[at : at + E] for at in range(0, len(loads), E)]
 
 
 def count_targets(micro: Sequence[Batch], world: World, device: torch.device) -> int:
@@ -136,16 +146,18 @@ def accumulate(
     tokens: int,
     settings: Settings,
     scaler: torch.amp.GradScaler | None,
-) -> Tensor:
-    """Forward and backward of every micro-batch; the sum of their surprise."""
-    total = torch.zeros((), device=settings.device)
+) -> tuple[Tensor, Tensor | None]:
+    """Forward and backward of every micro-batch; the sums of their surprise and of the loads of experts."""
+    total, loads_LE = torch.zeros((), device=settings.device), None
     for batch in micro:
         with autocast(settings):
             loss = loss_of(model, batch.to(settings.device))
         share = loss.total / tokens
         (share if scaler is None else scaler.scale(share)).backward()
         total = total + loss.surprise.detach()
-    return total
+        if loss.loads_LE is not None:
+            loads_LE = loss.loads_LE if loads_LE is None else loads_LE + loss.loads_LE
+    return total, loads_LE
 
 
 BATCHES, EXAMPLES = 10, 20  # that are named when a number is not finite

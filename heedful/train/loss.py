@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .. import kernels
 from ..models.shells import Decoder
+from ..parts.auxiliary import Aux
 from ..parts.layers import Tied, TokenEmbedding, Untied
 
 NOTHING = -100  # the answer at a position that has none: padding, or a word that was not masked
@@ -24,6 +25,19 @@ class Loss:
     total: Tensor  # what is minimised: smoothed
     surprise: Tensor  # the plain negative log-likelihood, which perplexity is made of
     count: int  # target tokens
+    loads_LE: Tensor | None = None  # tokens that each expert of each layer got, in a model that has some
+
+
+def with_aux(loss: Loss, aux: Aux | None) -> Loss:
+    """The loss, and what parts of the model want minimised as well.
+
+    Theirs is one number for the whole micro-batch, not a sum over its tokens: it counts as often as there are target
+    tokens, so that over micro-batches and processes it becomes the mean of theirs, weighted by their tokens.
+    """
+    told = None if aux is None else aux.close()
+    if told is None:
+        return loss
+    return replace(loss, total=loss.total + loss.count * told.loss, loads_LE=told.loads_LE)
 
 
 def cross_entropy(scores_NV: Tensor, answers_N: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:

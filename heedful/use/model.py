@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from ..device import find_device
 from ..errors import BadInput
-from .results import Answer, Filled, Label, Scored
+from .results import Answer, Filled, Label, Scored, Tagged
 from .wording import Wording, wording_of
 from .writing import Given, Options, Writer, Writing, asked
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..decode.written import Hypothesis
     from ..interop.load import Loaded
     from ..look import Look
+    from ..text.trees import Parsed
 
 BEAM, WRITTEN = 4, 100  # the beam of a translation (Vaswani et al. 2017), and the tokens of a continuation
 POOLINGS = ("mean", "class")
@@ -174,16 +175,44 @@ class Model:
         """The methods that this model has a use for."""
         heads = getattr(self.model, "heads", {})
         return {
-            "an encoder-decoder": ("translate", "stream", "score", "embed", "look"),
-            "a decoder": ("generate", "stream", "score", "embed", "look"),
-            "a classifier": ("classify", "embed", "look"),
+            "an encoder-decoder": (
+                "translate",
+                "stream",
+                "score",
+                *(() if self.needs_trees else ("embed", *(("look",) if self.attends else ()))),
+            ),
+            "a decoder": ("generate", "stream", "score", "embed", *(("look",) if self.attends else ())),
+            "a classifier": ("classify", "embed", *(("look",) if self.attends else ())),
             "an encoder": (
                 *(("fill",) if "masked_lm" in heads else ()),
                 *(("classify",) if "classify" in heads else ()),
+                *(("tag",) if "tag" in heads and self.own else ()),
+                *(("parse",) if "arcs" in heads else ()),
                 "embed",
                 "look",
             ),
         }.get(self.kind, ())
+
+    @cached_property
+    def needs_trees(self) -> bool:
+        """Whether it translates parsed texts only: its positions come from syntax."""
+        return getattr(getattr(self.model, "encoder", None), "needs_tree", False)
+
+    def reading(self, network: Any, texts: Sequence[str]) -> Any:
+        """The network, told the trees of the texts that it is about to read, if it needs them."""
+        if not self.needs_trees:
+            return network
+        from ..tasks.translate import grown, with_trees
+        from ..text.trees import Parsed
+        from ..text.vocab import read_vocab
+
+        for place, text in enumerate(texts, 1):
+            if not isinstance(text, Parsed):
+                raise BadInput(
+                    f"{self.folder} reads sentences with their trees, and text {place} has none: give `trees`, a CoNLL-U file "
+                    f"as `heedful parse` writes it, or from Python what model.parse gives"
+                )
+        return with_trees(network, grown(read_vocab(Path(self.folder) / "tokenizer.json"), texts))
 
     def check_can(self, what: str) -> None:
         """Refuse what this kind of model does not do, and say what it does."""
@@ -331,6 +360,7 @@ class Model:
             banned,
             draft,
             self.lanes,
+            self.reading,
         )
 
     @cached_property
@@ -339,9 +369,21 @@ class Model:
         from ..decode.packed import packed
 
         weight = next(self.model.parameters())
-        if weight.device.type != "cpu" or str(weight.dtype) != "torch.float32":
+        if weight.device.type != "cpu" or str(weight.dtype) != "torch.float32" or not self.packs:
             return self.model
         return packed(self.model, self.weights)  # type: ignore[type-var]
+
+    @property
+    def packs(self) -> bool:
+        """Whether there are packed weights for it: blocks of attention have them, what came before has not."""
+        return not hasattr(getattr(self.model, "decoder", self.model).stack, "own_cache")
+
+    @property
+    def attends(self) -> bool:
+        """Whether there is any attention in it."""
+        from ..parts.observe import WATCHED
+
+        return any(isinstance(module, WATCHED) for module in self.model.modules())
 
     def check_weights(self) -> None:
         """Refuse what would do nothing, and what is not known."""
@@ -359,6 +401,10 @@ class Model:
             raise BadInput(
                 f'{self.folder} is {self.kind}, which writes nothing: leave out weights="{self.weights}"'
             )
+        if not self.packs:
+            raise BadInput(
+                f'weights="{self.weights}" is for blocks of attention, and a {self.architecture} has none: leave it out'
+            )
 
     @cached_property
     def lanes(self) -> Lanes | None:
@@ -375,9 +421,9 @@ class Model:
             silent = [not text.strip() or not row for text, row in zip(texts, rows, strict=True)]
             return [
                 None if nothing else Given(
-                    [self.wording.start], how.longest or 2 * len(row) + 20 + len(prefix), row, number, prefix
+                    [self.wording.start], how.longest or 2 * len(row) + 20 + len(prefix), row, number, prefix, text
                 )
-                for row, number, nothing in zip(rows, numbers, silent, strict=True)
+                for text, row, number, nothing in zip(texts, rows, numbers, silent, strict=True)
             ]  # fmt: skip
         rows = self.wording.prompt(texts)
         for place, row in enumerate(rows, 1):
@@ -484,6 +530,37 @@ class Model:
         if seconds is None:
             return each(texts, lambda rows: labelled(self, rows, [""] * len(rows), batch))
         return both(texts, seconds, lambda a, b: labelled(self, a, b, batch))
+
+    @overload
+    def tag(self, texts: str, *, batch: int = 32) -> Tagged: ...  # type: ignore[overload-overlap]
+    @overload
+    def tag(self, texts: Iterable[str], *, batch: int = 32) -> list[Tagged]: ...
+    def tag(self, texts: str | Iterable[str], *, batch: int = 32) -> Tagged | list[Tagged]:
+        """The part of speech of each word; words, and marks, are separated by spaces.
+
+        >>> load("runs/toy-parse").tag("the cat sleeps")
+        'the/DET cat/NOUN sleeps/VERB'
+        """
+        from .syntax import tagged
+
+        self.check_can("tag")
+        return each(texts, lambda rows: tagged(self, rows, batch))
+
+    @overload
+    def parse(self, texts: str, *, batch: int = 32) -> Parsed: ...  # type: ignore[overload-overlap]
+    @overload
+    def parse(self, texts: Iterable[str], *, batch: int = 32) -> list[Parsed]: ...
+    def parse(self, texts: str | Iterable[str], *, batch: int = 32) -> Parsed | list[Parsed]:
+        """Texts that know on which word each word hangs (-1: it is the root), and as what; words are separated by spaces.
+
+        >>> tree = load("runs/toy-parse").parse("the cat sleeps")
+        >>> tree, tree.heads, tree.relations
+        ('the cat sleeps', (1, 2, -1), ('det', 'nsubj', 'root'))
+        """
+        from .syntax import parsed
+
+        self.check_can("parse")
+        return each(texts, lambda rows: parsed(self, rows, batch))
 
     def embed(
         self, texts: str | Iterable[str], *, pooling: str = "mean", normalise: bool = False, batch: int = 32

@@ -71,6 +71,19 @@ class Label(str):
         return self.probabilities[str(self)]
 
 
+class Tagged(str):
+    """A sentence with the part of speech of each word: "The/DET cat/NOUN"."""
+
+    words: list[str]
+    tags: list[str]
+    probabilities: list[float]  # of the tags
+
+    def __new__(cls, words: Sequence[str], tags: Sequence[str], probabilities: Sequence[float]) -> Self:
+        self = super().__new__(cls, " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True)))
+        self.words, self.tags, self.probabilities = list(words), list(tags), list(probabilities)
+        return self
+
+
 @dataclass(frozen=True)
 class Scored:
     """How likely a model finds a text, token by token."""

@@ -83,6 +83,7 @@ def table_of(model: Any) -> int | None:
 def fault(model: Model, text: str, row: Row, what: str) -> str | None:
     """Why a text cannot be used, if it cannot."""
     table, least = table_of(model.model), 2 if what == "score" and model.kind == "a decoder" else 1
+    least = 0 if what == "translate" else least  # nothing is answered by nothing
     if what == "fill" and MASK not in text:
         return f"has no {MASK} to fill in"
     if len(row) < least:
@@ -93,9 +94,14 @@ def fault(model: Model, text: str, row: Row, what: str) -> str | None:
 
 
 def faults(model: Model, texts: list[str], what: str) -> list[str | None]:
-    """The same of every text. Translators read texts of any length, and runs that classify cut theirs."""
-    if what == "translate" or (what == "classify" and model.own):
+    """The same of every text. Most translators read texts of any length, and runs that classify cut theirs."""
+    endless = what == "translate" and table_of(model.model) is None
+    if endless or (what == "classify" and model.own):
         return [None] * len(texts)
+    if what in ("tag", "parse"):
+        from .syntax import fault_in_words
+
+        return [fault_in_words(text) for text in texts]
     return [
         fault(model, text, row, what) for text, row in zip(texts, rows_of(model, texts, what), strict=True)
     ]
@@ -137,7 +143,8 @@ def scored_pairs(model: Model, sources: list[str], targets: list[str], batch: in
     def do(some: list[int]) -> Sequence[list[float]]:
         source_BS, source_lengths_B = pad([rows[i] for i in some], model.device)
         fed_BT, _ = pad([[words.start, *answers[i][:-1]] for i in some], model.device)
-        memory_BSD = network.encoder(source_BS, source_lengths_B)  # type: ignore[operator]
+        reader = model.reading(network, [sources[i] for i in some])
+        memory_BSD = reader.encoder(source_BS, source_lengths_B)
         positions = right_padded(source_lengths_B, source_BS.shape[1])
         hidden_BTD = network.decoder.hidden(fed_BT, source_BSD=memory_BSD, source_positions=positions)  # type: ignore[operator,union-attr]
         return surprises(network.decoder, hidden_BTD, [answers[i] for i in some])  # type: ignore[arg-type]
@@ -320,6 +327,7 @@ def embedded(model: Model, texts: list[str], pooling: str, normalise: bool, batc
     rows = checked(model, texts, "embed")
     network: Any = model.model
     reader = {"an encoder-decoder": "encoder", "an encoder": "encoder", "a classifier": "decoder"}
+    refuse_without_trees(model)
     part = getattr(network, reader[model.kind]) if model.kind in reader else network
     read = part.hidden if hasattr(part, "hidden") else part
     last = model.kind == "a classifier"
@@ -336,8 +344,16 @@ def embedded(model: Model, texts: list[str], pooling: str, normalise: bool, batc
     return torch.nn.functional.normalize(vectors_ND, dim=-1) if normalise else vectors_ND
 
 
+def refuse_without_trees(model: Model) -> None:
+    """A vector is asked for by a text alone, and some encoders read texts with their trees only."""
+    if model.needs_trees:
+        raise BadInput(f"{model.folder} reads sentences with their trees, which vectors are not made of yet")
+
+
 def mean_over_real(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
     """The mean of each row's real tokens."""
     slots_T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)
     real_BT1 = (slots_T < lengths_B[:, None])[..., None]
-    return hidden_BTD.masked_fill(~real_BT1, 0).sum(1) / lengths_B[:, None]
+    return hidden_BTD.masked_fill(~real_BT1, 0).sum(1) / real_BT1.sum(
+        1
+    )  # one vector may stand for all of them

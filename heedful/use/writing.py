@@ -168,6 +168,7 @@ class Given:
     source: list[int] | None = None  # what the encoder reads, if there is one
     number: int = 0  # among all the texts of a call
     prefix: list[int] = field(default_factory=list)  # what must be written first
+    text: str = ""  # the source itself, which may know its tree
 
     @property
     def length(self) -> int:
@@ -185,6 +186,9 @@ class Writer:
     banned: list[list[int]]
     draft: Decoder | None = None
     lanes: Lanes | None = None
+    reading: Callable[[Any, list[str]], Any] = lambda model, texts: (
+        model
+    )  # told of the texts it is about to read
 
     # Many texts.
 
@@ -258,7 +262,7 @@ class Writer:
         if len(row) > table:
             row = row[-max(1, table // 2) :]
         # The newest token is not fed, so one more fits.
-        return Given(row, min(left, table - len(row) + 1), one.source, one.number, one.prefix)
+        return Given(row, min(left, table - len(row) + 1), one.source, one.number, one.prefix, one.text)
 
     def once(self, given: list[Given], window: int, soon: bool) -> Iterator[list[Token]]:
         """One pass over what is fed, with fresh steps."""
@@ -307,7 +311,10 @@ class Writer:
 
         source = () if given[0].source is None else pad([one.source or [] for one in given], self.device)
         room = max(len(one.prompt) + one.longest for one in given)
-        return step_of(self.model, *source, watched=watched, lanes=self.lanes, room=room)
+        model = self.reading(self.model, [one.text for one in given])
+        # A lane reads the source by itself, and knows nothing of trees.
+        lanes = self.lanes if model is self.model else None
+        return step_of(model, *source, watched=watched, lanes=lanes, room=room)
 
     def filters(self, given: list[Given]) -> list[Filter]:
         """First what must or must not be said, then how flat, then how far down."""

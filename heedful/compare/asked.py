@@ -1,0 +1,228 @@
+"""What is compared: variants over a shared base, on one budget, with several seeds.
+
+A variant is a name and what differs from the base: `part.name=value` settings, or the recipe of a run that is there. What
+all must share is refused in a variant: the data and their tokenizer, the seeds, the budget, how the models are judged.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import typing
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..interop.files import naming, one_line, present, read_json
+from ..recipe import (
+    ARCHITECTURES,
+    BEFORE,
+    IDLE_BEFORE,
+    ONLY_IN,
+    RELATIVE,
+    Recipe,
+    changed,
+    from_json,
+    known_settings,
+    make,
+    parse_settings,
+    to_json,
+)
+from ..train.folder import RECIPE
+
+# What variants share, and why; the rest of a recipe may differ.
+SHARED = {
+    "data.": "all variants read the same data",
+    "train.seed": "all variants have the same seeds",
+    "train.steps": "all variants have the same budget",
+    "train.minutes": "all variants have the same budget",
+    "train.from_folder": "all variants start afresh",
+    "evaluate.": "all variants are judged alike",
+    "checkpoint.": "all variants are kept alike",
+}
+BUDGETS = ("steps", "tokens", "flops")
+# What each task is judged by, and what is better when it is lower.
+METRICS = {
+    "translate": "bleu", "lm": "loss", "mlm": "loss", "classify": "accuracy", "tag": "accuracy", "parse": "uas",
+}  # fmt: skip
+LOWER = ("loss", "perplexity", "bits_per_byte")
+MOST_SEEDS = 100
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A name, and what makes it differ from the base."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """The name as one of a folder."""
+        return re.sub(r"[^\w.+=-]+", "-", self.name).strip("-.") or "variant"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A comparison, as it was asked for."""
+
+    task: str
+    size: str
+    corpus: str
+    base: dict[str, Any]  # settings that all share
+    variants: tuple[Variant, ...]
+    budget: tuple[str, float] | None  # steps, tokens or flops, and how many; None: the base's steps
+    seeds: int
+
+    def recipe(self, variant: Variant, seed: int = 0, steps: int | None = None) -> Recipe:
+        """The recipe of a trial; what does not fit together is refused by the variant's name."""
+        settings = {**self.fitting(variant), **variant.settings, "train.seed": seed}
+        settings |= {} if steps is None else {"train.steps": steps}
+        try:
+            return make(self.task, self.size, self.corpus, settings)
+        except BadInput as error:
+            raise BadInput(f"variant {variant.name}: {error}") from None
+
+    def fitting(self, variant: Variant) -> dict[str, Any]:
+        """Of the base, what a variant's architecture has a use for: a shared setting may concern some of them only."""
+        plain = ARCHITECTURES.get(self.task, ("",))[0]
+        both = {"model.architecture": plain, **self.base, **variant.settings}
+        architecture, positions = both["model.architecture"], both.get("model.positions", "")
+
+        def useful(key: str) -> bool:
+            if architecture in BEFORE and key in IDLE_BEFORE:
+                return False
+            if key in RELATIVE and positions not in RELATIVE[key]:
+                return False
+            return key not in ONLY_IN or architecture in ONLY_IN[key]
+
+        concerns = {
+            key
+            for v in self.variants
+            for key in ("model.architecture", "model.positions")
+            if key in v.settings
+        }
+        return {key: value for key, value in self.base.items() if useful(key) or not concerns}
+
+
+def check(asked: Asked) -> None:
+    """Refuse a comparison that would compare nothing, or not like with like."""
+    if len(asked.variants) < 2:
+        raise BadInput(
+            'a comparison needs two variants or more, such as --variant base --variant "rotary: model.positions=rotary"'
+        )
+    if not 1 <= asked.seeds <= MOST_SEEDS:
+        raise BadInput(f"--seeds is from 1 to {MOST_SEEDS}, not {asked.seeds}")
+    for names in ([v.name for v in asked.variants], [v.folder.casefold() for v in asked.variants]):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise BadInput(one_line(f'two variants are called "{twice}": give one another name'))
+    for variant in asked.variants:
+        for key in variant.settings:
+            why = next((why for shared, why in SHARED.items() if key.startswith(shared)), None)
+            if why is not None:
+                raise BadInput(f"variant {variant.name} sets {key}, but {why}: give it once, by --set")
+    for key in asked.base:
+        if not any(key in asked.fitting(variant) for variant in asked.variants):
+            raise BadInput(f"{key} does nothing in any of these variants: leave it out")
+    recipes = {variant.name: to_json(asked.recipe(variant)) for variant in asked.variants}
+    for first, second in combinations(recipes, 2):
+        if recipes[first] == recipes[second]:
+            raise BadInput(f"variants {first} and {second} are the same: nothing is compared")
+
+
+# Reading variants.
+
+
+def read_variant(text: str, task: str) -> Variant:
+    """`NAME: part.name=value ...`, `part.name=value ...` (which is then its name too), or `NAME` alone: the base."""
+    name, colon, rest = text.partition(":")
+    if "=" in name or (not colon and "=" in text):
+        name, rest = text, text
+    name = " ".join(name.split())
+    if not name or not name.isprintable() or len(name) > 60:
+        raise BadInput(
+            f'--variant takes "NAME: part.name=value ...", with a name of at most 60 characters, not {text[:80]!r}'
+        )
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        raise BadInput(f"--variant {name}: a quote is opened and not closed in {rest[:80]!r}") from None
+    settings: dict[str, Any] = {}
+    for word in words:
+        settings |= parse_settings([word]) if "=" in word else settings_of_run(Path(word), task, name)
+    for key in settings:
+        try:
+            if "." not in key or key not in known_settings():
+                changed(Recipe(task), key, settings[key])  # says what was probably meant
+        except BadInput as error:
+            raise BadInput(f"variant {name}: {error}") from None
+    return Variant(name, settings)
+
+
+def settings_of_run(path: Path, task: str, name: str) -> dict[str, Any]:
+    """The sizes and the training of a run's recipe: all of it that variants need not share."""
+    file = path / RECIPE if path.is_dir() else path
+    if not present(file):
+        raise BadInput(
+            one_line(f"variant {name}: {path} is neither part.name=value nor a run with a {RECIPE}")
+        )
+    with naming(file):
+        found = read_json(file)
+        recipe = from_json({part: value for part, value in found.items() if part != "facts"})
+    if recipe.task != task:
+        raise BadInput(one_line(f"variant {name}: {path} is a run of {recipe.task}, not of {task}"))
+    plain, mine = to_json(make(task)), to_json(recipe)
+    return {
+        key: value
+        for part in ("model", "train")
+        for key, value in ((f"{part}.{name}", value) for name, value in mine[part].items())
+        if plain[part][key.partition(".")[2]] != value and not key.startswith(tuple(SHARED))
+    }
+
+
+# Comparisons that are built in.
+
+
+@dataclass(frozen=True)
+class Story:
+    """A comparison by name."""
+
+    task: str
+    corpus: str
+    size: str
+    steps: int
+    base: dict[str, Any]
+
+
+# Small enough for a laptop: narrow and shallow, one optimiser and one rate for all.
+STORIES = {
+    "history": Story(
+        "translate", "phrasebook", "tiny", 1000,
+        {
+            "model.width": 64, "model.hidden": 256, "train.batch_tokens": 512, "train.optimiser": "adamw",
+            "train.rate": 2e-3, "train.warmup": 100, "evaluate.every": 250,
+        },
+    )
+}  # fmt: skip
+
+# The lectures' story in the order in which they tell it: what came before the Transformer, by its architecture.
+ARCHITECTURE = (
+    ("RNN", "seq2seq"),
+    ("RNN with attention", "bahdanau"),
+    ("ConvS2S", "convs2s"),
+)
+
+
+def chapters(name: str) -> list[Variant]:
+    """The variants of a built-in comparison: those architectures and positions that there are."""
+    task = STORIES[name].task
+    before = [
+        Variant(told, {"model.architecture": architecture})
+        for told, architecture in ARCHITECTURE
+        if architecture in ARCHITECTURES[task]
+    ]
+    schemes = typing.get_args(known_settings()["model.positions"])
+    return [*before, *(Variant(f"Transformer, {one}", {"model.positions": one}) for one in schemes)]

@@ -1,0 +1,126 @@
+"""Noise: which differences between variants are more than what another seed would do.
+
+Two variants are compared seed by seed: with the same seed both see the same examples in the same order. The test is
+Student's t of these differences, two-sided. It is kept careful where seeds are few: a spread that came out small by
+luck is replaced by that of all pairs together, and all pairs are judged at once (Holm 1979), so that among many variants
+one does not win by chance. With one seed nothing can be told apart.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+LEVEL = 0.05  # the chance, over all pairs together, to call noise a difference
+TEST = (
+    "paired t-test over seeds, two-sided, at 5 % over all pairs (Holm); the spread is that of the pair or of all pairs, "
+    "whichever is larger"
+)
+Figures = Mapping[int, float]  # {seed: figure}
+
+
+# Student's distribution.
+
+
+def incomplete_beta(x: float, a: float, b: float) -> float:
+    """The regularised incomplete beta function I_x(a, b), by Lentz's continued fraction."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):  # the fraction converges on this side only
+        return 1 - incomplete_beta(1 - x, b, a)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    value = d
+    for m in range(1, 300):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d, c = 1 / (1 + term * d), 1 + term / c
+            value *= c * d
+        if abs(c * d - 1) < 1e-14:
+            break
+    return front * value / a
+
+
+def p_value(t: float, freedom: int) -> float:
+    """The chance of a t at least as far from 0, on either side."""
+    return incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+
+
+def quantile(freedom: int, level: float = LEVEL) -> float:
+    """The t beyond which, on both sides, lies a share `level`: 12.71 for two seeds, 4.30 for three."""
+    low, high = 0.0, 1e6
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value(middle, freedom) > level else (low, middle)
+    return (low + high) / 2
+
+
+def interval(figures: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean over seeds; None for a single seed, which shows no spread."""
+    if len(figures) < 2:
+        return None
+    mean = statistics.fmean(figures)
+    half = quantile(len(figures) - 1) * statistics.stdev(figures) / math.sqrt(len(figures))
+    return mean - half, mean + half
+
+
+# Pairs.
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two variants, and whether they can be told apart."""
+
+    first: str
+    second: str
+    difference: float  # the mean, over the seeds that both have, of first - second
+    p: float | None  # corrected for the number of pairs; None if there was nothing to judge by
+
+    @property
+    def distinguishable(self) -> bool:
+        return self.p is not None and self.p < LEVEL
+
+
+def pairs(figures: Mapping[str, Figures]) -> list[Pair]:
+    """Every pair of variants, judged together."""
+    found = {
+        (a, b): [
+            figures[a][seed] - figures[b][seed] for seed in sorted(figures[a].keys() & figures[b].keys())
+        ]
+        for a, b in combinations(figures, 2)
+    }
+    spreads = [statistics.variance(d) for d in found.values() if len(d) > 1]
+    pooled = math.sqrt(statistics.fmean(spreads)) if spreads else 0.0
+    chances = {pair: chance(differences, pooled) for pair, differences in found.items()}
+    corrected = holm({pair: p for pair, p in chances.items() if p is not None})
+    return [
+        Pair(*pair, statistics.fmean(d) if d else math.nan, corrected.get(pair)) for pair, d in found.items()
+    ]
+
+
+def chance(differences: Sequence[float], pooled: float) -> float | None:
+    """The p-value of a mean difference; None where no noise was seen that it could be compared with."""
+    if len(differences) < 2:
+        return None
+    spread = max(statistics.stdev(differences), pooled)
+    if not spread:
+        return None
+    t = statistics.fmean(differences) / (spread / math.sqrt(len(differences)))
+    return p_value(t, len(differences) - 1)
+
+
+def holm(chances: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """p-values that may all be held against one level: the smallest counts as often as there are, the next once less."""
+    corrected: dict[tuple[str, str], float] = {}
+    highest, left = 0.0, len(chances)
+    for pair in sorted(chances, key=lambda pair: chances[pair]):
+        highest = max(highest, min(1.0, left * chances[pair]))
+        corrected[pair], left = highest, left - 1
+    return corrected

@@ -1,0 +1,101 @@
+"""The picture of a comparison: a line for each variant, a circle for each seed, its mean and the interval of the mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from ..bench.plot import COLOURS, GRID, line, text
+from ..pictures import FAINT, FAMILY, FONT, MARGIN, PAPER, SMALL, clean, number, of, width_of
+from ..tasks.judging import SHOWN
+from .asked import LOWER
+from .noise import TEST
+from .report import SAME, Row
+
+WIDTH, STEP = 460, 34  # of the field, and from one variant to the next
+SURE, UNSURE = COLOURS[0], (130, 130, 130)  # worse than the best for sure, or not
+BEST = COLOURS[1]
+
+
+def plot(rows: Sequence[Row], title: str) -> str:
+    """An SVG."""
+    there = [row for row in rows if row.figures]
+    shown, form = SHOWN[rows[0].metric]
+    left = MARGIN + max((width_of(row.name, FONT) for row in there), default=0) + 20
+    top = MARGIN + FONT + 34
+    shapes = [text(MARGIN, MARGIN + FONT + 2, title, FONT + 2, bold=True)]
+    bottom = top + STEP * len(there)
+    if there:
+        ends = axis([number for row in there for number in reach(row)])
+
+        def place(value: float) -> float:
+            return left + (value - ends[0]) / (ends[-1] - ends[0]) * WIDTH
+
+        for value in ends:
+            shapes.append(line(place(value), top, place(value), bottom, GRID))
+            shapes.append(text(place(value), bottom + 16, form.format(value), SMALL, "middle", FAINT))
+        for i, row in enumerate(there):
+            shapes += drawn(row, left, top + (i + 0.5) * STEP, place)
+    better = "lower" if rows[0].metric in LOWER else "higher"
+    below = [
+        f"{shown}, {better} is better. Circles: seeds. Diamond and bar: mean and its 95 % interval.",
+        *wrapped(f"Grey: {SAME} from the best ({TEST})."),
+    ]
+    shapes += [
+        text(MARGIN, bottom + 42 + 16 * i, told, SMALL + 1, fill=FAINT) for i, told in enumerate(below)
+    ]
+    width = math.ceil(left + WIDTH + 3 * MARGIN)
+    height = math.ceil(bottom + 42 + 16 * len(below))
+    size = f'width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width} {height}"'
+    return "\n".join(
+        [f'{head} font-family="{FAMILY}">', f'<rect {size} fill="{of(PAPER)}"/>', *shapes, "</svg>\n"]
+    )
+
+
+def reach(row: Row) -> list[float]:
+    return [*row.figures.values(), *(row.interval or ())]
+
+
+def wrapped(words: str, most: int = 96) -> list[str]:
+    """Lines of at most so many characters."""
+    lines = [""]
+    for word in words.split():
+        if len(lines[-1]) + len(word) + 1 > most:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def axis(numbers: Sequence[float], most: int = 7) -> list[float]:
+    """Round numbers, evenly apart, around all of these."""
+    low, high = min(numbers), max(numbers)
+    span = (high - low) or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(span / most))
+    step = next(power * f for f in (1, 2, 5, 10, 20) if span / (power * f) <= most)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return [i * step for i in range(first, max(last, first + 1) + 1)]
+
+
+def drawn(row: Row, left: float, y: float, at: Callable[[float], float]) -> list[str]:
+    """A variant: its name, the interval as a bar, seeds as circles, the mean as a diamond."""
+    colour = (
+        BEST if row.verdict == "best" else SURE if row.to_best and row.to_best.distinguishable else UNSURE
+    )
+    shapes = [text(left - 10, y + 4, row.name, FONT, "end")]
+    mean, between, ink = row.mean, row.interval, of(colour)
+    assert mean is not None
+    if between is not None:
+        a, b = (number(at(end)) for end in between)
+        shapes.append(
+            f'<line x1="{a}" y1="{number(y)}" x2="{b}" y2="{number(y)}" stroke="{ink}" stroke-width="2"/>'
+        )
+    for seed, value in row.figures.items():
+        told = f"<title>{clean(f'{row.name}, seed {seed}: {value:.4g}')}</title>"
+        shapes.append(
+            f'<circle cx="{number(at(value))}" cy="{number(y)}" r="4" fill="none" stroke="{ink}">{told}</circle>'
+        )
+    x = at(mean)
+    corners = " ".join(f"{number(x + dx)},{number(y + dy)}" for dx, dy in ((0, -6), (6, 0), (0, 6), (-6, 0)))
+    told = f"<title>{clean(f'{row.name}: {mean:.4g}, {row.verdict}')}</title>"
+    return [*shapes, f'<polygon points="{corners}" fill="{ink}">{told}</polygon>']

@@ -1,0 +1,211 @@
+"""The report: one row a variant, what can be told apart and what cannot, for people and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..bench.table import NOTHING, rate, size, table
+from ..tasks.judging import SHOWN
+from ..tasks.outlook import span
+from .asked import LOWER
+from .noise import TEST, Pair, interval, pairs
+from .trials import Entry, Record
+
+SAME = "not distinguishable"
+SHARES = ("exact", "accuracy", "macro_f1", "uas", "las")
+MOST = {"bleu": 100.0, **dict.fromkeys(SHARES, 1.0)}  # what a score can be; none is below 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A variant with all that is known of it."""
+
+    entry: Entry
+    records: tuple[Record, ...]  # by seed
+    metric: str
+    to_best: Pair | None = (
+        None  # compared with the best variant; None for the best itself, and for one without figures
+    )
+    best: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.entry.variant.name
+
+    @property
+    def figures(self) -> dict[int, float]:
+        """The metric by seed."""
+        return {r.seed: r.scores[self.metric] for r in self.records if self.metric in r.scores}
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.figures.values()) if self.figures else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the mean; it does not go where no figure can."""
+        found = interval(list(self.figures.values()))
+        least, most = 0.0, MOST.get(self.metric, math.inf)
+        return None if found is None else (max(least, found[0]), min(most, found[1]))
+
+    @property
+    def seconds(self) -> float | None:
+        """Of a trial: the middle one."""
+        known = [r.seconds for r in self.records if r.seconds is not None]
+        return statistics.median(known) if known else None
+
+    @property
+    def failures(self) -> list[Record]:
+        return [r for r in self.records if r.failed]
+
+    @property
+    def verdict(self) -> str:
+        """Beside the best."""
+        if not self.figures:
+            return "failed"
+        if self.name == self.best:
+            return "best"
+        if self.to_best is None or self.to_best.p is None:
+            return f"{SAME} from {self.best}"
+        told = f"p {self.to_best.p:.2g}"
+        return f"worse ({told})" if self.to_best.distinguishable else f"{SAME} from {self.best} ({told})"
+
+
+def rows_of(entries: Sequence[Entry], records: Iterable[Record], metric: str) -> list[Row]:
+    """A row for each variant, the best first; variants without figures last."""
+    by_name: dict[str, list[Record]] = {entry.variant.name: [] for entry in entries}
+    for record in records:
+        if record.variant in by_name:
+            by_name[record.variant].append(record)
+    rows = [
+        Row(entry, tuple(sorted(by_name[entry.variant.name], key=lambda r: r.seed)), metric)
+        for entry in entries
+    ]
+    sign = 1 if metric in LOWER else -1
+    ranked = sorted(rows, key=lambda row: (row.mean is None, sign * (row.mean or 0.0)))
+    there = [row for row in ranked if row.figures]
+    if not there:
+        return ranked
+    best = there[0].name
+    judged = {
+        (pair.second if pair.first == best else pair.first): pair
+        for pair in pairs({row.name: row.figures for row in there})
+        if best in (pair.first, pair.second)
+    }
+    return [Row(r.entry, r.records, metric, judged.get(r.name), best) for r in ranked]
+
+
+# For people.
+
+
+def told(rows: Sequence[Row], seeds: int, task: str) -> str:
+    """The table, and under it what its columns are and how differences were judged."""
+    metric = rows[0].metric
+    shown, form = SHOWN[metric]
+    mixture = any(row.entry.weight.active < row.entry.weight.parameters for row in rows)
+    headings = ["variant", shown, "95 % interval", "parameters", *(["active"] if mixture else [])]
+    headings += ["steps", "FLOPs", "time", "memory", "beside the best"]
+    lines = [table(headings, [cells(row, form, mixture) for row in rows])]
+    direction = "lower" if metric in LOWER else "higher"
+    lines.append("")
+    lines.append(
+        f"{shown} ({direction} is better): the mean over {seeds} seed{'s' * (seeds > 1)} of the best evaluation on held-out data."
+    )
+    if seeds > 1:
+        lines.append(f"Beside the best: {TEST}.")
+    else:
+        lines.append(
+            "Beside the best: with one seed no difference can be told from noise; --seeds 3 tells more."
+        )
+    lines.append("FLOPs and time: all steps of a trial. Memory: tensors alive in a step at most.")
+    lines += [f"{row.name}, seed {r.seed}: {r.failed}" for row in rows for r in row.failures]
+    return "\n".join(lines)
+
+
+def cells(row: Row, form: str, mixture: bool) -> list[str]:
+    weight, between = row.entry.weight, row.interval
+    return [
+        row.name,
+        NOTHING if row.mean is None else form.format(row.mean),
+        NOTHING if between is None else " to ".join(form.format(end) for end in between),
+        f"{weight.parameters:,}",
+        *([f"{weight.active:,}"] if mixture else []),
+        f"{row.entry.steps:,}",
+        rate(weight.flops * row.entry.steps, "").strip(),
+        NOTHING if row.seconds is None else span(row.seconds),
+        size(weight.memory),
+        row.verdict,
+    ]
+
+
+# For programs.
+
+
+def as_json(rows: Sequence[Row], asked: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **asked,
+        "metric": rows[0].metric,
+        "lower_is_better": rows[0].metric in LOWER,
+        "test": TEST,
+        "variants": [described(row) for row in rows],
+        "pairs": [
+            {"first": p.first, "second": p.second, "difference": p.difference, "p": p.p, "distinguishable": p.distinguishable}
+            for p in pairs({row.name: row.figures for row in rows if row.figures})
+        ],
+    }  # fmt: skip
+
+
+def described(row: Row) -> dict[str, Any]:
+    """A row in full."""
+    low, high = row.interval or (None, None)
+    weight = row.entry.weight
+    return {
+        "variant": row.name,
+        row.metric: row.mean,
+        "low": low,
+        "high": high,
+        "seeds": len(row.figures),
+        "beside_the_best": row.verdict,
+        "p": None if row.to_best is None else row.to_best.p,
+        "parameters": weight.parameters,
+        "active_parameters": weight.active,
+        "steps": row.entry.steps,
+        "tokens": round(weight.tokens * row.entry.steps),
+        "flops": weight.flops * row.entry.steps,
+        "seconds": row.seconds,
+        "memory_bytes": weight.memory,
+        "failed": len(row.failures),
+    }
+
+
+def table_csv(rows: Sequence[Row]) -> str:
+    """A line for each variant."""
+    return written([described(row) for row in rows])
+
+
+def trials_csv(rows: Sequence[Row]) -> str:
+    """A line for each trial, with every score."""
+    names = list(dict.fromkeys(name for row in rows for r in row.records for name in r.scores))
+    return written(
+        [
+            {"variant": row.name, "seed": r.seed, "best_step": r.step, "seconds": r.seconds}
+            | {name: r.scores.get(name) for name in names}
+            | {"failed": r.failed}
+            for row in rows
+            for r in row.records
+        ]
+    )
+
+
+def written(lines: Sequence[dict[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(lines[0]) if lines else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()

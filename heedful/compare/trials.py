@@ -1,0 +1,312 @@
+"""Trials: every variant with every seed, each a run in a folder of its own, and a record of each that is done.
+
+FOLDER/
+  compare.json     what was asked, and what each variant costs
+  records.jsonl    a line for each trial that is done: it is not done again
+  data/            tokenised data, made once and shared by all
+  runs/VARIANT-SEED/
+  table.csv, trials.csv, plot.svg
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from .. import __version__
+from ..errors import BadInput, NotFinite
+from ..interop.files import one_line, present, read_json
+from ..recipe import Recipe, to_json
+from ..tasks import run
+from ..tasks.job import Job
+from ..tasks.state import flat
+from ..train.files import write_json
+from ..train.folder import RECIPE, Metrics, make_folders
+from ..train.loop import Progress
+from .asked import Asked, Variant
+from .weigh import Weight, weigh
+
+FORMAT = 1
+COMPARISON, RECORDS, DATA, RUNS = "compare.json", "records.jsonl", "data", "runs"
+
+
+class Listener(Protocol):
+    """Whoever hears how a comparison goes."""
+
+    def say(self, line: str) -> None: ...
+
+    def step(self, progress: Progress, steps: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A variant that is ready to be trained."""
+
+    variant: Variant
+    steps: int
+    weight: Weight
+
+
+@dataclass(frozen=True)
+class Record:
+    """A trial that is done."""
+
+    variant: str
+    seed: int
+    scores: dict[str, float] = field(default_factory=dict)  # of the best evaluation on held-out data
+    step: int = 0  # at which it was the best
+    seconds: float | None = None  # that all its steps took, without evaluations; None if nobody was there
+    failed: str = ""  # why it has no scores
+
+
+# The folder.
+
+
+def open_comparison(
+    path: Path, asked: Asked, typed: dict[str, Any], device: torch.device, listener: Listener
+) -> list[Entry]:
+    """Weigh the variants that are new, and keep the others as they are: a folder holds one comparison, which may grow.
+
+    typed: the options, as they are to be used again. What was asked for in vain leaves no folder behind.
+    """
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        return opened(path, asked, typed, device, listener)
+    except ValueError:
+        if new:
+            shutil.rmtree(new[-1], ignore_errors=True)
+        raise
+
+
+def opened(
+    path: Path, asked: Asked, typed: dict[str, Any], device: torch.device, listener: Listener
+) -> list[Entry]:
+    found = read_comparison(path)
+    told: dict[str, Any] = {
+        "format": FORMAT,
+        "asked": as_json(asked),
+        "typed": typed,
+        "facts": facts(device),
+        "variants": {},
+    }
+    if found:
+        refuse_other(path, found, told)
+        for key, value in told["facts"].items():
+            if found["facts"].get(key) != value:
+                listener.say(f"warning: {key} was {found['facts'].get(key)} and is {value} now")
+        told["facts"] = found["facts"]
+    make_folders(path)
+    entries = []
+    for variant in asked.variants:
+        before = found.get("variants", {}).get(variant.name)
+        if before is None:
+            listener.say(f"weighing {variant.name}")
+            entries.append(prepared(path, asked, variant, device, listener))
+        else:
+            entries.append(known(path, asked, variant, before))
+    new = {
+        e.variant.name: {
+            "steps": e.steps,
+            "weight": asdict(e.weight),
+            "recipe": to_json(asked.recipe(e.variant, steps=e.steps)),
+        }
+        for e in entries
+    }
+    told["variants"] = new | found.get("variants", {})
+    if json.loads(json.dumps(told)) != found:
+        write_json(path / COMPARISON, told)
+    return entries
+
+
+def read_comparison(path: Path) -> dict[str, Any]:
+    """What a folder's compare.json says; nothing if there is none. A folder of another kind is refused."""
+    if not present(path / COMPARISON):
+        others = sorted(p.name for p in path.iterdir() if p.name != DATA) if path.is_dir() else []
+        if others or (present(path) and not path.is_dir()):
+            holds = f"it holds {others[0]}" if others else "it is a file"
+            raise BadInput(one_line(f"{path} is no comparison, for {holds}: give another --run"))
+        return {}
+    found = read_json(path / COMPARISON)
+    if found.get("format") != FORMAT or not all(
+        isinstance(found.get(n), dict) for n in ("asked", "typed", "facts", "variants")
+    ):
+        raise BadInput(one_line(f"{path / COMPARISON} was not written by this version: give another --run"))
+    return found
+
+
+def as_json(asked: Asked) -> dict[str, Any]:
+    """What all trials of a folder share; variants and seeds may be added."""
+    budget = None if asked.budget is None else list(asked.budget)
+    settings = {key: str(value) for key, value in asked.base.items()}
+    return {
+        "task": asked.task,
+        "size": asked.size,
+        "corpus": asked.corpus,
+        "base": settings,
+        "budget": budget,
+    }
+
+
+def facts(device: torch.device) -> dict[str, Any]:
+    return {
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "heedful": __version__,
+    }
+
+
+def refuse_other(path: Path, found: dict[str, Any], told: dict[str, Any]) -> None:
+    """Trials that differ in what they must share cannot stand in one table."""
+    for key, value in told["asked"].items():
+        if found["asked"].get(key) != value:
+            raise BadInput(
+                one_line(
+                    f"{path} holds a comparison with another {key} ({found['asked'].get(key)}, not {value}): "
+                    f"give another --run"
+                )
+            )
+    was, now = found.get("facts", {}).get("device"), told["facts"]["device"]
+    if was != now:
+        raise BadInput(
+            f"{path} was begun on {was}, and this is {now}: figures would not be comparable; give another --run"
+        )
+
+
+def prepared(path: Path, asked: Asked, variant: Variant, device: torch.device, listener: Listener) -> Entry:
+    """A new variant: its data made ready, its costs measured, its steps fixed by the budget."""
+    recipe = asked.recipe(variant)
+    weight = weigh(recipe, job_of(recipe, path, listener), device)
+    steps = recipe.train.steps
+    if asked.budget is not None:
+        kind, amount = asked.budget
+        each = {"steps": 1.0, "tokens": weight.tokens, "flops": weight.flops}[kind]
+        steps = round(amount / each)
+        if steps < 1:
+            raise BadInput(
+                f"variant {variant.name}: a single step takes {each:.3g} {kind}, more than --{kind} {amount:g}"
+            )
+    return Entry(variant, steps, weight)
+
+
+def known(path: Path, asked: Asked, variant: Variant, before: dict[str, Any]) -> Entry:
+    """A variant that was weighed already."""
+    steps = before["steps"]
+    now = flat(to_json(asked.recipe(variant, steps=steps)))
+    other = [key for key, value in flat(before["recipe"]).items() if now.get(key) != value]
+    if other:  # settings that only a later version has are as they always were
+        raise BadInput(
+            one_line(
+                f"{path} has a variant {variant.name} with other settings ({other[0]}): give this one another name"
+            )
+        )
+    return Entry(variant, steps, Weight(**before["weight"]))
+
+
+def data_folder(path: Path, recipe: Recipe) -> Path:
+    """Where the data are made ready: positions from syntax need trees beside the tokens."""
+    return path / DATA / ("parsed" if recipe.model.positions.startswith("structural") else "plain")
+
+
+def job_of(recipe: Recipe, path: Path, listener: Listener) -> Job:
+    folder = data_folder(path, recipe)
+    make_folders(folder)
+    return run.make_job(recipe, folder, listener)
+
+
+# Trials.
+
+
+def trials(entries: list[Entry], seeds: int) -> list[tuple[Entry, int]]:
+    """Seed by seed, so that an early stop leaves as many seeds of one variant as of another."""
+    return [(entry, seed) for seed in range(seeds) for entry in entries]
+
+
+def records_of(path: Path) -> dict[tuple[str, int], Record]:
+    """What is done, by variant and seed; a line that a kill has torn is not there."""
+    metrics = Metrics(path / RECORDS)
+    if not present(metrics.path):
+        return {}
+    found = [Record(**said) for _, said in metrics.lines(metrics.path.read_bytes())]
+    return {(record.variant, record.seed): record for record in found}
+
+
+def run_all(
+    path: Path, asked: Asked, entries: list[Entry], device: torch.device, listener: Listener
+) -> Iterator[Record | None]:
+    """Every trial that is not done yet; None, and no more, if one was asked to stop and has saved itself."""
+    done = records_of(path)
+    log = Metrics(path / RECORDS)
+    log.drop_after(1 << 62)  # a line that is torn
+    todo = [
+        (entry, seed)
+        for entry, seed in trials(entries, asked.seeds)
+        if (entry.variant.name, seed) not in done
+    ]
+    heard = Heard(listener, sum(entry.steps for entry, _ in todo))
+    try:
+        for number, (entry, seed) in enumerate(todo, 1):
+            listener.say(
+                f"{entry.variant.name}, seed {seed} ({number} of {len(todo)}): {entry.steps:,} steps"
+            )
+            record = trial(path, asked, entry, seed, device, heard)
+            if record is not None:
+                log.append(asdict(record))
+                log.sync()
+            yield record
+            if record is None:
+                return
+            heard.next(entry.steps)
+    finally:
+        log.close()
+
+
+def trial(
+    path: Path, asked: Asked, entry: Entry, seed: int, device: torch.device, heard: Heard
+) -> Record | None:
+    """One run, begun or gone on with; None if it was asked to stop."""
+    recipe = asked.recipe(entry.variant, seed, entry.steps)
+    folder = path / RUNS / f"{entry.variant.folder}-{seed}"
+    try:
+        if present(folder / RECIPE):
+            outcome = run.resume(folder, heard, device)
+        else:
+            make_folders(folder.parent)
+            outcome = run.start(recipe, folder, heard, device, ready=data_folder(path, recipe))
+    except NotFinite as error:
+        return Record(entry.variant.name, seed, failed=str(error))
+    if not outcome.finished:
+        return None
+    return Record(
+        entry.variant.name, seed, outcome.best.scores, outcome.best.step, heard.seconds_of(entry.steps)
+    )
+
+
+class Heard:
+    """Hears a run and tells the listener what concerns all of them: how far, and warnings."""
+
+    def __init__(self, listener: Listener, steps: int) -> None:
+        self.listener, self.steps = listener, steps
+        self.before = 0  # steps of the trials that are done
+        self.seconds: list[float] = []
+
+    def say(self, line: str) -> None:
+        if line.startswith("warning"):
+            self.listener.say(f"  {line}")
+
+    def step(self, progress: Progress, steps: int) -> None:
+        self.seconds.append(progress.seconds)
+        self.listener.step(replace(progress, step=self.before + progress.step), self.steps)
+
+    def seconds_of(self, steps: int) -> float | None:
+        """What all steps of a trial take, from those that were heard: part of it may have been made another time."""
+        return round(sum(self.seconds) / len(self.seconds) * steps, 3) if self.seconds else None
+
+    def next(self, steps: int) -> None:
+        self.before, self.seconds = self.before + steps, []

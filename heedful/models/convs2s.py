@@ -1,0 +1,74 @@
+"""ConvS2S (Gehring et al. 2017): convolutions read and write all words at once, and every decoder layer attends.
+
+Where widths differ, a layer stands between them, as in fairseq; where they are equal, nothing does, as in the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from ..parts.convolution import ConvolutionDecoder, ConvolutionEncoder, NormedLinear
+from ..parts.layers import Inputs, TokenEmbedding, Untied
+from ..parts.positions import Learned
+from .config import Config
+from .recurrent import check_shared, embeddings
+from .shells import Decoder, Encoder, EncoderDecoder
+
+
+@dataclass(frozen=True)
+class ConvS2SConfig(Config):
+    vocab: int = 40000
+    target_vocab: int = 40000
+    shared: bool = False  # one vocabulary, and one embedding, for source and target
+    context: int = 1024  # words of the longest sentence
+    layers: int = 9  # of this width and kernel, in encoder and decoder alike
+    width: int = 512
+    kernel: int = 3
+    # Further layers: the width and the kernel of each.
+    further: tuple[int, ...] = (1024, 3, 1024, 3, 1024, 3, 1024, 3, 2048, 1, 2048, 1)
+    embedding: int = 768
+    out: int = 512  # width of what the scores are made of
+    dropout: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shared(self.shared, self.vocab, self.target_vocab)
+        if len(self.further) % 2 or not all(type(size) is int and size > 0 for size in self.further):
+            raise ValueError(f"further layers are a width and a kernel each, not {self.further!r:.100}")
+
+    @property
+    def widths(self) -> list[int]:
+        return [*[self.width] * self.layers, *self.further[::2]]
+
+    @property
+    def kernels(self) -> list[int]:
+        return [*[self.kernel] * self.layers, *self.further[1::2]]
+
+
+PRESETS = {"convs2s-en-de": ConvS2SConfig()}
+
+
+def build(config: ConvS2SConfig) -> EncoderDecoder:
+    """The encoder-decoder, with fresh weights."""
+    c = config
+    source, target = embeddings(c.vocab, c.target_vocab, c.embedding, c.shared)
+    encoder = ConvolutionEncoder(c.embedding, c.widths, c.kernels, c.dropout, attends=len(c.widths))
+    decoder = ConvolutionDecoder(c.embedding, c.widths, c.kernels, c.dropout, c.out)
+    head = Untied(c.out, c.target_vocab)
+    head.linear = NormedLinear(c.out, c.target_vocab, 1 - c.dropout)  # type: ignore[assignment]
+    model = EncoderDecoder(
+        Encoder(build_inputs(c, source), encoder),  # type: ignore[arg-type]
+        Decoder(build_inputs(c, target), decoder, head),  # type: ignore[arg-type]
+    )
+    for module in model.modules():
+        if isinstance(module, TokenEmbedding):
+            nn.init.normal_(module.weight, std=0.1)
+        elif isinstance(module, Learned):
+            nn.init.normal_(module.table, std=0.1)
+    return model
+
+
+def build_inputs(c: ConvS2SConfig, tokens: TokenEmbedding) -> Inputs:
+    return Inputs(tokens, Learned(c.context, c.embedding), dropout=c.dropout)

@@ -1,0 +1,101 @@
+"""T-D and T-DMCA (Liu et al. 2018): a decoder alone, for very long texts, with layers that see near or coarsely.
+
+pattern  one letter for each layer, repeated: l sees its own block, m sees all, three tokens at a time, f sees all.
+         T-DMCA is "lm" over five layers (l m l m l); T-D is "f".
+
+A task with a source becomes a language model by writing source, delimiter and target in one row; T-ED, the encoder and
+decoder that reads the source apart, is `transformer`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.compressed import KINDS
+from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
+from ..parts.masks import Mask, SameBlock, causal
+from ..parts.positions import Sinusoidal
+from ..parts.remember import RecentAttention
+from .config import Config
+from .initialise import LEVEL, level_
+from .shells import Decoder
+
+
+@dataclass(frozen=True)
+class DMCAConfig(Config):
+    vocab: int = 32000
+    context: int = 11000  # what it is trained on; sinusoids themselves never end
+    layers: int = 5
+    width: int = 512
+    heads: int = 8
+    hidden: int = 2048
+    pattern: str = "lm"
+    block: int = 256
+    look_back: bool = False  # tensor2tensor's local attention sees the block before, too
+    compressed: str = "kv"  # as in the paper; or "input", as in tensor2tensor
+    norm: str = "post"
+    activation: str = "relu"
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.pattern or set(self.pattern) - set("lmf"):
+            raise ValueError(
+                f"pattern is made of l (local), m (compressed) and f (full), not {self.pattern!r}"
+            )
+        if self.compressed not in KINDS:
+            raise ValueError(f"compressed is {' or '.join(KINDS)}, not {self.compressed!r}")
+        if self.norm not in RESIDUALS:
+            raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
+
+    def kind(self, layer: int) -> str:
+        """The letter of a layer."""
+        return self.pattern[layer % len(self.pattern)]
+
+    @property
+    def far(self) -> int:
+        """How far back a local layer may look."""
+        return self.block * (1 + self.look_back)
+
+
+PRESETS = {
+    "t-d": DMCAConfig(context=4000, layers=6, pattern="f"),
+    "t-dmca": DMCAConfig(),
+}
+
+
+def build(config: DMCAConfig) -> Decoder:
+    """The decoder, with fresh weights."""
+    c = config
+    tokens = TokenEmbedding(c.vocab, c.width, LEVEL)
+    inputs = Inputs(tokens, Sinusoidal(c.width), dropout=c.dropout)
+    blocks = [build_block(c, c.kind(layer)) for layer in range(c.layers)]
+    masks = [mask_of(c, c.kind(layer)) for layer in range(c.layers)]
+    model = Decoder(inputs, Stack(blocks, LayerNorm(c.width) if c.norm == "pre" else None), Tied(), masks)
+    level_(model)
+    return model
+
+
+def mask_of(c: DMCAConfig, kind: str) -> Mask:
+    return causal() & SameBlock(c.block, int(c.look_back)) if kind == "l" else causal()
+
+
+def build_block(c: DMCAConfig, kind: str) -> Block:
+    inner = MultiHeadAttention(c.width, c.heads)
+    attention: nn.Module = inner
+    if kind == "m":
+        attention = KINDS[c.compressed](inner)
+    elif kind == "l" or "l" in c.pattern or "m" in c.pattern:  # a cache is of one kind: full layers keep all
+        attention = RecentAttention(inner, c.far if kind == "l" else FOREVER)
+    residual = RESIDUALS[c.norm]
+    return Block(
+        residual(attention, LayerNorm(c.width), c.dropout),
+        residual(FeedForward(c.width, c.hidden, c.activation), LayerNorm(c.width), c.dropout),
+    )
+
+
+FOREVER = 1 << 40

@@ -1,0 +1,49 @@
+"""A decoder with kernel attention (Katharopoulos et al. 2020): GPT-2 in all else, and linear in the length of a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding
+from ..parts.linear_attention import KernelAttention, KernelScore
+from ..parts.positions import Sinusoidal
+from .config import Config
+from .initialise import LEVEL, level_
+from .shells import Decoder
+
+
+@dataclass(frozen=True)
+class LinearConfig(Config):
+    vocab: int = 50257
+    context: int = 1024  # what it is trained on; sinusoids and sums never end
+    layers: int = 12
+    width: int = 768
+    heads: int = 12
+    hidden: int = 3072
+    activation: str = "gelu_tanh"
+    dropout: float = 0.1
+    eps: float = 1e-5
+
+
+PRESETS = {"linear-124m": LinearConfig()}
+
+
+def build(config: LinearConfig) -> Decoder:
+    """The decoder, with fresh weights."""
+    c = config
+    tokens = TokenEmbedding(c.vocab, c.width, LEVEL)
+    stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
+    model = Decoder(Inputs(tokens, Sinusoidal(c.width), dropout=c.dropout), stack, Tied())
+    level_(model)
+    return model
+
+
+def build_block(c: LinearConfig) -> Block:
+    attention = KernelAttention(MultiHeadAttention(c.width, c.heads, score=KernelScore()))
+    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    return Block(
+        PreNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
+        PreNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
+    )

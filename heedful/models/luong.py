@@ -1,0 +1,70 @@
+"""Effective attention (Luong et al. 2015): look after the step, not before it, and remember what was seen.
+
+The score is `dot`, `general` or `concat`. The paper's encoder reads from left to right only; this one reads both ways,
+half the width in each direction, so that an annotation is as wide as a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..parts.aligned import Attentive
+from ..parts.attention import Additive, Bilinear, Dot, Score
+from ..parts.layers import Inputs, Untied
+from ..parts.recurrent import check_cell
+from .config import Config
+from .recurrent import chain, check_shared, embeddings, initialise, reader
+from .shells import Decoder, EncoderDecoder
+
+SCORES: dict[str, Callable[[int], Score]] = {
+    "dot": lambda width: Dot(),
+    "general": lambda width: Bilinear(width, width),
+    "concat": lambda width: Additive(width, width, width),
+}
+
+
+@dataclass(frozen=True)
+class LuongConfig(Config):
+    vocab: int = 50000
+    target_vocab: int = 50000
+    shared: bool = False  # one vocabulary, and one embedding, for source and target
+    cell: str = "lstm"  # or "gru" or "rnn"
+    layers: int = 4
+    width: int = 1000
+    embedding: int = 1000
+    score: str = "general"  # or "dot" or "concat"
+    input_feeding: bool = True
+    dropout: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shared(self.shared, self.vocab, self.target_vocab)
+        check_cell(self.cell)
+        if self.score not in SCORES:
+            raise ValueError(f'there is no score "{self.score}"; there are {", ".join(SCORES)}')
+        if self.width % 2:
+            raise ValueError(f"width is half for each direction of the encoder, and {self.width} is odd")
+
+
+PRESETS = {"luong-general": LuongConfig()}
+
+
+def build(config: LuongConfig) -> EncoderDecoder:
+    """The encoder-decoder, with fresh weights."""
+    c = config
+    source, target = embeddings(c.vocab, c.target_vocab, c.embedding, c.shared)
+    beside = c.width if c.input_feeding else 0
+    stack = Attentive(
+        chain(c.cell, c.embedding + beside, c.width, c.layers),
+        SCORES[c.score](c.width),
+        c.width,
+        c.dropout,
+        c.input_feeding,
+    )
+    model = EncoderDecoder(
+        reader(c.cell, source, c.width // 2, c.layers, c.dropout),
+        Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.width, c.target_vocab, bias=True)),  # type: ignore[arg-type]
+    )
+    initialise(model)
+    return model

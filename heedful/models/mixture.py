@@ -1,0 +1,71 @@
+"""A mixture of experts for text: GPT-2's decoder with experts (Shazeer et al. 2017) in the place of its feed-forward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+from ..parts.blocks import Stack
+from ..parts.experts import GATES, Experts, check_chosen, make_experts
+from ..parts.layers import FeedForward
+from . import gpt2
+from .initialise import normal_
+from .shells import Decoder
+
+
+def check_experts(experts: int, chosen: int, gate: str) -> None:
+    """Refuse what no mixture can be."""
+    check_chosen(chosen, experts)
+    if gate not in GATES:
+        raise ValueError(f"gate is {' or '.join(GATES)}, not {gate!r}")
+
+
+@dataclass(frozen=True)
+class MixtureConfig(gpt2.GPT2Config):
+    experts: int = 8  # each with a hidden layer of the size `hidden`
+    chosen: int = 2  # of them, those that a token is sent to
+    every: int = 1  # one block in so many has experts, counted from the last; the others are GPT-2's
+    gate: str = "noisy"  # with losses for importance and load; or "switch", with the Switch Transformer's
+    balance: float = 0.01  # what these losses count
+    capacity: float = 0.0  # in training, how many times an even share of the tokens an expert takes; 0: all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_experts(self.experts, self.chosen, self.gate)
+
+
+PRESETS = {"mixture-8x124m": MixtureConfig()}
+
+
+def build(config: MixtureConfig) -> Decoder:
+    """The decoder, with fresh weights."""
+    c = config
+    model = gpt2.build(c)
+
+    def experts() -> Experts:
+        return make_experts(
+            lambda: FeedForward(c.width, c.hidden, c.activation),
+            c.width, c.experts, c.chosen, c.gate, c.balance, c.capacity,
+        )  # fmt: skip
+
+    put_experts(model.stack, experts, c.every)
+    return initialise(model)
+
+
+def put_experts(stack: Stack, make: Callable[[], Experts], every: int) -> None:
+    """Experts in the last block, and in one of `every` before it."""
+    for block in list(stack.blocks)[::-1][::every]:
+        block.feed_forward.layer = make()  # type: ignore[union-attr]
+
+
+def initialise(model: Decoder) -> Decoder:
+    """As GPT-2: N(0, 0.02), and less where a layer adds to the residual. Gates stay as they were made."""
+    normal_(model, std=0.02)
+    layers = 2 * len(model.stack.blocks)
+    for name, weight in model.named_parameters():
+        if name.endswith(("attention.layer.out.weight", ".down.weight")):
+            nn.init.normal_(weight, std=0.02 / math.sqrt(layers))
+    return model

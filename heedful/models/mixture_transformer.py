@@ -1,0 +1,50 @@
+"""A mixture of experts that translates: the Transformer with experts in the place of its feed-forward, on both sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..parts.blocks import Stack
+from ..parts.experts import Experts, make_experts
+from ..parts.layers import FeedForward
+from . import transformer
+from .initialise import xavier_
+from .mixture import check_experts, put_experts
+from .shells import EncoderDecoder
+
+
+@dataclass(frozen=True)
+class MixtureTransformerConfig(transformer.TransformerConfig):
+    experts: int = 8  # what these are: see MixtureConfig
+    chosen: int = 2
+    every: int = 1
+    gate: str = "noisy"
+    balance: float = 0.01
+    capacity: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_experts(self.experts, self.chosen, self.gate)
+
+
+PRESETS = {"transformer-8x63m": MixtureTransformerConfig()}
+
+
+def build(config: MixtureTransformerConfig) -> EncoderDecoder:
+    """The encoder-decoder, with fresh weights."""
+    c = config
+    model = transformer.build(c)
+
+    def replace(stack: Stack, hidden: int) -> None:
+        def experts() -> Experts:
+            return make_experts(
+                lambda: FeedForward(c.width, hidden, c.activation, dropout=c.activation_dropout),
+                c.width, c.experts, c.chosen, c.gate, c.balance, c.capacity,
+            )  # fmt: skip
+
+        put_experts(stack, experts, c.every)
+
+    replace(model.encoder.stack, c.hidden)
+    replace(model.decoder.stack, c.decoder_hidden)
+    xavier_(model)
+    return model

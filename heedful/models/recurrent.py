@@ -1,0 +1,54 @@
+"""What recurrent models share: how a language model, an encoder and their embeddings are put together."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ..parts.layers import Inputs, TokenEmbedding, Untied
+from ..parts.recurrent import CELLS, BidirectionalStack, BothWays, Recurrence, RecurrentStack, orthogonal_
+from .initialise import xavier_
+from .shells import Decoder, Encoder
+
+
+def language_model(cell: str, vocab: int, layers: int, width: int, dropout: float) -> Decoder:
+    """Layers of one kind, each reading the one below; dropout between them and never through time (Zaremba et al. 2014)."""
+    inputs = Inputs(TokenEmbedding(vocab, width), dropout=dropout)
+    stack = RecurrentStack(chain(cell, width, width, layers), dropout)
+    model = Decoder(inputs, stack, Untied(width, vocab, bias=True))  # type: ignore[arg-type]
+    initialise(model)
+    return model
+
+
+def chain(cell: str, inputs: int, width: int, layers: int) -> list[Recurrence]:
+    """Layers from left to right."""
+    return [CELLS[cell](inputs if i == 0 else width, width) for i in range(layers)]
+
+
+def reader(cell: str, tokens: TokenEmbedding, width: int, layers: int, dropout: float) -> Encoder:
+    """An encoder that reads both ways, `width` in each direction."""
+    embedding = tokens.weight.shape[1]
+    ins = [embedding, *[2 * width] * (layers - 1)]
+    blocks = [BothWays(CELLS[cell](i, width), CELLS[cell](i, width)) for i in ins]
+    return Encoder(Inputs(tokens, dropout=dropout), BidirectionalStack(blocks, dropout))  # type: ignore[arg-type]
+
+
+def embeddings(
+    vocab: int, target_vocab: int, width: int, shared: bool
+) -> tuple[TokenEmbedding, TokenEmbedding]:
+    """Of the source and of the target; one and the same, if they share a vocabulary."""
+    source = TokenEmbedding(vocab, width)
+    return source, source if shared else TokenEmbedding(target_vocab, width)
+
+
+def check_shared(shared: bool, vocab: int, target_vocab: int) -> None:
+    if shared and vocab != target_vocab:
+        raise ValueError(f"a shared vocabulary has one size, not {vocab} and {target_vocab}")
+
+
+def initialise(model: nn.Module) -> None:
+    """Glorot's, orthogonal where a state is read, and small scores at first."""
+    xavier_(model)
+    orthogonal_(model)
+    for module in model.modules():
+        if isinstance(module, Untied):
+            nn.init.normal_(module.linear.weight, std=0.02)

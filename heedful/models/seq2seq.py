@@ -1,0 +1,57 @@
+"""Sequence to sequence without attention (Sutskever et al. 2014): one vector must hold a whole sentence.
+
+An encoder reads the source, and the states it ends with are where the decoder begins. Whatever the decoder is to know
+of the source has to pass through them, however long it is: the bottleneck that attention was invented for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..parts.layers import Inputs, Untied
+from ..parts.recurrent import LastStates, RecurrentStack, check_cell
+from .config import Config
+from .recurrent import chain, check_shared, embeddings, initialise
+from .shells import Decoder, Encoder, EncoderDecoder
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig(Config):
+    vocab: int = 160000
+    target_vocab: int = 80000
+    shared: bool = False  # one vocabulary, and one embedding, for source and target
+    cell: str = "lstm"  # or "gru" or "rnn"
+    layers: int = 4
+    width: int = 1000
+    embedding: int = 1000
+    backwards: bool = True  # the source is read from its end, so that its first words are the freshest
+    every_step: bool = False  # the decoder reads the encoder's last word with every token (Cho et al. 2014)
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shared(self.shared, self.vocab, self.target_vocab)
+        check_cell(self.cell)
+
+
+PRESETS = {"seq2seq-sutskever": Seq2SeqConfig()}
+
+
+def build(config: Seq2SeqConfig) -> EncoderDecoder:
+    """The encoder-decoder, with fresh weights."""
+    c = config
+    source, target = embeddings(c.vocab, c.target_vocab, c.embedding, c.shared)
+    beside = c.width if c.every_step else 0
+    model = EncoderDecoder(
+        Encoder(
+            Inputs(source, dropout=c.dropout),
+            LastStates(chain(c.cell, c.embedding, c.width, c.layers), c.dropout, c.backwards),  # type: ignore[arg-type]
+        ),
+        Decoder(
+            Inputs(target, dropout=c.dropout),
+            RecurrentStack(chain(c.cell, c.embedding + beside, c.width, c.layers), c.dropout, c.every_step),  # type: ignore[arg-type]
+            Untied(c.width, c.target_vocab, bias=True),
+        ),
+    )
+    initialise(model)
+    return model

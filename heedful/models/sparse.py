@@ -1,0 +1,106 @@
+"""The Sparse Transformer (Child et al. 2019): two steps of sparse attention reach everyone, at n sqrt(n) instead of n^2.
+
+pattern  strided: the last l tokens, then every l-th; for pictures and sound, whose rows have one length
+         fixed: the own block so far, then the last few tokens of every block; for text
+         window: the last l tokens only, in every layer: linear, and what is farther takes several layers
+turns    interleaved: layers take turns; merged: every head sees both; heads: heads take turns
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import nn
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding
+from ..parts.masks import Mask, PerHead, causal, fixed_steps, strided_steps, window
+from ..parts.positions import Learned
+from ..parts.remember import RecentAttention
+from .config import Config
+from .initialise import normal_
+from .shells import Decoder
+
+PATTERNS = ("strided", "fixed", "window")
+TURNS = ("interleaved", "merged", "heads")
+
+
+@dataclass(frozen=True)
+class SparseConfig(Config):
+    vocab: int = 256
+    context: int = 12288
+    layers: int = 30
+    width: int = 512
+    heads: int = 8
+    hidden: int = 2048
+    pattern: str = "fixed"
+    turns: str = "interleaved"
+    stride: int = 128  # l: the stride, the length of a block, or the width of the window
+    tail: int = 32  # c: tokens at the end of each block that all may see
+    dropout: float = 0.4
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, known in (("pattern", PATTERNS), ("turns", TURNS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {', '.join(known)}, not {getattr(self, name)!r}")
+        if self.tail > self.stride:
+            raise ValueError(
+                f"a tail of {self.tail} does not fit a block of {self.stride}: stride is too small"
+            )
+
+
+PRESETS = {
+    "sparse-enwik8": SparseConfig()
+}  # with a vector for each of its places, where the paper adds up two
+
+
+def masks_of(c: SparseConfig) -> tuple[Mask, ...]:
+    """What layers see, in turns."""
+    if c.pattern == "window":
+        return (causal() & window(c.stride),)
+    if c.pattern == "strided":
+        first, second = strided_steps(c.stride)
+    else:  # heads have tails of their own, as far as there is room for them
+        first, second = fixed_steps(c.stride, c.tail, min(c.heads, c.stride // c.tail))
+    return {
+        "interleaved": (first, second),
+        "merged": (first | second,),
+        "heads": (PerHead((first, second)),),
+    }[c.turns]
+
+
+def build(config: SparseConfig) -> Decoder:
+    """The decoder, with fresh weights."""
+    c = config
+    inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.context, c.width), dropout=c.dropout)
+    stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
+    return initialise(Decoder(inputs, stack, Tied(), masks_of(c)))
+
+
+def build_block(c: SparseConfig) -> Block:
+    attention: nn.Module = MultiHeadAttention(c.width, c.heads)
+    if c.pattern == "window":
+        attention = RecentAttention(attention, c.stride)  # type: ignore[arg-type]
+    feed_forward = FeedForward(c.width, c.hidden, "gelu_sigmoid")
+    return Block(
+        PreNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
+        PreNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
+    )
+
+
+def initialise(model: Decoder) -> Decoder:
+    """N(0, 0.02), and 1 / sqrt(2N) of it where a layer adds to the residual, 2N times in all."""
+    normal_(model, std=0.02)
+    ends = (
+        "attention.layer.out.weight",
+        "attention.layer.inner.out.weight",
+        "feed_forward.layer.down.weight",
+    )
+    for name, weight in model.named_parameters():
+        if name.endswith(ends):
+            nn.init.normal_(weight, std=0.02 / math.sqrt(2 * len(model.stack.blocks)))
+    return model

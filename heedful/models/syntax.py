@@ -1,0 +1,154 @@
+"""Syntax: an encoder that reads words, and what is read off each: its tag, its head, its relation to the head.
+
+The heads are biaffine (Dozat and Manning 2017): a word as a dependant and a word as a head are two small vectors, and
+a matrix between them says how well one hangs on the other. What hangs on nothing hangs on the first token, the root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, TokenEmbedding
+from ..parts.positions import Rotary, Sinusoidal
+from .config import Config
+from .heads import Tag
+from .initialise import normal_, xavier_
+from .shells import Encoder, WithHeads
+
+
+@dataclass(frozen=True)
+class SyntaxConfig(Config):
+    vocab: int = 8000
+    layers: int = 6
+    width: int = 256
+    attention_heads: int = 4
+    hidden: int = 1024
+    activation: str = "gelu"
+    norm: str = "pre"  # or "post"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    heads: tuple[str, ...] = ("tag", "arcs", "relations")
+    labels: int = 17  # tags; Universal Dependencies has so many
+    relations: int = 37  # and so many relations, without the finer ones
+    arc_width: int = 256  # of a word as a dependant, or as a head
+    relation_width: int = 64
+    head_dropout: float = 0.33  # Dozat and Manning's, of those vectors
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.norm not in RESIDUALS:
+            raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
+
+
+PRESETS = {"syntax-small": SyntaxConfig()}
+
+
+def build(config: SyntaxConfig) -> WithHeads:
+    """The encoder and its heads, with fresh weights; at first, every head is as likely as every other."""
+    c = config
+    inputs = Inputs(
+        TokenEmbedding(c.vocab, c.width, math.sqrt(c.width)), Sinusoidal(c.width), dropout=c.dropout
+    )
+    norm = LayerNorm(c.width) if c.norm == "pre" else None
+    encoder = Encoder(inputs, Stack([build_block(c) for _ in range(c.layers)], norm))
+    model = WithHeads(encoder, build_heads(c))
+    xavier_(model)
+    for head in model.heads.values():
+        if isinstance(head, Arcs | Relations):
+            head.forget()
+        else:
+            normal_(head, std=0.02)
+    return model
+
+
+def build_block(c: SyntaxConfig) -> Block:
+    residual = RESIDUALS[c.norm]
+    position = Rotary(c.width // c.attention_heads)
+    attention = MultiHeadAttention(c.width, c.attention_heads, position=position, dropout=c.attention_dropout)
+    feed_forward = FeedForward(c.width, c.hidden, c.activation, dropout=c.dropout)
+    return Block(
+        residual(attention, LayerNorm(c.width), c.dropout),
+        residual(feed_forward, LayerNorm(c.width), c.dropout),
+    )
+
+
+def build_heads(c: SyntaxConfig) -> dict[str, nn.Module]:
+    known: dict[str, Callable[[], nn.Module]] = {
+        "tag": lambda: Tag(c.width, c.labels, c.head_dropout),
+        "arcs": lambda: Arcs(c.width, c.arc_width, c.head_dropout),
+        "relations": lambda: Relations(c.width, c.relation_width, c.relations, c.head_dropout),
+    }
+    for head in c.heads:
+        if head not in known:
+            raise ValueError(f'there is no head "{head}" for words; there are {", ".join(known)}')
+    return {head: make() for head, make in known.items() if head in c.heads}
+
+
+# Biaffine heads
+
+
+class Roles(nn.Module):
+    """A word in its two roles: small vectors of it as a dependant and as a head."""
+
+    def __init__(self, width: int, small: int, dropout: float) -> None:
+        super().__init__()
+        self.dependant, self.head = nn.Linear(width, small), nn.Linear(width, small)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, dependants: Tensor, heads: Tensor) -> tuple[Tensor, Tensor]:
+        as_dependant, as_head = self.dependant(dependants), self.head(heads)
+        return self.dropout(F.leaky_relu(as_dependant, 0.1)), self.dropout(F.leaky_relu(as_head, 0.1))
+
+
+class Arcs(nn.Module):
+    """How well each word hangs on each: s_ij = d_i U h_j + u h_j, [B, N, N]; the second term: who is a head at all."""
+
+    def __init__(self, width: int, small: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.roles = Roles(width, small, dropout)
+        self.between = nn.Linear(small, small)  # d U + u
+
+    def forget(self) -> None:
+        """Scores of zero."""
+        nn.init.zeros_(self.between.weight)
+        nn.init.zeros_(self.between.bias)
+
+    def forward(self, nodes_BND: Tensor, inputs: nn.Module) -> Tensor:
+        dependants_BNK, heads_BNK = self.roles(nodes_BND, nodes_BND)
+        return self.between(dependants_BNK) @ heads_BNK.mT
+
+
+class Relations(nn.Module):
+    """What a word is to its head, if that is its head: s_l = [d; 1] U_l [h; 1] for each relation l."""
+
+    def __init__(self, width: int, small: int, relations: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.roles = Roles(width, small, dropout)
+        self.between_LKJ = nn.Parameter(torch.zeros(relations, small + 1, small + 1))
+
+    def forget(self) -> None:
+        """Scores of zero."""
+        nn.init.zeros_(self.between_LKJ)
+
+    def forward(self, nodes_BND: Tensor, inputs: nn.Module) -> Tensor:
+        """Scores [B, N, N, L] of every pair: for sentences, not for texts."""
+        dependants_BNK, heads_BMJ = map(with_one, self.roles(nodes_BND, nodes_BND))
+        return torch.einsum("bnk,lkj,bmj->bnml", dependants_BNK, self.between_LKJ, heads_BMJ)
+
+    def of(self, dependants_ND: Tensor, heads_ND: Tensor) -> Tensor:
+        """Scores [N, L] of pairs."""
+        dependants_NK, heads_NJ = map(with_one, self.roles(dependants_ND, heads_ND))
+        return torch.einsum("nk,lkj,nj->nl", dependants_NK, self.between_LKJ, heads_NJ)
+
+
+def with_one(x: Tensor) -> Tensor:
+    """[x; 1]: a matrix between two of these holds both of their linear terms and a bias."""
+    return torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)

@@ -1,0 +1,70 @@
+"""Transformer-XL (Dai et al. 2019): a decoder that remembers the segment before, and knows distances instead of places."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, Tied, TokenEmbedding
+from ..parts.positions import TransformerXL
+from ..parts.xl import RecurrentAttention, SegmentMemory
+from .config import Config
+from .initialise import normal_
+from .shells import Decoder
+
+
+@dataclass(frozen=True)
+class XLConfig(Config):
+    vocab: int = 267735
+    context: int = 150  # a segment
+    memory: int = 150  # hidden states before it, in training
+    recall: int = 640  # and while it is evaluated and writes
+    clamp: int = 400  # distances from here on count as one
+    layers: int = 16
+    width: int = 410
+    heads: int = 10
+    hidden: int = 2100
+    activation: str = "relu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    eps: float = 1e-5
+
+
+PRESETS = {"transformer-xl-base": XLConfig()}  # of WikiText-103, without its adaptive softmax
+
+
+def build(config: XLConfig) -> Decoder:
+    """The decoder, with fresh weights. Biases u and v are shared by all layers."""
+    c = config
+    u, v = (nn.Parameter(torch.zeros(c.heads, c.width // c.heads)) for _ in range(2))
+    inputs = Inputs(TokenEmbedding(c.vocab, c.width, math.sqrt(c.width)), dropout=c.dropout)
+    model = Decoder(inputs, Stack([build_block(c, u, v) for _ in range(c.layers)]), Tied())
+    normal_(model, std=0.02)
+    for bias in (u, v):
+        nn.init.normal_(bias, std=0.02)
+    return model
+
+
+def build_block(c: XLConfig, u: nn.Parameter, v: nn.Parameter) -> Block:
+    attention = MultiHeadAttention(
+        c.width,
+        c.heads,
+        bias=False,
+        dropout=c.attention_dropout,
+        position=TransformerXL(c.width, c.heads, c.width // c.heads, u, v, c.clamp),
+    )
+    feed_forward = FeedForward(c.width, c.hidden, c.activation, dropout=c.dropout)
+    return Block(
+        PostNorm(RecurrentAttention(attention, c.recall), LayerNorm(c.width, c.eps), c.dropout),
+        PostNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
+    )
+
+
+def memory_of(model: Decoder, length: int) -> SegmentMemory:
+    """An empty memory, for the first segment of a text."""
+    return SegmentMemory(len(model.stack.blocks), length)

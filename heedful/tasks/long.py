@@ -1,0 +1,211 @@
+"""Language models of long texts: the sizes of each, and segments that follow each other with a memory between them.
+
+Transformer-XL reads a text segment after segment. So the rows of a batch are places in the text, step N has the Nth
+segment of every row (`SegmentPlan`), and what the model remembers of it is carried to step N + 1. The memory was made by
+the weights of its time: it cannot be computed again, and is saved with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from ..models.config import Config
+from ..models.dmca import DMCAConfig
+from ..models.linear import LinearConfig
+from ..models.shells import Decoder
+from ..models.sparse import SparseConfig
+from ..models.xl import XLConfig
+from ..parts.xl import RecurrentAttention, SegmentMemory
+from ..recipe import Model
+from ..text.plan import SegmentPlan, shares
+from ..train.loss import Loss, scores_of, sequence_loss
+
+# Sizes.
+
+
+def xl_config(vocab: int, m: Model) -> XLConfig:
+    memory = m.memory or m.context
+    return XLConfig(
+        vocab,
+        m.context,
+        memory,
+        m.recall or memory,
+        m.context + memory,  # farther apart, no two tokens are in training
+        m.layers,
+        m.width,
+        m.heads,
+        m.hidden,
+        m.activation,
+        m.dropout,
+    )
+
+
+def sparse_config(vocab: int, m: Model) -> SparseConfig:
+    stride = m.stride or max(2, isqrt(m.context))
+    tail = m.tail or max(1, stride // 8)
+    if tail > stride:
+        raise BadInput(f"model.tail is {tail} and model.stride {stride}: a tail is no longer than its block")
+    sizes = (vocab, m.context, m.layers, m.width, m.heads, m.hidden)
+    return SparseConfig(*sizes, m.pattern, m.turns, stride, tail, m.dropout)
+
+
+def dmca_config(vocab: int, m: Model) -> DMCAConfig:
+    sizes = (vocab, m.context, m.layers, m.width, m.heads, m.hidden)
+    return DMCAConfig(*sizes, m.kinds, m.block, m.look_back, m.compressed, m.norm, m.activation, m.dropout)
+
+
+def linear_config(vocab: int, m: Model) -> LinearConfig:
+    sizes = (vocab, m.context, m.layers, m.width, m.heads, m.hidden)
+    return LinearConfig(*sizes, m.activation, m.dropout)
+
+
+CONFIGS: dict[str, Callable[[int, Model], Config]] = {
+    "xl": xl_config,
+    "sparse": sparse_config,
+    "dmca": dmca_config,
+    "linear": linear_config,
+}
+
+
+# Segments.
+
+
+@dataclass(frozen=True)
+class SegmentBatch:
+    """The same segment of several rows, one token longer than what the model reads."""
+
+    tokens_BT: Tensor
+    step: int
+    place: int  # of the segment in its row: the first has nothing before it
+    row: int  # the number of the first row
+    ids: tuple[int, ...] = ()  # where the segments start
+
+    @property
+    def count(self) -> int:
+        return len(self.tokens_BT) * (self.tokens_BT.shape[1] - 1)
+
+    def to(self, device: torch.device) -> SegmentBatch:
+        if device.type == "cpu":
+            return self
+        return replace(self, tokens_BT=self.tokens_BT.to(device, non_blocking=True))
+
+
+class Segments:
+    """One stream, cut into as many rows as a batch has, and each of them into segments that follow each other."""
+
+    unit = "segments"
+
+    def __init__(self, stream: np.ndarray, context: int, end: int) -> None:
+        self.stream, self.context = stream, context
+        self.tokens = len(stream)
+        self.enough = len(stream) > 1
+
+    @property
+    def length(self) -> int:
+        return min(self.context, len(self.stream) - 1)
+
+    def plan(self, rows: int, seed: int) -> SegmentPlan:
+        return SegmentPlan(len(self.stream), self.context, rows, seed)
+
+    def batches(
+        self, plan: SegmentPlan, step: int, micros: int, rank: int = 0, world: int = 1
+    ) -> list[SegmentBatch]:
+        """The micro-batches of a step."""
+        if world > 1:
+            raise BadInput("xl carries a memory from step to step, in one process: start it without torchrun")
+        found, row = [], 0
+        for starts in shares(plan.batch(step), micros):
+            found.append(self.batch(starts, step, plan.place(step), row))
+            row += len(starts)
+        return found
+
+    def batch(self, starts: np.ndarray, step: int, place: int, row: int = 0) -> SegmentBatch:
+        at = starts[:, None] + np.arange(self.length + 1)
+        tokens_BT = torch.from_numpy(self.stream[at].astype(np.int64))
+        return SegmentBatch(tokens_BT, step, place, row, tuple(starts.tolist()))
+
+    def apart(self) -> np.ndarray:
+        """Segments that do not overlap."""
+        return np.arange(0, len(self.stream) - self.length, self.length)
+
+    def held_out(self, most: int | None, rows: int) -> list[SegmentBatch]:
+        """Segments to judge a model by, so many rows side by side; of each row all, or as many as make up `most`."""
+        rows = min(rows, len(self.apart()))
+        plan = SegmentPlan(len(self.stream), self.length, rows, shifts=False)
+        steps = plan.batches if most is None else min(plan.batches, -(-most // plan.rows))
+        return [self.batch(plan.batch(step), step, step) for step in range(steps)]
+
+    def first(self) -> np.ndarray:
+        """What may be continued."""
+        return self.stream
+
+    def __str__(self) -> str:
+        return f"segments of {self.context}"
+
+
+class Recurrent:
+    """The loss of segments, each seeing what the model remembers of those before it in the same row.
+
+    A step that is asked for twice sees the same both times.
+    """
+
+    def __init__(self, memory: int, smoothing: float = 0.0) -> None:
+        self.memory, self.smoothing = memory, smoothing
+        self.step = -1  # the last one
+        self.before: dict[
+            int, list[Tensor]
+        ] = {}  # by the number of the first row: hidden states, layer by layer
+        self.after: dict[int, list[Tensor]] = {}
+
+    def __call__(self, model: Decoder, batch: SegmentBatch) -> Loss:
+        if batch.step != self.step:
+            follows = batch.step == self.step + 1
+            self.step, self.before, self.after = batch.step, self.after if follows else {}, {}
+        states = self.states_of(batch) if batch.place else None
+        memory = SegmentMemory(len(model.stack.blocks), self.memory, states)
+        hidden_BTD = model.hidden(batch.tokens_BT[:, :-1], cache=memory)
+        self.after[batch.row] = memory.states()
+        answers_BT = batch.tokens_BT[:, 1:]
+        return sequence_loss(scores_of(model), hidden_BTD, answers_BT, batch.count, self.smoothing)
+
+    def states_of(self, batch: SegmentBatch) -> list[Tensor]:
+        """What was remembered of the rows of a batch, however they were shared out then."""
+        rows, found = len(batch.tokens_BT), self.before.get(batch.row)
+        if found is None or len(found[0]) != rows:
+            found = [layer[batch.row : batch.row + rows] for layer in in_one_piece(self.before)]
+        if not found or len(found[0]) != rows:
+            raise ValueError(f"step {batch.step + 1} goes on with segments whose memory is not there")
+        return [layer.to(batch.tokens_BT.device) for layer in found]
+
+    # For checkpoints.
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The memory after the last step."""
+        return {f"layer {i}": layer for i, layer in enumerate(in_one_piece(self.after))}
+
+    def load(self, tensors: dict[str, Tensor], steps: int) -> None:
+        """Go on after so many steps with the memory that was saved."""
+        self.step, self.before = steps - 1, {}
+        self.after = {0: [tensors[f"layer {i}"] for i in range(len(tensors))]}
+
+
+def in_one_piece(parts: dict[int, list[Tensor]]) -> list[Tensor]:
+    """The states of all rows, layer by layer."""
+    in_order = [parts[row] for row in sorted(parts)]
+    return [torch.cat(layers) for layers in zip(*in_order, strict=True)]
+
+
+def recurrent_losses(model: Decoder, batches: Iterable[SegmentBatch]) -> Iterator[Loss]:
+    """The losses of held-out segments, with the memory that a model has while it is evaluated."""
+    attention: Any = model.attentions()[0]
+    assert isinstance(attention, RecurrentAttention)
+    loss, device = Recurrent(attention.reach), model.inputs.tokens.weight.device
+    return (loss(model, batch.to(device)) for batch in batches)

@@ -1,0 +1,336 @@
+"""Words with labels: what tagging and parsing share. Sentences of a treebank become rows of pieces and their answers.
+
+    [CLS] The  unb  eliev  able  cat [SEP]        pieces, which the encoder reads
+      0    1    2                 5               of each word, the first piece speaks for it; [CLS] is the root
+
+A word is cut into pieces by itself, so that what a vocabulary makes of it does not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..interop.files import inside, one_line, present, read_json
+from ..interop.load import describe_run
+from ..interop.runs import LABELS
+from ..interop.tokenizer import TOKENIZER
+from ..models.shells import WithHeads
+from ..models.syntax import SyntaxConfig
+from ..recipe import Data, Recipe
+from ..text import phrasebook
+from ..text.conllu import Sentence, read_sentences
+from ..text.files import Report
+from ..text.plan import BucketPlan
+from ..text.store import Store, write_store
+from ..text.vocab import Vocab, groups, read_vocab, train_vocab
+from ..train.files import write_json, write_text
+from ..train.loss import NOTHING
+from .translate import pad
+
+RELATIONS, USUAL = "relations.json", "usual.json"  # beside labels.json, which has the tags
+MOST_PIECES = 32  # of a word: an address on the web says enough by then
+MOST_FORMS = 1_000_000  # words whose usual tag is remembered
+LIMIT = 1 << 26  # bytes of these files
+UNSAID = "_"
+FIELDS = {
+    "pieces": "pieces of the words", "sizes": "how many each word has", "tags": "numbers of their tags",
+    "heads": "numbers of their heads, from 1; 0 is the root", "relations": "numbers of their relations",
+}  # fmt: skip
+LARGEST = 1 << 16  # of a number in the store, unless the vocabulary has more
+
+
+@dataclass(frozen=True)
+class WordBatch:
+    """Some sentences, padded at the end. Where a word has no answer, or none that was learned, it is NOTHING."""
+
+    tokens_BT: Tensor
+    lengths_B: Tensor
+    firsts_BW: Tensor  # the first piece of each word
+    words_B: Tensor  # how many there are
+    tags_BW: Tensor
+    heads_BW: Tensor  # from 1; 0 is the root
+    relations_BW: Tensor
+    count: int  # words
+    ids: tuple[int, ...] = ()
+
+    def to(self, device: torch.device) -> WordBatch:
+        if device.type == "cpu":
+            return self
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved = {n: t.to(device, non_blocking=True) for n, t in tensors.items() if isinstance(t, Tensor)}
+        return replace(self, **moved)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A sentence in numbers."""
+
+    pieces: Sequence[int] | np.ndarray
+    sizes: Sequence[int] | np.ndarray  # pieces of each word
+    tags: Sequence[int] | np.ndarray
+    heads: Sequence[int] | np.ndarray
+    relations: Sequence[int] | np.ndarray
+
+    @property
+    def length(self) -> int:
+        """Tokens, with [CLS] and [SEP]."""
+        return len(self.pieces) + 2
+
+
+def collate(vocab: Vocab, rows: Sequence[Row], ids: Sequence[int] = ()) -> WordBatch:
+    """Rows to a batch."""
+    tokens = [np.concatenate(([vocab.cls], row.pieces, [vocab.sep])).astype(np.int64) for row in rows]
+    firsts = [np.cumsum([1, *row.sizes[:-1]]) for row in rows]  # [CLS] stands before them
+    tags, heads, relations = (
+        pad([np.asarray(getattr(row, name), np.int64) for row in rows], NOTHING) for name in ANSWERS
+    )
+    return WordBatch(
+        pad(tokens, vocab.pad),
+        torch.tensor([row.length for row in rows]),
+        pad(firsts, 0),
+        torch.tensor([len(row.sizes) for row in rows]),
+        tags,
+        heads,
+        relations,
+        sum(len(row.sizes) for row in rows),
+        tuple(map(int, ids)),
+    )
+
+
+ANSWERS = ("tags", "heads", "relations")
+
+
+# From sentences to numbers
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What words may be called: tags and relations, and how often each occurs; empty where none are learned."""
+
+    tags: dict[str, int]
+    relations: dict[str, int]
+
+    def numbers(self, what: str, names: Sequence[str]) -> list[int]:
+        """Numbers of tags or relations; NOTHING for one that training does not know."""
+        known = {name: i for i, name in enumerate(getattr(self, what))}
+        return [known.get(name, NOTHING) for name in names]
+
+
+def pieces_of(vocab: Vocab, forms: Iterable[str]) -> list[list[int]]:
+    """The pieces of each word, at least one."""
+    space = "" if vocab.kind == "char" else " "  # words inside a text are learned with the space before them
+    ids = vocab.encode_batch([f"{space}{form}" for form in forms])
+    return [some[:MOST_PIECES] or [vocab.unk] for some in ids]
+
+
+def rows_of(vocab: Vocab, labels: Labels, sentences: Sequence[Sentence]) -> list[Row]:
+    """Sentences in numbers."""
+    forms = sorted({form for sentence in sentences for form in sentence.forms})
+    pieces = dict(zip(forms, pieces_of(vocab, forms), strict=True))
+    return [row_of(labels, sentence, [pieces[form] for form in sentence.forms]) for sentence in sentences]
+
+
+def row_of(labels: Labels, sentence: Sentence, pieces: Sequence[Sequence[int]]) -> Row:
+    return Row(
+        [piece for some in pieces for piece in some],
+        [len(some) for some in pieces],
+        labels.numbers("tags", sentence.tags or [UNSAID] * len(pieces)),
+        [head + 1 for head in sentence.heads] if sentence.heads else [NOTHING] * len(pieces),
+        labels.numbers("relations", sentence.relations or [UNSAID] * len(pieces)),
+    )
+
+
+# Files
+
+
+def check_asked(d: Data, task: str, corpora: Sequence[str]) -> None:
+    if d.corpus and d.corpus not in corpora:
+        has = f"; it has {', '.join(corpora)}" if corpora else ""
+        raise BadInput(f'{task} has no built-in corpus "{d.corpus}"{has}')
+    if not d.corpus and not (d.table and d.valid_table):
+        raise BadInput("give --data and --valid-data: treebanks (CoNLL-U) to learn from and to judge by")
+
+
+def sentences_of(recipe: Recipe, split: str, report: Report, need: Sequence[str]) -> Iterator[Sentence]:
+    """The sentences of a split, one by one. The grammar of the phrasebook knows heads, and calls them nothing."""
+    d = recipe.data
+    if d.corpus == "phrasebook":
+        for pair in phrasebook.split(split):
+            yield Sentence(tuple(phrasebook.words(pair.source)), heads=pair.heads, text=pair.source)
+    else:
+        yield from read_sentences(d.table if split == "train" else d.valid_table, need=need, report=report)
+
+
+def held_out_sentences(recipe: Recipe, split: str, report: Report, need: Sequence[str]) -> list[Sentence]:
+    """All the sentences to judge the model by."""
+    found = list(sentences_of(recipe, split, report, need))
+    if not found:
+        none = f"no sentence to judge the model by ({report.sentence()})"
+        raise BadInput(one_line(f"{recipe.data.valid_table} has {none}"))
+    return found
+
+
+def learn(recipe: Recipe, folder: Path, need: Sequence[str]) -> tuple[Vocab, Labels, dict[str, str]]:
+    """The vocabulary, the labels, and each form's usual tag; made once and kept in the run's folder."""
+    if all((folder / name).is_file() for name in (TOKENIZER, RELATIONS, USUAL)):
+        tags = read_json(inside(folder, LABELS), LIMIT) if present(folder / LABELS) else {}
+        labels = Labels(tags, read_json(inside(folder, RELATIONS), LIMIT))
+        return read_vocab(folder / TOKENIZER), labels, read_json(inside(folder, USUAL), LIMIT)
+    d, tags, relations = recipe.data, Counter[str](), Counter[str]()
+    forms: dict[str, Counter[str]] = {}
+
+    def texts() -> Iterator[str]:
+        for sentence in sentences_of(recipe, "train", Report(d.bad_lines), need):
+            tags.update(sentence.tags or [UNSAID])
+            relations.update(sentence.relations or [UNSAID])
+            for form, tag in zip(sentence.forms, sentence.tags, strict=False):
+                if form in forms or len(forms) < MOST_FORMS:
+                    forms.setdefault(form, Counter())[tag] += 1
+            yield " ".join(("", *sentence.forms))
+
+    vocab = train_vocab(d.vocab, not_empty(texts(), d), d.vocab_size, d.lower)
+    labels = Labels(*({} if UNSAID in some else dict(sorted(some.items())) for some in (tags, relations)))
+    usual = {form: max(sorted(some), key=some.__getitem__) for form, some in forms.items()}
+    usual = usual if labels.tags else {}
+    write_text(folder / TOKENIZER, vocab.to_json())
+    if labels.tags:
+        write_json(folder / LABELS, labels.tags)
+    write_json(folder / USUAL, usual)
+    write_json(folder / RELATIONS, labels.relations)
+    return vocab, labels, usual
+
+
+def not_empty(texts: Iterator[str], d: Data) -> Iterator[str]:
+    some = False
+    for text in texts:
+        some = True
+        yield text
+    if not some:
+        raise BadInput(one_line(f"{d.table} has no sentence to learn from"))
+
+
+def read_labels(folder: Path, config: SyntaxConfig) -> Labels:
+    """What a run was taught, if it fits its model."""
+    tags, relations = (
+        taught(folder / name, count) if head in config.heads else {}
+        for head, name, count in (("tag", LABELS, config.labels), ("relations", RELATIONS, config.relations))
+    )
+    return Labels(tags, relations)
+
+
+def taught(path: Path, count: int) -> dict[str, int]:
+    """The labels in a file of a run, as many as its model tells apart."""
+    found = read_json(inside(path.parent, path.name), LIMIT)
+    if len(found) != count:
+        told = f"{path} names {len(found)} {path.stem}, and the model tells {count} apart"
+        raise BadInput(one_line(f"{told}: put back its own"))
+    return found
+
+
+def labels_in(run: Path) -> Labels:
+    """The same of a run that is evaluated."""
+    return read_labels(run, describe_run(run)[1])
+
+
+def tokenised(
+    recipe: Recipe, folder: Path, vocab: Vocab, labels: Labels, report: Report, need: Sequence[str]
+) -> Store:
+    """The training sentences as numbers, made once and kept in the run's folder."""
+    if folder.is_dir():
+        return Store.open(folder, vocab.hash)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        sentences = sentences_of(recipe, "train", report, need)
+        for some in groups(sentences, lambda sentence: sum(map(len, sentence.forms))):
+            for row in rows_of(vocab, labels, some):
+                yield {name: stored(getattr(row, name)) for name in FIELDS}
+
+    about = {"vocab": vocab.hash, "corpus": recipe.data.corpus, "table": recipe.data.table}
+    return write_store(folder, FIELDS, rows(), max(vocab.size, LARGEST), about)
+
+
+def stored(numbers: Sequence[int]) -> list[int]:
+    """None of them where the answers are unknown."""
+    return [] if NOTHING in numbers else list(numbers)
+
+
+def batch_of(store: Store, vocab: Vocab, ids: np.ndarray) -> WordBatch:
+    """Rows of a store as a batch."""
+    return collate(vocab, [stored_row(store, int(i)) for i in ids], ids.tolist())
+
+
+def stored_row(store: Store, i: int) -> Row:
+    pieces, sizes, *answers = (store.row(name, i) for name in FIELDS)
+    return Row(pieces, sizes, *(some if len(some) else np.full(len(sizes), NOTHING) for some in answers))
+
+
+def plan_of(recipe: Recipe, train: Store) -> BucketPlan:
+    lengths = train.lengths("pieces") + 2
+    if not len(lengths):
+        raise BadInput(one_line(f"{recipe.data.table} has no sentence to learn from"))
+    return BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, recipe.data.longest)
+
+
+# The model
+
+
+def config_of(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: Labels) -> SyntaxConfig:
+    """An encoder of the recipe's sizes with these heads."""
+    m = recipe.model
+    return SyntaxConfig(
+        vocab=vocab,
+        layers=m.layers,
+        width=m.width,
+        attention_heads=m.heads,
+        hidden=m.hidden,
+        activation=m.activation,
+        norm=m.norm,
+        dropout=m.dropout,
+        attention_dropout=m.dropout,
+        heads=heads,
+        labels=max(1, len(labels.tags)),
+        relations=max(1, len(labels.relations)),
+    )
+
+
+def hidden_pieces(tokens_BT: Tensor, share: float, mask: int = Vocab.mask) -> Tensor:
+    """Tokens with some pieces hidden at random, so that a word is also known by the company it keeps."""
+    hide_BT = torch.rand(tokens_BT.shape, device=tokens_BT.device) < share
+    special_BT = tokens_BT <= max(Vocab.pad, Vocab.cls, Vocab.sep)
+    return tokens_BT.masked_fill(hide_BT & ~special_BT, mask)
+
+
+def words_of(model: WithHeads, batch: WordBatch, hide: float = 0.0) -> tuple[Tensor, Tensor]:
+    """(vectors [B, W, D] of the words, [B, 1, D] of the root): of each word its first piece's. hide: in training."""
+    tokens_BT = hidden_pieces(batch.tokens_BT, hide) if hide and model.training else batch.tokens_BT
+    hidden_BTD = model.encoder(tokens_BT, batch.lengths_B)
+    return at(hidden_BTD, batch.firsts_BW), hidden_BTD[:, :1]
+
+
+def at(x_BTD: Tensor, places_BW: Tensor) -> Tensor:
+    """The vectors that stand at some places of each row."""
+    return x_BTD.gather(1, places_BW[..., None].expand(*places_BW.shape, x_BTD.shape[-1]))
+
+
+def tag_scores(model: WithHeads, words_BWD: Tensor) -> Tensor:
+    return model.heads["tag"](words_BWD, model.encoder.inputs)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def surprise_by_frequency(counts: dict[str, int], found: Iterable[str]) -> float:
+    """The mean loss of guessing each label by how often it was learned from; unknown ones are left out."""
+    total = sum(counts.values())
+    known = [counts[name] for name in found if name in counts]
+    return float(-np.log(np.array(known) / total).mean()) if known else 0.0
