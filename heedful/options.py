@@ -74,7 +74,44 @@ class Demo:
 
 
 @dataclass(frozen=True)
-class Train:
+class Learns:
+    """What models learn from, and are judged by."""
+
+    corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
+    """A built-in corpus: phrasebook (translate, lm, parse), pylib (lm, mlm)."""
+
+    source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """Sentences to read, one a line, plain or gzip."""
+
+    target: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """Their translations, line by line."""
+
+    valid_source: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
+    """Held-out sentences to judge by."""
+
+    valid_target: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
+    ] = None
+    """Their translations."""
+
+    text: Annotated[str | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: none)")] = None
+    """A text file, a folder of them, or JSON lines (.jsonl) with a "text"; the last tenth is held out."""
+
+    data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """A table: tab-separated columns under a header, or JSON objects, one a line. classify: sentence or text, and
+    label. translate: source and target. --set data.text_column=NAME and the like name other columns. tag, parse: a
+    treebank, CoNLL-U."""
+
+    valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = (
+        None
+    )
+    """Held-out rows to judge by."""
+
+
+@dataclass(frozen=True)
+class Train(Learns):
     """Train a model on your own files, or on a corpus that is built in.
 
     Writes a run folder: the recipe, the model, its tokenizer, what was measured, and checkpoints from which the run
@@ -100,25 +137,6 @@ class Train:
     classify: give a text, or two, one of several labels. tag: give each word its part of speech. parse: find the word
     that each word hangs on."""
 
-    corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
-    """A built-in corpus: phrasebook (translate, parse), pylib (lm, mlm)."""
-
-    source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """Sentences to read, one a line, plain or gzip."""
-
-    target: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """Their translations, line by line."""
-
-    valid_source: Annotated[
-        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
-    ] = None
-    """Held-out sentences to judge the model by."""
-
-    valid_target: Annotated[
-        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
-    ] = None
-    """Their translations."""
-
     trees: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate, with --set model.positions=structural (or structural-absolute, structural-relative): the trees of the
     sources, CoNLL-U, one for each line that says something; `heedful parse` writes such files."""
@@ -127,19 +145,6 @@ class Train:
         str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
     ] = None
     """Those of the held-out sources."""
-
-    text: Annotated[str | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: none)")] = None
-    """A text file, a folder of them, or JSON lines (.jsonl) with a "text"; the last tenth is held out."""
-
-    data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """A table: tab-separated columns under a header, or JSON objects, one a line. classify: sentence or text, and
-    label. translate: source and target. --set data.text_column=NAME and the like name other columns. tag, parse: a
-    treebank, CoNLL-U."""
-
-    valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = (
-        None
-    )
-    """Held-out rows to judge the model by."""
 
     from_: Annotated[
         str | None, tyro.conf.arg(name="from", metavar="FOLDER", help_behavior_hint="(default: none)")
@@ -671,7 +676,7 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(Learns):
     """Train several variants on the same data and budget, and say which differences are more than noise.
 
     Every variant is trained with every seed, on the same data, tokenizer and order; one table has their quality with
@@ -704,36 +709,6 @@ class Compare:
         tyro.conf.UseAppendAction,
     ] = ()
     """A variant, given in one word, so in quotes; two or more are needed. Without a name, its settings are its name."""
-
-    corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
-    """A built-in corpus: phrasebook (translate), pylib (lm, mlm)."""
-
-    source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """Sentences to read, one a line, plain or gzip."""
-
-    target: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """Their translations, line by line."""
-
-    valid_source: Annotated[
-        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
-    ] = None
-    """Held-out sentences to judge the models by."""
-
-    valid_target: Annotated[
-        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")
-    ] = None
-    """Their translations."""
-
-    text: Annotated[str | None, tyro.conf.arg(metavar="PATH", help_behavior_hint="(default: none)")] = None
-    """A text file, a folder of them, or JSON lines (.jsonl) with a "text"; the last tenth is held out."""
-
-    data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """A table, as of heedful train."""
-
-    valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = (
-        None
-    )
-    """Held-out rows to judge the models by."""
 
     size: Annotated[
         Literal["tiny", "small", "base", "large"] | None,

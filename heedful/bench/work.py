@@ -8,6 +8,7 @@ Letters as everywhere: B rows, T or S tokens, D width, F feed-forward width, V v
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
@@ -20,20 +21,20 @@ FULL = "full"  # attention to all that came before
 
 
 @dataclass(frozen=True)
-class Work:
+class Work(ABC):
     """The base of every kind of work: its sizes."""
 
     kind: ClassVar[str] = ""
     trains: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def tokens(self) -> int:
         """Tokens that a unit of work predicts or writes: what tokens per second count."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self) -> str:
         """The sizes in words."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

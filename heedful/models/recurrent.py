@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import nn
 
 from ..parts.layers import Inputs, TokenEmbedding, Untied
 from ..parts.recurrent import CELLS, BidirectionalStack, BothWays, Recurrence, RecurrentStack, orthogonal_
+from .config import Config
 from .initialise import xavier_
 from .shells import Decoder, Encoder
 
 
-def language_model(cell: str, vocab: int, layers: int, width: int, dropout: float) -> Decoder:
+@dataclass(frozen=True)
+class RecurrentConfig(Config):
+    """Sizes of a recurrent language model, whatever its cells."""
+
+    vocab: int = 10000
+    context: int = 35  # what it is trained on; a state itself never ends
+    layers: int = 2
+    width: int = 650
+    dropout: float = 0.5
+
+
+def language_model(cell: str, config: RecurrentConfig) -> Decoder:
     """Layers of one kind, each reading the one below; dropout between them and never through time (Zaremba et al. 2014)."""
-    inputs = Inputs(TokenEmbedding(vocab, width), dropout=dropout)
-    stack = RecurrentStack(chain(cell, width, width, layers), dropout)
-    model = Decoder(inputs, stack, Untied(width, vocab, bias=True))  # type: ignore[arg-type]
+    c = config
+    inputs = Inputs(TokenEmbedding(c.vocab, c.width), dropout=c.dropout)
+    stack = RecurrentStack(chain(cell, c.width, c.width, c.layers), c.dropout)
+    model = Decoder(inputs, stack, Untied(c.width, c.vocab, bias=True))  # type: ignore[arg-type]
     initialise(model)
     return model
 

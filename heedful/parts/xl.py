@@ -14,10 +14,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .attention import MultiHeadAttention
 from .cache import Cache, KeysValues, LayerCache, check_rows
 from .masks import View
-from .remember import RecentLayer, Remembering, recall
+from .remember import RecentAttention, RecentLayer
 
 
 class SegmentLayer(LayerCache):
@@ -93,18 +92,8 @@ class SegmentMemory(Cache):
         raise ValueError("a memory of segments cannot be rewound: decode with growing_cache()")
 
 
-class RecurrentAttention(Remembering):
+class RecurrentAttention(RecentAttention):
     """Attention to this segment and to the memory before it. `reach`: the memory it has while it writes."""
-
-    def __init__(self, inner: MultiHeadAttention, reach: int) -> None:
-        super().__init__()
-        self.inner, self.reach = inner, reach
-
-    def layer_cache(self) -> RecentLayer:
-        return RecentLayer(self.reach)
-
-    def remembered(self, length: int) -> int:
-        return super().remembered(min(length, self.reach))
 
     def forward(
         self,
@@ -113,8 +102,6 @@ class RecurrentAttention(Remembering):
         source_BSD: Tensor | None = None,
         cache: SegmentLayer | RecentLayer | None = None,
     ) -> Tensor:
-        if cache is None:
-            return self.inner(x_BTD, view)
         if isinstance(cache, SegmentLayer):
             return self.inner(x_BTD, view, cache.extended(x_BTD))
-        return recall(self.inner, x_BTD, view, cache)
+        return super().forward(x_BTD, view, source_BSD, cache)
