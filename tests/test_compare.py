@@ -215,13 +215,11 @@ def test_history_tells_of_every_architecture_and_position_that_there_is():
         ("ConvS2S", "convs2s"),
     ):
         assert (chapter in names) == (architecture in recipe.ARCHITECTURES["translate"])
-    found = command.asked_of(Compare("history"), CPU)
+    found = command.asked_of(Compare(what="history"), CPU)
     assert {found.recipe(v).data.corpus for v in found.variants} == {"phrasebook"}
     assert {found.recipe(v).train.steps for v in found.variants} == {STORIES["history"].steps}
-    assert (
-        command.asked_of(Compare("history", steps=7, variant=("x: model.norm=post",)), CPU).variants[-1].name
-        == "x"
-    )
+    longer = command.asked_of(Compare(what="history", steps=7, variant=("x: model.norm=post",)), CPU)
+    assert longer.variants[-1].name == "x"
 
 
 # Weighing
