@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from .errors import BadInput
 from .models import nearest
 
-TASKS = ("translate", "lm", "mlm", "classify", "tag", "parse")
+TASKS = ("translate", "lm", "mlm", "classify", "tag", "parse", "summarize")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ Part = Annotated[float, Range(0, 1, "[)")]  # a share that leaves something
 class Data:
     """Where examples come from and how they become numbers."""
 
-    corpus: str = ""  # a built-in one: phrasebook, pylib
+    corpus: str = ""  # a built-in one: phrasebook, pylib, facts
     source: str = ""  # files with one sentence a line
     target: str = ""
     valid_source: str = ""
@@ -64,16 +64,24 @@ class Data:
     # classify, translate: rows of texts, tab-separated under a header or JSON objects; tag, parse: a treebank, CoNLL-U.
     table: str = ""
     valid_table: str = ""
-    source_column: str = "source"
-    target_column: str = "target"
+    source_column: str = "source"  # summarize: "" for article, source, document or text, whichever is there
+    target_column: str = "target"  # summarize: "" for summary, target or highlights
+    title_column: str = "title"  # summarize: of articles that have one; "" to leave it out
+    # summarize: the order in which paragraphs are read up to data.longest, and how long a summary may be.
+    extract: Literal["first", "tf-idf"] = "first"
+    longest_summary: Annotated[int, Range(1, 1_000_000)] = 128
+    sources: Annotated[int, Range(1, 10_000)] = 4  # facts: of each article; the more, the longer it is
+    # translate: pairs side by side in rows of `longest` tokens, which do not see each other: no padding to speak of, and
+    # all batches of one shape.
+    packed: bool = False
     joint: bool = True  # translate: one vocabulary and one matrix of embeddings for both sides
     text_column: str = ""  # classify: without it, "sentence" or "text", whichever is there; lm, mlm: "text"
     pair_column: str = ""  # a second text, to be judged together with the first
     label_column: str = "label"
-    vocab: Literal["bpe", "wordpiece", "char", "word"] = "bpe"
+    vocab: Literal["bpe", "wordpiece", "char", "word", "spaced"] = "bpe"
     vocab_size: Annotated[int, Range(8, 1_000_000)] = 8000
     lower: bool = False
-    # In tokens; longer examples are left out (classify: cut) and counted.
+    # In tokens; longer examples are left out (classify, summarize: cut) and counted.
     longest: Annotated[int, Range(1, 1_000_000)] = 256
     bad_lines: Literal["drop", "refuse"] = "drop"
 
@@ -88,7 +96,7 @@ class Model:
     hidden: Annotated[int, Range(1, 1 << 20)] = 1024
     context: Annotated[int, Range(2, 1 << 20)] = 256  # tokens a language model sees at once
     dropout: Part = 0.1
-    # lm: gpt2, modern or mixture; translate: transformer or mixture.
+    # Those of each task are in ARCHITECTURES.
     architecture: Literal[
         "gpt2",
         "modern",
@@ -104,7 +112,9 @@ class Model:
         "xl",
         "sparse",
         "dmca",
+        "mixture_dmca",
         "linear",
+        "elmo",
     ] = "gpt2"
     # A mixture: experts in a layer, those that a token is sent to, and that one layer in so many has them.
     experts: Annotated[int, Range(1, 4096)] = 8
@@ -120,6 +130,13 @@ class Model:
     score: Literal["dot", "general", "concat"] = "general"
     input_feeding: bool = True
     kernel: Annotated[int, Range(1, 100)] = 3
+    # elmo: what a word is read by, at most so many letters of it, and how many filters read them (0: four times the width).
+    input: Literal["characters", "pieces"] = "characters"
+    letters: Annotated[int, Range(7, 1000)] = 50
+    filters: Annotated[int, Range(0, 1 << 16)] = 0
+    # tag, classify, from an elmo: a norm of each layer before they are mixed, and the mix beside the output as well.
+    mix_norm: bool = False
+    at_output: bool = False
     # For long texts. xl: hidden states that a segment sees of those before it, in training, and while it is evaluated
     # and writes; 0: as many as a segment has, and as in training.
     memory: Annotated[int, Range(0, 1 << 20)] = 0
@@ -172,8 +189,13 @@ class Train:
     clip: Annotated[float, Range(0, 1_000_000)] = 1.0
     smoothing: Part = 0.1
     hide: Part = 0.0  # tag, parse: the share of the pieces of words that is hidden in each step
-    from_folder: str = ""  # classify: the model to start from, a run or a Hugging Face folder
-    # Classify, from a decoder: what its language-model loss counts (GPT-1's lambda).
+    # classify: the model to start from, a run or a Hugging Face folder; tag, classify: an elmo whose vectors are read.
+    from_folder: str = ""
+    mix_penalty: Annotated[float, Range(0, 1000)] = (
+        0.001  # tag, classify, from an elmo: what |w|^2 of a mix costs
+    )
+    # Classify, from a decoder: what its language-model loss counts (GPT-1's lambda). Summarize, by a decoder: what the
+    # loss of the article's own tokens counts (Liu et al. 2018: as much as the summary's).
     lm_weight: Annotated[float, Range(0, 1000)] = 0.5
     ema: Part = (
         0.0  # the decay of a moving average of the weights, such as 0.999: the average is tried and kept
@@ -237,50 +259,87 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "tag": TREEBANK,
     "parse": TREEBANK,
+    "summarize": {
+        "model.architecture": "transformer", "data.source_column": "", "data.target_column": "", "data.longest": 512,
+        "train.lm_weight": 1.0,
+    },
 }  # fmt: skip
 
 # Settings that only some tasks have a use for.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("data.source", "data.target", "data.valid_source", "data.valid_target", "data.source_column",
-         "data.target_column", "data.joint", "model.positions", "data.trees", "data.valid_trees", "model.clip",
-         "model.scope"), ("translate",)
+        ("data.source", "data.target", "data.valid_source", "data.valid_target", "data.joint", "data.trees",
+         "data.valid_trees", "model.scope"), ("translate",)
     ),
-    **dict.fromkeys(("data.text", "data.valid_text"), ("lm", "mlm")),
-    **dict.fromkeys(("data.table", "data.valid_table", "data.longest"), ("translate", "classify", "tag", "parse")),
-    "train.hide": ("tag", "parse"),
     **dict.fromkeys(
-        ("data.pair_column", "data.label_column", "train.from_folder", "train.lm_weight"),
-        ("classify",),
+        ("data.source_column", "data.target_column", "model.positions", "model.clip"), ("translate", "summarize")
     ),
+    **dict.fromkeys(("data.title_column", "data.extract", "data.longest_summary", "data.sources"), ("summarize",)),
+    **dict.fromkeys(("data.text", "data.valid_text"), ("lm", "mlm")),
+    **dict.fromkeys(
+        ("data.table", "data.valid_table", "data.longest"), ("translate", "classify", "tag", "parse", "summarize")
+    ),
+    "train.hide": ("tag", "parse"),
+    **dict.fromkeys(("data.pair_column", "data.label_column"), ("classify",)),
+    **dict.fromkeys(
+        ("train.from_folder", "train.mix_penalty", "model.mix_norm", "model.at_output"), ("classify", "tag")
+    ),
+    "train.lm_weight": ("classify", "summarize"),
     "data.text_column": ("lm", "mlm", "classify"),
     "data.pack": ("lm",),
-    "model.architecture": ("translate", "lm"),
+    "model.architecture": ("translate", "lm", "summarize"),
     "data.pairs": ("mlm",),
-    "model.norm": ("translate", "mlm", "classify", "tag", "parse"),
+    "model.norm": ("translate", "mlm", "classify", "tag", "parse", "summarize"),
     "model.context": ("lm", "mlm", "classify"),
 }  # fmt: skip
 
 # Each task's architectures, the first being its own; and settings that only some of them have a use for.
 ARCHITECTURES = {
-    "lm": ("gpt2", "modern", "mixture", "rnn", "gru", "lstm", "xl", "sparse", "dmca", "linear"),
+    "lm": (
+        "gpt2",
+        "modern",
+        "mixture",
+        "rnn",
+        "gru",
+        "lstm",
+        "xl",
+        "sparse",
+        "dmca",
+        "mixture_dmca",
+        "linear",
+        "elmo",
+    ),
     "translate": ("transformer", "mixture", "seq2seq", "bahdanau", "luong", "convs2s"),
+    "summarize": (
+        "transformer",
+        "mixture",
+        "dmca",
+        "mixture_dmca",
+        "seq2seq",
+        "bahdanau",
+        "luong",
+        "convs2s",
+    ),
 }
 ONLY_IN: dict[str, tuple[str, ...]] = dict.fromkeys(
     ("model.experts", "model.chosen", "model.every", "model.gate", "model.balance", "model.capacity"),
-    ("mixture",),
+    ("mixture", "mixture_dmca"),
 )
 
 ONLY_IN |= {
     **dict.fromkeys(("model.memory", "model.recall"), ("xl",)),
     **dict.fromkeys(("model.pattern", "model.turns", "model.stride", "model.tail"), ("sparse",)),
-    **dict.fromkeys(("model.kinds", "model.block", "model.look_back", "model.compressed"), ("dmca",)),
+    **dict.fromkeys(
+        ("model.kinds", "model.block", "model.look_back", "model.compressed"), ("dmca", "mixture_dmca")
+    ),
 }
+ONLY_IN |= dict.fromkeys(("model.input", "model.letters", "model.filters"), ("elmo",))
+ALONE = ("dmca", "mixture_dmca")  # decoders that read an article and write its summary in one row
 OWN_ACTIVATION = ("sparse",)
 
 # What came before the Transformer: settings of cells and windows, what it has no use for, and what differs for it.
 ONLY_FOR |= dict.fromkeys(
-    ("model.cell", "model.score", "model.input_feeding", "model.kernel"), ("translate",)
+    ("model.cell", "model.score", "model.input_feeding", "model.kernel"), ("translate", "summarize")
 )
 ONLY_IN |= {
     "model.cell": ("seq2seq", "luong"), "model.score": ("luong",), "model.input_feeding": ("luong",),
@@ -290,14 +349,37 @@ BEFORE = ("rnn", "gru", "lstm", "seq2seq", "bahdanau", "luong", "convs2s")
 IDLE_BEFORE = (
     "model.heads", "model.hidden", "model.norm", "model.activation", "model.positions", "train.recompute", "train.compile",
 )  # fmt: skip
+IDLE_IN_ELMO = (
+    "model.heads",
+    "model.norm",
+    "model.activation",
+    "train.recompute",
+    "train.compile",
+    "data.pack",
+)
 ARCHITECTURE_DEFAULTS: dict[str, dict[str, Any]] = {
+    "elmo": {
+        "model.layers": 2,
+        "data.vocab": "word",
+        "train.optimiser": "adamw",
+        "train.rate": 2e-3,
+        "train.decay": 0.01,
+    },
     **{name: {"model.layers": 2} for name in BEFORE},
     "bahdanau": {"model.layers": 1},
     "convs2s": {"model.layers": 4},
+    "mixture_dmca": {"model.layers": 5, "model.every": 5},  # experts in one layer (Liu et al. 2018)
 }
 
 # For published models, which are large and know much already (BERT's advice: 2 to 5e-5).
 FINE_TUNING: dict[str, Any] = {"train.rate": 5e-5}
+
+# For a recurrent network that reads ELMo's vectors, and what it has no use for.
+FEATURES: dict[str, Any] = {
+    "model.layers": 2, "train.optimiser": "adamw", "train.rate": 2e-3, "train.decay": 0.01,
+}  # fmt: skip
+IDLE_FEATURES = ("model.heads", "model.hidden", "model.norm", "model.activation", "train.hide")
+OF_FEATURES = ("model.mix_norm", "model.at_output", "train.mix_penalty")
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"model.layers": 2, "model.width": 128, "model.heads": 4, "model.hidden": 512},
@@ -313,6 +395,11 @@ CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
         "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 200,
     },
     "pylib": {"data.vocab_size": 4000},
+    "facts": {
+        "data.vocab": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "train.smoothing": 0.0,
+        "model.positions": "sinusoidal+rotary", "train.optimiser": "muon", "train.rate": 4e-3, "train.warmup": 150,
+        "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 100,
+    },
 }  # fmt: skip
 
 
@@ -333,14 +420,19 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     recipe = Recipe(task)
     built_in = {"data.corpus": corpus} | CORPUS_DEFAULTS.get(corpus, {})
     architecture = ARCHITECTURE_DEFAULTS.get(str((settings or {}).get("model.architecture")), {})
-    for layer in (TASK_DEFAULTS[task], SIZES[size], built_in, architecture, settings or {}):
+    tagging = (
+        FEATURES | {"train.hide": 0.0} if task == "tag" and (settings or {}).get("train.from_folder") else {}
+    )
+    for layer in (TASK_DEFAULTS[task], SIZES[size], built_in, architecture, tagging, settings or {}):
         for key, value in layer.items():
             recipe = changed(recipe, key, value)
     for key in settings or {}:
         if task not in ONLY_FOR.get(key, TASKS):
             raise BadInput(f"{key} does nothing in {task}: it is for {' and '.join(ONLY_FOR[key])}")
     check_architecture(recipe, settings or {})
+    check_features(recipe, settings or {})
     check_positions(recipe, settings or {})
+    check_summaries(recipe, settings or {})
     if "train.warmup" not in (settings or {}) and not recipe.train.minutes:
         recipe = with_warmup(recipe)
     return agreeing(recipe)
@@ -356,6 +448,10 @@ def check_architecture(recipe: Recipe, settings: Collection[str]) -> None:
     for key in settings:
         if chosen in BEFORE and key in IDLE_BEFORE:
             raise BadInput(f"{key} does nothing in {chosen}, which came before the Transformer: leave it out")
+        if chosen == "elmo" and key in IDLE_IN_ELMO:
+            raise BadInput(
+                f"{key} does nothing in elmo, which is recurrent and reads sentences: leave it out"
+            )
         if chosen in OWN_ACTIVATION and key == "model.activation":
             raise BadInput(f"{key} does nothing in {chosen}, which has its paper's: leave it out")
         fitting = ONLY_IN.get(key)
@@ -366,6 +462,17 @@ def check_architecture(recipe: Recipe, settings: Collection[str]) -> None:
             )
 
 
+def check_features(recipe: Recipe, settings: Collection[str]) -> None:
+    """Refuse settings of ELMo's vectors where none are read, and settings of an encoder where they are."""
+    for key in settings:
+        if key in OF_FEATURES and not recipe.train.from_folder:
+            raise BadInput(f"{key} does nothing without an elmo: give --from RUN, or leave it out")
+        if key in IDLE_FEATURES and recipe.task == "tag" and recipe.train.from_folder:
+            raise BadInput(
+                f"{key} does nothing beside ELMo, whose vectors a recurrent network reads: leave it out"
+            )
+
+
 def check_positions(recipe: Recipe, settings: Collection[str]) -> None:
     """Refuse settings of distances where positions know none."""
     positions = recipe.model.positions
@@ -373,6 +480,28 @@ def check_positions(recipe: Recipe, settings: Collection[str]) -> None:
         if key in settings and positions not in fitting:
             told = f"{key} does nothing with positions {positions}"
             raise BadInput(f"{told}: it is for model.positions={' or '.join(fitting)}")
+
+
+def idle_in_summary(key: str, architecture: str) -> bool:
+    """Whether a setting does nothing in an architecture that summarises."""
+    if architecture in ALONE:  # which have sinusoids
+        return key in ("model.positions", "model.clip")
+    return key == "train.lm_weight"
+
+
+def check_summaries(recipe: Recipe, settings: Collection[str]) -> None:
+    """Refuse what does nothing to a summary, or cannot be had of one."""
+    if recipe.task != "summarize":
+        return
+    architecture = recipe.model.architecture
+    for key in settings:
+        if idle_in_summary(key, architecture):
+            others = [name for name in ARCHITECTURES["summarize"] if not idle_in_summary(key, name)]
+            raise BadInput(
+                f"{key} does nothing in {architecture}: it is for model.architecture={' or '.join(others)}"
+            )
+    if recipe.model.positions.startswith("structural"):
+        raise BadInput("structural positions come from the trees of sentences, which articles have none of")
 
 
 RELATIVE = {
@@ -426,12 +555,17 @@ def unknown(key: str, known: Collection[str]) -> str:
 def agreeing(recipe: Recipe) -> Recipe:
     """The recipe, if its settings fit together."""
     m = recipe.model
-    if m.width % m.heads and m.architecture not in BEFORE:
+    if m.width % m.heads and m.architecture not in (*BEFORE, "elmo"):
         raise BadInput(f"model.heads must divide model.width, and {m.heads} does not divide {m.width}")
-    if m.architecture == "mixture" and m.chosen > m.experts:
+    if m.architecture in ("mixture", "mixture_dmca") and m.chosen > m.experts:
         raise BadInput(
             f"model.chosen is {m.chosen} and model.experts {m.experts}: a token is sent to no more experts than there are"
         )
+    if recipe.data.packed and (
+        m.architecture not in ("transformer", "mixture") or m.positions.startswith("structural")
+    ):
+        told = f"{m.positions} positions" if m.architecture in ("transformer", "mixture") else m.architecture
+        raise BadInput(f"{told} cannot keep packed pairs apart: leave out data.packed")
     if m.architecture == "xl" and recipe.data.pack == "documents":
         raise BadInput("xl remembers one long text: data.pack is stream for it, not documents")
     if recipe.train.ema and recipe.train.average:

@@ -22,14 +22,14 @@ from ..decode.step import lanes_of, step_of
 from ..interop.load import Loaded, load, save
 from ..models import family
 from ..models.gpt2 import GPT2Config
-from ..models.shells import Decoder, EncoderDecoder
+from ..models.shells import Decoder, EncoderDecoder, compile_whole
 from ..models.skeleton import skeleton
 from ..models.transformer import TransformerConfig
 from ..parts.attention import MultiHeadAttention
-from ..parts.blocks import Stack
 from ..parts.layers import FeedForward
 from ..parts.masks import Mask, causal, strided, window
 from ..tasks import lm, translate
+from ..train.ahead import train_ahead
 from ..train.loop import Settings, train
 from ..train.loss import Loss
 from ..train.optimiser import adamw
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from ..decode.graph import Lanes
 
 NEVER = -1e4  # the score of tokens that nobody is to write
-LOOP = "the loop of `heedful train`: it also clips gradients and looks at every loss"
+LOOP = (
+    "the loop of `heedful train`, which also looks at every loss and gradient; on a GPU, steps are recorded"
+)
 
 
 def variants(work: Work) -> list[Variant]:
@@ -137,14 +139,15 @@ def stepping(
 ) -> Callable[[], Any]:
     """`heedful train`, or the step that peers make: without a loop around it."""
     if variant.compiled:
-        for module in model.modules():
-            if isinstance(module, Stack):
-                module.compile()
+        compile_whole(model)
     optimisers = adamw(model, RATE, 0.1)
     device = torch.device(place.device)
     if variant.name != "bare step":
-        settings = Settings(RATE, constant(0), sys.maxsize, precision=place.precision, device=device)
-        steps = train(model, lambda step: [batch], loss_of, optimisers, settings)
+        settings = Settings(
+            RATE, constant(0), sys.maxsize, clip=0.0, precision=place.precision, device=device
+        )
+        given = (model, lambda step: [batch], loss_of, optimisers, settings)
+        steps = train_ahead(*given, steady=True) if device.type == "cuda" else train(*given)
         return lambda: next(steps).loss
 
     def step() -> torch.Tensor:

@@ -1,10 +1,19 @@
 """Kernels for GPUs, where small work is all launches and large work all memory: each does at once what the parts do one
 after the other, and is proven equal to them.
 
-For the decoding step: `linear`, `attend`, `embed`, `choose`, `beam`. For training: `loss`. They are written in Triton,
-which comes with torch for CUDA; nothing imports them where it is missing.
+For the decoding step: `linear`, `attend`, `embed`, `choose`, `beam`. For training: `loss`, `short`, `residual`, `rectify`.
+They are written in Triton, which comes with torch for CUDA; nothing imports them where it is missing.
 """
 
 from importlib.util import find_spec
 
+import torch
+from torch import Tensor
+
 THERE = find_spec("triton") is not None
+
+
+def trains(x: Tensor) -> bool:
+    """Whether the kernels of training are to be used: on a GPU, inside of torch.compile. Outside of it a training step
+    waits for Python, which takes longer to launch one of them than torch takes for all that it does at once."""
+    return x.is_cuda and THERE and torch.is_grad_enabled() and torch.compiler.is_compiling()

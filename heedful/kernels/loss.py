@@ -74,7 +74,9 @@ class LinearCrossEntropy(torch.autograd.Function):
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
         N, V = len(x_ND), len(weight_VD)
-        x_ND, padded_PD = x_ND.to(dtype), F.pad(weight_VD.to(dtype), (0, 0, 0, -V % MULTIPLE))
+        x_ND, padded_PD = x_ND.to(dtype), weight_VD.to(dtype)
+        if V % MULTIPLE:
+            padded_PD = F.pad(padded_PD, (0, 0, 0, -V % MULTIPLE))
         scores_NP = x_ND @ padded_PD.t()
         totals_N, plains_N = torch.empty(2, N, device=x_ND.device)
         loss_kernel[(N,)](

@@ -16,7 +16,7 @@ from ..parts.auxiliary import Aux
 from ..parts.blocks import Stack
 from ..parts.cache import Cache, GrowingCache, StaticCache, check_rows
 from ..parts.layers import Inputs
-from ..parts.masks import FromStart, Mask, View, causal, document, full, right_padded
+from ..parts.masks import FromStart, Mask, View, across, causal, document, full, right_padded
 from ..parts.positions import Position, Positions, Tree, check_length, index_of
 from ..parts.remember import OwnCache, Remembering
 
@@ -102,6 +102,7 @@ class Decoder(nn.Module):
         positions: Positions | None = None,
         source_BSD: Tensor | None = None,
         source_positions: Tensor | None = None,
+        source_documents_BS: Tensor | None = None,
         aux: Aux | None = None,
     ) -> Tensor:
         """The vectors [B, T, D] before the scores.
@@ -109,7 +110,8 @@ class Decoder(nn.Module):
         lengths: real tokens in each row, the rest being padding at its end. cache: what came before; tokens
         are then the new ones only. documents: which document each token of a packed row belongs to.
         positions, instead of these: exactly where each token stands (-1: padding). source: what an encoder said,
-        for decoders that attend to it, and where its tokens stand. aux: hears what experts have to say.
+        for decoders that attend to it, and where its tokens stand; or, if rows are packed, which document each belongs to.
+        aux: hears what experts have to say.
         """
         (B, T), device = tokens_BT.shape, tokens_BT.device
         aux = None if aux is None else aux.among(real_tokens(T, lengths_B, documents_BT, positions))
@@ -127,7 +129,10 @@ class Decoder(nn.Module):
             check_length(S, self.inputs.position)
         source_view = None
         if source_BSD is not None:
-            source_view = View(full(), T, source_BSD.shape[1], device, views[0].q_pos, source_positions)
+            seen = full()
+            if documents_BT is not None and source_documents_BS is not None:
+                seen = across(documents_BT, source_documents_BS)
+            source_view = View(seen, T, source_BSD.shape[1], device, views[0].q_pos, source_positions)
         x_BTD = self.inputs(tokens_BT, views[0].q_pos if places is None else places)
         heard = {} if aux is None else {"aux": aux}
         x_BTD = self.stack(x_BTD, views, source_BSD, source_view, cache, **heard)
@@ -299,3 +304,14 @@ class WithHeads(nn.Module):
         """{head: output}, always."""
         hidden_BTD = self.encoder(tokens, lengths_B, segments_BT, positions=positions)
         return {name: head(hidden_BTD, self.encoder.inputs) for name, head in self.heads.items()}
+
+
+def compile_whole(model: nn.Module) -> None:
+    """Let torch.compile make each stack of blocks one, so that sums and norms between blocks are one kernel; and what is
+    done to vectors that were looked up, unless it looks up others (the gradients of a table are added up in an order
+    that differs from run to run)."""
+    for module in model.modules():
+        if isinstance(module, Stack):
+            module.compile()
+        elif isinstance(module, Inputs) and not list(module.position.parameters()):
+            module.placed = torch.compile(module.placed)  # type: ignore[method-assign]

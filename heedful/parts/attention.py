@@ -24,8 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import kernels
 from .cache import KeysValues, LayerCache
-from .layers import hooked
+from .layers import HALVES, hooked
 from .masks import View, full, without_empty_rows
 from .positions import NoPosition, Position
 from .sparse import attend_gathered, gather_pays
@@ -101,12 +102,43 @@ def attend_fused(
     dropout: float = 0.0,
 ) -> Tensor:
     """`attend_plain` without the table of scores, by the kernel that suits the case."""
+    if bias is None and dropout == 0 and short_pays(q_BHTK, k_BGSK, v_BGSL):
+        return attend_short(q_BHTK, k_BGSK, v_BGSL, mask, scale)
     flex = flex_pays(q_BHTK, mask, bias, dropout)
     if isinstance(mask, View) and bias is None and not flex and gather_pays(mask, q_BHTK.shape[1]):
         H = q_BHTK.shape[1]
         return attend_gathered(q_BHTK, repeat_heads(k_BGSK, H), repeat_heads(v_BGSL, H), mask, scale, dropout)
     kernel = attend_flex if flex else attend_sdpa
     return kernel(q_BHTK, k_BGSK, v_BGSL, mask, bias, scale, dropout)
+
+
+SHORT = 128  # tokens, and numbers of a head, that one program can hold
+
+
+def short_pays(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor) -> bool:
+    """Sentences in training: all scores of a head fit into one program, and its own kernel is the quickest."""
+    few = max(q_BHTK.shape[2], k_BGSK.shape[2]) <= SHORT and max(q_BHTK.shape[3], v_BGSL.shape[3]) <= SHORT
+    half = q_BHTK.dtype == k_BGSK.dtype == v_BGSL.dtype and q_BHTK.dtype in HALVES
+    return kernels.trains(q_BHTK) and few and half and k_BGSK.shape[1] == q_BHTK.shape[1]
+
+
+def attend_short(
+    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSL: Tensor, mask: AnyMask = None, scale: float | None = None
+) -> Tensor:
+    """heedful's own kernel for a few tokens."""
+    from ..kernels.short import attend_short as kernel
+
+    scale = 1 / math.sqrt(q_BHTK.shape[-1]) if scale is None else scale
+    return kernel(q_BHTK, k_BHSK, v_BHSL, *table_of(mask, q_BHTK.shape[1]), scale)
+
+
+def table_of(mask: AnyMask, H: int) -> tuple[Tensor | None, bool]:
+    """(who may look at whom, whether the past is all that is seen): the first is None where the second says enough."""
+    if not isinstance(mask, View):
+        return mask, False
+    if mask.is_causal or mask.sees_all:
+        return None, mask.is_causal
+    return mask.allowed(H), False
 
 
 def flex_pays(q_BHTK: Tensor, mask: AnyMask, bias: Tensor | None, dropout: float) -> bool:
@@ -366,6 +398,8 @@ class MultiHeadAttention(nn.Module):
         if view is None:
             S = x_BTD.shape[1] if source_BSD is None else source_BSD.shape[1]
             view = View(full(), x_BTD.shape[1], S, x_BTD.device)
+        if cache is None and self.joins(x_BTD, source_BSD):
+            return self.out(self.attend_joined(x_BTD, view, source_BSD))
         if source_BSD is None:
             q_BTX, k_BTY, v_BTZ = together([self.query, self.key, self.value], x_BTD)
             k_BGSK, v_BGSL = self.split_keys_values(k_BTY, v_BTZ)
@@ -378,6 +412,26 @@ class MultiHeadAttention(nn.Module):
         q_BHTK = self.query_norm(split_heads(q_BTX, self.heads))
         q_BHTK = self.position.rotate(q_BHTK, view.q_pos, view.memo)
         return self.out(join_heads(self.attend(q_BHTK, k_BGSK, v_BGSL, view)))
+
+    def joins(self, x_BTD: Tensor, source_BSD: Tensor | None) -> bool:
+        """Whether nothing stands between the projections and a kernel that reads them side by side: sentences in training."""
+        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES):
+            return False
+        few = max(x_BTD.shape[1], 0 if source_BSD is None else source_BSD.shape[1]) <= SHORT
+        small = self.heads == self.kv_heads and self.key_width == self.value_width <= SHORT
+        plain = type(self.score) is ScaledDot and type(self.position) is NoPosition
+        bare = isinstance(self.query_norm, nn.Identity) and not (self.dropout and self.training)
+        return few and small and plain and bare and can_join([self.query, self.key, self.value])
+
+    def attend_joined(self, x_BTD: Tensor, view: View, source_BSD: Tensor | None) -> Tensor:
+        from ..kernels.short import attend_joined
+
+        scale = 1 / math.sqrt(self.key_width)
+        if source_BSD is None:
+            one_BTX, other_BSY = joined([self.query, self.key, self.value], x_BTD), None
+        else:
+            one_BTX, other_BSY = self.query(x_BTD), joined([self.key, self.value], source_BSD)
+        return attend_joined(one_BTX, other_BSY, self.heads, *table_of(view, self.heads), scale)
 
     def split_keys_values(self, k_BSY: Tensor, v_BSZ: Tensor) -> KeysValues:
         return self.key_norm(split_heads(k_BSY, self.kv_heads)), split_heads(v_BSZ, self.kv_heads)
@@ -425,13 +479,21 @@ class MultiHeadAttention(nn.Module):
 def together(layers: list[nn.Linear], x_BTD: Tensor) -> tuple[Tensor, ...]:
     """Several linear layers of the same vectors. In training, one product: joining the weights costs nothing beside it,
     and a wide product runs faster than narrow ones."""
-    alike = len({layer.bias is None for layer in layers}) == 1
-    plain = alike and all(type(layer) is nn.Linear and not hooked(layer) for layer in layers)
-    if not (plain and x_BTD.is_cuda and torch.is_grad_enabled()):
+    if not (x_BTD.is_cuda and torch.is_grad_enabled() and can_join(layers)):
         return tuple(layer(x_BTD) for layer in layers)
+    return joined(layers, x_BTD).split([layer.out_features for layer in layers], dim=-1)
+
+
+def can_join(layers: list[nn.Linear]) -> bool:
+    """Whether linear layers are nothing more than that, and all have a bias or none has."""
+    plain = all(type(layer) is nn.Linear and not hooked(layer) for layer in layers)
+    return plain and len({layer.bias is None for layer in layers}) == 1
+
+
+def joined(layers: list[nn.Linear], x_BTD: Tensor) -> Tensor:
+    """Linear layers that are alike as one product, their outputs side by side."""
     bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
-    joined = F.linear(x_BTD, torch.cat([layer.weight for layer in layers]), bias)
-    return joined.split([layer.out_features for layer in layers], dim=-1)
+    return F.linear(x_BTD, torch.cat([layer.weight for layer in layers]), bias)
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:

@@ -9,8 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import kernels
 from .auxiliary import Aux
 from .positions import NoPosition, Position, Positions
+
+HALVES = (torch.bfloat16, torch.float16)
 
 
 def gelu_sigmoid(x: Tensor) -> Tensor:
@@ -85,6 +88,11 @@ class Inputs(nn.Module):
         x_BTD = self.tokens(tokens_BT)
         if self.segments is not None:
             x_BTD = x_BTD + self.segments(torch.zeros_like(tokens_BT) if segments_BT is None else segments_BT)
+        return self.placed(x_BTD, positions)
+
+    def placed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
+        """With positions, norm and dropout. Apart from looking vectors up, whose gradient torch.compile would add up in
+        an order that differs from run to run."""
         x_BTD = self.position.embed(x_BTD, positions)
         return halved(self.dropout(self.norm(x_BTD)))
 
@@ -153,7 +161,16 @@ class FeedForward(nn.Module):
 
     def forward(self, x_BTD: Tensor, aux: Aux | None = None) -> Tensor:
         """aux: for experts, which may stand in this place; one layer alone has nothing to tell."""
-        return self.down(self.dropout(self.activation(self.up(x_BTD))))
+        return self.down(self.dropout(self.rise(x_BTD)))
+
+    def rise(self, x_BTD: Tensor) -> Tensor:
+        """activation(x W1 + b1); in training with ReLU on a GPU, by a kernel that does it all."""
+        plain = self.activation is F.relu and self.up.bias is not None and not hooked(self.up)
+        if not (plain and kernels.trains(x_BTD) and x_BTD.dtype in HALVES):
+            return self.activation(self.up(x_BTD))
+        from ..kernels.rectify import rectified
+
+        return rectified(x_BTD, self.up.weight, self.up.bias)
 
 
 class GatedFeedForward(nn.Module):
@@ -239,7 +256,23 @@ class PostNorm(nn.Module):
         self.layer, self.norm, self.dropout = layer, norm, nn.Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
-        return self.norm(x_BTD + self.dropout(self.layer(x_BTD, *args, **kwargs)))
+        y_BTD = self.layer(x_BTD, *args, **kwargs)
+        if self.fuses(x_BTD, y_BTD):
+            return self.at_once(x_BTD, y_BTD)
+        return self.norm(x_BTD + self.dropout(y_BTD))
+
+    def fuses(self, x_BTD: Tensor, y_BTD: Tensor) -> bool:
+        """Whether there is a kernel for sum, dropout and norm."""
+        plain = type(self.norm) is LayerNorm and not hooked(self.norm) and not hooked(self.dropout)
+        alike = x_BTD.dtype == y_BTD.dtype and x_BTD.dtype in (torch.float32, *HALVES)
+        small = x_BTD.numel() < 1 << 31 and x_BTD.shape[-1] <= 8192
+        return kernels.trains(x_BTD) and plain and alike and small
+
+    def at_once(self, x_BTD: Tensor, y_BTD: Tensor) -> Tensor:
+        from ..kernels.residual import fused_add_and_norm
+
+        norm, dropout = self.norm, self.dropout.p if self.training else 0.0
+        return fused_add_and_norm(x_BTD, y_BTD, norm.weight, norm.bias, norm.eps, dropout)  # type: ignore[arg-type]
 
 
 RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}

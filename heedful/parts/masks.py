@@ -251,6 +251,32 @@ class Document(Mask):
 
 
 @dataclass(frozen=True, eq=False)
+class Across(Mask):
+    """Queries of a document in one packed row look at the document of the same number in another: a packed source.
+
+    query_ids[b, position] and key_ids[b, position] name the documents; -1 is padding, which nobody sees.
+    """
+
+    query_ids: Tensor
+    key_ids: Tensor
+
+    @property
+    def batch(self) -> int | None:
+        return len(self.query_ids)
+
+    @property
+    def longest(self) -> int | None:
+        return min(self.query_ids.shape[1], self.key_ids.shape[1])
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        key = self.key_ids[b, k.clamp(min=0)]
+        return (self.query_ids[b, q.clamp(min=0)] == key) & (key >= 0)
+
+    def __repr__(self) -> str:
+        return f"Across(query_ids={self.query_ids.tolist()}, key_ids={self.key_ids.tolist()})"
+
+
+@dataclass(frozen=True, eq=False)
 class FromStart(Mask):
     """A rule whose blocks begin where a document does: starts[b, position] is where the one that stands there began."""
 
@@ -419,6 +445,11 @@ def window(width: int) -> Mask:
 def document(ids: Tensor) -> Mask:
     """Packed rows: tokens of one document see each other only."""
     return Document(ids)
+
+
+def across(query_ids: Tensor, key_ids: Tensor) -> Mask:
+    """Packed rows of a target and of its source: the documents of a number belong together."""
+    return Across(query_ids, key_ids)
 
 
 def prefix(lengths: Tensor) -> Mask:

@@ -67,3 +67,4 @@ class Job:
     begin: Callable[[nn.Module], None] | None = None  # puts weights that are there into a new model
     facts: dict[str, Any] = field(default_factory=dict)  # what else the result depends on, for the recipe
     carried: Carried | None = None  # what the loss carries from step to step
+    steady: bool = False  # batches all have one shape, and their loss never waits for the device

@@ -26,7 +26,7 @@ from ..models.rnn import RNNConfig
 from ..models.shells import Decoder
 from ..models.xl import XLConfig
 from ..parts.experts import auxiliary
-from ..recipe import Model, Recipe
+from ..recipe import Recipe
 from ..text import phrasebook, pylib
 from ..text.encode import Encoder
 from ..text.files import Report, joined, not_in_vain, read_documents
@@ -38,10 +38,11 @@ from ..train.files import write_text
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from .job import Job
 from .judging import Asked, Measured, Track, silently
-from .long import CONFIGS, Recurrent, Segments, recurrent_losses
+from .long import CONFIGS, Recurrent, Segments, experts_of, recurrent_losses
 
 ENOUGH = 10_000_000  # tokens to count frequencies by
 BY_FREQUENCY = "nats a token, every token at its frequency"
+STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they never wait for the device
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,6 @@ def config_of(recipe: Recipe, vocab: int) -> GPT2Config | ModernConfig:
         attention_dropout=m.dropout,
         **more,
     )
-
-
-def experts_of(m: Model) -> dict[str, Any]:
-    """What a mixture's config has beside that of the model without experts."""
-    names = ("experts", "chosen", "every", "gate", "balance", "capacity")
-    return {name: getattr(m, name) for name in names}
 
 
 # Two ways to make rows of a text.
@@ -219,7 +214,11 @@ def rows_for(recipe: Recipe) -> type[Windows | Documents | Segments]:
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the text, learn a vocabulary, tokenise, and plan the rows."""
+    """Read the text, learn a vocabulary, tokenise, and plan the rows; a model of both directions is another matter."""
+    if recipe.model.architecture == "elmo":
+        from . import elmo
+
+        return elmo.make_job(recipe, folder, say)
     context = recipe.model.context
     vocab, train, valid, report = prepare(recipe, folder)
     if report.counts:
@@ -265,6 +264,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes a token{sampled(train)}",
         ],
         facts={"data": train.hash, "held-out data": valid.hash},
+        steady=isinstance(learned, Windows) and recipe.model.architecture in STEADY,
     )
 
 
@@ -427,6 +427,10 @@ def scores_of_losses(losses: Sequence[Loss], bytes_per_token: float) -> dict[str
 
 def measure(model: Decoder, asked: Asked) -> Measured:
     """Loss, perplexity and bits a byte over all of the held-out text, less a last window that is not full."""
+    if asked.recipe.model.architecture == "elmo":
+        from . import elmo
+
+        return elmo.measure(model, asked)  # type: ignore[arg-type]
     vocab = asked.vocab()
     stream, size, report = held_out_text(asked, vocab, 2)
     context = min(asked.recipe.model.context, len(stream) - 1)

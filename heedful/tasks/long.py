@@ -20,6 +20,7 @@ from ..errors import BadInput
 from ..models.config import Config
 from ..models.dmca import DMCAConfig
 from ..models.linear import LinearConfig
+from ..models.mixture_dmca import MixtureDMCAConfig
 from ..models.shells import Decoder
 from ..models.sparse import SparseConfig
 from ..models.xl import XLConfig
@@ -62,6 +63,16 @@ def dmca_config(vocab: int, m: Model) -> DMCAConfig:
     return DMCAConfig(*sizes, m.kinds, m.block, m.look_back, m.compressed, m.norm, m.activation, m.dropout)
 
 
+def mixture_dmca_config(vocab: int, m: Model) -> MixtureDMCAConfig:
+    return MixtureDMCAConfig(**vars(dmca_config(vocab, m)), **experts_of(m))
+
+
+def experts_of(m: Model) -> dict[str, Any]:
+    """What a mixture's config has beside that of the model without experts."""
+    names = ("experts", "chosen", "every", "gate", "balance", "capacity")
+    return {name: getattr(m, name) for name in names}
+
+
 def linear_config(vocab: int, m: Model) -> LinearConfig:
     sizes = (vocab, m.context, m.layers, m.width, m.heads, m.hidden)
     return LinearConfig(*sizes, m.activation, m.dropout)
@@ -71,6 +82,7 @@ CONFIGS: dict[str, Callable[[int, Model], Config]] = {
     "xl": xl_config,
     "sparse": sparse_config,
     "dmca": dmca_config,
+    "mixture_dmca": mixture_dmca_config,
     "linear": linear_config,
 }
 

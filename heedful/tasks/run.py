@@ -28,10 +28,13 @@ from ..errors import BadInput, NotFinite
 from ..interop.files import naming, present
 from ..models import family
 from ..models.heads import classifier
+from ..models.shells import compile_whole
 from ..parts.blocks import Block, Stack
+from ..parts.experts import auxiliary
 from ..parts.observe import eagerly
 from ..recipe import Recipe, from_json, to_json, with_warmup
 from ..train import distributed, finder, loop, optimiser
+from ..train.ahead import train_ahead
 from ..train.average import Average, MovingAverage, TailAverage, weights_of
 from ..train.distributed import World
 from ..train.files import write_json
@@ -292,32 +295,73 @@ def work_on(
         talk.say(f"already finished at step {work.step}: for more, raise train.steps in {path / RECIPE}")
     elif work.step:
         talk.say(f"going on after step {work.step}")
-    made = loop.train(
-        trained, shares_of(job, recipe, world), loss_of, work.optimisers, settings_of(recipe, device), work.step,
-        work.scaler, world,
-    )  # fmt: skip
     finished, found = True, facts(recipe, job, world, device)
     with Stop(again=0.0 if world.size == 1 else PASSED_ON) as stop:
         pace: list[float] = []
-        for progress in made if patient(work, recipe) else ():
+
+        def asked() -> bool:
+            return world.any(bool(stop.asked) or world.abandoned, device)
+
+        for progress in steps_of(work, job, recipe, trained, loss_of, asked, world, device):
             work.step = progress.step
             last = work.step == recipe.train.steps
             log(progress, folder, talk, recipe)
             say_pace(pace, progress, recipe, device, talk)
-            if work.average is not None:
-                work.average.after(work.step, model)
+            if not progress.settled:
+                continue
             if work.step % recipe.evaluate.every == 0 or last:
                 work.best = try_out(job, work, trained, folder, talk, world, device)
             last = last or not patient(work, recipe)
-            asked = world.any(bool(stop.asked) or world.abandoned, device)
-            if work.step % recipe.checkpoint.every == 0 or last or asked:
+            stopping = asked()
+            if work.step % recipe.checkpoint.every == 0 or last or stopping:
                 save(work, folder, recipe, found)
-            if last or asked:
+            if last or stopping:
                 finished = last
                 break
     if not patient(work, recipe):
         talk.say(f"stopped at step {work.step}: no better for {work.best.since} evaluations")
     return ended(work, job, path, folder, talk, recipe, world, finished)
+
+
+def steps_of(
+    work: Work,
+    job: Job,
+    recipe: Recipe,
+    trained: nn.Module,
+    loss_of: Callable[[Any, Any], Any],
+    asked: Callable[[], bool],
+    world: World,
+    device: torch.device,
+) -> Iterator[Progress]:
+    """The steps that are left: one by one, or on one GPU with the host ahead of the device where nothing keeps it."""
+    if not patient(work, recipe):
+        return
+
+    def after(step: int) -> None:
+        if work.average is not None:
+            work.average.after(step, work.model)
+
+    def look(step: int) -> bool:
+        return step % recipe.evaluate.every == 0 or step % recipe.checkpoint.every == 0 or asked()
+
+    batches, settings = shares_of(job, recipe, world), settings_of(recipe, device)
+    if runs_ahead(work, job, world, device):
+        steady = job.steady and not recipe.train.recompute
+        yield from train_ahead(
+            trained, batches, loss_of, work.optimisers, settings, work.step, look, after, steady
+        )
+        return
+    for progress in loop.train(
+        trained, batches, loss_of, work.optimisers, settings, work.step, work.scaler, world
+    ):
+        after(progress.step)
+        yield progress
+
+
+def runs_ahead(work: Work, job: Job, world: World, device: torch.device) -> bool:
+    """Whether no step has to wait: neither for other processes, nor for a scaler, what experts say, or a memory."""
+    alone = device.type == "cuda" and world.size == 1
+    return alone and work.scaler is None and job.carried is None and auxiliary(work.model) is None
 
 
 def patient(work: Work, recipe: Recipe) -> bool:
@@ -408,12 +452,10 @@ def arranged(
     for module in model.modules():
         if isinstance(module, Stack):
             module.recompute = t.recompute
-            if (
-                t.compile and not t.shard
-            ):  # all blocks together: sums and norms between them are then one kernel
-                module.compile()
         if isinstance(module, Block) and t.compile and t.shard:  # weights come and go block by block
             module.compile()
+    if t.compile and not t.shard:
+        compile_whole(model)
     loss_of = distributed.idly(loss_of)
     if not t.shard or world.size == 1:  # alone: a run that several processes had begun
         return model, loss_of

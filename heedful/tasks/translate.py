@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,8 @@ from ..recipe import Data, Recipe
 from ..text import phrasebook
 from ..text.conllu import MOST_WORDS
 from ..text.files import Report, hash_of, not_in_vain, read_parallel, read_table
-from ..text.plan import BucketPlan, shares
+from ..text.packing import Fitted
+from ..text.plan import BucketPlan, RowPlan, shares
 from ..text.store import Store, write_store
 from ..text.trees import Parsed, read_parsed, words_of_pieces
 from ..text.vocab import Vocab, groups, read_vocab, train_vocab
@@ -36,7 +37,8 @@ from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import before
 from .job import Job
 from .judging import Asked, Measured, by_length
-from .lm import BY_FREQUENCY, ENOUGH, experts_of, unigram_entropy
+from .lm import BY_FREQUENCY, ENOUGH, unigram_entropy
+from .long import experts_of
 from .metrics import bleu, exact_match, interval, translation_scores
 
 
@@ -62,11 +64,35 @@ class PairBatch:
         return {"positions": Tree(index_BS, self.heads_BW, self.words_BS)}
 
     def to(self, device: torch.device) -> PairBatch:
-        if device.type == "cpu":
-            return self
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved = {n: t.to(device, non_blocking=True) for n, t in tensors.items() if isinstance(t, Tensor)}
-        return replace(self, **moved)  # type: ignore[arg-type]
+        return moved(self, device)
+
+
+@dataclass(frozen=True)
+class PackedPairs:
+    """Rows of several sentence pairs, which do not see each other: pair n of a source row belongs to pair n of the target."""
+
+    source_BS: Tensor
+    source_documents_BS: Tensor  # which pair; -1 in the padding
+    target_BT: Tensor
+    target_documents_BT: Tensor
+    answers_BT: Tensor
+    count: int
+    ids: tuple[int, ...] = ()
+
+    def to(self, device: torch.device) -> PackedPairs:
+        return moved(self, device)
+
+
+AnyPairs = TypeVar("AnyPairs", PairBatch, PackedPairs)
+
+
+def moved(batch: AnyPairs, device: torch.device) -> AnyPairs:
+    """A batch with its tensors on a device."""
+    if device.type == "cpu":
+        return batch
+    tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
+    there = {n: t.to(device, non_blocking=True) for n, t in tensors.items() if isinstance(t, Tensor)}
+    return replace(batch, **there)  # type: ignore[arg-type]
 
 
 def pad(rows: Sequence[np.ndarray | list[int]], filler: int) -> Tensor:
@@ -103,6 +129,31 @@ def collate(
     )
 
 
+def side_by_side(
+    rows: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]],
+    length: int,
+    bos: int,
+    eos: int,
+    padding: int,
+    ids: Sequence[int] = (),
+) -> PackedPairs:
+    """Rows of (source, target) tokens to a batch, whose rows all have `length` places."""
+    shape = len(rows), length
+    source, target, answers = np.full(shape, padding), np.full(shape, padding), np.full(shape, NOTHING)
+    of_source, of_target = np.full(shape, -1), np.full(shape, -1)
+    for b, row in enumerate(rows):
+        s = t = 0
+        for n, (read, written) in enumerate(row):
+            here, there = slice(s, s + len(read)), slice(t, t + len(written) + 1)
+            source[b, here], of_source[b, here] = read, n
+            target[b, there], of_target[b, there] = np.concatenate(([bos], written)), n
+            answers[b, there] = np.concatenate((written, [eos]))
+            s, t = here.stop, there.stop
+    count = int((of_target >= 0).sum())
+    made = [torch.from_numpy(table) for table in (source, of_source, target, of_target, answers)]
+    return PackedPairs(made[0], made[1], made[2], made[3], made[4], count, tuple(map(int, ids)))
+
+
 @dataclass(frozen=True)
 class Grown:
     """A tree over the tokens of a sentence: the word of each, and the head of each word (-1 is the root)."""
@@ -127,17 +178,24 @@ def grown(vocab: Vocabs, sources: Sequence[str]) -> list[Grown]:
     return [Grown(words_of_pieces(t, at), t.heads) for t, at in zip(texts, places, strict=True)]
 
 
-def loss_of(model: EncoderDecoder, batch: PairBatch, smoothing: float = 0.0) -> Loss:
+def loss_of(model: EncoderDecoder, batch: PairBatch | PackedPairs, smoothing: float = 0.0) -> Loss:
     """The loss of a batch. Padding of the target lies in the future of every real token: no mask is needed for it."""
     aux = auxiliary(model)
     heard: dict[str, Any] = {} if aux is None else {"aux": aux}
-    memory_BSD = model.encoder(batch.source_BS, **batch.places, **heard)
     decoder = model.decoder
-    positions = right_padded(batch.source_lengths_B, memory_BSD.shape[1])
-    lengths_B = None if aux is None else (batch.answers_BT != NOTHING).sum(1)  # experts must not see padding
-    hidden_BTD = decoder.hidden(
-        batch.target_BT, lengths_B, source_BSD=memory_BSD, source_positions=positions, **heard
-    )
+    told: dict[str, Any]
+    if isinstance(batch, PackedPairs):
+        memory_BSD = model.encoder(batch.source_BS, documents_BT=batch.source_documents_BS, **heard)
+        told = {
+            "documents_BT": batch.target_documents_BT,
+            "source_documents_BS": batch.source_documents_BS,
+        }
+    else:
+        memory_BSD = model.encoder(batch.source_BS, **batch.places, **heard)
+        told = {"source_positions": right_padded(batch.source_lengths_B, memory_BSD.shape[1])}
+        if aux is not None:  # experts must not see padding
+            told["lengths_B"] = (batch.answers_BT != NOTHING).sum(1)
+    hidden_BTD = decoder.hidden(batch.target_BT, source_BSD=memory_BSD, **told, **heard)
     loss = sequence_loss(scores_of(decoder), hidden_BTD, batch.answers_BT, batch.count, smoothing)
     return with_aux(loss, aux)
 
@@ -254,14 +312,15 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     if report.counts:
         say(report.sentence())
     lengths = [train.lengths("source"), train.lengths("target") + 1]
-    plan = BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, d.longest)
+    rows = PackedRows if d.packed else PaddedRows
+    planned = rows(train, vocab, lengths, recipe)
     own = vocab.target if isinstance(vocab, Separate) else None
     config = config_of(recipe, vocab.size, None if own is None else own.size)
     valid = [numbers(vocab, chunk) for chunk in chunks(held_out, 64)]
 
-    def batches(step: int, rank: int = 0, world: int = 1) -> list[PairBatch]:
-        parts = shares(plan.batch(step), recipe.train.accumulate, rank, world)
-        return [batch_of(train, vocab, part) for part in parts]
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[PairBatch | PackedPairs]:
+        parts = shares(planned.plan.batch(step), recipe.train.accumulate, rank, world)
+        return [planned.batch(part) for part in parts]
 
     return Job(
         task="translate",
@@ -269,7 +328,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         config=config,
         vocab=vocab,
         batches=batches,
-        steps_per_epoch=plan.batches,
+        steps_per_epoch=planned.plan.batches,
         loss=lambda model, batch: loss_of(model, batch, recipe.train.smoothing),
         evaluate=lambda model: evaluate(model, vocab, held_out, valid, d.lower),
         show=lambda model: show(model, vocab, held_out[: recipe.evaluate.examples]),
@@ -279,8 +338,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (BY_FREQUENCY, by_frequency(train, valid, vocab)),
         },
         plan=[
-            data_told(f"{len(train):,} pairs", len(held_out), there, plan.padding()),
-            *left_out(plan.left_out, len(looked_at) - len(held_out), d.longest),
+            data_told(f"{len(train):,} pairs", len(held_out), there, planned.padding()),
+            *left_out(planned.left_out, len(looked_at) - len(held_out), d.longest),
             f"{told(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out text",
         ],
         facts={
@@ -289,7 +348,53 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             **({"held-out trees": hash_of(heads_of(held_out))} if needs_trees(recipe) else {}),
             **({} if own is None else {"target_vocab": own.hash}),
         },
+        steady=d.packed and recipe.model.architecture == "transformer",
     )
+
+
+# Two ways to make rows of pairs.
+
+
+class PaddedRows:
+    """A pair a row, and pairs of like length in a batch."""
+
+    def __init__(self, train: Store, vocab: Vocabs, lengths: list[np.ndarray], recipe: Recipe) -> None:
+        self.train, self.vocab = train, vocab
+        self.plan = BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, recipe.data.longest)
+        self.left_out = self.plan.left_out
+
+    def padding(self) -> float:
+        return self.plan.padding()
+
+    def batch(self, ids: np.ndarray) -> PairBatch:
+        return batch_of(self.train, self.vocab, ids)
+
+
+class PackedRows:
+    """Pairs side by side in rows of one length."""
+
+    def __init__(self, train: Store, vocab: Vocabs, lengths: list[np.ndarray], recipe: Recipe) -> None:
+        self.train, self.vocab, longest = train, vocab, recipe.data.longest
+        sizes = np.maximum(*lengths)
+        self.kept = np.flatnonzero(sizes <= longest)
+        self.left_out = len(sizes) - len(self.kept)
+        if not len(self.kept):
+            raise BadInput(
+                f"no pair is left to train on: {len(sizes)} of {len(sizes)} are over {longest} tokens"
+            )
+        self.fitted = Fitted(sizes[self.kept], longest)
+        self.real = sum(int(side[self.kept].sum()) for side in lengths)
+        self.plan = RowPlan(self.fitted.rows, max(1, recipe.train.batch_tokens // longest), recipe.train.seed)
+
+    def padding(self) -> float:
+        return 1 - self.real / (2 * self.fitted.rows * self.fitted.length)
+
+    def batch(self, rows: np.ndarray) -> PackedPairs:
+        pairs = [self.kept[self.fitted.pieces(row)].tolist() for row in rows.tolist()]
+        store, v = self.train, self.vocab
+        texts = [[(store.row("source", i), store.row("target", i)) for i in some] for some in pairs]
+        every = [i for some in pairs for i in some]
+        return side_by_side(texts, self.fitted.length, v.bos, v.eos, v.pad, every)
 
 
 def by_frequency(train: Store, tried: Sequence[PairBatch], vocab: Vocabs) -> float:

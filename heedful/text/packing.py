@@ -3,7 +3,7 @@
 Documents lie one after the other in a stream, each with an end token behind it (a text never becomes one, so it
 marks nothing else). A model reads every token but that one, and predicts the next token of the same document. A
 document that is longer than a row is cut: every piece goes on where the one before ended, and stands alone in the
-attention. Where everything lies follows from the stream alone.
+attention. Where everything lies follows from the stream alone. Pairs of sentences are packed by the longer of the two.
 """
 
 from __future__ import annotations
@@ -18,21 +18,13 @@ AT_ONCE = 1 << 22  # tokens looked at
 UNUSED = 1 << 62  # rows that nothing stands in yet: more than there are tokens
 
 
-class Packing:
-    """Which part of the stream stands where: rows of at most `length` tokens, numbered from 0."""
+class Fitted:
+    """Pieces of known sizes in rows of `length` places, as few rows as best fit needs, numbered from 0."""
 
-    def __init__(self, stream: np.ndarray, end: int, length: int) -> None:
-        self.length, self.documents, self.tokens = length, 0, 0
-        starts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
-        for first, size in documents_in(stream, end):
-            self.documents += len(first)
-            self.tokens += int(size.sum())
-            first, size = pieces_of(first, size, length)
-            starts.append(first)
-            sizes.append(size.astype(np.int32))
-        self._starts, together = np.concatenate(starts), np.concatenate(sizes)
-        self._order = np.argsort(together, kind="stable")  # pieces by size, those of a size as they come
-        counts = np.bincount(together, minlength=length + 1)
+    def __init__(self, sizes: np.ndarray, length: int) -> None:
+        self.length, self.tokens = length, int(sizes.sum())
+        self._order = np.argsort(sizes, kind="stable")  # pieces by size, those of a size as they come
+        counts = np.bincount(sizes, minlength=length + 1)
         self._shelves = placed(shelves(counts, length), np.cumsum(counts) - counts)
         self._ends = np.cumsum([shelf.rows for shelf in self._shelves], dtype=np.int64)
         self.rows = int(self._ends[-1]) if len(self._ends) else 0
@@ -42,18 +34,43 @@ class Packing:
         """The share of all rows' places that tokens stand in."""
         return self.tokens / max(1, self.rows * self.length)
 
-    def row(self, number: int) -> list[tuple[int, int]]:
-        """(start, size) of every piece in a row, the longest first."""
+    def pieces(self, number: int) -> list[int]:
+        """Which pieces stand in a row, the longest first."""
         if not 0 <= number < self.rows:
             raise IndexError(f"row {number} of {self.rows}")
         which = int(np.searchsorted(self._ends, number, "right"))
         shelf = self._shelves[which]
         place = number - int(self._ends[which]) + shelf.rows
-        found: list[tuple[int, int]] = []
-        for (size, copies), first in zip(shelf.sizes, shelf.firsts, strict=True):
+        found: list[int] = []
+        for (_, copies), first in zip(shelf.sizes, shelf.firsts, strict=True):
             at = first + place * copies
-            found += [(int(self._starts[piece]), size) for piece in self._order[at : at + copies]]
+            found += self._order[at : at + copies].tolist()
         return found
+
+    def sizes(self, number: int) -> list[int]:
+        """The sizes of those pieces."""
+        shelf = self._shelves[int(np.searchsorted(self._ends, number, "right"))]
+        return [size for size, copies in shelf.sizes for _ in range(copies)]
+
+
+class Packing(Fitted):
+    """Which part of a stream of documents stands where: rows of at most `length` tokens."""
+
+    def __init__(self, stream: np.ndarray, end: int, length: int) -> None:
+        self.documents = 0
+        starts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+        for first, size in documents_in(stream, end):
+            self.documents += len(first)
+            first, size = pieces_of(first, size, length)
+            starts.append(first)
+            sizes.append(size.astype(np.int32))
+        self._starts = np.concatenate(starts)
+        super().__init__(np.concatenate(sizes), length)
+
+    def row(self, number: int) -> list[tuple[int, int]]:
+        """(start, size) of every piece in a row, the longest first."""
+        starts = self._starts[self.pieces(number)].tolist()
+        return list(zip(starts, self.sizes(number), strict=True))
 
 
 def documents_in(stream: np.ndarray, end: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -5,7 +5,7 @@
 
 Which examples make up step N, and every random number of it, follow from (seed, N): a run that is stopped and
 started again makes the same steps. Gradients are divided by the number of target tokens of the whole step, over
-all micro-batches and processes, so that accumulating changes nothing but rounding.
+all micro-batches and processes, so that accumulating changes nothing but rounding. `ahead` has the same loop for one GPU.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Progress:
     norm: float  # of the gradient, before clipping
     seconds: float
     loads: Sequence[Sequence[float]] = ()  # tokens that each expert got, layer by layer, if there are experts
+    settled: bool = True  # the model is as this step left it: no later one is on its way
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,7 @@ def train(
         if scaler is not None:
             for optimiser in optimisers:
                 scaler.unscale_(optimiser)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or math.inf)
-        seen = torch.stack([surprise / tokens, whole(norm)])
+        seen = torch.stack([surprise / tokens, clip(model, settings)])
         if loads_LE is not None:
             seen = torch.cat([seen, world.sum(loads_LE).flatten().to(seen.dtype)])
         loss, size, *loads = seen.tolist()  # the one look at the device in a step
@@ -127,6 +127,14 @@ def train(
         yield Progress(step + 1, loss, tokens, rate, size, seconds, rows_of(loads, loads_LE))
 
 
+def clip(model: nn.Module, settings: Settings) -> Tensor:
+    """Make the gradient no longer than the settings say, if they do; its length before."""
+    weights = [weight for weight in model.parameters() if weight.grad is not None]
+    if settings.clip:
+        return whole(nn.utils.clip_grad_norm_(weights, settings.clip))
+    return whole(nn.utils.get_total_norm([weight.grad for weight in weights]))  # type: ignore[misc]
+
+
 def rows_of(loads: list[float], loads_LE: Tensor | None) -> list[list[float]]:
     """The loads as they came from the device, a list for each layer."""
     E = 1 if loads_LE is None else loads_LE.shape[1]
@@ -143,7 +151,7 @@ def accumulate(
     model: nn.Module,
     micro: Sequence[Batch],
     loss_of: Callable[[nn.Module, Any], Loss],
-    tokens: int,
+    tokens: int | Tensor,
     settings: Settings,
     scaler: torch.amp.GradScaler | None,
 ) -> tuple[Tensor, Tensor | None]:
@@ -169,9 +177,9 @@ def not_finite(
     loss_of: Callable[[nn.Module, Any], Loss],
     settings: Settings,
     step: int,
-    world: World,
-    loss: float,
-    norm: float,
+    world: World = World(),  # noqa: B008 (frozen)
+    loss: float = math.nan,
+    norm: float = math.nan,
 ) -> str:
     """What to say when a number is not finite: the step, the batch, and the first layer it came out of.
 

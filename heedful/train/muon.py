@@ -35,7 +35,12 @@ def orthogonalise(updates_NAB: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon with Nesterov momentum; updates have the size AdamW's would have (Moonshot's rule: 0.2 a weight)."""
+    """Muon with Nesterov momentum; updates have the size AdamW's would have (Moonshot's rule: 0.2 a weight).
+
+    lr may be a tensor. found_inf, as in torch's fused optimisers: a tensor that leaves the update out where it is 1.
+    """
+
+    found_inf: Tensor | None = None
 
     def __init__(
         self, matrices: Sequence[Tensor], lr: float, weight_decay: float, momentum: float = 0.95
@@ -56,15 +61,18 @@ class Muon(torch.optim.Optimizer):
             for matrices in alike.values():
                 self._update(matrices, group["lr"], group["weight_decay"], group["momentum"])
 
-    def _update(self, matrices: list[Tensor], rate: float, decay: float, momentum: float) -> None:
+    def _update(self, matrices: list[Tensor], rate: float | Tensor, decay: float, momentum: float) -> None:
         for matrix in matrices:
             if "momentum_buffer" not in self.state[matrix]:
                 self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
         gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
         buffers = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
+        if self.found_inf is not None:  # then nothing moves: momentum meets itself, and the rate is 0
+            good = 1 - self.found_inf
+            gradients = [torch.where(good > 0, g, b) for g, b in zip(gradients, buffers, strict=True)]
+            rate = rate * good
         torch._foreach_lerp_(buffers, gradients, 1 - momentum)
         ahead = torch._foreach_lerp(gradients, buffers, momentum)
-        updates = orthogonalise(torch.stack(tuple(ahead))).unbind()
-        size = 0.2 * math.sqrt(max(matrices[0].shape))
+        updates = orthogonalise(torch.stack(tuple(ahead))) * (-rate * 0.2 * math.sqrt(max(matrices[0].shape)))
         torch._foreach_mul_(matrices, 1 - rate * decay)
-        torch._foreach_add_(matrices, list(updates), alpha=-rate * size)
+        torch._foreach_add_(matrices, list(updates.unbind()))

@@ -41,8 +41,8 @@ def adamw(
 def muon(
     model: nn.Module, rate: float, decay: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the blocks, AdamW for the rest; both share one learning rate."""
-    inside = {n for n in decayed(model) if "blocks." in n}
+    """Muon for the matrices between embeddings and scores, AdamW for the rest; both share one learning rate."""
+    inside = {n for n in decayed(model) if "stack." in n or "blocks." in n}
     matrices = [p for n, p in model.named_parameters() if n in inside and p.ndim == 2]
     rest = [p for n, p in model.named_parameters() if not (n in inside and p.ndim == 2)]
     return [
@@ -57,7 +57,24 @@ OPTIMISERS = {"adamw": adamw, "muon": muon}
 def set_rate(optimisers: list[torch.optim.Optimizer], rate: float) -> None:
     for optimiser in optimisers:
         for group in optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+
+def rate_on(optimisers: list[torch.optim.Optimizer], device: torch.device) -> None:
+    """Keep the rate on the device, where a recorded step can read it."""
+    rate = torch.zeros((), device=device)
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
             group["lr"] = rate
+
+
+def guard(optimisers: list[torch.optim.Optimizer], bad: Tensor) -> None:
+    """Let every update be left out as long as `bad`, on the device, is 1: what torch's gradient scaler asks of them."""
+    for optimiser in optimisers:
+        optimiser.found_inf = bad  # type: ignore[attr-defined]
 
 
 def named_state(

@@ -1,0 +1,197 @@
+"""norm(x + dropout(y)) in one kernel, and its gradients in another: what stands between the layers of a post-norm model.
+
+The sum is kept, and each row's mean and deviation. Which numbers were dropped is not: a hash of their place and a seed
+says it again. Gain and shift get their gradients from as many partial sums as there are programs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .columns import column_sums
+from .operation import block, differentiable, operation
+
+WIDEST = 8192  # a row that one program can hold
+PROGRAMS = 792  # for the backward pass: six for each of about as many multiprocessors as a GPU has
+FORWARDS, BACKWARDS = 1024, 2048  # numbers of a block: the quickest of those tried, as is PROGRAMS
+MOST = 1 << 31  # numbers that can be told apart by their place
+
+
+@triton.jit
+def _mixed(x):
+    """Every bit of x in every bit: a hash of 32 bits (a multiply-xorshift with the low bias of Wellons' search)."""
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def _kept(seed, place, LIMIT: tl.constexpr):
+    """Which numbers stay: of 2^24 that may be drawn, those from LIMIT on."""
+    low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    drawn = _mixed(_mixed(place.to(tl.uint32) ^ low) ^ high)
+    return (drawn >> 8).to(tl.int32) >= LIMIT
+
+
+@triton.jit
+def forward_kernel(
+    x, y, gain, shift, seed, out, total, means, scales, N, eps,
+    D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    n, d = tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, BD)
+    here, place = (n[:, None] < N) & (d[None, :] < D), n[:, None] * D + d[None, :]
+    z = tl.load(y + place, mask=here, other=0.0).to(tl.float32)
+    if P > 0:
+        z = tl.where(_kept(tl.load(seed), place, LIMIT), z * (1.0 / (1.0 - P)), 0.0)
+    z = z.to(y.dtype.element_ty).to(tl.float32) + tl.load(x + place, mask=here, other=0.0).to(tl.float32)
+    z = z.to(total.dtype.element_ty)
+    tl.store(total + place, z, mask=here)
+    z = z.to(tl.float32)
+    mean = tl.sum(z, 1) / D
+    z = tl.where(here, z - mean[:, None], 0.0)
+    scale = 1.0 / tl.sqrt(tl.sum(z * z, 1) / D + eps)
+    tl.store(means + n, mean, mask=n < N)
+    tl.store(scales + n, scale, mask=n < N)
+    g = tl.load(gain + d, mask=d < D, other=0.0).to(tl.float32)
+    b = tl.load(shift + d, mask=d < D, other=0.0).to(tl.float32)
+    z = z * scale[:, None] * g[None, :] + b[None, :]
+    tl.store(out + place, z.to(out.dtype.element_ty), mask=here)
+
+
+@triton.jit
+def backward_kernel(
+    slope, total, means, scales, gain, seed, x_slope, y_slope, sums, N, PARTS,
+    D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    d = tl.arange(0, BD)
+    g = tl.load(gain + d, mask=d < D, other=0.0).to(tl.float32)
+    gains, shifts = tl.zeros((BD,), tl.float32), tl.zeros((BD,), tl.float32)
+    for part in range(tl.program_id(0), PARTS, tl.num_programs(0)):
+        n = part * BN + tl.arange(0, BN)
+        here, place = (n[:, None] < N) & (d[None, :] < D), n[:, None] * D + d[None, :]
+        mean, scale = tl.load(means + n, mask=n < N, other=0.0), tl.load(scales + n, mask=n < N, other=0.0)
+        u = tl.load(slope + place, mask=here, other=0.0).to(tl.float32)
+        z = tl.load(total + place, mask=here, other=0.0).to(tl.float32)
+        z = tl.where(here, (z - mean[:, None]) * scale[:, None], 0.0)
+        gains += tl.sum(u * z, 0)
+        shifts += tl.sum(u, 0)
+        u = u * g[None, :]
+        u = (u - tl.sum(u, 1)[:, None] / D - z * (tl.sum(u * z, 1) / D)[:, None]) * scale[:, None]
+        tl.store(x_slope + place, u.to(x_slope.dtype.element_ty), mask=here)
+        if P > 0:
+            u = tl.where(_kept(tl.load(seed), place, LIMIT), u * (1.0 / (1.0 - P)), 0.0)
+            tl.store(y_slope + place, u.to(y_slope.dtype.element_ty), mask=here)
+    tl.store(sums + tl.program_id(0) * (2 * D) + d, gains, mask=d < D)
+    tl.store(sums + tl.program_id(0) * (2 * D) + D + d, shifts, mask=d < D)
+
+
+def _choices(D: int, dropout: float, numbers: int) -> dict:
+    """Blocks of about so many numbers, in whole rows."""
+    wide = block(D)
+    rows = max(1, numbers // wide)
+    return {
+        "D": D, "P": dropout, "LIMIT": round(dropout * (1 << 24)),
+        "BN": rows, "BD": wide, "num_warps": min(16, max(2, rows * wide // 1024)),
+    }  # fmt: skip
+
+
+def _join(
+    x: Tensor, y: Tensor, gain: Tensor, shift: Tensor, seed: Tensor, eps: float, dropout: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """layer_norm(x + dropout(y)), and what the backward pass needs. seed: one whole number."""
+    x, y = x.contiguous(), y.contiguous()
+    D = x.shape[-1]
+    N = x.numel() // D
+    out, total = torch.empty_like(x), torch.empty_like(x)
+    means, scales = x.new_empty(N, dtype=torch.float32), x.new_empty(N, dtype=torch.float32)
+    choices = _choices(D, dropout, FORWARDS)
+    forward_kernel[(triton.cdiv(N, choices["BN"]),)](
+        x, y, gain, shift, seed, out, total, means, scales, N, eps, **choices
+    )
+    return out, total, means, scales
+
+
+def _join_backward(
+    slope: Tensor,
+    total: Tensor,
+    means: Tensor,
+    scales: Tensor,
+    gain: Tensor,
+    seed: Tensor,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, of y (empty without dropout: the same as x's), and of gain and shift."""
+    slope, D = slope.contiguous(), total.shape[-1]
+    N = total.numel() // D
+    x_slope = torch.empty_like(total)
+    y_slope = torch.empty_like(total) if dropout else total.new_empty(0)
+    choices = _choices(D, dropout, BACKWARDS)
+    parts = triton.cdiv(N, choices["BN"])
+    programs = min(PROGRAMS, parts)
+    sums = total.new_empty(programs, 2, D, dtype=torch.float32)
+    backward_kernel[(programs,)](
+        slope, total, means, scales, gain, seed, x_slope, y_slope, sums, N, parts, **choices
+    )
+    return x_slope, y_slope, column_sums(sums.view(programs, 2 * D)).view(2, D)
+
+
+def _shapes(
+    x: Tensor, y: Tensor, gain: Tensor, shift: Tensor, seed: Tensor, eps: float, dropout: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows = x.new_empty(x.numel() // x.shape[-1], dtype=torch.float32)
+    like = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return like, torch.empty_like(like), rows, torch.empty_like(rows)
+
+
+def _slopes(
+    slope: Tensor, total: Tensor, means: Tensor, scales: Tensor, gain: Tensor, seed: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    y_slope = torch.empty_like(total) if dropout else total.new_empty(0)
+    return torch.empty_like(total), y_slope, total.new_empty(2, total.shape[-1], dtype=torch.float32)
+
+
+add_and_norm = operation(
+    "add_and_norm",
+    "(Tensor x, Tensor y, Tensor gain, Tensor shift, Tensor seed, float eps, float dropout)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+    _join,
+    _shapes,
+)
+add_and_norm_backward = operation(
+    "add_and_norm_backward",
+    "(Tensor slope, Tensor total, Tensor means, Tensor scales, Tensor gain, Tensor seed, float dropout)"
+    " -> (Tensor, Tensor, Tensor)",
+    _join_backward,
+    _slopes,
+)
+
+
+def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    _, y, gain, shift, seed, _, ctx.dropout = inputs
+    _, total, means, scales = output
+    ctx.save_for_backward(total, means, scales, gain, seed)
+    ctx.kinds = y.dtype, shift.dtype
+    ctx.mark_non_differentiable(total, means, scales)
+
+
+def _back(ctx: Any, slope: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    total, means, scales, gain, seed = ctx.saved_tensors
+    x_slope, y_slope, sums = add_and_norm_backward(slope, total, means, scales, gain, seed, ctx.dropout)
+    y_slope = (y_slope if ctx.dropout else x_slope).to(ctx.kinds[0])
+    return x_slope, y_slope, sums[0].to(gain.dtype), sums[1].to(ctx.kinds[1]), None, None, None
+
+
+differentiable("add_and_norm", _back, _remember)
+
+
+def fused_add_and_norm(
+    x: Tensor, y: Tensor, gain: Tensor, shift: Tensor, eps: float, dropout: float
+) -> Tensor:
+    """layer_norm(x + dropout(y)), with fresh randomness."""
+    seed = torch.randint(1 << 62, (1,), device=x.device)
+    return add_and_norm(x, y, gain, shift, seed, eps, dropout)[0]

@@ -1,0 +1,256 @@
+"""The kernels of training are what the parts compute, forwards and backwards. Without a GPU: in Triton's interpreter."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from heedful import kernels
+from heedful.kernels.columns import column_sums
+from heedful.kernels.rectify import gate, rectified, rectify
+from heedful.kernels.residual import add_and_norm, fused_add_and_norm
+from heedful.kernels.short import attend_joined, attend_short
+from heedful.models import transformer
+from heedful.models.transformer import TransformerConfig
+from heedful.parts import attention
+from heedful.parts.attention import attend_plain, attend_sdpa
+from heedful.parts.layers import LayerNorm, PostNorm
+from heedful.parts.masks import View, causal, full, padding
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter multiplies no bfloat16
+CLOSE = {torch.float32: 2e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(5)
+
+
+def gradients(out, inputs, slope):
+    return torch.autograd.grad(out, inputs, slope)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize(
+    "sizes", [(2, 3, 5, 7, 4, 6), (1, 2, 17, 17, 16, 16), (3, 1, 1, 20, 8, 3), (2, 2, 33, 9, 5, 5)]
+)
+def test_short_attention_is_the_formula(sizes, kind):
+    B, H, T, S, K, L = sizes
+    q = torch.randn(B, T, H, K, device=DEVICE, dtype=kind).transpose(1, 2).requires_grad_()
+    k = torch.randn(B, H, S, K, device=DEVICE, dtype=kind, requires_grad=True)
+    v = torch.randn(B, H, S, 2 * L, device=DEVICE, dtype=kind, requires_grad=True)
+    slope = torch.randn(B, H, T, L, device=DEVICE, dtype=kind)
+    lengths = torch.arange(B, device=DEVICE) * 2 % (S + 1)  # the first row has nothing to look at
+    table = torch.rand(B, 1, T, S, device=DEVICE) < 0.7
+    for allowed, is_causal in (
+        (None, False), (None, T == S), (padding(lengths).dense(torch.arange(T, device=DEVICE), torch.arange(S, device=DEVICE), H), False),
+        (table, T == S), (table[:, :, :1], False),
+    ):  # fmt: skip
+        seen = torch.ones(1, 1, T, S, dtype=torch.bool, device=DEVICE) if allowed is None else allowed
+        if is_causal:
+            seen = seen & torch.ones(T, S, dtype=torch.bool, device=DEVICE).tril()
+        found = attend_short(q, k, v[..., :L], allowed, is_causal, 0.3)
+        expected = attend_plain(q.double(), k.double(), v[..., :L].double(), seen, scale=0.3)
+        close = {"atol": CLOSE[kind], "rtol": CLOSE[kind]}
+        assert found.transpose(1, 2).is_contiguous()
+        torch.testing.assert_close(found.double(), expected, **close)
+        for mine, its in zip(
+            gradients(found, (q, k, v), slope), gradients(expected, (q, k, v), slope.double()), strict=True
+        ):
+            torch.testing.assert_close(mine.double(), its.double(), **close)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("sizes", [(2, 3, 5, 7, 4), (3, 2, 17, 9, 16)])
+def test_side_by_side_is_the_same_as_apart(sizes, kind):
+    B, H, T, S, K = sizes
+    close = {"atol": CLOSE[kind], "rtol": CLOSE[kind]}
+    table = torch.rand(B, 1, T, S, device=DEVICE) < 0.7
+    wide = torch.randn(B, T, 3 * H * K, device=DEVICE, dtype=kind, requires_grad=True)
+    one = torch.randn(B, T, H * K, device=DEVICE, dtype=kind, requires_grad=True)
+    other = torch.randn(B, S, 2 * H * K, device=DEVICE, dtype=kind, requires_grad=True)
+    slope = torch.randn(B, T, H * K, device=DEVICE, dtype=kind)
+
+    def heads(x):
+        return x.unflatten(-1, (H, K)).transpose(1, 2)
+
+    for given, apart, allowed, is_causal in (
+        ((wide, None), wide.chunk(3, -1), None, True),
+        ((wide, None), wide.chunk(3, -1), table[:, :, :, :1], False),
+        ((one, other), (one, *other.chunk(2, -1)), table, False),
+        ((one, other), (one, *other.chunk(2, -1)), None, False),
+    ):
+        found = attend_joined(*given, H, allowed, is_causal, 0.4)
+        expected = attend_short(*map(heads, apart), allowed, is_causal, 0.4).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(found, expected, **close)
+        leaves = [x for x in given if x is not None]
+        for mine, its in zip(
+            gradients(found, leaves, slope), gradients(expected, leaves, slope), strict=True
+        ):
+            torch.testing.assert_close(mine, its, **close)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("rows, width, hidden", [(7, 12, 20), (40, 5, 300), (1, 16, 3)])
+def test_a_rectified_product_is_the_formula(rows, width, hidden, kind):
+    x = torch.randn(2, rows, width, device=DEVICE, dtype=kind, requires_grad=True)
+    weight, bias = (
+        torch.randn(*shape, device=DEVICE, requires_grad=True) for shape in ((hidden, width), (hidden,))
+    )
+    slope = torch.randn(2, rows, hidden, device=DEVICE, dtype=kind)
+    found = rectified(x, weight, bias)
+    own = (weight.to(kind).double(), bias.to(kind).double())
+    expected = F.relu(F.linear(x.double(), *own))
+    loose = {"atol": 20 * CLOSE[kind], "rtol": 20 * CLOSE[kind]}
+    torch.testing.assert_close(found.double(), expected, **loose)
+    leaves = (x, weight, bias)
+    for mine, its in zip(
+        gradients(found, leaves, slope), gradients(expected, leaves, slope.double()), strict=True
+    ):
+        torch.testing.assert_close(mine.double(), its.double(), **loose)
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (64, 32), (65, 33), (200, 70)])
+def test_columns_are_summed(rows, columns):
+    x = torch.randn(rows, columns, device=DEVICE)
+    torch.testing.assert_close(column_sums(x), x.sum(0), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
+    """Every kernel of training in its place, against the parts, forwards and backwards; packed rows too."""
+    torch.manual_seed(2)
+    config = TransformerConfig(
+        vocab=17, target_vocab=17, layers=2, decoder_layers=2, width=12, heads=3, decoder_heads=3, hidden=20,
+        decoder_hidden=20, norm=norm, dropout=0.0,
+    )  # fmt: skip
+    model = transformer.build(config).to(DEVICE, HALF)
+    source, target = torch.randint(17, (2, 9), device=DEVICE), torch.randint(17, (2, 7), device=DEVICE)
+    lengths = torch.tensor([9, 4], device=DEVICE)
+    used = []
+    for name in ("attend_joined", "rectified", "fused_add_and_norm"):
+        file = {"attend_joined": "short", "rectified": "rectify", "fused_add_and_norm": "residual"}[name]
+        module = __import__(f"heedful.kernels.{file}", fromlist=[name])
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, name=name, real=real: used.append(name) or real(*a))
+
+    def run(trains):
+        monkeypatch.setattr(kernels, "trains", lambda x: trains)
+        model.zero_grad()
+        scores = model(source, target, lengths)
+        F.cross_entropy(scores.float().flatten(0, 1), target.flatten()).backward()
+        return scores.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    expected, slopes = run(False)
+    assert not used
+    found, mine = run(True)
+    assert set(used) == {"attend_joined", "rectified"} | ({"fused_add_and_norm"} if norm == "post" else set())
+    torch.testing.assert_close(found, expected, atol=2e-2, rtol=2e-2)
+    for name, slope in slopes.items():
+        torch.testing.assert_close(mine[name], slope, atol=2e-2, rtol=2e-2, msg=name)
+
+
+def test_short_attention_behind_a_view():
+    q, k, v = (torch.randn(2, 3, S, 4, device=DEVICE, dtype=HALF, requires_grad=True) for S in (6, 6, 6))
+    lengths = torch.tensor([6, 2], device=DEVICE)
+    for mask in (causal(), full(), padding(lengths), causal() & padding(lengths)):
+        view = View(mask, 6, 6, DEVICE)
+        found, expected = attention.attend_short(q, k, v, view), attend_sdpa(q, k, v, view)
+        torch.testing.assert_close(found, expected, atol=3e-2, rtol=3e-2)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("rows, width", [(7, 12), (600, 5), (3, 130), (1, 4097)])
+def test_sum_and_norm_are_the_formula(rows, width, kind):
+    x, y = (torch.randn(rows, width, device=DEVICE, dtype=kind, requires_grad=True) for _ in range(2))
+    gain, shift = (torch.randn(width, device=DEVICE, requires_grad=True) for _ in range(2))
+    slope = torch.randn(rows, width, device=DEVICE, dtype=kind)
+    found = fused_add_and_norm(x, y, gain, shift, 1e-5, 0.0)
+    given = (x, y, gain, shift)
+    expected = F.layer_norm((x + y).double(), (width,), gain.double(), shift.double(), 1e-5)
+    loose = 20 if kind == HALF else 1  # a sum over many rows that were rounded
+    torch.testing.assert_close(found.double(), expected, atol=CLOSE[kind], rtol=CLOSE[kind])
+    for mine, its in zip(
+        gradients(found, given, slope), gradients(expected, given, slope.double()), strict=True
+    ):
+        torch.testing.assert_close(
+            mine.double(), its.double(), atol=loose * CLOSE[kind], rtol=loose * CLOSE[kind]
+        )
+
+
+def test_dropout_drops_the_same_backwards_as_forwards():
+    x, y = torch.zeros(40, 50, device=DEVICE), torch.ones(40, 50, device=DEVICE)
+    x.requires_grad_(), y.requires_grad_()
+    gain, shift = torch.ones(50, device=DEVICE), torch.zeros(50, device=DEVICE)
+    seed = torch.tensor([(7 << 40) + 12345], device=DEVICE)
+    out, total, *_ = add_and_norm(x, y, gain, shift, seed, 1e-5, 0.25)
+    kept = total != 0
+    torch.testing.assert_close(total, kept / 0.75)
+    expected = F.layer_norm(x + y * kept / 0.75, (50,), gain, shift, 1e-5)
+    torch.testing.assert_close(out, expected)
+    slope = torch.randn(40, 50, device=DEVICE)
+    for mine, its in zip(gradients(out, (x, y), slope), gradients(expected, (x, y), slope), strict=True):
+        torch.testing.assert_close(mine, its, atol=2e-5, rtol=1e-4)
+
+
+def test_dropout_drops_as_often_as_it_should_and_anew_each_time():
+    x, y = torch.zeros(300, 64, device=DEVICE), torch.ones(300, 64, device=DEVICE)
+    gain, shift = torch.ones(64, device=DEVICE), torch.zeros(64, device=DEVICE)
+
+    def kept(seed):
+        return add_and_norm(x, y, gain, shift, torch.tensor([seed], device=DEVICE), 1e-5, 0.1)[1] != 0
+
+    first, second, third = kept(1), kept(2), kept(1 + (1 << 32))
+    for some in (first, second, third):
+        assert abs(some.double().mean().item() - 0.9) < 4 * (0.09 / some.numel()) ** 0.5
+        by_column, by_row = some.double().mean(0), some.double().mean(1)
+        assert (by_column - 0.9).abs().max() < 5 * (0.09 / 300) ** 0.5
+        assert (by_row - 0.9).abs().max() < 5 * (0.09 / 64) ** 0.5
+    for one, other in (
+        (first, second),
+        (first, third),
+        (first[1:], first[:-1]),
+        (first[:, 1:], first[:, :-1]),
+    ):
+        assert abs((one == other).double().mean().item() - 0.82) < 0.02  # as often as by chance
+
+
+def test_a_post_norm_layer_is_the_same_by_its_kernel():
+    layer = PostNorm(torch.nn.Linear(6, 6), LayerNorm(6), dropout=0.5).to(DEVICE).eval()
+    x = torch.randn(2, 5, 6, device=DEVICE, requires_grad=True)
+    expected = layer.norm(x + layer.layer(x))
+    found = layer.at_once(x, layer.layer(x))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    layer.train()
+    torch.manual_seed(0)
+    one, other = layer.at_once(x, layer.layer(x)), layer.at_once(x, layer.layer(x))
+    assert not torch.equal(one, other)
+    torch.manual_seed(0)
+    assert torch.equal(one, layer.at_once(x, layer.layer(x)))
+
+
+def test_custom_operations_are_sound():
+    """Torch's own checks of an operation: schema, fake tensors, autograd."""
+    from torch.library import opcheck
+
+    q, k, v = (torch.randn(2, 2, S, 4, device=DEVICE, requires_grad=True) for S in (3, 5, 5))
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
+    opcheck(attend_short.default, (q, k, v, None, False, 0.5), test_utils=checks)
+    one, other = (torch.randn(2, *shape, device=DEVICE, requires_grad=True) for shape in ((3, 8), (5, 16)))
+    opcheck(attend_joined.default, (one, other, 2, None, False, 0.5), test_utils=checks)
+    wide = torch.randn(2, 4, 18, device=DEVICE, requires_grad=True)
+    opcheck(attend_joined.default, (wide, None, 3, None, True, 0.5), test_utils=checks)
+    x, weight = (torch.randn(n, 6, device=DEVICE, requires_grad=True) for n in (3, 5))
+    opcheck(
+        rectify.default, (x, weight, torch.randn(5, device=DEVICE, requires_grad=True)), test_utils=checks
+    )
+    opcheck(
+        gate.default, (torch.randn(3, 5, device=DEVICE), torch.randn(3, 5, device=DEVICE)), test_utils=checks
+    )
+    x, y = (torch.randn(2, 3, 6, device=DEVICE, requires_grad=True) for _ in range(2))
+    gain, shift = (torch.randn(6, device=DEVICE, requires_grad=True) for _ in range(2))
+    opcheck(
+        add_and_norm.default,
+        (x, y, gain, shift, torch.tensor([3], device=DEVICE), 1e-5, 0.25),
+        test_utils=checks,
+    )
