@@ -6,6 +6,8 @@ DIR holds the public files (a checkout of this project finds them in ../shared/d
     multi30k/{train,val,test_2016_flickr}.{en,de}.gz
     sst2/{train,dev}.tsv                        SST-2; `sst2` learns from scratch, `sst2-pretrained` fills in the blanks
                                                 of the training sentences first (mlm), then learns the labels
+    scitldr/{train,dev,test}.jsonl              SciTLDR, papers' abstracts to one sentence, from scratch: `scitldr` is T-ED,
+                                                `scitldr-dmca` is T-DMCA
 
 Each is an ordinary recipe; the settings are what `heedful train` takes as --set.
 """
@@ -24,7 +26,8 @@ import torch
 
 import heedful
 from heedful import recipe
-from heedful.tasks import run
+from heedful.tasks import run, summarize
+from heedful.tasks.judging import Asked
 from heedful.tasks.metrics import bleu
 from heedful.text.files import read_lines
 from heedful.train.loop import Progress
@@ -71,6 +74,15 @@ SST2_MLM = {
 SST2_TUNING = {
     "data.longest": 64, "train.batch_tokens": 2048, "train.steps": 2000, "train.rate": 1e-4, "train.warmup": 200,
     "evaluate.every": 200, "evaluate.rows": 872, "checkpoint.every": 10**6,
+}  # fmt: skip
+SCITLDR = {
+    "data.lower": True, "data.vocab_size": 6000, "data.longest": 384, "data.longest_summary": 64, "model.layers": 3,
+    "model.width": 256, "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3, "model.positions": "sinusoidal+rotary",
+    "train.batch_tokens": 8192, "train.steps": 1500, "train.rate": 1e-3, "train.warmup": 200, "train.decay": 0.1,
+    "train.ema": 0.99, "evaluate.every": 150, "evaluate.rows": 200, "evaluate.examples": 1, "checkpoint.every": 10**6,
+}  # fmt: skip
+SCITLDR_DMCA = {key: value for key, value in SCITLDR.items() if key != "model.positions"} | {
+    "model.architecture": "dmca", "model.layers": 5,
 }  # fmt: skip
 
 
@@ -147,6 +159,25 @@ def sst2_pretrained(
     return {"blanks": first.best.scores, **second}
 
 
+def scitldr(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
+    """Chosen by the loss on dev; judged once by test, with all of its references."""
+    files = {f"data.{name}": str(data / "scitldr" / f"{split}.jsonl") for name, split in
+             {"table": "train", "valid_table": "dev"}.items()}  # fmt: skip
+    made = recipe.make("summarize", settings=settings | files)
+    outcome = run.start(made, folder, Talk(), device)
+    judged = recipe.changed(made, "data.valid_table", str(data / "scitldr" / "test.jsonl"))
+    with torch.no_grad():
+        found = summarize.measure(outcome.model, Asked(folder, judged, own=True, rows=128))
+    return {
+        "dev": outcome.best.scores,
+        "at step": outcome.best.step,
+        "test": found.metrics,
+        "intervals": found.intervals,
+        "the first sentence": {name: score for name, (_, score) in found.baselines.items()},
+        "examples": found.lines[:3],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -186,6 +217,8 @@ WORK = {
     "multi30k-fast": (multi30k, MULTI30K_FAST),
     "sst2": (sst2, SST2),
     "sst2-pretrained": (sst2_pretrained, SST2_TUNING),
+    "scitldr": (scitldr, SCITLDR),
+    "scitldr-dmca": (scitldr, SCITLDR_DMCA),
 }
 
 if __name__ == "__main__":

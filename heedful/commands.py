@@ -176,7 +176,9 @@ def figures(found: Costs) -> Any:
     if "encoder" in flops:
         table.add_row("  encoder alone", units(flops["encoder"]), "a source token")
         table.add_row("  decoder alone", units(flops["decoder"]), "a target token")
-    table.add_row("FLOPs training", units(flops["training"]), "three times the forward pass")
+    whole = flops["training"] >= 2.9 * flops["forward"]
+    told = "three times the forward pass" if whole else "three times the forward pass, but for what is frozen"
+    table.add_row("FLOPs training", units(flops["training"]), told)
     table.add_row("", "", "matrix products; keys a mask hides count too")
     size = f"batch {found.batch:,} x {found.length:,} tokens" + (f", reading {reading:,}" if reading else "")
     table.add_row(f"memory, {found.precision}", "", size)

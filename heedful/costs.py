@@ -12,7 +12,7 @@ and the keys and values a decoder keeps while it writes. What is kept is counted
 once, as the kernels of a GPU keep it: attention is fused (query, key, value, output and one log-sum-exp a row,
 never a table of scores), a norm keeps its input and its statistics, dropout keeps one byte a number. With bf16
 (autocast) matrix products keep 2 bytes a number, norms keep 4, and each matrix has a second copy of 2.
-The batch itself and the loss are not counted.
+The batch itself and the loss are not counted. What is frozen is computed once, forwards, and has neither gradients nor moments.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .models.heads import Classify, FirstToken, MaskedLM, MeanOverTokens, Pooled, Span, Tag
+from .models.elmo import Neighbours
+from .models.elmo_reader import Featured
+from .models.heads import Classify, FirstToken, MaskedLM, MaxOverTokens, MeanOverTokens, Pooled, Span, Tag
 from .models.shells import Decoder, Encoder, EncoderDecoder, WithHeads
 from .models.syntax import Arcs, Relations
 from .models.vit import PatchInputs
 from .parts.aligned import Attentive, Searching
 from .parts.attention import Additive, Bilinear, Dot, MultiHeadAttention, ScaledDot
 from .parts.blocks import Block, Stack
+from .parts.both_ways import ProjectedLSTM, TwoDirections
+from .parts.characters import CharacterCNN, Spelled
 from .parts.compressed import RATE, CompressedAttention, CompressedInput
 from .parts.convolution import ConvolutionBlock, ConvolutionDecoder, ConvolutionEncoder, NormedLinear
 from .parts.experts import Experts
@@ -194,8 +198,8 @@ def flops_per_token(
     model: Any, whole: Part, batch: int, length: int, source_length: int | None
 ) -> dict[str, int]:
     """Forward and training; for an encoder-decoder also the forward pass of each side by its own tokens."""
-    forward = whole.flops / (batch * length)
-    found = {"forward": round(forward), "training": round(3 * forward)}
+    forward, still = whole.flops / (batch * length), frozen(whole).flops / (batch * length)
+    found = {"forward": round(forward), "training": round(3 * forward - 2 * still)}
     if source_length is not None:
         encoder, decoder = whole.parts
         found["encoder"] = round(encoder.flops / (batch * source_length))
@@ -209,11 +213,11 @@ def memory(model: Any, walk: Walk, whole: Part, length: int, source_length: int)
     training: weights, gradients, optimiser, copies, activations, and the scores twice (the loss keeps their
     logarithms). inference: weights at the precision asked for, and the cache.
     """
-    half = walk.number < FULL
+    half, trained = walk.number < FULL, whole.parameters - frozen(whole).parameters
     found = {
         "weights": FULL * whole.parameters,
-        "gradients": FULL * whole.parameters,
-        "optimiser": 2 * FULL * whole.parameters,
+        "gradients": FULL * trained,
+        "optimiser": 2 * FULL * trained,
         "copies": walk.number * sum(walk.multiplied.values()) if half else 0,
         "activations": whole.kept,
         "logits": FULL * walk.batch * scores(model, length),
@@ -222,6 +226,14 @@ def memory(model: Any, walk: Walk, whole: Part, length: int, source_length: int)
     found["cache"] = walk.number * walk.batch * cached(model, length, source_length)
     found["inference"] = walk.number * whole.parameters + found["cache"]
     return found
+
+
+FROZEN = "language models"
+
+
+def frozen(whole: Part) -> Part:
+    """The part of a model that is used and not trained; an empty one if all of it is."""
+    return next((part for part in whole.parts if part.name == FROZEN), Part(FROZEN))
 
 
 def cached(model: Any, length: int, source_length: int) -> int:
@@ -248,12 +260,12 @@ def states(stack: Any, source_length: int) -> int:
     windows = [block.window for block in stack.blocks if isinstance(block, ConvolutionBlock)]
     numbers = sum((window.kernel - 1) * window.inputs for window in windows)
     numbers += sum(block.state_width for block in stack.blocks if not isinstance(block, ConvolutionBlock))
-    if isinstance(stack, Searching):
+    if isinstance(stack, Searching | Attentive):
+        annotation = stack.start.in_features * 2  # of which the half that was read from the right begins a state
         score: Any = stack.cross.layer.score
-        return numbers + source_length * (score.key.out_features + stack.from_context.in_features)
-    if isinstance(stack, Attentive):
-        width = stack.combine.out_features
-        return numbers + width * stack.input_feeding + source_length * 2 * (stack.combine.in_features - width)
+        key = score.key.out_features if isinstance(score, Additive) else annotation
+        fed = stack.combine.out_features if isinstance(stack, Attentive) and stack.input_feeding else 0
+        return numbers + fed + source_length * (key + annotation)
     return numbers + source_length * 2 * sum(
         block.cross.query.out_features for block in stack.blocks if windows
     )
@@ -270,6 +282,8 @@ def scores(model: Any, length: int) -> int:
     for head in getattr(model, "heads", nn.ModuleDict()).values():
         if isinstance(head, MaskedLM):
             sizes.append(length * head.bias.numel())
+        elif isinstance(head, Neighbours):
+            sizes.append(length * 2 * head.words.linear.out_features)
         elif isinstance(head, Arcs):
             sizes.append(length * (length + 1))
         elif isinstance(head, Relations):
@@ -315,7 +329,36 @@ class Walk:
         raise unknown(model)
 
     def encoder(self, encoder: Any, T: int) -> Part:
+        if isinstance(encoder, Featured):
+            return self.featured(encoder, T)
         return whole("encoder", [self.inputs(encoder.inputs, T), *self.stack(encoder.stack, T, 0)])
+
+    def featured(self, encoder: Featured, T: int) -> Part:
+        """Language models that keep nothing, since they learn nothing, and what reads them."""
+        models = replace(self.encoder(encoder.features.model, T), name=FROZEN, kept=0)
+        rows, mixes = self.batch * T, [mix for mix in (encoder.mix, encoder.output) if mix is not None]
+        width = self.width(encoder.features.model)
+        mixed = Part(
+            "mix",
+            f"{len(encoder.mix.weights)} layers",
+            self.weights(*(weight for mix in mixes for weight in mix.parameters())),
+            len(mixes) * 2 * rows * width,
+            FULL * rows * width * (1 + len(mixes) * encoder.mix.norm),
+        )
+        dropped = self.dropout(encoder.dropout, len(mixes) * rows * width // len(encoder.mix.weights))
+        parts = [self.inputs(encoder.inputs, T), models, mixed, *self.stack(encoder.stack, T, 0)]
+        return whole("encoder", parts, kept=dropped)
+
+    def width(self, encoder: Any) -> int:
+        """Numbers in what an encoder says of a token."""
+        if isinstance(encoder, Featured):
+            own = list[Any](encoder.stack.blocks)[-1].width
+            both = self.width(encoder.features.model) // len(encoder.mix.weights)
+            return own + (0 if encoder.output is None else both)
+        if isinstance(encoder.stack, TwoDirections):
+            forwards = list[Any](encoder.stack.forwards)
+            return 2 * (1 + len(forwards)) * forwards[0].width
+        return encoder.stack.blocks[0].attention.layer.out.out_features
 
     def decoder(self, decoder: Any, T: int, S: int) -> Part:
         inputs, blocks = self.inputs(decoder.inputs, T), self.stack(decoder.stack, T, S)
@@ -389,9 +432,33 @@ class Walk:
                 parts.append(self.table("segments", inputs.segments.weight))
             width = table.shape[1]
             parts.append(self.norm(inputs.norm, rows, width))
+        elif isinstance(inputs, Spelled):
+            parts, width = (
+                [self.letters(inputs.words, inputs.letters, rows)],
+                inputs.words.projection.out_features,
+            )
         else:
             raise unknown(inputs)
         return whole("embeddings", parts, kept=self.dropout(inputs.dropout, rows * width))
+
+    def letters(self, words: CharacterCNN, letters: int, rows: int) -> Part:
+        """As if every word were as long as can be, and occurred once."""
+        letter_width = words.letters.embedding_dim
+        parts = [self.table("letters", words.letters.weight)]
+        for size, filters in enumerate(list[Any](words.convolutions), 1):
+            places = rows * (letters - size + 1)
+            flops = 2 * places * filters.weight.numel()
+            detail = f"{filters.out_channels:,} of width {size}"
+            kept = FULL * places * filters.out_channels
+            parts.append(Part("filters", detail, self.weights(*filters.parameters()), flops, kept))
+        for highway in list[Any](words.highways):
+            width = highway.gate.in_features
+            linears = [self.linear("", linear, rows) for linear in (highway.change, highway.gate)]
+            part = whole("highway", linears, f"{width:,} wide", self.number * 4 * rows * width)
+            parts.append(replace(part, parts=()))
+        projection = self.linear("projection", words.projection, rows)
+        parts.append(replace(projection, kept=self.number * rows * words.projection.in_features))
+        return whole("spelling", parts, f"{letters} letters", FULL * rows * letters * letter_width)
 
     def position(self, position: Position, rows: int) -> Part:
         """A lookup or a formula: it computes no product and keeps nothing."""
@@ -558,6 +625,9 @@ class Walk:
         B, rows = self.batch, self.batch * T
         if isinstance(stack, BidirectionalStack | LastStates | RecurrentStack):
             return alike([self.recurrence(block, rows) for block in stack.blocks])
+        if isinstance(stack, TwoDirections):
+            blocks = [self.recurrence(block, rows) for block in (*stack.forwards, *stack.backwards)]
+            return alike(blocks)
         if isinstance(stack, Searching):
             readout = [
                 self.dense("", layer, rows)
@@ -595,6 +665,11 @@ class Walk:
             layers = [self.dense("", layer, rows) for layer in block.children()]
             gates = FULL * rows * 4 * block.width
             return replace(whole("block", layers, f"{block.width:,} wide", gates), parts=())
+        if isinstance(block, ProjectedLSTM):
+            matrices = sum(weight.numel() for weight in block.parameters() if weight.ndim == 2)
+            kept = FULL * rows * (block.inputs + 6 * block.cells + block.width)
+            detail = f"{block.cells:,} cells, {block.width:,} wide"
+            return Part("block", detail, self.weights(*block.parameters()), 2 * rows * matrices, kept)
         if not isinstance(block, Recurrence):
             raise unknown(block)
         inward, onward, *_ = block.weights
@@ -670,15 +745,14 @@ class Walk:
         """What is read off an encoder. Its output is kept once, if any head multiplies it."""
         inputs: Any = model.encoder.inputs
         found = {name: self.head(name, head, inputs, T) for name, head in model.heads.items()}
-        first: Any = model.encoder.stack.blocks[0]
-        width = first.attention.layer.out.out_features
+        width = self.width(model.encoder)
         kept = self.number * self.batch * T * width if any(part.flops for part in found.values()) else 0
         return whole("heads", list(found.values()), kept=kept)
 
     def head(self, name: str, head: nn.Module, inputs: Any, T: int) -> Part:
         """One head; a pooled vector several of them read is computed by each, as the model does."""
         B = self.batch
-        if isinstance(head, FirstToken | MeanOverTokens):
+        if isinstance(head, FirstToken | MeanOverTokens | MaxOverTokens):
             return Part(name, "no weights")
         if isinstance(head, Pooled):
             return replace(self.linear(name, head.dense, B), kept=FULL * B * head.dense.out_features)
@@ -688,6 +762,9 @@ class Walk:
             return replace(
                 whole(name, [self.head("pool", head.pool, inputs, T), linear], linear.detail, kept), parts=()
             )
+        if isinstance(head, Neighbours):
+            part = self.linear(name, head.words.linear, 2 * B * T)
+            return replace(part, kept=self.dropout(head.dropout, 2 * B * T * head.width))
         if isinstance(head, Tag | Span):
             return self.linear(name, head.linear, B * T)
         if isinstance(head, Arcs | Relations):

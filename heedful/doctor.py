@@ -28,13 +28,16 @@ from .errors import BadInput, NotFinite
 from .interop.files import one_line
 from .interop.load import Loaded
 from .models import family
+from .models.elmo import ElmoConfig
 from .models.shells import Decoder, Encoder, EncoderDecoder
 from .parts.cache import Cache
+from .parts.characters import LETTERS
+from .parts.layers import Inputs
 from .parts.masks import Mask, View, right_padded
 from .parts.observe import watch
 from .parts.positions import Tree
 from .recipe import Range, Recipe
-from .tasks import classify, lm, mlm, parse, tag, translate
+from .tasks import classify, elmo, image_classify, lm, mlm, parse, summarize, tag, translate
 from .tasks.judging import Asked
 from .tasks.origin import FROM, find_origin, vocabulary
 from .text import pieces
@@ -107,14 +110,18 @@ class Patient:
 
     @property
     def reads_text(self) -> bool:
-        return looking.inputs_of(self.model) is not None
+        return hasattr(self.loaded.config, "vocab")
 
     def tokens(self, shell: Encoder | Decoder, rows: int, length: int) -> Tensor:
         """Random tokens, as many as its positions allow."""
-        longest = shell.inputs.position.longest
-        size = shell.inputs.tokens.weight.shape[0]
+        longest, c = shell.inputs.position.longest, self.loaded.config
+        size = shell.inputs.tokens.weight.shape[0] if isinstance(shell.inputs, Inputs) else c.vocab
         shape = rows, length if longest is None else min(length, longest)
-        return torch.randint(size, shape, generator=self.random).to(self.device)
+        tokens_BT = torch.randint(size, shape, generator=self.random).to(self.device)
+        if not isinstance(c, ElmoConfig) or c.input != "characters":
+            return tokens_BT
+        letters_BTC = torch.randint(LETTERS, (*shape, c.letters), generator=self.random).to(self.device)
+        return torch.cat([tokens_BT[..., None], letters_BTC], -1)
 
     def inputs(self, rows: int = B) -> Tensor:
         """Something to read: random tokens, or images."""
@@ -400,6 +407,8 @@ def used_vocabulary(p: Patient) -> Finding:
         raise NotApplicable("there is no tokenizer to compare with")
     tokenizer = p.loaded.target_tokenizer or p.loaded.tokenizer
     shell = p.decoder or p.reader
+    if not isinstance(shell.inputs, Inputs):
+        raise NotApplicable("words are read letter by letter, and no table has one for each")
     rows = shell.inputs.tokens.weight.shape[0]
     unused = rows - tokenizer.get_vocab_size()
     told = f"{unused:,} of {rows:,} rows have no token"
@@ -436,6 +445,8 @@ def guesses(p: Patient, fresh: nn.Module) -> tuple[Tensor, str]:
     if isinstance(fresh, Decoder):
         return fresh(p.targets(8)).flatten(0, 1), "of the next token"
     out = fresh(p.inputs(32))
+    if "neighbours" in out:
+        return torch.cat(out["neighbours"].flatten(0, 1).chunk(2, -1)), "of a neighbour"
     if "masked_lm" in out:
         return out["masked_lm"].flatten(0, 1), "of a blank"
     for name in ("classify", "classify_mean", "tag", "arcs"):
@@ -599,6 +610,8 @@ def translation_loss(p: Patient, asked: Asked) -> tuple[float, float]:
 
 
 def next_token_loss(p: Patient, asked: Asked) -> tuple[float, float]:
+    if asked.recipe.model.architecture == "elmo":
+        return elmo.held_out_loss(p.model, asked)  # type: ignore[arg-type]
     vocab = asked.vocab()
     stream, size, _ = lm.held_out_text(asked, vocab, 2)
     context = min(asked.recipe.model.context, len(stream) - 1)
@@ -648,6 +661,8 @@ HELD_OUT: dict[str, Callable[[Patient, Asked], tuple[float, float]]] = {
     "classify": label_loss,
     "tag": lambda p, asked: tag.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "parse": lambda p, asked: parse.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "summarize": lambda p, asked: summarize.held_out_loss(p.model, asked, ROWS),
+    "image-classify": lambda p, asked: image_classify.held_out_loss(p.model, asked, ROWS),
 }
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .device import find_device
 from .errors import BadInput, NotFinite
 from .interop.files import inside, naming, one_line, present, read_json, read_text
-from .interop.runs import RECIPE, check_written, runs_inside
+from .interop.runs import NO_WORDS, RECIPE, check_written, runs_inside
 from .interop.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
 from .recipe import Recipe, changed, from_json, parse_settings
 from .tasks.judging import SHOWN
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 STATUS = "status.json"
 KEPT = "valid"  # where a run keeps its held-out text, tokenised
+PICTURES_KEPT = "data/valid"  # and where its held-out pictures
 PATIENCE, QUIET = 3.0, 10.0  # seconds before the first line about progress, and between lines
 
 # Ways to name data of one's own: options, and the settings of a recipe that they stand for.
@@ -40,6 +41,7 @@ Way = dict[str, tuple[str, ...]]
 PAIRS: Way = {"source": ("data.valid_source",), "target": ("data.valid_target",)}
 TABLE: Way = {"data": ("data.valid_table",)}
 TEXT: Way = {"text": ("data.valid_text", "data.text")}
+IMAGES: Way = {"images": ("data.valid_images",)}
 WAYS: dict[str, tuple[Way, ...]] = {
     "translate": (PAIRS, TABLE),
     "lm": (TEXT,),
@@ -47,9 +49,16 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "classify": (TABLE,),
     "tag": (TABLE,),
     "parse": (TABLE,),
+    "summarize": (TABLE,),
+    "image-classify": (IMAGES,),
 }
-WRITERS = ("translate",)  # tasks that write something for each line they read
-SPLITS = {"phrasebook": ("valid", "test", "combinations", "long"), "pylib": ("valid",)}
+WRITERS = ("translate", "summarize")  # tasks that write something for each line they read
+SPLITS = {
+    "phrasebook": ("valid", "test", "combinations", "long"),
+    "pylib": ("valid",),
+    "facts": ("valid", "test", "long"),
+    "shapes": ("valid", "test"),
+}
 OPTIONS = tuple(dict.fromkeys(option for ways in WAYS.values() for way in ways for option in way))
 COLUMNS = {
     "translate": ("source", "target"),
@@ -58,6 +67,8 @@ COLUMNS = {
     "classify": ("text", "pair", "label"),
     "tag": (),
     "parse": (),
+    "summarize": ("source", "target", "title"),
+    "image-classify": (),
 }
 
 
@@ -94,7 +105,7 @@ def measure(given: Evaluate, run: Path, source: Source) -> Measured:
 
     device = find_device(given.device)
     model = load_run(run, device, torch.float32).model
-    task = import_module(f"heedful.tasks.{source.recipe.task}")
+    task = import_module(f"heedful.tasks.{source.recipe.task.replace('-', '_')}")
     asked = Asked(run, source.recipe, given.split or "valid", source.own, given.batch, track)
     with torch.no_grad():
         return task.measure(model, asked)
@@ -121,6 +132,8 @@ def check_model(run: Path, facts: dict[str, Any]) -> None:
     """There must be weights, and the tokenizers that they were trained with."""
     check_written(run)
     for name, fact in {TOKENIZER: "vocab", TARGET_TOKENIZER: "target_vocab"}.items():
+        if facts.get(fact) == NO_WORDS:
+            continue
         if fact in facts or name == TOKENIZER:
             with naming(run / name):
                 text = read_text(inside(run, name), LIMIT)
@@ -175,7 +188,7 @@ def check_options(given: Evaluate, recipe: Recipe, run: Path) -> None:
             )
         )
     if given.output is not None and task not in WRITERS:
-        raise BadInput(one_line(f"--output is for translations, and {run} is a run of {task}"))
+        raise BadInput(one_line(f"--output is for translations and summaries, and {run} is a run of {task}"))
     if given.batch < 1:
         raise BadInput(f"--batch must be at least 1, not {given.batch}")
     settable = [*(f"data.{name}_column" for name in COLUMNS[task]), "data.bad_lines"]
@@ -220,7 +233,7 @@ def check_columns(given: Evaluate, source: Source) -> None:
 def held_out(given: Evaluate, recipe: Recipe, run: Path) -> dict[str, str]:
     """What the recipe says is held out; files that have gone are named, with what to give instead."""
     d, ways = recipe.data, WAYS[recipe.task]
-    kept = TEXT in ways and (run / KEPT).is_dir()
+    kept = (TEXT in ways and (run / KEPT).is_dir()) or (IMAGES in ways and (run / PICTURES_KEPT).is_dir())
     if given.set and (d.corpus or kept):
         raise BadInput(f"--set says how a file is read, and none is read here: give {either(ways)} too")
     if d.corpus:
@@ -234,14 +247,15 @@ def held_out(given: Evaluate, recipe: Recipe, run: Path) -> dict[str, str]:
         )
     files = [{option: value_of(recipe, keys[0]) for option, keys in way.items()} for way in ways]
     data = next((some for some in files if all(some.values())), None)
-    gone = [path for path in (data or {"text": d.text}).values() if not is_there(path)]
+    usual = {"images": d.images} if IMAGES in ways else {"text": d.text}
+    gone = [path for path in (data or usual).values() if not is_there(path)]
     if gone and not kept:
         raise BadInput(
             one_line(
                 f"{run} was judged by {gone[0] or 'data'} that is not there any more: give {either(ways)}"
             )
         )
-    return data or {"text": d.text, "part": "the last tenth"}
+    return data or usual | {"part": "a tenth" if IMAGES in ways else "the last tenth"}
 
 
 def value_of(recipe: Recipe, key: str) -> str:
@@ -255,8 +269,11 @@ def is_there(path: str) -> bool:
     return is_dataset(path) or os.path.exists(path)
 
 
+METAVARS = {"text": "PATH", "images": "FOLDER"}
+
+
 def named(options: Iterable[str]) -> str:
-    return " and ".join(f"--{option} {'PATH' if option == 'text' else 'FILE'}" for option in options)
+    return " and ".join(f"--{option} {METAVARS.get(option, 'FILE')}" for option in options)
 
 
 def either(ways: Iterable[Way]) -> str:

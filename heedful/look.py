@@ -92,6 +92,8 @@ def tokens_of(loaded: Loaded, text: str) -> list[int]:
     """What the model reads of a text, special tokens included."""
     tokenizer, model = loaded.tokenizer, loaded.model
     embedding = inputs_of(model)
+    if hasattr(loaded.config, "vocab") and not kinds_of(model):
+        raise BadInput(f"there is no attention to look at in a {loaded.architecture}: it came before")
     if embedding is None:
         raise BadInput(f"a {loaded.architecture} reads images: look reads text")
     own = tokenizer is not None and is_own(tokenizer)
@@ -229,7 +231,7 @@ def kinds_of(model: nn.Module) -> tuple[str, ...]:
     """The kinds of attention that a model has; the first is what is looked at unless said otherwise."""
     if isinstance(model, EncoderDecoder):
         return tuple(which for which in ("cross", "self", "encoder") if paths_of(model, which))
-    if isinstance(model, WithHeads):  # an encoder alone: both are the same
+    if isinstance(model, WithHeads) and paths_of(model, "self"):  # an encoder alone: both are the same
         return "self", "encoder"
     return ("self",) if paths_of(model, "self") else ()
 

@@ -18,10 +18,14 @@ from .interop.files import one_line, present
 from .interop.load import Loaded, load
 from .interop.runs import is_run
 from .look import Look
+from .look_images import look_at_image
+from .models.vit import ViTConfig
 from .pictures import Picture, pillow
 from .tasks.alignment import find_pair
+from .tasks.image_classify import data_of
 from .text.phrasebook import Pair
 from .train.files import write_bytes, write_text
+from .vision.prepare import ready_file
 
 if TYPE_CHECKING:
     from .options import Look as Options
@@ -38,6 +42,8 @@ def look(given: Options) -> None:
     if given.positions:
         return look_at_positions(given, loaded, output)
     assert given.text is not None
+    if isinstance(loaded.config, ViTConfig):
+        return look_at_file(given, loaded, output)
     gold = looking.practice(Path(given.run))
     head = head_of(given.head)
     if head is None and given.query is not None:
@@ -143,6 +149,31 @@ def show(text: str) -> None:
 
 def say(line: str) -> None:
     print(one_line(line), file=sys.stderr, flush=True)
+
+
+# Pictures
+
+
+def look_at_file(given: Options, loaded: Loaded, output: Path | None) -> None:
+    """Where a model looks in the image of a file."""
+    for name in ("target", "which", "query"):
+        if getattr(given, name) is not None:
+            raise BadInput(f"--{name} is of texts, and {given.run} reads pictures: leave it out")
+    assert given.text is not None
+    folder = Path(given.run)
+    data = data_of(read_run(folder)[0] if is_run(folder) else None, loaded.config)
+    pixels_HWC = ready_file(given.text, data)
+    seen = look_at_image(
+        loaded, pixels_HWC, data, given.text, layer=given.layer, head=head_of(given.head)
+    )  # fmt: skip
+    if given.json:
+        picture = save(seen.picture(), output) if output else None
+        return print(json.dumps({"run": given.run, **seen.as_json(), "picture": picture}, indent=2))
+    show(f"{given.run}: {loaded.architecture}\n\n  {seen.sentence()}\n")
+    show(
+        f"where {seen.who()} looks, patch by patch, by the rollout through all layers:\n\n{seen.text(width())}"
+    )
+    say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 
 # Positions

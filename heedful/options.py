@@ -78,7 +78,7 @@ class Learns:
     """What models learn from, and are judged by."""
 
     corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
-    """A built-in corpus: phrasebook (translate, lm, parse), pylib (lm, mlm)."""
+    """A built-in corpus: phrasebook (translate, lm, parse), pylib (lm, mlm), facts (summarize), shapes (image-classify)."""
 
     source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """Sentences to read, one a line, plain or gzip."""
@@ -102,12 +102,23 @@ class Learns:
     data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """A table: tab-separated columns under a header, or JSON objects, one a line. classify: sentence or text, and
     label. translate: source and target. --set data.text_column=NAME and the like name other columns. tag, parse: a
-    treebank, CoNLL-U."""
+    treebank, CoNLL-U. summarize: JSON objects with article and summary, and a title if there is one."""
 
     valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = (
         None
     )
     """Held-out rows to judge by."""
+
+    images: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: none)")] = (
+        None
+    )
+    """image-classify: a folder with a folder of images (PNG, JPEG, PPM) for each class, or with IDX files as MNIST's."""
+
+    valid_images: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: one in ten of --images, at most 2000)"),
+    ] = None
+    """Held-out images to judge by."""
 
 
 @dataclass(frozen=True)
@@ -125,17 +136,18 @@ class Train(Learns):
     heedful train translate --source a.en --target a.de --valid-source b.en --valid-target b.de;
     heedful train lm --text books/ --size small --steps 5000; heedful train --resume runs/translate;
     heedful train mlm --text books/; heedful train classify --data a.tsv --valid-data b.tsv --from runs/mlm;
-    heedful train parse --data en-train.conllu --valid-data en-dev.conllu
+    heedful train parse --data en-train.conllu --valid-data en-dev.conllu;
+    heedful train summarize --corpus facts --size tiny; heedful train image-classify --images photos/
     """
 
     task: Annotated[
-        Literal["translate", "lm", "mlm", "classify", "tag", "parse"],
+        Literal["translate", "lm", "mlm", "classify", "tag", "parse", "summarize", "image-classify"],
         tyro.conf.Positional,
         tyro.conf.arg(metavar="TASK"),
     ] = "translate"
     """translate: sentence pairs. lm: predict the next token of a text. mlm: fill in the blanks of a text.
     classify: give a text, or two, one of several labels. tag: give each word its part of speech. parse: find the word
-    that each word hangs on."""
+    that each word hangs on. summarize: write the lead of an article. image-classify: give a picture one of several labels."""
 
     trees: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate, with --set model.positions=structural (or structural-absolute, structural-relative): the trees of the
@@ -149,7 +161,9 @@ class Train(Learns):
     from_: Annotated[
         str | None, tyro.conf.arg(name="from", metavar="FOLDER", help_behavior_hint="(default: none)")
     ] = None
-    """The model to start from: a run, or a Hugging Face folder of BERT or GPT-2; its tokenizer comes along."""
+    """The model to start from: a run, or a Hugging Face folder of BERT or GPT-2; its tokenizer comes along. classify, tag:
+    a run of lm with model.architecture=elmo, whose vectors are read and whose weights stay as they are. image-classify: a
+    run of it or a Hugging Face folder of ViT; for pictures of another size, positions are interpolated."""
 
     run: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/TASK)")] = None
     """Where the run goes: a folder that is not there yet."""
@@ -162,7 +176,7 @@ class Train(Learns):
 
     steps: Annotated[
         int | None,
-        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 10000; classify: 1000; tag, parse: 4000)"),
+        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 10000; classify: 1000; image-classify: 2000; tag, parse: 4000)"),
     ] = None
     """How many steps to make."""
 
@@ -205,6 +219,7 @@ class Evaluate:
     or on files of your own. translate: BLEU with its signature, exact match, loss and perplexity. lm: loss, perplexity
     and bits per byte. mlm: the same of the blanks, and how many are filled in right. classify: accuracy, F1 of all labels
     and of each; tag: the same of words. parse: words that hang where they should (UAS), with the right relation (LAS).
+    summarize: ROUGE-1, -2 and -L of summaries by a beam of 4, loss and perplexity. image-classify: as classify.
     Shares come with their 95 % interval. The run is not changed.
 
     Examples: heedful evaluate runs/demo --split test; heedful evaluate runs/translate --json;
@@ -219,7 +234,8 @@ class Evaluate:
         Literal["valid", "test", "combinations", "long"] | None,
         tyro.conf.arg(metavar="valid|test|combinations|long", help_behavior_hint="(default: valid)"),
     ] = None
-    """Which held-out part of a built-in corpus: phrasebook has all of these, pylib has valid."""
+    """Which held-out part of a built-in corpus: phrasebook has all of these, facts all but combinations, pylib valid, shapes
+    valid and test."""
 
     source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate: sentences to read, one a line, plain or gzip."""
@@ -231,14 +247,19 @@ class Evaluate:
     """lm, mlm: a text file or a folder of them."""
 
     data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """classify: texts and labels; translate: sentences and translations; with the columns of the training file. tag,
-    parse: a treebank, CoNLL-U."""
+    """classify: texts and labels; translate: sentences and translations; summarize: articles and summaries; with the columns
+    of the training file. tag, parse: a treebank, CoNLL-U."""
+
+    images: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: none)")] = (
+        None
+    )
+    """image-classify: a folder with a folder of images for each class, or with IDX files, of which t10k is taken."""
 
     trees: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate, where positions come from syntax: the trees of --source, CoNLL-U."""
 
     output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """translate: write the translations here, line by line as the source has them; a file that is not there yet."""
+    """translate, summarize: write the answers here, line by line as the source has them; a file that is not there yet."""
 
     json: bool = False
     """Print one JSON object instead: every figure in full, the confusion matrix, signatures."""
@@ -255,7 +276,7 @@ class Evaluate:
         tyro.conf.UseAppendAction,
     ] = ()
     """How to read your file, if not as the training file: data.text_column (or pair_column, label_column,
-    source_column, target_column), data.bad_lines (drop or refuse)."""
+    source_column, target_column, title_column), data.bad_lines (drop or refuse)."""
 
 
 @dataclass(frozen=True)
@@ -267,12 +288,16 @@ class Look:
     one as a heat map, and all of them in the picture. --query follows one word through the formula: its score with
     every key, scaled, masked, made weights, and what it takes home. --positions shows how the model knows order.
 
+    Of a model of pictures: TEXT is the name of an image file, and what is drawn is where the class token looks, laid over
+    the image, layer by layer and through all layers (rollout).
+
     RUN is what `heedful train` wrote, or a Hugging Face folder. Layers and heads are counted from 1.
 
     Examples: heedful look runs/demo "Their small cat was a fast animal.";
     heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
     heedful look runs/demo "Their small cat was a fast animal." --query chat;
-    heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo
+    heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo;
+    heedful look runs/image-classify cat.png
     """
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -283,7 +308,7 @@ class Look:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: none, with --positions)"),
     ] = None
-    """What the model reads; for a model without a tokenizer, token numbers."""
+    """What the model reads; for a model without a tokenizer, token numbers; for a model of pictures, an image file."""
 
     target: Annotated[
         str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: the model's own)")
@@ -395,7 +420,9 @@ class Writes:
 
     beam: Annotated[
         int | None,
-        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: translate 4, generate and --sample 1)"),
+        tyro.conf.arg(
+            metavar="INT", help_behavior_hint="(default: translate and summarize 4, generate and --sample 1)"
+        ),
     ] = None
     """Hypotheses kept side by side: 1 is greedy, which always takes the likeliest token; more is slower, and often
     better."""
@@ -479,8 +506,8 @@ class Translate(Lines, Writes):
     """Translate lines of text with a model that was trained to.
 
     Reads one sentence a line and writes its translation on the same line of stdout, however many lines there are.
-    An empty line is answered by an empty line. A model that summarises, or does anything else from text to text, is
-    used in the same way.
+    An empty line is answered by an empty line. A model that does anything else from text to text is used in the same
+    way.
 
     Examples: heedful translate runs/demo "The small girl eats a red apple.";
     heedful translate runs/demo < in.en > out.fr;
@@ -499,6 +526,25 @@ class Translate(Lines, Writes):
         int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: twice the source and 20)")
     ] = None
     """Tokens of a translation at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summarize(Lines, Writes):
+    """Write the lead of articles, with a model that was trained to.
+
+    Reads one article a line: its text, or a JSON object with "article" (or "source", "document", "text"), a text or a list
+    of paragraphs, and a "title" if it has one. Writes each summary on the same line of stdout. What is longer than the
+    articles it was trained on is cut; a run that extracts reads the paragraphs first that fit the title.
+
+    Examples: heedful summarize runs/summarize < articles.jsonl > leads.txt;
+    heedful summarize runs/summarize --beam 8 --json < articles.jsonl
+    """
+
+    longest: Annotated[
+        int | None,
+        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: data.longest_summary of the run)"),
+    ] = None
+    """Tokens of a summary at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -540,13 +586,14 @@ class Fill(Lines):
 
 @dataclass(frozen=True, kw_only=True)
 class Classify(Lines):
-    """Label texts with a model that was trained to tell labels apart.
+    """Label texts, or pictures, with a model that was trained to tell labels apart.
 
     Prints the likeliest label of each line; --json has the probability of every label. Where the model was trained
-    on pairs, a tab stands between the two texts of a line.
+    on pairs, a tab stands between the two texts of a line. A model of pictures is given files: each word is the name of
+    one, or each line of stdin.
 
     Examples: heedful classify runs/classify "a good film"; heedful classify runs/classify --json < reviews.txt;
-    paste reviews.txt <(heedful classify runs/classify < reviews.txt)
+    paste reviews.txt <(heedful classify runs/classify < reviews.txt); heedful classify runs/image-classify cat.png dog.jpg
     """
 
 
@@ -697,7 +744,9 @@ class Compare(Learns):
     """
 
     what: Annotated[
-        Literal["history", "translate", "lm", "mlm", "classify", "tag", "parse"],
+        Literal[
+            "history", "translate", "lm", "mlm", "classify", "tag", "parse", "summarize", "image-classify"
+        ],
         tyro.conf.Positional,
         tyro.conf.arg(metavar="TASK|history"),
     ] = "translate"
@@ -739,7 +788,7 @@ class Compare(Learns):
         str | None,
         tyro.conf.arg(
             metavar="NAME",
-            help_behavior_hint="(default: translate bleu, lm and mlm loss, classify and tag accuracy, parse uas)",
+            help_behavior_hint="(default: translate bleu, lm and mlm loss, classify and tag accuracy, parse uas, summarize rougeL)",
         ),
     ] = None
     """What is compared: any score that training tells of held-out data, such as loss, exact, bleu or bits_per_byte."""
@@ -786,6 +835,7 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "info": (Info, "heedful.commands:info"),
     "look": (Look, "heedful.look_command:look"),
     "parse": (Parse, "heedful.text_commands:parse"),
+    "summarize": (Summarize, "heedful.text_commands:summarize"),
     "tag": (Tag, "heedful.text_commands:tag"),
     "train": (Train, "heedful.train_command:train"),
     "translate": (Translate, "heedful.text_commands:translate"),

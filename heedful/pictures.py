@@ -1,11 +1,12 @@
 """Pictures: tables of numbers as SVG with nothing but the standard library, as PNG through Pillow, and as shades of text.
 
-A `Picture` is a list of boxes, grids and texts; it is laid out once and drawn either way. Colours get darker or
+A `Picture` is a list of boxes, grids, texts and images; it is laid out once and drawn either way. Colours get darker or
 lighter all the way, so that a grey print says the same.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import math
@@ -84,7 +85,18 @@ class Grid:
     ramp: Sequence[Colour] = WEIGHTS
 
 
-Shape = Box | Words | Grid
+@dataclass(frozen=True)
+class Raster:
+    """A picture of pixels, as the bytes of a PNG file."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    png: bytes
+
+
+Shape = Box | Words | Grid | Raster
 
 
 @dataclass
@@ -124,7 +136,7 @@ def reach(shape: Shape) -> tuple[float, float]:
     if isinstance(shape, Grid):
         columns = max((len(row) for row in shape.shares), default=0)
         return shape.x + columns * shape.cell_width, shape.y + len(shape.shares) * shape.cell_height
-    if isinstance(shape, Box):
+    if isinstance(shape, Box | Raster):
         return shape.x + shape.width, shape.y + shape.height
     share = {"start": 1.0, "middle": 0.5, "end": 0.0}[shape.anchor]
     long = share * width_of(shape.text, shape.size) * (1.12 if shape.bold else 1)
@@ -195,7 +207,13 @@ def runs_of(grid: Grid) -> dict[int, list[tuple[int, int, int]]]:
     return found
 
 
-SVG: dict[type, Any] = {Box: svg_box, Words: svg_words, Grid: svg_grid}
+def svg_raster(raster: Raster) -> str:
+    place = " ".join(f'{n}="{number(getattr(raster, n))}"' for n in ("x", "y", "width", "height"))
+    data = base64.b64encode(raster.png).decode("ascii")
+    return f'<image {place} style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
+
+
+SVG: dict[type, Any] = {Box: svg_box, Words: svg_words, Grid: svg_grid, Raster: svg_raster}
 
 
 # PNG
@@ -220,6 +238,8 @@ def drawn(picture: Picture, zoom: float) -> bytes:
             write_words(image, draw, shape, zoom, "".join(known[c] for c in shape.text))
         elif isinstance(shape, Box):
             fill_box(draw, shape, zoom)
+        elif isinstance(shape, Raster):
+            paste(image, image_of, shape, zoom)
         else:
             for level, runs in runs_of(shape).items():
                 fill = colour(level / (LEVELS - 1), shape.ramp)
@@ -229,6 +249,13 @@ def drawn(picture: Picture, zoom: float) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()
+
+
+def paste(image: Any, image_of: Any, raster: Raster, zoom: float) -> None:
+    """Every pixel as a square."""
+    size = round(raster.width * zoom), round(raster.height * zoom)
+    found = image_of.open(io.BytesIO(raster.png), formats=("PNG",)).convert("RGB").resize(size, 0)
+    image.paste(found, (round(raster.x * zoom), round(raster.y * zoom)))
 
 
 def font_of(size: float) -> Any:

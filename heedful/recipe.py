@@ -16,7 +16,9 @@ from typing import Annotated, Any, Literal
 from .errors import BadInput
 from .models import nearest
 
-TASKS = ("translate", "lm", "mlm", "classify", "tag", "parse", "summarize")
+TEXTS = ("translate", "lm", "mlm", "classify", "tag", "parse", "summarize")
+PICTURES = ("image-classify", "text-to-image")
+TASKS = (*TEXTS, *PICTURES)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ Part = Annotated[float, Range(0, 1, "[)")]  # a share that leaves something
 class Data:
     """Where examples come from and how they become numbers."""
 
-    corpus: str = ""  # a built-in one: phrasebook, pylib, facts
+    corpus: str = ""  # a built-in one: phrasebook, pylib, facts, shapes
     source: str = ""  # files with one sentence a line
     target: str = ""
     valid_source: str = ""
@@ -84,6 +86,20 @@ class Data:
     # In tokens; longer examples are left out (classify, summarize: cut) and counted.
     longest: Annotated[int, Range(1, 1_000_000)] = 256
     bad_lines: Literal["drop", "refuse"] = "drop"
+    # Pictures: a folder by class, one of IDX files, or one with captions; without held-out ones, one in ten.
+    images: str = ""
+    valid_images: str = ""
+    image: Annotated[int, Range(4, 1024)] = 32  # pixels a side, to which every picture is brought
+    fit: Literal["crop", "pad", "stretch"] = "crop"  # how, if it is no square
+    colour: bool = True  # red, green and blue, or grey
+    # What a pixel from 0 to 1 becomes: less the mean, over the deviation.
+    mean: Annotated[float, Range(0, 1)] = 0.5
+    deviation: Annotated[float, Range(0, 1, "(]")] = 0.5
+    # In training, by lot: moved by at most this share of a side, made larger or smaller, left for right,
+    shift: Part = 0.0
+    zoom: Part = 0.0
+    flip: bool = False
+    erase: Part = 0.0  # and a square of at most this share of a side painted over
 
 
 @dataclass(frozen=True)
@@ -168,6 +184,14 @@ class Model:
         "edge"  # structural: related are words one edge apart, or all on one path
     )
     activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
+    patch: Annotated[int, Range(1, 256)] = 4  # pixels along a side of a patch of a picture
+    pool: Literal["class", "mean"] = (
+        "class"  # what is read off a picture: a token of its own, or all patches' mean
+    )
+    # text-to-image. Codes: how many there are, and how often the sides are halved to come from pixels to cells.
+    codes: Annotated[int, Range(2, 1 << 16)] = 256
+    halvings: Annotated[int, Range(1, 6)] = 2
+    reach: Annotated[int, Range(0, 1000)] = 2  # cells that the decoder's last layer sees in every direction
 
 
 @dataclass(frozen=True)
@@ -197,6 +221,14 @@ class Train:
     # Classify, from a decoder: what its language-model loss counts (GPT-1's lambda). Summarize, by a decoder: what the
     # loss of the article's own tokens counts (Liu et al. 2018: as much as the summary's).
     lm_weight: Annotated[float, Range(0, 1000)] = 0.5
+    # text-to-image: what is trained. Codes: where the temperature ends and after which share of the steps, and what the
+    # divergence from even use counts, and after which share of the steps it does. Decoder: what the caption's loss counts.
+    stage: Literal["codes", "decoder", "ranker", "judge"] = "codes"
+    coldest: Annotated[float, Range(0, 1, "(]")] = 0.0625
+    cooling: Share = 0.7
+    divergence: Annotated[float, Range(0, 1000)] = 2.0
+    rise: Share = 0.005
+    text_weight: Share = 0.125
     ema: Part = (
         0.0  # the decay of a moving average of the weights, such as 0.999: the average is tried and kept
     )
@@ -263,27 +295,37 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
         "model.architecture": "transformer", "data.source_column": "", "data.target_column": "", "data.longest": 512,
         "train.lm_weight": 1.0,
     },
+    "image-classify": {
+        "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.shift": 0.1,
+        "train.optimiser": "muon", "train.rate": 6e-3, "train.decay": 0.05, "train.warmup": 100, "train.steps": 2000,
+        "evaluate.every": 250,
+    },
+    "text-to-image": {
+        "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
+        "data.vocab_size": 4000, "data.lower": True, "data.longest": 12, "train.smoothing": 0.0, "train.warmup": 100,
+        "evaluate.every": 1000,
+    },
 }  # fmt: skip
 
 # Settings that only some tasks have a use for.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("data.source", "data.target", "data.valid_source", "data.valid_target", "data.joint", "data.trees",
-         "data.valid_trees", "model.scope"), ("translate",)
+         "data.valid_trees", "model.scope", "data.packed"), ("translate",)
     ),
     **dict.fromkeys(
         ("data.source_column", "data.target_column", "model.positions", "model.clip"), ("translate", "summarize")
     ),
     **dict.fromkeys(("data.title_column", "data.extract", "data.longest_summary", "data.sources"), ("summarize",)),
     **dict.fromkeys(("data.text", "data.valid_text"), ("lm", "mlm")),
-    **dict.fromkeys(
-        ("data.table", "data.valid_table", "data.longest"), ("translate", "classify", "tag", "parse", "summarize")
-    ),
+    **dict.fromkeys(("data.table", "data.valid_table"), ("translate", "classify", "tag", "parse", "summarize")),
+    "data.longest": ("translate", "classify", "tag", "parse", "summarize", "text-to-image"),
     "train.hide": ("tag", "parse"),
     **dict.fromkeys(("data.pair_column", "data.label_column"), ("classify",)),
     **dict.fromkeys(
-        ("train.from_folder", "train.mix_penalty", "model.mix_norm", "model.at_output"), ("classify", "tag")
+        ("train.mix_penalty", "model.mix_norm", "model.at_output"), ("classify", "tag")
     ),
+    "train.from_folder": ("classify", "tag", "image-classify", "text-to-image"),
     "train.lm_weight": ("classify", "summarize"),
     "data.text_column": ("lm", "mlm", "classify"),
     "data.pack": ("lm",),
@@ -291,6 +333,16 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "data.pairs": ("mlm",),
     "model.norm": ("translate", "mlm", "classify", "tag", "parse", "summarize"),
     "model.context": ("lm", "mlm", "classify"),
+    **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower"), (*TEXTS, "text-to-image")),
+    **dict.fromkeys(
+        ("data.images", "data.valid_images", "data.image", "data.fit", "data.colour", "data.mean", "data.deviation",
+         "data.shift", "data.zoom", "data.flip", "data.erase", "model.patch"), PICTURES
+    ),
+    "model.pool": ("image-classify",),
+    **dict.fromkeys(
+        ("model.codes", "model.halvings", "model.reach", "train.stage", "train.coldest", "train.cooling",
+         "train.divergence", "train.rise", "train.text_weight"), ("text-to-image",)
+    ),
 }  # fmt: skip
 
 # Each task's architectures, the first being its own; and settings that only some of them have a use for.
@@ -362,7 +414,7 @@ ARCHITECTURE_DEFAULTS: dict[str, dict[str, Any]] = {
         "model.layers": 2,
         "data.vocab": "word",
         "train.optimiser": "adamw",
-        "train.rate": 2e-3,
+        "train.rate": 4e-3,
         "train.decay": 0.01,
     },
     **{name: {"model.layers": 2} for name in BEFORE},
@@ -376,7 +428,7 @@ FINE_TUNING: dict[str, Any] = {"train.rate": 5e-5}
 
 # For a recurrent network that reads ELMo's vectors, and what it has no use for.
 FEATURES: dict[str, Any] = {
-    "model.layers": 2, "train.optimiser": "adamw", "train.rate": 2e-3, "train.decay": 0.01,
+    "model.layers": 2, "train.optimiser": "adamw", "train.rate": 4e-3, "train.decay": 0.01,
 }  # fmt: skip
 IDLE_FEATURES = ("model.heads", "model.hidden", "model.norm", "model.activation", "train.hide")
 OF_FEATURES = ("model.mix_norm", "model.at_output", "train.mix_penalty")
@@ -387,6 +439,67 @@ SIZES: dict[str, dict[str, Any]] = {
     "base": {"model.layers": 6, "model.width": 512, "model.heads": 8, "model.hidden": 2048},
     "large": {"model.layers": 6, "model.width": 1024, "model.heads": 16, "model.hidden": 4096},
 }
+
+# text-to-image: what differs by stage, and the sizes of each.
+STAGES = ("codes", "decoder", "ranker")  # in the order in which they are trained
+STAGE_DEFAULTS: dict[str, dict[str, Any]] = {
+    "codes": {"train.rate": 6e-3, "train.batch_tokens": 512, "train.steps": 8000},
+    "decoder": {
+        "train.optimiser": "muon",
+        "train.rate": 4e-3,
+        "train.batch_tokens": 2048,
+        "train.steps": 2500,
+    },
+    "ranker": {
+        "train.optimiser": "muon",
+        "train.rate": 4e-3,
+        "train.batch_tokens": 4096,
+        "train.steps": 2000,
+    },
+    "judge": {"train.rate": 2e-3, "train.batch_tokens": 4096, "train.steps": 3000},
+}
+STAGE_SIZES: dict[str, dict[str, tuple[int, int, int, int]]] = {  # layers, width, heads, hidden
+    "codes": {"tiny": (1, 64, 4, 64), "small": (1, 128, 4, 128), "base": (2, 256, 4, 256), "large": (4, 512, 4, 512)},
+    "decoder": {
+        "tiny": (4, 128, 4, 512), "small": (6, 256, 4, 1024), "base": (12, 512, 8, 2048), "large": (24, 1024, 16, 4096),
+    },
+    "ranker": {
+        "tiny": (2, 96, 3, 384), "small": (4, 192, 4, 768), "base": (6, 512, 8, 2048), "large": (12, 768, 12, 3072),
+    },
+    "judge": {"tiny": (3, 32, 4, 32), "small": (3, 32, 4, 32), "base": (3, 64, 4, 64), "large": (4, 128, 4, 128)},
+}  # fmt: skip
+ONLY_AT = {
+    **dict.fromkeys(
+        ("model.codes", "model.halvings", "train.coldest", "train.cooling", "train.divergence", "train.rise"), ("codes",)
+    ),
+    **dict.fromkeys(("model.reach", "train.text_weight", "train.from_folder"), ("decoder",)),
+    **dict.fromkeys(("model.heads", "model.hidden", "model.activation"), ("decoder", "ranker")),
+    **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower", "data.longest"), ("decoder", "ranker")),
+    "model.patch": ("ranker",),
+    "train.smoothing": ("judge",),
+    **dict.fromkeys(("data.mean", "data.deviation"), ("ranker", "judge")),
+    **dict.fromkeys(("data.shift", "data.zoom", "data.flip"), ()),
+}  # fmt: skip
+
+
+def stage_settings(stage: str, size: str) -> dict[str, Any]:
+    """What differs for a stage of text-to-image, and its size."""
+    names = ("layers", "width", "heads", "hidden")
+    sizes = zip(names, STAGE_SIZES[stage][size], strict=True)
+    return STAGE_DEFAULTS[stage] | {f"model.{name}": number for name, number in sizes}
+
+
+def check_stage(recipe: Recipe, settings: Collection[str]) -> None:
+    """Refuse what a stage of text-to-image has no use for, or cannot do without."""
+    if recipe.task != "text-to-image":
+        return
+    stage = recipe.train.stage
+    for key in settings:
+        fitting = ONLY_AT.get(key, (stage,))
+        if stage not in fitting:
+            of = f"it is for {' and '.join(fitting)}" if fitting else "captions say where things are"
+            raise BadInput(f"{key} does nothing at the stage {stage} of text-to-image: {of}")
+
 
 CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
     "phrasebook": {
@@ -423,7 +536,11 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     tagging = (
         FEATURES | {"train.hide": 0.0} if task == "tag" and (settings or {}).get("train.from_folder") else {}
     )
-    for layer in (TASK_DEFAULTS[task], SIZES[size], built_in, architecture, tagging, settings or {}):
+    sizes = SIZES[size]
+    if task == "text-to-image":
+        stage = (settings or {}).get("train.stage", Train.stage)
+        sizes = stage_settings(stage, size) if stage in tuple(STAGE_SIZES) else {}
+    for layer in (TASK_DEFAULTS[task], sizes, built_in, architecture, tagging, settings or {}):
         for key, value in layer.items():
             recipe = changed(recipe, key, value)
     for key in settings or {}:
@@ -433,6 +550,7 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     check_features(recipe, settings or {})
     check_positions(recipe, settings or {})
     check_summaries(recipe, settings or {})
+    check_stage(recipe, settings or {})
     if "train.warmup" not in (settings or {}) and not recipe.train.minutes:
         recipe = with_warmup(recipe)
     return agreeing(recipe)

@@ -1,4 +1,4 @@
-"""Commands that answer texts: translate, generate, fill, classify, tag, parse, embed. Lines of stdin to stdout.
+"""Commands that answer texts: translate, summarize, generate, fill, classify, tag, parse, embed. Lines of stdin to stdout.
 
 Memory stays constant: lines are read in chunks, and a chunk ends as soon as no more input is at hand, so that whoever
 types is answered at once. Within a chunk texts of like length are done together; answers come in the order of the
@@ -14,13 +14,14 @@ import select
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from .errors import BadInput
 from .interop.files import one_line
+from .text import articles
 from .text.conllu import read_sentences
 from .text.files import BOM, BYTES, FOREIGN, GZIP, Fault, judge
 from .use import Model, load
@@ -29,7 +30,7 @@ from .use.wording import LONGEST
 from .use.writing import Writing, asked, check_number
 
 if TYPE_CHECKING:
-    from .options import Classify, Embed, Fill, Generate, Lines, Parse, Tag, Translate, Writes
+    from .options import Classify, Embed, Fill, Generate, Lines, Parse, Summarize, Tag, Translate, Writes
     from .text.trees import Parsed
 
 CHUNK = 8  # batches: enough texts of like length come together
@@ -53,6 +54,11 @@ def translate(given: Translate) -> None:
     answer(given, Writer(given, "translate"))
 
 
+def summarize(given: Summarize) -> None:
+    """Answer each article by its summary."""
+    answer(given, Writer(given, "summarize", articles.MOST, articles.typed_article))
+
+
 def generate(given: Generate) -> None:
     """Answer each line by what comes after it."""
     answer(given, Writer(given, "generate"))
@@ -65,7 +71,11 @@ def fill(given: Fill) -> None:
 
 
 def classify(given: Classify) -> None:
-    """Answer each line by its label."""
+    """Answer each line by its label; of pictures, each file."""
+    from . import picture_commands
+
+    if picture_commands.reads_pictures(given.run):
+        return picture_commands.classify(given)
     answer(given, Labeller(given))
 
 
@@ -89,7 +99,12 @@ class Work(ABC, Generic[R]):
 
     what: str  # the method of a model
     nothing = ""  # the answer to an empty line
+    most = LONGEST  # characters of a line
     end = "\n"  # what stands after an answer
+
+    def read(self, line: str) -> Line:
+        """What stands on a line, as it is given to the model."""
+        return line
 
     @abstractmethod
     def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[R]:
@@ -105,10 +120,13 @@ class Work(ABC, Generic[R]):
 
 
 class Writer(Work[Answer]):
-    """translate and generate."""
+    """translate, summarize and generate."""
 
-    def __init__(self, given: Writes, what: str) -> None:
-        self.given, self.what = given, what
+    def __init__(
+        self, given: Writes, what: str, most: int = LONGEST, read: Callable[[str], Line] = str
+    ) -> None:
+        """most: characters of a line. read: what of it the model is given."""
+        self.given, self.what, self.most, self.reads = given, what, most, read
         asked_for = options_of(given)
         self.draft: str | None = asked_for.pop("draft", None)
         self.options = asked_for
@@ -117,10 +135,13 @@ class Writer(Work[Answer]):
         self.trees = None if trees is None else read_sentences(trees)
         self.nothing = "\n" * (given.n_best - 1)
 
+    def read(self, line: str) -> Line:
+        return self.reads(line) if line.strip() else line
+
     def check(self) -> None:
         """What can be seen to be wrong before anything is loaded."""
         how = asked(self.options | ({"draft": self.draft} if self.draft else {}))
-        how.width(4 if self.what == "translate" else 1)
+        how.width(1 if self.what == "generate" else 4)
 
     def how(self, model: Model) -> Writing:
         if self.draft is not None and not isinstance(self.options.get("draft"), Model):
@@ -295,12 +316,13 @@ def answer(given: Lines, work: Work[Any]) -> None:
     model.check_can(work.what)
     show = Printer(given, work, model, raw=bool(given.text) or typing)
     if given.text:
-        show.chunk([judge(" ".join(given.text).encode(errors="surrogateescape"), LONGEST)])
+        show.chunk([judge(" ".join(given.text).encode(errors="surrogateescape"), work.most)])
         return show.end()
     if typing:
         print("one text a line; Ctrl-D ends", file=sys.stderr, flush=True)
     with Progress() as progress:
-        for chunk, size in chunks(sys.stdin.buffer if sys.stdin is not None else None, CHUNK * given.batch):
+        stdin = sys.stdin.buffer if sys.stdin is not None else None
+        for chunk, size in chunks(stdin, CHUNK * given.batch, work.most):
             show.chunk(chunk)
             progress.tell(len(chunk), size)
     show.end()
@@ -318,6 +340,7 @@ class Printer:
     def chunk(self, lines: list[Line]) -> None:
         """Answer some lines, in their order."""
         start, self.lines = self.lines, self.lines + len(lines)
+        lines = [line if isinstance(line, Fault) else self.work.read(line) for line in lines]
         lines = self.judged(lines, start)
         texts = {
             number: line for number, line in enumerate(lines, start) if isinstance(line, str) and line.strip()
@@ -438,17 +461,17 @@ def utf8_out() -> None:
 # Lines
 
 
-def chunks(file: BinaryIO | None, most: int) -> Iterator[tuple[list[Line], int]]:
+def chunks(file: BinaryIO | None, most: int, longest: int = LONGEST) -> Iterator[tuple[list[Line], int]]:
     """Lines in lists of at most so many, with their bytes; none waits for input that is not there yet."""
-    for some in lines_at_hand(file):
+    for some in lines_at_hand(file, longest):
         waiting = iter(some)
         while raws := list(islice(waiting, most)):
-            yield [judge(raw, LONGEST) for raw in raws], sum(len(raw) + 1 for raw in raws)
+            yield [judge(raw, longest) for raw in raws], sum(len(raw) + 1 for raw in raws)
 
 
-def lines_at_hand(file: BinaryIO | None) -> Iterator[list[bytes]]:
+def lines_at_hand(file: BinaryIO | None, longest: int = LONGEST) -> Iterator[list[bytes]]:
     """The lines that can be read without waiting, again and again; an endless line is cut where it is too long."""
-    rest, first, most = b"", True, BYTES * LONGEST + 2  # one more than allowed, and perhaps a CR
+    rest, first, most = b"", True, BYTES * longest + 2  # one more than allowed, and perhaps a CR
     while data := read_at_hand(file):
         if first:
             refuse_foreign(data)

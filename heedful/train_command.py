@@ -17,8 +17,9 @@ from . import pictures
 from .called import program
 from .device import find_device
 from .errors import BadInput, NotFinite, give_way, said_once
+from .interop.load import describe_run
 from .interop.runs import is_run
-from .recipe import DEMO, FINE_TUNING, Recipe, make, parse_settings
+from .recipe import DEMO, FEATURES, FINE_TUNING, Recipe, make, parse_settings
 from .tasks import run
 from .tasks.judging import spelled
 from .tasks.outlook import span
@@ -88,10 +89,19 @@ def summary(outcome: run.Outcome, path: Path) -> str:
     return "\n".join(
         (
             f"best at step {outcome.best.step}: {', '.join(told)}",
-            f"{path}: config.json, model.safetensors and tokenizer.json are the model; metrics.jsonl is how it went",
+            f"{path}: {files_of(outcome.job.vocab)} are the model; metrics.jsonl is how it went",
             "next:",
-            *(f"  {line}" for line in what_next(outcome.job.task, path)),
+            *(f"  {line}" for line in what_next(outcome.job.task, path, outcome.job.architecture)),
         )
+    )
+
+
+def files_of(vocab: Any) -> str:
+    """What a model consists of."""
+    return (
+        "config.json and model.safetensors"
+        if vocab is None
+        else "config.json, model.safetensors and tokenizer.json"
     )
 
 
@@ -106,13 +116,19 @@ NEXT = {
     "classify": ('classify {path} "your own text"',),
     "tag": ('tag {path} "your own words ."',),
     "parse": ('parse {path} "your own words ."',),
+    "elmo": (
+        "train tag --data a.conllu --valid-data b.conllu --from {path}",
+        "train classify --data a.tsv --valid-data b.tsv --from {path}",
+    ),
+    "summarize": ("summarize {path} < articles.jsonl",),
+    "image-classify": ("classify {path} your-own.png", "look {path} your-own.png"),
 }
 
 
-def what_next(task: str, path: Path) -> list[str]:
+def what_next(task: str, path: Path, architecture: str = "") -> list[str]:
     """Commands that can be copied: what the model scores, what it is made of, and how it is used."""
     folder = shlex.quote(str(path))
-    uses = (use.format(path=folder) for use in NEXT[task])
+    uses = (use.format(path=folder) for use in NEXT.get(architecture, NEXT[task]))
     return [f"{program()} {words}" for words in (f"evaluate {folder}", f"info {folder}", *uses)]
 
 
@@ -244,13 +260,16 @@ def recipe_of(given: Train, device: torch.device) -> Recipe:
         "data.corpus": given.corpus, "data.source": given.source, "data.target": given.target,
         "data.valid_source": given.valid_source, "data.valid_target": given.valid_target, "data.text": given.text,
         "data.trees": given.trees, "data.valid_trees": given.valid_trees,
-        "data.table": given.data, "data.valid_table": given.valid_data, "train.from_folder": given.from_,
+        "data.table": given.data, "data.valid_table": given.valid_data, "data.images": given.images,
+        "data.valid_images": given.valid_images, "train.from_folder": given.from_,
         "train.steps": given.steps, "train.minutes": given.minutes, "train.seed": given.seed,
         "train.precision": given.precision, "train.compile": given.compile or None,
     }  # fmt: skip
     settings: dict[str, Any] = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
     if given.from_ and not is_run(Path(given.from_)):
         settings |= FINE_TUNING
+    elif given.from_ and describe_run(Path(given.from_))[0] == "elmo":
+        settings |= FEATURES
     settings |= parse_settings(list(given.set))
     settings |= {key: value for key, value in named.items() if value is not None}
     return make(given.task, given.size, given.corpus or "", settings)

@@ -29,7 +29,7 @@ ENCODER_DECODERS = {
         bahdanau,
         bahdanau.BahdanauConfig(VOCAB, VOCAB, False, 2, width=6, embedding=5, alignment=4, maxout=3),
     ),
-    "luong": (luong, luong.LuongConfig(**PAIR, layers=2, width=8, embedding=5)),
+    "luong": (luong, luong.LuongConfig(**PAIR, layers=2, width=7, direction=4, embedding=5)),
     "luong dot": (
         luong,
         luong.LuongConfig(
@@ -38,7 +38,7 @@ ENCODER_DECODERS = {
     ),
     "luong concat": (
         luong,
-        luong.LuongConfig(**PAIR, cell="gru", layers=1, width=8, embedding=5, score="concat"),
+        luong.LuongConfig(**PAIR, cell="gru", layers=1, width=8, direction=6, embedding=5, score="concat"),
     ),
     "convs2s": (
         convs2s,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ FILMS |= {
     "dull and bad": "negative",
 }
 
+ARTICLES = {
+    "the cat sat on the mat. the dog ate the fish.": "cat and dog",
+    "i am a student. the cat sleeps.": "a student",
+    "i am a teacher. the dog sleeps.": "a teacher",
+}
+
 SIZES = {
     "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.dropout": 0.0,
     "train.batch_tokens": 64, "train.warmup": 3, "train.rate": 2e-2, "train.smoothing": 0.0, "data.vocab": "word",
@@ -47,6 +54,7 @@ def write_files(folder: Path) -> dict[str, str]:
     texts = {
         "src": PAIRS, "tgt": PAIRS.values(), "films.tsv": table, "text": [SENTENCE * 3] * 40,
         "pairs.tsv": ["text\tsecond\tlabel", *pairs], "trees.conllu": treebank(),
+        "articles.jsonl": [json.dumps({"article": text, "summary": lead}) for text, lead in ARTICLES.items()],
     }  # fmt: skip
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines) + "\n")
@@ -89,6 +97,12 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
         "data.valid_table": files["trees.conllu"],
         "train.steps": 80,
     }
+    articles = {
+        "data.table": files["articles.jsonl"],
+        "data.valid_table": files["articles.jsonl"],
+        "data.longest_summary": 5,
+        "train.steps": 60,
+    }
     few = {"train.steps": 2}
     return {
         "demo": ("translate", pairs),
@@ -102,6 +116,8 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
         "mlm-chars": ("mlm", text | few),
         "classify": ("classify", table | {"model.context": 12}),
         "parse": ("parse", trees | {"train.hide": 0.0, "train.decay": 0.0, "train.rate": 1e-2}),
+        "summarize": ("summarize", articles),
+        "summarize-row": ("summarize", articles | {"model.architecture": "dmca", "train.steps": 150}),
         "classify-pairs": ("classify", table | second | few | {"model.context": 12}),
         "classify-decoder": ("classify", table | few | {"train.from_folder": "lm", "data.vocab": "char"}),
     }

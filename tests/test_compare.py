@@ -403,16 +403,22 @@ def test_json_has_every_pair(texts, tmp_path, capsys):  # noqa: F811
     assert {pair["distinguishable"] for pair in found["pairs"]} <= {True, False}
 
 
-@pytest.mark.parametrize("task", ["mlm", "classify", "tag", "parse"])
+@pytest.mark.parametrize("task", ["mlm", "classify", "tag", "parse", "summarize"])
 def test_every_task_can_be_compared(task, texts, tmp_path, capsys):  # noqa: F811
-    ending = "tsv" if task == "classify" else "conllu"
+    ending = {"classify": "tsv", "summarize": "jsonl"}.get(task, "conllu")
     files = ["--data", texts[f"a.{ending}"], "--valid-data", texts[f"v.{ending}"], "--set=data.vocab=word"]
     if task == "mlm":
         files = ["--text", texts["text"], "--set=model.context=16", "--set=data.vocab=char"]
     sizes = [f"--set={key}={value}" for key, value in TINY.items()]
     more = ["--variant", "base", "--variant", "narrow: model.width=8", "--steps", "2", "--seeds", "1"]
     assert main(["compare", task, *files, *sizes, *more, "--run", str(tmp_path / "c")]) == 0
-    shown = {"mlm": "loss", "classify": "accuracy", "tag": "accuracy", "parse": "UAS"}[task]
+    shown = {
+        "mlm": "loss",
+        "classify": "accuracy",
+        "tag": "accuracy",
+        "parse": "UAS",
+        "summarize": "ROUGE-L",
+    }[task]
     assert capsys.readouterr().out.split()[:2] == ["variant", shown]
 
 

@@ -56,7 +56,7 @@ def shaken(module):
 # One kernel at a time
 
 
-@pytest.mark.parametrize("rows", [1, 3, 19])
+@pytest.mark.parametrize("rows", [1, 3, 19, 70])
 @pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])
 def test_linear_is_norm_matrix_activation_and_sum(rows, kind):
     norm, after = shaken(kind(24)), shaken(kind(37))

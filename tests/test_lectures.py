@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from torch import nn
+from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.costs import Walk, count_parameters
@@ -25,7 +27,7 @@ from heedful.parts.attention import (
     masked_softmax,
     split_heads,
 )
-from heedful.parts.layers import FeedForward, layer_norm
+from heedful.parts.layers import FeedForward, LayerNorm, PreNorm, layer_norm
 from heedful.parts.masks import causal, full, window
 from heedful.parts.observe import watch
 from heedful.parts.positions import Sinusoidal, frequencies, sinusoids
@@ -315,6 +317,53 @@ def test_layer_norm_takes_a_true_mean_and_keeps_eps_beside_the_variance():
         assert not torch.allclose(layer_norm(x, one, zero, 0.5), slide, atol=0.02)
     normed = layer_norm(x, one, zero, 0.0)
     assert normed.mean().abs() < 1e-12 and normed.var(correction=0) == pytest.approx(1)
+
+
+def test_layer_norm_centres_the_gradient_and_divides_it_by_the_spread():
+    """Xu 2019: what helps is that mean and variance have derivatives, not the numbers that they give."""
+    x, one, zero = normal(B, T, D), torch.ones(D), torch.zeros(D)
+    back = normal(B, T, D) + 3
+    for spread in (0.1, 7.0):
+        wide = (spread * x).requires_grad_()
+        (gradient,) = torch.autograd.grad(layer_norm(wide, one, zero, 0.0), wide, back)
+        along = (gradient * wide).sum(-1)
+        close(gradient.mean(-1), torch.zeros(B, T))
+        close(along, torch.zeros(B, T))  # the size of the input is not pushed
+        normed = layer_norm(wide, one, zero, 0.0)
+        rest = back - back.mean(-1, keepdim=True) - (back * normed).mean(-1, keepdim=True) * normed
+        close(gradient, rest / wide.std(-1, correction=0, keepdim=True), 1e-10)
+
+
+class WithoutSkip(nn.Module):
+    """What `PreNorm` would be if it did not add its input."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.norm = layer, norm
+
+    def forward(self, x_BTD: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.norm(x_BTD))
+
+
+def bends(kind: type[nn.Module], seed: int) -> float:
+    """How much the loss bends along a random direction of all weights, each matrix moved as far as it is large."""
+    torch.manual_seed(seed)
+    blocks = [kind(FeedForward(8, 16), LayerNorm(8)) for _ in range(8)]
+    model, x, y = nn.Sequential(*blocks).double(), normal(1, 20, 8), normal(1, 20, 8)
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    steps = {name: torch.randn_like(weight) for name, weight in weights.items()}
+    steps = {name: step * weights[name].norm() / step.norm() for name, step in steps.items()}
+    losses = []
+    for far in torch.linspace(-1, 1, 41):
+        moved = {name: weight + far * steps[name] for name, weight in weights.items()}
+        losses.append((functional_call(model, moved, (x,)) - y).square().mean())
+    slopes = torch.stack(losses).detach().diff()
+    return float(slopes.diff().abs().sum() / slopes.abs().sum())
+
+
+def test_with_skips_the_loss_bends_less():
+    with_skips, without = ([bends(kind, seed) for seed in range(3)] for kind in (PreNorm, WithoutSkip))
+    assert max(with_skips) < 0.8 * min(without)
 
 
 def test_happy_mid_autumn_festival_is_masked_both_ways():

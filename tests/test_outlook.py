@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -176,11 +177,25 @@ def test_a_run_that_learned_something_does_not(task, texts, tmp_path):  # noqa: 
 
 
 @pytest.mark.parametrize("task", recipe.TASKS)
-def test_the_summary_has_intervals_and_commands_that_can_be_copied(task, texts, tmp_path, capsys):  # noqa: F811
+def test_the_summary_has_intervals_and_commands_that_can_be_copied(
+    task,
+    texts,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(f"{texts['images']}/dark/0.png", "your-own.png")
     folder = tmp_path / "it's a run"
     outcome = run.start(recipe_for(task, texts, steps=3), folder, Quiet(), CPU)
     best, files, head, *commands = train_command.summary(outcome, folder).splitlines()
-    share = {"translate": "exact", "classify": "accuracy", "tag": "accuracy", "parse": "uas"}.get(task)
+    share = {
+        "translate": "exact",
+        "classify": "accuracy",
+        "tag": "accuracy",
+        "parse": "uas",
+        "image-classify": "accuracy",
+    }.get(task)
     for name, score in outcome.best.scores.items():
         low, high = interval(score, outcome.job.held_out) if name == share else (None, None)
         between = f" (95 % interval {low:.1%} to {high:.1%})" if name == share else ""
@@ -188,7 +203,9 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(task, texts, 
         assert f"{title} {form.format(score)}{between}" in best
     assert best.count(" to ") == (share is not None) and best.startswith("best at step 3: ")
     assert files.startswith(str(folder)) and head == "next:"
-    uses = {"lm": ["generate"], "mlm": ["fill", "train"]}.get(task, [task])
+    uses = {"lm": ["generate"], "mlm": ["fill", "train"], "image-classify": ["classify", "look"]}.get(
+        task, [task]
+    )
     assert [shlex.split(line)[1] for line in commands] == ["evaluate", "info", *uses]
     for line in commands:
         program, command, *args = shlex.split(line)

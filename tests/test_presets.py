@@ -41,6 +41,8 @@ COUNTS = {
     "sparse-enwik8": 100_995_072,  # 95 M (Child et al. 2019), and 12,288 x 512 for positions
     "t-d": 35_298_304,  # V D + 6 blocks
     "t-dmca": 35_293_696,  # V D + 5 blocks, and two convolutions of 3 D D + D in two of them
+    "t-dmca-128": 302_088_192,  # one feed-forward layer of 2,099,712 becomes 128, with two gate matrices of 512 x 128
+    "t-dmca-256": 570_982_400,
     "linear-124m": 123_653_376,  # GPT-2 without its table of positions
     "rnn-650": 14_702_600,
     "gru-650": 18_087_800,
@@ -50,6 +52,8 @@ COUNTS = {
     "rnnsearch": 80_449_000,
     "luong-general": 217_122_000,
     "convs2s-en-de": 209_569_920,
+    "elmo": 500_717_007,  # 93.67 M, and 513 weights for each of the 793,471 words of its softmax
+    "elmo-tagger": 106_081_893,  # 93.67 M that stay as they are, V 256, two layers of 2 x 256, and 17 tags
 }
 
 # The same as the reference prints them: (millions, to this many decimals).

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from look_cases import saved
 from test_bad_folders import at_most
-from test_run import CPU, Quiet, treebank
+from test_run import CPU, Quiet, article, treebank
 from torch import nn
 
 from heedful import cli, recipe
@@ -45,12 +45,14 @@ TINY = {
 SMALL = [f"--set={name}={value}" for name, value in TINY.items()]
 TEXT = ["--text", "text", "--set=data.vocab=char", "--set=model.context=12"]
 TABLE = ["--data", "table.tsv", "--valid-data", "table.tsv", "--set=data.vocab=word"]
+ARTICLES = ["--data", "a.jsonl", "--valid-data", "a.jsonl", "--set=data.vocab=word"]
 TREES = ["--data", "a.conllu", "--valid-data", "a.conllu", "--set=data.vocab=word"]
 TRAINABLE = [
     ["lm", *TEXT, *SMALL],
     ["mlm", *TEXT, *SMALL],
     ["classify", *TABLE, *SMALL],
     ["parse", *TREES, *SMALL],
+    ["summarize", *ARTICLES, *SMALL],
 ]
 TASKS = [line[:1] for line in TRAINABLE]
 TRAINS = ("train", "compare")
@@ -73,7 +75,9 @@ def world(tmp_path_factory):
         trees = dict.fromkeys(
             ("tag", "parse"), table | {"data.table": "a.conllu", "data.valid_table": "a.conllu"}
         )
+        articles = table | dict.fromkeys(("data.table", "data.valid_table"), "a.jsonl")
         for task, settings in {
+            "summarize": articles | {"data.longest_summary": 4},
             "translate": pairs,
             "lm": text,
             "mlm": text,
@@ -97,6 +101,7 @@ def write_texts():
     rows = [f"{line}\t{'odd' if i % 3 else 'even'}" for i, line in enumerate(lines[:9])]
     Path("table.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
     Path("a.conllu").write_text("".join(map(treebank, lines[:9])))
+    Path("a.jsonl").write_text("".join(map(article, lines[:9])))
     Path("empty.txt").touch()
     Path("latin.txt").write_bytes("déjà\n".encode("latin-1") * 5)
     Path("empty").mkdir()
@@ -146,14 +151,14 @@ def first_pages(name):
 
 OWN = {
     "translate": "run-translate", "generate": "run-lm", "fill": "run-mlm", "classify": "run-classify", "tag": "run-tag",
-    "parse": "run-parse",
+    "parse": "run-parse", "summarize": "run-summarize",
 }  # fmt: skip
 GOOD = [*OWN.values(), "hf-gpt2", "hf-bert"]
 BAD = [
     "run-cut", "run-bare", "run-torn", "hf-odd", "hf-mute", "empty", "text", "gone", "gone/run", "runs/lm", "new",
 ]  # fmt: skip
 FILES = [
-    "text", "a.src", "a.tgt", "a.conllu", "table.tsv", "empty.txt", "latin.txt", "empty", "gone", "hf-bert/config.json",
+    "text", "a.src", "a.tgt", "a.conllu", "a.jsonl", "table.tsv", "empty.txt", "latin.txt", "empty", "gone", "hf-bert/config.json",
 ]  # fmt: skip
 NEW = ["new", "new.svg", "new.png", "new.txt", "gone/new.svg", "text", "empty"]
 TEXTS = ["the cat", "[MASK] sat", "the", "1", "2", "0 1 2", "best", "mean", "sat\tthe", ""]

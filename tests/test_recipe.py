@@ -167,6 +167,8 @@ def test_the_ends_of_a_range_are_where_it_says(key):
             settings["model.architecture"] = recipe.ONLY_IN[key][0]
         if settings.get("model.architecture") == "mixture":
             settings = {"model.experts": 4096, "model.chosen": 1} | settings
+        if key in recipe.OF_FEATURES:
+            settings["train.from_folder"] = "runs/elmo"
         if key in recipe.RELATIVE:
             settings["model.positions"] = recipe.RELATIVE[key][0]
         if inside:
@@ -205,7 +207,7 @@ def test_heads_must_divide_the_width():
 
 
 def test_a_choice_is_refused_with_the_choices():
-    refused("data.vocab", "bpee", "bpe, wordpiece, char, word", "'bpee'")
+    refused("data.vocab", "bpee", "bpe, wordpiece, char, word, spaced", "'bpee'")
     refused("train.schedule", 3, "noam, cosine", "3")
     refused("data.lower", "maybe", "true or false", "'maybe'")
 

@@ -23,6 +23,7 @@ from heedful.parts.recurrent import (
     lstm,
     reverse,
 )
+from heedful.train.optimiser import muon
 
 B, T, S, I, H, A = 3, 5, 6, 4, 7, 2
 every_cell = pytest.mark.parametrize("name", CELLS)
@@ -196,7 +197,7 @@ def test_luongs_decoder_equals_the_papers_formulas(name):
     stack, head = model.decoder.stack, model.decoder.head.linear
     h_SC = model.encoder(source)[0]
     width = stack.combine.out_features
-    first = torch.tanh(h_SC[0, width // 2 :] @ stack.start.weight.T + stack.start.bias)
+    first = torch.tanh(h_SC[0, h_SC.shape[1] // 2 :] @ stack.start.weight.T + stack.start.bias)
     states, seen = list(first.split(stack.widths)), torch.zeros(width)
     for t, y in enumerate(target[0]):
         x = model.decoder.inputs.tokens.weight[y]
@@ -263,6 +264,30 @@ def test_a_model_without_numbers_gets_room_for_them(name):
     close(model.eval()(*args), trained.eval()(*args), 0)
 
 
+def test_luongs_words_are_loud_and_his_encoder_is_as_wide_as_told():
+    luong, config = EVERY["luong"][0], type(EVERY["luong"][1])
+    for score, direction, annotation in (("general", 9, 18), ("concat", None, 6), ("dot", None, 6)):
+        model = luong.build(
+            config(500, 400, layers=1, width=6, embedding=5, score=score, direction=direction)
+        )
+        for side in (model.encoder, model.decoder):
+            assert 0.9 < side.inputs.tokens.weight.std() < 1.1
+        assert model.encoder(torch.zeros(1, 3, dtype=torch.long)).shape == (1, 3, annotation)
+
+
+@pytest.mark.parametrize("name", ["luong", "bahdanau", "convs2s"])
+def test_muon_has_every_matrix_between_embeddings_and_scores(name):
+    """Also those outside the blocks: at Muon's rates, AdamW tears a matrix apart through which a state is fed back."""
+    model = build(name)
+    matrices, _ = muon(model, 6e-3, 0.0)
+    names = {id(weight): path for path, weight in model.named_parameters()}
+    found = {names[id(weight)] for group in matrices.param_groups for weight in group["params"]}
+    assert {path.rpartition(".stack.")[0] for path in found} == {"encoder", "decoder"}
+    assert found == {
+        path for path, weight in model.named_parameters() if ".stack." in path and weight.ndim == 2
+    }
+
+
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="no cell"):
         Seq2SeqConfig(cell="elman")
@@ -273,6 +298,8 @@ def test_what_cannot_be_is_refused():
         luong(score="additive")
     with pytest.raises(ValueError, match="odd"):
         luong(width=7)
+    with pytest.raises(ValueError, match="a state has 8 numbers, an annotation 10"):
+        luong(width=8, direction=5, score="dot")
 
 
 # What recurrence cannot do well (L1, L5).

@@ -26,7 +26,7 @@ REFUSED = {
 WARNED = {
     "train.steps", "train.minutes", "train.batch_tokens", "train.accumulate", "train.rate", "train.warmup",
     "train.schedule", "train.floor", "train.decay", "train.beta2", "train.clip", "train.smoothing", "train.lm_weight",
-    "train.hide",
+    "train.hide", "train.mix_penalty",
     "train.recompute", "train.compile", "train.shard", "train.precision", "checkpoint.every", "checkpoint.keep",
     "evaluate.every", "evaluate.examples", "evaluate.patience",
 }  # fmt: skip

@@ -20,6 +20,7 @@ from heedful.errors import BadInput
 from heedful.tasks import lm, run, translate
 from heedful.text import files, vocab
 from heedful.text.store import Store
+from heedful.vision.images import png_bytes
 
 TINY = {
     "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64,
@@ -70,7 +71,25 @@ def texts(tmp_path) -> dict[str, str]:
         (tmp_path / name).write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
     for name, part in {"a.conllu": lines[:100], "v.conllu": lines[100:]}.items():
         (tmp_path / name).write_text("".join(map(treebank, part)))
+    for name, part in {"a.jsonl": lines[:100], "v.jsonl": lines[100:]}.items():
+        (tmp_path / name).write_text("".join(map(article, part)))
+    write_pictures(tmp_path / "images")
     return {path.name: str(path) for path in tmp_path.iterdir()}
+
+
+def write_pictures(folder: Path) -> None:
+    """Dark and bright squares, five times as many of the one as of the other."""
+    for kind, count, light in (("dark", 50, 60), ("bright", 10, 190)):
+        (folder / kind).mkdir(parents=True)
+        for i in range(count):
+            pixels = np.random.default_rng(i).integers(light - 50, light + 50, (8, 8, 3), dtype=np.uint8)
+            (folder / kind / f"{i}.png").write_bytes(png_bytes(pixels))
+
+
+def article(line: str) -> str:
+    """A line as an article of which every word is a paragraph, the first its title, and the last its summary."""
+    words = line.split()
+    return json.dumps({"title": words[0], "article": words, "summary": words[-1]}) + "\n"
 
 
 def treebank(line: str) -> str:
@@ -90,7 +109,9 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> rec
         "lm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16},
         "classify": {"data.table": texts["a.tsv"], "data.valid_table": texts["v.tsv"], "data.vocab": "word"},
         "mlm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16, "data.pairs": True},
+        "summarize": {"data.table": texts["a.jsonl"], "data.valid_table": texts["v.jsonl"], "data.vocab": "word", "data.longest_summary": 5},
         **{key: {"data.table": texts["a.conllu"], "data.valid_table": texts["v.conllu"], "data.vocab": "word"} for key in ("tag", "parse")},
+        "image-classify": {"data.images": texts["images"], "data.image": 8, "data.shift": 0.1, "data.flip": True},
     }[task]  # fmt: skip
     return recipe.make(task, settings={**TINY, **files, "train.steps": steps, **more})
 
@@ -126,10 +147,8 @@ def test_a_run_leaves_a_folder_that_is_a_model(task, texts, tmp_path):
         loaded.model.named_parameters(), outcome.model.parameters(), strict=True
     ):
         assert torch.equal(weight, other), name
-    assert (
-        loaded.tokenizer.to_str()
-        and json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["steps"] == 12
-    )
+    assert (loaded.tokenizer is None) == (task == "image-classify")
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["steps"] == 12
 
 
 @pytest.mark.parametrize("task", recipe.TASKS)

@@ -64,7 +64,7 @@ def load(small_run):  # noqa: F811
 def test_every_example_in_the_documentation_of_the_model_holds(small_run, monkeypatch):  # noqa: F811
     for name, toy in {
         "demo": "toy",
-        **{task: f"toy-{task}" for task in ("lm", "mlm", "classify", "parse")},
+        **{task: f"toy-{task}" for task in ("lm", "mlm", "classify", "parse", "summarize")},
     }.items():
         folder = Path(small_run(name))
         (folder.parent / toy).symlink_to(name)

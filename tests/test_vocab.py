@@ -21,7 +21,7 @@ TEXT = """The cat sat on the mat. It's the cat's mat, isn't it? We'll see; they'
 Là-bas, l'été, où la forêt dort; Grüße aus Köln! Привет, мир. 猫坐在垫子上。 def cat(x): return x + 1
 ## the [MASK] of __init__ ###\n"""
 
-SIZES = {"bpe": 330, "char": 330, "wordpiece": 330, "word": 90}
+SIZES = {"bpe": 330, "char": 330, "wordpiece": 330, "word": 90, "spaced": 90}
 
 
 @cache
@@ -226,7 +226,7 @@ def test_the_same_texts_give_the_same_vocabulary_whatever_the_threads(tmp_path):
             timeout=60,
         )
         said.add(run.stdout)
-    assert len(said) == 1 and len(said.pop().splitlines()) == 4
+    assert len(said) == 1 and len(said.pop().splitlines()) == len(KINDS)
 
 
 # What is refused

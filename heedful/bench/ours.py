@@ -63,7 +63,8 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     torch.manual_seed(SEED)
     model = model_of(work, place)
     if isinstance(work, TrainGPT2):
-        return stepping(model, lm.WindowBatch(windows(work, place)), lm.loss_of, variant, place)
+        steady = work.attention == FULL  # tables of a sparse mask are made by the host
+        return stepping(model, lm.WindowBatch(windows(work, place)), lm.loss_of, variant, place, steady)
     if isinstance(work, TrainTransformer):
         return stepping(model, pair_batch(work, place), translate.loss_of, variant, place)
     model = model.to(place.dtype).eval()
@@ -135,7 +136,12 @@ def pair_batch(work: TrainTransformer, place: Place) -> translate.PairBatch:
 
 
 def stepping(
-    model: nn.Module, batch: Any, loss_of: Callable[[Any, Any], Loss], variant: Variant, place: Place
+    model: nn.Module,
+    batch: Any,
+    loss_of: Callable[[Any, Any], Loss],
+    variant: Variant,
+    place: Place,
+    steady: bool = True,
 ) -> Callable[[], Any]:
     """`heedful train`, or the step that peers make: without a loop around it."""
     if variant.compiled:
@@ -147,7 +153,7 @@ def stepping(
             RATE, constant(0), sys.maxsize, clip=0.0, precision=place.precision, device=device
         )
         given = (model, lambda step: [batch], loss_of, optimisers, settings)
-        steps = train_ahead(*given, steady=True) if device.type == "cuda" else train(*given)
+        steps = train_ahead(*given, steady=steady) if device.type == "cuda" else train(*given)
         return lambda: next(steps).loss
 
     def step() -> torch.Tensor:

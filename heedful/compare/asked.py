@@ -25,6 +25,7 @@ from ..recipe import (
     Recipe,
     changed,
     from_json,
+    idle_in_summary,
     known_settings,
     make,
     parse_settings,
@@ -46,6 +47,7 @@ BUDGETS = ("steps", "tokens", "flops")
 # What each task is judged by, and what is better when it is lower.
 METRICS = {
     "translate": "bleu", "lm": "loss", "mlm": "loss", "classify": "accuracy", "tag": "accuracy", "parse": "uas",
+    "summarize": "rougeL", "image-classify": "accuracy",
 }  # fmt: skip
 LOWER = ("loss", "perplexity", "bits_per_byte")
 MOST_SEEDS = 100
@@ -93,6 +95,8 @@ class Asked:
 
         def useful(key: str) -> bool:
             if architecture in BEFORE and key in IDLE_BEFORE:
+                return False
+            if self.task == "summarize" and idle_in_summary(key, architecture):
                 return False
             if key in RELATIVE and positions not in RELATIVE[key]:
                 return False

@@ -140,7 +140,8 @@ def asked_of(given: Compare, device: torch.device) -> Asked:
     named = {
         "data.corpus": given.corpus, "data.source": given.source, "data.target": given.target,
         "data.valid_source": given.valid_source, "data.valid_target": given.valid_target, "data.text": given.text,
-        "data.table": given.data, "data.valid_table": given.valid_data, "train.steps": given.steps,
+        "data.table": given.data, "data.valid_table": given.valid_data, "data.images": given.images,
+        "data.valid_images": given.valid_images, "train.steps": given.steps,
         "train.precision": given.precision,
     }  # fmt: skip
     base: dict[str, Any] = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
@@ -190,6 +191,8 @@ def metric_of(given: Compare, asked: Asked) -> str:
     there = SCORES[asked.task]
     if given.metric not in there:
         raise BadInput(f'{asked.task} has no score "{given.metric}"{nearest(given.metric, there)}')
+    if given.metric in ("exact", "facts") and asked.task == "summarize" and asked.corpus != "facts":
+        raise BadInput(f'the score "{given.metric}" is of --corpus facts: give another --metric')
     return given.metric
 
 
@@ -201,4 +204,6 @@ SCORES = {
     "classify": ("accuracy", "macro_f1", "loss"),
     "tag": ("accuracy", "loss"),
     "parse": ("uas", "las", "loss"),
+    "summarize": ("rougeL", "rouge1", "rouge2", "exact", "facts", "loss"),
+    "image-classify": ("accuracy", "macro_f1", "loss"),
 }

@@ -18,8 +18,12 @@ from .noise import TEST, Pair, interval, pairs
 from .trials import Entry, Record
 
 SAME = "not distinguishable"
-SHARES = ("exact", "accuracy", "macro_f1", "uas", "las")
-MOST = {"bleu": 100.0, **dict.fromkeys(SHARES, 1.0)}  # what a score can be; none is below 0
+SHARES = ("exact", "accuracy", "macro_f1", "uas", "las", "facts")
+HUNDREDS = ("bleu", "rouge1", "rouge2", "rougeL")
+MOST = {
+    **dict.fromkeys(HUNDREDS, 100.0),
+    **dict.fromkeys(SHARES, 1.0),
+}  # what a score can be; none is below 0
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from ..errors import BadInput
 from .files import inside, naming, present, read_json
 
 RECIPE, CONFIG, WEIGHTS, LABELS = "recipe.json", "config.json", "model.safetensors", "labels.json"
+NO_WORDS = "none"  # the vocabulary that the recipe notes of a model that reads no words
 NAMED = 5  # runs that a sentence names
 
 

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .early import begin, early
+
 PLAIN, HALVES, INTERLEAVED = 0, 1, 2  # which coordinates rotary positions turn together
 
 
@@ -36,8 +38,9 @@ def _turned(p, i, here, cosines, sines, place, K: tl.constexpr, PAIRS: tl.conste
 def self_kernel(
     qkv, keys, values, lengths, origin, cosines, sines, out, scale,
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SLOTS, PAIRS: tl.constexpr, TABLE: tl.constexpr,
-    BK: tl.constexpr, BS: tl.constexpr,
+    BK: tl.constexpr, BS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    begin(EARLY)
     row, h = tl.program_id(0), tl.program_id(1)
     g = h // (H // G)
     length = tl.load(lengths + row)
@@ -77,7 +80,9 @@ def self_kernel(
 def cross_kernel(
     q, keys, values, sources, lengths, out, scale,
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SLOTS, BK: tl.constexpr, BS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    begin(EARLY)
     row, h = tl.program_id(0), tl.program_id(1)
     source = tl.load(sources + row).to(tl.int64)
     length = tl.load(lengths + source)
@@ -133,7 +138,7 @@ def attend_cached(
     self_kernel[(R, heads)](
         qkv_RX, keys_RGSK, values_RGSK, lengths_R, lengths_R if origin_RS is None else origin_RS, cosines, sines,
         out_RD, scale, H=heads, G=G, K=K, SLOTS=S, PAIRS=pairs, TABLE=origin_RS is not None,
-        BK=width, **stretch(R * heads),
+        BK=width, **stretch(R * heads), **early(qkv_RX.device),
     )  # fmt: skip
     return out_RD
 
@@ -154,6 +159,6 @@ def attend_source(
     width = triton.next_power_of_2(K)
     cross_kernel[(len(q_RD), heads)](
         q_RD, keys_BGSK, values_BGSK, sources_R, lengths_B, out_RD, scale,
-        H=heads, G=G, K=K, SLOTS=S, BK=width, **stretch(len(q_RD) * heads),
+        H=heads, G=G, K=K, SLOTS=S, BK=width, **stretch(len(q_RD) * heads), **early(q_RD.device),
     )  # fmt: skip
     return out_RD

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .early import begin, early
+
 STRETCH = 4096  # words
 
 
@@ -21,7 +23,8 @@ def _lost(z):
 
 
 @triton.jit
-def stretch_kernel(scores, tops, places, totals, V, C, STRIDE, BV: tl.constexpr):
+def stretch_kernel(scores, tops, places, totals, V, C, STRIDE, BV: tl.constexpr, EARLY: tl.constexpr):
+    begin(EARLY)
     row, c = tl.program_id(0).to(tl.int64), tl.program_id(1)
     v = c * BV + tl.arange(0, BV)
     z = tl.load(scores + row * STRIDE + v, mask=v < V, other=float("-inf")).to(tl.float32)
@@ -36,8 +39,10 @@ def stretch_kernel(scores, tops, places, totals, V, C, STRIDE, BV: tl.constexpr)
 
 @triton.jit
 def row_kernel(
-    tops, places, totals, tokens, lengths, counts, all_tokens, all_log_p, all_best, C, V, R, LAST, BC: tl.constexpr
+    tops, places, totals, tokens, lengths, counts, all_tokens, all_log_p, all_best, C, V, R, LAST, BC: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    begin(EARLY)
     row = tl.program_id(0)
     c = tl.arange(0, BC)
     z = tl.load(tops + row * C + c, mask=c < C, other=float("-inf"))
@@ -81,9 +86,18 @@ def take_likeliest(
     tops, totals = scores_RV.new_empty(R, C), scores_RV.new_empty(R, C)
     places = torch.empty(R, C, dtype=torch.int32, device=scores_RV.device)
     stretch_kernel[(R, C)](
-        scores_RV, tops, places, totals, V, C, scores_RV.stride(0), BV=STRETCH, num_warps=8
+        scores_RV,
+        tops,
+        places,
+        totals,
+        V,
+        C,
+        scores_RV.stride(0),
+        BV=STRETCH,
+        num_warps=8,
+        **early(scores_RV.device),
     )
     row_kernel[(R,)](
         tops, places, totals, tokens_R, lengths_R, chosen.counts_R, chosen.tokens_NR, chosen.log_p_NR, chosen.best_NR,
-        C, V, R, last, BC=triton.next_power_of_2(C), num_warps=1,
+        C, V, R, last, BC=triton.next_power_of_2(C), num_warps=1, **early(scores_RV.device),
     )  # fmt: skip

@@ -7,9 +7,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .early import begin, early
+
 
 @triton.jit
-def embed_kernel(tokens, places, table, positions, x, D, scale, BD: tl.constexpr):
+def embed_kernel(tokens, places, table, positions, x, D, scale, BD: tl.constexpr, EARLY: tl.constexpr):
+    begin(EARLY)
     row = tl.program_id(0)
     token, place = tl.load(tokens + row).to(tl.int64), tl.load(places + row)
     d = tl.arange(0, BD)
@@ -23,5 +26,7 @@ def embed(tokens_R: Tensor, places_R: Tensor, table_VD: Tensor, positions_SD: Te
     R, D = len(tokens_R), table_VD.shape[1]
     x_RD = torch.empty(R, D, dtype=table_VD.dtype, device=tokens_R.device)
     width = triton.next_power_of_2(D)
-    embed_kernel[(R,)](tokens_R, places_R, table_VD, positions_SD, x_RD, D, scale, BD=width)
+    embed_kernel[(R,)](
+        tokens_R, places_R, table_VD, positions_SD, x_RD, D, scale, BD=width, **early(tokens_R.device)
+    )
     return x_RD

@@ -16,9 +16,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .early import LINE, begin, early, fetch, invite, wait
+
 NONE, LAYER, RMS = 0, 1, 2  # norms
 ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "gelu_sigmoid": 4, "silu": 5, "relu_squared": 6}
 WIDEST = 8192  # a row that one program can hold
+FEW = 64  # rows: up to here a kernel that starts early beats the vendor's library, which does not (8 % of a step)
 TILES = 100  # programs that a GPU of about as many multiprocessors should have to do
 
 
@@ -69,9 +72,10 @@ def vector_kernel(
     x, w, w2, b, b2, gain, shift, r, r_gain, r_shift, y, N, K,
     NORM: tl.constexpr, EPS: tl.constexpr, ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr,
     RESIDUAL: tl.constexpr, R_NORM: tl.constexpr, R_EPS: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One row: each program reads BN rows of W whole."""
+    invite(EARLY)
     row = tl.program_id(1)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     k = tl.arange(0, BK)
@@ -79,6 +83,7 @@ def vector_kernel(
     w_NK = tl.load(w + at_NK, mask=here_NK, other=0.0)
     if GATED:
         w2_NK = tl.load(w2 + at_NK, mask=here_NK, other=0.0)
+    wait(EARLY)
     v = tl.load(x + row * K + k, mask=k < K, other=0.0).to(tl.float32)
     if NORM:
         mean, scale = _row_stats(x, row * K + k, k < K, K, EPS, NORM)
@@ -111,11 +116,17 @@ def vector_kernel(
 def matrix_kernel(
     x, w, w2, b, b2, r, y, M, N, K,
     ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Several rows: each program makes a tile of BM x BN."""
+    invite(EARLY)
     m = tl.program_id(1) * BM + tl.arange(0, BM)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
+    if EARLY:
+        for k0 in range(0, K, BK):
+            line = k0 + tl.arange(0, (BK + LINE - 1) // LINE) * LINE
+            fetch(w + tl.minimum(n[:, None], N - 1) * K + tl.minimum(line[None, :], K - 1))
+    wait(EARLY)
     z = tl.zeros((BM, BN), tl.float32)
     u = tl.zeros((BM, BN), tl.float32)
     for k0 in range(0, K, BK):
@@ -142,7 +153,10 @@ def matrix_kernel(
 
 
 @triton.jit
-def norm_kernel(x, gain, shift, y, K, KIND: tl.constexpr, EPS: tl.constexpr, BK: tl.constexpr):
+def norm_kernel(
+    x, gain, shift, y, K, KIND: tl.constexpr, EPS: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr
+):  # fmt: skip
+    begin(EARLY)
     row = tl.program_id(0)
     k = tl.arange(0, BK)
     here = k < K
@@ -161,7 +175,10 @@ def normalise(x_MK: Tensor, norm: Norm) -> Tensor:
     M, K = x_MK.shape
     y_MK, width = torch.empty_like(x_MK), triton.next_power_of_2(K)
     shift = x_MK if norm.shift is None else norm.shift
-    norm_kernel[(M,)](x_MK, norm.gain, shift, y_MK, K, KIND=norm.kind, EPS=norm.eps, BK=width, num_warps=4)
+    norm_kernel[(M,)](
+        x_MK, norm.gain, shift, y_MK, K, KIND=norm.kind, EPS=norm.eps, BK=width, num_warps=4,
+        **early(x_MK.device),
+    )  # fmt: skip
     return y_MK
 
 
@@ -182,7 +199,8 @@ def linear(
     if M > 1:  # a norm is then cheaper done once than by every program that reads it
         x_MK = normalise(x_MK, norm)
         residual_MN = None if residual_MN is None else normalise(residual_MN, residual_norm)
-        if gated is None and residual_MN is None and dtype in (None, x_MK.dtype) and activation in LIBRARY:
+        bare = gated is None and residual_MN is None and dtype in (None, x_MK.dtype)
+        if M > FEW and bare and activation in LIBRARY:
             return LIBRARY[activation](x_MK, weight_NK, bias_N)
     y_MN = torch.empty(M, N, dtype=dtype or x_MK.dtype, device=x_MK.device)
     other, other_bias = gated or (None, None)
@@ -199,7 +217,8 @@ def linear(
         grid = (triton.cdiv(N, BN), triton.cdiv(M, BM))
         warps = 8 if BM * BN > 4096 else 4
         matrix_kernel[grid](
-            x_MK, *weights, kept, y_MN, M, N, K, **choices, BM=BM, BN=BN, BK=BK, num_warps=warps, num_stages=4
+            x_MK, *weights, kept, y_MN, M, N, K, **choices, BM=BM, BN=BN, BK=BK, num_warps=warps, num_stages=4,
+            **early(x_MK.device),
         )  # fmt: skip
         return y_MN
     norms = [x_MK if t is None else t for t in (norm.gain, norm.shift)]
@@ -209,7 +228,7 @@ def linear(
     BN = max(1, min(4096 // BK, 16))
     vector_kernel[(triton.cdiv(N, BN), M)](
         x_MK, *weights, *norms, kept, *kept_norms, y_MN, N, K, **choices, BN=BN, BK=BK,
-        BR=triton.next_power_of_2(N), num_warps=4 if BK <= 2048 else 8,
+        BR=triton.next_power_of_2(N), num_warps=4 if BK <= 2048 else 8, **early(x_MK.device),
     )  # fmt: skip
     return y_MN
 

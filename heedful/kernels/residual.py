@@ -1,7 +1,8 @@
-"""norm(x + dropout(y)) in one kernel, and its gradients in another: what stands between the layers of a post-norm model.
+"""norm(x + dropout(y + bias)) in one kernel, and its gradients in another: what stands between the layers of a post-norm model.
 
 The sum is kept, and each row's mean and deviation. Which numbers were dropped is not: a hash of their place and a seed
-says it again. Gain and shift get their gradients from as many partial sums as there are programs.
+says it again. Bias, gain and shift get their gradients from as many partial sums as there are programs: of the matrix
+product that y comes from, the bias is left to this kernel, which reads its gradient anyway.
 """
 
 from __future__ import annotations
@@ -40,12 +41,14 @@ def _kept(seed, place, LIMIT: tl.constexpr):
 
 @triton.jit
 def forward_kernel(
-    x, y, gain, shift, seed, out, total, means, scales, N, eps,
-    D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    x, y, bias, gain, shift, seed, out, total, means, scales, N, eps,
+    BIAS: tl.constexpr, D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     n, d = tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, BD)
     here, place = (n[:, None] < N) & (d[None, :] < D), n[:, None] * D + d[None, :]
     z = tl.load(y + place, mask=here, other=0.0).to(tl.float32)
+    if BIAS:
+        z += tl.load(bias + d, mask=d < D, other=0.0).to(tl.float32)[None, :]
     if P > 0:
         z = tl.where(_kept(tl.load(seed), place, LIMIT), z * (1.0 / (1.0 - P)), 0.0)
     z = z.to(y.dtype.element_ty).to(tl.float32) + tl.load(x + place, mask=here, other=0.0).to(tl.float32)
@@ -71,6 +74,7 @@ def backward_kernel(
     d = tl.arange(0, BD)
     g = tl.load(gain + d, mask=d < D, other=0.0).to(tl.float32)
     gains, shifts = tl.zeros((BD,), tl.float32), tl.zeros((BD,), tl.float32)
+    biases = tl.zeros((BD,), tl.float32)
     for part in range(tl.program_id(0), PARTS, tl.num_programs(0)):
         n = part * BN + tl.arange(0, BN)
         here, place = (n[:, None] < N) & (d[None, :] < D), n[:, None] * D + d[None, :]
@@ -86,8 +90,11 @@ def backward_kernel(
         if P > 0:
             u = tl.where(_kept(tl.load(seed), place, LIMIT), u * (1.0 / (1.0 - P)), 0.0)
             tl.store(y_slope + place, u.to(y_slope.dtype.element_ty), mask=here)
-    tl.store(sums + tl.program_id(0) * (2 * D) + d, gains, mask=d < D)
-    tl.store(sums + tl.program_id(0) * (2 * D) + D + d, shifts, mask=d < D)
+        biases += tl.sum(tl.where(here, u, 0.0), 0)
+    mine = sums + tl.program_id(0) * (3 * D) + d
+    tl.store(mine, gains, mask=d < D)
+    tl.store(mine + D, shifts, mask=d < D)
+    tl.store(mine + 2 * D, biases, mask=d < D)
 
 
 def _choices(D: int, dropout: float, numbers: int) -> dict:
@@ -101,9 +108,16 @@ def _choices(D: int, dropout: float, numbers: int) -> dict:
 
 
 def _join(
-    x: Tensor, y: Tensor, gain: Tensor, shift: Tensor, seed: Tensor, eps: float, dropout: float
+    x: Tensor,
+    y: Tensor,
+    bias: Tensor | None,
+    gain: Tensor,
+    shift: Tensor,
+    seed: Tensor,
+    eps: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """layer_norm(x + dropout(y)), and what the backward pass needs. seed: one whole number."""
+    """layer_norm(x + dropout(y + bias)), and what the backward pass needs. seed: one whole number."""
     x, y = x.contiguous(), y.contiguous()
     D = x.shape[-1]
     N = x.numel() // D
@@ -111,8 +125,9 @@ def _join(
     means, scales = x.new_empty(N, dtype=torch.float32), x.new_empty(N, dtype=torch.float32)
     choices = _choices(D, dropout, FORWARDS)
     forward_kernel[(triton.cdiv(N, choices["BN"]),)](
-        x, y, gain, shift, seed, out, total, means, scales, N, eps, **choices
-    )
+        x, y, gain if bias is None else bias, gain, shift, seed, out, total, means, scales, N, eps,
+        BIAS=bias is not None, **choices,
+    )  # fmt: skip
     return out, total, means, scales
 
 
@@ -125,7 +140,7 @@ def _join_backward(
     seed: Tensor,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, of y (empty without dropout: the same as x's), and of gain and shift."""
+    """The gradients of x, of y (empty without dropout: the same as x's), and of gain, shift and bias."""
     slope, D = slope.contiguous(), total.shape[-1]
     N = total.numel() // D
     x_slope = torch.empty_like(total)
@@ -133,15 +148,22 @@ def _join_backward(
     choices = _choices(D, dropout, BACKWARDS)
     parts = triton.cdiv(N, choices["BN"])
     programs = min(PROGRAMS, parts)
-    sums = total.new_empty(programs, 2, D, dtype=torch.float32)
+    sums = total.new_empty(programs, 3, D, dtype=torch.float32)
     backward_kernel[(programs,)](
         slope, total, means, scales, gain, seed, x_slope, y_slope, sums, N, parts, **choices
     )
-    return x_slope, y_slope, column_sums(sums.view(programs, 2 * D)).view(2, D)
+    return x_slope, y_slope, column_sums(sums.view(programs, 3 * D)).view(3, D)
 
 
 def _shapes(
-    x: Tensor, y: Tensor, gain: Tensor, shift: Tensor, seed: Tensor, eps: float, dropout: float
+    x: Tensor,
+    y: Tensor,
+    bias: Tensor | None,
+    gain: Tensor,
+    shift: Tensor,
+    seed: Tensor,
+    eps: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = x.new_empty(x.numel() // x.shape[-1], dtype=torch.float32)
     like = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -152,12 +174,12 @@ def _slopes(
     slope: Tensor, total: Tensor, means: Tensor, scales: Tensor, gain: Tensor, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     y_slope = torch.empty_like(total) if dropout else total.new_empty(0)
-    return torch.empty_like(total), y_slope, total.new_empty(2, total.shape[-1], dtype=torch.float32)
+    return torch.empty_like(total), y_slope, total.new_empty(3, total.shape[-1], dtype=torch.float32)
 
 
 add_and_norm = operation(
     "add_and_norm",
-    "(Tensor x, Tensor y, Tensor gain, Tensor shift, Tensor seed, float eps, float dropout)"
+    "(Tensor x, Tensor y, Tensor? bias, Tensor gain, Tensor shift, Tensor seed, float eps, float dropout)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
     _join,
     _shapes,
@@ -172,10 +194,10 @@ add_and_norm_backward = operation(
 
 
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-    _, y, gain, shift, seed, _, ctx.dropout = inputs
+    _, y, bias, gain, shift, seed, _, ctx.dropout = inputs
     _, total, means, scales = output
     ctx.save_for_backward(total, means, scales, gain, seed)
-    ctx.kinds = y.dtype, shift.dtype
+    ctx.kinds = y.dtype, shift.dtype, None if bias is None else bias.dtype
     ctx.mark_non_differentiable(total, means, scales)
 
 
@@ -183,15 +205,16 @@ def _back(ctx: Any, slope: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     total, means, scales, gain, seed = ctx.saved_tensors
     x_slope, y_slope, sums = add_and_norm_backward(slope, total, means, scales, gain, seed, ctx.dropout)
     y_slope = (y_slope if ctx.dropout else x_slope).to(ctx.kinds[0])
-    return x_slope, y_slope, sums[0].to(gain.dtype), sums[1].to(ctx.kinds[1]), None, None, None
+    bias_slope = None if ctx.kinds[2] is None else sums[2].to(ctx.kinds[2])
+    return x_slope, y_slope, bias_slope, sums[0].to(gain.dtype), sums[1].to(ctx.kinds[1]), None, None, None
 
 
 differentiable("add_and_norm", _back, _remember)
 
 
 def fused_add_and_norm(
-    x: Tensor, y: Tensor, gain: Tensor, shift: Tensor, eps: float, dropout: float
+    x: Tensor, y: Tensor, bias: Tensor | None, gain: Tensor, shift: Tensor, eps: float, dropout: float
 ) -> Tensor:
-    """layer_norm(x + dropout(y)), with fresh randomness."""
+    """layer_norm(x + dropout(y + bias)), with fresh randomness."""
     seed = torch.randint(1 << 62, (1,), device=x.device)
-    return add_and_norm(x, y, gain, shift, seed, eps, dropout)[0]
+    return add_and_norm(x, y, bias, gain, shift, seed, eps, dropout)[0]

@@ -25,9 +25,13 @@ FAMILIES = (
     "mixture",
     "mixture_transformer",
     "vit",
+    "dvae",
+    "dalle",
+    "clip",
     "xl",
     "sparse",
     "dmca",
+    "mixture_dmca",
     "linear",
     "rnn",
     "gru",
@@ -36,6 +40,8 @@ FAMILIES = (
     "bahdanau",
     "luong",
     "convs2s",
+    "elmo",
+    "elmo_reader",
 )
 
 # Hugging Face's model_type to our file.

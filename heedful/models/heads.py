@@ -37,6 +37,13 @@ class MeanOverTokens(nn.Module):
         return hidden_BTD[:, 1:].mean(1)
 
 
+class MaxOverTokens(nn.Module):
+    """The largest of every number over all tokens, and 0: padding, which is 0, changes nothing."""
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return hidden_BTD.amax(1).clamp(min=0)
+
+
 class Classify(nn.Module):
     """Scores for each label, from one vector for the whole sequence."""
 

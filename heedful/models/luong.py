@@ -1,37 +1,43 @@
 """Effective attention (Luong et al. 2015): look after the step, not before it, and remember what was seen.
 
-The score is `dot`, `general` or `concat`. The paper's encoder reads from left to right only; this one reads both ways,
-half the width in each direction, so that an annotation is as wide as a state.
+The score is `dot`, `general` or `concat`. The paper's encoder reads from left to right only; this one reads both ways, each
+direction half as wide as a state unless told otherwise, so that an annotation is as wide as one: `dot` needs that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
 
 from ..parts.aligned import Attentive
 from ..parts.attention import Additive, Bilinear, Dot, Score
 from ..parts.layers import Inputs, Untied
 from ..parts.recurrent import check_cell
-from .config import Config
+from .config import Config, check
 from .recurrent import chain, check_shared, embeddings, initialise, reader
 from .shells import Decoder, EncoderDecoder
 
-SCORES: dict[str, Callable[[int], Score]] = {
-    "dot": lambda width: Dot(),
-    "general": lambda width: Bilinear(width, width),
-    "concat": lambda width: Additive(width, width, width),
+# From the widths of a state and of an annotation.
+SCORES: dict[str, Callable[[int, int], Score]] = {
+    "dot": lambda state, annotation: Dot(),
+    "general": Bilinear,
+    "concat": lambda state, annotation: Additive(state, annotation, state),
 }
 
 
 @dataclass(frozen=True)
 class LuongConfig(Config):
+    LATER: ClassVar[frozenset[str]] = frozenset({"direction"})
     vocab: int = 50000
     target_vocab: int = 50000
     shared: bool = False  # one vocabulary, and one embedding, for source and target
     cell: str = "lstm"  # or "gru" or "rnn"
     layers: int = 4
     width: int = 1000
+    direction: int | None = None  # the width of each direction of the encoder; None: half of the above
     embedding: int = 1000
     score: str = "general"  # or "dot" or "concat"
     input_feeding: bool = True
@@ -43,8 +49,19 @@ class LuongConfig(Config):
         check_cell(self.cell)
         if self.score not in SCORES:
             raise ValueError(f'there is no score "{self.score}"; there are {", ".join(SCORES)}')
-        if self.width % 2:
+        if self.direction is not None:
+            check("direction", "int", self.direction)
+        elif self.width % 2:
             raise ValueError(f"width is half for each direction of the encoder, and {self.width} is odd")
+        if self.score == "dot" and self.annotation != self.width:
+            raise ValueError(
+                f"the score dot is of vectors of one width: a state has {self.width} numbers, an annotation {self.annotation}"
+            )
+
+    @property
+    def annotation(self) -> int:
+        """Both directions of the encoder side by side."""
+        return 2 * (self.direction or self.width // 2)
 
 
 PRESETS = {"luong-general": LuongConfig()}
@@ -57,14 +74,19 @@ def build(config: LuongConfig) -> EncoderDecoder:
     beside = c.width if c.input_feeding else 0
     stack = Attentive(
         chain(c.cell, c.embedding + beside, c.width, c.layers),
-        SCORES[c.score](c.width),
-        c.width,
+        SCORES[c.score](c.width, c.annotation),
+        c.annotation,
         c.dropout,
         c.input_feeding,
     )
     model = EncoderDecoder(
-        reader(c.cell, source, c.width // 2, c.layers, c.dropout),
+        reader(c.cell, source, c.annotation // 2, c.layers, c.dropout),
         Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.width, c.target_vocab, bias=True)),  # type: ignore[arg-type]
     )
     initialise(model)
+    for tokens in (
+        source,
+        target,
+    ):  # an LSTM's gates let a quarter through at first: small words would not be heard
+        nn.init.normal_(tokens.weight)
     return model

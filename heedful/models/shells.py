@@ -124,7 +124,8 @@ class Decoder(nn.Module):
         if cache is not None:
             S, k_pos = cache.begin(None if positions is None else index_of(positions), B, T)
         masks, places = packed(self.masks, documents_BT)
-        views = [View(mask, T, S, device, positions, k_pos) for mask in masks]
+        alike = {mask: View(mask, T, S, device, positions, k_pos) for mask in masks}
+        views = [alike[mask] for mask in masks]  # layers with one mask share its tables
         if views[0].in_order and documents_BT is None:
             check_length(S, self.inputs.position)
         source_view = None
@@ -308,10 +309,9 @@ class WithHeads(nn.Module):
 
 def compile_whole(model: nn.Module) -> None:
     """Let torch.compile make each stack of blocks one, so that sums and norms between blocks are one kernel; and what is
-    done to vectors that were looked up, unless it looks up others (the gradients of a table are added up in an order
-    that differs from run to run)."""
+    done to vectors after they were looked up."""
     for module in model.modules():
         if isinstance(module, Stack):
             module.compile()
-        elif isinstance(module, Inputs) and not list(module.position.parameters()):
-            module.placed = torch.compile(module.placed)  # type: ignore[method-assign]
+        elif isinstance(module, Inputs):
+            module.finished = torch.compile(module.finished)  # type: ignore[method-assign]

@@ -395,11 +395,26 @@ class MultiHeadAttention(nn.Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """Self-attention, or cross-attention if a source is given. Without a view, everyone sees everyone."""
+        return self.out(self.inside(x_BTD, view, source_BSD, cache))
+
+    @property
+    def last(self) -> nn.Linear:
+        """What the layer ends with."""
+        return self.out
+
+    def inside(
+        self,
+        x_BTD: Tensor,
+        view: View | None = None,
+        source_BSD: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        """What comes before that: the heads' weighted means, side by side."""
         if view is None:
             S = x_BTD.shape[1] if source_BSD is None else source_BSD.shape[1]
             view = View(full(), x_BTD.shape[1], S, x_BTD.device)
         if cache is None and self.joins(x_BTD, source_BSD):
-            return self.out(self.attend_joined(x_BTD, view, source_BSD))
+            return self.attend_joined(x_BTD, view, source_BSD)
         if source_BSD is None:
             q_BTX, k_BTY, v_BTZ = together([self.query, self.key, self.value], x_BTD)
             k_BGSK, v_BGSL = self.split_keys_values(k_BTY, v_BTZ)
@@ -411,7 +426,7 @@ class MultiHeadAttention(nn.Module):
             k_BGSK, v_BGSL = self.of_source(source_BSD, view, cache)
         q_BHTK = self.query_norm(split_heads(q_BTX, self.heads))
         q_BHTK = self.position.rotate(q_BHTK, view.q_pos, view.memo)
-        return self.out(join_heads(self.attend(q_BHTK, k_BGSK, v_BGSL, view)))
+        return join_heads(self.attend(q_BHTK, k_BGSK, v_BGSL, view))
 
     def joins(self, x_BTD: Tensor, source_BSD: Tensor | None) -> bool:
         """Whether nothing stands between the projections and a kernel that reads them side by side: sentences in training."""

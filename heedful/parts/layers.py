@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -88,12 +89,11 @@ class Inputs(nn.Module):
         x_BTD = self.tokens(tokens_BT)
         if self.segments is not None:
             x_BTD = x_BTD + self.segments(torch.zeros_like(tokens_BT) if segments_BT is None else segments_BT)
-        return self.placed(x_BTD, positions)
+        return self.finished(self.position.embed(x_BTD, positions))
 
-    def placed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
-        """With positions, norm and dropout. Apart from looking vectors up, whose gradient torch.compile would add up in
-        an order that differs from run to run."""
-        x_BTD = self.position.embed(x_BTD, positions)
+    def finished(self, x_BTD: Tensor) -> Tensor:
+        """Norm and dropout: what torch.compile makes one kernel. It keeps away from looking vectors up, whose gradients it
+        would add up in an order that differs from run to run."""
         return halved(self.dropout(self.norm(x_BTD)))
 
 
@@ -161,7 +161,16 @@ class FeedForward(nn.Module):
 
     def forward(self, x_BTD: Tensor, aux: Aux | None = None) -> Tensor:
         """aux: for experts, which may stand in this place; one layer alone has nothing to tell."""
-        return self.down(self.dropout(self.rise(x_BTD)))
+        return self.down(self.inside(x_BTD))
+
+    @property
+    def last(self) -> nn.Linear:
+        """What the layer ends with."""
+        return self.down
+
+    def inside(self, x_BTD: Tensor, aux: Aux | None = None) -> Tensor:
+        """What comes before that."""
+        return self.dropout(self.rise(x_BTD))
 
     def rise(self, x_BTD: Tensor) -> Tensor:
         """activation(x W1 + b1); in training with ReLU on a GPU, by a kernel that does it all."""
@@ -256,23 +265,27 @@ class PostNorm(nn.Module):
         self.layer, self.norm, self.dropout = layer, norm, nn.Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
-        y_BTD = self.layer(x_BTD, *args, **kwargs)
-        if self.fuses(x_BTD, y_BTD):
-            return self.at_once(x_BTD, y_BTD)
-        return self.norm(x_BTD + self.dropout(y_BTD))
+        if self.fuses(x_BTD):
+            return self.at_once(x_BTD, *args, **kwargs)
+        return self.norm(x_BTD + self.dropout(self.layer(x_BTD, *args, **kwargs)))
 
-    def fuses(self, x_BTD: Tensor, y_BTD: Tensor) -> bool:
-        """Whether there is a kernel for sum, dropout and norm."""
-        plain = type(self.norm) is LayerNorm and not hooked(self.norm) and not hooked(self.dropout)
-        alike = x_BTD.dtype == y_BTD.dtype and x_BTD.dtype in (torch.float32, *HALVES)
+    def fuses(self, x_BTD: Tensor) -> bool:
+        """Whether there is a kernel for bias, sum, dropout and norm, and nobody wants to see what is between them."""
+        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and hasattr(self.layer, "inside")):
+            return False
+        last: Any = self.layer.last
+        plain = type(self.norm) is LayerNorm and type(last) is nn.Linear
         small = x_BTD.numel() < 1 << 31 and x_BTD.shape[-1] <= 8192
-        return kernels.trains(x_BTD) and plain and alike and small
+        return plain and small and not any(map(hooked, (self.layer, last, self.norm, self.dropout)))
 
-    def at_once(self, x_BTD: Tensor, y_BTD: Tensor) -> Tensor:
+    def at_once(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
         from ..kernels.residual import fused_add_and_norm
 
-        norm, dropout = self.norm, self.dropout.p if self.training else 0.0
-        return fused_add_and_norm(x_BTD, y_BTD, norm.weight, norm.bias, norm.eps, dropout)  # type: ignore[arg-type]
+        layer: Any = self.layer
+        last, norm, dropout = layer.last, self.norm, self.dropout.p if self.training else 0.0
+        y_BTD = F.linear(layer.inside(x_BTD, *args, **kwargs), last.weight)
+        bias = None if last.bias is None else last.bias.to(y_BTD.dtype)
+        return fused_add_and_norm(x_BTD, y_BTD, bias, norm.weight, norm.bias, norm.eps, dropout)  # type: ignore[arg-type]
 
 
 RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}

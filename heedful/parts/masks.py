@@ -210,6 +210,42 @@ class BlockTail(Mask):
         return from_end // self.tail == h % self.head_groups
 
 
+@dataclass(frozen=True)
+class Opening(Mask):
+    """Keys among the first `length` positions, which everybody may see: the caption before a picture."""
+
+    length: int
+    by_place = True
+
+    def __post_init__(self) -> None:
+        at_least_one(length=self.length)
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return k + 0 * q < self.length
+
+
+@dataclass(frozen=True)
+class Neighbourhood(Mask):
+    """Cells of a picture at most `reach` rows and `reach` columns apart: what a convolution sees.
+
+    The picture stands in the sequence row by row, `columns` cells each, from position `start` on.
+    """
+
+    start: int
+    columns: int
+    reach: int
+    by_place = True
+    sees_self = True
+
+    def __post_init__(self) -> None:
+        at_least_one(columns=self.columns)
+
+    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        q, k = q - self.start, k - self.start
+        rows, columns = q // self.columns - k // self.columns, q % self.columns - k % self.columns
+        return (rows.abs() <= self.reach) & (columns.abs() <= self.reach)
+
+
 @dataclass(frozen=True, eq=False)
 class Padding(Mask):
     """Keys before each row's length: the rest of the row is padding."""
@@ -477,6 +513,23 @@ def fixed(length: int, tail: int, head_groups: int = 1) -> Mask:
     """Both fixed steps merged into one head."""
     own, summary = fixed_steps(length, tail, head_groups)
     return own | summary
+
+
+def picture_row(text: int, columns: int) -> Mask:
+    """DALL-E (Ramesh et al. 2021): after `text` positions of a caption, a picture, of which a row's worth is seen."""
+    return causal() & (Opening(text) | window(columns + 1))
+
+
+def picture_column(text: int, columns: int) -> Mask:
+    """DALL-E: the caption, and the cells above in the same column."""
+    return causal() & (Opening(text) | EveryNth(columns))
+
+
+def picture_convolution(text: int, columns: int, kernel: int = 11) -> Mask:
+    """DALL-E: the caption, and what a convolution of `kernel` x `kernel` cells centred here has read so far."""
+    if kernel % 2 == 0:
+        raise ValueError(f"a kernel of {kernel} cells has no centre: it must be odd")
+    return causal() & (Opening(text) | Neighbourhood(text, columns, kernel // 2))
 
 
 def right_padded(lengths: Tensor, size: int) -> Tensor:

@@ -182,6 +182,26 @@ class Learned(Absolute):
         return nn.functional.embedding(index.clamp(min=0), self.table)
 
 
+class CaptionAndGrid(Absolute):
+    """A caption and then a picture, cell by cell: a vector for each place in the caption, and for each row and column.
+
+    (Ramesh et al. 2021.) What a cell gets is the sum of its row's vector and its column's.
+    """
+
+    def __init__(self, text: int, rows: int, columns: int, width: int) -> None:
+        super().__init__()
+        self.text, self.row, self.column = (Learned(length, width) for length in (text, rows, columns))
+        self.longest, self.width = text + rows * columns, width
+
+    def encode(self, positions: Positions) -> Tensor:
+        index = index_of(positions)
+        text, columns = len(self.text.table), len(self.column.table)
+        cell = (index - text).clamp(min=0)
+        in_picture = self.row.encode(cell // columns) + self.column.encode(cell % columns)
+        in_text = self.text.encode(index.clamp(max=text - 1))
+        return torch.where((index < text)[..., None], in_text, in_picture)
+
+
 def check_length(size: int, position: Position) -> None:
     """Refuse a sequence that a learned table cannot hold."""
     if position.longest is not None and size > position.longest:

@@ -27,8 +27,9 @@ def of_bahdanau(m: Model, words: dict[str, Any]) -> Config:
 
 
 def of_luong(m: Model, words: dict[str, Any]) -> Config:
+    direction = None if m.score == "dot" else m.width  # as Bahdanau's, where the score allows it
     return LuongConfig(
-        **words, cell=m.cell, layers=m.layers, width=m.width, embedding=m.width, score=m.score,
+        **words, cell=m.cell, layers=m.layers, width=m.width, direction=direction, embedding=m.width, score=m.score,
         input_feeding=m.input_feeding, dropout=m.dropout,
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Classify: one of several labels for a text, or for two. By an encoder at [CLS], or by a decoder at its last token.
 
-encoder    [CLS] A [SEP]      [CLS] A [SEP] B [SEP]     segments 0 and 1 (BERT)
+encoder    [CLS] A [SEP]      [CLS] A [SEP] B [SEP]     segments 0 and 1 (BERT); or one text, by ELMo's vectors
 decoder    [BOS] A [EOS]      [BOS] A [SEP] B [EOS]     with the language-model loss beside (GPT-1)
 """
 
@@ -24,8 +24,11 @@ from ..interop.files import inside, one_line, read_json
 from ..interop.runs import LABELS
 from ..models import nearest
 from ..models.bert import BertConfig
+from ..models.elmo import ElmoConfig
+from ..models.elmo_reader import ElmoReaderConfig
 from ..models.heads import DecoderClassifier
 from ..models.shells import Decoder, WithHeads
+from ..models.syntax import SyntaxConfig
 from ..recipe import Data, Recipe
 from ..text.files import (
     TABLE_LINE,
@@ -38,16 +41,20 @@ from ..text.files import (
     objects,
     read_header,
 )
+from ..text.letters import as_read
 from ..text.plan import BucketPlan, shares
 from ..text.store import Store, write_store
 from ..text.vocab import Vocab, groups, read_vocab, train_vocab
 from ..train.files import write_json, write_text
 from ..train.loss import Loss, cross_entropy
+from . import features
+from .features import penalised
 from .job import Job, Words
 from .judging import Asked, Measured, by_length
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .mlm import config_of
 from .origin import FROM, Origin, begin, find_origin, vocabulary
+from .spelling import keep_unknown, numbers_on_disk, with_unknown
 from .translate import chunks, data_told, pad
 
 TEXT_COLUMNS = ("sentence", "text")
@@ -59,7 +66,7 @@ SHOWN = 100  # characters of a text that is shown
 class TextBatch:
     """Some texts with their labels, padded at the end."""
 
-    tokens_BT: Tensor
+    tokens_BT: Tensor  # or, of words that are spelled out, [B, T, 1 + letters]
     segments_BT: Tensor
     lengths_B: Tensor
     labels_B: Tensor
@@ -115,7 +122,7 @@ def collate(
     """Token ids of texts to a batch."""
     rows = [layout(vocab, *fit(a, b, room)) for a, b in pairs]
     return TextBatch(
-        pad([tokens for tokens, _ in rows], vocab.pad),
+        as_read(vocab, pad([tokens for tokens, _ in rows], vocab.pad)),
         pad([segments for _, segments in rows], 0),
         torch.tensor([len(tokens) for tokens, _ in rows]),
         torch.tensor(labels),
@@ -135,9 +142,12 @@ def decoder_scores(model: DecoderClassifier, batch: TextBatch) -> Tensor:
     return model(batch.tokens_BT, batch.lengths_B)
 
 
-def encoder_loss(model: WithHeads, batch: TextBatch, smoothing: float = 0.0) -> Loss:
-    """How surprised the model is by the right labels."""
-    return Loss(*cross_entropy(encoder_scores(model, batch), batch.labels_B, smoothing), batch.count)
+def encoder_loss(
+    model: WithHeads, batch: TextBatch, smoothing: float = 0.0, mix_penalty: float = 0.0
+) -> Loss:
+    """How surprised the model is by the right labels. mix_penalty: what the weights of ELMo's mixes cost."""
+    loss = Loss(*cross_entropy(encoder_scores(model, batch), batch.labels_B, smoothing), batch.count)
+    return penalised(loss, model, mix_penalty)
 
 
 def decoder_loss(
@@ -174,7 +184,9 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     labels, counts = read_labels(recipe, folder)
     origin = find_origin(t.from_folder, folder) if t.from_folder else None
     vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder)
+    vocab = with_unknown(vocab, folder) if (folder / "data").is_dir() else vocab
     config, kind = model_of(recipe, vocab, origin, len(labels))
+    featured = isinstance(config, ElmoReaderConfig)
     room = room_of(d, config.context)
     train = tokenised(recipe, folder / "data", vocab, labels, report)
     there = held_out_rows(recipe, labels, report)
@@ -193,7 +205,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="classify",
-        architecture=origin.architecture if origin else "bert",
+        architecture="elmo_reader" if featured else origin.architecture if origin else "bert",
         config=config,
         vocab=vocab,
         batches=batches,
@@ -211,10 +223,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"labels: {', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''} ({len(labels)})",
             f"texts: at most {room} tokens, to which {int((texts > room).sum()):,} rows are cut",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([f"start: {t.from_folder}, its sizes and its vocabulary; the head is new"] if origin else []),
+            *([TAKEN[featured].format(t.from_folder)] if origin else []),
         ],
         labels=len(labels) if kind.layout is decoder_row else 0,
-        begin=partial(begin, origin=origin) if origin else None,
+        begin=partial(features.begin if featured else begin, origin=origin) if origin else None,
         facts={
             "data": train.hash,
             "list of labels": hash_of(labels),
@@ -222,6 +234,12 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             **(origin.facts if origin else {}),
         },
     )
+
+
+TAKEN = {
+    False: "start: {}, its sizes and its vocabulary; the head is new",
+    True: "features: {}, its vectors and its vocabulary; its weights stay as they are",
+}
 
 
 @dataclass(frozen=True)
@@ -239,6 +257,22 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -
     encoder = Kind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
     if origin is None:
         return config_of(recipe, vocab.size, heads, labels), encoder
+    if isinstance(origin.config, SyntaxConfig | ElmoReaderConfig):
+        raise BadInput(
+            one_line(f"{origin.folder} was trained for tags or labels: start from what it started from")
+        )
+    if isinstance(origin.config, ElmoConfig):
+        if recipe.data.pair_column:
+            raise BadInput(one_line(f"{origin.folder} reads sentences one by one: it cannot read pairs"))
+        loss = partial(encoder_loss, smoothing=t.smoothing, mix_penalty=t.mix_penalty)
+        config = features.config_of(recipe, origin, ("classify",), labels)
+        return config, Kind(encoder_row, encoder_scores, loss)
+    if recipe.model.at_output or recipe.model.mix_norm:
+        raise BadInput(
+            one_line(
+                f"{origin.folder} is a {origin.architecture}: model.at_output and model.mix_norm are for an elmo"
+            )
+        )
     if not isinstance(origin.config, BertConfig):
         loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
         return origin.config, Kind(decoder_row, decoder_scores, loss)
@@ -282,9 +316,11 @@ def tokenised(recipe: Recipe, folder: Path, vocab: Words, labels: list[str], rep
         for some in groups(table, lambda row: len(row.first) + len(row.second)):
             for row, (a, b) in zip(some, encoded(vocab, some), strict=True):
                 yield {"first": a, "second": b, "label": [number[row.label]]}
+        keep_unknown(vocab, folder.parent)
 
     about = {"vocab": vocab.hash, "table": recipe.data.table}
-    return write_store(folder, FIELDS, rows(), max(vocab.size, len(labels)), about)
+    size = numbers_on_disk(vocab, max(vocab.size, len(labels)))
+    return write_store(folder, FIELDS, rows(), size, about)
 
 
 def encoded(vocab: Words, rows: Sequence[TextRow]) -> list[tuple[list[int], list[int]]]:

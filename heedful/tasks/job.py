@@ -54,7 +54,7 @@ class Job:
     task: str
     architecture: str  # the file in heedful/models
     config: Any
-    vocab: Words
+    vocab: Words | None  # of a model that reads words
     batches: Batches
     steps_per_epoch: int
     loss: Callable[[Any, Any], Loss]  # of the model and a batch

@@ -24,7 +24,11 @@ MOST_TOKENS = 1 << 14  # of a batch: long sentences go in smaller ones
 SHOWN = {
     "bleu": ("BLEU", "{:.2f}"),
     "chrf": ("chrF", "{:.2f}"),
+    "rouge1": ("ROUGE-1", "{:.2f}"),
+    "rouge2": ("ROUGE-2", "{:.2f}"),
+    "rougeL": ("ROUGE-L", "{:.2f}"),
     "exact": ("exact match", "{:.1%}"),
+    "facts": ("facts right", "{:.1%}"),
     "uas": ("UAS", "{:.2%}"),
     "las": ("LAS", "{:.2%}"),
     "accuracy": ("accuracy", "{:.1%}"),
@@ -32,6 +36,8 @@ SHOWN = {
     "next_sentence": ("next sentence", "{:.1%}"),
     "loss": ("loss", "{:.4f}"),
     "perplexity": ("perplexity", "{:,.2f}"),
+    "forward": ("forward perplexity", "{:,.2f}"),
+    "backward": ("backward perplexity", "{:,.2f}"),
     "bits_per_byte": ("bits per byte", "{:.4f}"),
     "unknown": ("unknown tokens", "{:.2%}"),
 }

@@ -27,6 +27,7 @@ from ..text.vocab import Vocab, no_panic
 from ..train.checkpoint import file_hash
 from ..train.files import write_json, write_text
 from .job import Words
+from .spelling import spelling
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -95,10 +96,7 @@ def source_of(loaded: Loaded, folder: str) -> nn.Module:
 
 def begin(model: nn.Module, origin: Origin) -> None:
     """Copy every weight that the old model and the new one have in common; heads for labels stay fresh."""
-    if weights_hash(Path(origin.folder)) != origin.sha256:
-        raise BadInput(
-            one_line(f"{origin.folder} has other weights than when this run was begun: start another")
-        )
+    check_same(origin)
     source = source_of(load(origin.folder), origin.folder)
     prefix = "decoder." if isinstance(source, Decoder) else ""
     found = {prefix + name: weight for name, weight in source.named_parameters()}
@@ -106,6 +104,14 @@ def begin(model: nn.Module, origin: Origin) -> None:
         for name, weight in model.named_parameters():
             if name in found and not name.startswith("heads.classify."):
                 weight.copy_(found[name])
+
+
+def check_same(origin: Origin) -> None:
+    """Refuse another model than the one that was looked at."""
+    if weights_hash(Path(origin.folder)) != origin.sha256:
+        raise BadInput(
+            one_line(f"{origin.folder} has other weights than when this run was begun: start another")
+        )
 
 
 # Its tokenizer
@@ -122,7 +128,7 @@ def vocabulary(run: Path, origin: Origin) -> Words:
     """The tokenizer taken over, which lies in the run: heedful's own kind, or another."""
     text = read_text(inside(run, TOKENIZER), LIMIT)
     try:
-        return Vocab.from_json(text)
+        return spelling(Vocab.from_json(text), origin.config)
     except BadInput:
         tokenizer = read_tokenizer(run, origin.config.vocab)
         assert tokenizer is not None

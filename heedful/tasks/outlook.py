@@ -98,7 +98,9 @@ def shape_of(batch: Any) -> tuple[int, int, int | None]:
     if hasattr(batch, "source_BS"):
         rows, length = batch.target_BT.shape
         return rows, length, batch.source_BS.shape[1]
-    rows, length = batch.tokens_BT.shape
+    if hasattr(batch, "pixels_BHWC"):
+        return batch.count, batch.length, None
+    rows, length = batch.tokens_BT.shape[:2]  # words may be spelled out
     return rows, length, None
 
 

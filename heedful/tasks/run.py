@@ -257,7 +257,7 @@ def go(
 
 def make_job(recipe: Recipe, path: Path, talk: Talk) -> Job:
     """What the task makes of the recipe."""
-    return import_module(f"heedful.tasks.{recipe.task}").make_job(recipe, path, talk.say)
+    return import_module(f"heedful.tasks.{recipe.task.replace('-', '_')}").make_job(recipe, path, talk.say)
 
 
 # The work.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..errors import BadInput
+from ..interop.runs import NO_WORDS
 from ..recipe import Recipe, to_json
 from ..train import checkpoint, optimiser
 from ..train.average import Average, weights_of
@@ -58,7 +59,7 @@ def facts(recipe: Recipe, job: Job, world: World, device: torch.device) -> dict[
         "device": device.type,
         "threads": torch.get_num_threads(),
         "processes": world.size,
-        "vocab": job.vocab.hash,
+        "vocab": NO_WORDS if job.vocab is None else job.vocab.hash,
         **job.facts,
     }
 

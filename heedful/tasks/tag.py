@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch.nn.functional as F
@@ -17,16 +18,20 @@ from ..recipe import Recipe
 from ..text.conllu import Sentence
 from ..text.files import Report, hash_of
 from ..text.plan import shares
-from ..text.vocab import Vocab
 from ..train.loss import NOTHING, Loss, cross_entropy
+from . import features
+from .features import penalised
 from .job import Job
 from .judging import Asked, Measured, by_length
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
+from .origin import Origin, find_origin, vocabulary
+from .spelling import with_unknown
 from .translate import chunks, data_told
 from .words import (
     LIMIT,
     USUAL,
     Labels,
+    Vocabulary,
     WordBatch,
     batch_of,
     check_asked,
@@ -41,6 +46,7 @@ from .words import (
     surprise_by_frequency,
     tag_scores,
     tokenised,
+    vocab_in,
     words_of,
 )
 
@@ -48,19 +54,25 @@ NEED = ("tags",)
 BY_WORD = "each word by its most frequent tag"
 
 
-def loss_of(model: WithHeads, batch: WordBatch, smoothing: float = 0.0, hide: float = 0.0) -> Loss:
-    """How surprised the model is by the right tags. hide: the share of pieces that it does not see in training."""
+def loss_of(
+    model: WithHeads, batch: WordBatch, smoothing: float = 0.0, hide: float = 0.0, mix_penalty: float = 0.0
+) -> Loss:
+    """How surprised the model is by the right tags.
+
+    hide: the share of pieces that it does not see in training. mix_penalty: what the weights of ELMo's mixes cost.
+    """
     words_BWD, _ = words_of(model, batch, hide)
     scores_BWL = tag_scores(model, words_BWD)
     total, surprise = cross_entropy(scores_BWL.flatten(0, 1), batch.tags_BW.flatten(), smoothing)
-    return Loss(total, surprise, batch.count)
+    return penalised(Loss(total, surprise, batch.count), model, mix_penalty)
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the treebank, learn a vocabulary and the tags, tokenise, and plan the batches."""
     d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
     check_asked(d, "tag", ())
-    vocab, labels, usual = learn(recipe, folder, NEED)
+    origin = find_origin(t.from_folder, folder) if t.from_folder else None
+    vocab, labels, usual = learned(recipe, folder, origin)
     if len(labels.tags) < 2:
         raise BadInput(one_line(f"{d.table} has {len(labels.tags)} tags: at least two are needed"))
     train = tokenised(recipe, folder / "data", vocab, labels, report, NEED)
@@ -78,14 +90,23 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="tag",
-        architecture="syntax",
-        config=config_of(recipe, vocab.size, ("tag",), labels),
+        architecture="elmo_reader" if origin else "syntax",
+        config=(
+            features.config_of(recipe, origin, ("tag",), len(labels.tags))
+            if origin
+            else config_of(recipe, vocab.size, ("tag",), labels)
+        ),
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=partial(loss_of, smoothing=t.smoothing, hide=t.hide),
+        loss=partial(
+            loss_of, smoothing=t.smoothing, hide=t.hide, mix_penalty=t.mix_penalty if origin else 0.0
+        ),
         evaluate=lambda model: evaluate(model, valid),
-        show=lambda model: show(model, vocab, labels, held_out[: recipe.evaluate.examples]),
+        show=lambda model: [
+            *show(model, vocab, labels, held_out[: recipe.evaluate.examples]),
+            *features.mixes_told(model),
+        ],
         held_out=words,
         baselines={
             "accuracy": (f"accuracy, {BY_WORD}", by_word(usual, labels, held_out)),
@@ -96,13 +117,26 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             *([f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"] if plan.left_out else []),
             f"tags: {', '.join(labels.tags)} ({len(labels.tags)})",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
+            *([f"features: {t.from_folder}, its vectors and its vocabulary; its weights stay as they are"] if origin else []),
         ],
+        begin=partial(features.begin, origin=origin) if origin else None,
         facts={
             "data": train.hash,
             "list of labels": hash_of(list(labels.tags)),
             "held-out data": hash_of([(s.forms, s.tags) for s in held_out]),
+            **(origin.facts if origin else {}),
         },
     )  # fmt: skip
+
+
+def learned(recipe: Recipe, folder: Path, origin: Origin | None) -> tuple[Vocabulary, Labels, dict[str, str]]:
+    """The vocabulary, learned or taken over from an ELMo; the tags; and each form's usual one."""
+    if origin is None:
+        return learn(recipe, folder, NEED)
+    features.check_elmo(origin)
+    vocab: Any = vocabulary(folder, origin)
+    _, labels, usual = learn(recipe, folder, NEED, vocab)
+    return with_unknown(vocab, folder) if (folder / "data").is_dir() else vocab, labels, usual
 
 
 # Judging
@@ -136,7 +170,7 @@ def evaluate(model: WithHeads, batches: list[WordBatch]) -> dict[str, float]:
 
 def measure(model: WithHeads, asked: Asked) -> Measured:
     """Accuracy and F1, of all tags together and of each, on all held-out words."""
-    report, vocab = Report(asked.recipe.data.bad_lines), asked.vocab()
+    report, vocab = Report(asked.recipe.data.bad_lines), vocab_in(asked.run)
     labels, usual = labels_in(asked.run), read_json(inside(asked.run, USUAL), LIMIT)
     sentences = held_out_sentences(asked.recipe, asked.split, report, NEED)
     rows = rows_of(vocab, labels, sentences)
@@ -179,13 +213,13 @@ def by_frequency(labels: Labels, sentences: Sequence[Sentence]) -> float:
 
 def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, float]:
     """The loss on some held-out sentences, and that of guessing."""
-    vocab, labels = asked.vocab(), labels_in(asked.run)
+    vocab, labels = vocab_in(asked.run), labels_in(asked.run)
     sentences = held_out_sentences(asked.recipe, "valid", Report(asked.recipe.data.bad_lines), NEED)[:rows]
     made = collate(vocab, rows_of(vocab, labels, sentences))
     return judged(model, [made])[2], by_frequency(labels, sentences)
 
 
-def show(model: WithHeads, vocab: Vocab, labels: Labels, sentences: Sequence[Sentence]) -> list[str]:
+def show(model: WithHeads, vocab: Vocabulary, labels: Labels, sentences: Sequence[Sentence]) -> list[str]:
     """A few sentences with the tags the model gives them; of a wrong one, what was expected."""
     if not sentences:
         return []

@@ -8,7 +8,7 @@ A word is cut into pieces by itself, so that what a vocabulary makes of it does 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,19 +23,23 @@ from ..interop.files import inside, one_line, present, read_json
 from ..interop.load import describe_run
 from ..interop.runs import LABELS
 from ..interop.tokenizer import TOKENIZER
+from ..models.elmo_reader import ElmoReaderConfig
 from ..models.shells import WithHeads
 from ..models.syntax import SyntaxConfig
 from ..recipe import Data, Recipe
 from ..text import phrasebook
 from ..text.conllu import Sentence, read_sentences
 from ..text.files import Report
+from ..text.letters import SpelledVocab, as_read
 from ..text.plan import BucketPlan
 from ..text.store import Store, write_store
 from ..text.vocab import Vocab, groups, read_vocab, train_vocab
 from ..train.files import write_json, write_text
 from ..train.loss import NOTHING
+from .spelling import keep_unknown, numbers_on_disk, spelling
 from .translate import pad
 
+Vocabulary = Vocab | SpelledVocab
 RELATIONS, USUAL = "relations.json", "usual.json"  # beside labels.json, which has the tags
 MOST_PIECES = 32  # of a word: an address on the web says enough by then
 MOST_FORMS = 1_000_000  # words whose usual tag is remembered
@@ -52,7 +56,7 @@ LARGEST = 1 << 16  # of a number in the store, unless the vocabulary has more
 class WordBatch:
     """Some sentences, padded at the end. Where a word has no answer, or none that was learned, it is NOTHING."""
 
-    tokens_BT: Tensor
+    tokens_BT: Tensor  # or, of words that are spelled out, [B, T, 1 + letters]
     lengths_B: Tensor
     firsts_BW: Tensor  # the first piece of each word
     words_B: Tensor  # how many there are
@@ -86,7 +90,7 @@ class Row:
         return len(self.pieces) + 2
 
 
-def collate(vocab: Vocab, rows: Sequence[Row], ids: Sequence[int] = ()) -> WordBatch:
+def collate(vocab: Vocabulary, rows: Sequence[Row], ids: Sequence[int] = ()) -> WordBatch:
     """Rows to a batch."""
     tokens = [np.concatenate(([vocab.cls], row.pieces, [vocab.sep])).astype(np.int64) for row in rows]
     firsts = [np.cumsum([1, *row.sizes[:-1]]) for row in rows]  # [CLS] stands before them
@@ -94,7 +98,7 @@ def collate(vocab: Vocab, rows: Sequence[Row], ids: Sequence[int] = ()) -> WordB
         pad([np.asarray(getattr(row, name), np.int64) for row in rows], NOTHING) for name in ANSWERS
     )
     return WordBatch(
-        pad(tokens, vocab.pad),
+        as_read(vocab, pad(tokens, vocab.pad)),
         torch.tensor([row.length for row in rows]),
         pad(firsts, 0),
         torch.tensor([len(row.sizes) for row in rows]),
@@ -125,14 +129,14 @@ class Labels:
         return [known.get(name, NOTHING) for name in names]
 
 
-def pieces_of(vocab: Vocab, forms: Iterable[str]) -> list[list[int]]:
+def pieces_of(vocab: Vocabulary, forms: Iterable[str]) -> list[list[int]]:
     """The pieces of each word, at least one."""
     space = "" if vocab.kind == "char" else " "  # words inside a text are learned with the space before them
     ids = vocab.encode_batch([f"{space}{form}" for form in forms])
     return [some[:MOST_PIECES] or [vocab.unk] for some in ids]
 
 
-def rows_of(vocab: Vocab, labels: Labels, sentences: Sequence[Sentence]) -> list[Row]:
+def rows_of(vocab: Vocabulary, labels: Labels, sentences: Sequence[Sentence]) -> list[Row]:
     """Sentences in numbers."""
     forms = sorted({form for sentence in sentences for form in sentence.forms})
     pieces = dict(zip(forms, pieces_of(vocab, forms), strict=True))
@@ -179,8 +183,13 @@ def held_out_sentences(recipe: Recipe, split: str, report: Report, need: Sequenc
     return found
 
 
-def learn(recipe: Recipe, folder: Path, need: Sequence[str]) -> tuple[Vocab, Labels, dict[str, str]]:
-    """The vocabulary, the labels, and each form's usual tag; made once and kept in the run's folder."""
+def learn(
+    recipe: Recipe, folder: Path, need: Sequence[str], there: Vocab | None = None
+) -> tuple[Vocab, Labels, dict[str, str]]:
+    """The vocabulary, the labels, and each form's usual tag; made once and kept in the run's folder.
+
+    there: a vocabulary that was taken over, instead of one that is learned.
+    """
     if all((folder / name).is_file() for name in (TOKENIZER, RELATIONS, USUAL)):
         tags = read_json(inside(folder, LABELS), LIMIT) if present(folder / LABELS) else {}
         labels = Labels(tags, read_json(inside(folder, RELATIONS), LIMIT))
@@ -197,11 +206,16 @@ def learn(recipe: Recipe, folder: Path, need: Sequence[str]) -> tuple[Vocab, Lab
                     forms.setdefault(form, Counter())[tag] += 1
             yield " ".join(("", *sentence.forms))
 
-    vocab = train_vocab(d.vocab, not_empty(texts(), d), d.vocab_size, d.lower)
+    if there is None:
+        vocab = train_vocab(d.vocab, not_empty(texts(), d), d.vocab_size, d.lower)
+    else:
+        vocab = there
+        deque(not_empty(texts(), d), maxlen=0)  # read for the labels alone
     labels = Labels(*({} if UNSAID in some else dict(sorted(some.items())) for some in (tags, relations)))
     usual = {form: max(sorted(some), key=some.__getitem__) for form, some in forms.items()}
     usual = usual if labels.tags else {}
-    write_text(folder / TOKENIZER, vocab.to_json())
+    if there is None:
+        write_text(folder / TOKENIZER, vocab.to_json())
     if labels.tags:
         write_json(folder / LABELS, labels.tags)
     write_json(folder / USUAL, usual)
@@ -218,11 +232,14 @@ def not_empty(texts: Iterator[str], d: Data) -> Iterator[str]:
         raise BadInput(one_line(f"{d.table} has no sentence to learn from"))
 
 
-def read_labels(folder: Path, config: SyntaxConfig) -> Labels:
+def read_labels(folder: Path, config: SyntaxConfig | ElmoReaderConfig) -> Labels:
     """What a run was taught, if it fits its model."""
     tags, relations = (
         taught(folder / name, count) if head in config.heads else {}
-        for head, name, count in (("tag", LABELS, config.labels), ("relations", RELATIONS, config.relations))
+        for head, name, count in (
+            ("tag", LABELS, config.labels),
+            ("relations", RELATIONS, getattr(config, "relations", 0)),
+        )
     )
     return Labels(tags, relations)
 
@@ -241,8 +258,13 @@ def labels_in(run: Path) -> Labels:
     return read_labels(run, describe_run(run)[1])
 
 
+def vocab_in(run: Path) -> Vocabulary:
+    """The vocabulary of a run, as its model reads it."""
+    return spelling(read_vocab(run / TOKENIZER), describe_run(run)[1])
+
+
 def tokenised(
-    recipe: Recipe, folder: Path, vocab: Vocab, labels: Labels, report: Report, need: Sequence[str]
+    recipe: Recipe, folder: Path, vocab: Vocabulary, labels: Labels, report: Report, need: Sequence[str]
 ) -> Store:
     """The training sentences as numbers, made once and kept in the run's folder."""
     if folder.is_dir():
@@ -253,9 +275,11 @@ def tokenised(
         for some in groups(sentences, lambda sentence: sum(map(len, sentence.forms))):
             for row in rows_of(vocab, labels, some):
                 yield {name: stored(getattr(row, name)) for name in FIELDS}
+        keep_unknown(vocab, folder.parent)
 
     about = {"vocab": vocab.hash, "corpus": recipe.data.corpus, "table": recipe.data.table}
-    return write_store(folder, FIELDS, rows(), max(vocab.size, LARGEST), about)
+    size = numbers_on_disk(vocab, max(vocab.size, LARGEST))
+    return write_store(folder, FIELDS, rows(), size, about)
 
 
 def stored(numbers: Sequence[int]) -> list[int]:
@@ -263,7 +287,7 @@ def stored(numbers: Sequence[int]) -> list[int]:
     return [] if NOTHING in numbers else list(numbers)
 
 
-def batch_of(store: Store, vocab: Vocab, ids: np.ndarray) -> WordBatch:
+def batch_of(store: Store, vocab: Vocabulary, ids: np.ndarray) -> WordBatch:
     """Rows of a store as a batch."""
     return collate(vocab, [stored_row(store, int(i)) for i in ids], ids.tolist())
 
@@ -311,8 +335,8 @@ def hidden_pieces(tokens_BT: Tensor, share: float, mask: int = Vocab.mask) -> Te
 
 def words_of(model: WithHeads, batch: WordBatch, hide: float = 0.0) -> tuple[Tensor, Tensor]:
     """(vectors [B, W, D] of the words, [B, 1, D] of the root): of each word its first piece's. hide: in training."""
-    tokens_BT = hidden_pieces(batch.tokens_BT, hide) if hide and model.training else batch.tokens_BT
-    hidden_BTD = model.encoder(tokens_BT, batch.lengths_B)
+    read = hidden_pieces(batch.tokens_BT, hide) if hide and model.training else batch.tokens_BT
+    hidden_BTD = model.encoder(read, batch.lengths_B)
     return at(hidden_BTD, batch.firsts_BW), hidden_BTD[:, :1]
 
 

@@ -29,7 +29,7 @@ BYTES = re.compile(
     rf"|{SPACE}+"
 )
 WORDS = re.compile(f"{OTHER}+")  # white space is made single and belongs to the word after it
-CUTS = {"bpe": BYTES, "char": BYTES, "word": WORDS, "wordpiece": WORDS}
+CUTS = {"bpe": BYTES, "char": BYTES, "word": WORDS, "wordpiece": WORDS, "spaced": WORDS}
 
 
 class Encoder:

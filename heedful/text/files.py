@@ -58,6 +58,7 @@ class Report:
     """Bad lines by kind, with the first few places; policy "refuse" stops at the first, "drop" goes on."""
 
     policy: str = "drop"
+    unit: str = "line"  # or "image", where a file is one, and has no lines
     counts: Counter[str] = field(default_factory=Counter)
     firsts: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
 
@@ -78,13 +79,14 @@ class Report:
         """For example "3 lines dropped: 2 not UTF-8 (first a.en:17), 1 empty (a.de:4)"."""
         total = self.counts.total()
         if not total:
-            return "no line dropped"
+            return f"no {self.unit} dropped"
         kinds = ", ".join(self._clause(kind, count) for kind, count in self.counts.most_common())
-        return one_line(f"{total} {'line' if total == 1 else 'lines'} dropped: {kinds}")
+        return one_line(f"{total} {self.unit}{'' if total == 1 else 's'} dropped: {kinds}")
 
     def _clause(self, kind: str, count: int) -> str:
         path, line, _ = self.firsts[kind][0]
-        return f"{count} {kind} ({'first ' if count > 1 else ''}{path}:{line})"
+        place = f"{path}:{line}" if line else path
+        return f"{count} {kind} ({'first ' if count > 1 else ''}{place})"
 
 
 Lines = TypeVar("Lines", str, tuple[str, str])

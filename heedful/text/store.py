@@ -1,6 +1,6 @@
 """Tokenised corpora on disk, mapped into memory, so that one larger than memory works.
 
-    FOLDER/source.bin    every token of the field, row after row (uint16, or uint32 for large vocabularies)
+    FOLDER/source.bin    every token of the field, row after row (uint16, uint32 for large vocabularies, uint8 for bytes)
     FOLDER/source.idx    where each row begins, and at last where the last one ends (int64)
     FOLDER/store.json    how many there are of everything, what they were made from, and the SHA-256 of each file
 
@@ -30,8 +30,9 @@ from ..interop.files import MEGABYTE, flush, inside, is_plain, naming, one_line,
 
 HEADER = "store.json"
 FORMAT = 2
-TYPES = {"uint16": "H", "uint32": "I"}  # and their letter in `array`
+TYPES = {"uint8": "B", "uint16": "H", "uint32": "I"}  # and their letter in `array`
 OFFSET = 8  # bytes
+BYTES = 256  # the vocabulary of what is no text, but bytes
 LARGEST = 2**63  # of any number here
 
 Tokens = Sequence[int] | np.ndarray
@@ -223,7 +224,7 @@ def write_store(
     folder = Path(folder)
     refuse_fields(fields)
     with writing(folder) as aside:
-        dtype = "uint16" if vocab_size <= 65536 else "uint32"
+        dtype = "uint8" if vocab_size == BYTES else "uint16" if vocab_size <= 65536 else "uint32"
         header: dict[str, Any] = {
             "format": FORMAT,
             "dtype": dtype,

@@ -4,8 +4,9 @@
     char        one token a character of the training text
     wordpiece   the longest known pieces of a word, left to right
     word        whole words and punctuation
+    spaced      what stands between spaces: words of a text that somebody has cut into words already
 
-In `word` and `wordpiece` a token keeps the space before it (" cat", "."), so that decoding gives back the text
+In `word`, `spaced` and `wordpiece` a token keeps the space before it (" cat", "."), so that decoding gives back the text
 with its white space made single. A text never becomes a special token, whatever it says.
 """
 
@@ -38,6 +39,7 @@ LIMIT = 128 * MEGABYTE  # characters of a tokenizer.json
 
 # A word with the space before it; letters keep their accents and vowel signs; punctuation stands alone.
 WORDS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]"
+BETWEEN_SPACES = r" ?\S+"
 SPACES = r"\s+"
 
 Texts = TypeVar("Texts")  # one text, or several that belong together
@@ -144,7 +146,7 @@ def no_panic(what: str) -> Iterator[None]:
         raise BadInput(one_line(f"{what}: {error}")) from error
 
 
-# The four kinds
+# The kinds
 
 
 def blank(kind: str, lower: bool) -> Tokenizer:
@@ -162,7 +164,8 @@ def blank(kind: str, lower: bool) -> Tokenizer:
     else:
         tokenizer = Tokenizer(word_pieces({}) if kind == "wordpiece" else models.WordLevel(unk_token="[UNK]"))
         steps += [normalizers.Replace(Regex(SPACES), " "), normalizers.Strip(), normalizers.Prepend(" ")]
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "isolated")
+        pattern = BETWEEN_SPACES if kind == "spaced" else WORDS
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
         tokenizer.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
@@ -268,6 +271,7 @@ KINDS: dict[str, Callable[[Tokenizer, Iterator[str], int], None]] = {
     "char": train_char,
     "wordpiece": train_wordpiece,
     "word": train_word,
+    "spaced": train_word,
 }
 
 
@@ -317,7 +321,7 @@ def parse(text: str) -> dict[str, Any]:
 def refuse_patterns(spec: dict[str, Any]) -> None:
     """Other people's regular expressions can run for hours on a short text, so none is even compiled."""
     for node in objects(spec):
-        if node.get("Regex", WORDS) not in (WORDS, SPACES):
+        if node.get("Regex", WORDS) not in (WORDS, BETWEEN_SPACES, SPACES):
             raise BadInput(
                 f"the tokenizer splits by {short(node['Regex'])}, which heedful's vocabularies do not"
             )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from ..device import find_device
 from ..errors import BadInput
 from .results import Answer, Filled, Label, Scored, Tagged
-from .wording import Wording, wording_of
+from .wording import ArticleWording, Wording, wording_of
 from .writing import Given, Options, Writer, Writing, asked
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ..decode.written import Hypothesis
     from ..interop.load import Loaded
     from ..look import Look
+    from ..look_images import ImageLook
+    from ..recipe import Data
     from ..text.trees import Parsed
 
 BEAM, WRITTEN = 4, 100  # the beam of a translation (Vaswani et al. 2017), and the tokens of a continuation
@@ -174,6 +176,9 @@ class Model:
     def can(self) -> tuple[str, ...]:
         """The methods that this model has a use for."""
         heads = getattr(self.model, "heads", {})
+        if self.summarises is not None:
+            pairs = self.kind == "an encoder-decoder"
+            return "summarize", *(("score",) if pairs else ()), "embed", *(("look",) if self.attends else ())
         return {
             "an encoder-decoder": (
                 "translate",
@@ -189,9 +194,23 @@ class Model:
                 *(("tag",) if "tag" in heads and self.own else ()),
                 *(("parse",) if "arcs" in heads else ()),
                 "embed",
+                *(("look",) if self.attends else ()),
+            ),
+            "a model of images": (
+                *(("classify",) if {"classify", "classify_mean"} & set(heads) else ()),
                 "look",
             ),
         }.get(self.kind, ())
+
+    @cached_property
+    def summarises(self) -> Data | None:
+        """Of a run that writes summaries, how it reads articles; None of any other model."""
+        if not self.own:
+            return None
+        from .scoring import recipe_of
+
+        recipe = recipe_of(Path(self.folder))
+        return recipe.data if recipe.task == "summarize" else None
 
     @cached_property
     def needs_trees(self) -> bool:
@@ -223,6 +242,8 @@ class Model:
     @cached_property
     def wording(self) -> Wording:
         """How texts become its numbers, and back."""
+        if self.summarises is not None:
+            return ArticleWording(self.loaded, self.folder, self.summarises)
         return wording_of(self.loaded, self.folder, self.own)
 
     def __repr__(self) -> str:
@@ -267,6 +288,27 @@ class Model:
         self.check_can("translate")
         how = asked(options)
         refuse_draft(how)
+        return each(texts, lambda rows: self.answers(rows, how, range(len(rows))))
+
+    @overload
+    def summarize(self, texts: str, **options: Unpack[Options]) -> Answer: ...  # type: ignore[overload-overlap]
+    @overload
+    def summarize(self, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
+    @takes_options("draft", "ahead", "prefix")
+    def summarize(self, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+        """Summaries, by a beam of 4 unless another search is asked for, as long as those it was trained on at most.
+
+        A text is an article; `heedful.text.articles.Article` is one that knows its title and its paragraphs. What is too
+        long is cut, or the paragraphs that fit its title are read first, as the run has learned to.
+
+        >>> model = load("runs/toy-summarize")
+        >>> model.summarize("the cat sat on the mat. the dog ate the fish.")
+        'cat and dog'
+        """
+        self.check_can("summarize")
+        how = asked(options)
+        refuse_draft(how)
+        refuse_prefix(how)
         return each(texts, lambda rows: self.answers(rows, how, range(len(rows))))
 
     @overload
@@ -328,7 +370,7 @@ class Model:
 
     def answer(self, given: Given, found: list[Hypothesis]) -> Answer:
         """Hypotheses, best first, as text."""
-        prompt = given.prompt if given.source is None else []
+        prompt = given.prompt if given.source is None and self.summarises is None else []
         answers = [
             Answer(
                 self.wording.text(one.words, prompt),
@@ -345,8 +387,8 @@ class Model:
 
     def writer(self, how: Writing) -> Writer:
         """What writes as asked."""
-        translates = "translate" in self.can
-        if how.coverage and not translates:
+        writes = "translate" in self.can or "summarize" in self.can
+        if how.coverage and self.kind != "an encoder-decoder":
             raise BadInput(
                 f"`coverage` is of a source, and {self.folder} is {self.kind}, with no cross-attention to one: leave it out"
             )
@@ -355,7 +397,7 @@ class Model:
         return Writer(
             self.writing,  # type: ignore[arg-type]
             how,
-            how.width(BEAM if translates else 1),
+            how.width(BEAM if writes else 1),
             self.wording.ends,
             banned,
             draft,
@@ -397,7 +439,7 @@ class Model:
                 f'weights="{self.weights}" is for writing on a CPU from float32, and the model is {weight.dtype} on '
                 f"{weight.device}: leave out one of them"
             )
-        if not {"translate", "generate"} & set(self.can):
+        if not {"translate", "generate", "summarize"} & set(self.can):
             raise BadInput(
                 f'{self.folder} is {self.kind}, which writes nothing: leave out weights="{self.weights}"'
             )
@@ -415,6 +457,8 @@ class Model:
 
     def given(self, texts: list[str], how: Writing, numbers: Sequence[int]) -> list[Given | None]:
         """Texts as the model is given them; None for a text that says nothing, to which nothing is the answer."""
+        if self.summarises is not None:
+            return self.given_articles(texts, how.longest or self.summarises.longest_summary, numbers)
         if "translate" in self.can:
             prefix = self.wording.beginning(how.prefix)
             rows = self.wording.source(texts)
@@ -433,6 +477,17 @@ class Model:
                 )
         longest = how.longest or WRITTEN
         return [Given(row, longest, None, number) for row, number in zip(rows, numbers, strict=True)]
+
+    def given_articles(self, texts: list[str], longest: int, numbers: Sequence[int]) -> list[Given | None]:
+        """Articles, read by an encoder or by the decoder itself."""
+        words, apart = self.wording, self.kind == "an encoder-decoder"
+        assert isinstance(words, ArticleWording)
+        return [
+            None if not text.strip() or not row
+            else Given([words.start], longest, row, number, [], text) if apart
+            else Given(words.before_summary(row), longest, None, number)
+            for text, row, number in zip(texts, words.source(texts), numbers, strict=True)
+        ]  # fmt: skip
 
     def checked_draft(self, draft: Any) -> Any:
         """The network of a model that may guess for this one."""
@@ -479,7 +534,7 @@ class Model:
         from .scoring import scored_pairs, scored_texts
 
         self.check_can("score")
-        pairs = "translate" in self.can
+        pairs = self.kind == "an encoder-decoder"
         if pairs != (targets is not None):
             remedy = "give their targets too" if pairs else "it has no use for targets"
             raise BadInput(
@@ -518,7 +573,8 @@ class Model:
     ) -> Label | list[Label]:
         """The likeliest label of each text, or of each text together with its second one.
 
-        A run cuts what is longer than the texts it was trained on, as it was cut in training.
+        A run cuts what is longer than the texts it was trained on, as it was cut in training. A model of images is given
+        the names of files.
 
         >>> label = load("runs/toy-classify").classify("a good film")
         >>> label, label.probability > 0.5, sorted(label.probabilities)
@@ -527,6 +583,12 @@ class Model:
         from .scoring import labelled
 
         self.check_can("classify")
+        if self.kind == "a model of images":
+            from .images import labelled_images
+
+            if seconds is not None:
+                raise BadInput(f"{self.folder} reads pictures, one by one: leave out the second ones")
+            return each(texts, lambda rows: labelled_images(self, rows, batch))
         if seconds is None:
             return each(texts, lambda rows: labelled(self, rows, [""] * len(rows), batch))
         return both(texts, seconds, lambda a, b: labelled(self, a, b, batch))
@@ -609,15 +671,33 @@ class Model:
         from ..look import look, practice
 
         self.check_can("look")
+        if self.kind == "a model of images":
+            raise BadInput(f"{self.folder} reads pictures: look_at takes the name of a file")
         gold = practice(Path(self.folder)) if self.own else []
         return look(self.loaded, text, target=target, which=which, layer=layer, head=head, gold=gold)
 
+    def look_at(self, file: str, *, layer: int | None = None, head: int | str | None = None) -> ImageLook:
+        """Where a model of images looks in the image of a file: `.svg()` for a file, a picture in a notebook.
+
+        layer and head are counted from 1; head may be "mean" or "best". Without either: the mean of each layer's heads.
+        """
+        from ..look_images import look_at_image
+        from ..vision.prepare import ready_file
+        from .images import data_for
+
+        if self.kind != "a model of images":
+            raise BadInput(f"{self.folder} is {self.kind}, which reads no pictures: look takes a text")
+        data = data_for(self)
+        return look_at_image(self.loaded, ready_file(file, data), data, file, layer=layer, head=head)
+
     def unknown_words(self, texts: list[str]) -> list[list[str]]:
-        """Of each text, the words that the model does not know and reads all alike.
+        """Of each text, the words that the model does not know and reads all alike: none, if it reads letters.
 
         >>> load("runs/toy").unknown_words(["the cat sleeps", "the zebra sleeps"])
         [[], ['zebra']]
         """
+        if getattr(self.config, "input", "") == "characters":
+            return [[] for _ in texts]
         return self.wording.unknown_words(texts, blanks="fill" in self.can)
 
     def faults(self, texts: list[str], what: str) -> list[str | None]:

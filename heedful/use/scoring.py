@@ -21,6 +21,7 @@ from ..interop.files import inside, naming, read_json
 from ..parts.masks import right_padded
 from ..recipe import Recipe, from_json
 from ..tasks.judging import MOST_TOKENS, by_length
+from ..text.letters import SpelledVocab
 from .results import Filled, Guess, Label, Scored
 from .wording import MASK, encoded, refuse_long
 from .writing import check_number
@@ -83,7 +84,7 @@ def table_of(model: Any) -> int | None:
 def fault(model: Model, text: str, row: Row, what: str) -> str | None:
     """Why a text cannot be used, if it cannot."""
     table, least = table_of(model.model), 2 if what == "score" and model.kind == "a decoder" else 1
-    least = 0 if what == "translate" else least  # nothing is answered by nothing
+    least = 0 if what in ("translate", "summarize") else least  # nothing is answered by nothing
     if what == "fill" and MASK not in text:
         return f"has no {MASK} to fill in"
     if len(row) < least:
@@ -95,7 +96,7 @@ def fault(model: Model, text: str, row: Row, what: str) -> str | None:
 
 def faults(model: Model, texts: list[str], what: str) -> list[str | None]:
     """The same of every text. Most translators read texts of any length, and runs that classify cut theirs."""
-    endless = what == "translate" and table_of(model.model) is None
+    endless = what in ("translate", "summarize") and table_of(model.model) is None
     if endless or (what == "classify" and model.own):
         return [None] * len(texts)
     if what in ("tag", "parse"):
@@ -324,7 +325,8 @@ def classifier_rows(model: Model, texts: list[str]) -> list[Row]:
 
 def embedded(model: Model, texts: list[str], pooling: str, normalise: bool, batch: int) -> Tensor:
     """[N, D] in fp32, on the CPU."""
-    rows = checked(model, texts, "embed")
+    vocab = vocabulary_of(model)
+    rows = checked(model, texts, "embed") if vocab is None else sentences(vocab, texts)
     network: Any = model.model
     reader = {"an encoder-decoder": "encoder", "an encoder": "encoder", "a classifier": "decoder"}
     refuse_without_trees(model)
@@ -334,7 +336,8 @@ def embedded(model: Model, texts: list[str], pooling: str, normalise: bool, batc
 
     def do(some: list[int]) -> Sequence[Tensor]:
         tokens_BT, lengths_B = pad([rows[i] for i in some], model.device)
-        hidden_BTD = read(tokens_BT, lengths_B).float()
+        given = tokens_BT if vocab is None else vocab.tokens(tokens_BT.cpu()).to(model.device)
+        hidden_BTD = read(given, lengths_B).float()
         if pooling == "mean":
             return list(finite(mean_over_real(hidden_BTD, lengths_B), model).cpu())
         return list(finite(at_last(hidden_BTD, lengths_B) if last else hidden_BTD[:, 0], model).cpu())
@@ -342,6 +345,21 @@ def embedded(model: Model, texts: list[str], pooling: str, normalise: bool, batc
     found = in_batches(rows, batch, do)
     vectors_ND = torch.stack(found) if found else torch.empty(0, model.config.width)
     return torch.nn.functional.normalize(vectors_ND, dim=-1) if normalise else vectors_ND
+
+
+def vocabulary_of(model: Model) -> SpelledVocab | None:
+    """The vocabulary of a model that reads letters."""
+    if not model.own or getattr(model.config, "input", "") != "characters":
+        return None
+    from ..tasks.words import vocab_in
+
+    found = vocab_in(Path(model.folder))
+    return found if isinstance(found, SpelledVocab) else None
+
+
+def sentences(vocab: SpelledVocab, texts: list[str]) -> list[Row]:
+    """[CLS] text [SEP] in numbers."""
+    return [[vocab.cls, *row, vocab.sep] for row in vocab.encode_batch(texts)]
 
 
 def refuse_without_trees(model: Model) -> None:

@@ -12,7 +12,6 @@ from ..errors import BadInput
 from ..tasks import parse, words
 from ..text.conllu import MOST_WORDS, Sentence
 from ..text.trees import Parsed
-from ..text.vocab import read_vocab
 from .results import Tagged
 from .scoring import finite, in_batches
 from .wording import refuse_long
@@ -83,7 +82,7 @@ def each_sentence(
     for place, text in enumerate(texts, 1):
         if why := fault_in_words(text):
             raise BadInput(f"text {place} {why}")
-    vocab = read_vocab(Path(model.folder) / "tokenizer.json")
+    vocab = words.vocab_in(Path(model.folder))
     sentences = [Sentence(tuple(text.split())) for text in texts]
     rows = words.rows_of(vocab, words.Labels({}, {}), sentences)
     pieces = [list(row.pieces) for row in rows]

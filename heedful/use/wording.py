@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
 from ..interop.files import inside, naming, present, read_json
-from ..text.vocab import groups, no_panic
+from ..text.articles import article_of
+from ..text.extract import text_of
+from ..text.vocab import Vocab, groups, no_panic, read_vocab
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
     from ..interop.load import Loaded
+    from ..recipe import Data
 
 MASK = "[MASK]"
 CONFIGS = ("generation_config.json", "config.json")  # what the first says goes before what the second says
@@ -209,6 +212,41 @@ class OwnWording(Wording):
     @property
     def begin(self) -> int | None:
         return None  # language models are trained on windows of a text, which begin anywhere
+
+
+class ArticleWording(Wording):
+    """A run's that summarises: of each article what it has learned to read, and a separator where one row has all."""
+
+    def __init__(self, loaded: Loaded, folder: str, data: Data) -> None:
+        super().__init__(loaded, folder)
+        self.data, self.vocab = data, read_vocab(Path(folder) / "tokenizer.json")
+        self.ends, self.never = [self.vocab.eos], []
+
+    def source(self, texts: list[str]) -> list[list[int]]:
+        return [row[: self.data.longest] for row in self.vocab.encode_batch(self.read(texts))]
+
+    def prompt(self, texts: list[str]) -> list[list[int]]:
+        return [self.before_summary(row) for row in self.source(texts)]
+
+    def before_summary(self, row: list[int]) -> list[int]:
+        """What a decoder goes on from, once it has read an article."""
+        return [*row, self.vocab.sep]
+
+    @property
+    def begin(self) -> int | None:
+        return None
+
+    def read(self, texts: list[str]) -> list[str]:
+        """Articles in the order in which they are read."""
+        return [text_of(article_of(text), self.data.extract) for text in texts]
+
+    def unknown_words(self, texts: list[str], blanks: bool) -> list[list[str]]:
+        """Of what is read only."""
+        read = self.read(texts)
+        return [
+            [text[a:b].strip() for number, (a, b) in zip(row, places, strict=False) if number == Vocab.unk]
+            for text, row, places in zip(read, self.source(texts), self.vocab.places(read), strict=True)
+        ]
 
 
 class TheirWording(Wording):

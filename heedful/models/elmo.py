@@ -1,0 +1,124 @@
+"""ELMo's language model of both directions (Peters et al. 2018): words spelled out, two stacks of LSTMs, one softmax.
+
+The preset is the paper's, with the vocabulary of its softmax: 93.7 million weights without that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..parts.both_ways import ProjectedLSTM, TwoDirections
+from ..parts.characters import CharacterCNN, Highway, Spelled
+from ..parts.layers import Inputs, TokenEmbedding, Untied
+from ..parts.recurrent import orthogonal_
+from .config import Config
+from .initialise import xavier_
+from .shells import Encoder, WithHeads
+
+SHARES = (1, 1, 2, 4, 8, 16, 32)  # the paper's filters of widths 1 to 7 are 32 times these
+
+
+@dataclass(frozen=True)
+class ElmoConfig(Config):
+    vocab: int = 793471
+    input: str = "characters"  # or "pieces"
+    context: int = 256  # of a text, what is read at once: a state itself never ends
+    layers: int = 2
+    width: int = 512  # of a word, and of each direction
+    cells: int = 4096
+    letters: int = 50  # of a word, with the two that begin and end it
+    letter_width: int = 16
+    filters: tuple[int, ...] = tuple(32 * share for share in SHARES)  # by width, from 1 on
+    highways: int = 2
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.input not in INPUTS:
+            raise ValueError(f"input is {' or '.join(INPUTS)}, not {self.input!r}")
+        if self.cells <= self.width:
+            raise ValueError(f"{self.cells} cells are projected to fewer numbers, not to {self.width}")
+        if not self.filters or any(type(count) is not int or count < 1 for count in self.filters):
+            raise ValueError(
+                f"filters are as many whole numbers from 1 on as there are widths, not {self.filters}"
+            )
+        if self.letters < max(len(self.filters), 3):
+            raise ValueError(f"a word of {self.letters} letters is too short for its filters")
+
+
+def share_filters(count: int) -> tuple[int, ...]:
+    """So many filters in the paper's proportions; the widest are the rest."""
+    first = [max(1, count * share // sum(SHARES)) for share in SHARES[:-1]]
+    return (*first, max(1, count - sum(first)))
+
+
+def spelled(c: ElmoConfig) -> Spelled:
+    return Spelled(CharacterCNN(c.letter_width, c.filters, c.highways, c.width), c.letters, c.dropout)
+
+
+def whole(c: ElmoConfig) -> Inputs:
+    return Inputs(TokenEmbedding(c.vocab, c.width), dropout=c.dropout)
+
+
+INPUTS: dict[str, Callable[[ElmoConfig], Spelled | Inputs]] = {"characters": spelled, "pieces": whole}
+PRESETS = {"elmo": ElmoConfig()}
+
+
+class Neighbours(nn.Module):
+    """Scores for the word after each, by what reads from the left, and for the one before, by what reads from the right."""
+
+    def __init__(self, width: int, vocab: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.width = width
+        self.words = Untied(width, vocab, bias=True)
+        self.dropout = nn.Dropout(dropout)
+
+    def top(self, layers_BTX: Tensor) -> tuple[Tensor, Tensor]:
+        """The last layer's two directions, [B, T, D] each."""
+        from_left_BTD, from_right_BTD = layers_BTX[..., -2 * self.width :].chunk(2, -1)
+        return self.dropout(from_left_BTD), self.dropout(from_right_BTD)
+
+    def forward(self, layers_BTX: Tensor, inputs: Any) -> Tensor:
+        """[B, T, 2 D] to [B, T, 2 V]: of the next word, then of the one before."""
+        from_left_BTD, from_right_BTD = self.top(layers_BTX)
+        return torch.cat([self.words(from_left_BTD, inputs), self.words(from_right_BTD, inputs)], -1)
+
+
+def build(config: ElmoConfig) -> WithHeads:
+    """The model with fresh weights; its encoder gives all layers side by side."""
+    c = config
+    model = WithHeads(language_models(c), {"neighbours": Neighbours(c.width, c.vocab, c.dropout)})
+    initialise(model)
+    return model
+
+
+def language_models(c: ElmoConfig) -> Encoder:
+    """Both directions, without what they were trained by."""
+    forwards, backwards = (
+        [ProjectedLSTM(c.width, c.cells, c.width) for _ in range(c.layers)] for _ in range(2)
+    )
+    return Encoder(INPUTS[c.input](c), TwoDirections(forwards, backwards, c.dropout))  # type: ignore[arg-type]
+
+
+def initialise(model: nn.Module) -> None:
+    """Glorot's, orthogonal where a state is read; highways that begin by letting pass, and small scores."""
+    xavier_(model)
+    orthogonal_(model)
+    for module in model.modules():
+        if isinstance(module, nn.LSTM) and module.proj_size:
+            nn.init.xavier_uniform_(module.weight_hr_l0)  # type: ignore[arg-type]
+        elif isinstance(module, CharacterCNN):
+            nn.init.normal_(module.letters.weight, std=1 / math.sqrt(module.letters.embedding_dim))
+        elif isinstance(module, nn.Conv1d):
+            nn.init.kaiming_uniform_(module.weight, nonlinearity="relu")
+            nn.init.zeros_(module.bias)  # type: ignore[arg-type]
+        elif isinstance(module, Highway):
+            nn.init.constant_(module.gate.bias, -2.0)  # Srivastava et al. 2015
+        elif isinstance(module, Untied):
+            nn.init.normal_(module.linear.weight, std=0.02)

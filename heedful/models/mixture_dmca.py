@@ -1,0 +1,48 @@
+"""T-DMCA with experts (Liu et al. 2018): one of its feed-forward layers becomes a mixture of 128 or 256."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..parts.experts import Experts, make_experts
+from ..parts.layers import FeedForward
+from . import dmca
+from .initialise import level_
+from .mixture import check_experts, put_experts
+from .shells import Decoder
+
+
+@dataclass(frozen=True)
+class MixtureDMCAConfig(dmca.DMCAConfig):
+    experts: int = 128  # what these are: see MixtureConfig
+    chosen: int = 2
+    every: int = 5  # of five layers, the last
+    gate: str = "noisy"
+    balance: float = 0.01
+    capacity: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_experts(self.experts, self.chosen, self.gate)
+
+
+PRESETS = {
+    "t-dmca-128": MixtureDMCAConfig(),
+    "t-dmca-256": MixtureDMCAConfig(context=7500, experts=256),
+}
+
+
+def build(config: MixtureDMCAConfig) -> Decoder:
+    """The decoder, with fresh weights."""
+    c = config
+    model = dmca.build(c)
+
+    def experts() -> Experts:
+        return make_experts(
+            lambda: FeedForward(c.width, c.hidden, c.activation),
+            c.width, c.experts, c.chosen, c.gate, c.balance, c.capacity,
+        )  # fmt: skip
+
+    put_experts(model.stack, experts, c.every)
+    level_(model)
+    return model

@@ -1,0 +1,72 @@
+"""Features: what a task that reads ELMo's vectors takes over, and what it learns. The language models' weights lie in the run,
+which needs nothing else to be used."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..interop.files import one_line
+from ..interop.load import load
+from ..models.elmo import ElmoConfig
+from ..models.elmo_reader import ElmoReaderConfig, mix_penalty
+from ..recipe import Recipe
+from ..train.loss import Loss
+from .origin import Origin, check_same
+
+
+def check_elmo(origin: Origin) -> None:
+    """A tagger reads the vectors of an ELMo and of nothing else."""
+    if origin.architecture != "elmo":
+        needed = "a run of `heedful train lm --set model.architecture=elmo`"
+        raise BadInput(
+            one_line(f"{origin.folder} is a {origin.architecture}: a tagger reads the vectors of {needed}")
+        )
+
+
+def config_of(recipe: Recipe, origin: Origin, heads: tuple[str, ...], labels: int) -> ElmoReaderConfig:
+    """The sizes of the language models, and the recipe's for the network that reads them."""
+    m, sizes = recipe.model, {f.name: getattr(origin.config, f.name) for f in fields(ElmoConfig)}
+    return ElmoReaderConfig(
+        **{**sizes, "context": m.context},
+        reader_layers=m.layers,
+        reader_width=m.width,
+        reader_dropout=m.dropout,
+        mix_norm=m.mix_norm,
+        at_output=m.at_output,
+        heads=heads,
+        labels=labels,
+    )
+
+
+def begin(model: nn.Module, origin: Origin) -> None:
+    """Put the weights of the language models in their place; all others stay fresh."""
+    check_same(origin)
+    source: Any = load(origin.folder).model
+    reader: Any = model
+    found = dict(source.encoder.named_parameters())
+    with torch.no_grad():
+        for name, weight in reader.encoder.features.model.named_parameters():
+            weight.copy_(found[name])
+
+
+def penalised(loss: Loss, model: nn.Module, weight: float) -> Loss:
+    """The loss, and what the weights of the mixes cost: one number for a batch, which counts as often as it has targets."""
+    told: Tensor | float = mix_penalty(model)
+    return Loss(loss.total + loss.count * weight * told, loss.surprise, loss.count) if weight else loss
+
+
+def mixes_told(model: nn.Module) -> list[str]:
+    """What each mix has come to: how much of every layer, and gamma."""
+    encoder = getattr(model, "encoder", None)
+    found = {"input": getattr(encoder, "mix", None), "output": getattr(encoder, "output", None)}
+    lines = []
+    for name, mix in found.items():
+        if mix is not None:
+            shares = ", ".join(f"{share:.2f}" for share in mix.weights.softmax(0).tolist())
+            lines.append(f"    ELMo at the {name}: layers {shares}, gamma {mix.gamma.item():.2f}")
+    return lines

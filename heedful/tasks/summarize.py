@@ -1,0 +1,555 @@
+"""Summarise: read an article, write its lead (Liu et al. 2018), in two stages: choose what to read of it, then write.
+
+T-ED reads the article by an encoder (`Apart`). T-D and T-DMCA are decoders alone: article, separator and summary are one
+row, w = (m_1 ... m_n, delta, y_1 ... y_eta), every token of which is predicted (`InOneRow`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..decode.beam import BeamSettings, beam_search
+from ..decode.greedy import greedy
+from ..decode.step import step_of
+from ..errors import BadInput
+from ..interop.files import one_line
+from ..interop.tokenizer import TOKENIZER
+from ..models.shells import Decoder
+from ..parts.experts import auxiliary
+from ..recipe import ALONE, Data, Recipe
+from ..text import facts
+from ..text.articles import Article, Example, read_articles
+from ..text.extract import read_by, text_of
+from ..text.files import Report, hash_of
+from ..text.plan import BucketPlan, shares
+from ..text.store import Store, write_store
+from ..text.vocab import Vocab, groups, read_vocab, train_vocab
+from ..train.files import write_text
+from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
+from . import translate
+from .job import Job
+from .judging import MOST_TOKENS, Asked, Measured, by_length
+from .lm import BY_FREQUENCY
+from .long import CONFIGS
+from .metrics import interval
+from .rouge import SIGNATURE, mean_interval, rouges
+from .translate import by_frequency, chunks, collate, data_told, pad
+
+BEAM = 4  # of finished models, as in the paper, with alpha at 0.6; while they train, greedy
+ROWS = 64  # read or written at once while a model trains
+Row = Sequence[int] | np.ndarray
+
+
+# How an article and its summary are given to a model.
+
+
+class Form(ABC):
+    """From token numbers to batches, losses and summaries."""
+
+    @abstractmethod
+    def architecture(self, recipe: Recipe) -> str:
+        """The file in heedful/models."""
+
+    @abstractmethod
+    def config(self, recipe: Recipe, vocab: int) -> Any: ...
+
+    @abstractmethod
+    def lengths(self, store: Store) -> list[np.ndarray]:
+        """Of every row, on each side that it has."""
+
+    @abstractmethod
+    def batch(
+        self, vocab: Vocab, sources: Sequence[Row], targets: Sequence[Row], ids: Sequence[int]
+    ) -> Any: ...
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Any, smoothing: float) -> Loss:
+        """What is minimised."""
+
+    @abstractmethod
+    def surprise(self, model: Any, batch: Any) -> Loss:
+        """What a model is judged by: the summary's tokens and its end, given the article."""
+
+    @abstractmethod
+    def answers(self, batch: Any) -> np.ndarray:
+        """The tokens of the summaries of a batch, with their ends."""
+
+    @abstractmethod
+    def asked(self, model: Any, vocab: Vocab, rows: Sequence[Row]) -> tuple[Any, Tensor, Tensor]:
+        """A step that has read articles, and what it goes on from: (step, prompts, lengths)."""
+
+
+class Apart(Form):
+    """T-ED, and every other encoder-decoder: the encoder reads, the decoder writes."""
+
+    def architecture(self, recipe: Recipe) -> str:
+        return translate.FILES.get(recipe.model.architecture, "transformer")
+
+    def config(self, recipe: Recipe, vocab: int) -> Any:
+        return translate.config_of(recipe, vocab)
+
+    def lengths(self, store: Store) -> list[np.ndarray]:
+        return [store.lengths("source"), store.lengths("target") + 1]
+
+    def batch(self, vocab: Vocab, sources: Sequence[Row], targets: Sequence[Row], ids: Sequence[int]) -> Any:
+        read, to_write = ([np.asarray(row) for row in rows] for rows in (sources, targets))
+        return collate(read, to_write, vocab.bos, vocab.eos, vocab.pad, ids)
+
+    def loss(self, model: Any, batch: Any, smoothing: float) -> Loss:
+        return translate.loss_of(model, batch, smoothing)
+
+    def surprise(self, model: Any, batch: Any) -> Loss:
+        return translate.loss_of(model, batch)
+
+    def answers(self, batch: Any) -> np.ndarray:
+        return batch.answers_BT[batch.answers_BT >= 0].numpy()
+
+    def asked(self, model: Any, vocab: Vocab, rows: Sequence[Row]) -> tuple[Any, Tensor, Tensor]:
+        device = device_of(model)
+        source_BS, lengths_B = padded(rows, vocab.pad, device)
+        ones_B = torch.ones_like(lengths_B)
+        return step_of(model, source_BS, lengths_B), ones_B[:, None] * vocab.bos, ones_B
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Articles and summaries, a row each, padded at the end."""
+
+    tokens_BT: Tensor
+    answers_BT: Tensor  # the token after each; NOTHING in the padding
+    lengths_B: Tensor  # of all but the padding
+    starts_B: Tensor  # where the separator stands, after which the summary is predicted
+    count: int  # tokens that are learned from
+    ids: tuple[int, ...] = ()
+
+    @property
+    def summaries_BT(self) -> Tensor:
+        """The answers that belong to the summaries; NOTHING elsewhere."""
+        places_T = torch.arange(self.answers_BT.shape[1], device=self.answers_BT.device)
+        return self.answers_BT.masked_fill(places_T < self.starts_B[:, None], NOTHING)
+
+    def to(self, device: torch.device) -> RowBatch:
+        if device.type == "cpu":
+            return self
+        names = ("tokens_BT", "answers_BT", "lengths_B", "starts_B")
+        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
+
+
+@dataclass(frozen=True)
+class InOneRow(Form):
+    """T-D and T-DMCA: one decoder reads on from the article into the summary."""
+
+    lm_weight: float = 1.0  # what the article's own tokens count; at 0 nothing is learned from them
+
+    def architecture(self, recipe: Recipe) -> str:
+        return recipe.model.architecture
+
+    def config(self, recipe: Recipe, vocab: int) -> Any:
+        d = recipe.data
+        longest = d.longest + 1 + d.longest_summary
+        return CONFIGS[recipe.model.architecture](vocab, replace(recipe.model, context=longest))
+
+    def lengths(self, store: Store) -> list[np.ndarray]:
+        return [store.lengths("source") + store.lengths("target") + 1]
+
+    def batch(
+        self, vocab: Vocab, sources: Sequence[Row], targets: Sequence[Row], ids: Sequence[int]
+    ) -> RowBatch:
+        pairs = list(zip(sources, targets, strict=True))
+        rows = [np.concatenate((source, [vocab.sep], target, [vocab.eos])) for source, target in pairs]
+        lengths = [len(row) - 1 for row in rows]
+        learned = lengths if self.lm_weight else [len(target) + 1 for target in targets]
+        return RowBatch(
+            pad([row[:-1] for row in rows], vocab.pad),
+            pad([row[1:] for row in rows], NOTHING),
+            torch.tensor(lengths),
+            torch.tensor([len(source) for source in sources]),
+            sum(learned),
+            tuple(map(int, ids)),
+        )
+
+    def loss(self, model: Decoder, batch: RowBatch, smoothing: float) -> Loss:
+        """Every token counts, those of the article `lm_weight` times."""
+        weight, summaries_BT = self.lm_weight, batch.summaries_BT
+        if weight == 1:
+            return self.of(model, batch, [(1.0, batch.answers_BT)], batch.count, smoothing)
+        articles_BT = batch.answers_BT.masked_fill(summaries_BT != NOTHING, NOTHING)
+        parts = [(1.0, summaries_BT), *([(weight, articles_BT)] if weight else [])]
+        return self.of(model, batch, parts, batch.count, smoothing)
+
+    def surprise(self, model: Decoder, batch: RowBatch) -> Loss:
+        return self.of(model, batch, [(1.0, batch.summaries_BT)], self.written(batch))
+
+    def of(
+        self,
+        model: Decoder,
+        batch: RowBatch,
+        parts: Sequence[tuple[float, Tensor]],
+        count: int,
+        smoothing: float = 0.0,
+    ) -> Loss:
+        """The loss of some answers, each with its weight. Padding lies in the future of every real token: no mask for it."""
+        aux = auxiliary(model)
+        lengths_B = None if aux is None else batch.lengths_B  # experts must not see padding
+        hidden_BTD = model.hidden(batch.tokens_BT, lengths_B, aux=aux)
+        scores = scores_of(model)
+        losses = [
+            (weight, sequence_loss(scores, hidden_BTD, answers_BT, count, smoothing))
+            for weight, answers_BT in parts
+        ]
+        total = sum(weight * loss.total for weight, loss in losses)
+        surprise = sum(loss.surprise for _, loss in losses)
+        return with_aux(Loss(total, surprise, count), aux)  # type: ignore[arg-type]
+
+    def written(self, batch: RowBatch) -> int:
+        """How many tokens the summaries have, with their ends."""
+        return int((batch.lengths_B - batch.starts_B).sum())
+
+    def answers(self, batch: RowBatch) -> np.ndarray:
+        return batch.summaries_BT[batch.summaries_BT >= 0].numpy()
+
+    def asked(self, model: Any, vocab: Vocab, rows: Sequence[Row]) -> tuple[Any, Tensor, Tensor]:
+        prompts = [[*row, vocab.sep] for row in rows]
+        return step_of(model), *padded(prompts, vocab.pad, device_of(model))
+
+
+def form_of(recipe: Recipe) -> Form:
+    return InOneRow(recipe.train.lm_weight) if recipe.model.architecture in ALONE else Apart()
+
+
+def padded(rows: Sequence[Row], filler: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    lengths_B = torch.tensor([len(row) for row in rows], device=device)
+    return pad([np.asarray(row) for row in rows], filler).to(device), lengths_B
+
+
+def device_of(model: Any) -> torch.device:
+    return getattr(model, "decoder", model).inputs.tokens.weight.device
+
+
+# Data
+
+
+def examples_of(recipe: Recipe, split: str, report: Report) -> Iterator[Example]:
+    """The articles of a split with their summaries, one by one."""
+    d = recipe.data
+    table = d.table if split == "train" else d.valid_table
+    if d.corpus == "facts":
+        yield from ((article, (lead,)) for article, lead in facts.split(split, d.sources))
+    elif d.corpus:
+        raise BadInput(f'summarize has no built-in corpus "{d.corpus}"; it has facts')
+    elif table:
+        yield from read_articles(table, d.source_column, d.target_column, d.title_column, report)
+    elif split == "train":
+        raise BadInput("give --data and --valid-data, articles as JSON lines, or --corpus facts")
+    else:
+        raise BadInput("give --valid-data too: held-out articles to judge the model by")
+
+
+def some_there(examples: Iterable[Example], where: str, report: Report) -> Iterator[Example]:
+    """The same examples; if there are none, the file is named, and what was dropped of it."""
+    said = False
+    for example in examples:
+        said = True
+        yield example
+    if not said:
+        raise BadInput(one_line(f"there is no article in {where} ({report.sentence()})"))
+
+
+def rows_of(vocab: Vocab, examples: Sequence[Example], d: Data) -> Iterator[dict[str, list[int]]]:
+    """Token numbers of articles, as far as they are read, each with every one of its summaries."""
+    sources = read_by(vocab, [article for article, _ in examples], d.extract, d.longest)
+    for source, (_, summaries) in zip(sources, examples, strict=True):
+        for target in vocab.encode_batch(list(summaries)):
+            yield {"source": source, "target": target}
+
+
+def prepare(recipe: Recipe, folder: Path) -> tuple[Vocab, Store, Report]:
+    """The vocabulary and the tokenised articles, made once and kept in the run's folder."""
+    d, report, data = recipe.data, Report(recipe.data.bad_lines), folder / "data"
+    if data.is_dir() and (folder / TOKENIZER).is_file():
+        vocab = read_vocab(folder / TOKENIZER)
+        return vocab, Store.open(data, vocab.hash), report
+    vocab = learn_vocab(recipe, folder)
+    about: dict[str, Any] = {"vocab": vocab.hash, "corpus": d.corpus, "table": d.table, "left_out": 0}
+
+    def rows() -> Iterator[dict[str, list[int]]]:
+        examples = examples_of(recipe, "train", report)
+        for chunk in groups(examples, lambda example: len(example[0]) + sum(map(len, example[1]))):
+            for row in rows_of(vocab, chunk, d):
+                fits = row["source"] and len(row["target"]) <= d.longest_summary
+                about["left_out"] += not fits
+                if fits:
+                    yield row
+
+    fields = {"source": "articles, as far as they are read", "target": "their summaries"}
+    return vocab, write_store(data, fields, rows(), vocab.size, about), report
+
+
+def learn_vocab(recipe: Recipe, folder: Path) -> Vocab:
+    """Learned from articles, as far as anybody may read them, and summaries."""
+    d, report = recipe.data, Report(recipe.data.bad_lines)
+    examples = some_there(examples_of(recipe, "train", report), d.table, report)
+    texts = (text for article, summaries in examples for text in (text_of(article, "first"), *summaries))
+    vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
+    write_text(folder / TOKENIZER, vocab.to_json())
+    return vocab
+
+
+# From a recipe to a job.
+
+
+def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
+    """Read or make the articles, learn a vocabulary, choose what is read of each, and plan the batches."""
+    d, form = recipe.data, form_of(recipe)
+    if d.corpus != "facts" and d.sources != Data.sources:
+        raise BadInput("data.sources is of the built-in corpus facts: give --corpus facts, or leave it out")
+    vocab, train, report = prepare(recipe, folder)
+    tried, there = held_out_examples(recipe, report)
+    if report.counts:
+        say(report.sentence())
+    if not len(train):
+        raise BadInput(
+            f"no summary is left to learn from: all are over data.longest_summary, {d.longest_summary} tokens"
+        )
+    lengths = form.lengths(train)
+    plan = BucketPlan(
+        lengths, recipe.train.batch_tokens, recipe.train.seed, int(max(side.max() for side in lengths))
+    )
+    judge = Judge(recipe, form, vocab, tried)
+
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[Any]:
+        parts = shares(plan.batch(step), recipe.train.accumulate, rank, world)
+        return [batch_of(train, form, vocab, part) for part in parts]
+
+    return Job(
+        task="summarize",
+        architecture=form.architecture(recipe),
+        config=form.config(recipe, vocab.size),
+        vocab=vocab,
+        batches=batches,
+        steps_per_epoch=plan.batches,
+        loss=lambda model, batch: form.loss(model, batch, recipe.train.smoothing),
+        evaluate=judge.evaluate,
+        show=lambda model: judge.show(model, recipe.evaluate.examples),
+        held_out=len(tried),
+        baselines={
+            **{
+                name: (f"{told} of {FIRST}", score)
+                for name, (told, score) in judge.first_paragraphs().items()
+            },
+            "loss": (BY_FREQUENCY, judge.by_frequency(train)),
+        },
+        plan=[
+            data_told(f"{len(train):,} articles", len(tried), there, plan.padding()),
+            read_told(train, d),
+            f"vocabulary: {vocab.size:,} of {vocab.kind}, {judge.unknown:.2%} unknown in held-out text",
+        ],
+        facts={"data": train.hash, "held-out data": hash_of([(a.heading, a, s) for a, s in tried])},
+    )
+
+
+def batch_of(store: Store, form: Form, vocab: Vocab, ids: np.ndarray) -> Any:
+    sources, targets = ([store.row(name, int(i)) for i in ids] for name in ("source", "target"))
+    return form.batch(vocab, sources, targets, ids.tolist())
+
+
+def read_told(train: Store, d: Data) -> str:
+    """What is read of the articles, in words."""
+    lengths = train.lengths("source")
+    order = "as they stand" if d.extract == "first" else "best first by tf-idf with the title"
+    told = f"articles: {lengths.mean():.0f} tokens are read of each on average, at most {d.longest}, paragraphs {order}"
+    left = train.about.get("left_out", 0)
+    return told + (f"; {left:,} left out, whose summary is over {d.longest_summary} tokens" if left else "")
+
+
+def held_out_examples(recipe: Recipe, report: Report) -> tuple[list[Example], int]:
+    """The first articles to judge the model by, and how many there are: the others are only looked at."""
+    examples = some_there(examples_of(recipe, "valid", report), recipe.data.valid_table, report)
+    tried = list(islice(examples, recipe.evaluate.rows))
+    return tried, len(tried) + sum(1 for _ in examples)
+
+
+# Judging
+
+FIRST = "the first paragraph"
+SCORED = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+
+
+class Judge:
+    """Held-out articles, and what a model's summaries of them are worth."""
+
+    def __init__(self, recipe: Recipe, form: Form, vocab: Vocab, examples: Sequence[Example]) -> None:
+        self.form, self.vocab, self.data = form, vocab, recipe.data
+        d = recipe.data
+        self.examples = list(examples)
+        self.references = [
+            tuple(one.lower() if d.lower else one for one in summaries) for _, summaries in self.examples
+        ]
+        self.sources = read_by(vocab, [article for article, _ in self.examples], d.extract, d.longest)
+        targets = vocab.encode_batch([summaries[0] for _, summaries in self.examples])
+        self.targets = [row[: d.longest_summary] for row in targets]
+
+    def evaluate(self, model: Any) -> dict[str, float]:
+        """Held-out loss (nats a token of the first reference), and the scores of greedy summaries."""
+        rows = list(range(len(self.examples)))
+        surprise = count = 0.0
+        for some in chunks(rows, ROWS):
+            loss = self.form.surprise(model, self.batch(some).to(device_of(model)))
+            surprise, count = surprise + float(loss.surprise), count + loss.count
+        scores = self.scores(self.write(model, rows))
+        return {"loss": surprise / count, **{name: float(score.mean()) for name, score in scores.items()}}
+
+    def batch(self, some: Sequence[int]) -> Any:
+        sources, targets = ([side[i] for i in some] for side in (self.sources, self.targets))
+        return self.form.batch(self.vocab, sources, targets, some)
+
+    def write(self, model: Any, some: Sequence[int], width: int = 1) -> list[str]:
+        """Summaries of some articles; those of like length are written together."""
+        found: dict[int, str] = {}
+        for group in by_length([len(self.sources[i]) for i in some], ROWS):
+            rows = [self.sources[some[i]] for i in group]
+            texts = written(self.form, model, self.vocab, rows, self.data.longest_summary, width)
+            found.update(zip(group, texts, strict=True))
+        return [found[place] for place in range(len(some))]
+
+    def scores(self, found: Sequence[str]) -> dict[str, np.ndarray]:
+        """Each metric of every summary; of the built-in corpus, also whether it is right, and what part of its facts."""
+        scores = rouges(found, self.references)
+        if self.data.corpus == "facts":
+            pairs = [(mine, lead) for mine, (lead,) in zip(found, self.references, strict=True)]
+            scores["exact"] = np.array([float(mine == lead) for mine, lead in pairs])
+            scores["facts"] = np.array([facts.share_right(mine, lead) for mine, lead in pairs])
+        return scores
+
+    def first_paragraphs(self) -> dict[str, tuple[str, float]]:
+        """What the article's first paragraph would score as its summary."""
+        scores = rouges([article.paragraphs[0] for article, _ in self.examples], self.references)
+        return {name: (SCORED[name], float(score.mean())) for name, score in scores.items()}
+
+    def by_frequency(self, train: Store) -> float:
+        tried = [
+            Answers(torch.from_numpy(self.form.answers(self.batch([i])))) for i in range(len(self.examples))
+        ]
+        return by_frequency(train, tried, self.vocab)  # type: ignore[arg-type]
+
+    @property
+    def unknown(self) -> float:
+        """The share of tokens that stand for something unknown, in articles as they are read and summaries."""
+        rows = [*self.sources, *self.targets]
+        return sum(row.count(Vocab.unk) for row in rows) / max(1, sum(map(len, rows)))
+
+    def show(self, model: Any, count: int) -> list[str]:
+        """A few summaries beside what was expected."""
+        lines = []
+        some = list(range(min(count, len(self.examples))))
+        for i, mine in zip(some, self.write(model, some), strict=True):
+            (article, _), right = self.examples[i], self.references[i]
+            lines.append(f"    {shortened(article)}")
+            lines.append(f"  → {mine}" + ("" if mine in right else f"    (expected: {right[0]})"))
+        return lines
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What frequencies are judged by."""
+
+    answers_BT: Tensor
+
+
+SHOWN = 160  # characters of an article
+
+
+def shortened(article: Article) -> str:
+    text = text_of(article, "first")
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def written(
+    form: Form, model: Any, vocab: Vocab, rows: Sequence[Row], longest: int, width: int = 1
+) -> list[str]:
+    """Summaries of articles, greedily or by a beam."""
+    step, prompts_BT, lengths_B = form.asked(model, vocab, rows)
+    if width == 1:
+        found = greedy(step, prompts_BT, lengths_B, longest=longest, eos=vocab.eos)
+        return [vocab.decode(one.words) for one in found]
+    settings = BeamSettings(width=width)
+    best = beam_search(step, prompts_BT, lengths_B, longest=longest, eos=vocab.eos, settings=settings)
+    return [vocab.decode(some[0].words) for some in best]
+
+
+def measure(model: Any, asked: Asked) -> Measured:
+    """ROUGE, loss and perplexity of summaries of all held-out articles, written by a beam of 4."""
+    recipe, d = asked.recipe, asked.recipe.data
+    report, vocab, form = Report(d.bad_lines), asked.vocab(), form_of(asked.recipe)
+    examples, places = in_place(examples_of(recipe, asked.split, report), report)
+    if not examples:
+        raise BadInput(one_line(f"there is no article in {d.valid_table} ({report.sentence()})"))
+    judge = Judge(recipe, form, vocab, examples)
+    found, surprise, count = [""] * len(examples), 0.0, 0
+    lengths = [len(row) for row in judge.sources]
+    for some in asked.track(by_length(lengths, asked.rows, MOST_TOKENS // BEAM), "summarising"):
+        loss = form.surprise(model, judge.batch(some).to(device_of(model)))
+        surprise, count = surprise + float(loss.surprise), count + loss.count
+        for i, text in zip(some, judge.write(model, some, BEAM), strict=True):
+            found[i] = text
+    scores, nats = judge.scores(found), surprise / count
+    told = dict(zip(places, found, strict=True))
+    kept = asked.run / "data"
+    guessing = {}
+    if kept.is_dir():
+        guessing["loss"] = "every token at its frequency", judge.by_frequency(Store.mapped(kept))
+    return Measured(
+        examples=len(examples),
+        unit="articles",
+        metrics={
+            **{name: float(score.mean()) for name, score in scores.items()},
+            "loss": nats,
+            "perplexity": math.exp(min(nats, 700)),
+            "unknown": judge.unknown,
+        },
+        intervals={
+            name: interval(float(score.mean()), len(score)) if name == "exact" else mean_interval(score)
+            for name, score in scores.items()
+        },
+        baselines={name: (FIRST, score) for name, (_, score) in judge.first_paragraphs().items()} | guessing,
+        signature={
+            "ROUGE": SIGNATURE,
+            "decoding": f"beam:{BEAM}|length penalty:gnmt 0.6|longest:{d.longest_summary}",
+            "reading": f"{d.extract}|longest:{d.longest}",
+            "loss": f"of the first reference|vocab:{vocab.kind}|size:{vocab.size}",
+        },
+        counts={"tokens": count},
+        report=report,
+        lines=[told.get(line, "") for line in range(len(examples) + report.counts.total())],
+    )
+
+
+def in_place(examples: Iterable[Example], report: Report) -> tuple[list[Example], list[int]]:
+    """Examples, and the line of its file that each stands in, counted from 0 past the bad ones."""
+    found: list[Example] = []
+    places = []
+    for example in examples:
+        places.append(len(found) + report.counts.total())
+        found.append(example)
+    return found, places
+
+
+def held_out_loss(model: Any, asked: Asked, rows: int) -> tuple[float, float]:
+    """The loss of a few held-out summaries, and that of guessing them by frequency."""
+    report = Report(asked.recipe.data.bad_lines)
+    some = list(islice(examples_of(asked.recipe, asked.split, report), rows))
+    if not some:
+        raise BadInput("there is no article")
+    judge = Judge(asked.recipe, form_of(asked.recipe), asked.vocab(), some)
+    loss = judge.form.surprise(model, judge.batch(range(len(some))).to(device_of(model)))
+    return float(loss.surprise) / loss.count, judge.by_frequency(Store.mapped(asked.run / "data"))
