@@ -17,10 +17,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from heedful.bench.plot import Panel, Series, plot
 from heedful.parts.attention import attend_fused, attend_plain
 from heedful.parts.compressed import compressed, slots_view, with_first
 from heedful.parts.linear_attention import attend_linear
@@ -91,6 +94,7 @@ def measure(attend: Attention, n: int, args: argparse.Namespace, dtype: torch.dt
     shape = (1, args.heads, n, args.width)
     q, k, v = (torch.randn(shape, device=args.device, dtype=dtype, requires_grad=True) for _ in range(3))
     cuda = args.device == "cuda"
+    clock = time.perf_counter if cuda else time.process_time  # other work on the processor does not count
     seconds, memory = [], 0
     for turn in range(args.turns + 1):  # the first compiles and warms up
         kept: dict[int, int] = {}
@@ -103,22 +107,26 @@ def measure(attend: Attention, n: int, args: argparse.Namespace, dtype: torch.dt
         if cuda:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
-        began = time.perf_counter()
+        began = clock()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             out = attend(q, k, v)
         out.sum().backward()
         if cuda:
             torch.cuda.synchronize()
-        seconds += [time.perf_counter() - began] if turn else []
+        seconds += [clock() - began] if turn else []
         memory = torch.cuda.max_memory_allocated() if cuda else sum(kept.values())
         q.grad = k.grad = v.grad = None
     return statistics.median(seconds), memory
 
 
+FROM = 2048  # tokens: below, what a call costs whatever its length hides how it grows
+
+
 def power(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """The slope of log value over log length, by least squares, over the later half of the points."""
-    first = min(len(lengths) // 2, len(lengths) - 2)
-    x, y = ([math.log(number) for number in some[first:]] for some in (lengths, values))
+    """The slope of log value over log length, by least squares, from 2,048 tokens on if there are two such lengths."""
+    long = [i for i, n in enumerate(lengths) if n >= FROM]
+    kept = long if len(long) > 1 else range(len(lengths))
+    x, y = ([math.log(some[i]) for i in kept] for some in (lengths, values))
     mx, my = statistics.mean(x), statistics.mean(y)
     return sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / sum((a - mx) ** 2 for a in x)
 
@@ -132,6 +140,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0, help="a series ends where a pass takes longer")
     parser.add_argument("--only", nargs="+", default=[], help="kinds to measure")
+    parser.add_argument("--plot", type=Path, help="draw time and memory into this SVG file")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if len(args.lengths) < 2:
@@ -159,6 +168,28 @@ def main() -> None:
             print(line(name, points, told["time"], told["memory"]), flush=True)
     if args.json:
         print(json.dumps(found, indent=1))
+    if args.plot is not None:
+        args.plot.write_text(drawn(found, args.device))
+
+
+def drawn(found: dict[str, dict[str, Any]], device: str) -> str:
+    """Time and memory side by side, each kind with the power it grows with."""
+
+    def panel(title: str, grows: str, place: int, words: Callable[[float], str], base: int) -> Panel:
+        lines = [
+            Series(
+                name if told[grows] is None else f"{name}, n^{told[grows]:.2f}",
+                [(p[0], p[place]) for p in told["points"]],
+            )
+            for name, told in found.items()
+            if told["points"]
+        ]
+        return Panel(title, "tokens", lines, words, y_base=base)
+
+    time_panel = panel("seconds, forwards and backwards", "time", 1, lambda v: f"{v:g}", 10)
+    memory_panel = panel("memory", "memory", 2, lambda v: f"{v / 2**20:,.0f} MiB", 4)
+    where = torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} thread"
+    return plot(f"Attention alone against the length ({where})", [time_panel, memory_panel])
 
 
 def line(

@@ -6,7 +6,8 @@
    backwards, over generated problems; rows with nothing to attend to give zeros.
 2. watch: the compiled graph before and after, the cost when it is off, the weights when it is on.
 3. A compiled static-cache step: no recompilation over 64 tokens, equal to the uncached model.
-4. Kernels timed side by side on sparse masks, so that the choice in attend_fused rests on numbers.
+4. Training steps recorded as graphs: the open ones to the bit.
+5. Kernels timed side by side on sparse masks, so that the choice in attend_fused rests on numbers.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ from heedful.models import gpt2, llama
 from heedful.parts.attention import attend_flex, attend_plain, attend_sdpa
 from heedful.parts.masks import View, causal, document, fixed, full, strided, window
 from heedful.parts.observe import watch
+from heedful.tasks import lm
+from heedful.train.ahead import train_ahead
+from heedful.train.loop import Settings, train
+from heedful.train.optimiser import OPTIMISERS
+from heedful.train.schedule import constant
 
 TOLERANCE = {
     torch.float32: (1e-5, 5e-5),
@@ -216,6 +222,38 @@ def check_static_cache() -> dict[str, Any]:
     return {"compiled_graphs": compiled, "max_error": worst}
 
 
+def check_recorded(steps: int = 20) -> dict[str, Any]:
+    """Training with steps recorded as graphs, with open ones, and by the plain loop: losses and weights, dropout included.
+
+    "open" must be what is recorded, to the bit; the plain loop does the same in an order of its own.
+    """
+    config = gpt2.GPT2Config(vocab=97, context=32, layers=2, width=48, heads=4, hidden=96, dropout=0.2)
+    found: dict[str, Any] = {}
+    for kind in ("adamw", "muon"):
+        ends: dict[str, tuple[list[float], torch.Tensor]] = {}
+        for way in ("plain", "open", "recorded"):
+            torch.manual_seed(0)
+            model = gpt2.build(config).cuda()
+            settings = Settings(1e-3, constant(3), steps, precision="bf16", device=torch.device("cuda"))
+            optimisers = OPTIMISERS[kind](model, 1e-3, 0.1)
+            given = (model, windows_of, lm.loss_of, optimisers, settings)
+            made = train(*given) if way == "plain" else train_ahead(*given, steady=way == "recorded")
+            losses = [progress.loss for progress in made]
+            ends[way] = losses, torch.cat([p.detach().flatten() for p in model.parameters()])
+        (open_losses, open_weights), (losses, weights) = ends["open"], ends["recorded"]
+        found[kind] = {
+            "alike to the bit": losses == open_losses and torch.equal(weights, open_weights),
+            "weights apart from the plain loop's": float((weights - ends["plain"][1]).abs().max()),
+            "last loss": losses[-1],
+        }
+    return found
+
+
+def windows_of(step: int) -> list[lm.WindowBatch]:
+    tokens = torch.randint(97, (6, 33), generator=torch.Generator().manual_seed(step))
+    return [lm.WindowBatch(tokens[:4]), lm.WindowBatch(tokens[4:])]
+
+
 def time_kernels() -> list[dict[str, Any]]:
     """SDPA with a dense mask against Flex with a block mask, forward and backward, bf16."""
     rows = []
@@ -268,6 +306,7 @@ def main() -> None:
         "empty rows": check_empty_rows,
         "watch": check_watch,
         "static cache": check_static_cache,
+        "recorded": check_recorded,
         "flex": lambda: check_flex(options.flex_cases),
         "kernels": time_kernels,
     }

@@ -511,7 +511,7 @@ def test_a_series_ends_where_it_must(house, milliseconds, memory, fails_at, meas
     points = scaling.points_of("length", "cpu", True)["full"]
     worker = Growing(milliseconds, memory, fails_at)
     house.start = lambda threads: worker
-    found = scaling.series("full", points, house, asked_for(seconds=1.0))
+    found = list(scaling.series("full", points, house, asked_for(seconds=1.0)))
     assert [bool(p["ms"]) for p in found] == [True] * measured + [False] * (why is not None)
     assert found[-1]["failed"] == why
     assert found[0]["ms"] == pytest.approx(milliseconds(16)) and found[0]["memory_bytes"] == memory(16)

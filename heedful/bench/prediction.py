@@ -39,13 +39,13 @@ def prediction(args: Any, house: House) -> int:
     share = args.utilisation or UTILISATION[house.device]
     works = works_of(args, house.device)
     house.introduce(args)
-    records = []
+    records: list[dict[str, Any]] = []
     for name, work in works.items():
         house.say(name)
         records.append({**house.shared, "bench": "costs", "work": name, **one(work, house, share)})
+        if (where := output_of(args)) is not None:
+            append(where, records[-1:])
     house.say("")
-    if (where := output_of(args)) is not None:
-        append(where, records)
     if args.json:
         print(json.dumps({"results": records}, indent=2))
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,12 +74,17 @@ def scaling(args: Any, house: House) -> int:
             "scaling measures heedful alone, on works of its own: leave out --work, --only and --peer"
         )
     house.introduce(args)
+    lines = output_of(args)
     found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     for name, points in points_of(args.against, house.device, args.small).items():
-        found += series(name, points, house, args)
+        for point in series(name, points, house, args):
+            found.append(point)
+            records.append({**house.shared, "bench": "scaling", "against": args.against, **point})
+            if lines is not None:
+                append(lines, records[-1:])
     house.say("")
-    records = [{**house.shared, "bench": "scaling", "against": args.against, **point} for point in found]
-    written = write_all(args, house, records)
+    written = write_all(args, house, lines, records)
     if args.json:
         print(json.dumps({"results": records}, indent=2))
     else:
@@ -88,7 +93,7 @@ def scaling(args: Any, house: House) -> int:
     return 0 if any(point["ms"] for point in found) else 1
 
 
-def series(name: str, points: Sequence[Point], house: House, args: Any) -> list[dict[str, Any]]:
+def series(name: str, points: Sequence[Point], house: House, args: Any) -> Iterator[dict[str, Any]]:
     """The points of one line, until one does not fit, takes too long, or fails."""
     worker = house.start(house.place.threads)
     found: list[dict[str, Any]] = []
@@ -104,14 +109,14 @@ def series(name: str, points: Sequence[Point], house: House, args: Any) -> list[
                     result = alone(worker, point.work, house.place, TURNS)
                     told |= {"ms": 1000 * result.seconds, "memory_bytes": result.memory, "failed": None}
                     found.append(told)
+                    yield told
                     continue
                 except Failed as error:
                     why = str(error)
-            found.append({**told, "ms": None, "memory_bytes": None, "failed": why})
+            yield {**told, "ms": None, "memory_bytes": None, "failed": why}
             break
     finally:
         worker.close()
-    return found
 
 
 def too_much(found: Sequence[dict[str, Any]], seconds: float, room: int | None) -> str | None:
@@ -132,12 +137,10 @@ def grown(before: float, now: float) -> float:
     return now * max(2.0, now / before)
 
 
-def write_all(args: Any, house: House, records: Sequence[dict[str, Any]]) -> list[Path]:
-    """The lines of JSON, a table for programs, and the picture."""
-    lines = output_of(args)
+def write_all(args: Any, house: House, lines: Path | None, records: Sequence[dict[str, Any]]) -> list[Path]:
+    """A table for programs and the picture, beside the lines of JSON."""
     if lines is None:
         return []
-    append(lines, records)
     stem = lines.with_name(f"scaling-{args.against}-{house.device}")
     write(stem.with_suffix(".csv"), as_csv(args.against, records))
     write(stem.with_suffix(".svg"), picture(args.against, records))

@@ -62,7 +62,7 @@ from .state import (
     save,
 )
 
-MEASURED = 8  # steps made and thrown away to find out how long one takes
+MEASURED = 12  # steps made and thrown away to find out how long one takes: the later half of them is timed
 SETTLED = 20  # steps after which the speed is said
 RISING = 3  # evaluations in a row that got worse: worth a word
 PASSED_ON = 1.0  # seconds within which torchrun passes a signal on to processes that may have had it already
@@ -345,7 +345,7 @@ def steps_of(
         return step % recipe.evaluate.every == 0 or step % recipe.checkpoint.every == 0 or asked()
 
     batches, settings = shares_of(job, recipe, world), settings_of(recipe, device)
-    if runs_ahead(work, job, world, device):
+    if runs_ahead(job, work.model, work.scaler, world, device):
         steady = job.steady and not recipe.train.recompute
         yield from train_ahead(
             trained, batches, loss_of, work.optimisers, settings, work.step, look, after, steady
@@ -358,10 +358,12 @@ def steps_of(
         yield progress
 
 
-def runs_ahead(work: Work, job: Job, world: World, device: torch.device) -> bool:
+def runs_ahead(
+    job: Job, model: nn.Module, scaler: torch.amp.GradScaler | None, world: World, device: torch.device
+) -> bool:
     """Whether no step has to wait: neither for other processes, nor for a scaler, what experts say, or a memory."""
     alone = device.type == "cuda" and world.size == 1
-    return alone and work.scaler is None and job.carried is None and auxiliary(work.model) is None
+    return alone and scaler is None and job.carried is None and auxiliary(model) is None
 
 
 def patient(work: Work, recipe: Recipe) -> bool:
@@ -532,13 +534,19 @@ def with_steps(recipe: Recipe, job: Job, talk: Talk, device: torch.device, world
         recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, shard=False, compile=False)
     )
     trial, loss_of = arranged(fresh_model(job, few, device), job.loss, few, world, device)
-    made = list(
-        loop.train(
-            trial, lambda step: job.batches(step, world.rank, world.size) or job.batches(step), loss_of,
-            make_optimisers(few, trial), settings_of(few, device), scaler=make_scaler(few, device),
-        )
-    )  # fmt: skip
-    seconds = statistics.median(progress.seconds for progress in made[2:])
+    optimisers, scaler = make_optimisers(few, trial), make_scaler(few, device)
+    settings = settings_of(few, device)
+    if runs_ahead(job, trial, scaler, world, device):
+        steady = job.steady and not few.train.recompute
+        made = list(train_ahead(trial, job.batches, loss_of, optimisers, settings, steady=steady))
+    else:
+        made = list(
+            loop.train(
+                trial, lambda step: job.batches(step, world.rank, world.size) or job.batches(step), loss_of,
+                optimisers, settings, scaler=scaler,
+            )
+        )  # fmt: skip
+    seconds = statistics.median(progress.seconds for progress in made[MEASURED // 2 :])
     steps = max(1, int(60 * recipe.train.minutes / seconds))
     talk.say(f"{1000 * seconds:.0f} ms a step: {steps} steps fit {recipe.train.minutes:g} minutes")
     return with_warmup(replace(recipe, train=replace(recipe.train, steps=steps, minutes=0.0)))
