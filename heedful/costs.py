@@ -24,9 +24,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from .models.captioner import Grid, OneVector
+from .models.clip import Clip
+from .models.dalle import Dalle
+from .models.dvae import DVAE, Residual
 from .models.elmo import Neighbours
 from .models.elmo_reader import Featured
 from .models.heads import Classify, FirstToken, MaskedLM, MaxOverTokens, MeanOverTokens, Pooled, Span, Tag
+from .models.judge import Judge
 from .models.shells import Decoder, Encoder, EncoderDecoder, WithHeads
 from .models.syntax import Arcs, Relations
 from .models.vit import PatchInputs
@@ -53,6 +58,7 @@ from .parts.layers import (
 from .parts.linear_attention import CHUNK, KernelAttention
 from .parts.lookup import Lookup
 from .parts.positions import (
+    CaptionAndGrid,
     Learned,
     NoPosition,
     Position,
@@ -142,10 +148,12 @@ def costs(
     """What `model` costs for a batch of rows of `length` tokens (reading `source_length`, if it reads a source)."""
     if precision not in PRECISIONS:
         raise ValueError(f'precision is {" or ".join(PRECISIONS)}, not "{precision}"')
+    model = model.decoder if isinstance(model, Dalle) else model
     reads_source = isinstance(model, EncoderDecoder)
     if source_length is not None and not reads_source:
         raise ValueError("only an encoder-decoder has a source length: this model reads one sequence")
-    source_length = (length if source_length is None else source_length) if reads_source else None
+    if reads_source and source_length is None:
+        source_length = patches_of(model.encoder) or length
     for name, size in {"batch": batch, "length": length, "source length": source_length}.items():
         if size is not None and size < 1:
             raise ValueError(f"{name} must be at least 1, not {size}")
@@ -166,23 +174,47 @@ def costs(
 
 def default_length(model: Any, config: Any) -> int:
     """The longest the model is made for: its patches, its context, or 512 where nothing ends."""
+    if isinstance(model, Dalle):
+        return config.context
+    if isinstance(model, DVAE | Judge):
+        return CELLS if isinstance(model, DVAE) else config.image**2
     inputs = inputs_of(model)
-    return len(inputs.position.table) if isinstance(inputs, PatchInputs) else getattr(config, "context", 512)
+    if isinstance(inputs, PatchInputs) and not isinstance(model, EncoderDecoder):
+        return len(inputs.position.table)
+    return getattr(config, "context", CAPTION if isinstance(inputs, PatchInputs) else 512)
+
+
+CAPTION = 64  # tokens of a caption, which has no end of its own
+CELLS = 1024  # of a picture, where nothing says how large it is: DALL-E's
+
+
+def patches_of(encoder: Any) -> int | None:
+    """Tokens of a picture, of an encoder that reads pictures: their size decides it."""
+    return encoder.inputs.position.longest if isinstance(encoder.inputs, PatchInputs) else None
+
+
+def handed_on(encoder: Any, tokens: int) -> int:
+    """Vectors of so many tokens that a decoder sees: of pictures, perhaps one."""
+    return encoder.hands_on.length(tokens) if isinstance(encoder.hands_on, Grid | OneVector) else tokens
 
 
 def inputs_of(model: Any) -> Any:
+    if isinstance(model, Clip):
+        return model.pictures.encoder.inputs  # type: ignore[union-attr]
     return (model if isinstance(model, Decoder | Encoder) else model.encoder).inputs
 
 
 def check_lengths(model: Any, length: int, source_length: int | None) -> None:
     """Refuse what a learned table of positions cannot hold, and any length but its own for an image."""
-    inputs = inputs_of(model)
-    if isinstance(inputs, PatchInputs) and length != inputs.position.longest:
+    if isinstance(model, DVAE | Judge):
+        return
+    inputs, read = inputs_of(model), length if source_length is None else source_length
+    if isinstance(inputs, PatchInputs) and read != inputs.position.longest:
         raise ValueError(
             f"the image decides the length: {inputs.image} x {inputs.image} pixels are always "
-            f"{inputs.position.longest} tokens (the class token and the patches), never {length}"
+            f"{inputs.position.longest} tokens (the class token and the patches), never {read}"
         )
-    check_length(length if source_length is None else source_length, inputs.position)
+    check_length(read, inputs.position)
     if isinstance(model, EncoderDecoder):
         check_length(length, model.decoder.inputs.position)
 
@@ -191,6 +223,8 @@ def tokens_of(model: Any) -> str:
     """What the FLOPs of one token are divided by."""
     if isinstance(model, EncoderDecoder):
         return "target token, the encoder's share included"
+    if isinstance(model, DVAE | Judge):
+        return "cell" if isinstance(model, DVAE) else "pixel"
     return "patch or class token" if isinstance(inputs_of(model), PatchInputs) else "token"
 
 
@@ -238,7 +272,9 @@ def frozen(whole: Part) -> Part:
 
 def cached(model: Any, length: int, source_length: int) -> int:
     """Numbers a decoder keeps for one row of `length` tokens: keys and values, its own and the source's."""
-    decoder = model.decoder if isinstance(model, EncoderDecoder) else model
+    decoder = model
+    if isinstance(model, EncoderDecoder):
+        decoder, source_length = model.decoder, handed_on(model.encoder, source_length)
     if not isinstance(decoder, Decoder):
         return 0
     if hasattr(decoder.stack, "own_cache"):
@@ -261,7 +297,9 @@ def states(stack: Any, source_length: int) -> int:
     numbers = sum((window.kernel - 1) * window.inputs for window in windows)
     numbers += sum(block.state_width for block in stack.blocks if not isinstance(block, ConvolutionBlock))
     if isinstance(stack, Searching | Attentive):
-        annotation = stack.start.in_features * 2  # of which the half that was read from the right begins a state
+        annotation = (
+            stack.start.in_features * 2
+        )  # of which the half that was read from the right begins a state
         score: Any = stack.cross.layer.score
         key = score.key.out_features if isinstance(score, Additive) else annotation
         fed = stack.combine.out_features if isinstance(stack, Attentive) and stack.input_feeding else 0
@@ -318,7 +356,7 @@ class Walk:
     def model(self, model: Any, T: int, S: int) -> Part:
         if isinstance(model, EncoderDecoder):
             encoder = self.encoder(model.encoder, S)
-            return whole("model", [encoder, self.decoder(model.decoder, T, S)])
+            return whole("model", [encoder, self.decoder(model.decoder, T, handed_on(model.encoder, S))])
         if isinstance(model, WithHeads):
             encoder = self.encoder(model.encoder, T)
             return whole("model", [*encoder.parts, self.heads(model, T)])
@@ -326,7 +364,43 @@ class Walk:
             return replace(self.decoder(model, T, 0), name="model")
         if isinstance(model, Encoder):
             return replace(self.encoder(model, T), name="model")
+        if isinstance(model, Clip):
+            return self.towers(model, T)
+        if isinstance(model, DVAE):
+            encoder = self.convolutions("encoder", model.encoder, T * model.config.cell**2)
+            return whole("model", [encoder, self.convolutions("decoder", model.decoder, T)])
+        if isinstance(model, Judge):
+            questions = [self.linear("question", linear, self.batch) for linear in list[Any](model.questions)]
+            return whole("model", [self.convolutions("body", model.body, T), whole("questions", questions)])
         raise unknown(model)
+
+    def towers(self, model: Clip, T: int) -> Part:
+        """Captions as long as can be, and pictures."""
+        longest = model.words.inputs.position.longest
+        words = replace(self.encoder(model.words, longest), name="words")
+        pictures = replace(self.encoder(model.pictures.encoder, T), name="pictures")
+        linears = [self.linear("", linear, self.batch) for linear in (model.from_words, model.from_pictures)]
+        common = replace(whole("common space", linears), parts=())
+        sharpness = Part("sharpness", parameters=self.weights(model.log_sharpness))
+        return whole("model", [words, pictures, common, sharpness])
+
+    def convolutions(self, name: str, layers: Any, places: int) -> Part:
+        """Convolutions one after the other, which begin with so many places of a picture; each keeps what it reads."""
+        parts = []
+        for layer in [inner for outer in layers for inner in within(outer)]:
+            if isinstance(layer, nn.MaxPool2d):
+                places //= 4
+            elif isinstance(layer, nn.Linear):
+                linear = self.linear("linear", layer, self.batch)
+                parts.append(replace(linear, kept=self.number * self.batch * layer.in_features))
+            elif isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+                read, square = places, layer.stride[0] ** 2
+                places = places * square if isinstance(layer, nn.ConvTranspose2d) else places // square
+                flops = 2 * self.batch * min(read, places) * layer.weight.numel()
+                kept = self.number * self.batch * read * layer.in_channels
+                detail = f"{layer.in_channels:,} to {layer.out_channels:,}, {layer.kernel_size[0]} wide"
+                parts.append(Part("convolution", detail, self.weights(*layer.parameters()), flops, kept))
+        return whole(name, parts)
 
     def encoder(self, encoder: Any, T: int) -> Part:
         if isinstance(encoder, Featured):
@@ -464,6 +538,9 @@ class Walk:
         """A lookup or a formula: it computes no product and keeps nothing."""
         if isinstance(position, Learned):
             return self.table("positions", position.table)
+        if isinstance(position, CaptionAndGrid):
+            tables = (position.text, position.row, position.column)
+            return whole("positions", [self.table("places", table.table) for table in tables])
         if isinstance(position, Sinusoidal | NoPosition):
             return Part("positions", "sinusoids" if isinstance(position, Sinusoidal) else "")
         if isinstance(position, StructuralAbsolute):
@@ -813,6 +890,11 @@ def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> 
         parts=there,
         idle=sum(part.idle for part in there),
     )
+
+
+def within(layer: Any) -> list[Any]:
+    """A layer, or those that it is made of."""
+    return [layer.near, layer.own] if isinstance(layer, Residual) else [layer]
 
 
 def alike(blocks: Sequence[Part]) -> list[Part]:

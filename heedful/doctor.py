@@ -30,6 +30,7 @@ from .interop.load import Loaded
 from .models import family
 from .models.elmo import ElmoConfig
 from .models.shells import Decoder, Encoder, EncoderDecoder
+from .models.vit import PatchInputs
 from .parts.cache import Cache
 from .parts.characters import LETTERS
 from .parts.layers import Inputs
@@ -37,7 +38,7 @@ from .parts.masks import Mask, View, right_padded
 from .parts.observe import watch
 from .parts.positions import Tree
 from .recipe import Range, Recipe
-from .tasks import classify, elmo, image_classify, lm, mlm, parse, summarize, tag, translate
+from .tasks import caption, classify, elmo, image_classify, lm, mlm, parse, summarize, tag, translate
 from .tasks.judging import Asked
 from .tasks.origin import FROM, find_origin, vocabulary
 from .text import pieces
@@ -110,7 +111,7 @@ class Patient:
 
     @property
     def reads_text(self) -> bool:
-        return hasattr(self.loaded.config, "vocab")
+        return hasattr(self.loaded.config, "vocab") and not isinstance(self.reader.inputs, PatchInputs)
 
     def tokens(self, shell: Encoder | Decoder, rows: int, length: int) -> Tensor:
         """Random tokens, as many as its positions allow."""
@@ -403,7 +404,7 @@ def excuse(text: str, back: str) -> tuple[str, ...] | None:
 
 def used_vocabulary(p: Patient) -> Finding:
     """The model's table has few rows that no token uses."""
-    if not p.reads_text or p.loaded.tokenizer is None:
+    if p.loaded.tokenizer is None:
         raise NotApplicable("there is no tokenizer to compare with")
     tokenizer = p.loaded.target_tokenizer or p.loaded.tokenizer
     shell = p.decoder or p.reader
@@ -477,7 +478,7 @@ def heads(p: Patient) -> Finding:
     found, finite = HeadStates(0, [], [], []), True
     inputs = list(texts_for_heads(p))
     traces = [attention_of(p, *each) for each in inputs]
-    for which in looking.kinds_of(p.model) if p.reads_text else ("self",):
+    for which in looking.kinds_of(p.model):
         if which == "encoder" and not p.is_pair:
             continue  # the same as self
         for layer, path in looking.paths_of(p.model, which).items():
@@ -663,6 +664,7 @@ HELD_OUT: dict[str, Callable[[Patient, Asked], tuple[float, float]]] = {
     "parse": lambda p, asked: parse.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "summarize": lambda p, asked: summarize.held_out_loss(p.model, asked, ROWS),
     "image-classify": lambda p, asked: image_classify.held_out_loss(p.model, asked, ROWS),
+    "caption": lambda p, asked: caption.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
 }
 
 

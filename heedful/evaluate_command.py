@@ -51,8 +51,10 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "parse": (TABLE,),
     "summarize": (TABLE,),
     "image-classify": (IMAGES,),
+    "caption": (IMAGES,),
+    "text-to-image": (IMAGES,),
 }
-WRITERS = ("translate", "summarize")  # tasks that write something for each line they read
+WRITERS = ("translate", "summarize", "caption")  # tasks that write something for each line they read
 SPLITS = {
     "phrasebook": ("valid", "test", "combinations", "long"),
     "pylib": ("valid",),
@@ -69,12 +71,18 @@ COLUMNS = {
     "parse": (),
     "summarize": ("source", "target", "title"),
     "image-classify": (),
+    "caption": (),
+    "text-to-image": (),
 }
 
 
 def evaluate(given: Evaluate) -> None:
     """Measure a run on held-out data and print what it scores."""
     run = Path(given.run)
+    if present(run / "stages.json"):
+        from .paint_command import evaluate_painter
+
+        return evaluate_painter(given)
     recipe, facts = read_run(run)
     check_options(given, recipe, run)
     check_model(run, facts)
@@ -187,6 +195,8 @@ def check_options(given: Evaluate, recipe: Recipe, run: Path) -> None:
                 f"--trees are those of --source: give them together, for a run of translate, which {run} must be"
             )
         )
+    if given.judge is not None:
+        raise BadInput(one_line(f"--judge is for all stages of text-to-image together, and {run} is a run of {task}"))
     if given.output is not None and task not in WRITERS:
         raise BadInput(one_line(f"--output is for translations and summaries, and {run} is a run of {task}"))
     if given.batch < 1:

@@ -18,7 +18,9 @@ from .interop.files import one_line, present
 from .interop.load import Loaded, load
 from .interop.runs import is_run
 from .look import Look
+from .look_captions import CaptionLook, look_at_caption
 from .look_images import look_at_image
+from .models.captioner import CaptionerConfig
 from .models.vit import ViTConfig
 from .pictures import Picture, pillow
 from .tasks.alignment import find_pair
@@ -42,7 +44,7 @@ def look(given: Options) -> None:
     if given.positions:
         return look_at_positions(given, loaded, output)
     assert given.text is not None
-    if isinstance(loaded.config, ViTConfig):
+    if isinstance(loaded.config, ViTConfig | CaptionerConfig):
         return look_at_file(given, loaded, output)
     gold = looking.practice(Path(given.run))
     head = head_of(given.head)
@@ -156,16 +158,20 @@ def say(line: str) -> None:
 
 def look_at_file(given: Options, loaded: Loaded, output: Path | None) -> None:
     """Where a model looks in the image of a file."""
-    for name in ("target", "which", "query"):
+    writes = isinstance(loaded.config, CaptionerConfig)
+    for name in ("which", "query", *(() if writes else ("target",))):
         if getattr(given, name) is not None:
             raise BadInput(f"--{name} is of texts, and {given.run} reads pictures: leave it out")
     assert given.text is not None
     folder = Path(given.run)
     data = data_of(read_run(folder)[0] if is_run(folder) else None, loaded.config)
     pixels_HWC = ready_file(given.text, data)
-    seen = look_at_image(
-        loaded, pixels_HWC, data, given.text, layer=given.layer, head=head_of(given.head)
-    )  # fmt: skip
+    how: dict[str, Any] = {"layer": given.layer, "head": head_of(given.head)}
+    if writes:
+        return tell_caption(
+            given, look_at_caption(loaded, pixels_HWC, data, given.text, target=given.target, **how), output
+        )
+    seen = look_at_image(loaded, pixels_HWC, data, given.text, **how)
     if given.json:
         picture = save(seen.picture(), output) if output else None
         return print(json.dumps({"run": given.run, **seen.as_json(), "picture": picture}, indent=2))
@@ -173,6 +179,15 @@ def look_at_file(given: Options, loaded: Loaded, output: Path | None) -> None:
     show(
         f"where {seen.who()} looks, patch by patch, by the rollout through all layers:\n\n{seen.text(width())}"
     )
+    say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
+
+
+def tell_caption(given: Options, seen: CaptionLook, output: Path | None) -> None:
+    """Where each word of a caption looks."""
+    if given.json:
+        picture = save(seen.picture(), output) if output else None
+        return print(json.dumps({"run": given.run, **seen.as_json(), "picture": picture}, indent=2))
+    show(f"{given.run}: {seen.loaded.architecture}\n\n  {seen.sentence()}\n\n{seen.text()}")
     say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 

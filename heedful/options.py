@@ -78,7 +78,8 @@ class Learns:
     """What models learn from, and are judged by."""
 
     corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
-    """A built-in corpus: phrasebook (translate, lm, parse), pylib (lm, mlm), facts (summarize), shapes (image-classify)."""
+    """A built-in corpus: phrasebook (translate, lm, parse), pylib (lm, mlm), facts (summarize), shapes (image-classify,
+    caption, text-to-image)."""
 
     source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """Sentences to read, one a line, plain or gzip."""
@@ -112,7 +113,8 @@ class Learns:
     images: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: none)")] = (
         None
     )
-    """image-classify: a folder with a folder of images (PNG, JPEG, PPM) for each class, or with IDX files as MNIST's."""
+    """image-classify: a folder with a folder of images (PNG, JPEG, PPM) for each class, or with IDX files as MNIST's.
+    caption: a folder of images with a file captions.tsv (name, tab, caption) or captions.jsonl."""
 
     valid_images: Annotated[
         str | None,
@@ -137,17 +139,30 @@ class Train(Learns):
     heedful train lm --text books/ --size small --steps 5000; heedful train --resume runs/translate;
     heedful train mlm --text books/; heedful train classify --data a.tsv --valid-data b.tsv --from runs/mlm;
     heedful train parse --data en-train.conllu --valid-data en-dev.conllu;
-    heedful train summarize --corpus facts --size tiny; heedful train image-classify --images photos/
+    heedful train summarize --corpus facts --size tiny; heedful train image-classify --images photos/;
+    heedful train caption --corpus shapes --size tiny
     """
 
     task: Annotated[
-        Literal["translate", "lm", "mlm", "classify", "tag", "parse", "summarize", "image-classify"],
+        Literal[
+            "translate",
+            "lm",
+            "mlm",
+            "classify",
+            "tag",
+            "parse",
+            "summarize",
+            "image-classify",
+            "caption",
+            "text-to-image",
+        ],
         tyro.conf.Positional,
         tyro.conf.arg(metavar="TASK"),
     ] = "translate"
     """translate: sentence pairs. lm: predict the next token of a text. mlm: fill in the blanks of a text.
     classify: give a text, or two, one of several labels. tag: give each word its part of speech. parse: find the word
-    that each word hangs on. summarize: write the lead of an article. image-classify: give a picture one of several labels."""
+    that each word hangs on. summarize: write the lead of an article. image-classify: give a picture one of several labels.
+    caption: write a sentence about a picture. text-to-image: draw a picture of a caption, in stages (codes, decoder, ranker), one after the other in one folder."""
 
     trees: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate, with --set model.positions=structural (or structural-absolute, structural-relative): the trees of the
@@ -176,7 +191,10 @@ class Train(Learns):
 
     steps: Annotated[
         int | None,
-        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: 10000; classify: 1000; image-classify: 2000; tag, parse: 4000)"),
+        tyro.conf.arg(
+            metavar="INT",
+            help_behavior_hint="(default: 10000; classify: 1000; image-classify: 2000; caption: 3000; tag, parse: 4000)",
+        ),
     ] = None
     """How many steps to make."""
 
@@ -220,7 +238,7 @@ class Evaluate:
     and bits per byte. mlm: the same of the blanks, and how many are filled in right. classify: accuracy, F1 of all labels
     and of each; tag: the same of words. parse: words that hang where they should (UAS), with the right relation (LAS).
     summarize: ROUGE-1, -2 and -L of summaries by a beam of 4, loss and perplexity. image-classify: as classify.
-    Shares come with their 95 % interval. The run is not changed.
+    caption: exact match (of shapes, by what a caption says), BLEU and loss. Shares come with their 95 % interval. The run is not changed.
 
     Examples: heedful evaluate runs/demo --split test; heedful evaluate runs/translate --json;
     heedful evaluate runs/translate --source test.en --target test.de --output test.out;
@@ -253,13 +271,18 @@ class Evaluate:
     images: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: none)")] = (
         None
     )
-    """image-classify: a folder with a folder of images for each class, or with IDX files, of which t10k is taken."""
+    """image-classify: a folder with a folder of images for each class, or with IDX files, of which t10k is taken. caption: a
+    folder of images with their captions."""
 
     trees: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate, where positions come from syntax: the trees of --source, CoNLL-U."""
 
     output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """translate, summarize: write the answers here, line by line as the source has them; a file that is not there yet."""
+    """translate, summarize, caption: write the answers here, line by line as the source has them; a file that is not there yet."""
+
+    judge: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="(default: none)")] = None
+    """text-to-image: the model that tells what pictures show: a run of text-to-image with train.stage=judge, or, where
+    captions are classes, of image-classify."""
 
     json: bool = False
     """Print one JSON object instead: every figure in full, the confusion matrix, signatures."""
@@ -288,8 +311,8 @@ class Look:
     one as a heat map, and all of them in the picture. --query follows one word through the formula: its score with
     every key, scaled, masked, made weights, and what it takes home. --positions shows how the model knows order.
 
-    Of a model of pictures: TEXT is the name of an image file, and what is drawn is where the class token looks, laid over
-    the image, layer by layer and through all layers (rollout).
+    Of a model of pictures: TEXT is the name of an image file, and what is drawn is where the class token looks, as heat over
+    the image, layer by layer and through all layers (rollout). Of one that writes captions: where each word looks.
 
     RUN is what `heedful train` wrote, or a Hugging Face folder. Layers and heads are counted from 1.
 
@@ -297,7 +320,7 @@ class Look:
     heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
     heedful look runs/demo "Their small cat was a fast animal." --query chat;
     heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo;
-    heedful look runs/image-classify cat.png
+    heedful look runs/image-classify cat.png; heedful look runs/caption photo.png
     """
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
@@ -313,7 +336,7 @@ class Look:
     target: Annotated[
         str | None, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: the model's own)")
     ] = None
-    """What an encoder-decoder is to have written, instead of its own greedy translation."""
+    """What an encoder-decoder is to have written, instead of its own greedy translation or caption."""
 
     which: Annotated[
         Literal["self", "cross", "encoder"] | None,
@@ -359,6 +382,56 @@ class Look:
 
     json: bool = False
     """Print one JSON object instead, with all the numbers; a picture is then drawn only if --output names it."""
+
+
+@dataclass(frozen=True)
+class Paint:
+    """Draw pictures of a caption, with a model that was trained to.
+
+    Draws several candidates, cell by cell, and keeps those that fit the caption best, as the run's ranker sees it. Writes
+    each as a PNG, and all of them with their scores on a contact sheet, sheet.svg.
+
+    Examples: heedful paint runs/text-to-image "a small red circle above a blue square";
+    heedful paint runs/text-to-image "a green cross" --pictures 8 --candidates 64 --top-k 32 --output crosses
+    """
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run of text-to-image."""
+
+    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")]
+    """The caption, in words that the model has seen."""
+
+    pictures: int = 4
+    """How many to keep: those that fit best."""
+
+    candidates: int = 16
+    """How many to draw."""
+
+    temperature: float = 1.0
+    """Below 1, more of what is likely; above 1, more of what is not."""
+
+    top_k: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all codes)")] = (
+        None
+    )
+    """Choose each cell among its k likeliest codes only."""
+
+    seed: int = 0
+    """Another seed, other pictures."""
+
+    scale: int = 8
+    """How many times larger a PNG is than the picture."""
+
+    output: Annotated[
+        str | None,
+        tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: painted, or the next free name)"),
+    ] = None
+    """Where the pictures go: a folder that is not there yet."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    json: bool = False
+    """Print one JSON object instead of a line for each picture."""
 
 
 @dataclass(frozen=True)
@@ -421,7 +494,8 @@ class Writes:
     beam: Annotated[
         int | None,
         tyro.conf.arg(
-            metavar="INT", help_behavior_hint="(default: translate and summarize 4, generate and --sample 1)"
+            metavar="INT",
+            help_behavior_hint="(default: translate, summarize and caption 4, generate and --sample 1)",
         ),
     ] = None
     """Hypotheses kept side by side: 1 is greedy, which always takes the likeliest token; more is slower, and often
@@ -526,6 +600,33 @@ class Translate(Lines, Writes):
         int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: twice the source and 20)")
     ] = None
     """Tokens of a translation at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caption(Lines, Writes):
+    """Write a sentence about each picture, with a model that was trained to.
+
+    Each word is the name of an image file (PNG, JPEG, PPM), or each line of stdin; each caption is a line of stdout. --json
+    has scores and tokens. A file that is no image stops everything; from stdin, it is answered by an empty line.
+
+    Examples: heedful caption runs/caption photo.png other.jpg; heedful caption runs/caption < names.txt > captions.txt;
+    heedful caption runs/caption --beam 8 --n-best 3 --json photo.png
+    """
+
+    text: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[FILE ...]", help_behavior_hint="(default: the lines of stdin)"),
+    ] = ()
+    """Image files."""
+
+    prefix: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="(default: none)")] = ""
+    """What every caption begins with."""
+
+    longest: Annotated[
+        int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: data.longest of the run)")
+    ] = None
+    """Tokens of a caption at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -745,7 +846,16 @@ class Compare(Learns):
 
     what: Annotated[
         Literal[
-            "history", "translate", "lm", "mlm", "classify", "tag", "parse", "summarize", "image-classify"
+            "history",
+            "translate",
+            "lm",
+            "mlm",
+            "classify",
+            "tag",
+            "parse",
+            "summarize",
+            "image-classify",
+            "caption",
         ],
         tyro.conf.Positional,
         tyro.conf.arg(metavar="TASK|history"),
@@ -824,6 +934,7 @@ class Compare(Learns):
 # Each command: its options, and the function that does it, imported when it is called.
 COMMANDS: dict[str, tuple[type, str]] = {
     "bench": (Bench, "heedful.bench.command:bench"),
+    "caption": (Caption, "heedful.caption_command:caption"),
     "classify": (Classify, "heedful.text_commands:classify"),
     "compare": (Compare, "heedful.compare.command:compare"),
     "demo": (Demo, "heedful.train_command:demo"),
@@ -834,6 +945,7 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "generate": (Generate, "heedful.text_commands:generate"),
     "info": (Info, "heedful.commands:info"),
     "look": (Look, "heedful.look_command:look"),
+    "paint": (Paint, "heedful.paint_command:paint"),
     "parse": (Parse, "heedful.text_commands:parse"),
     "summarize": (Summarize, "heedful.text_commands:summarize"),
     "tag": (Tag, "heedful.text_commands:tag"),

@@ -17,7 +17,7 @@ from .errors import BadInput
 from .models import nearest
 
 TEXTS = ("translate", "lm", "mlm", "classify", "tag", "parse", "summarize")
-PICTURES = ("image-classify", "text-to-image")
+PICTURES = ("image-classify", "caption", "text-to-image")
 TASKS = (*TEXTS, *PICTURES)
 
 
@@ -188,6 +188,8 @@ class Model:
     pool: Literal["class", "mean"] = (
         "class"  # what is read off a picture: a token of its own, or all patches' mean
     )
+    # caption: what the decoder sees of a picture: a grid of patches, or one vector: the class token's, or the patches' mean.
+    sees: Literal["grid", "class", "mean"] = "grid"
     # text-to-image. Codes: how many there are, and how often the sides are halved to come from pixels to cells.
     codes: Annotated[int, Range(2, 1 << 16)] = 256
     halvings: Annotated[int, Range(1, 6)] = 2
@@ -300,6 +302,11 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
         "train.optimiser": "muon", "train.rate": 6e-3, "train.decay": 0.05, "train.warmup": 100, "train.steps": 2000,
         "evaluate.every": 250,
     },
+    "caption": {
+        "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
+        "data.vocab_size": 10000, "data.lower": True, "data.longest": 64, "train.optimiser": "muon", "train.rate": 4e-3,
+        "train.decay": 0.05, "train.smoothing": 0.0, "train.warmup": 100, "train.steps": 3000, "evaluate.every": 250,
+    },
     "text-to-image": {
         "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
         "data.vocab_size": 4000, "data.lower": True, "data.longest": 12, "train.smoothing": 0.0, "train.warmup": 100,
@@ -319,7 +326,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("data.title_column", "data.extract", "data.longest_summary", "data.sources"), ("summarize",)),
     **dict.fromkeys(("data.text", "data.valid_text"), ("lm", "mlm")),
     **dict.fromkeys(("data.table", "data.valid_table"), ("translate", "classify", "tag", "parse", "summarize")),
-    "data.longest": ("translate", "classify", "tag", "parse", "summarize", "text-to-image"),
+    "data.longest": ("translate", "classify", "tag", "parse", "summarize", "caption", "text-to-image"),
     "train.hide": ("tag", "parse"),
     **dict.fromkeys(("data.pair_column", "data.label_column"), ("classify",)),
     **dict.fromkeys(
@@ -333,12 +340,13 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "data.pairs": ("mlm",),
     "model.norm": ("translate", "mlm", "classify", "tag", "parse", "summarize"),
     "model.context": ("lm", "mlm", "classify"),
-    **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower"), (*TEXTS, "text-to-image")),
+    **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower"), (*TEXTS, "caption", "text-to-image")),
     **dict.fromkeys(
         ("data.images", "data.valid_images", "data.image", "data.fit", "data.colour", "data.mean", "data.deviation",
-         "data.shift", "data.zoom", "data.flip", "data.erase", "model.patch"), PICTURES
+         "data.shift", "data.zoom", "data.flip", "model.patch"), PICTURES
     ),
-    "model.pool": ("image-classify",),
+    **dict.fromkeys(("data.erase", "model.pool"), ("image-classify",)),
+    "model.sees": ("caption",),
     **dict.fromkeys(
         ("model.codes", "model.halvings", "model.reach", "train.stage", "train.coldest", "train.cooling",
          "train.divergence", "train.rise", "train.text_weight"), ("text-to-image",)
@@ -456,7 +464,7 @@ STAGE_DEFAULTS: dict[str, dict[str, Any]] = {
         "train.batch_tokens": 4096,
         "train.steps": 2000,
     },
-    "judge": {"train.rate": 2e-3, "train.batch_tokens": 4096, "train.steps": 3000},
+    "judge": {"train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 5000},
 }
 STAGE_SIZES: dict[str, dict[str, tuple[int, int, int, int]]] = {  # layers, width, heads, hidden
     "codes": {"tiny": (1, 64, 4, 64), "small": (1, 128, 4, 128), "base": (2, 256, 4, 256), "large": (4, 512, 4, 512)},
@@ -466,7 +474,7 @@ STAGE_SIZES: dict[str, dict[str, tuple[int, int, int, int]]] = {  # layers, widt
     "ranker": {
         "tiny": (2, 96, 3, 384), "small": (4, 192, 4, 768), "base": (6, 512, 8, 2048), "large": (12, 768, 12, 3072),
     },
-    "judge": {"tiny": (3, 32, 4, 32), "small": (3, 32, 4, 32), "base": (3, 64, 4, 64), "large": (4, 128, 4, 128)},
+    "judge": {"tiny": (3, 16, 4, 16), "small": (3, 32, 4, 32), "base": (3, 64, 4, 64), "large": (4, 128, 4, 128)},
 }  # fmt: skip
 ONLY_AT = {
     **dict.fromkeys(

@@ -20,7 +20,7 @@ from .errors import BadInput, NotFinite, give_way, said_once
 from .interop.load import describe_run
 from .interop.runs import is_run
 from .recipe import DEMO, FEATURES, FINE_TUNING, Recipe, make, parse_settings
-from .tasks import run
+from .tasks import run, stages
 from .tasks.judging import spelled
 from .tasks.outlook import span
 from .train.distributed import Lost, World, connected, join_world, leave_world, own_device
@@ -40,6 +40,8 @@ def train(given: Train) -> int:
     with said_once():
         refuse_in_vain(given)
         device = find_device(given.device)
+        if in_stages(given):
+            return train_stages(given, device)
         recipe = None if given.resume else recipe_of(given, device)
     device = own_device(device)
     if recipe is not None and given.find_rate:
@@ -122,6 +124,8 @@ NEXT = {
     ),
     "summarize": ("summarize {path} < articles.jsonl",),
     "image-classify": ("classify {path} your-own.png", "look {path} your-own.png"),
+    "caption": ("caption {path} your-own.png", "look {path} your-own.png"),
+    "text-to-image": (),
 }
 
 
@@ -254,8 +258,8 @@ def tokens_of(vocab: Any, text: str) -> list[str]:
     return [vocab.decode([number]).strip() or "?" for number in vocab.encode_batch([text])[0]]
 
 
-def recipe_of(given: Train, device: torch.device) -> Recipe:
-    """Defaults, recipe file, --set, and the options by name, in rising order."""
+def named_settings(given: Train) -> dict[str, Any]:
+    """The settings that have options of their own, as far as they were given."""
     named = {
         "data.corpus": given.corpus, "data.source": given.source, "data.target": given.target,
         "data.valid_source": given.valid_source, "data.valid_target": given.valid_target, "data.text": given.text,
@@ -265,13 +269,67 @@ def recipe_of(given: Train, device: torch.device) -> Recipe:
         "train.steps": given.steps, "train.minutes": given.minutes, "train.seed": given.seed,
         "train.precision": given.precision, "train.compile": given.compile or None,
     }  # fmt: skip
+    return {key: value for key, value in named.items() if value is not None}
+
+
+# The stages of text-to-image.
+
+
+def in_stages(given: Train) -> bool:
+    """Whether more than one run is asked for: text-to-image without a stage."""
+    if given.resume:
+        return stages.is_staged(Path(given.resume))
+    return given.task == "text-to-image" and "train.stage" not in parse_settings(list(given.set))
+
+
+def train_stages(given: Train, device: torch.device) -> int:
+    """All stages of text-to-image, one after the other, in one folder."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise BadInput("the stages of text-to-image are trained in one process: try it without torchrun")
+    if given.find_rate:
+        raise BadInput("--find-rate is for one stage: add --set train.stage=codes, decoder or ranker")
+    path = Path(given.resume or given.run or free_name("text-to-image"))
+    with Voice() as voice:
+        if given.resume:
+            found = stages.resume(path, voice, device)
+        else:
+            settings = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
+            settings |= parse_settings(list(given.set)) | named_settings(given)
+            recipes = stages.recipes_of(given.size, given.corpus or "", settings, path)
+            found = stages.start(recipes, path, voice, device)
+    if not found.finished:
+        return INTERRUPTED_AND_SAVED
+    print(stages_summary(found.outcomes, path))
+    return 0
+
+
+def stages_summary(outcomes: dict[str, run.Outcome], path: Path) -> str:
+    """What each stage reached, and what to do next."""
+    lines = []
+    for stage, outcome in outcomes.items():
+        told = ", ".join(spelled(name, score) for name, score in outcome.best.scores.items())
+        lines.append(f"{stage}: best at step {outcome.best.step}: {told}")
+    folder = shlex.quote(str(path))
+    lines += [
+        f"{path}: codes, decoder and ranker are its models",
+        "next:",
+        f'  {program()} paint {folder} "a small red circle above a blue square"',
+        f"  {program()} info {shlex.quote(str(path / 'decoder'))}",
+    ]
+    return "\n".join(lines)
+
+
+# Recipes and names.
+
+
+def recipe_of(given: Train, device: torch.device) -> Recipe:
+    """Defaults, recipe file, --set, and the options by name, in rising order."""
     settings: dict[str, Any] = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
     if given.from_ and not is_run(Path(given.from_)):
         settings |= FINE_TUNING
     elif given.from_ and describe_run(Path(given.from_))[0] == "elmo":
         settings |= FEATURES
-    settings |= parse_settings(list(given.set))
-    settings |= {key: value for key, value in named.items() if value is not None}
+    settings |= parse_settings(list(given.set)) | named_settings(given)
     return make(given.task, given.size, given.corpus or "", settings)
 
 

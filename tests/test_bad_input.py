@@ -16,6 +16,7 @@ import pytest
 from test_bad_folders import at_most
 
 from heedful.cli import main
+from heedful.recipe import TASKS
 from heedful.text.store import Store
 
 TINY = {
@@ -262,7 +263,7 @@ MISTAKES = {
     "a NUL in a name": (["lm", "--text", "a\0b"], "a?b is missing"),
     "no run": (["--resume", "gone"], "gone holds no run: recipe.json is missing"),
     "no option": (["lm", "--txt", "good"], 'train has no option --txt; did you mean "--text"?'),
-    "no task": (["translat", "--text", "good"], "TASK is translate or lm or mlm or classify or tag or parse or summarize, not 'translat'; did you mean \"translate\"?"),
+    "no task": (["translat", "--text", "good"], f"TASK is {' or '.join(TASKS)}, not 'translat'; did you mean \"translate\"?"),
     "no setting": (["lm", "--text", "good", "--set", "model.head=2"], 'there is no setting "model.head"; did you mean "model.heads"?'),
     "no value": (["lm", "--text", "good", "--set", "model.heads"], "--set takes part.name=value, not 'model.heads'"),
     "heads that do not divide": (["lm", "--text", "good", "--set", "model.heads=5"], "5 does not divide 256"),

@@ -26,6 +26,7 @@ from test_bad_input import snapshot
 from test_random_lines import world  # noqa: F401 (a fixture)
 
 from heedful.cli import COMMANDS, main, overview
+from heedful.recipe import TASKS
 from heedful.use.wording import LONGEST
 
 LINES = b"the ba sat\n"  # on stdin, unless a row says otherwise
@@ -229,7 +230,7 @@ TABLE = [
     row("a run with another's tokenizer", "evaluate run-lm", "run-lm/tokenizer.json is not the one its model was trained with, whose SHA-256 is in recipe.json: put that back", swapped("run-translate/tokenizer.json", "run-lm/tokenizer.json")),
     row("a run without its recipe", "evaluate run-lm", "run-lm is no run: it has no recipe.json; give the folder that `heedful train` wrote", removed("run-lm/recipe.json")),
     row("a recipe that is no JSON", "evaluate run-lm", f"run-lm/recipe.json {NO_JSON}", written("run-lm/recipe.json", b"{")),
-    row("a recipe of no task", "evaluate run-lm", 'run-lm/recipe.json: a recipe has no task "chat"; there are translate, lm, mlm, classify, tag, parse, summarize', changed("run-lm/recipe.json", task="chat")),
+    row("a recipe of no task", "evaluate run-lm", 'run-lm/recipe.json: a recipe has no task "chat"; there are ' + ", ".join(TASKS), changed("run-lm/recipe.json", task="chat")),
     row("a recipe of a later version", "doctor run-lm", 'run-lm/recipe.json: there is no setting "model.moods"; …', changed("run-lm/recipe.json", model__moods=4)),
     row("a run of no architecture", "info run-lm", 'run-lm/config.json: there is no architecture "gpt9"; there are transformer, gpt1, …', changed("run-lm/config.json", heedful="gpt9")),
     row("a status that is no JSON", "evaluate run-lm", f"run-lm/status.json {NO_JSON}", written("run-lm/status.json", b"{")),

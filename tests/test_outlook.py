@@ -195,6 +195,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "tag": "accuracy",
         "parse": "uas",
         "image-classify": "accuracy",
+        "caption": "exact",
     }.get(task)
     for name, score in outcome.best.scores.items():
         low, high = interval(score, outcome.job.held_out) if name == share else (None, None)
@@ -203,7 +204,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         assert f"{title} {form.format(score)}{between}" in best
     assert best.count(" to ") == (share is not None) and best.startswith("best at step 3: ")
     assert files.startswith(str(folder)) and head == "next:"
-    uses = {"lm": ["generate"], "mlm": ["fill", "train"], "image-classify": ["classify", "look"]}.get(
+    uses = {"lm": ["generate"], "mlm": ["fill", "train"], "image-classify": ["classify", "look"], "caption": ["caption", "look"], "text-to-image": []}.get(
         task, [task]
     )
     assert [shlex.split(line)[1] for line in commands] == ["evaluate", "info", *uses]

@@ -37,6 +37,7 @@ COUNTS = {
     "vit-b16": 85_798_656,
     "vit-l16": 303_301_632,
     "vit-h14": 630_764_800,
+    "captioner-b16": 154_798_848,  # ViT-B/16, 2 V D, 6 blocks with cross-attention of 9,451,776, and the last norm
     "transformer-xl-base": 150_838_570,  # about 151 M (Dai et al. 2019), without the adaptive softmax's few
     "sparse-enwik8": 100_995_072,  # 95 M (Child et al. 2019), and 12,288 x 512 for positions
     "t-d": 35_298_304,  # V D + 6 blocks

@@ -171,6 +171,8 @@ def test_the_ends_of_a_range_are_where_it_says(key):
             settings["train.from_folder"] = "runs/elmo"
         if key in recipe.RELATIVE:
             settings["model.positions"] = recipe.RELATIVE[key][0]
+        if recipe.ONLY_FOR.get(key) == ("text-to-image",):
+            settings["train.stage"] = recipe.ONLY_AT[key][0]
         if inside:
             part, name = key.split(".")
             assert (

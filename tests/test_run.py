@@ -74,6 +74,7 @@ def texts(tmp_path) -> dict[str, str]:
     for name, part in {"a.jsonl": lines[:100], "v.jsonl": lines[100:]}.items():
         (tmp_path / name).write_text("".join(map(article, part)))
     write_pictures(tmp_path / "images")
+    write_captions(tmp_path / "captioned")
     return {path.name: str(path) for path in tmp_path.iterdir()}
 
 
@@ -84,6 +85,15 @@ def write_pictures(folder: Path) -> None:
         for i in range(count):
             pixels = np.random.default_rng(i).integers(light - 50, light + 50, (8, 8, 3), dtype=np.uint8)
             (folder / kind / f"{i}.png").write_bytes(png_bytes(pixels))
+
+
+def write_captions(folder: Path) -> None:
+    """The same squares with captions of unequal length."""
+    write_pictures(folder)
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.png"))
+    captions = [" ".join(["a", *["very"] * (i % 3), name.split("/")[0], "one"]) for i, name in enumerate(names)]
+    lines = [f"{name}\t{said}\n" for name, said in zip(names, captions, strict=True)]
+    (folder / "captions.tsv").write_text("".join(lines))
 
 
 def article(line: str) -> str:
@@ -112,8 +122,13 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> rec
         "summarize": {"data.table": texts["a.jsonl"], "data.valid_table": texts["v.jsonl"], "data.vocab": "word", "data.longest_summary": 5},
         **{key: {"data.table": texts["a.conllu"], "data.valid_table": texts["v.conllu"], "data.vocab": "word"} for key in ("tag", "parse")},
         "image-classify": {"data.images": texts["images"], "data.image": 8, "data.shift": 0.1, "data.flip": True},
+        "caption": {"data.images": texts["captioned"], "data.image": 8, "data.shift": 0.1},
+        "text-to-image": {"data.images": texts["images"], "data.image": 8, "train.batch_tokens": 16},
     }[task]  # fmt: skip
-    return recipe.make(task, settings={**TINY, **files, "train.steps": steps, **more})
+    sizes = {**TINY, **files, "train.steps": steps, **more}
+    if task == "text-to-image":  # its first stage, which is no Transformer
+        sizes = {key: value for key, value in sizes.items() if "codes" in recipe.ONLY_AT.get(key, ("codes",))}
+    return recipe.make(task, settings=sizes)
 
 
 def losses(folder: Path) -> list[dict]:
@@ -147,7 +162,7 @@ def test_a_run_leaves_a_folder_that_is_a_model(task, texts, tmp_path):
         loaded.model.named_parameters(), outcome.model.parameters(), strict=True
     ):
         assert torch.equal(weight, other), name
-    assert (loaded.tokenizer is None) == (task == "image-classify")
+    assert (loaded.tokenizer is None) == (task in ("image-classify", "text-to-image"))
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["steps"] == 12
 
 

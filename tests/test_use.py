@@ -718,13 +718,12 @@ def test_what_a_hugging_face_folder_lacks_is_named(theirs, tmp_path):
 def test_a_model_of_images_says_so():
     config = vit.ViTConfig(image=12, patch=4, layers=1, width=12, attention_heads=3, hidden=20, labels=5)
     model = heedful.Model(Loaded("vit", config, vit.build(config), None, {}), "here")
-    with pytest.raises(BadInput, match="cannot look"):
+    with pytest.raises(BadInput, match="here reads pictures: look_at takes the name of a file"):
         model.look("x")
-    assert model.can == () and "can nothing" in repr(model)
-    with pytest.raises(
-        BadInput, match="here is a model of images, which cannot embed; nothing here reads images"
-    ):
-        model.embed("x")
+    assert model.can == ("look",) and "can look" in repr(model)
+    for method in (model.embed, model.classify):  # it has no head for labels
+        with pytest.raises(BadInput, match="here is a model of images, which cannot .*; it can look"):
+            method("x")
 
 
 def test_a_gpu_that_is_not_there_is_not_used(small_run, monkeypatch):  # noqa: F811

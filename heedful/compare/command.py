@@ -206,4 +206,5 @@ SCORES = {
     "parse": ("uas", "las", "loss"),
     "summarize": ("rougeL", "rouge1", "rouge2", "exact", "facts", "loss"),
     "image-classify": ("accuracy", "macro_f1", "loss"),
+    "caption": ("exact", "bleu", "loss"),
 }

@@ -63,7 +63,8 @@ def packed(model: Model, weights: str = "fp32") -> Model:
 
 
 def packed_encoder(encoder: Encoder, make: Matrices) -> Encoder:
-    return Encoder(packed_inputs(encoder.inputs), packed_stack(encoder.stack, make), encoder.masks)
+    stack = packed_stack(encoder.stack, make)
+    return Encoder(packed_inputs(encoder.inputs), stack, encoder.masks, encoder.hands_on)
 
 
 def packed_decoder(decoder: Decoder, make: Matrices) -> Decoder:

@@ -24,9 +24,13 @@ from ..parts.remember import OwnCache, Remembering
 class Encoder(nn.Module):
     """Everyone sees everyone: tokens (or patches) to vectors that know their context."""
 
-    def __init__(self, inputs: Any, stack: Stack, masks: Sequence[Mask] = (full(),)) -> None:
+    def __init__(
+        self, inputs: Any, stack: Stack, masks: Sequence[Mask] = (full(),), hands_on: nn.Module | None = None
+    ) -> None:
+        """hands_on: what becomes of the vectors of all tokens; without it, they are handed on as they are."""
         super().__init__()
         self.inputs, self.stack, self.masks = inputs, stack, tuple(masks)
+        self.hands_on = nn.Identity() if hands_on is None else hands_on
 
     def forward(
         self,
@@ -52,7 +56,8 @@ class Encoder(nn.Module):
             check_length(T, self.inputs.position)
         views = [View(mask, T, T, tokens.device, positions, positions) for mask in masks]
         x_BTD = self.inputs(tokens, views[0].q_pos if places is None else places, segments_BT)
-        return self.stack(x_BTD, views) if aux is None else self.stack(x_BTD, views, aux=aux)
+        x_BTD = self.stack(x_BTD, views) if aux is None else self.stack(x_BTD, views, aux=aux)
+        return self.hands_on(x_BTD)
 
     @property
     def needs_tree(self) -> bool:
@@ -284,6 +289,17 @@ class WithTrees(nn.Module):
     def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
         index_BT = right_padded(lengths_B, tokens_BT.shape[1])
         return self.encoder(tokens_BT, positions=Tree(index_BT, self.heads_BW, self.words_BT))
+
+
+class WithPictures(nn.Module):
+    """An encoder that has been shown the pictures it is about to read; otherwise it is called as ever."""
+
+    def __init__(self, encoder: Encoder, images_BCHW: Tensor) -> None:
+        super().__init__()
+        self.encoder, self.images_BCHW = encoder, images_BCHW
+
+    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        return self.encoder(self.images_BCHW)
 
 
 class WithHeads(nn.Module):

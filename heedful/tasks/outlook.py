@@ -99,7 +99,7 @@ def shape_of(batch: Any) -> tuple[int, int, int | None]:
         rows, length = batch.target_BT.shape
         return rows, length, batch.source_BS.shape[1]
     if hasattr(batch, "pixels_BHWC"):
-        return batch.count, batch.length, None
+        return len(batch.pixels_BHWC), batch.length, getattr(batch, "patches", None)
     rows, length = batch.tokens_BT.shape[:2]  # words may be spelled out
     return rows, length, None
 

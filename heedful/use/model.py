@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..decode.written import Hypothesis
     from ..interop.load import Loaded
     from ..look import Look
+    from ..look_captions import CaptionLook
     from ..look_images import ImageLook
     from ..recipe import Data
     from ..text.trees import Parsed
@@ -165,6 +166,8 @@ class Model:
 
         if not hasattr(self.config, "vocab"):
             return "a model of images"
+        if self.architecture == "captioner":
+            return "a captioner"
         kinds = {
             EncoderDecoder: "an encoder-decoder",
             Decoder: "a decoder",
@@ -196,9 +199,10 @@ class Model:
                 "embed",
                 *(("look",) if self.attends else ()),
             ),
+            "a captioner": ("caption", "look"),
             "a model of images": (
                 *(("classify",) if {"classify", "classify_mean"} & set(heads) else ()),
-                "look",
+                *(("look",) if self.architecture == "vit" else ()),
             ),
         }.get(self.kind, ())
 
@@ -218,7 +222,11 @@ class Model:
         return getattr(getattr(self.model, "encoder", None), "needs_tree", False)
 
     def reading(self, network: Any, texts: Sequence[str]) -> Any:
-        """The network, told the trees of the texts that it is about to read, if it needs them."""
+        """The network, told the trees of the texts that it is about to read, if it needs them, or shown the pictures."""
+        if "caption" in self.can:
+            from .images import shown_pictures
+
+            return shown_pictures(self, network, texts)
         if not self.needs_trees:
             return network
         from ..tasks.translate import grown, with_trees
@@ -312,6 +320,21 @@ class Model:
         return each(texts, lambda rows: self.answers(rows, how, range(len(rows))))
 
     @overload
+    def caption(self, files: str, **options: Unpack[Options]) -> Answer: ...  # type: ignore[overload-overlap]
+    @overload
+    def caption(self, files: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
+    @takes_options("draft", "ahead")
+    def caption(self, files: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+        """A sentence about the picture of each image file, by a beam of 4 unless another search is asked for.
+
+        A caption has at most as many tokens as those it was trained on, or `longest`.
+        """
+        self.check_can("caption")
+        how = asked(options)
+        refuse_draft(how)
+        return each(files, lambda rows: self.answers(rows, how, range(len(rows))))
+
+    @overload
     def generate(self, texts: str, **options: Unpack[Options]) -> Answer: ...  # type: ignore[overload-overlap]
     @overload
     def generate(self, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
@@ -387,8 +410,8 @@ class Model:
 
     def writer(self, how: Writing) -> Writer:
         """What writes as asked."""
-        writes = "translate" in self.can or "summarize" in self.can
-        if how.coverage and self.kind != "an encoder-decoder":
+        writes = bool({"translate", "summarize", "caption"} & set(self.can))
+        if how.coverage and self.kind not in ("an encoder-decoder", "a captioner"):
             raise BadInput(
                 f"`coverage` is of a source, and {self.folder} is {self.kind}, with no cross-attention to one: leave it out"
             )
@@ -439,7 +462,7 @@ class Model:
                 f'weights="{self.weights}" is for writing on a CPU from float32, and the model is {weight.dtype} on '
                 f"{weight.device}: leave out one of them"
             )
-        if not {"translate", "generate", "summarize"} & set(self.can):
+        if not {"translate", "generate", "summarize", "caption"} & set(self.can):
             raise BadInput(
                 f'{self.folder} is {self.kind}, which writes nothing: leave out weights="{self.weights}"'
             )
@@ -459,6 +482,10 @@ class Model:
         """Texts as the model is given them; None for a text that says nothing, to which nothing is the answer."""
         if self.summarises is not None:
             return self.given_articles(texts, how.longest or self.summarises.longest_summary, numbers)
+        if "caption" in self.can:
+            from .images import given_pictures
+
+            return given_pictures(self, texts, how, numbers)
         if "translate" in self.can:
             prefix = self.wording.beginning(how.prefix)
             rows = self.wording.source(texts)
@@ -671,23 +698,39 @@ class Model:
         from ..look import look, practice
 
         self.check_can("look")
-        if self.kind == "a model of images":
+        if self.kind in ("a model of images", "a captioner"):
             raise BadInput(f"{self.folder} reads pictures: look_at takes the name of a file")
         gold = practice(Path(self.folder)) if self.own else []
         return look(self.loaded, text, target=target, which=which, layer=layer, head=head, gold=gold)
 
-    def look_at(self, file: str, *, layer: int | None = None, head: int | str | None = None) -> ImageLook:
+    def look_at(
+        self,
+        file: str,
+        *,
+        target: str | None = None,
+        layer: int | None = None,
+        head: int | str | None = None,
+    ) -> ImageLook | CaptionLook:
         """Where a model of images looks in the image of a file: `.svg()` for a file, a picture in a notebook.
 
-        layer and head are counted from 1; head may be "mean" or "best". Without either: the mean of each layer's heads.
+        Of a captioner: where each word of its caption looks, or of `target`. layer and head are counted from 1; head may be
+        "mean" or "best". Without either: the mean of each layer's heads.
         """
+        from ..look_captions import look_at_caption
         from ..look_images import look_at_image
         from ..vision.prepare import ready_file
         from .images import data_for
 
-        if self.kind != "a model of images":
+        if self.kind not in ("a model of images", "a captioner"):
             raise BadInput(f"{self.folder} is {self.kind}, which reads no pictures: look takes a text")
         data = data_for(self)
+        if self.kind == "a captioner":
+            pixels_HWC = ready_file(file, data)
+            return look_at_caption(
+                self.loaded, pixels_HWC, data, file, target=target, layer=layer, head=head
+            )  # fmt: skip
+        if target is not None:
+            raise BadInput(f"{self.folder} is {self.kind}, which writes no caption: leave out `target`")
         return look_at_image(self.loaded, ready_file(file, data), data, file, layer=layer, head=head)
 
     def unknown_words(self, texts: list[str]) -> list[list[str]]:
