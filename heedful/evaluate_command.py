@@ -196,7 +196,9 @@ def check_options(given: Evaluate, recipe: Recipe, run: Path) -> None:
             )
         )
     if given.judge is not None:
-        raise BadInput(one_line(f"--judge is for all stages of text-to-image together, and {run} is a run of {task}"))
+        raise BadInput(
+            one_line(f"--judge is for all stages of text-to-image together, and {run} is a run of {task}")
+        )
     if given.output is not None and task not in WRITERS:
         raise BadInput(one_line(f"--output is for translations and summaries, and {run} is a run of {task}"))
     if given.batch < 1:

@@ -33,7 +33,11 @@ LINES = b"the ba sat\n"  # on stdin, unless a row says otherwise
 # What may be said before the sentence.
 PROGRESS = ("evaluating ", "Training a small ", "run: ", "warning: ", "weighing ")
 GPT2 = "hf-gpt2/config.json"
-ELSEWHERE = {"train", "bench"}  # whose broken calls are in test_bad_input.py and test_bench.py
+ELSEWHERE = {
+    "train",
+    "bench",
+    "paint",
+}  # whose broken calls are in test_bad_input.py, test_bench.py and test_text_to_image.py
 
 
 # Ways to break something: each is done in the folder where the command is given.

@@ -20,6 +20,9 @@ from heedful.parts.masks import (
     full,
     left_padded,
     padding,
+    picture_column,
+    picture_convolution,
+    picture_row,
     prefix,
     right_padded,
     strided,
@@ -63,6 +66,14 @@ DEFINITIONS = {
     "per head": (PerHead(strided_steps(5)), lambda b, h, q, k: k <= q and (q - k <= 5 if h == 0 else (q - k) % 5 == 0), 1, 2),
     "both": (causal() & padding(LENGTHS) & document(IDS), lambda b, h, q, k: k <= q and k < LENGTHS[b] and IDS[b, q] == IDS[b, k], 3, 1),
     "either": (document(IDS) | EveryNth(7), lambda b, h, q, k: IDS[b, q] == IDS[b, k] or (q - k) % 7 == 0, 3, 1),
+    "picture row": (picture_row(5, 3), lambda b, h, q, k: k <= q and (k < 5 or q - k <= 3), 1, 1),
+    "picture column": (picture_column(5, 3), lambda b, h, q, k: k <= q and (k < 5 or (q - k) % 3 == 0), 1, 1),
+    "picture convolution": (
+        picture_convolution(5, 3, 3),
+        lambda b, h, q, k: k <= q and (k < 5 or max(abs((q - 5) // 3 - (k - 5) // 3), abs((q - 5) % 3 - (k - 5) % 3)) < 2),
+        1,
+        1,
+    ),
 }  # fmt: skip
 
 

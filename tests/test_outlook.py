@@ -204,9 +204,13 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         assert f"{title} {form.format(score)}{between}" in best
     assert best.count(" to ") == (share is not None) and best.startswith("best at step 3: ")
     assert files.startswith(str(folder)) and head == "next:"
-    uses = {"lm": ["generate"], "mlm": ["fill", "train"], "image-classify": ["classify", "look"], "caption": ["caption", "look"], "text-to-image": []}.get(
-        task, [task]
-    )
+    uses = {
+        "lm": ["generate"],
+        "mlm": ["fill", "train"],
+        "image-classify": ["classify", "look"],
+        "caption": ["caption", "look"],
+        "text-to-image": [],
+    }.get(task, [task])
     assert [shlex.split(line)[1] for line in commands] == ["evaluate", "info", *uses]
     for line in commands:
         program, command, *args = shlex.split(line)

@@ -37,6 +37,10 @@ COUNTS = {
     "vit-b16": 85_798_656,
     "vit-l16": 303_301_632,
     "vit-h14": 630_764_800,
+    "dvae": 8_206_662,
+    "dalle": 12_293_836_160,  # 12 B (Ramesh et al. 2021): 64 blocks of 12 D D + 13 D, 2 V D, 257 + 32 + 32 positions
+    "clip": 103_119_361,  # 49,408 words and 77 places, two towers of 12 blocks of 3,152,384, and the common space
+    "judge": 618_306,
     "captioner-b16": 154_798_848,  # ViT-B/16, 2 V D, 6 blocks with cross-attention of 9,451,776, and the last norm
     "transformer-xl-base": 150_838_570,  # about 151 M (Dai et al. 2019), without the adaptive softmax's few
     "sparse-enwik8": 100_995_072,  # 95 M (Child et al. 2019), and 12,288 x 512 for positions

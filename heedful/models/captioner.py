@@ -1,0 +1,152 @@
+"""Vec2Seq: a decoder writes a caption while it looks at a picture, of which it is handed one vector or a grid of them.
+
+    pixels -> patches -> encoder (a Vision Transformer's) -> grid: x_1 .. x_N, a vector for each patch
+                                                          -> one vector: the class token's, or the mean of all patches
+    start  a     small  red                               -> decoder (the Transformer's): cross-attention to the source
+    a      small red    circle
+
+What is handed on is the source of the decoder's cross-attention. One vector is a source of length 1: everything that is to
+be said must fit into it, and attention to it has nothing to choose from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..parts.blocks import Stack
+from ..parts.layers import LayerNorm, TokenEmbedding, Untied
+from ..parts.positions import Sinusoidal
+from . import transformer, vit
+from .config import Config
+from .heads import FirstToken, MeanOverTokens
+from .initialise import normal_, xavier_
+from .shells import Decoder, Encoder, EncoderDecoder
+from .transformer import TransformerConfig
+from .vit import PatchInputs, ViTConfig
+
+BASE = 100.0  # of the sinusoids of a grid, which has few rows
+
+
+def rows_and_columns(grid: int, width: int, device: torch.device | None = None) -> Tensor:
+    """Sinusoids of each patch's row and of its column, half of the width each: [grid * grid, width]."""
+    half = width // 4 * 2  # sinusoids come in pairs
+    places = torch.arange(grid, device=device)
+    rows_RK, columns_CK = (Sinusoidal(size, base=BASE).encode(places) for size in (half, width - half))
+    rows_RCK, columns_RCK = rows_RK[:, None].expand(-1, grid, -1), columns_CK[None].expand(grid, -1, -1)
+    return torch.cat([rows_RCK, columns_RCK], -1).flatten(0, 1)
+
+
+class Grid(nn.Module):
+    """A vector for each patch, row by row, and where it lies; the class token, which lies nowhere, is left out.
+
+    An encoder need not keep where a patch was. A decoder that is to say "left of" has to know, so it is told again, as in
+    DETR (Carion et al. 2020).
+    """
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        _, T, D = hidden_BTD.shape
+        return hidden_BTD[:, 1:] + rows_and_columns(math.isqrt(T - 1), D, hidden_BTD.device).to(hidden_BTD)
+
+    def length(self, tokens: int) -> int:
+        """How many vectors are handed on, of so many tokens."""
+        return tokens - 1
+
+
+class OneVector(nn.Module):
+    """One vector for the whole picture, as a source of length 1."""
+
+    def __init__(self, pool: nn.Module) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        return self.pool(hidden_BTD, None)[:, None]
+
+    def length(self, tokens: int) -> int:
+        return 1
+
+
+# What the decoder sees of a picture.
+SEES: dict[str, Callable[[], nn.Module]] = {
+    "grid": Grid,
+    "class": lambda: OneVector(FirstToken()),
+    "mean": lambda: OneVector(MeanOverTokens()),
+}
+
+
+@dataclass(frozen=True)
+class CaptionerConfig(Config):
+    vocab: int = 8000
+    image: int = 224
+    patch: int = 16
+    channels: int = 3
+    sees: str = "grid"  # or another of SEES
+    layers: int = 12
+    decoder_layers: int = 6
+    width: int = 768
+    heads: int = 12
+    hidden: int = 3072
+    activation: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sees not in SEES:
+            raise ValueError(f"a decoder sees {', '.join(SEES)} of a picture, not {self.sees!r}")
+        _ = self.reading  # which refuses patches that do not fit
+
+    @property
+    def reading(self) -> ViTConfig:
+        """The sizes of the encoder."""
+        return ViTConfig(
+            image=self.image, patch=self.patch, channels=self.channels, layers=self.layers, width=self.width,
+            attention_heads=self.heads, hidden=self.hidden, activation=self.activation, dropout=self.dropout,
+            attention_dropout=self.attention_dropout, eps=self.eps, heads=(),
+        )  # fmt: skip
+
+    @property
+    def writing(self) -> TransformerConfig:
+        """The sizes of the decoder."""
+        return TransformerConfig(
+            vocab=self.vocab, target_vocab=self.vocab, decoder_layers=self.decoder_layers, width=self.width,
+            heads=self.heads, decoder_heads=self.heads, decoder_hidden=self.hidden, activation=self.activation,
+            norm="pre", dropout=self.dropout, attention_dropout=self.attention_dropout,
+        )  # fmt: skip
+
+    @property
+    def source(self) -> int:
+        """How many vectors of a picture the decoder sees."""
+        return 1 if self.sees != "grid" else self.reading.grid**2
+
+
+PRESETS = {"captioner-b16": CaptionerConfig()}
+
+
+def build(config: CaptionerConfig) -> EncoderDecoder:
+    """The encoder of a Vision Transformer and the decoder of the Transformer, with fresh weights."""
+    c = config
+    model = EncoderDecoder(build_encoder(c), build_decoder(c.writing))
+    normal_(model.encoder, std=0.02)
+    xavier_(model.decoder)
+    normal_(model.decoder.head, std=0.02)
+    return model
+
+
+def build_encoder(c: CaptionerConfig) -> Encoder:
+    blocks = [vit.build_block(c.reading) for _ in range(c.layers)]
+    stack = Stack(blocks, LayerNorm(c.width, c.eps))
+    return Encoder(PatchInputs(c.reading), stack, hands_on=SEES[c.sees]())
+
+
+def build_decoder(c: TransformerConfig) -> Decoder:
+    _, order = transformer.POSITIONS[c.positions]
+    tokens = TokenEmbedding(c.target_vocab, c.width, math.sqrt(c.width))
+    stack = transformer.build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_hidden, order, cross=True)
+    return Decoder(transformer.build_inputs(c, tokens, order), stack, Untied(c.width, c.target_vocab))

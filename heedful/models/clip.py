@@ -1,0 +1,112 @@
+"""CLIP (Radford et al. 2021), small: a caption and its picture become vectors that point the same way.
+
+Two encoders, one for words and one for patches, each with a matrix to a common space; how well they fit is the cosine.
+In a batch of pairs, each caption has to find its picture among all, and each picture its caption.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..parts.blocks import Stack
+from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
+from ..parts.masks import right_padded
+from ..parts.positions import Learned
+from . import vit
+from .config import Config
+from .initialise import normal_
+from .shells import Encoder
+from .vit import ViTConfig
+
+SHARPEST = math.log(100)  # the paper's limit, without which training is unstable
+
+
+@dataclass(frozen=True)
+class ClipConfig(Config):
+    vocab: int = 49408
+    text: int = 77
+    image: int = 224
+    patch: int = 32
+    channels: int = 3
+    layers: int = 12
+    width: int = 512
+    heads: int = 8
+    hidden: int = 2048
+    common: int = 512  # numbers of the common space
+    activation: str = "gelu"
+    dropout: float = 0.0
+    eps: float = 1e-5
+
+    @property
+    def vision(self) -> ViTConfig:
+        """The tower of pictures."""
+        return ViTConfig(
+            image=self.image, patch=self.patch, channels=self.channels, layers=self.layers, width=self.width,
+            attention_heads=self.heads, hidden=self.hidden, activation=self.activation, dropout=self.dropout,
+            eps=self.eps, heads=("class_token",),
+        )  # fmt: skip
+
+
+PRESETS = {"clip": ClipConfig()}
+
+
+class Clip(nn.Module):
+    """Captions and pictures to unit vectors in one space."""
+
+    def __init__(self, words: Encoder, pictures: nn.Module, width: int, common: int) -> None:
+        super().__init__()
+        self.words, self.pictures = words, pictures
+        self.from_words = nn.Linear(width, common, bias=False)
+        self.from_pictures = nn.Linear(width, common, bias=False)
+        self.log_sharpness = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+
+    def read_words(self, words_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        """Captions to unit vectors [B, E], through the mean of their words."""
+        hidden_BTD = self.words(words_BT, lengths_B)
+        here_BT1 = (right_padded(lengths_B, words_BT.shape[1]) >= 0)[..., None]
+        mean_BD = (hidden_BTD * here_BT1).sum(1) / lengths_B[:, None].clamp(min=1)
+        return F.normalize(self.from_words(mean_BD).float(), dim=-1)
+
+    def read_pictures(self, pixels_BCHW: Tensor) -> Tensor:
+        """Pictures to unit vectors [B, E], through their class token."""
+        first_BD = self.pictures(pixels_BCHW)["class_token"]
+        return F.normalize(self.from_pictures(first_BD).float(), dim=-1)
+
+    def forward(self, words_BT: Tensor, lengths_B: Tensor, pixels_BCHW: Tensor) -> Tensor:
+        """Scores [B, B] of every caption (downwards) with every picture: the cosine, sharpened."""
+        cosines_BB = self.read_words(words_BT, lengths_B) @ self.read_pictures(pixels_BCHW).T
+        return cosines_BB * self.log_sharpness.clamp(max=SHARPEST).exp()
+
+    def fit(self, words_BT: Tensor, lengths_B: Tensor, pixels_BCHW: Tensor) -> Tensor:
+        """The cosine of each caption with the picture in the same row [B]."""
+        return (self.read_words(words_BT, lengths_B) * self.read_pictures(pixels_BCHW)).sum(-1)
+
+
+def contrast(scores_BB: Tensor, same_BB: Tensor | None = None) -> Tensor:
+    """What captions and pictures lose by not finding each other, half each, summed over the batch.
+
+    same: pairs whose captions are equal, which are no mistakes to choose; nobody is asked to tell them apart.
+    """
+    if same_BB is not None:
+        others = same_BB & ~torch.eye(len(same_BB), dtype=torch.bool, device=same_BB.device)
+        scores_BB = scores_BB.masked_fill(others, -math.inf)
+    answers_B = torch.arange(len(scores_BB), device=scores_BB.device)
+    return sum(F.cross_entropy(s, answers_B, reduction="sum") for s in (scores_BB, scores_BB.T)) / 2  # type: ignore[return-value]
+
+
+def build(config: ClipConfig) -> Clip:
+    """Both towers, with fresh weights."""
+    c = config
+    tower = replace(c.vision, labels=1)
+    inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.text, c.width), dropout=c.dropout)
+    stack = Stack([vit.build_block(tower) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
+    model = Clip(Encoder(inputs, stack), vit.build(tower), c.width, c.common)
+    normal_(model.words, std=0.02)
+    for linear in (model.from_words, model.from_pictures):
+        nn.init.normal_(linear.weight, std=1 / math.sqrt(c.width))
+    return model

@@ -1,0 +1,177 @@
+"""The discrete VAE (Ramesh et al. 2021, the first stage of DALL-E): a picture becomes a small grid of codes, and back.
+
+The encoder gives every cell scores for K codes. In training a cell is a mixture of codes, drawn with Gumbel noise and
+ever sharper as the temperature falls, so that gradients pass; afterwards it is the likeliest code. What is maximised is
+
+    E_{z ~ q(z|x)} [ log p(x | z) ] - beta KL( q(z|x) || uniform )
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .config import Config
+
+EPS = 0.1  # pixels are kept so far from 0 and 1, where the logit is not finite
+# No scale is less: flat colours would otherwise become infinitely likely, and all that is learned is how flat they are.
+LEAST_LOG_SCALE = math.log(0.3)
+
+
+@dataclass(frozen=True)
+class DVAEConfig(Config):
+    channels: int = 3
+    codes: int = 8192
+    halvings: int = 3  # of the picture's sides: a cell is 2^halvings pixels wide
+    layers: int = 2  # residual blocks, in the encoder and in the decoder
+    width: int = 256
+    dropout: float = 0.0
+
+    @property
+    def cell(self) -> int:
+        """Pixels along a cell."""
+        return 2**self.halvings
+
+
+PRESETS = {"dvae": DVAEConfig()}
+
+
+# The likelihood of a pixel: Laplace over its logit.
+
+
+def inside(x: Tensor, eps: float = EPS) -> Tensor:
+    """Pixels from [0, 1] to [eps, 1 - eps]."""
+    return (1 - 2 * eps) * x + eps
+
+
+def outside(y: Tensor, eps: float = EPS) -> Tensor:
+    """The way back; what was beyond stays at 0 or 1."""
+    return ((y - eps) / (1 - 2 * eps)).clamp(0, 1)
+
+
+def logit_laplace(y: Tensor, centre: Tensor, log_scale: Tensor) -> Tensor:
+    """log f(y | mu, b) = -|logit(y) - mu| / b - log(2 b y (1 - y)), a density over y in (0, 1)."""
+    distance = (torch.logit(y) - centre).abs() * torch.exp(-log_scale)
+    return -distance - math.log(2) - log_scale - torch.log(y) - torch.log1p(-y)
+
+
+# The relaxation: a mixture of codes instead of one.
+
+
+def gumbel_softmax(scores: Tensor, temperature: Tensor | float, noise: Tensor) -> Tensor:
+    """softmax((scores + noise) / temperature) over the second axis; one-hot as the temperature falls.
+
+    (Jang et al. 2017.) With Gumbel noise, the largest is each code as often as the softmax of the scores says.
+    """
+    return ((scores + noise) / temperature).softmax(1)
+
+
+def gumbel_noise(scores: Tensor) -> Tensor:
+    """-log(-log u), u uniform, in the shape of scores."""
+    return -torch.empty_like(scores).exponential_().log()
+
+
+def divergence(scores_BKhw: Tensor) -> Tensor:
+    """KL(q || uniform over K codes) of each cell [B, h, w]: log K less the entropy."""
+    log_q = scores_BKhw.log_softmax(1)
+    return (log_q.exp() * log_q).sum(1) + math.log(scores_BKhw.shape[1])
+
+
+class Residual(nn.Module):
+    """x + W2 relu(W1 relu(x)): a look at the neighbours, then every cell for itself."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.near = nn.Conv2d(width, width, 3, padding=1)
+        self.own = nn.Conv2d(width, width, 1)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.own(self.dropout(F.relu(self.near(F.relu(x)))))
+
+
+class DVAE(nn.Module):
+    """Pictures [B, C, H, W] of numbers from 0 to 1 to codes [B, h, w], and codes to pictures."""
+
+    def __init__(self, config: DVAEConfig) -> None:
+        super().__init__()
+        c = config
+        self.config = c
+        # Half as wide where there are four times as many pixels.
+        widths = [max(8, c.width >> i) for i in range(c.halvings)][::-1]
+        down: list[nn.Module] = []
+        for before, after in zip([c.channels, *widths], widths, strict=False):
+            down += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.ReLU()]
+        blocks = [[Residual(c.width, c.dropout) for _ in range(c.layers)] for _ in range(2)]
+        up: list[nn.Module] = []
+        for before, after in zip(widths[::-1], [*widths[-2::-1], widths[0]], strict=True):
+            up += [nn.ReLU(), nn.ConvTranspose2d(before, after, 4, stride=2, padding=1)]
+        # The paper's ends: 1 x 1 convolutions to the scores of codes, and from the codes.
+        self.encoder = nn.Sequential(*down, *blocks[0], nn.ReLU(), nn.Conv2d(c.width, c.codes, 1))
+        self.decoder = nn.Sequential(
+            nn.Conv2d(c.codes, c.width, 1),
+            *blocks[1],
+            *up,
+            nn.ReLU(),
+            nn.Conv2d(widths[0], 2 * c.channels, 1),
+        )
+
+    def scores(self, pixels_BCHW: Tensor) -> Tensor:
+        """[B, K, h, w]: of every code for every cell, before the softmax."""
+        return self.encoder(torch.logit(inside(pixels_BCHW)))
+
+    def likelihood(self, pixels_BCHW: Tensor, mixture_BKhw: Tensor) -> Tensor:
+        """log p(x | z) [B], summed over the picture."""
+        centre, log_scale = self.decoder(mixture_BKhw).float().chunk(2, dim=1)
+        log_scale = torch.logaddexp(log_scale, log_scale.new_tensor(LEAST_LOG_SCALE))
+        return logit_laplace(inside(pixels_BCHW.float()), centre, log_scale).flatten(1).sum(1)
+
+    def forward(self, pixels_BCHW: Tensor, temperature: Tensor | float) -> tuple[Tensor, Tensor]:
+        """(log p(x | z) for one drawn z, KL(q || uniform)), [B] each."""
+        scores_BKhw = self.scores(pixels_BCHW).float()
+        mixture_BKhw = gumbel_softmax(scores_BKhw, temperature, gumbel_noise(scores_BKhw))
+        return self.likelihood(pixels_BCHW, mixture_BKhw), divergence(scores_BKhw).flatten(1).sum(1)
+
+    def encode(self, pixels_BCHW: Tensor) -> Tensor:
+        """The likeliest code of each cell [B, h, w]: no noise."""
+        return self.scores(pixels_BCHW).argmax(1)
+
+    def decode(self, codes_Bhw: Tensor) -> Tensor:
+        """Pictures [B, C, H, W] of codes: the middle of each pixel's distribution."""
+        one_hot_BKhw = self.one_hot(codes_Bhw)
+        centre, _ = self.decoder(one_hot_BKhw).float().chunk(2, dim=1)
+        return outside(torch.sigmoid(centre))
+
+    def one_hot(self, codes_Bhw: Tensor) -> Tensor:
+        """Codes as mixtures [B, K, h, w] of one."""
+        weight = self.decoder[0].weight
+        return F.one_hot(codes_Bhw, self.config.codes).movedim(-1, 1).to(weight.dtype)  # type: ignore[arg-type]
+
+
+def build(config: DVAEConfig) -> DVAE:
+    """The encoder and the decoder, with fresh weights: torch's own for convolutions, and N(0, 1) for codes' vectors."""
+    model = DVAE(config)
+    nn.init.normal_(model.decoder[0].weight)  # type: ignore[arg-type]
+    return model
+
+
+# Schedules: how the temperature falls and the divergence comes to count (the paper's shapes).
+
+
+def annealed(step: int, steps: int, first: float = 1.0, last: float = 1 / 16) -> float:
+    """The temperature after `step` of `steps`: from first to last as half a cosine, and then it stays."""
+    return last + (first - last) * half_cosine(step, steps)
+
+
+def rising(step: int, steps: int, most: float) -> float:
+    """The weight of the divergence: from 0 to most, the same way."""
+    return most * (1 - half_cosine(step, steps))
+
+
+def half_cosine(step: int, steps: int) -> float:
+    """From 1 to 0 over `steps`."""
+    return (1 + math.cos(math.pi * min(1.0, step / max(1, steps)))) / 2

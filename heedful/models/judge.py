@@ -1,0 +1,64 @@
+"""A judge of pictures: a small convolutional network that answers several questions about a picture at once.
+
+It has nothing in common with the models that draw, which is what it is for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from .config import Config
+
+
+@dataclass(frozen=True)
+class JudgeConfig(Config):
+    image: int = 32
+    channels: int = 3
+    layers: int = 3  # each halves the sides and doubles the width
+    width: int = 32  # of the first
+    answers: tuple[int, ...] = (2,)  # to each question
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image < 2**self.layers:
+            raise ValueError(
+                f"pictures of {self.image} pixels cannot be halved {self.layers} times: fewer layers"
+            )
+
+
+PRESETS = {"judge": JudgeConfig()}
+
+
+class Judge(nn.Module):
+    """Pictures [B, C, H, W] to scores of the answers to each question."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        super().__init__()
+        c = config
+        self.config = c
+        widths = [c.channels, *(c.width << i for i in range(c.layers))]
+        parts: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            parts += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        side = c.image >> c.layers
+        self.body = nn.Sequential(
+            *parts,
+            nn.Flatten(),
+            nn.Linear(widths[-1] * side * side, 2 * widths[-1]),
+            nn.ReLU(),
+            nn.Dropout(c.dropout),
+        )
+        self.questions = nn.ModuleList([nn.Linear(2 * widths[-1], answers) for answers in c.answers])
+
+    def forward(self, pixels_BCHW: Tensor) -> list[Tensor]:
+        seen_BD = self.body(pixels_BCHW)
+        return [question(seen_BD) for question in self.questions]
+
+
+def build(config: JudgeConfig) -> Judge:
+    """With fresh weights, torch's own."""
+    return Judge(config)

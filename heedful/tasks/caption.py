@@ -1,0 +1,358 @@
+"""Caption: look at a picture, write a sentence about it (Vec2Seq). The caption is shifted right, as a translation is.
+
+The decoder sees the picture as a grid of patches, or as one vector (`model.sees`). In the corpus shapes a caption is right
+if it says what the true one says, whichever thing it names first; elsewhere, if it is the same to the letter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..decode.greedy import greedy
+from ..decode.step import step_of
+from ..errors import BadInput
+from ..models.captioner import CaptionerConfig
+from ..models.shells import EncoderDecoder
+from ..recipe import Data, Recipe
+from ..text.files import Report
+from ..text.plan import RowPlan, shares
+from ..text.vocab import Vocab
+from ..train.loss import Loss, scores_of, sequence_loss
+from ..vision.prepare import Gallery, Row, folder_rows, galleries, moved, moves, normal, split_rows
+from ..vision.shapes import parse_caption
+from .captioned import DATA, PictureBatch, captions_of, data_told, in_parts, spread, vocabulary_of
+from .image_classify import fitting, moved_told
+from .job import Job
+from .judging import Asked, Measured
+from .lm import BY_FREQUENCY, unigram_entropy
+from .metrics import bleu, interval, translation_scores
+from .picture_judge import compare
+from .translate import chunks, collate
+
+VALID = "valid"
+NOBODY = np.empty(0, dtype=np.int64)  # a picture has no words to read
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionBatch(PictureBatch):
+    """Pictures with their captions, padded at the end; in training, how each picture is moved."""
+
+    pixels_BHWC: Tensor
+    target_BT: Tensor  # begins with bos
+    answers_BT: Tensor  # ends with eos; NOTHING in the padding
+    count: int  # tokens of the captions, eos included
+    patches: int  # tokens of a picture, the class token included
+    moves_B23: Tensor | None = None
+
+
+def batch_of(
+    pixels_BHWC: Tensor,
+    captions: Sequence[Sequence[int]],
+    config: CaptionerConfig,
+    ids: Sequence[int] = (),
+    moves_B23: Tensor | None = None,
+) -> CaptionBatch:
+    """Pictures and the tokens of their captions to a batch."""
+    rows = [np.asarray(caption, dtype=np.int64) for caption in captions]
+    pairs = collate([NOBODY] * len(rows), rows, Vocab.bos, Vocab.eos, Vocab.pad, ids)
+    return CaptionBatch(
+        pixels_BHWC=pixels_BHWC,
+        target_BT=pairs.target_BT,
+        answers_BT=pairs.answers_BT,
+        count=pairs.count,
+        patches=config.reading.grid**2 + 1,
+        moves_B23=moves_B23,
+        length=pairs.target_BT.shape[1],
+        ids=pairs.ids,
+    )
+
+
+def caption_loss(model: EncoderDecoder, batch: CaptionBatch, data: Data, smoothing: float = 0.0) -> Loss:
+    """How surprised the model is by the captions. Their padding lies in the future of every real token: no mask is needed."""
+    x_BCHW = moved(normal(batch.pixels_BHWC, data), batch.moves_B23)
+    hidden_BTD = model.decoder.hidden(batch.target_BT, source_BSD=model.encoder(x_BCHW))
+    return sequence_loss(scores_of(model.decoder), hidden_BTD, batch.answers_BT, batch.count, smoothing)
+
+
+# From a recipe to a job.
+
+
+def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
+    """Read the pictures once, learn a vocabulary from their captions, and plan the batches."""
+    d, t = recipe.data, recipe.train
+    check_mirror(d)
+    report = Report(d.bad_lines, "image")
+    found = galleries(d, folder / DATA, True, report)
+    if report.counts:
+        say(report.sentence())
+    train, there = found["train"], found[VALID]
+    vocab = vocabulary_of(recipe, folder, captions_of(train))
+    tokens, kept = short_enough(vocab, captions_of(train), d.longest, "captions")
+    some = spread(len(there), recipe.evaluate.rows)
+    texts = [there.caption(int(i)) for i in some]
+    told, tried = short_enough(vocab, texts, d.longest, "held-out captions")
+    valid, texts = some[tried], [texts[i] for i in tried]
+    config = config_of(recipe, vocab.size)
+    plan = RowPlan(len(kept), max(1, t.batch_tokens // (config.reading.grid**2 + 1)), t.seed)
+
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[CaptionBatch]:
+        ids = plan.batch(step)
+        lot = moves(d, t.seed, step, len(ids))
+        return [
+            batch_of(
+                train.pixels(kept[ids[part]]), [tokens[i] for i in ids[part]], config, kept[ids[part]].tolist(),
+                None if lot is None else lot[part],
+            )
+            for part in shares(np.arange(len(ids)), t.accumulate, rank, world)
+        ]  # fmt: skip
+
+    held_out = [
+        batch_of(there.pixels(valid[part]), [told[i] for i in part], config)
+        for part in in_parts(np.arange(len(valid)))
+    ]
+    frequent, _ = Counter(captions_of(train)).most_common(1)[0]
+    return Job(
+        task="caption",
+        architecture="captioner",
+        config=config,
+        vocab=vocab,
+        batches=batches,
+        steps_per_epoch=plan.batches,
+        loss=partial(caption_loss, data=d, smoothing=t.smoothing),
+        evaluate=lambda model: evaluate(model, vocab, d, held_out, texts),
+        show=lambda model: show(model, vocab, d, there, valid[: recipe.evaluate.examples], texts),
+        held_out=len(texts),
+        baselines={
+            "exact": ("exact match, always the most frequent caption", exact([frequent] * len(texts), texts, d)),
+            "loss": (BY_FREQUENCY, by_frequency(tokens, told, vocab)),
+        },
+        plan=[
+            data_told(len(train), len(texts), len(there), d),
+            *left_out(len(train) - len(kept), len(some) - len(valid), d.longest),
+            f"vocabulary: {vocab.size:,} of {vocab.kind}, {unknown(told):.2%} unknown in held-out captions",
+            pictures_told(d, config, plan.rows),
+        ],
+        facts={"data": train.hash, "held-out data": there.hash},
+    )  # fmt: skip
+
+
+def config_of(recipe: Recipe, vocab: int) -> CaptionerConfig:
+    """The sizes of the recipe: as many layers for the encoder as for the decoder."""
+    d, m = recipe.data, recipe.model
+    return CaptionerConfig(
+        vocab=vocab, image=fitting(d.image, m.patch), patch=m.patch, channels=3 if d.colour else 1, sees=m.sees,
+        layers=m.layers, decoder_layers=m.layers, width=m.width, heads=m.heads, hidden=m.hidden,
+        activation=m.activation, dropout=m.dropout,
+    )  # fmt: skip
+
+
+def check_mirror(d: Data) -> None:
+    """In a mirror, what is left is right."""
+    if d.flip and d.corpus == "shapes":
+        raise BadInput(
+            "the captions of shapes say what is left and right, so no mirror is true: leave out data.flip"
+        )
+
+
+def pictures_told(d: Data, config: CaptionerConfig, rows: int) -> str:
+    size = f"{config.reading.grid**2} patches of {config.patch} x {config.patch}"
+    seen = "all of them" if config.sees == "grid" else f"one vector ({config.sees})"
+    return f"pictures: {size}, of which the decoder sees {seen}; {rows:,} pictures a step{moved_told(d)}"
+
+
+def short_enough(
+    vocab: Vocab, captions: list[str], longest: int, what: str
+) -> tuple[list[list[int]], np.ndarray]:
+    """The tokens of the captions that are not too long, and which of them these are."""
+    tokens = vocab.encode_batch(captions)
+    kept = [i for i, row in enumerate(tokens) if len(row) < longest]  # and the end of the sentence
+    if not kept:
+        raise BadInput(f"all {len(tokens)} {what} are over data.longest, {longest} tokens: raise it")
+    return [tokens[i] for i in kept], np.array(kept)
+
+
+def left_out(train: int, valid: int, longest: int) -> list[str]:
+    """A sentence about what is too long, if anything is."""
+    told = f"left out: {train:,} pictures and {valid:,} held-out ones whose captions are over data.longest, {longest} tokens"
+    return [told] if train or valid else []
+
+
+def by_frequency(learned: list[list[int]], tried: list[list[int]], vocab: Vocab) -> float:
+    """The loss of guessing every token, the end included, by how often it was learned from."""
+    before, now = (
+        np.array([token for row in rows for token in (*row, vocab.eos)]) for rows in (learned, tried)
+    )
+    return unigram_entropy(before, now, vocab.size)
+
+
+def unknown(rows: list[list[int]]) -> float:
+    """The share of tokens that stand for something unknown."""
+    return sum(row.count(Vocab.unk) for row in rows) / max(1, sum(map(len, rows)))
+
+
+# Writing and judging
+
+LONGEST = 200  # tokens of a caption
+
+
+@torch.no_grad()
+def caption(
+    model: EncoderDecoder, vocab: Vocab, d: Data, pixels_BHWC: Tensor, longest: int = LONGEST
+) -> list[str]:
+    """Greedy captions of pictures."""
+    x_BCHW = read(model, d, pixels_BHWC)
+    bos_B1 = torch.full((len(x_BCHW), 1), vocab.bos, device=x_BCHW.device)
+    written = greedy(step_of(model, x_BCHW), bos_B1, longest=longest, eos=vocab.eos)
+    return [vocab.decode(one.words) for one in written]
+
+
+def read(model: EncoderDecoder, d: Data, pixels_BHWC: Tensor) -> Tensor:
+    """Pixels as the model reads them, where it computes."""
+    weight = next(model.parameters())
+    return normal(pixels_BHWC.to(weight.device), d).to(weight.dtype)
+
+
+def meaning(text: str, d: Data) -> Any:
+    """What two captions share if they are equally right."""
+    said = parse_caption(text) if d.corpus == "shapes" else None
+    words = " ".join(text.split())
+    return said.plain if said is not None else words.lower() if d.lower else words
+
+
+def exact(found: Sequence[str], expected: Sequence[str], d: Data) -> float:
+    """The share of captions that say what they should, 0 to 1."""
+    right = sum(meaning(a, d) == meaning(b, d) for a, b in zip(found, expected, strict=True))
+    return right / max(1, len(expected))
+
+
+def parts_right(found: Sequence[str], expected: Sequence[str], d: Data) -> dict[str, float]:
+    """Of the corpus shapes, what of its captions is right: shapes and colours, and which of two things lies where."""
+    if d.corpus != "shapes":
+        return {}
+    told = [(parse_caption(a), parse_caption(b)) for a, b in zip(found, expected, strict=True)]
+    right = [None if mine is None or true is None else compare(mine, true) for mine, true in told]
+    two = [one for one, (_, true) in zip(right, told, strict=True) if true is not None and true.relation]
+    return {
+        "things": sum(one is not None and one.things for one in right) / max(1, len(right)),
+        "relation": sum(one is not None and one.relation for one in two) / max(1, len(two)),
+    }
+
+
+def nats(model: EncoderDecoder, d: Data, batches: Iterable[CaptionBatch]) -> tuple[float, int]:
+    """The loss a token, and the number of tokens."""
+    device = next(model.parameters()).device
+    losses = [caption_loss(model, batch.to(device), d) for batch in batches]
+    count = sum(loss.count for loss in losses)
+    return sum(float(loss.surprise) for loss in losses) / max(1, count), count
+
+
+def evaluate(
+    model: EncoderDecoder, vocab: Vocab, d: Data, batches: list[CaptionBatch], texts: list[str]
+) -> dict[str, float]:
+    """Held-out loss (nats a token), and how many greedy captions are right."""
+    loss, _ = nats(model, d, batches)
+    found = [text for batch in batches for text in caption(model, vocab, d, batch.pixels_BHWC)]
+    expected = lowered(texts, d)
+    return {"loss": loss, "exact": exact(found, texts, d), "bleu": bleu(found, expected, d.lower)}
+
+
+def lowered(texts: list[str], d: Data) -> list[str]:
+    return [text.lower() if d.lower else text for text in texts]
+
+
+def measure(model: EncoderDecoder, asked: Asked) -> Measured:
+    """Exact match, BLEU and loss of greedy captions of all held-out pictures."""
+    d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines, "image")
+    vocab = asked.vocab()
+    config = config_of(asked.recipe, vocab.size)
+    found: list[str] = []
+    texts: list[str] = []
+    surprise, count = 0.0, 0
+    for rows in asked.track(chunks(rows_asked(asked, report), asked.rows), "writing captions"):
+        pixels_BHWC, captions = (
+            torch.from_numpy(np.stack([row.pixels_HWC for row in rows])),
+            [row.caption for row in rows],
+        )
+        loss, tokens = nats(model, d, [batch_of(pixels_BHWC, vocab.encode_batch(captions), config)])
+        surprise, count = surprise + loss * tokens, count + tokens
+        found += caption(model, vocab, d, pixels_BHWC)
+        texts += captions
+    share, loss = exact(found, texts, d), surprise / max(1, count)
+    scores, signature = translation_scores(found, lowered(texts, d), d.lower)
+    says = "says what the true caption says" if d.corpus == "shapes" else "the same to the letter"
+    return Measured(
+        examples=len(texts),
+        unit="pictures",
+        metrics={
+            **scores,
+            "exact": share,
+            **parts_right(found, texts, d),
+            "loss": loss,
+            "perplexity": math.exp(min(loss, 700)),
+            "unknown": unknown(vocab.encode_batch(texts)),
+        },
+        intervals={"exact": interval(share, len(texts))},
+        baselines={"exact": frequent(asked, texts, d)} if (asked.run / DATA / "train").is_dir() else {},
+        signature={
+            **signature,
+            "exact": says,
+            "decoding": "greedy",
+            "loss": f"vocab:{vocab.kind}|size:{vocab.size}",
+        },
+        counts={"tokens": count},
+        report=report,
+        lines=found,
+    )
+
+
+def frequent(asked: Asked, texts: list[str], d: Data) -> tuple[str, float]:
+    """What the most frequent caption of the training pictures would score."""
+    captions = Counter(captions_of(Gallery.open(asked.run / DATA / "train")))
+    often = captions.most_common(1)[0][0]
+    return "always the most frequent caption", exact([often] * len(texts), texts, d)
+
+
+def rows_asked(asked: Asked, report: Report) -> Iterator[Row]:
+    """The user's own pictures, or those that the run holds out."""
+    d, kept = asked.recipe.data, asked.run / DATA / VALID
+    if asked.own:
+        return folder_rows(d, d.valid_images, True, report)()
+    if asked.split == VALID and kept.is_dir():
+        gallery = Gallery.open(kept)
+        return (gallery.row(i) for i in range(len(gallery)))
+    return split_rows(d, asked.split, True, report)
+
+
+def held_out_loss(model: EncoderDecoder, asked: Asked, rows: int) -> tuple[float, float]:
+    """The loss on some held-out pictures, and that of guessing tokens by their frequency."""
+    d, vocab = asked.recipe.data, asked.vocab()
+    some = list(islice(rows_asked(asked, Report(d.bad_lines, "image")), rows))
+    tokens = vocab.encode_batch([row.caption for row in some])
+    pixels_BHWC = torch.from_numpy(np.stack([row.pixels_HWC for row in some]))
+    loss, _ = nats(model, d, [batch_of(pixels_BHWC, tokens, config_of(asked.recipe, vocab.size))])
+    learned = captions_of(Gallery.open(asked.run / DATA / "train"))
+    return loss, by_frequency(vocab.encode_batch(learned), tokens, vocab)
+
+
+def show(
+    model: EncoderDecoder, vocab: Vocab, d: Data, gallery: Gallery, ids: np.ndarray, texts: list[str]
+) -> list[str]:
+    """A few pictures by their numbers, with the captions that the model writes."""
+    if not len(ids):
+        return []
+    lines = []
+    for i, mine, right in zip(ids, caption(model, vocab, d, gallery.pixels(ids)), texts, strict=False):
+        told = f"    held-out picture {i + 1} → {mine}"
+        lines.append(told if meaning(mine, d) == meaning(right, d) else f"{told}    (expected: {right})")
+    return lines

@@ -1,0 +1,137 @@
+"""Pictures with captions, as the stages of text-to-image learn from them. Where there are classes, their names are the captions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from ..interop.tokenizer import TOKENIZER
+from ..recipe import Data, Recipe
+from ..text.files import Report
+from ..text.plan import RowPlan, shares
+from ..text.vocab import Vocab, read_vocab, train_vocab
+from ..train.files import write_text
+from ..vision.folders import CAPTIONS
+from ..vision.prepare import Gallery, Row, galleries, split_rows
+from .judging import Asked
+
+DATA = "data"
+MOST = 256  # pictures at once, where nothing is learned
+B = TypeVar("B")
+
+
+def have_captions(d: Data) -> bool:
+    """Whether the pictures have captions of their own, rather than classes."""
+    return bool(d.corpus) or any((Path(d.images) / name).is_file() for name in CAPTIONS)
+
+
+def pictures_of(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> tuple[Gallery, Gallery]:
+    """The pictures to learn from and those held out, made ready once."""
+    d = recipe.data
+    report = Report(d.bad_lines, "image")
+    found = galleries(d, folder / DATA, have_captions(d), report)
+    if report.counts:
+        say(report.sentence())
+    return found["train"], found["valid"]
+
+
+def rows_asked(asked: Asked) -> list[Row]:
+    """All pictures of the split that a model is to be judged by."""
+    d = asked.recipe.data
+    return list(split_rows(d, asked.split, have_captions(d), Report(d.bad_lines, "image")))
+
+
+def caption_of(gallery: Gallery, i: int) -> str:
+    return gallery.caption(i) or gallery.label(i)
+
+
+def captions_of(gallery: Gallery) -> list[str]:
+    return [caption_of(gallery, i) for i in range(len(gallery))]
+
+
+def vocabulary_of(recipe: Recipe, folder: Path, captions: Sequence[str]) -> Vocab:
+    """A vocabulary learned from captions, kept in the run's folder."""
+    path, d = folder / TOKENIZER, recipe.data
+    if not path.is_file():
+        write_text(path, train_vocab(d.vocab, captions, d.vocab_size, d.lower).to_json())
+    return read_vocab(path)
+
+
+def padded(rows: Sequence[Sequence[int]], longest: int) -> tuple[Tensor, Tensor]:
+    """Captions' tokens [B, longest], cut if they are longer, and how many each has."""
+    lengths = [min(len(row), longest) for row in rows]
+    words_BL = torch.zeros(len(rows), longest, dtype=torch.long)
+    for b, row in enumerate(rows):
+        words_BL[b, : lengths[b]] = torch.tensor(row[:longest], dtype=torch.long)
+    return words_BL, torch.tensor(lengths)
+
+
+def spread(count: int, most: int) -> np.ndarray:
+    """At most so many numbers from all over 0, 1, .. count - 1: a folder may be sorted."""
+    return np.linspace(0, count - 1, min(count, most)).astype(int)
+
+
+def in_parts(ids: np.ndarray) -> Iterator[np.ndarray]:
+    """Pictures in as many as are looked at together."""
+    for start in range(0, len(ids), MOST):
+        yield ids[start : start + MOST]
+
+
+def planned(recipe: Recipe, count: int, length: int) -> RowPlan:
+    """Batches of as many pictures as have about so many tokens together."""
+    return RowPlan(count, max(1, recipe.train.batch_tokens // length), recipe.train.seed)
+
+
+def batches_of(plan: RowPlan, recipe: Recipe, make: Callable[[np.ndarray, int], B]) -> Callable[..., list[B]]:
+    """The micro-batches of a step: `make` is given their pictures' numbers and the step."""
+
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[B]:
+        parts = shares(plan.batch(step), recipe.train.accumulate, rank, world)
+        return [make(part, step) for part in parts]
+
+    return batches
+
+
+@dataclass(frozen=True)
+class PictureBatch:
+    """Tensors of some pictures; `length` tokens each, as the memory that training takes is reckoned."""
+
+    length: int
+    ids: tuple[int, ...] = ()
+
+    def to(self, device: torch.device) -> Any:
+        if device.type == "cpu":
+            return self
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        sent: dict[str, Any] = {
+            name: tensor.to(device, non_blocking=True)
+            for name, tensor in found.items()
+            if isinstance(tensor, Tensor)
+        }
+        return replace(self, **sent)
+
+
+def data_told(train: int, tried: int, held_out: int, d: Data, more: str = "") -> str:
+    """The first sentence of a plan."""
+    grey = "" if d.colour else " of grey"
+    return (
+        f"data: {train:,} pictures of {d.image} x {d.image} pixels{grey}, {tried:,} of {held_out:,} held-out ones tried "
+        f"each time{more}"
+    )
+
+
+def cells_of(image: int, cell: int) -> int:
+    """Cells along a picture's side, if they divide it."""
+    if image % cell:
+        near = [size for size in (image // cell * cell, (image // cell + 1) * cell) if size]
+        raise BadInput(
+            f"data.image is {image} pixels, which cells of {cell} do not divide: set it to {' or '.join(map(str, near))}"
+        )
+    return image // cell

@@ -1,0 +1,138 @@
+"""The stage codes of text-to-image: a discrete VAE learns to write a picture as a grid of codes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..models.dvae import DVAE, DVAEConfig, annealed, inside, logit_laplace, rising
+from ..recipe import Recipe
+from ..train.loss import Loss
+from ..vision.prepare import Gallery
+from .captioned import (
+    PictureBatch,
+    batches_of,
+    cells_of,
+    data_told,
+    in_parts,
+    pictures_of,
+    planned,
+    rows_asked,
+    spread,
+)
+from .job import Job
+from .judging import Asked, Measured
+
+LOOKED_AT = 200  # pictures, for how likely a pixel is without learning
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodesBatch(PictureBatch):
+    """Pictures, and how far the schedules are."""
+
+    pixels_BHWC: Tensor
+    temperature: Tensor
+    divergence: Tensor
+
+    @property
+    def count(self) -> int:
+        return self.pixels_BHWC.numel()
+
+
+def bright(pixels_BHWC: Tensor) -> Tensor:
+    """Pixels 0 to 255 as numbers from 0 to 1, [B, C, H, W]."""
+    return pixels_BHWC.permute(0, 3, 1, 2).float() / 255
+
+
+def codes_loss(model: DVAE, batch: CodesBatch) -> Loss:
+    """-log p(x | z) + beta KL, as nats a number of the picture."""
+    log_p_B, kl_B = model(bright(batch.pixels_BHWC), batch.temperature)
+    total = (batch.divergence * kl_B - log_p_B).sum()
+    return Loss(total, -log_p_B.detach().sum(), batch.count)
+
+
+def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
+    """Read the pictures once, and plan the batches."""
+    d, m, t = recipe.data, recipe.model, recipe.train
+    train, there = pictures_of(recipe, folder, say)
+    config = config_of(recipe)
+    side = cells_of(d.image, config.cell)
+    plan = planned(recipe, len(train), side * side)
+    valid = spread(len(there), recipe.evaluate.rows)
+
+    def make(ids: np.ndarray, step: int) -> CodesBatch:
+        heat = annealed(step, round(t.cooling * t.steps), last=t.coldest)
+        weight = rising(step, round(t.rise * t.steps), t.divergence)
+        return CodesBatch(
+            pixels_BHWC=train.pixels(ids), temperature=torch.tensor(heat), divergence=torch.tensor(weight),
+            length=side * side, ids=tuple(ids.tolist()),
+        )  # fmt: skip
+
+    return Job(
+        task="text-to-image",
+        architecture="dvae",
+        config=config,
+        vocab=None,
+        batches=batches_of(plan, recipe, make),
+        steps_per_epoch=plan.batches,
+        loss=codes_loss,
+        evaluate=lambda model: scores(model, (there.pixels(ids) for ids in in_parts(valid))),
+        show=lambda model: [],
+        held_out=len(valid),
+        baselines={"loss": ("nats a number, all pictures alike", plain_loss(there, valid))},
+        plan=[
+            data_told(len(train), len(valid), len(there), d),
+            (
+                f"codes: {m.codes:,} for each of {side} x {side} cells of {config.cell} x {config.cell} pixels; "
+                f"{plan.rows:,} pictures a step"
+            ),
+        ],
+        facts={"data": train.hash, "held-out data": there.hash},
+    )
+
+
+def config_of(recipe: Recipe) -> DVAEConfig:
+    m = recipe.model
+    return DVAEConfig(
+        channels=3 if recipe.data.colour else 1, codes=m.codes, halvings=m.halvings, layers=m.layers, width=m.width,
+        dropout=m.dropout,
+    )  # fmt: skip
+
+
+def scores(model: nn.Module, parts: Iterable[Tensor]) -> dict[str, float]:
+    """Held-out pictures written as codes, without noise: -log p (nats a number), how far pixels are off, codes in use."""
+    weight = next(model.parameters())
+    surprise, off, numbers, used = 0.0, 0.0, 0, torch.zeros(model.config.codes)  # type: ignore[union-attr,arg-type]
+    for pixels_BHWC in parts:
+        x_BCHW = bright(pixels_BHWC.to(weight.device)).to(weight.dtype)
+        codes_Bhw = model.encode(x_BCHW)  # type: ignore[operator]
+        surprise -= model.likelihood(x_BCHW, model.one_hot(codes_Bhw)).sum().item()  # type: ignore[operator]
+        off += (model.decode(codes_Bhw) - x_BCHW).abs().sum().item()  # type: ignore[operator]
+        numbers += x_BCHW.numel()
+        used += torch.bincount(codes_Bhw.flatten().cpu(), minlength=len(used))
+    shares = used[used > 0] / used.sum()
+    effective = math.exp(-(shares * shares.log()).sum().item())
+    return {"loss": surprise / numbers, "off": off / numbers, "codes": effective}
+
+
+def measure(model: nn.Module, asked: Asked) -> Measured:
+    """The same on all held-out pictures."""
+    pixels = np.stack([row.pixels_HWC for row in rows_asked(asked)])
+    parts = [torch.from_numpy(pixels[ids]) for ids in in_parts(np.arange(len(pixels)))]
+    found = scores(model, asked.track(parts, "writing codes"))
+    return Measured(examples=len(pixels), unit="pictures", per="number of a picture", metrics=found)
+
+
+def plain_loss(gallery: Gallery, ids: np.ndarray) -> float:
+    """The loss of giving every pixel of every picture the same distribution, the best there is."""
+    y = inside(bright(gallery.pixels(ids[:LOOKED_AT])))
+    logit_CN = torch.logit(y).transpose(0, 1).flatten(1)
+    centre_C1 = logit_CN.median(1, keepdim=True).values
+    scale_C1 = (logit_CN - centre_C1).abs().mean(1, keepdim=True).clamp(min=1e-6)
+    return -logit_laplace(torch.sigmoid(logit_CN), centre_C1, scale_C1.log()).mean().item()

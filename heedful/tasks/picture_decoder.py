@@ -1,0 +1,253 @@
+"""The stage decoder of text-to-image: one decoder over the words of a caption and the codes of its picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..interop.files import inside, naming, one_line, read_json
+from ..interop.load import load
+from ..models.dalle import Dalle, DalleConfig
+from ..models.dvae import DVAE, DVAEConfig
+from ..recipe import Recipe
+from ..text.store import Store, write_store
+from ..text.vocab import Vocab
+from ..train.files import write_json
+from ..train.loss import Loss, cross_entropy
+from ..vision.prepare import Gallery
+from .captioned import (
+    PictureBatch,
+    batches_of,
+    captions_of,
+    cells_of,
+    data_told,
+    in_parts,
+    padded,
+    pictures_of,
+    planned,
+    rows_asked,
+    spread,
+    vocabulary_of,
+)
+from .job import Job
+from .judging import Asked, Measured
+from .origin import weights_hash
+from .picture_codes import bright
+
+CODES = "codes.json"  # what is known of the model that wrote the codes
+FIELDS = {"words": "the caption's tokens", "codes": "the picture's codes, row by row"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamBatch(PictureBatch):
+    """Captions and pictures' codes."""
+
+    words_BL: Tensor
+    lengths_B: Tensor
+    codes_BN: Tensor
+
+    @property
+    def tokens_BT(self) -> Tensor:
+        """As the memory that training takes is reckoned: one token is not read."""
+        return self.words_BL.new_empty(len(self.words_BL), self.length)
+
+    @property
+    def count(self) -> int:
+        return self.codes_BN.numel()
+
+
+def stream_loss(model: Dalle, batch: StreamBatch, text_weight: float) -> Loss:
+    """text_weight x (nats a place of the caption) + the rest x (nats a cell), as nats a cell."""
+    text, picture = surprises(model, batch)
+    total = text_weight * text + (1 - text_weight) * picture
+    return Loss(total * batch.count, total.detach() * batch.count, batch.count)
+
+
+def surprises(model: Dalle, batch: StreamBatch) -> tuple[Tensor, Tensor]:
+    """(nats a place of the caption, pads included; nats a cell), means over the batch."""
+    c, tokens_BT = model.config, model.stream(batch.words_BL, batch.lengths_B, batch.codes_BN)
+    words_BLV, codes_BNK = model.both(tokens_BT)
+    text, _ = cross_entropy(words_BLV.flatten(0, 1), tokens_BT[:, 1 : 1 + c.text].flatten())
+    picture, _ = cross_entropy(codes_BNK.flatten(0, 1), batch.codes_BN.flatten())
+    return text / batch.words_BL.numel(), picture / batch.count
+
+
+# From a recipe to a job.
+
+
+def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
+    """Write all pictures as codes once, tokenise their captions, and plan the batches."""
+    d, t = recipe.data, recipe.train
+    if not t.from_folder:
+        raise BadInput(
+            "the decoder writes codes of a model that was trained for them: give --from RUN, that of its codes"
+        )
+    pictures = pictures_of(recipe, folder, say)
+    vocab = vocabulary_of(recipe, folder, captions_of(pictures[0]))
+    codes, written_by = read_codes(t.from_folder, folder)
+    side = cells_of(d.image, codes.cell)
+    train, there = (
+        written(folder / "tokens" / name, gallery, vocab, t.from_folder, codes, written_by)
+        for name, gallery in zip(("train", "valid"), pictures, strict=True)
+    )
+    config = config_of(recipe, vocab, codes, side)
+    plan = planned(recipe, len(train), config.context)
+    valid = spread(len(there), recipe.evaluate.rows)
+
+    def make(store: Store, ids: np.ndarray) -> StreamBatch:
+        words_BL, lengths_B = padded([store.row("words", int(i)).tolist() for i in ids], config.text)
+        rows = np.stack([store.row("codes", int(i)) for i in ids]).astype(np.int64)
+        return StreamBatch(
+            words_BL=words_BL, lengths_B=lengths_B, codes_BN=torch.from_numpy(rows), length=config.context - 1,
+            ids=tuple(ids.tolist()),
+        )  # fmt: skip
+
+    long = sum(len(train.row("words", i)) > config.text for i in range(len(train)))
+    cut = f"; {long:,} captions are longer than data.longest, and cut" if long else ""
+    return Job(
+        task="text-to-image",
+        architecture="dalle",
+        config=config,
+        vocab=vocab,
+        batches=batches_of(plan, recipe, lambda ids, step: make(train, ids)),
+        steps_per_epoch=plan.batches,
+        loss=lambda model, batch: stream_loss(model, batch, t.text_weight),
+        evaluate=lambda model: scores(model, (make(there, ids) for ids in in_parts(valid)), t.text_weight),
+        show=lambda model: [],
+        held_out=len(valid),
+        baselines={"loss": ("nats a token, every one at its frequency", plain_loss(train, there, config, t.text_weight))},
+        plan=[
+            data_told(len(train), len(valid), len(there), d, cut),
+            (f"tokens: {config.text} places for words and pads, {side} x {side} cells of {codes.codes:,} codes; "
+            f"{plan.rows:,} pictures a step"),
+            f"vocabulary: {vocab.size:,} of {vocab.kind}",
+        ],
+        facts={"data": train.hash, "held-out data": there.hash, "model of the codes": written_by},
+    )  # fmt: skip
+
+
+def config_of(recipe: Recipe, vocab: Vocab, codes: DVAEConfig, side: int) -> DalleConfig:
+    m = recipe.model
+    return DalleConfig(
+        vocab=vocab.size, text=recipe.data.longest, codes=codes.codes, rows=side, columns=side, layers=m.layers,
+        width=m.width, heads=m.heads, hidden=m.hidden, activation=m.activation, kernel=2 * m.reach + 1, dropout=m.dropout,
+    )  # fmt: skip
+
+
+# Codes, written once
+
+
+def read_codes(folder: str, run: Path) -> tuple[DVAEConfig, str]:
+    """The sizes of the model of the codes and the hash of its weights, looked at once and then kept in the run."""
+    if not (run / CODES).is_file():
+        model = codes_model(folder)
+        write_json(run / CODES, {"codes": vars(model.config), "sha256": weights_hash(Path(folder))})
+    with naming(run / CODES):
+        found = read_json(inside(run, CODES))
+        try:
+            return DVAEConfig(**found["codes"]), str(found["sha256"])
+        except (KeyError, TypeError):
+            raise BadInput("this does not describe a model of codes: start another run") from None
+
+
+def codes_model(folder: str | Path, device: str | torch.device = "cpu") -> DVAE:
+    """The discrete VAE of a run."""
+    loaded = load(folder, device)
+    if not isinstance(loaded.model, DVAE):
+        raise BadInput(
+            one_line(
+                f"{folder} is a {loaded.architecture}: codes are written by the stage codes of text-to-image"
+            )
+        )
+    return loaded.model
+
+
+def written(
+    path: Path, gallery: Gallery, vocab: Vocab, folder: str, codes: DVAEConfig, written_by: str
+) -> Store:
+    """Captions as tokens and pictures as codes: made once, and kept."""
+    if path.is_dir():
+        return Store.open(path, vocab.hash)
+    if weights_hash(Path(folder)) != written_by:
+        raise BadInput(one_line(f"{folder} has other weights than when this run was begun: start another"))
+    model = codes_model(folder)
+
+    @torch.no_grad()
+    def rows() -> Iterator[dict[str, Sequence[int]]]:
+        words = vocab.encode_batch(captions_of(gallery))
+        for ids in in_parts(np.arange(len(gallery))):
+            found = model.encode(bright(gallery.pixels(ids))).flatten(1).tolist()
+            yield from ({"words": words[i], "codes": row} for i, row in zip(ids.tolist(), found, strict=True))
+
+    about = {"vocab": vocab.hash, "codes": written_by, "pictures": gallery.hash}
+    return write_store(path, FIELDS, rows(), max(vocab.size, codes.codes), about)
+
+
+# Judging
+
+
+def scores(model: nn.Module, batches: Iterable[StreamBatch], text_weight: float) -> dict[str, float]:
+    """Held-out loss as it is trained, and its two parts."""
+    text, picture, pictures = 0.0, 0.0, 0
+    device = next(model.parameters()).device
+    for batch in batches:
+        rows = len(batch.ids)
+        found = surprises(model, batch.to(device))  # type: ignore[arg-type]
+        text, picture, pictures = (
+            text + rows * found[0].item(),
+            picture + rows * found[1].item(),
+            pictures + rows,
+        )
+    text, picture = text / pictures, picture / pictures
+    return {"loss": text_weight * text + (1 - text_weight) * picture, "text": text, "picture": picture}
+
+
+def measure(model: nn.Module, asked: Asked) -> Measured:
+    """The same on all held-out pictures."""
+    assert isinstance(model, Dalle)
+    rows, vocab, recipe = rows_asked(asked), asked.vocab(), asked.recipe
+    codes = codes_model(
+        asked.run.parent / "codes" if (asked.run.parent / "codes").is_dir() else recipe.train.from_folder
+    )
+    words = vocab.encode_batch([row.caption or row.label for row in rows])
+
+    def batches() -> Iterator[StreamBatch]:
+        for ids in in_parts(np.arange(len(rows))):
+            pixels = torch.from_numpy(np.stack([rows[i].pixels_HWC for i in ids]))
+            words_BL, lengths_B = padded([words[i] for i in ids], model.config.text)
+            yield StreamBatch(
+                words_BL=words_BL, lengths_B=lengths_B, codes_BN=codes.encode(bright(pixels)).flatten(1),
+                length=model.config.context - 1, ids=tuple(ids.tolist()),
+            )  # fmt: skip
+
+    found = scores(model, asked.track(batches(), "reading"), recipe.train.text_weight)
+    return Measured(examples=len(rows), unit="pictures", metrics=found)
+
+
+def plain_loss(train: Store, there: Store, c: DalleConfig, text_weight: float) -> float:
+    """The loss of giving every token its frequency, wherever it stands."""
+    text = padded_counts(train, c), padded_counts(there, c)
+    picture = [np.bincount(store.stream("codes"), minlength=c.codes) for store in (train, there)]
+    return text_weight * frequency_loss(*text) + (1 - text_weight) * frequency_loss(*picture)
+
+
+def padded_counts(store: Store, c: DalleConfig) -> np.ndarray:
+    """How often each word, and each place's pad, stands in captions."""
+    counts = np.zeros(c.first_code)
+    for i in range(len(store)):
+        words = store.row("words", i)[: c.text]
+        np.add.at(counts, words, 1)
+        counts[c.vocab + len(words) :] += 1
+    return counts
+
+
+def frequency_loss(learned: np.ndarray, held_out: np.ndarray) -> float:
+    shares = (learned + 1) / (learned.sum() + len(learned))
+    return float(-(held_out * np.log(shares)).sum() / max(1.0, float(held_out.sum()))) or math.inf
