@@ -193,7 +193,7 @@ class Train(Learns):
         int | None,
         tyro.conf.arg(
             metavar="INT",
-            help_behavior_hint="(default: 10000; classify: 1000; image-classify: 2000; caption: 3000; tag, parse: 4000)",
+            help_behavior_hint="(default: 10000; classify: 1000; image-classify, caption: 2000; tag, parse: 4000)",
         ),
     ] = None
     """How many steps to make."""

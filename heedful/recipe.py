@@ -304,8 +304,9 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "caption": {
         "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
-        "data.vocab_size": 10000, "data.lower": True, "data.longest": 64, "train.optimiser": "muon", "train.rate": 4e-3,
-        "train.decay": 0.05, "train.smoothing": 0.0, "train.warmup": 100, "train.steps": 3000, "evaluate.every": 250,
+        "data.vocab_size": 10000, "data.lower": True, "data.longest": 64, "train.optimiser": "muon", "train.rate": 6e-3,
+        "train.decay": 0.05, "train.smoothing": 0.0, "train.warmup": 100, "train.steps": 2000, "train.batch_tokens": 2048,
+        "evaluate.every": 250,
     },
     "text-to-image": {
         "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
@@ -451,21 +452,13 @@ SIZES: dict[str, dict[str, Any]] = {
 # text-to-image: what differs by stage, and the sizes of each.
 STAGES = ("codes", "decoder", "ranker")  # in the order in which they are trained
 STAGE_DEFAULTS: dict[str, dict[str, Any]] = {
-    "codes": {"train.rate": 6e-3, "train.batch_tokens": 512, "train.steps": 8000},
-    "decoder": {
-        "train.optimiser": "muon",
-        "train.rate": 4e-3,
-        "train.batch_tokens": 2048,
-        "train.steps": 2500,
+    "codes": {
+        "train.rate": 8e-3, "train.batch_tokens": 512, "train.steps": 12000, "train.ema": 0.999, "evaluate.every": 2000,
     },
-    "ranker": {
-        "train.optimiser": "muon",
-        "train.rate": 4e-3,
-        "train.batch_tokens": 4096,
-        "train.steps": 2000,
-    },
+    "decoder": {"train.optimiser": "muon", "train.rate": 4e-3, "train.batch_tokens": 2048, "train.steps": 2500},
+    "ranker": {"train.optimiser": "muon", "train.rate": 4e-3, "train.batch_tokens": 2080, "train.steps": 2000},
     "judge": {"train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 5000},
-}
+}  # fmt: skip
 STAGE_SIZES: dict[str, dict[str, tuple[int, int, int, int]]] = {  # layers, width, heads, hidden
     "codes": {"tiny": (1, 64, 4, 64), "small": (1, 128, 4, 128), "base": (2, 256, 4, 256), "large": (4, 512, 4, 512)},
     "decoder": {

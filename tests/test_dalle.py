@@ -189,6 +189,10 @@ def test_written_with_a_cache_equals_written_without(model):
             found = [step(tokens_BT[:, :first])]
             found += [step(tokens_BT[:, t : t + 1]) for t in range(first, tokens_BT.shape[1])]
         assert torch.allclose(torch.cat(found, 1), whole_BTV, atol=1e-4)
+    for first in (1, TEXT - 1, TEXT, TEXT + 4):
+        with torch.no_grad():
+            last_BV = PictureStep(model).last(tokens_BT[:, :first])
+        assert torch.allclose(last_BV, whole_BTV[:, first - 1], atol=1e-4)
     cache = model.decoder.growing_cache()
     halves = [model(tokens_BT[:, :7], cache=cache), model(tokens_BT[:, 7:], cache=cache)]
     assert torch.allclose(torch.cat(halves, 1), whole_BTV, atol=1e-4)

@@ -91,7 +91,9 @@ def write_captions(folder: Path) -> None:
     """The same squares with captions of unequal length."""
     write_pictures(folder)
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.png"))
-    captions = [" ".join(["a", *["very"] * (i % 3), name.split("/")[0], "one"]) for i, name in enumerate(names)]
+    captions = [
+        " ".join(["a", *["very"] * (i % 3), name.split("/")[0], "one"]) for i, name in enumerate(names)
+    ]
     lines = [f"{name}\t{said}\n" for name, said in zip(names, captions, strict=True)]
     (folder / "captions.tsv").write_text("".join(lines))
 
