@@ -21,12 +21,13 @@ from heedful.tasks import run, state
 # Settings. A change of these makes it another run; of these it only changes the rest of the way.
 REFUSED = {
     *(key for key in recipe.known_settings() if key.startswith(("data.", "model."))),
-    "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder", "evaluate.rows",
+    "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder", "train.stage", "evaluate.rows",
 }  # fmt: skip
 WARNED = {
     "train.steps", "train.minutes", "train.batch_tokens", "train.accumulate", "train.rate", "train.warmup",
     "train.schedule", "train.floor", "train.decay", "train.beta2", "train.clip", "train.smoothing", "train.lm_weight",
-    "train.hide", "train.mix_penalty",
+    "train.hide", "train.mix_penalty", "train.text_weight", "train.divergence", "train.rise", "train.cooling",
+    "train.coldest",
     "train.recompute", "train.compile", "train.shard", "train.precision", "checkpoint.every", "checkpoint.keep",
     "evaluate.every", "evaluate.examples", "evaluate.patience",
 }  # fmt: skip

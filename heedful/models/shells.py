@@ -324,10 +324,10 @@ class WithHeads(nn.Module):
 
 
 def compile_whole(model: nn.Module) -> None:
-    """Let torch.compile make each stack of blocks one, so that sums and norms between blocks are one kernel; and what is
-    done to vectors after they were looked up."""
+    """Let torch.compile make each stack of blocks one, so that sums and norms between blocks are one kernel; and on a GPU
+    what is done to vectors after they were looked up."""
     for module in model.modules():
         if isinstance(module, Stack):
             module.compile()
-        elif isinstance(module, Inputs):
+        elif isinstance(module, Inputs) and module.tokens.weight.is_cuda:
             module.finished = torch.compile(module.finished)  # type: ignore[method-assign]

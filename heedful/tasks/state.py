@@ -146,7 +146,7 @@ def put_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 ANOTHER_RUN = (
     "data.", "model.", "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder",
-    "evaluate.rows",
+    "train.stage", "evaluate.rows",
 )  # fmt: skip
 WHICH_ARE_AVERAGED = ("train.steps", "checkpoint.every")
 ROUNDING = ("heedful", "torch", "python", "device", "threads", "processes")
