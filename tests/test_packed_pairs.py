@@ -167,3 +167,14 @@ def test_the_mixture_sends_no_padding_to_its_experts():
     loss = translate.loss_of(model, translate.side_by_side(rows, 13, BOS, EOS, PAD))
     read, written = 5 + 2 + 4, 4 + 7 + 3
     assert sorted(loss.loads_LE.sum(1).tolist()) == [2 * read, 2 * written]
+
+
+def test_a_batch_goes_to_a_device_with_all_of_its_tensors_and_nothing_else_changed():
+    batch = translate.side_by_side([some_pairs([(2, 3)])], 8, BOS, EOS, PAD, [4])
+    there = batch.to(torch.device("meta"))
+    assert {name: tensor.device.type for name, tensor in there.tensors().items()} == dict.fromkeys(
+        ("source_BS", "source_documents_BS", "target_BT", "target_documents_BT", "answers_BT"), "meta"
+    )
+    assert (there.count, there.ids) == (batch.count, batch.ids) and batch.to(CPU) is batch
+    pairs = translate.collate(*zip(*some_pairs([(2, 3), (1, 4)]), strict=True), BOS, EOS, PAD)
+    assert pairs.to(torch.device("meta")).heads_BW is None

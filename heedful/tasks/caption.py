@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -29,10 +29,10 @@ from ..text.files import Report
 from ..text.plan import RowPlan, shares
 from ..text.vocab import Vocab
 from ..train.loss import Loss, scores_of, sequence_loss
-from ..vision.prepare import Gallery, Row, folder_rows, galleries, moved, moves, normal, split_rows
+from ..vision.prepare import Gallery, galleries, moved, moves, normal
 from ..vision.shapes import parse_caption
 from .captioned import DATA, PictureBatch, captions_of, data_told, in_parts, spread, vocabulary_of
-from .image_classify import fitting, moved_told
+from .image_classify import fitting, moved_told, rows_asked
 from .job import Job
 from .judging import Asked, Measured
 from .lm import BY_FREQUENCY, unigram_entropy
@@ -279,7 +279,7 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     found: list[str] = []
     texts: list[str] = []
     surprise, count = 0.0, 0
-    for rows in asked.track(chunks(rows_asked(asked, report), asked.rows), "writing captions"):
+    for rows in asked.track(chunks(rows_asked(asked, report, captions=True), asked.rows), "writing captions"):
         pixels_BHWC, captions = (
             torch.from_numpy(np.stack([row.pixels_HWC for row in rows])),
             [row.caption for row in rows],
@@ -323,21 +323,10 @@ def frequent(asked: Asked, texts: list[str], d: Data) -> tuple[str, float]:
     return "always the most frequent caption", exact([often] * len(texts), texts, d)
 
 
-def rows_asked(asked: Asked, report: Report) -> Iterator[Row]:
-    """The user's own pictures, or those that the run holds out."""
-    d, kept = asked.recipe.data, asked.run / DATA / VALID
-    if asked.own:
-        return folder_rows(d, d.valid_images, True, report)()
-    if asked.split == VALID and kept.is_dir():
-        gallery = Gallery.open(kept)
-        return (gallery.row(i) for i in range(len(gallery)))
-    return split_rows(d, asked.split, True, report)
-
-
 def held_out_loss(model: EncoderDecoder, asked: Asked, rows: int) -> tuple[float, float]:
     """The loss on some held-out pictures, and that of guessing tokens by their frequency."""
     d, vocab = asked.recipe.data, asked.vocab()
-    some = list(islice(rows_asked(asked, Report(d.bad_lines, "image")), rows))
+    some = list(islice(rows_asked(asked, Report(d.bad_lines, "image"), captions=True), rows))
     tokens = vocab.encode_batch([row.caption for row in some])
     pixels_BHWC = torch.from_numpy(np.stack([row.pixels_HWC for row in some]))
     loss, _ = nats(model, d, [batch_of(pixels_BHWC, tokens, config_of(asked.recipe, vocab.size))])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from ..recipe import Data, Recipe
 from ..text.files import Report
 from ..text.plan import RowPlan, shares
 from ..text.vocab import Vocab, read_vocab, train_vocab
+from ..train.batch import Tensors
 from ..train.files import write_text
 from ..vision.folders import CAPTIONS
 from ..vision.prepare import Gallery, Row, galleries, split_rows
@@ -100,22 +101,11 @@ def batches_of(plan: RowPlan, recipe: Recipe, make: Callable[[np.ndarray, int], 
 
 
 @dataclass(frozen=True)
-class PictureBatch:
+class PictureBatch(Tensors):
     """Tensors of some pictures; `length` tokens each, as the memory that training takes is reckoned."""
 
     length: int
     ids: tuple[int, ...] = ()
-
-    def to(self, device: torch.device) -> Any:
-        if device.type == "cpu":
-            return self
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        sent: dict[str, Any] = {
-            name: tensor.to(device, non_blocking=True)
-            for name, tensor in found.items()
-            if isinstance(tensor, Tensor)
-        }
-        return replace(self, **sent)
 
 
 def data_told(train: int, tried: int, held_out: int, d: Data, more: str = "") -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ from ..text.letters import as_read
 from ..text.plan import BucketPlan, shares
 from ..text.store import Store, write_store
 from ..text.vocab import Vocab, groups, read_vocab, train_vocab
+from ..train.batch import Tensors
 from ..train.files import write_json, write_text
 from ..train.loss import Loss, cross_entropy
 from . import features
@@ -63,7 +64,7 @@ SHOWN = 100  # characters of a text that is shown
 
 
 @dataclass(frozen=True)
-class TextBatch:
+class TextBatch(Tensors):
     """Some texts with their labels, padded at the end."""
 
     tokens_BT: Tensor  # or, of words that are spelled out, [B, T, 1 + letters]
@@ -75,13 +76,6 @@ class TextBatch:
     @property
     def count(self) -> int:
         return len(self.labels_B)
-
-    def to(self, device: torch.device) -> TextBatch:
-        if device.type == "cpu":
-            return self
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved = {n: t.to(device, non_blocking=True) for n, t in tensors.items() if isinstance(t, Tensor)}
-        return replace(self, **moved)  # type: ignore[arg-type]
 
 
 # Rows: what a model reads of one text or two.

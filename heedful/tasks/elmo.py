@@ -34,6 +34,7 @@ from ..text.letters import SpelledVocab, as_read
 from ..text.plan import BucketPlan, shares
 from ..text.store import Store, write_store
 from ..text.vocab import LONGEST, Vocab, groups, read_vocab, train_vocab
+from ..train.batch import Tensors
 from ..train.files import write_text
 from ..train.loss import NOTHING, Loss, Scores, sequence_loss
 from .job import Job
@@ -48,19 +49,13 @@ PER = "nats a word, every word at its frequency"
 
 
 @dataclass(frozen=True)
-class SentenceBatch:
+class SentenceBatch(Tensors):
     """Some sentences, padded at the end."""
 
     tokens_BT: Tensor  # or, of words that are spelled out, [B, T, 1 + letters]
     lengths_B: Tensor
     count: int  # words to be predicted, in both directions
     ids: tuple[int, ...] = ()
-
-    def to(self, device: torch.device) -> SentenceBatch:
-        if device.type == "cpu":
-            return self
-        tokens_BT, lengths_B = (t.to(device, non_blocking=True) for t in (self.tokens_BT, self.lengths_B))
-        return SentenceBatch(tokens_BT, lengths_B, self.count, self.ids)
 
 
 def collate(

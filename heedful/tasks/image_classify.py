@@ -29,6 +29,7 @@ from ..models.vit import ViTConfig
 from ..recipe import Data, Recipe
 from ..text.files import Report, hash_of
 from ..text.plan import RowPlan, shares
+from ..train.batch import Tensors
 from ..train.files import write_json
 from ..train.loss import Loss, cross_entropy
 from ..vision.prepare import (
@@ -54,7 +55,7 @@ EPS = 1e-6
 
 
 @dataclass(frozen=True)
-class ImageBatch:
+class ImageBatch(Tensors):
     """Some pictures with the numbers of their labels; in training, how each is moved, and what of it is painted over."""
 
     pixels_BHWC: Tensor
@@ -67,17 +68,6 @@ class ImageBatch:
     @property
     def count(self) -> int:
         return len(self.labels_B)
-
-    def to(self, device: torch.device) -> ImageBatch:
-        if device.type == "cpu":
-            return self
-        return replace(
-            self,
-            pixels_BHWC=self.pixels_BHWC.to(device, non_blocking=True),
-            labels_B=self.labels_B.to(device, non_blocking=True),
-            moves_B23=None if self.moves_B23 is None else self.moves_B23.to(device, non_blocking=True),
-            holes_B3=None if self.holes_B3 is None else self.holes_B3.to(device, non_blocking=True),
-        )
 
 
 def scores(model: WithHeads, x_BCHW: Tensor) -> Tensor:
@@ -368,15 +358,15 @@ def held_out_loss(model: nn.Module, asked: Asked, rows: int) -> tuple[float, flo
     return loss, surprise_of(list(counted.values()), right)
 
 
-def rows_asked(asked: Asked, report: Report) -> Iterator[Row]:
+def rows_asked(asked: Asked, report: Report, captions: bool = False) -> Iterator[Row]:
     """The user's own pictures, or those that the run holds out."""
     d, kept = asked.recipe.data, asked.run / DATA / VALID
     if asked.own:
-        return folder_rows(d, d.valid_images, False, report)()
+        return folder_rows(d, d.valid_images, captions, report)()
     if asked.split == VALID and kept.is_dir():
         gallery = Gallery.open(kept)
         return (gallery.row(i) for i in range(len(gallery)))
-    return split_rows(d, asked.split, False, report)
+    return split_rows(d, asked.split, captions, report)
 
 
 def gathered(rows: Iterable[Row], number: dict[str, int], d: Data, most: int) -> Iterator[Labelled]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -34,6 +34,7 @@ from ..text.packing import Packing
 from ..text.plan import RowPlan, WindowPlan, shares
 from ..text.store import Store, write_store
 from ..text.vocab import Vocab, read_vocab, train_vocab
+from ..train.batch import Tensors
 from ..train.files import write_text
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from .job import Job
@@ -46,7 +47,7 @@ STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they n
 
 
 @dataclass(frozen=True)
-class WindowBatch:
+class WindowBatch(Tensors):
     """Windows of a text, each one token longer than what the model reads."""
 
     tokens_BT: Tensor
@@ -56,16 +57,9 @@ class WindowBatch:
     def count(self) -> int:
         return len(self.tokens_BT) * (self.tokens_BT.shape[1] - 1)
 
-    def to(self, device: torch.device) -> WindowBatch:
-        return (
-            self
-            if device.type == "cpu"
-            else WindowBatch(self.tokens_BT.to(device, non_blocking=True), self.ids)
-        )
-
 
 @dataclass(frozen=True)
-class PackedBatch:
+class PackedBatch(Tensors):
     """Rows of several documents, which do not see each other."""
 
     tokens_BT: Tensor
@@ -73,12 +67,6 @@ class PackedBatch:
     documents_BT: Tensor
     count: int
     ids: tuple[int, ...] = ()  # the numbers of the rows
-
-    def to(self, device: torch.device) -> PackedBatch:
-        if device.type == "cpu":
-            return self
-        tensors = {name: getattr(self, name) for name in ("tokens_BT", "answers_BT", "documents_BT")}
-        return replace(self, **{name: t.to(device, non_blocking=True) for name, t in tensors.items()})
 
 
 def loss_of(model: Decoder, batch: WindowBatch | PackedBatch, smoothing: float = 0.0) -> Loss:

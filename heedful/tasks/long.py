@@ -8,7 +8,7 @@ the weights of its time: it cannot be computed again, and is saved with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
@@ -27,6 +27,7 @@ from ..models.xl import XLConfig
 from ..parts.xl import RecurrentAttention, SegmentMemory
 from ..recipe import Model
 from ..text.plan import SegmentPlan, shares
+from ..train.batch import Tensors
 from ..train.loss import Loss, scores_of, sequence_loss
 
 # Sizes.
@@ -91,7 +92,7 @@ CONFIGS: dict[str, Callable[[int, Model], Config]] = {
 
 
 @dataclass(frozen=True)
-class SegmentBatch:
+class SegmentBatch(Tensors):
     """The same segment of several rows, one token longer than what the model reads."""
 
     tokens_BT: Tensor
@@ -103,11 +104,6 @@ class SegmentBatch:
     @property
     def count(self) -> int:
         return len(self.tokens_BT) * (self.tokens_BT.shape[1] - 1)
-
-    def to(self, device: torch.device) -> SegmentBatch:
-        if device.type == "cpu":
-            return self
-        return replace(self, tokens_BT=self.tokens_BT.to(device, non_blocking=True))
 
 
 class Segments:

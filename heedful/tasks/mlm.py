@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..models.shells import WithHeads
 from ..recipe import Recipe
 from ..text.plan import WindowPlan, keyed, shares, splitmix
 from ..text.vocab import SPECIALS, Vocab
+from ..train.batch import Tensors
 from ..train.loss import Loss, cross_entropy
 from .job import Job
 from .judging import Asked, Measured
@@ -37,7 +38,7 @@ SAME_ANSWER = "next sentence, always the same answer"
 
 
 @dataclass(frozen=True)
-class MaskedBatch:
+class MaskedBatch(Tensors):
     """Some rows of equal length with blanks in them."""
 
     tokens_BT: Tensor  # what the model reads
@@ -48,13 +49,6 @@ class MaskedBatch:
     count: int  # chosen tokens
     pair_weight: float = 0.0  # chosen tokens a pair, over the whole step
     ids: tuple[int, ...] = ()  # where the rows begin in the text
-
-    def to(self, device: torch.device) -> MaskedBatch:
-        if device.type == "cpu":
-            return self
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved = {n: t.to(device, non_blocking=True) for n, t in tensors.items() if isinstance(t, Tensor)}
-        return replace(self, **moved)  # type: ignore[arg-type]
 
 
 # Random numbers that follow from where they are used.

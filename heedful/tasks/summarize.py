@@ -34,6 +34,7 @@ from ..text.files import Report, hash_of
 from ..text.plan import BucketPlan, shares
 from ..text.store import Store, write_store
 from ..text.vocab import Vocab, groups, read_vocab, train_vocab
+from ..train.batch import Tensors
 from ..train.files import write_text
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import translate
@@ -122,7 +123,7 @@ class Apart(Form):
 
 
 @dataclass(frozen=True)
-class RowBatch:
+class RowBatch(Tensors):
     """Articles and summaries, a row each, padded at the end."""
 
     tokens_BT: Tensor
@@ -137,12 +138,6 @@ class RowBatch:
         """The answers that belong to the summaries; NOTHING elsewhere."""
         places_T = torch.arange(self.answers_BT.shape[1], device=self.answers_BT.device)
         return self.answers_BT.masked_fill(places_T < self.starts_B[:, None], NOTHING)
-
-    def to(self, device: torch.device) -> RowBatch:
-        if device.type == "cpu":
-            return self
-        names = ("tokens_BT", "answers_BT", "lengths_B", "starts_B")
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from ..text.plan import BucketPlan, RowPlan, shares
 from ..text.store import Store, write_store
 from ..text.trees import Parsed, read_parsed, words_of_pieces
 from ..text.vocab import Vocab, groups, read_vocab, train_vocab
+from ..train.batch import Tensors
 from ..train.files import write_text
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import before
@@ -43,7 +44,7 @@ from .metrics import bleu, exact_match, interval, translation_scores
 
 
 @dataclass(frozen=True)
-class PairBatch:
+class PairBatch(Tensors):
     """Some sentence pairs, padded at the end."""
 
     source_BS: Tensor
@@ -63,12 +64,9 @@ class PairBatch:
         index_BS = right_padded(self.source_lengths_B, self.source_BS.shape[1])
         return {"positions": Tree(index_BS, self.heads_BW, self.words_BS)}
 
-    def to(self, device: torch.device) -> PairBatch:
-        return moved(self, device)
-
 
 @dataclass(frozen=True)
-class PackedPairs:
+class PackedPairs(Tensors):
     """Rows of several sentence pairs, which do not see each other: pair n of a source row belongs to pair n of the target."""
 
     source_BS: Tensor
@@ -78,21 +76,6 @@ class PackedPairs:
     answers_BT: Tensor
     count: int
     ids: tuple[int, ...] = ()
-
-    def to(self, device: torch.device) -> PackedPairs:
-        return moved(self, device)
-
-
-AnyPairs = TypeVar("AnyPairs", PairBatch, PackedPairs)
-
-
-def moved(batch: AnyPairs, device: torch.device) -> AnyPairs:
-    """A batch with its tensors on a device."""
-    if device.type == "cpu":
-        return batch
-    tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
-    there = {n: t.to(device, non_blocking=True) for n, t in tensors.items() if isinstance(t, Tensor)}
-    return replace(batch, **there)  # type: ignore[arg-type]
 
 
 def pad(rows: Sequence[np.ndarray | list[int]], filler: int) -> Tensor:

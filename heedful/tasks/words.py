@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from ..text.letters import SpelledVocab, as_read
 from ..text.plan import BucketPlan
 from ..text.store import Store, write_store
 from ..text.vocab import Vocab, groups, read_vocab, train_vocab
+from ..train.batch import Tensors
 from ..train.files import write_json, write_text
 from ..train.loss import NOTHING
 from .spelling import keep_unknown, numbers_on_disk, spelling
@@ -53,7 +54,7 @@ LARGEST = 1 << 16  # of a number in the store, unless the vocabulary has more
 
 
 @dataclass(frozen=True)
-class WordBatch:
+class WordBatch(Tensors):
     """Some sentences, padded at the end. Where a word has no answer, or none that was learned, it is NOTHING."""
 
     tokens_BT: Tensor  # or, of words that are spelled out, [B, T, 1 + letters]
@@ -65,13 +66,6 @@ class WordBatch:
     relations_BW: Tensor
     count: int  # words
     ids: tuple[int, ...] = ()
-
-    def to(self, device: torch.device) -> WordBatch:
-        if device.type == "cpu":
-            return self
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved = {n: t.to(device, non_blocking=True) for n, t in tensors.items() if isinstance(t, Tensor)}
-        return replace(self, **moved)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

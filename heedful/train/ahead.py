@@ -16,13 +16,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import NotFinite
+from .batch import Tensors
 from .captured import Captured
 from .loop import Batch, Progress, Settings, accumulate, clip, not_finite, seed_for
 from .loss import Loss
@@ -154,8 +155,6 @@ class Prepared:
 
 def pinned(batch: Any) -> Any:
     """A batch in memory that the device can copy from while the host goes on."""
-    if not is_dataclass(batch):
-        return batch
-    tensors = {f.name: getattr(batch, f.name) for f in fields(batch)}
-    held = {n: t.pin_memory() for n, t in tensors.items() if isinstance(t, Tensor) and not t.is_cuda}
-    return replace(batch, **held)  # type: ignore[type-var]
+    return (
+        batch.with_each(lambda t: t if t.is_cuda else t.pin_memory()) if isinstance(batch, Tensors) else batch
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ class Captured:
         self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, micro: Sequence[Any], tokens: Tensor) -> Tensor:
-        given = [*(t for batch in micro for t in tensors_of(batch)), tokens]
+        given = [*(t for batch in micro for t in batch.tensors().values()), tokens]
         shapes = tuple(tuple(t.shape) for t in given)
         found = self.recorded.get(shapes)
         if found is None:
@@ -68,12 +68,7 @@ class Captured:
             torch.cuda.graph(graph, self.pool, capture_error_mode="thread_local"),
         ):
             seen = self.step(held, tokens)
-        return Recorded(graph, [*(t for batch in held for t in tensors_of(batch)), tokens], seen)
-
-
-def tensors_of(batch: Any) -> list[Tensor]:
-    """A batch's tensors, in the order of its fields."""
-    return [value for f in fields(batch) if isinstance(value := getattr(batch, f.name), Tensor)]
+        return Recorded(graph, [*(t for batch in held for t in batch.tensors().values()), tokens], seen)
 
 
 @contextmanager
