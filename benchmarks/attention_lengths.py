@@ -12,6 +12,7 @@ memory: a fused kernel keeps no table.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import statistics
@@ -95,7 +96,7 @@ def measure(attend: Attention, n: int, args: argparse.Namespace, dtype: torch.dt
     q, k, v = (torch.randn(shape, device=args.device, dtype=dtype, requires_grad=True) for _ in range(3))
     cuda = args.device == "cuda"
     clock = time.perf_counter if cuda else time.process_time  # other work on the processor does not count
-    seconds, memory = [], 0
+    seconds, memory, before = [], 0, 0
     for turn in range(args.turns + 1):  # the first compiles and warms up
         kept: dict[int, int] = {}
 
@@ -107,6 +108,7 @@ def measure(attend: Attention, n: int, args: argparse.Namespace, dtype: torch.dt
         if cuda:
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
         began = clock()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             out = attend(q, k, v)
@@ -114,7 +116,7 @@ def measure(attend: Attention, n: int, args: argparse.Namespace, dtype: torch.dt
         if cuda:
             torch.cuda.synchronize()
         seconds += [clock() - began] if turn else []
-        memory = torch.cuda.max_memory_allocated() if cuda else sum(kept.values())
+        memory = torch.cuda.max_memory_allocated() - before if cuda else sum(kept.values())
         q.grad = k.grad = v.grad = None
     return statistics.median(seconds), memory
 
@@ -156,6 +158,7 @@ def main() -> None:
             try:
                 points.append((n, *measure(make(n), n, args, dtype)))
             except torch.OutOfMemoryError:
+                gc.collect()  # what failed still holds its tables
                 torch.cuda.empty_cache()
                 break
             if points[-1][1] > args.seconds:

@@ -37,9 +37,22 @@ def info(args: Info) -> None:
         model = sized(architecture, config)
     length = default_length(model, config) if args.length is None else args.length
     found = costs(model, args.batch, length, args.source_length, args.precision)
+    formats = ways_out(Path(args.name), architecture, config)
     if args.json:
-        return print(json.dumps(as_json(args.name, architecture, config, found), indent=2))
+        told = as_json(args.name, architecture, config, found) | {"formats": formats}
+        return print(json.dumps(told, indent=2))
     show(tree(args.name, architecture, found), "", figures(found))
+    print(f"\nleaves as {', '.join(name for name, why in formats.items() if why is None) or 'nothing else'}")
+
+
+def ways_out(folder: Path, architecture: str, config: Any) -> dict[str, str | None]:
+    """{format: why such a model cannot leave in it, or None}, as heedful export would say; its texts are taken to end."""
+    from .interop.formats import leaves
+    from .interop.load import SPECIAL, Loaded, labels_of_run, sized
+    from .interop.runs import is_run
+
+    model = sized(architecture, config, labels_of_run(folder) if is_run(folder) else 0)
+    return leaves(Loaded(architecture, config, model, None, dict.fromkeys(SPECIAL, 0)))
 
 
 def refuse_in_vain(args: Info) -> None:
@@ -153,7 +166,7 @@ MEMORY = {
     "optimiser": "AdamW: two fp32 numbers a parameter",
     "copies": "the matrices again, in bf16",
     "activations": "kept for the backward pass",
-    "logits": "the scores; the loss keeps as much again",
+    "logits": "the scores; in fp32 the loss keeps as much again",
     "training": "the sum of these",
     "cache": "keys and values of all these tokens",
     "inference": "weights at this precision, and the cache",

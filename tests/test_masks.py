@@ -171,6 +171,20 @@ def test_without_positions_queries_are_the_last_of_the_keys():
     assert allowed.tolist() == [[True] * 4 + [False], [True] * 5]
 
 
+def test_block_tables_of_plain_windows_are_kept_and_are_right():
+    rows = document(torch.tensor([[0] * 100 + [1] * 90]))
+    with torch.inference_mode():  # what is made while writing must serve training
+        kept = View(causal() & window(7), 190, 190).blocks(2, 3)
+    again = View(causal() & window(7), 190, 190).blocks(5, 3)
+    assert again is kept and not kept.kv_indices.is_inference()
+    assert View(causal() & window(8), 190, 190).blocks(2, 3) is not kept
+    mask = causal() & rows
+    assert View(mask, 190, 190).blocks(1, 3) is not View(mask, 190, 190).blocks(1, 3)  # rows of a batch are not kept
+    here = torch.arange(190)
+    shown = kept.mask_mod(torch.tensor(0), torch.tensor(0), here[:, None], here)
+    assert torch.equal(shown, (causal() & window(7)).dense(here, here, 1).view(190, 190))
+
+
 def test_only_masks_that_leave_large_blocks_empty_are_called_sparse():
     sparse = {name for name, (mask, *_) in DEFINITIONS.items() if mask.sparse}
     assert sparse == {"window", "sliding window", "document", "strided near", "fixed own", "both"}

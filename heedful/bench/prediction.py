@@ -17,7 +17,7 @@ from .records import append, output_of
 from .table import NOTHING, milliseconds, percent, size, table
 from .work import TrainGPT2, Work, as_json, choose, settings
 
-UTILISATION = {"cpu": 0.6, "cuda": 0.4}  # of the matrix-product rate, unless --utilisation says another
+UTILISATION = {"cpu": 0.6, "cuda": 0.5}  # of the matrix-product rate, unless --utilisation says another
 TURNS = 5
 
 

@@ -127,7 +127,7 @@ class DVAE(nn.Module):
     def likelihood(self, pixels_BCHW: Tensor, mixture_BKhw: Tensor) -> Tensor:
         """log p(x | z) [B], summed over the picture."""
         centre, log_scale = self.decoder(mixture_BKhw).float().chunk(2, dim=1)
-        log_scale = torch.logaddexp(log_scale, log_scale.new_tensor(LEAST_LOG_SCALE))
+        log_scale = torch.logaddexp(log_scale, log_scale.new_full((), LEAST_LOG_SCALE))
         return logit_laplace(inside(pixels_BCHW.float()), centre, log_scale).flatten(1).sum(1)
 
     def forward(self, pixels_BCHW: Tensor, temperature: Tensor | float) -> tuple[Tensor, Tensor]:

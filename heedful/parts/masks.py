@@ -12,9 +12,9 @@ query at -1 gets is for nobody to read. A query that may attend to nobody gets o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 
 import torch
 from torch import Tensor
@@ -599,13 +599,28 @@ class View:
         return once(self.memo, ("blocks", B, H), lambda: self._make_blocks(B, H))
 
     def _make_blocks(self, B: int, H: int) -> object:
-        from torch.nn.attention.flex_attention import create_block_mask
-
+        heads = H if self.mask.by_head else None
         q_pos, k_pos = index_of(self.q_pos), index_of(self.k_pos)
+        known = self.in_order and not self.mask.batch and isinstance(self.mask, Hashable)
+        if known and not torch.compiler.is_compiling():
+            return blocks_in_order(self.mask, heads, self.T, self.S, k_pos.device)
         per_row = self.mask.batch or any(p.ndim == 2 and len(p) > 1 for p in (q_pos, k_pos))
-        rows, heads = B if per_row else None, H if self.mask.by_head else None
-        rule = self.mask.flex(q_pos, k_pos)
-        return create_block_mask(rule, rows, heads, self.T, self.S, device=q_pos.device)
+        return make_blocks(self.mask, B if per_row else None, heads, q_pos, k_pos)
+
+
+@lru_cache(maxsize=16)
+def blocks_in_order(mask: Mask, heads: int | None, T: int, S: int, device: torch.device) -> object:
+    """The block table of plain windows, kept from call to call: to make one takes as long as a small model's whole step."""
+    with torch.inference_mode(False):  # it may be made while writing, and be wanted for training
+        q_pos, k_pos = torch.arange(S - T, S, device=device), torch.arange(S, device=device)
+        return make_blocks(mask, None, heads, q_pos, k_pos)
+
+
+def make_blocks(mask: Mask, rows: int | None, heads: int | None, q_pos: Tensor, k_pos: Tensor) -> object:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    rule = mask.flex(q_pos, k_pos)
+    return create_block_mask(rule, rows, heads, q_pos.shape[-1], k_pos.shape[-1], device=q_pos.device)
 
 
 def without_empty_rows(allowed: Tensor, known_full: bool = False) -> tuple[Tensor, Tensor | None]:

@@ -93,6 +93,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
                 f"{plan.rows:,} pictures a step"
             ),
         ],
+        steady=True,
         facts={"data": train.hash, "held-out data": there.hash},
     )
 

@@ -129,6 +129,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"{plan.rows:,} pictures a step"),
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
         ],
+        steady=True,
         facts={"data": train.hash, "held-out data": there.hash, "model of the codes": written_by},
     )  # fmt: skip
 

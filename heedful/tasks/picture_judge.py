@@ -140,6 +140,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         held_out=len(valid),
         baselines={"loss": ("nats a picture, every answer at its frequency", plain_loss(answers_NQ, tried_NQ))},
         plan=[data_told(len(train), len(valid), len(there), d), f"questions: {len(QUESTIONS)}; {plan.rows} pictures a step"],
+        steady=True,
         facts={"data": train.hash, "held-out data": there.hash},
     )  # fmt: skip
 

@@ -108,6 +108,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"pairs: {plan.rows:,} captions and pictures a step, each to be found among the others",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
         ],
+        steady=True,
         facts={"data": train.hash, "held-out data": there.hash},
     )  # fmt: skip
 
