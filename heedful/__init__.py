@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .use import Model as Model
     from .use import load as load
     from .use import save as save
+    from .use import save_adapter as save_adapter
 
 _HOME = {
     "BadInput": "errors",
@@ -34,6 +35,7 @@ _HOME = {
     "Model": "use",
     "load": "use",
     "save": "use",
+    "save_adapter": "use",
     "Encoder": "models.shells",
     "Decoder": "models.shells",
     "EncoderDecoder": "models.shells",

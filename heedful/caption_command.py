@@ -28,7 +28,7 @@ def caption(given: Caption) -> None:
     how = asked(options_of(given))
     how.width(BEAM)  # what can be seen to be wrong before anything is loaded
     utf8_out()
-    model = load(given.run, given.device, weights=given.weights)
+    model = load(given.run, given.device, weights=given.weights, quantize=given.quantize)
     model.check_can("caption")
     done = 0
     for names in chunks(given):

@@ -24,13 +24,25 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from .models.albert import NarrowInputs
 from .models.captioner import Grid, OneVector
 from .models.clip import Clip
 from .models.dalle import Dalle
 from .models.dvae import DVAE, Residual
 from .models.elmo import Neighbours
 from .models.elmo_reader import Featured
-from .models.heads import Classify, FirstToken, MaskedLM, MaxOverTokens, MeanOverTokens, Pooled, Span, Tag
+from .models.ernie import TaskInputs
+from .models.heads import (
+    Classify,
+    ClassifyBoth,
+    FirstToken,
+    MaskedLM,
+    MaxOverTokens,
+    MeanOverTokens,
+    Pooled,
+    Span,
+    Tag,
+)
 from .models.judge import Judge
 from .models.shells import Decoder, Encoder, EncoderDecoder, WithHeads
 from .models.syntax import Arcs, Relations
@@ -42,6 +54,7 @@ from .parts.both_ways import ProjectedLSTM, TwoDirections
 from .parts.characters import CharacterCNN, Spelled
 from .parts.compressed import RATE, CompressedAttention, CompressedInput
 from .parts.convolution import ConvolutionBlock, ConvolutionDecoder, ConvolutionEncoder, NormedLinear
+from .parts.disentangled import ConvolvedBlock, Disentangled
 from .parts.experts import Experts
 from .parts.layers import (
     ACTIVATIONS,
@@ -244,8 +257,9 @@ def flops_per_token(
 def memory(model: Any, walk: Walk, whole: Part, length: int, source_length: int) -> dict[str, int]:
     """Bytes by use, and the two sums people ask for.
 
-    training: weights, gradients, optimiser, copies, activations, and the scores twice (the loss keeps their
-    logarithms). inference: weights at the precision asked for, and the cache.
+    training: weights, gradients, optimiser, copies, activations, and the scores: twice in full (the loss keeps their
+    logarithms), once in half precision, which is a GPU's, where scores and loss are one kernel (kernels/loss.py).
+    inference: weights at the precision asked for, and the cache.
     """
     half, trained = walk.number < FULL, whole.parameters - frozen(whole).parameters
     found = {
@@ -254,9 +268,9 @@ def memory(model: Any, walk: Walk, whole: Part, length: int, source_length: int)
         "optimiser": 2 * FULL * trained,
         "copies": walk.number * sum(walk.multiplied.values()) if half else 0,
         "activations": whole.kept,
-        "logits": FULL * walk.batch * scores(model, length),
+        "logits": walk.number * walk.batch * scores(model, length),
     }
-    found["training"] = sum(found.values()) + found["logits"]
+    found["training"] = sum(found.values()) + (0 if half else found["logits"])
     found["cache"] = walk.number * walk.batch * cached(model, length, source_length)
     found["inference"] = walk.number * whole.parameters + found["cache"]
     return found
@@ -326,8 +340,8 @@ def scores(model: Any, length: int) -> int:
             sizes.append(length * (length + 1))
         elif isinstance(head, Relations):
             sizes.append(length * len(head.between_LKJ))
-        elif isinstance(head, Tag | Span | Classify):
-            sizes.append(head.linear.out_features * (1 if isinstance(head, Classify) else length))
+        elif isinstance(head, Tag | Span | Classify | ClassifyBoth):
+            sizes.append(head.linear.out_features * (length if isinstance(head, Tag | Span) else 1))
     return max(sizes)
 
 
@@ -472,7 +486,21 @@ class Walk:
             norms.append(self.norm(residual.norm, self.batch * T, width))
             dropout = self.dropout(residual.dropout, self.batch * T * width)
             parts.append(replace(part, name=name, kept=part.kept + dropout))
+        if isinstance(block, ConvolvedBlock):
+            parts.append(self.neighbours(block, T))
+            norms.append(self.norm(block.norm, self.batch * T, block.convolution.out_channels))
         return whole("block", [*parts, replace(whole("norms", norms), parts=())])
+
+    def neighbours(self, block: ConvolvedBlock, T: int) -> Part:
+        """A convolution over the tokens that a block reads."""
+        layer, rows = block.convolution, self.batch * T
+        _, beside, result = self.activation(block.activation)
+        kept = self.number * rows * layer.in_channels * (1 + beside + result)
+        kept += self.dropout(block.dropout, rows * layer.out_channels)
+        weights = self.weights(*layer.parameters())
+        return Part(
+            "convolution", f"{layer.kernel_size[0]} wide", weights, 2 * rows * layer.weight.numel(), kept
+        )
 
     def sublayer(self, layer: nn.Module, T: int, S: int) -> Part:
         if isinstance(layer, MultiHeadAttention):
@@ -494,18 +522,26 @@ class Walk:
     def inputs(self, inputs: Any, T: int) -> Part:
         rows = self.batch * T
         if isinstance(inputs, PatchInputs):
-            patches = self.linear("patches", inputs.embedding, rows - self.batch)
-            kept = self.number * (rows - self.batch) * inputs.embedding.in_features
-            first = Part("class token", parameters=self.weights(inputs.class_token))
-            parts = [replace(patches, kept=kept), first, self.position(inputs.position, rows)]
+            tokens = {"class token": inputs.class_token, "distillation token": inputs.distillation_token}
+            there = {name: token for name, token in tokens.items() if token is not None}
+            read = rows - len(there) * self.batch
+            patches = self.linear("patches", inputs.embedding, read)
+            kept = self.number * read * inputs.embedding.in_features
+            first = [Part(name, parameters=self.weights(token)) for name, token in there.items()]
+            parts = [replace(patches, kept=kept), *first, self.position(inputs.position, rows)]
             width = inputs.embedding.out_features
         elif isinstance(inputs, Inputs):
             table = inputs.tokens.weight
             parts = [self.table("tokens", table), self.position(inputs.position, rows)]
             if inputs.segments is not None:
                 parts.append(self.table("segments", inputs.segments.weight))
+            if isinstance(inputs, TaskInputs):
+                parts.append(self.table("tasks", inputs.tasks.weight))
             width = table.shape[1]
             parts.append(self.norm(inputs.norm, rows, width))
+            if isinstance(inputs, NarrowInputs):
+                widen = self.linear("widened", inputs.widen, rows)
+                parts.append(replace(widen, kept=self.number * rows * width))
         elif isinstance(inputs, Spelled):
             parts, width = (
                 [self.letters(inputs.words, inputs.letters, rows)],
@@ -563,7 +599,8 @@ class Walk:
         if not isinstance(layer.score, Dot | ScaledDot):
             raise unknown(layer.score)
         if not isinstance(
-            layer.position, NoPosition | Rotary | T5Buckets | Shaw | StructuralRelative | TransformerXL
+            layer.position,
+            NoPosition | Rotary | T5Buckets | Shaw | StructuralRelative | TransformerXL | Disentangled,
         ):
             raise unknown(layer.position)
         B, H, G, K, V = self.batch, layer.heads, layer.kv_heads, layer.key_width, layer.value_width
@@ -590,6 +627,17 @@ class Walk:
         if isinstance(layer.position, TransformerXL):  # scores by distance, and u with every key
             numbers += 2 * B * H * T * S + B * H * T * K + S * layer.position.width
             products += 2 * B * H * S * K * (T + 1) + 2 * S * layer.position.distance.weight.numel()
+        if isinstance(
+            layer.position, Disentangled
+        ):  # each way: the table projected, all its rows scored, then looked up
+            R, D = layer.position.table.weight.shape
+            ways = layer.position.terms - 1
+            each = (
+                B * H * (T * K + T * R + R * K)
+            )  # who asks, head by head; all scores; the rows, for each sentence
+            normed = not isinstance(layer.position.table.norm, nn.Identity)
+            numbers += ways * each + (B * H * T * S + normed * R * D if ways else 0)
+            products += ways * (2 * R * D * H * K + 2 * B * H * T * R * K)
         part = whole("attention", projections, kept=self.number * numbers + FULL * B * H * T)
         groups = f", {G} for keys" if G != H else ""
         return replace(part, detail=f"{H} heads{groups}, {K} wide", flops=part.flops + products, parts=())
@@ -832,13 +880,17 @@ class Walk:
         if isinstance(head, FirstToken | MeanOverTokens | MaxOverTokens):
             return Part(name, "no weights")
         if isinstance(head, Pooled):
-            return replace(self.linear(name, head.dense, B), kept=FULL * B * head.dense.out_features)
+            kept = FULL * B * head.dense.out_features + self.dropout(head.dropout, B * head.dense.in_features)
+            return replace(self.linear(name, head.dense, B), kept=kept)
         if isinstance(head, Classify):
             linear = self.linear(name, head.linear, B)
             kept = self.number * B * head.linear.in_features
             return replace(
                 whole(name, [self.head("pool", head.pool, inputs, T), linear], linear.detail, kept), parts=()
             )
+        if isinstance(head, ClassifyBoth):
+            linears = [self.linear(name, linear, B) for linear in (head.linear, head.taught)]
+            return replace(whole(name, linears, "the mean of two"), parts=())
         if isinstance(head, Neighbours):
             part = self.linear(name, head.words.linear, 2 * B * T)
             return replace(part, kept=self.dropout(head.dropout, 2 * B * T * head.width))
@@ -847,7 +899,7 @@ class Walk:
         if isinstance(head, Arcs | Relations):
             return self.biaffine(name, head, T)
         if isinstance(head, MaskedLM):
-            rows, width = B * T, head.dense.in_features
+            rows, width = B * T, head.dense.out_features
             _, beside, result = self.activation(head.activation)
             parts = [
                 self.linear("dense", head.dense, rows),

@@ -38,9 +38,22 @@ from .parts.masks import Mask, View, right_padded
 from .parts.observe import watch
 from .parts.positions import Tree
 from .recipe import Range, Recipe
-from .tasks import caption, classify, elmo, image_classify, lm, mlm, parse, summarize, tag, translate
+from .tasks import (
+    caption,
+    choose,
+    classify,
+    elmo,
+    image_classify,
+    lm,
+    mlm,
+    parse,
+    span,
+    summarize,
+    tag,
+    translate,
+)
 from .tasks.judging import Asked
-from .tasks.origin import FROM, find_origin, vocabulary
+from .tasks.origin import FROM, find_origin, vocab_of, vocabulary
 from .text import pieces
 from .text.files import Report
 from .text.store import Store
@@ -600,7 +613,7 @@ def held_out(p: Patient) -> Finding:
 
 def translation_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     d = asked.recipe.data
-    vocab = translate.read_vocabs(asked.run, d.joint)
+    vocab = translate.vocabs_of(asked.run, asked.recipe)
     pairs = list(islice(translate.pairs_of(asked.recipe, "valid", Report(d.bad_lines)), ROWS))
     if not pairs:
         raise BadInput("there is no pair of sentences")
@@ -613,20 +626,20 @@ def translation_loss(p: Patient, asked: Asked) -> tuple[float, float]:
 def next_token_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     if asked.recipe.model.architecture == "elmo":
         return elmo.held_out_loss(p.model, asked)  # type: ignore[arg-type]
-    vocab = asked.vocab()
+    vocab = vocab_of(asked.run, asked.recipe)
     stream, size, _ = lm.held_out_text(asked, vocab, 2)
-    context = min(asked.recipe.model.context, len(stream) - 1)
+    context = lm.context_of(p.model, asked.recipe, stream)  # type: ignore[arg-type]
     rows = lm.ROWS[asked.recipe.data.pack](stream, context, vocab.eos)
     loss = lm.evaluate(p.model, rows, size / rows.tokens, ROWS // 4, 4)["loss"]  # type: ignore[arg-type]
     return loss, by_frequency(asked, stream, vocab)
 
 
 def blank_loss(p: Patient, asked: Asked) -> tuple[float, float]:
-    recipe, vocab = asked.recipe, asked.vocab()
+    recipe, vocab = asked.recipe, vocab_of(asked.run, asked.recipe)
     pairs = recipe.data.pairs
-    room = mlm.room_of(recipe.model.context, pairs)
+    room = mlm.room_of(mlm.context_of(p.model, recipe), pairs)  # type: ignore[arg-type]
     stream, _, _ = lm.held_out_text(asked, vocab, 3 * room if pairs else 1)
-    made = mlm.held_out_batches(stream, room, pairs, vocab.size, recipe.train.seed, ROWS // 4)
+    made = mlm.held_out_batches(stream, room, pairs, mlm.marks_of(vocab), recipe.train.seed, ROWS // 4)
     return mlm.evaluate(p.model, made)["loss"], by_frequency(asked, stream, vocab)  # type: ignore[arg-type]
 
 
@@ -647,10 +660,8 @@ def label_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     vocab = vocabulary(run, origin) if origin else asked.vocab()
     config, kind = classify.model_of(recipe, vocab, origin, len(labels))
     rows = classify.spread(classify.held_out_rows(recipe, labels, Report(recipe.data.bad_lines)), ROWS)
-    room = classify.room_of(recipe.data, config.context)
-    made = classify.collate(
-        vocab, kind.layout, room, classify.encoded(vocab, rows), [row.number for row in rows]
-    )
+    room = classify.room_of(recipe.data, config.context, vocab)
+    made = kind.collate(vocab, kind.layout, room, classify.encoded(vocab, rows), [row.number for row in rows])
     _, _, loss = classify.judged(p.model, kind, [made])
     return loss, classify.surprise_of(counts, rows)
 
@@ -662,6 +673,8 @@ HELD_OUT: dict[str, Callable[[Patient, Asked], tuple[float, float]]] = {
     "classify": label_loss,
     "tag": lambda p, asked: tag.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
     "parse": lambda p, asked: parse.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "span": lambda p, asked: span.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "choose": lambda p, asked: choose.held_out_loss(p.model, asked, ROWS),
     "summarize": lambda p, asked: summarize.held_out_loss(p.model, asked, ROWS),
     "image-classify": lambda p, asked: image_classify.held_out_loss(p.model, asked, ROWS),
     "caption": lambda p, asked: caption.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]

@@ -24,6 +24,10 @@ class DiskFull(OSError):
     """There is no room for what must be written. Exit code 5."""
 
 
+class NotInstalled(BadInput):
+    """A package is needed that is not there; the sentence says how to get it."""
+
+
 class NoCheckpoint(BadInput):
     """A run has checkpoints and none of them is whole. Exit code 4."""
 

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,13 +48,15 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "mlm": (TEXT,),
     "classify": (TABLE,),
     "tag": (TABLE,),
+    "span": (TABLE,),
+    "choose": (TABLE,),
     "parse": (TABLE,),
     "summarize": (TABLE,),
     "image-classify": (IMAGES,),
     "caption": (IMAGES,),
     "text-to-image": (IMAGES,),
 }
-WRITERS = ("translate", "summarize", "caption")  # tasks that write something for each line they read
+WRITERS = ("translate", "summarize", "caption", "span")  # tasks that write something for each line they read
 SPLITS = {
     "phrasebook": ("valid", "test", "combinations", "long"),
     "pylib": ("valid",),
@@ -68,6 +70,8 @@ COLUMNS = {
     "mlm": ("text",),
     "classify": ("text", "pair", "label"),
     "tag": (),
+    "span": (),
+    "choose": (),
     "parse": (),
     "summarize": ("source", "target", "title"),
     "image-classify": (),
@@ -82,6 +86,10 @@ def evaluate(given: Evaluate) -> None:
     if present(run / "stages.json"):
         from .paint_command import evaluate_painter
 
+        if given.quantize is not None:
+            raise BadInput(
+                one_line(f"--quantize is for one model, and {run} holds one for each stage: leave it out")
+            )
         return evaluate_painter(given)
     recipe, facts = read_run(run)
     check_options(given, recipe, run)
@@ -90,8 +98,12 @@ def evaluate(given: Evaluate) -> None:
     check_columns(given, source)
     output = None if given.output is None else new_file(given.output, run)
     described = {"task": recipe.task, "run": str(run), "step": best_step(run)}
+    described |= {"quantize": given.quantize} if given.quantize else {}
     say(f"evaluating {run} ({recipe.task}) on {source.told}")
     measured = measure(given, run, source)
+    if given.quantize is not None:
+        plain, measured = measured, measure(given, run, source, given.quantize)
+        measured = replace(measured, beside={"fp32": plain.metrics})
     if measured.report.counts:
         say(measured.report.sentence())
     refuse_not_finite(measured)
@@ -104,8 +116,8 @@ def evaluate(given: Evaluate) -> None:
         print("\n".join([heading(described, source, measured), *(line for part in parts for line in part)]))
 
 
-def measure(given: Evaluate, run: Path, source: Source) -> Measured:
-    """Load the model and let its task judge it."""
+def measure(given: Evaluate, run: Path, source: Source, quantize: str | None = None) -> Measured:
+    """Load the model, round its weights if asked to, and let its task judge it."""
     import torch
 
     from .interop.load import load_run
@@ -113,6 +125,10 @@ def measure(given: Evaluate, run: Path, source: Source) -> Measured:
 
     device = find_device(given.device)
     model = load_run(run, device, torch.float32).model
+    if quantize is not None:
+        from .interop.quantise import quantise
+
+        quantise(model, quantize)
     task = import_module(f"heedful.tasks.{source.recipe.task.replace('-', '_')}")
     asked = Asked(run, source.recipe, given.split or "valid", source.own, given.batch, track)
     with torch.no_grad():
@@ -335,6 +351,7 @@ def as_json(source: Source, measured: Measured) -> dict[str, Any]:
         "metrics": {**m.metrics, **intervals, **m.details},
         "baselines": {name: {"name": told, "score": score} for name, (told, score) in m.baselines.items()},
         "signature": m.signature,
+        **({"beside": m.beside} if m.beside else {}),
     }
 
 
@@ -349,9 +366,8 @@ MOST_LABELS = 30  # shown; JSON has all
 
 def heading(described: dict[str, Any], source: Source, measured: Measured) -> str:
     step = "" if described["step"] is None else f", step {described['step']}"
-    return (
-        f"{described['run']}: {described['task']}{step}; {source.told}: {measured.examples:,} {measured.unit}"
-    )
+    rounded = f", {described['quantize']}" if "quantize" in described else ""
+    return f"{described['run']}: {described['task']}{step}{rounded}; {source.told}: {measured.examples:,} {measured.unit}"
 
 
 def figures(measured: Measured) -> list[str]:
@@ -373,11 +389,19 @@ def signatures(measured: Measured) -> list[str]:
 def notes_on(name: str, form: str, measured: Measured) -> Iterator[str]:
     if name == "loss":
         yield f"nats a {measured.per}"
+    for other, scores in measured.beside.items():
+        if name in scores:
+            yield f"{other}: {form.format(scores[name])}{more_told(name, measured.metrics[name], scores[name])}"
     if name in measured.intervals:
         yield "{} to {}".format(*map(form.format, measured.intervals[name]))
     if name in measured.baselines:
         told, score = measured.baselines[name]
         yield f"{told}: {form.format(score)}"
+
+
+def more_told(name: str, here: float, there: float) -> str:
+    """What rounding costs in perplexity, as a share of it."""
+    return f" ({here / there - 1:+.2%})" if name == "perplexity" and there else ""
 
 
 def labels(measured: Measured) -> list[str]:

@@ -28,6 +28,7 @@ from .errors import BadInput, NotFinite
 from .interop.files import inside, naming, read_json
 from .interop.load import Loaded
 from .look_steps import Steps, find, steps_of
+from .models.classifying import is_taught_here
 from .models.heads import DecoderClassifier
 from .models.shells import Decoder, Encoder, EncoderDecoder, WithHeads
 from .parts.layers import Inputs
@@ -118,7 +119,7 @@ def finished(loaded: Loaded, tokenizer: Tokenizer, ids: list[int]) -> list[int]:
     if isinstance(loaded.model, EncoderDecoder) and eos is not None and ids[-1:] != [eos]:
         return [*ids, eos]
     end = tokenizer.token_to_id("<|endoftext|>")  # GPT-2's only one, at both ends of a text to classify
-    if isinstance(loaded.model, DecoderClassifier) and end is not None:
+    if is_taught_here(loaded.model) and end is not None:
         return [end, *ids, end]
     return ids
 

@@ -43,9 +43,9 @@ def rollout(layers: Sequence[Tensor]) -> Tensor:
     return found
 
 
-def gaze(weights_TT: Tensor, mean: bool) -> Tensor:
-    """The share of each patch [rows, columns] in what the label is read off; the class token's own is left out."""
-    row_N = weights_TT[1:, 1:].mean(0) if mean else weights_TT[0, 1:]
+def gaze(weights_TT: Tensor, mean: bool, leading: int = 1) -> Tensor:
+    """The share of each patch [rows, columns] in what the label is read off; that of the tokens before them is left out."""
+    row_N = weights_TT[leading:, leading:].mean(0) if mean else weights_TT[0, leading:]
     side = round(len(row_N) ** 0.5)
     return row_N.unflatten(0, (side, side))
 
@@ -64,12 +64,12 @@ class ImageLook:
     mean: bool  # the label is read off all patches
 
     def grid(self, head: Head) -> Tensor:
-        return gaze(head.weights_TS, self.mean)
+        return gaze(head.weights_TS, self.mean, self.loaded.config.leading)
 
     @property
     def through(self) -> Tensor:
         """The rollout's gaze."""
-        return gaze(self.rollout_TT, self.mean)
+        return gaze(self.rollout_TT, self.mean, self.loaded.config.leading)
 
     def sentence(self) -> str:
         """What the model takes the picture for."""
@@ -188,7 +188,7 @@ def look_at_image(
 
 def labels_of(loaded: Loaded, x_BCHW: Tensor) -> list[tuple[str, float]]:
     """Every label with its probability, likeliest first; none of a model without such a head."""
-    if not set(HEADS.values()) & set(loaded.config.heads):
+    if not set(HEADS.values()) & set(loaded.model.heads):  # type: ignore[arg-type]
         return []
     shares = scores(loaded.model, x_BCHW).float().softmax(-1)[0].tolist()  # type: ignore[arg-type]
     names = loaded.labels or [str(i) for i in range(len(shares))]

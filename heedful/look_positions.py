@@ -15,7 +15,7 @@ from .look import shells_of
 from .models.shells import Decoder
 from .parts.attention import MultiHeadAttention
 from .parts.blocks import Block
-from .parts.positions import Absolute, ALiBi, NoPosition, Position, Rotary, Sinusoidal, T5Buckets, frequencies
+from .parts.positions import Absolute, ALiBi, NoPosition, Position, Rotary, Sinusoidal, T5Buckets
 from .pictures import Picture, Sheet, sheets
 
 LENGTH = 48  # positions drawn, unless said otherwise
@@ -111,7 +111,7 @@ def of_shells(names: list[str]) -> str:
 def same(position: Position) -> Any:
     """Two positions with the same key give the same numbers."""
     if isinstance(position, Rotary):
-        return "rotary", position.width, position.base
+        return position.kind
     if isinstance(position, Sinusoidal):
         return "sinusoidal", position.width, position.layout, position.kind, position.base
     if isinstance(position, ALiBi):
@@ -177,7 +177,7 @@ def thinned(table_TD: Tensor) -> tuple[Tensor, int]:
 
 def rotary(where: str, position: Rotary, length: int) -> Order:
     """Angles, and what they do to a query and a key that were equal."""
-    w = frequencies(position.width, base=position.base)
+    w = position.frequencies()
     angles_TP = torch.arange(length, dtype=torch.float64)[:, None] * w
     distance_TT = (torch.arange(length)[:, None] - torch.arange(length)).double()
     alike_TT = (distance_TT[..., None] * w).cos().mean(-1)

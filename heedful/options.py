@@ -78,8 +78,8 @@ class Learns:
     """What models learn from, and are judged by."""
 
     corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
-    """A built-in corpus: phrasebook (translate, lm, parse), pylib (lm, mlm), facts (summarize), shapes (image-classify,
-    caption, text-to-image)."""
+    """A built-in corpus: phrasebook (translate, lm, parse), pylib (lm, mlm), facts (summarize, span, choose), shapes
+    (image-classify, caption, text-to-image)."""
 
     source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """Sentences to read, one a line, plain or gzip."""
@@ -103,7 +103,9 @@ class Learns:
     data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """A table: tab-separated columns under a header, or JSON objects, one a line. classify: sentence or text, and
     label. translate: source and target. --set data.text_column=NAME and the like name other columns. tag, parse: a
-    treebank, CoNLL-U. summarize: JSON objects with article and summary, and a title if there is one."""
+    treebank, CoNLL-U. summarize: JSON objects with article and summary, and a title if there is one. span: question, context
+    and answers, a list of {"text", "start"}; in a table, question, context, answer and start. choose: JSON objects with
+    context, choices (a list) and answer (which is right, from 0)."""
 
     valid_data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = (
         None
@@ -150,6 +152,8 @@ class Train(Learns):
             "mlm",
             "classify",
             "tag",
+            "span",
+            "choose",
             "parse",
             "summarize",
             "image-classify",
@@ -160,8 +164,9 @@ class Train(Learns):
         tyro.conf.arg(metavar="TASK"),
     ] = "translate"
     """translate: sentence pairs. lm: predict the next token of a text. mlm: fill in the blanks of a text.
-    classify: give a text, or two, one of several labels. tag: give each word its part of speech. parse: find the word
-    that each word hangs on. summarize: write the lead of an article. image-classify: give a picture one of several labels.
+    classify: give a text, or two, one of several labels. tag: give each word its part of speech. span: find the answer to a
+    question in a text. choose: of several ways to go on from a text, find the right one. parse: find the word that each
+    word hangs on. summarize: write the lead of an article. image-classify: give a picture one of several labels.
     caption: write a sentence about a picture. text-to-image: draw a picture of a caption, in stages (codes, decoder, ranker), one after the other in one folder."""
 
     trees: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
@@ -176,9 +181,19 @@ class Train(Learns):
     from_: Annotated[
         str | None, tyro.conf.arg(name="from", metavar="FOLDER", help_behavior_hint="(default: none)")
     ] = None
-    """The model to start from: a run, or a Hugging Face folder of BERT or GPT-2; its tokenizer comes along. classify, tag:
-    a run of lm with model.architecture=elmo, whose vectors are read and whose weights stay as they are. image-classify: a
-    run of it or a Hugging Face folder of ViT; for pictures of another size, positions are interpolated."""
+    """The model to start from: a run, or a Hugging Face folder; its tokenizer comes along. classify and tag start from an
+    encoder such as BERT (classify also from a decoder such as GPT-2), lm from a decoder, mlm from an encoder, translate
+    from an encoder-decoder. classify, tag: a run of lm with model.architecture=elmo, whose vectors are read and whose
+    weights stay as they are. image-classify: a run of it or a Hugging Face folder of ViT; for pictures of another size,
+    positions are interpolated."""
+
+    tune: Annotated[
+        Literal["whole", "head", "lora"] | None,
+        tyro.conf.arg(metavar="whole|head|lora", help_behavior_hint="(default: whole)"),
+    ] = None
+    """With --from, what learns: the whole model; a new head, all else being as it was; or LoRA, thin matrices beside
+    the layers that train.lora_layers names, and a new head. A run of LoRA holds only what it learned, and needs the
+    model that it began from to stay where it is."""
 
     run: Annotated[str | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="(default: runs/TASK)")] = None
     """Where the run goes: a folder that is not there yet."""
@@ -193,7 +208,7 @@ class Train(Learns):
         int | None,
         tyro.conf.arg(
             metavar="INT",
-            help_behavior_hint="(default: 10000; classify: 1000; image-classify, caption: 2000; tag, parse: 4000)",
+            help_behavior_hint="(default: 10000; classify: 1000; image-classify, caption: 2000; tag, parse, span, choose: 4000)",
         ),
     ] = None
     """How many steps to make."""
@@ -236,7 +251,7 @@ class Evaluate:
     By default on all the held-out data that the run's recipe names (training itself tries only a part, evaluate.rows);
     or on files of your own. translate: BLEU with its signature, exact match, loss and perplexity. lm: loss, perplexity
     and bits per byte. mlm: the same of the blanks, and how many are filled in right. classify: accuracy, F1 of all labels
-    and of each; tag: the same of words. parse: words that hang where they should (UAS), with the right relation (LAS).
+    and of each; tag: the same of words. span: exact match and F1 as SQuAD has them. choose: accuracy. parse: words that hang where they should (UAS), with the right relation (LAS).
     summarize: ROUGE-1, -2 and -L of summaries by a beam of 4, loss and perplexity. image-classify: as classify.
     caption: exact match (of shapes, by what a caption says), BLEU and loss. Shares come with their 95 % interval. The run is not changed.
 
@@ -252,8 +267,8 @@ class Evaluate:
         Literal["valid", "test", "combinations", "long"] | None,
         tyro.conf.arg(metavar="valid|test|combinations|long", help_behavior_hint="(default: valid)"),
     ] = None
-    """Which held-out part of a built-in corpus: phrasebook has all of these, facts all but combinations, pylib valid, shapes
-    valid and test."""
+    """Which held-out part of a built-in corpus: phrasebook has all of these, facts all but combinations, pylib valid,
+    shapes valid and test."""
 
     source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """translate: sentences to read, one a line, plain or gzip."""
@@ -266,7 +281,7 @@ class Evaluate:
 
     data: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """classify: texts and labels; translate: sentences and translations; summarize: articles and summaries; with the columns
-    of the training file. tag, parse: a treebank, CoNLL-U."""
+    of the training file. tag, parse: a treebank, CoNLL-U. span: questions; choose: texts with choices."""
 
     images: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: none)")] = (
         None
@@ -278,11 +293,18 @@ class Evaluate:
     """translate, where positions come from syntax: the trees of --source, CoNLL-U."""
 
     output: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-    """translate, summarize, caption: write the answers here, line by line as the source has them; a file that is not there yet."""
+    """translate, summarize, caption, span: write the answers here, line by line as the source has them; a file that is not there yet."""
 
     judge: Annotated[str | None, tyro.conf.arg(metavar="RUN", help_behavior_hint="(default: none)")] = None
     """text-to-image: the model that tells what pictures show: a run of text-to-image with train.stage=judge, or, where
     captions are classes, of image-classify."""
+
+    quantize: Annotated[
+        Literal["int8", "int4"] | None,
+        tyro.conf.arg(metavar="int8|int4", help_behavior_hint="(default: none)"),
+    ] = None
+    """Judge the model twice, as it is and with the weights of its blocks rounded to 8 or 4 bits (torchao): what is printed are
+    the figures of the rounded one, each beside that of fp32."""
 
     json: bool = False
     """Print one JSON object instead: every figure in full, the confusion matrix, signatures."""
@@ -574,6 +596,13 @@ class Writes:
     weights: Literal["fp32", "fp16", "int8"] = "fp32"
     """What is read for every token on a CPU: fp16 is half of it and as good; int8 a quarter, and may change a word."""
 
+    quantize: Annotated[
+        Literal["int8", "int4"] | None,
+        tyro.conf.arg(metavar="int8|int4", help_behavior_hint="(default: none)"),
+    ] = None
+    """Round the weights of all blocks to 8 or 4 bits through torchao, on any device; heedful evaluate --quantize says what
+    that costs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Translate(Lines, Writes):
@@ -657,8 +686,12 @@ class Generate(Lines, Writes):
 
     Examples: heedful generate runs/lm "def read("; heedful generate runs/lm --sample --temperature 0.8 "Once upon";
     heedful generate ./gpt2 --sample --top-p 0.9 --longest 200 --seed 7 < prompts.txt;
-    heedful generate ./gpt2-xl --draft ./gpt2 "The cat"
+    heedful generate ./gpt2-xl --draft ./gpt2 "The cat"; heedful generate ./smollm2 --chat "What is a mat?"
     """
+
+    chat: bool = False
+    """Each text is a message to a model that was taught to talk, or a conversation, as a JSON list of objects with a role
+    and a content; the folder's chat template says how that is written down. Prints the model's answer."""
 
     draft: Annotated[str | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="(default: none)")] = None
     """A smaller model of the same vocabulary that guesses ahead: the same text (with --sample, the same
@@ -699,6 +732,21 @@ class Classify(Lines):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnswerQuestions(Lines):
+    """Find the answers to questions in a text, with a model that was trained to.
+
+    Each line is a question; the text stands behind it and a tab, or --context names a file that has it. Prints the words of
+    the text that answer best; --json has their place in it, in characters, and how sure the model is. A long text is read
+    in windows that overlap.
+
+    Examples: heedful answer runs/span --context article.txt "Who wrote it?"; heedful answer runs/span < questions.tsv
+    """
+
+    context: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+    """A text in which all answers are looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tag(Lines):
     """Say what part of speech each word is, with a model that was trained to.
 
@@ -729,12 +777,15 @@ class Embed(Lines):
     Examples: heedful embed runs/mlm "a good film"; heedful embed ./minilm --normalise < in.txt > vectors.txt
     """
 
-    pooling: Literal["mean", "class"] = "mean"
+    pooling: Annotated[
+        Literal["mean", "class"] | None,
+        tyro.conf.arg(metavar="mean|class", help_behavior_hint="(default: as the folder says, or mean)"),
+    ] = None
     """mean: of all tokens. class: the token that stands for all, [CLS] of an encoder, the last of a decoder that
-    classifies."""
+    classifies. A folder of sentence-transformers says itself which it needs."""
 
     normalise: bool = False
-    """Make every vector one long, so that the product of two is their cosine."""
+    """Make every vector one long, so that the product of two is their cosine; some folders say so themselves."""
 
 
 @dataclass(frozen=True)
@@ -824,6 +875,65 @@ class Bench:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write a model as another library reads it, and prove that it is the same model there.
+
+    What is written is opened by the other library, if it is installed, and asked what heedful is asked: logits, greedy and
+    beam-4 outputs, and the tokens of a corpus of awkward texts. OUT/parity.json has what was found. In float32, logits may
+    differ by 1e-5 of their scale. What differs more is kept beside as OUT.different, with exit code 3. heedful info says
+    in which formats a model can leave.
+
+    Examples: heedful export runs/demo demo-hf; heedful export runs/demo demo-ct2 --to ctranslate2 --quantize int8;
+    heedful export ./gpt2 gpt2-onnx --to onnx; heedful export ./smollm2 smollm2-gguf --to gguf --json
+    """
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The folder of a run, or any model that heedful loads."""
+
+    out: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """Where it goes: a folder that is not there yet, or empty."""
+
+    to: Literal["hf", "ctranslate2", "onnx", "gguf"] = "hf"
+    """hf: a Hugging Face folder, for transformers' Auto classes. ctranslate2: fast on CPUs. onnx: graphs for onnxruntime,
+    named as Optimum names them. gguf: LLaMA-style models, for llama.cpp."""
+
+    quantize: Annotated[
+        str | None, tyro.conf.arg(metavar="KIND", help_behavior_hint="(default: float32)")
+    ] = None
+    """How numbers are stored: float32, or, where the format has it, a smaller kind such as int8."""
+
+    replace: bool = False
+    """Replace what was exported to OUT before."""
+
+    json: bool = False
+    """Print one JSON object instead: what parity.json has, and where the model is."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """Bring a model in: write what heedful reads as a Hugging Face folder, and prove that it is the same model.
+
+    Reads whatever heedful loads: a Hugging Face folder of a known family, a GGUF file, a CTranslate2 folder, a run. The
+    weights are read again and compared bit for bit, and outputs with those of the library that the model comes from, if it
+    is installed. OUT/parity.json has what was found; a difference is exit code 3, with the model kept as OUT.different.
+
+    Examples: heedful import ./gpt2 models/gpt2; heedful import smollm2.gguf models/smollm2 --json
+    """
+
+    folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """The model: a folder, or a .gguf file."""
+
+    out: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DIR")]
+    """Where it goes: a folder that is not there yet, or empty."""
+
+    replace: bool = False
+    """Replace what was imported to OUT before."""
+
+    json: bool = False
+    """Print one JSON object instead: what parity.json has, and where the model is."""
+
+
+@dataclass(frozen=True)
 class Compare(Learns):
     """Train several variants on the same data and budget, and say which differences are more than noise.
 
@@ -852,6 +962,8 @@ class Compare(Learns):
             "mlm",
             "classify",
             "tag",
+            "span",
+            "choose",
             "parse",
             "summarize",
             "image-classify",
@@ -898,7 +1010,7 @@ class Compare(Learns):
         str | None,
         tyro.conf.arg(
             metavar="NAME",
-            help_behavior_hint="(default: translate bleu, lm and mlm loss, classify and tag accuracy, parse uas, summarize rougeL)",
+            help_behavior_hint="(default: translate bleu, lm and mlm loss, classify, tag and choose accuracy, span f1, parse uas, summarize rougeL)",
         ),
     ] = None
     """What is compared: any score that training tells of held-out data, such as loss, exact, bleu or bits_per_byte."""
@@ -933,6 +1045,7 @@ class Compare(Learns):
 
 # Each command: its options, and the function that does it, imported when it is called.
 COMMANDS: dict[str, tuple[type, str]] = {
+    "answer": (AnswerQuestions, "heedful.text_commands:answer_questions"),
     "bench": (Bench, "heedful.bench.command:bench"),
     "caption": (Caption, "heedful.caption_command:caption"),
     "classify": (Classify, "heedful.text_commands:classify"),
@@ -941,8 +1054,10 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "doctor": (Doctor, "heedful.doctor:doctor"),
     "embed": (Embed, "heedful.text_commands:embed"),
     "evaluate": (Evaluate, "heedful.evaluate_command:evaluate"),
+    "export": (Export, "heedful.exchange_command:export"),
     "fill": (Fill, "heedful.text_commands:fill"),
     "generate": (Generate, "heedful.text_commands:generate"),
+    "import": (Import, "heedful.exchange_command:bring"),
     "info": (Info, "heedful.commands:info"),
     "look": (Look, "heedful.look_command:look"),
     "paint": (Paint, "heedful.paint_command:paint"),

@@ -16,9 +16,18 @@ from typing import Annotated, Any, Literal
 from .errors import BadInput
 from .models import nearest
 
-TEXTS = ("translate", "lm", "mlm", "classify", "tag", "parse", "summarize")
+TEXTS = ("translate", "lm", "mlm", "classify", "tag", "span", "choose", "parse", "summarize")
 PICTURES = ("image-classify", "caption", "text-to-image")
 TASKS = (*TEXTS, *PICTURES)
+TUNED = (
+    "translate",
+    "lm",
+    "mlm",
+    "classify",
+    "tag",
+    "span",
+    "choose",
+)  # tasks that can start from any model of their kind
 
 
 @dataclass(frozen=True)
@@ -63,7 +72,8 @@ class Data:
     # lm: one long text, or documents side by side in rows, which do not see each other.
     pack: Literal["stream", "documents"] = "stream"
     pairs: bool = False  # mlm: also tell whether one span of text follows another
-    # classify, translate: rows of texts, tab-separated under a header or JSON objects; tag, parse: a treebank, CoNLL-U.
+    # classify, translate: rows of texts, tab-separated under a header or JSON objects; tag, parse: a treebank, CoNLL-U;
+    # span, choose: JSON objects with questions and answers, or with choices.
     table: str = ""
     valid_table: str = ""
     source_column: str = "source"  # summarize: "" for article, source, document or text, whichever is there
@@ -79,12 +89,17 @@ class Data:
     joint: bool = True  # translate: one vocabulary and one matrix of embeddings for both sides
     text_column: str = ""  # classify: without it, "sentence" or "text", whichever is there; lm, mlm: "text"
     pair_column: str = ""  # a second text, to be judged together with the first
+    # classify, by a decoder: pairs of which neither text comes first (similarity) are read in both orders.
+    both_orders: bool = False
     label_column: str = "label"
     vocab: Literal["bpe", "wordpiece", "char", "word", "spaced"] = "bpe"
     vocab_size: Annotated[int, Range(8, 1_000_000)] = 8000
     lower: bool = False
     # In tokens; longer examples are left out (classify, summarize: cut) and counted.
     longest: Annotated[int, Range(1, 1_000_000)] = 256
+    # span: tokens that windows of a long text have in common, and tokens of an answer at most.
+    overlap: Annotated[int, Range(0, 1_000_000)] = 64
+    longest_answer: Annotated[int, Range(1, 1_000_000)] = 30
     bad_lines: Literal["drop", "refuse"] = "drop"
     # Pictures: a folder by class, one of IDX files, or one with captions; without held-out ones, one in ten.
     images: str = ""
@@ -215,8 +230,15 @@ class Train:
     clip: Annotated[float, Range(0, 1_000_000)] = 1.0
     smoothing: Part = 0.1
     hide: Part = 0.0  # tag, parse: the share of the pieces of words that is hidden in each step
-    # classify: the model to start from, a run or a Hugging Face folder; tag, classify: an elmo whose vectors are read.
+    # The model to start from, a run or a Hugging Face folder; tag, classify: or an elmo, whose vectors are read.
     from_folder: str = ""
+    # What of it learns: the whole model; a new head, the rest being as it was; or LoRA: thin matrices beside some layers of
+    # each block (query, key, value, out, gate, up, down, with commas between them), and a new head.
+    tune: Literal["whole", "head", "lora"] = "whole"
+    lora_rank: Annotated[int, Range(1, 1 << 16)] = 8
+    lora_alpha: Annotated[float, Range(0, 1_000_000, "(]")] = 16.0
+    lora_dropout: Part = 0.0
+    lora_layers: str = "query,value"
     mix_penalty: Annotated[float, Range(0, 1000)] = (
         0.001  # tag, classify, from an elmo: what |w|^2 of a mix costs
     )
@@ -292,6 +314,14 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
         "evaluate.every": 100, "checkpoint.every": 250,
     },
     "tag": TREEBANK,
+    "span": {
+        "model.activation": "gelu", "model.norm": "post", "train.smoothing": 0.0, "train.rate": 3e-4,
+        "train.schedule": "linear", "train.steps": 4000, "train.warmup": 200,
+    },
+    "choose": {
+        "model.activation": "gelu", "model.norm": "post", "train.smoothing": 0.0, "train.rate": 3e-4,
+        "train.schedule": "linear", "train.steps": 4000, "train.warmup": 200,
+    },
     "parse": TREEBANK,
     "summarize": {
         "model.architecture": "transformer", "data.source_column": "", "data.target_column": "", "data.longest": 512,
@@ -326,21 +356,29 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("data.title_column", "data.extract", "data.longest_summary", "data.sources"), ("summarize",)),
     **dict.fromkeys(("data.text", "data.valid_text"), ("lm", "mlm")),
-    **dict.fromkeys(("data.table", "data.valid_table"), ("translate", "classify", "tag", "parse", "summarize")),
-    "data.longest": ("translate", "classify", "tag", "parse", "summarize", "caption", "text-to-image"),
+    **dict.fromkeys(
+        ("data.table", "data.valid_table"), ("translate", "classify", "tag", "span", "choose", "parse", "summarize")
+    ),
+    "data.longest": (
+        "translate", "classify", "tag", "span", "choose", "parse", "summarize", "caption", "text-to-image",
+    ),
+    **dict.fromkeys(("data.overlap", "data.longest_answer"), ("span",)),
     "train.hide": ("tag", "parse"),
-    **dict.fromkeys(("data.pair_column", "data.label_column"), ("classify",)),
+    **dict.fromkeys(("data.pair_column", "data.label_column", "data.both_orders"), ("classify",)),
     **dict.fromkeys(
         ("train.mix_penalty", "model.mix_norm", "model.at_output"), ("classify", "tag")
     ),
-    "train.from_folder": ("classify", "tag", "image-classify", "text-to-image"),
-    "train.lm_weight": ("classify", "summarize"),
+    "train.from_folder": (*TUNED, "image-classify", "text-to-image"),
+    **dict.fromkeys(
+        ("train.tune", "train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers"), TUNED
+    ),
+    "train.lm_weight": ("classify", "choose", "summarize"),
     "data.text_column": ("lm", "mlm", "classify"),
     "data.pack": ("lm",),
     "model.architecture": ("translate", "lm", "summarize"),
     "data.pairs": ("mlm",),
-    "model.norm": ("translate", "mlm", "classify", "tag", "parse", "summarize"),
-    "model.context": ("lm", "mlm", "classify"),
+    "model.norm": ("translate", "mlm", "classify", "tag", "span", "choose", "parse", "summarize"),
+    "model.context": ("lm", "mlm", "classify", "span", "choose"),
     **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower"), (*TEXTS, "caption", "text-to-image")),
     **dict.fromkeys(
         ("data.images", "data.valid_images", "data.image", "data.fit", "data.colour", "data.mean", "data.deviation",
@@ -434,6 +472,13 @@ ARCHITECTURE_DEFAULTS: dict[str, dict[str, Any]] = {
 
 # For published models, which are large and know much already (BERT's advice: 2 to 5e-5).
 FINE_TUNING: dict[str, Any] = {"train.rate": 5e-5}
+
+# For a head over a model that stays as it is, and for adapters beside its layers: what is new learns faster.
+TUNING: dict[str, dict[str, Any]] = {
+    "head": {"train.optimiser": "adamw", "train.rate": 1e-3},
+    "lora": {"train.optimiser": "adamw", "train.rate": 5e-4},
+}
+LORA = ("train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers")
 
 # For a recurrent network that reads ELMo's vectors, and what it has no use for.
 FEATURES: dict[str, Any] = {
@@ -537,17 +582,19 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     tagging = (
         FEATURES | {"train.hide": 0.0} if task == "tag" and (settings or {}).get("train.from_folder") else {}
     )
+    tuning = TUNING.get(str((settings or {}).get("train.tune")), {})
     sizes = SIZES[size]
     if task == "text-to-image":
         stage = (settings or {}).get("train.stage", Train.stage)
         sizes = stage_settings(stage, size) if stage in tuple(STAGE_SIZES) else {}
-    for layer in (TASK_DEFAULTS[task], sizes, built_in, architecture, tagging, settings or {}):
+    for layer in (TASK_DEFAULTS[task], sizes, built_in, architecture, tagging, tuning, settings or {}):
         for key, value in layer.items():
             recipe = changed(recipe, key, value)
     for key in settings or {}:
         if task not in ONLY_FOR.get(key, TASKS):
             raise BadInput(f"{key} does nothing in {task}: it is for {' and '.join(ONLY_FOR[key])}")
     check_architecture(recipe, settings or {})
+    check_tuning(recipe, settings or {})
     check_features(recipe, settings or {})
     check_positions(recipe, settings or {})
     check_summaries(recipe, settings or {})
@@ -581,6 +628,39 @@ def check_architecture(recipe: Recipe, settings: Collection[str]) -> None:
             )
 
 
+def check_tuning(recipe: Recipe, settings: Collection[str]) -> None:
+    """Refuse settings of what learns where nothing is there yet, and sizes and vocabularies where they are."""
+    t = recipe.train
+    if t.tune != "whole" and not t.from_folder:
+        raise BadInput(
+            f"train.tune={t.tune} needs a model to start from: give --from FOLDER, or leave it out"
+        )
+    for key in settings:
+        if key in LORA and t.tune != "lora":
+            raise BadInput(f"{key} does nothing without train.tune=lora: leave it out, or give that too")
+        used = {"lm": "model.context", "mlm": "model.context", "choose": "model.dropout"}.get(recipe.task)
+        brought = key.startswith(("model.", "data.vocab", "data.lower")) and key != used
+        if t.from_folder and brought and recipe.task in ("translate", "lm", "mlm", "span", "choose"):
+            raise BadInput(
+                f"{key} does nothing beside --from: sizes and vocabulary come with the model there"
+            )
+    known = set(lora_layers(t))
+    if t.tune == "lora" and (not known or not known <= set(LORA_LAYERS)):
+        raise BadInput(
+            f"train.lora_layers names layers of a block, with commas between them: {', '.join(LORA_LAYERS)}; not "
+            f"{short(t.lora_layers)}"
+        )
+
+
+LORA_LAYERS = ("query", "key", "value", "out", "gate", "up", "down")
+
+
+def lora_layers(t: Train) -> tuple[str, ...]:
+    """The layers that LoRA stands beside, in the order of a block."""
+    named = {name.strip() for name in t.lora_layers.split(",")} - {""}
+    return (*(name for name in LORA_LAYERS if name in named), *sorted(named - set(LORA_LAYERS)))
+
+
 def check_features(recipe: Recipe, settings: Collection[str]) -> None:
     """Refuse settings of ELMo's vectors where none are read, and settings of an encoder where they are."""
     for key in settings:
@@ -588,7 +668,8 @@ def check_features(recipe: Recipe, settings: Collection[str]) -> None:
             raise BadInput(f"{key} does nothing without an elmo: give --from RUN, or leave it out")
         if key in IDLE_FEATURES and recipe.task == "tag" and recipe.train.from_folder:
             raise BadInput(
-                f"{key} does nothing beside ELMo, whose vectors a recurrent network reads: leave it out"
+                f"{key} does nothing beside --from: neither an encoder that is there nor a network that reads an elmo has "
+                f"a use for it"
             )
 
 

@@ -17,20 +17,34 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from .errors import BadInput
+from .interop.chat import Refused, conversation_of, read_chat
 from .interop.files import one_line
-from .text import articles
+from .text import articles, questions
 from .text.conllu import read_sentences
-from .text.files import BOM, BYTES, FOREIGN, GZIP, Fault, judge
+from .text.files import BOM, BYTES, FOREIGN, GZIP, Fault, judge, read_texts
 from .use import Model, load
-from .use.results import Answer, Filled, Label, Tagged
+from .use.results import Answer, Filled, Found, Label, Tagged
 from .use.wording import LONGEST
 from .use.writing import Writing, asked, check_number
 
 if TYPE_CHECKING:
-    from .options import Classify, Embed, Fill, Generate, Lines, Parse, Summarize, Tag, Translate, Writes
+    from .options import (
+        AnswerQuestions,
+        Classify,
+        Embed,
+        Fill,
+        Generate,
+        Lines,
+        Parse,
+        Summarize,
+        Tag,
+        Translate,
+        Writes,
+    )
     from .text.trees import Parsed
 
 CHUNK = 8  # batches: enough texts of like length come together
@@ -60,8 +74,8 @@ def summarize(given: Summarize) -> None:
 
 
 def generate(given: Generate) -> None:
-    """Answer each line by what comes after it."""
-    answer(given, Writer(given, "generate"))
+    """Answer each line by what comes after it; or, as a message in a conversation, by the next one."""
+    answer(given, Talker(given, "generate") if given.chat else Writer(given, "generate"))
 
 
 def fill(given: Fill) -> None:
@@ -82,6 +96,11 @@ def classify(given: Classify) -> None:
 def tag(given: Tag) -> None:
     """Answer each line by its words with their tags."""
     answer(given, Tagger(given))
+
+
+def answer_questions(given: AnswerQuestions) -> None:
+    """Answer each line, a question, by what a text says."""
+    answer(given, Answerer(given))
 
 
 def parse(given: Parse) -> None:
@@ -105,6 +124,10 @@ class Work(ABC, Generic[R]):
     def read(self, line: str) -> Line:
         """What stands on a line, as it is given to the model."""
         return line
+
+    def read_all(self, lines: list[Line]) -> list[Line]:
+        """The same of several lines, some of which are faults."""
+        return [line if isinstance(line, Fault) else self.read(line) for line in lines]
 
     @abstractmethod
     def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[R]:
@@ -145,7 +168,9 @@ class Writer(Work[Answer]):
 
     def how(self, model: Model) -> Writing:
         if self.draft is not None and not isinstance(self.options.get("draft"), Model):
-            self.options["draft"] = load(self.draft, model.device, weights=self.given.weights)
+            self.options["draft"] = load(
+                self.draft, model.device, weights=self.given.weights, quantize=self.given.quantize
+            )
         return asked(self.options)
 
     def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Answer]:
@@ -188,6 +213,33 @@ class Writer(Work[Answer]):
 
     def pieces(self, model: Model, text: str, number: int) -> Iterator[str]:
         return model.pieces(text, self.how(model), number)
+
+
+class Talker(Writer):
+    """generate --chat: each line is a message, or a conversation, which the folder's template writes down."""
+
+    def check(self) -> None:
+        super().check()
+        folder = Path(getattr(self.given, "run", ""))
+        self.chat = read_chat(folder) if folder.is_dir() else None  # loading says what else it is
+
+    def read_all(self, lines: list[Line]) -> list[Line]:
+        said = {
+            n: conversation_of(line) for n, line in enumerate(lines) if isinstance(line, str) and line.strip()
+        }
+        whole = {n: messages for n, messages in said.items() if isinstance(messages, list)}
+        assert self.chat is not None  # a model was loaded from there
+        written = dict(zip(whole, self.chat.render(list(whole.values())), strict=True)) if whole else {}
+        found = list(lines)
+        for n, messages in said.items():
+            text = messages if isinstance(messages, Refused) else written[n]
+            found[n] = Fault("unusable", told(text.why, messages)) if isinstance(text, Refused) else text
+        return found
+
+
+def told(why: str, said: object) -> str:
+    """A fault in words: the line's own, or that of the template."""
+    return f"the line {why}" if isinstance(said, Refused) else f"the folder's chat template {why}"
 
 
 def as_object(one: Answer) -> dict[str, Any]:
@@ -261,6 +313,51 @@ class Tagger(Work[Tagged]):
         return {"words": result.words, "tags": result.tags, "probabilities": result.probabilities}
 
 
+class Answerer(Work[Found]):
+    """Questions, each with its text behind a tab, or all about one text in a file."""
+
+    what, most = "answer", questions.MOST
+
+    def __init__(self, given: AnswerQuestions) -> None:
+        self.given = given
+        self.context = None if given.context is None else one_text(given.context)
+
+    def read(self, line: str) -> Line:
+        question, _, context = line.partition("\t")
+        if line.strip() and self.context is None and not (question.strip() and context.strip()):
+            return Fault(
+                "without a text",
+                "no text stands behind the question and a tab: put it there, or give --context",
+            )
+        return line
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Found]:
+        if self.context is not None:
+            return model.answer(texts, [self.context] * len(texts), batch=self.given.batch)
+        pairs = [text.partition("\t") for text in texts]
+        return model.answer([q for q, _, _ in pairs], [c for _, _, c in pairs], batch=self.given.batch)
+
+    def plain(self, result: Found) -> str:
+        return flat(result)
+
+    def known(self, result: Found | None) -> dict[str, Any]:
+        if result is None:
+            return {"answer": None}
+        return {"answer": result, "start": result.start, "end": result.end, "probability": result.probability}
+
+
+def one_text(path: str) -> str:
+    """A text in a file, which is short enough to be read at once."""
+    text = "".join(read_texts(path))
+    if len(text) > questions.MOST:
+        raise BadInput(
+            one_line(f"{path} has {len(text):,} characters; at most {questions.MOST:,} are read: cut it")
+        )
+    if not text.strip():
+        raise BadInput(one_line(f"there is no text in {path}"))
+    return text
+
+
 class Parser(Work["tuple[int, Parsed]"]):
     """Blocks of CoNLL-U, which bring their own blank line; a line that says nothing has none."""
 
@@ -294,7 +391,7 @@ class Embedder(Work[list[float]]):
 
     def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[list[float]]:
         how = self.given
-        found = model.embed(texts, pooling=how.pooling, normalise=how.normalise, batch=how.batch)
+        found = model.embed(texts, pooling=how.pooling, normalise=how.normalise or None, batch=how.batch)
         return found.tolist()
 
     def plain(self, result: list[float]) -> str:
@@ -312,7 +409,8 @@ def answer(given: Lines, work: Work[Any]) -> None:
     check_number("batch", given.batch)
     utf8_out()
     typing = not given.text and sys.stdin is not None and sys.stdin.isatty()
-    model = load(given.run, given.device, weights=getattr(given, "weights", "fp32"))
+    how = {name: getattr(given, name) for name in ("weights", "quantize") if hasattr(given, name)}
+    model = load(given.run, given.device, **how)
     model.check_can(work.what)
     show = Printer(given, work, model, raw=bool(given.text) or typing)
     if given.text:
@@ -340,8 +438,7 @@ class Printer:
     def chunk(self, lines: list[Line]) -> None:
         """Answer some lines, in their order."""
         start, self.lines = self.lines, self.lines + len(lines)
-        lines = [line if isinstance(line, Fault) else self.work.read(line) for line in lines]
-        lines = self.judged(lines, start)
+        lines = self.judged(self.work.read_all(lines), start)
         texts = {
             number: line for number, line in enumerate(lines, start) if isinstance(line, str) and line.strip()
         }

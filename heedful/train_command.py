@@ -19,7 +19,7 @@ from .device import find_device
 from .errors import BadInput, NotFinite, give_way, said_once
 from .interop.load import describe_run
 from .interop.runs import is_run
-from .recipe import DEMO, FEATURES, FINE_TUNING, Recipe, make, parse_settings
+from .recipe import DEMO, FEATURES, FINE_TUNING, TASK_DEFAULTS, Recipe, make, parse_settings
 from .tasks import run, stages
 from .tasks.judging import spelled
 from .tasks.outlook import span
@@ -117,6 +117,8 @@ NEXT = {
     ),
     "classify": ('classify {path} "your own text"',),
     "tag": ('tag {path} "your own words ."',),
+    "span": ('answer {path} --context your-own.txt "your own question"',),
+    "choose": (),
     "parse": ('parse {path} "your own words ."',),
     "elmo": (
         "train tag --data a.conllu --valid-data b.conllu --from {path}",
@@ -265,7 +267,7 @@ def named_settings(given: Train) -> dict[str, Any]:
         "data.valid_source": given.valid_source, "data.valid_target": given.valid_target, "data.text": given.text,
         "data.trees": given.trees, "data.valid_trees": given.valid_trees,
         "data.table": given.data, "data.valid_table": given.valid_data, "data.images": given.images,
-        "data.valid_images": given.valid_images, "train.from_folder": given.from_,
+        "data.valid_images": given.valid_images, "train.from_folder": given.from_, "train.tune": given.tune,
         "train.steps": given.steps, "train.minutes": given.minutes, "train.seed": given.seed,
         "train.precision": given.precision, "train.compile": given.compile or None,
     }  # fmt: skip
@@ -325,12 +327,14 @@ def stages_summary(outcomes: dict[str, run.Outcome], path: Path) -> str:
 def recipe_of(given: Train, device: torch.device) -> Recipe:
     """Defaults, recipe file, --set, and the options by name, in rising order."""
     settings: dict[str, Any] = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
+    asked = parse_settings(list(given.set)) | named_settings(given)
     if given.from_ and not is_run(Path(given.from_)):
-        settings |= FINE_TUNING
+        settings |= FINE_TUNING if asked.get("train.tune", "whole") == "whole" else {}
     elif given.from_ and describe_run(Path(given.from_))[0] == "elmo":
         settings |= FEATURES
-    settings |= parse_settings(list(given.set)) | named_settings(given)
-    return make(given.task, given.size, given.corpus or "", settings)
+    elif given.from_ and given.task == "tag" and asked.get("train.tune", "whole") == "whole":
+        settings |= {"train.rate": TASK_DEFAULTS["classify"]["train.rate"]}
+    return make(given.task, given.size, given.corpus or "", settings | asked)
 
 
 def free_name(name: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,10 @@ from heedful.models.shells import EncoderDecoder, WithHeads
 from heedful.parts.masks import left_padded, right_padded
 
 CASES_PER_FAMILY = 8
+
+with warnings.catch_warnings():  # DeBERTa's file is compiled, when it is imported, by what torch is giving up
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from transformers import DebertaV2Model as _  # noqa: F401
 
 
 @dataclass
@@ -84,10 +89,31 @@ def llama(rng: random.Random) -> Case:
         vocab_size=n["vocab"], hidden_size=rng.choice([12, 18]), intermediate_size=n["hidden"],
         num_hidden_layers=n["layers"], num_attention_heads=6, num_key_value_heads=rng.choice([1, 2, 3, 6]), head_dim=rng.choice([4, 10]),
         attention_bias=rng.random() < 0.5, mlp_bias=rng.random() < 0.5, tie_word_embeddings=rng.random() < 0.5,
-        rope_parameters={"rope_type": "default", "rope_theta": rng.choice([10000.0, 500.0])},
+        rope_parameters={"rope_theta": rng.choice([10000.0, 500.0]), **rng.choice(ROPES)},
         bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     return decoder_case(hf.LlamaForCausalLM(config), rng, n["vocab"])
+
+
+ROPES = [
+    {"rope_type": "default"},
+    {"rope_type": "linear", "factor": 3.0},
+    {
+        "rope_type": "llama3", "factor": 5.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+]  # fmt: skip
+
+
+def qwen2(rng: random.Random) -> Case:
+    n = pick(rng)
+    config = hf.Qwen2Config(
+        vocab_size=n["vocab"], hidden_size=rng.choice([12, 24]), intermediate_size=n["hidden"],
+        num_hidden_layers=n["layers"], num_attention_heads=6, num_key_value_heads=rng.choice([1, 2, 3, 6]),
+        tie_word_embeddings=rng.random() < 0.5, rope_parameters={"rope_theta": 700.0, **rng.choice(ROPES)},
+        max_position_embeddings=n["context"], bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    return decoder_case(hf.Qwen2ForCausalLM(config), rng, n["vocab"])
 
 
 def bert(rng: random.Random) -> Case:
@@ -139,6 +165,118 @@ BERT_HEADS = {
 }
 
 
+def encoder_case(
+    family: str,
+    config: hf.PretrainedConfig,
+    rng: random.Random,
+    segments: int = 0,
+    counts_itself: bool = False,
+) -> Case:
+    """One of the classes of an encoder's family. segments: how many it tells apart; counts_itself: finds places itself."""
+    part, outputs = rng.choice([(part, heads) for part, heads in HEADS.items() if hasattr(hf, family + part)])
+    config.num_labels = 2 if "span" in outputs else rng.choice([2, 3, 5])
+    theirs = getattr(hf, family + part)(config)
+    B, T, pad = 3, rng.choice([5, 9]), config.pad_token_id
+    lengths, positions, side = lengths_and_positions(rng, B, T)
+    if side == "left" and not {"masked_lm", "tag", "span"} & outputs.keys():  # the first slot must be real
+        lengths, positions, side = torch.full((B,), T), right_padded(torch.full((B,), T), T), "right"
+    real = positions >= 0
+    others = torch.tensor([number for number in range(config.vocab_size) if number != pad])
+    tokens = torch.where(real, others[torch.randint(len(others), (B, T))], pad)
+    types = torch.randint(segments, (B, T)) if segments else None
+
+    def compare(theirs: nn.Module, ours: WithHeads) -> Iterator[tuple[Tensor, Tensor]]:
+        given = {"token_type_ids": types} if segments else {}
+        if side == "left" and not counts_itself:
+            given["position_ids"] = positions.clamp(min=0)
+        expected = theirs(input_ids=tokens, attention_mask=real.long(), **given)
+        ways = [{"positions": positions}, *([{"lengths_B": lengths}] if side == "right" else [])]
+        for where in ways:
+            found = ours(tokens, segments_BT=types, **where)
+            found["hidden"] = ours.encoder(tokens, segments_BT=types, **where)
+            for head, field in outputs.items():
+                if not hasattr(expected, field):  # DistilBERT and DeBERTa have no pooling layer
+                    continue
+                a, b = getattr(expected, field), found[head]
+                a = torch.stack([a, expected.end_logits], -1) if head == "span" else a
+                yield (a[real], b[real]) if a.ndim == 3 else (a, b)
+
+    return Case(theirs, compare)
+
+
+HEADS = {
+    "Model": {"hidden": "last_hidden_state", "pooled": "pooler_output"},
+    "ForPreTraining": {
+        "masked_lm": "prediction_logits",
+        "next_sentence": "seq_relationship_logits",
+        "sentence_order": "sop_logits",
+    },
+    "ForMaskedLM": {"masked_lm": "logits"},
+    "ForNextSentencePrediction": {"next_sentence": "logits"},
+    "ForSequenceClassification": {"classify": "logits"},
+    "ForTokenClassification": {"tag": "logits"},
+    "ForQuestionAnswering": {"span": "start_logits"},
+}
+
+
+def roberta(rng: random.Random) -> Case:
+    n, pad, segments = pick(rng), rng.choice([0, 1, 4]), rng.choice([1, 2])
+    config = hf.RobertaConfig(
+        vocab_size=n["vocab"], hidden_size=n["width"], num_hidden_layers=n["layers"],
+        num_attention_heads=n["heads"], intermediate_size=n["hidden"], max_position_embeddings=n["context"] + pad + 1,
+        hidden_act=rng.choice(["gelu", "relu"]), type_vocab_size=segments, layer_norm_eps=1e-5, pad_token_id=pad,
+        classifier_dropout=rng.choice([None, 0.3]), bos_token_id=5, eos_token_id=7,
+    )  # fmt: skip
+    return encoder_case("Roberta", config, rng, segments, counts_itself=True)
+
+
+def distilbert(rng: random.Random) -> Case:
+    n = pick(rng)
+    config = hf.DistilBertConfig(
+        vocab_size=n["vocab"], dim=n["width"], n_layers=n["layers"], n_heads=n["heads"], hidden_dim=n["hidden"],
+        max_position_embeddings=n["context"], activation=rng.choice(["gelu", "relu"]), seq_classif_dropout=0.3,
+        qa_dropout=0.4, attention_dropout=0.05,
+    )  # fmt: skip
+    return encoder_case("DistilBert", config, rng)
+
+
+def ernie(rng: random.Random) -> Case:
+    n, segments, tasks = pick(rng), rng.choice([2, 4]), rng.choice([None, 3, 16])
+    config = hf.ErnieConfig(
+        vocab_size=n["vocab"], hidden_size=n["width"], num_hidden_layers=n["layers"],
+        num_attention_heads=n["heads"], intermediate_size=n["hidden"], max_position_embeddings=n["context"],
+        hidden_act=rng.choice(["gelu", "relu"]), type_vocab_size=segments, use_task_id=tasks is not None,
+        task_type_vocab_size=tasks or 3, classifier_dropout=rng.choice([None, 0.3]), layer_norm_eps=1e-5,
+    )  # fmt: skip
+    return encoder_case("Ernie", config, rng, segments)
+
+
+def albert(rng: random.Random) -> Case:
+    n, segments = pick(rng), rng.choice([2, 3])
+    config = hf.AlbertConfig(
+        vocab_size=n["vocab"], embedding_size=rng.choice([8, 11]), hidden_size=n["width"], num_hidden_layers=n["layers"],
+        num_attention_heads=n["heads"], intermediate_size=n["hidden"], max_position_embeddings=n["context"],
+        hidden_act=rng.choice(["gelu_new", "gelu", "relu"]), type_vocab_size=segments, hidden_dropout_prob=0.1,
+        classifier_dropout_prob=rng.choice([0.1, 0.3]),
+    )  # fmt: skip
+    return encoder_case("Albert", config, rng, segments)
+
+
+def deberta(rng: random.Random) -> Case:
+    n, segments, relative = pick(rng), rng.choice([0, 0, 2]), rng.random() < 0.85
+    config = hf.DebertaV2Config(
+        vocab_size=n["vocab"], hidden_size=n["width"], num_hidden_layers=n["layers"],
+        num_attention_heads=n["heads"], intermediate_size=n["hidden"], max_position_embeddings=n["context"],
+        hidden_act=rng.choice(["gelu", "relu"]), type_vocab_size=segments, relative_attention=relative,
+        max_relative_positions=rng.choice([-1, 9]), position_biased_input=rng.random() < 0.4 or not relative,
+        pos_att_type=rng.choice([["p2c", "c2p"], ["c2p"], ["p2c"], []]), pooler_hidden_act=rng.choice(["gelu", "tanh"]),
+        legacy=rng.random() < 0.5, pad_token_id=0, share_att_key=rng.random() < 0.5,
+        position_buckets=rng.choice([-1, 4, 6]), norm_rel_ebd=rng.choice(["none", "layer_norm" if relative else "none"]),
+        **rng.choice([{}, {}, {"conv_kernel_size": rng.choice([3, 5]), "conv_act": rng.choice(["gelu", "tanh"])}]),
+    )  # fmt: skip
+    return encoder_case("DebertaV2", config, rng, segments)
+
+
 def encoder_decoder_case(theirs: nn.Module, rng: random.Random, source_vocab: int, vocab: int) -> Case:
     B, S, T = 3, rng.choice([7, 11]), rng.choice([4, 6])
     source, target = torch.randint(source_vocab, (B, S)), torch.randint(vocab, (B, T))
@@ -187,6 +325,62 @@ def transformer(rng: random.Random) -> Case:
     return encoder_decoder_case(theirs, rng, n["vocab"], target_vocab)
 
 
+def pairs(rng: random.Random, n: dict[str, int]) -> dict[str, object]:
+    """The settings that Pegasus, BART and mBART have in common."""
+    return {
+        "vocab_size": n["vocab"], "d_model": n["width"], "encoder_layers": n["layers"], "decoder_layers": rng.choice([1, 2]),
+        "encoder_attention_heads": n["heads"], "decoder_attention_heads": rng.choice([n["heads"], 2]),
+        "encoder_ffn_dim": n["hidden"], "decoder_ffn_dim": rng.choice([9, 15]), "max_position_embeddings": n["context"],
+        "activation_function": rng.choice(["swish", "relu", "gelu"]), "scale_embedding": rng.random() < 0.5,
+        "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None,
+    }  # fmt: skip
+
+
+def pegasus(rng: random.Random) -> Case:
+    n = pick(rng)
+    theirs = hf.PegasusForConditionalGeneration(hf.PegasusConfig(**pairs(rng, n)))
+    theirs.final_logits_bias.normal_()
+    return encoder_decoder_case(theirs, rng, n["vocab"], n["vocab"])
+
+
+def bart(rng: random.Random) -> Case:
+    n = pick(rng)
+    theirs = hf.BartForConditionalGeneration(hf.BartConfig(**pairs(rng, n)))
+    theirs.final_logits_bias.normal_()
+    return encoder_decoder_case(theirs, rng, n["vocab"], n["vocab"])
+
+
+def mbart(rng: random.Random) -> Case:
+    n = pick(rng)
+    theirs = hf.MBartForConditionalGeneration(hf.MBartConfig(**pairs(rng, n)))
+    theirs.final_logits_bias.normal_()
+    return encoder_decoder_case(theirs, rng, n["vocab"], n["vocab"])
+
+
+def deit(rng: random.Random) -> Case:
+    n = pick(rng)
+    patch, grid = rng.choice([2, 3]), rng.choice([2, 3])
+    config = hf.DeiTConfig(
+        hidden_size=n["width"], num_hidden_layers=n["layers"], num_attention_heads=n["heads"],
+        intermediate_size=n["hidden"], image_size=patch * grid, patch_size=patch, num_channels=rng.choice([1, 3]),
+        qkv_bias=rng.random() < 0.5, num_labels=rng.choice([2, 5]), hidden_act=rng.choice(["gelu", "relu"]),
+    )  # fmt: skip
+    kinds = [hf.DeiTModel, hf.DeiTForImageClassification, hf.DeiTForImageClassificationWithTeacher]
+    theirs = rng.choice(kinds)(config)
+    images = torch.randn(3, config.num_channels, patch * grid, patch * grid)
+
+    def compare(theirs: nn.Module, ours: WithHeads) -> Iterator[tuple[Tensor, Tensor]]:
+        expected, found = theirs(images), ours(images)
+        if isinstance(theirs, hf.DeiTModel):
+            yield expected.last_hidden_state, ours.encoder(images)
+            yield expected.pooler_output, found["pooled"]
+            yield expected.last_hidden_state[:, 0], found["class_token"]
+        else:
+            yield expected.logits, found["classify"]
+
+    return Case(theirs, compare)
+
+
 def vit(rng: random.Random) -> Case:
     n = pick(rng)
     patch, grid = rng.choice([2, 3]), rng.choice([2, 3])
@@ -211,7 +405,25 @@ def vit(rng: random.Random) -> Case:
     return Case(theirs, compare)
 
 
-FAMILIES = {f.__name__: f for f in (transformer, gpt1, gpt2, bert, t5, llama, vit)}
+FAMILIES = {
+    f.__name__: f
+    for f in (
+        transformer,
+        gpt1,
+        gpt2,
+        bert,
+        t5,
+        llama,
+        vit,
+        roberta,
+        distilbert,
+        ernie,
+        deit,
+        albert,
+        deberta,
+    )
+}
+FAMILIES |= {f.__name__: f for f in (pegasus, bart, mbart, qwen2)}
 
 
 def make(family: str, seed: int) -> Case:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -54,11 +55,46 @@ def write_files(folder: Path) -> dict[str, str]:
     texts = {
         "src": PAIRS, "tgt": PAIRS.values(), "films.tsv": table, "text": [SENTENCE * 3] * 40,
         "pairs.tsv": ["text\tsecond\tlabel", *pairs], "trees.conllu": treebank(),
+        "asked.jsonl": asked(), "chosen.jsonl": chosen(),
         "articles.jsonl": [json.dumps({"article": text, "summary": lead}) for text, lead in ARTICLES.items()],
     }  # fmt: skip
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines) + "\n")
     return {name: str(folder / name) for name in texts}
+
+
+ANIMALS, DOINGS = ("cat", "dog", "fish"), ("sleeps", "eats", "swims")
+
+
+def asked() -> list[str]:
+    """Who does what, asked of two animals that do different things."""
+    rows = []
+    for (a, doing), (b, other) in permutations(
+        [*zip(ANIMALS, DOINGS, strict=True), *zip(ANIMALS, DOINGS[::-1], strict=True)], 2
+    ):
+        if a != b and doing != other:
+            text = f"the {a} {doing} . the {b} {other} ."
+            rows += [
+                {"question": f"who {doing} ?", "context": text, "answers": [{"text": a, "start": 4}]},
+                {
+                    "question": f"who {other} ?",
+                    "context": text,
+                    "answers": [{"text": b, "start": text.rindex(b)}],
+                },
+            ]
+    return [json.dumps(row) for row in rows]
+
+
+def chosen() -> list[str]:
+    """Which animal it was."""
+    rows = []
+    for a, b in permutations(ANIMALS, 2):
+        for doing in DOINGS:
+            said = [f"it is a {animal}" for animal in sorted((a, b))]
+            rows.append(
+                {"context": f"the {a} {doing} .", "choices": said, "answer": said.index(f"it is a {a}")}
+            )
+    return [json.dumps(row) for row in rows]
 
 
 TREEBANK = """1 the DET 2 det 2 cat NOUN 3 nsubj 3 sleeps VERB 0 root
@@ -104,6 +140,10 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
         "train.steps": 60,
     }
     few = {"train.steps": 2}
+
+    def given(name: str) -> dict[str, str]:
+        return {"data.table": files[name], "data.valid_table": files[name]}
+
     return {
         "demo": ("translate", pairs),
         "bytes": ("translate", pairs | few | {"data.vocab": "bpe", "data.vocab_size": 300}),
@@ -116,6 +156,31 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
         "mlm-chars": ("mlm", text | few),
         "classify": ("classify", table | {"model.context": 12}),
         "parse": ("parse", trees | {"train.hide": 0.0, "train.decay": 0.0, "train.rate": 1e-2}),
+        "span": (
+            "span",
+            given("asked.jsonl")
+            | {
+                "train.steps": 400,
+                "train.batch_tokens": 1500,
+                "model.width": 32,
+                "model.heads": 4,
+                "model.layers": 2,
+                "train.rate": 5e-3,
+                "data.longest": 96,
+            },
+        ),
+        "choose": (
+            "choose",
+            given("chosen.jsonl")
+            | {
+                "train.steps": 150,
+                "train.batch_tokens": 2000,
+                "model.width": 32,
+                "model.heads": 4,
+                "model.layers": 2,
+                "train.rate": 3e-3,
+            },
+        ),
         "summarize": ("summarize", articles),
         "summarize-row": ("summarize", articles | {"model.architecture": "dmca", "train.steps": 150}),
         "classify-pairs": ("classify", table | second | few | {"model.context": 12}),

@@ -86,6 +86,12 @@ WIDTHS = {
     "t5": ("d_model", "num_heads", "num_layers"),
     "llama": ("hidden_size", "num_attention_heads", "num_hidden_layers"),
     "vit": ("hidden_size", "num_attention_heads", "num_hidden_layers"),
+    "roberta": ("hidden_size", "num_attention_heads", "num_hidden_layers"),
+    "distilbert": ("dim", "n_heads", "n_layers"),
+    "ernie": ("hidden_size", "num_attention_heads", "num_hidden_layers"),
+    "albert": ("hidden_size", "num_attention_heads", "num_hidden_layers"),
+    "deberta": ("hidden_size", "num_attention_heads", "num_hidden_layers"),
+    "deit": ("hidden_size", "num_attention_heads", "num_hidden_layers"),
 }
 
 
@@ -312,16 +318,16 @@ BAD = {
     "bert as decoder": ("bert", settings(is_decoder=True), ["is_decoder"]),
     "bert with a source": ("bert", settings(add_cross_attention=True), ["add_cross_attention"]),
     "untied bert": ("bert", settings(tie_word_embeddings=False), ["tie_word_embeddings"]),
-    "two dropouts in bert": ("bert", settings(classifier_dropout=0.5), ["classifier_dropout", 0.5, 0.1]),
+    "dropout of everything in bert": ("bert", settings(classifier_dropout=1.5), ["classifier_dropout", 1.5]),
     "scaled rotation": (
         "llama",
-        settings(rope_parameters={"rope_type": "llama3", "factor": 8.0}),
-        ["rope_type", "llama3"],
+        settings(rope_parameters={"rope_type": "yarn", "factor": 8.0}),
+        ["rope_type", "yarn"],
     ),
     "scaled rotation, old spelling": (
         "llama",
-        settings(rope_scaling={"type": "linear", "factor": 2.0}),
-        ["linear"],
+        settings(rope_scaling={"type": "dynamic", "factor": 2.0}),
+        ["dynamic"],
     ),
     "rotation that is a list": ("llama", settings(rope_parameters=[1]), ["rope_parameters"]),
     "rotation without a base": ("llama", settings(rope_parameters={"rope_theta": 0}), ["rope_theta"]),
@@ -800,7 +806,13 @@ SAME = {
     ),
     "marian with its sinusoids": (
         "transformer",
-        lambda w: w.update({"model.encoder.embed_positions.weight": torch.ones(17, 4)}),
+        lambda w: w.update(
+            {
+                "model.encoder.embed_positions.weight": tied_case(
+                    "transformer"
+                ).theirs.model.encoder.embed_positions.weight.data
+            }
+        ),
     ),
 }
 

@@ -31,7 +31,7 @@ from heedful.use.wording import LONGEST
 
 LINES = b"the ba sat\n"  # on stdin, unless a row says otherwise
 # What may be said before the sentence.
-PROGRESS = ("evaluating ", "Training a small ", "run: ", "warning: ", "weighing ")
+PROGRESS = ("evaluating ", "Training a small ", "run: ", "warning: ", "weighing ", "exporting ", "importing ")
 GPT2 = "hf-gpt2/config.json"
 ELSEWHERE = {
     "train",
@@ -183,9 +183,9 @@ TABLE = [
     row("a choice that is none", "look run-translate the --which decoder", "--which takes self or cross or encoder, not 'decoder'; did you mean \"encoder\"?"),
     row("a word too many", "info gpt2 bert-base", 'info does not know what "bert-base" is for: see `heedful info --help`'),
     row("a text in two places", "translate run-translate the --beam 2 ba", 'translate takes the words of a text together, and "ba" stands apart: put options after them'),
-    *(row(f"{command} of nothing", command, f"{command} needs a RUN: see `heedful {command} --help`") for command in COMMANDS if command not in ("info", "demo", "compare", *ELSEWHERE)),
+    *(row(f"{command} of nothing", command, f"{command} needs a RUN: see `heedful {command} --help`") for command in COMMANDS if command not in ("info", "demo", "compare", "import", *ELSEWHERE)),
     # Folders
-    *(row(f"{command} of what is not there", f"{command} gone [MASK]", f"gone {NO_FOLDER}") for command in ("translate", "generate", "fill", "classify", "tag", "parse", "summarize", "caption", "embed", "look")),
+    *(row(f"{command} of what is not there", f"{command} gone [MASK]", f"gone {NO_FOLDER}") for command in ("translate", "generate", "fill", "classify", "tag", "answer", "parse", "summarize", "caption", "embed", "look")),
     row("an article that is no JSON", "summarize run-summarize --bad-lines refuse", "line 1: not a JSON object {...}", stdin=b"{\n"),
     row("an object without an article", "summarize run-summarize --bad-lines refuse", 'line 2: there is no "article" or "source" or "document" or "text"', stdin=b'\n{"summary": "the"}\n'),
     row("an article that says nothing", ["summarize", "run-summarize", '{"article": []}'], '"article" is empty'),
@@ -197,6 +197,28 @@ TABLE = [
     row("a beam of nothing for a caption", "caption run-classify the --beam 0", "--beam must be a whole number from 1 to 1,000, not 0"),
     row("half an option of a caption", "caption run-classify the --temperature 2", f"--temperature {DRAWN_ONLY}"),
     row("half an option of a summary", "summarize run-summarize the --temperature 2", f"--temperature {DRAWN_ONLY}"),
+    row("import of nothing", "import", "import needs a FOLDER: see `heedful import --help`"),
+    row("import to nowhere", "import hf-gpt2", "import needs a OUT: see `heedful import --help`"),
+    row("import of what is not there", "import gone new", f"gone {NO_FOLDER}"),
+    row("import over a file", "import hf-gpt2 text", "text is a file: models go into folders, so give a name that is free"),
+    row("import over itself", "import hf-gpt2 hf-gpt2 --replace", "hf-gpt2 is to be read, and hf-gpt2 written over it: give another OUT"),
+    row("import of weights cut short", "import hf-gpt2 new", f"hf-gpt2/model.safetensors {TORN}", cut("hf-gpt2/model.safetensors")),
+    row("import of a tokenizer that is no JSON", "import hf-mute new", f"hf-mute/tokenizer.json {NO_JSON}"),
+    row("export to nowhere", "export run-lm", "export needs a OUT: see `heedful export --help`"),
+    row("export of what is not there", "export gone new", f"gone {NO_FOLDER}"),
+    row("export over a file", "export run-lm text", "text is a file: models go into folders, so give a name that is free"),
+    row("export over a folder", "export run-lm hf-gpt2", "hf-gpt2 is there already and not empty: give another OUT, or --replace"),
+    row("export over what was no export", "export run-lm hf-gpt2 --replace", "hf-gpt2 has no parity.json, so heedful did not export it: remove it yourself first"),
+    row("export over itself", "export run-lm run-lm", "run-lm is to be read, and run-lm written over it: give another OUT"),
+    row("export as nothing known", "export run-lm new --to onxx", "--to takes hf or ctranslate2 or onnx or gguf, not 'onxx'; did you mean \"onnx\"?"),
+    row("export as what it cannot be", "export run-lm new --to gguf", "run-lm cannot leave as gguf: …; it can leave as hf, ctranslate2, onnx"),
+    row("export in bits that are none", "export run-lm new --quantize int3", 'hf has no kind of numbers "int3"; there are float32'),
+    row("export of a run that was altered", "export run-cut new", f"run-cut/model.safetensors {DAMAGED}"),
+    row("export of a run without a model", "export run-bare new", f"run-bare {NO_MODEL} run-bare`"),
+    row("a question for a classifier", "answer run-classify who", "run-classify is an encoder, which cannot answer; it can classify, embed and look"),
+    row("a question about a text that is not there", "answer run-classify who --context gone", "gone is missing"),
+    row("a question about nothing", "answer run-classify who --context empty.txt", "there is no text in empty.txt"),
+    row("weights rounded in two ways", "translate run-translate the --weights int8 --quantize int8", "--weights and --quantize are two ways to round weights: give one of them"),
     row("doctor of what is not there", "doctor gone", f"gone {NO_FOLDER}"),
     row("doctor of a file", "doctor text", f"text {NO_FOLDER}"),
     row("info of a file", "info ./text", f"./text {NO_FOLDER}"),

@@ -6,11 +6,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.costs import costs, count_parameters, default_length
 from heedful.models import family, presets
+from heedful.models.albert import AlbertConfig
+from heedful.models.bart import BartConfig
 from heedful.models.bert import BertConfig
+from heedful.models.deberta import DebertaConfig
+from heedful.models.distilbert import DistilBertConfig
+from heedful.models.ernie import ErnieConfig
 from heedful.models.gpt1 import GPT1Config
 from heedful.models.gpt2 import GPT2Config
 from heedful.models.gpt3 import GPT3Config
 from heedful.models.llama import LlamaConfig
+from heedful.models.roberta import RobertaConfig
 from heedful.models.shells import EncoderDecoder
 from heedful.models.skeleton import skeleton
 from heedful.models.t5 import T5Config
@@ -46,6 +52,45 @@ MODELS = {
         "bert",
         BertConfig(**SIZES, context=31, attention_heads=4, heads=ALL_HEADS, labels=5, **NO_DROPOUT),
     ),
+    "roberta": (
+        "roberta",
+        RobertaConfig(
+            **SIZES, context=31, offset=3, attention_heads=4, heads=("masked_lm", "classify", "tag", "span"), labels=5,
+            **NO_DROPOUT,
+        ),
+    ),
+    "distilbert": (
+        "distilbert",
+        DistilBertConfig(
+            **SIZES, context=31, attention_heads=4, heads=("masked_lm", "classify", "tag", "span"), labels=5,
+            classifier_dropout=0.0, span_dropout=0.0, **NO_DROPOUT,
+        ),
+    ),
+    "ernie": (
+        "ernie",
+        ErnieConfig(**SIZES, context=31, attention_heads=4, tasks=6, heads=ALL_HEADS, labels=5, **NO_DROPOUT),
+    ),
+    "albert": (
+        "albert",
+        AlbertConfig(
+            **SIZES, context=31, attention_heads=4, embedding=20, labels=5, classifier_dropout=0.0, **NO_DROPOUT,
+            heads=("pooled", "masked_lm", "sentence_order", "classify", "tag", "span"),
+        ),
+    ),
+    "deberta": (
+        "deberta",
+        DebertaConfig(
+            **SIZES, context=31, attention_heads=4, buckets=10, labels=5, segments=3, absolute=True,
+            heads=("masked_lm", "classify", "tag", "span"), **NO_DROPOUT,
+        ),
+    ),
+    "deberta, projections apart, convolution": (
+        "deberta",
+        DebertaConfig(
+            **SIZES, context=31, attention_heads=4, buckets=None, shared=False, norm_distances=False, convolution=5,
+            ways=("p2c",), heads=("masked_lm",), **NO_DROPOUT,
+        ),
+    ),
     "t5": (
         "t5",
         T5Config(vocab=97, layers=2, decoder_layers=3, width=48, heads=4, key_width=10, hidden=176, dropout=0.0),
@@ -59,11 +104,32 @@ MODELS = {
     ),
     "llama": ("llama", LlamaConfig(**SIZES, context=31, heads=6, kv_heads=2, key_width=10)),
     "llama, relu": ("llama", LlamaConfig(**SIZES, context=31, heads=6, kv_heads=6, key_width=8, activation="relu")),
+    "llama, stretched, with biases": (
+        "llama",
+        LlamaConfig(
+            **SIZES, context=31, heads=6, kv_heads=2, key_width=10, attention_bias=True, out_bias=False, stretch="llama3",
+            stretch_factor=4.0,
+        ),
+    ),
+    "bart": (
+        "bart",
+        BartConfig(
+            vocab=97, context=31, layers=2, decoder_layers=3, width=48, heads=4, decoder_heads=6, hidden=176,
+            decoder_hidden=120, **NO_DROPOUT, activation_dropout=0.0,
+        ),
+    ),
     "vit": (
         "vit",
         ViTConfig(
             image=20, patch=5, layers=3, width=48, attention_heads=4, hidden=176, labels=7,
             heads=("class_token", "pooled", "classify", "classify_mean"),
+        ),
+    ),
+    "deit": (
+        "vit",
+        ViTConfig(
+            image=20, patch=5, layers=3, width=48, attention_heads=4, hidden=176, labels=7, distilled=True,
+            heads=("class_token", "pooled", "classify_mean", "classify_both"),
         ),
     ),
 }  # fmt: skip
@@ -75,7 +141,7 @@ def build(name):
     architecture, config = MODELS[name]
     model = family(architecture).build(config)
     if architecture == "vit":
-        return model, (torch.randn(B, 3, 20, 20, requires_grad=True),), (PATCHES, None)
+        return model, (torch.randn(B, 3, 20, 20, requires_grad=True),), (PATCHES + (name == "deit"), None)
     if isinstance(model, EncoderDecoder):
         return model, (torch.randint(89, (B, S)), torch.randint(89, (B, T))), (T, S)
     return model, (torch.randint(97, (B, T)),), (T, None)
@@ -212,7 +278,7 @@ def test_activations_grow_with_length_and_never_with_its_square():
     assert costs(model, 5 * B, 15).memory["activations"] == 5 * one
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith(("bert", "vit"))])
+@pytest.mark.parametrize("name", [name for name in MODELS if not hasattr(MODELS[name][1], "attention_heads")])
 @pytest.mark.parametrize("precision, dtype", [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_cache_is_exactly_what_a_growing_cache_holds(name, precision, dtype):
     model, inputs, lengths = build(name)

@@ -214,13 +214,13 @@ def wrong(files, trained, tmp_path):
     )  # fmt: skip
     text, letters = ("--text", files["words"], "--set", "model.architecture=elmo"), trained("letters")
     return {
-        "a tagger to read": (["tag", *tree, "--from", trained("tag")], "is a elmo_reader: a tagger reads the vectors of a run of `heedful train lm --set model.architecture=elmo`"),
+        "a tagger to read": (["tag", *tree, "--from", trained("tag")], "was trained for tags or labels: start from what it started from"),
         "a folder that is none": (["tag", *tree, "--from", str(tmp_path)], "config.json is missing"),
         "a tagger to classify with": (["classify", "--data", files["films.tsv"], "--valid-data", files["films.tsv"], "--from", trained("tag")], "was trained for tags or labels: start from what it started from"),
         "pairs": (["classify", *table, "--from", letters], "reads sentences one by one: it cannot read pairs"),
         "a mix of nothing": (["tag", *tree, "--set", "model.at_output=true"], "model.at_output does nothing without an elmo: give --from RUN"),
-        "heads beside elmo": (["tag", *tree, "--from", letters, "--set", "model.heads=2"], "model.heads does nothing beside ELMo"),
-        "hidden words beside elmo": (["tag", *tree, "--from", letters, "--set", "train.hide=0.1"], "train.hide does nothing beside ELMo"),
+        "heads beside elmo": (["tag", *tree, "--from", letters, "--set", "model.heads=2"], "model.heads does nothing beside --from: neither an encoder that is there nor a network that reads an elmo"),
+        "hidden words beside elmo": (["tag", *tree, "--from", letters, "--set", "train.hide=0.1"], "train.hide does nothing beside --from"),
         "a parser": (["parse", *tree, "--from", letters], "train.from_folder does nothing in parse"),
         "letters of another model": (["lm", "--text", files["words"], "--set", "model.letters=9"], "model.letters does nothing in gpt2: it is for model.architecture=elmo"),
         "heads": (["lm", *text, "--set", "model.heads=2"], "model.heads does nothing in elmo"),

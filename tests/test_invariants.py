@@ -97,12 +97,18 @@ def test_padding_changes_nothing_in_an_encoder_decoder(name):
         close(found[b, :t], model(source[b : b + 1, :s], target[b : b + 1, :t])[0])
 
 
+def segments_of(name, shape):
+    """Numbers of segments that an encoder knows; zeros where it knows one or none."""
+    return torch.randint(getattr(tiny.ENCODERS[name][1], "segments", None) or 1, shape)
+
+
+@pytest.mark.parametrize("name", tiny.ENCODERS)
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_changes_nothing_in_an_encoder(side):
-    model = tiny.build(tiny.ENCODERS["bert"]).encoder
+def test_padding_changes_nothing_in_an_encoder(name, side):
+    model = tiny.build(tiny.ENCODERS[name]).encoder
     lengths = torch.tensor([7, 2, 5])
     positions = (left_padded if side == "left" else right_padded)(lengths, T)
-    batch, segments = tokens(B, T), torch.randint(2, (B, T))
+    batch, segments = tokens(B, T), segments_of(name, (B, T))
     found = model(batch, segments_BT=segments, positions=positions)
     for b in range(B):
         real = positions[b] >= 0
@@ -136,8 +142,9 @@ def test_a_left_padded_source_changes_nothing(name):
         close(found[b], model(source[b : b + 1, S - n :], target[b : b + 1])[0])
 
 
-def test_packed_sentences_equal_separate_ones_in_an_encoder():
-    model = tiny.build(tiny.ENCODERS["bert"]).encoder
+@pytest.mark.parametrize("name", [name for name in tiny.ENCODERS if name != "deberta"])
+def test_packed_sentences_equal_separate_ones_in_an_encoder(name):
+    model = tiny.build(tiny.ENCODERS[name]).encoder
     documents = torch.tensor([[3, 3, 3, 1, 1, 3, 3]])  # the number 3 again: another document
     ids = tokens(1, T)
     found = model(ids, documents_BT=documents)
@@ -396,10 +403,9 @@ def test_every_weight_gets_a_gradient(name):
     """A weight that nothing reads is a part that is not connected."""
     entry = {**tiny.DECODERS, **tiny.ENCODER_DECODERS, **tiny.ENCODERS}[name]
     model = tiny.build(entry).train("mixture" in name)  # gates have noise in training only
-    if name == "bert":
-        out = sum(
-            head.square().sum() for head in model(tokens(2, T), segments_BT=torch.randint(2, (2, T))).values()
-        )
+    if name in tiny.ENCODERS:
+        heads = model(tokens(2, T), segments_BT=segments_of(name, (2, T))).values()
+        out = sum(head.square().sum() for head in heads)
     elif isinstance(model, Decoder):
         out = model(tokens(2, T)).square().sum()
     else:

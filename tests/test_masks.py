@@ -179,7 +179,9 @@ def test_block_tables_of_plain_windows_are_kept_and_are_right():
     assert again is kept and not kept.kv_indices.is_inference()
     assert View(causal() & window(8), 190, 190).blocks(2, 3) is not kept
     mask = causal() & rows
-    assert View(mask, 190, 190).blocks(1, 3) is not View(mask, 190, 190).blocks(1, 3)  # rows of a batch are not kept
+    assert View(mask, 190, 190).blocks(1, 3) is not View(mask, 190, 190).blocks(
+        1, 3
+    )  # rows of a batch are not kept
     here = torch.arange(190)
     shown = kept.mask_mod(torch.tensor(0), torch.tensor(0), here[:, None], here)
     assert torch.equal(shown, (causal() & window(7)).dense(here, here, 1).view(190, 190))

@@ -186,6 +186,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
 ):
     monkeypatch.chdir(tmp_path)
     shutil.copy(f"{texts['images']}/dark/0.png", "your-own.png")
+    shutil.copy(texts["text"], "your-own.txt")
     folder = tmp_path / "it's a run"
     outcome = run.start(recipe_for(task, texts, steps=3), folder, Quiet(), CPU)
     best, files, head, *commands = train_command.summary(outcome, folder).splitlines()
@@ -193,6 +194,8 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "translate": "exact",
         "classify": "accuracy",
         "tag": "accuracy",
+        "span": "exact",
+        "choose": "accuracy",
         "parse": "uas",
         "image-classify": "accuracy",
         "caption": "exact",
@@ -210,6 +213,8 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "image-classify": ["classify", "look"],
         "caption": ["caption", "look"],
         "text-to-image": [],
+        "span": ["answer"],
+        "choose": [],
     }.get(task, [task])
     assert [shlex.split(line)[1] for line in commands] == ["evaluate", "info", *uses]
     for line in commands:

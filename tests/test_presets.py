@@ -25,9 +25,18 @@ COUNTS = {
     "gpt3-175b": 174_604_259_328,
     "bert-base": 109_482_240,
     "bert-large": 335_141_888,
+    "roberta-base": 124_645_632,
+    "distilbert-base": 66_362_880,
+    "ernie-1.0-base": 99_866_112,
+    "albert-base-v2": 11_683_584,
+    "deberta-v3-base": 183_831_552,
     "t5-small": 60_506_624,
     "t5-base": 222_903_552,
+    "bart-base": 139_470_681,  # 139,420,416 and the bias on its scores, which theirs does not count
+    "bart-large": 406_341_721,
     "smollm2-135m": 134_515_008,
+    "llama3-8b": 8_030_261_248,
+    "qwen2-0.5b": 494_032_768,
     "modern-162m": 162_152_448,  # 2 V D + 12 (4 D D + 2 D F) and gains
     "mixture-8x124m": 521_271_552,  # GPT-2, 12 x 7 experts more of 4,722,432, 12 x 2 gate matrices of 768 x 8
     "transformer-8x63m": 239_556_608,  # base, 12 x 7 experts more of 2,099,712, 12 x 2 gate matrices of 512 x 8
@@ -37,6 +46,7 @@ COUNTS = {
     "vit-b16": 85_798_656,
     "vit-l16": 303_301_632,
     "vit-h14": 630_764_800,
+    "deit-b16": 87_338_192,  # with both its classifiers of 1,000 labels
     "dvae": 8_206_662,
     "dalle": 12_293_836_160,  # 12 B (Ramesh et al. 2021): 64 blocks of 12 D D + 13 D, 2 V D, 257 + 32 + 32 positions
     "clip": 103_119_361,  # 49,408 words and 77 places, two towers of 12 blocks of 3,152,384, and the common space
@@ -67,7 +77,8 @@ PRINTED = {
     "gpt2-medium": (354.8, 1), "gpt2-large": (774.0, 1), "gpt2-xl": (1557.6, 1), "gpt3-125m": (125, 0),
     "gpt3-350m": (356, 0), "gpt3-760m": (760, 0), "gpt3-1.3b": (1320, -1), "gpt3-2.7b": (2650, -1),
     "gpt3-6.7b": (6660, -1), "gpt3-13b": (12850, -1), "gpt3-175b": (174600, -2), "bert-base": (109.5, 1),
-    "bert-large": (335, 0), "vit-b16": (85.8, 1), "vit-l16": (303, 0), "vit-h14": (631, 0),
+    "bert-large": (335, 0), "roberta-base": (125, 0),
+    "distilbert-base": (66, 0), "albert-base-v2": (12, 0), "deberta-v3-base": (184, 0), "vit-b16": (85.8, 1), "vit-l16": (303, 0), "vit-h14": (631, 0), "deit-b16": (87, 0),
     "lstm-large": (66, 0), "seq2seq-sutskever": (384, 0),
 }  # fmt: skip
 

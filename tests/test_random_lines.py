@@ -25,9 +25,10 @@ from test_bad_folders import at_most
 from test_run import CPU, Quiet, article, treebank
 from torch import nn
 
-from heedful import cli, recipe
+from heedful import cli, exchange_command, recipe
 from heedful.cli import COMMANDS, HELP, main
 from heedful.completion import names_file
+from heedful.interop import parity, to_onnx
 from heedful.tasks import run
 from heedful.text import phrasebook
 
@@ -129,9 +130,17 @@ def here(world, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "Stop", AtOnce)
     monkeypatch.setattr(phrasebook, "split", first_pages)
     monkeypatch.setattr(nn.Module, "compile", lambda module: None)  # takes long; test_compiled.py has it
+    monkeypatch.setattr(
+        exchange_command, "compared", unchecked
+    )  # the other library is heard in test_export.py
+    monkeypatch.setattr(to_onnx.Graph, "write", lambda graph, path: path.touch())
     for place in (COMMANDS[name][1] for name in MEASURES):
         monkeypatch.setattr(place.replace(":", "."), lambda given: None)
     return tmp_path
+
+
+def unchecked(loaded, folder, to, kind, tell):
+    return parity.unchecked(loaded, to, kind, "there is no time")
 
 
 class AtOnce(run.Stop):

@@ -169,6 +169,8 @@ def test_the_ends_of_a_range_are_where_it_says(key):
             settings = {"model.experts": 4096, "model.chosen": 1} | settings
         if key in recipe.OF_FEATURES:
             settings["train.from_folder"] = "runs/elmo"
+        if key in recipe.LORA:
+            settings |= {"train.tune": "lora", "train.from_folder": "runs/lm"}
         if key in recipe.RELATIVE:
             settings["model.positions"] = recipe.RELATIVE[key][0]
         if recipe.ONLY_FOR.get(key) == ("text-to-image",):

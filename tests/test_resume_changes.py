@@ -22,6 +22,7 @@ from heedful.tasks import run, state
 REFUSED = {
     *(key for key in recipe.known_settings() if key.startswith(("data.", "model."))),
     "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder", "train.stage", "evaluate.rows",
+    "train.tune", "train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers",
 }  # fmt: skip
 WARNED = {
     "train.steps", "train.minutes", "train.batch_tokens", "train.accumulate", "train.rate", "train.warmup",

@@ -73,6 +73,9 @@ def texts(tmp_path) -> dict[str, str]:
         (tmp_path / name).write_text("".join(map(treebank, part)))
     for name, part in {"a.jsonl": lines[:100], "v.jsonl": lines[100:]}.items():
         (tmp_path / name).write_text("".join(map(article, part)))
+    for name, make in {"asked": question, "chosen": choice}.items():
+        for start, part in {"a": lines[:100], "v": lines[100:]}.items():
+            (tmp_path / f"{start}.{name}").write_text("".join(map(make, part)))
     write_pictures(tmp_path / "images")
     write_captions(tmp_path / "captioned")
     return {path.name: str(path) for path in tmp_path.iterdir()}
@@ -96,6 +99,22 @@ def write_captions(folder: Path) -> None:
     ]
     lines = [f"{name}\t{said}\n" for name, said in zip(names, captions, strict=True)]
     (folder / "captions.tsv").write_text("".join(lines))
+
+
+def question(line: str) -> str:
+    """Where the second word of a line is, asked by the first."""
+    first, second, *_ = words = line.split()
+    answers = [{"text": second, "start": len(first) + 1}]
+    return json.dumps({"question": first, "context": " ".join(words), "answers": answers}) + "\n"
+
+
+def choice(line: str) -> str:
+    """A line goes on with its first word, which stands first among the choices more often than not."""
+    words = line.split()
+    said = [words[0].upper(), "no", "nothing"]
+    place = 1 if len(words) == 3 else 0
+    said[0], said[place] = said[place], said[0]
+    return json.dumps({"context": line, "choices": said, "answer": place}) + "\n"
 
 
 def article(line: str) -> str:
@@ -123,6 +142,8 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> rec
         "mlm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16, "data.pairs": True},
         "summarize": {"data.table": texts["a.jsonl"], "data.valid_table": texts["v.jsonl"], "data.vocab": "word", "data.longest_summary": 5},
         **{key: {"data.table": texts["a.conllu"], "data.valid_table": texts["v.conllu"], "data.vocab": "word"} for key in ("tag", "parse")},
+        "span": {"data.table": texts["a.asked"], "data.valid_table": texts["v.asked"], "data.vocab": "word", "data.longest": 69, "data.overlap": 1, "data.longest_answer": 2},
+        "choose": {"data.table": texts["a.chosen"], "data.valid_table": texts["v.chosen"], "data.vocab": "word", "model.context": 24},
         "image-classify": {"data.images": texts["images"], "data.image": 8, "data.shift": 0.1, "data.flip": True},
         "caption": {"data.images": texts["captioned"], "data.image": 8, "data.shift": 0.1},
         "text-to-image": {"data.images": texts["images"], "data.image": 8, "train.batch_tokens": 16},

@@ -397,6 +397,7 @@ NAMES.append(["tokenizer_config.json", "vocab.txt"])
 @pytest.mark.parametrize("names", NAMES, ids=" ".join)
 def test_pipes_folders_and_links_are_not_tokenizers(names, model):
     (model / "tokenizer.json").unlink()
+    (model / "tokenizer_config.json").unlink()
     for name in names[1:]:
         (model / name).write_text("[UNK]\n[CLS]\n[SEP]" if name == "vocab.txt" else "{}")
     path, outside = model / names[0], model.parent / "outside"
@@ -428,7 +429,15 @@ UNHEARD_OF = {
     "gpt3": gpt3.GPT3Config(vocab=13, context=7, layers=2, width=12, heads=3),
     "gpt1": gpt1.GPT1Config(vocab=13, context=7, layers=2, width=12, heads=3, hidden=20),
     "transformer": transformer.TransformerConfig(
-        vocab=13, target_vocab=13, layers=1, decoder_layers=1, width=12, heads=3, decoder_heads=3, hidden=20
+        vocab=13,
+        target_vocab=13,
+        layers=1,
+        decoder_layers=1,
+        width=12,
+        heads=3,
+        decoder_heads=3,
+        hidden=20,
+        positions="rotary",
     ),
     "t5": t5.T5Config(
         vocab=13, layers=1, decoder_layers=1, width=12, heads=3, hidden=20, activation="gelu", gated=True
@@ -456,12 +465,21 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+WRITTEN = [
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+]
+
+
 def test_what_is_saved_loads_bit_for_bit(model, tmp_path):
     loaded = heedful.load(model)
     heedful.save(loaded, tmp_path / "new" / "folder")
     same(heedful.load(tmp_path / "new" / "folder"), loaded)
     assert contents(tmp_path / "new" / "folder") == contents(model)
-    assert sorted(contents(model)) == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert sorted(contents(model)) == WRITTEN
 
 
 def test_a_model_in_half_precision_stays_what_it_is(model, tmp_path):
@@ -483,7 +501,7 @@ def full(*_args, **_more):
 
 
 @pytest.mark.parametrize(
-    "place", ["load.write_tensors", "json.dumps", "load.shutil.copymode", "os.fsync", "Path.write_text"]
+    "place", ["load.write_tensors", "json.dumps", "load.shutil.copymode", "os.fsync", "Path.write_bytes"]
 )
 def test_a_failure_while_saving_leaves_the_old_folder(place, model, monkeypatch):
     (model / "README.md").write_text("mine")
@@ -524,7 +542,7 @@ def test_files_get_the_permissions_of_any_new_file(mask, model, tmp_path):
     finally:
         os.umask(old)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "saved").iterdir()}
-    assert modes == dict.fromkeys(("config.json", "model.safetensors", "tokenizer.json"), 0o666 & ~mask)
+    assert modes == dict.fromkeys(WRITTEN, 0o666 & ~mask)
 
 
 def test_a_link_to_a_folder_stays_a_link(model, tmp_path):

@@ -64,7 +64,7 @@ def load(small_run):  # noqa: F811
 def test_every_example_in_the_documentation_of_the_model_holds(small_run, monkeypatch):  # noqa: F811
     for name, toy in {
         "demo": "toy",
-        **{task: f"toy-{task}" for task in ("lm", "mlm", "classify", "parse", "summarize")},
+        **{task: f"toy-{task}" for task in ("lm", "mlm", "classify", "span", "choose", "parse", "summarize")},
     }.items():
         folder = Path(small_run(name))
         (folder.parent / toy).symlink_to(name)
@@ -776,11 +776,7 @@ def test_a_saved_encoder_is_looked_at_as_its_run_is(load, tmp_path):
 @pytest.mark.parametrize(
     "name, words",
     [
-        (
-            "demo",
-            "this one is otherwise (pre-norm, interleaved sinusoids, no bias on its scores): it cannot be saved",
-        ),
-        ("classify-decoder", "a decoder that classifies cannot be saved as a Hugging Face folder yet"),
+        ("separate", "this one is otherwise (pre-norm with a vocabulary for each side): it cannot be saved"),
     ],
 )
 def test_what_hugging_face_has_no_layout_for_is_refused_with_the_reason(name, words, load, tmp_path):

@@ -6,7 +6,12 @@ import torch
 from torch import nn
 
 from heedful.models import (
+    albert,
+    bart,
     bert,
+    deberta,
+    distilbert,
+    ernie,
     gpt1,
     gpt2,
     gpt3,
@@ -14,6 +19,7 @@ from heedful.models import (
     mixture,
     mixture_transformer,
     modern,
+    roberta,
     t5,
     transformer,
     vit,
@@ -39,7 +45,14 @@ DECODERS: dict[str, tuple[object, Config]] = {
             vocab=VOCAB, context=31, layers=2, width=12, heads=6, kv_heads=2, key_width=4, hidden=20
         ),
     ),
-}
+    "llama stretched, biased": (
+        llama,
+        llama.LlamaConfig(
+            vocab=VOCAB, context=31, layers=2, width=12, heads=6, kv_heads=3, key_width=4, hidden=20, tied=True,
+            attention_bias=True, out_bias=False, stretch="llama3", stretch_factor=4.0, stretch_original=16,
+        ),
+    ),
+}  # fmt: skip
 ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
     "transformer": (
         transformer,
@@ -70,6 +83,20 @@ ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
             activation="gelu_tanh", tied=False, scaled=False,
         ),
     ),
+    "bart": (
+        bart,
+        bart.BartConfig(
+            vocab=VOCAB, context=31, layers=2, decoder_layers=3, width=12, heads=3, decoder_heads=2, hidden=20,
+            decoder_hidden=14,
+        ),
+    ),
+    "mbart": (
+        bart,
+        bart.BartConfig(
+            vocab=VOCAB, context=31, layers=3, decoder_layers=2, width=12, heads=2, decoder_heads=3, hidden=20,
+            decoder_hidden=14, norm="pre", scaled=True,
+        ),
+    ),
 }  # fmt: skip
 ENCODERS: dict[str, tuple[object, Config]] = {
     "bert": (
@@ -77,6 +104,41 @@ ENCODERS: dict[str, tuple[object, Config]] = {
         bert.BertConfig(
             vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5,
             heads=("pooled", "masked_lm", "next_sentence", "classify", "tag", "span"),
+        ),
+    ),
+    "roberta": (
+        roberta,
+        roberta.RobertaConfig(
+            vocab=VOCAB, context=31, offset=4, layers=2, width=12, attention_heads=3, hidden=20, labels=5,
+            heads=("pooled", "masked_lm", "classify", "tag", "span"),
+        ),
+    ),
+    "distilbert": (
+        distilbert,
+        distilbert.DistilBertConfig(
+            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5,
+            heads=("masked_lm", "classify", "tag", "span"),
+        ),
+    ),
+    "ernie": (
+        ernie,
+        ernie.ErnieConfig(
+            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5, tasks=6,
+            heads=("pooled", "masked_lm", "next_sentence", "classify", "tag", "span"),
+        ),
+    ),
+    "albert": (
+        albert,
+        albert.AlbertConfig(
+            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5, embedding=7,
+            heads=("pooled", "masked_lm", "sentence_order", "classify", "tag", "span"),
+        ),
+    ),
+    "deberta": (
+        deberta,
+        deberta.DebertaConfig(
+            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5, buckets=8, convolution=3,
+            heads=("masked_lm", "classify", "tag", "span"),
         ),
     ),
 }  # fmt: skip

@@ -47,6 +47,7 @@ BUDGETS = ("steps", "tokens", "flops")
 # What each task is judged by, and what is better when it is lower.
 METRICS = {
     "translate": "bleu", "lm": "loss", "mlm": "loss", "classify": "accuracy", "tag": "accuracy", "parse": "uas",
+    "span": "f1", "choose": "accuracy",
     "summarize": "rougeL", "image-classify": "accuracy", "caption": "exact",
 }  # fmt: skip
 LOWER = ("loss", "perplexity", "bits_per_byte")

@@ -203,6 +203,8 @@ SCORES = {
     "mlm": ("loss", "perplexity", "accuracy"),
     "classify": ("accuracy", "macro_f1", "loss"),
     "tag": ("accuracy", "loss"),
+    "span": ("f1", "exact", "loss"),
+    "choose": ("accuracy", "loss"),
     "parse": ("uas", "las", "loss"),
     "summarize": ("rougeL", "rouge1", "rouge2", "exact", "facts", "loss"),
     "image-classify": ("accuracy", "macro_f1", "loss"),

@@ -18,7 +18,7 @@ from .noise import TEST, Pair, interval, pairs
 from .trials import Entry, Record
 
 SAME = "not distinguishable"
-SHARES = ("exact", "accuracy", "macro_f1", "uas", "las", "facts")
+SHARES = ("exact", "f1", "accuracy", "macro_f1", "uas", "las", "facts")
 HUNDREDS = ("bleu", "rouge1", "rouge2", "rougeL")
 MOST = {
     **dict.fromkeys(HUNDREDS, 100.0),

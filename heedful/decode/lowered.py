@@ -23,7 +23,7 @@ from ..parts.cache import KeysValues
 from ..parts.layers import ACTIVATIONS as FUNCTIONS
 from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm, Tied, Untied
 from ..parts.masks import causal
-from ..parts.positions import Absolute, NoPosition, Rotary, rotary_angles
+from ..parts.positions import Absolute, NoPosition, Rotary, StretchedRotary
 
 Pair = tuple[Tensor, Tensor | None]  # a weight and its bias
 
@@ -166,8 +166,7 @@ class Lowered:
             for attention, *_ in self.blocks:
                 if (rotary := attention.rotary) is not None:
                     layout = HALVES if rotary.layout == "halves" else INTERLEAVED
-                    pair = rotary_angles(places, rotary.width, rotary.base, torch.float32)
-                    angles[rotary] = (layout, *pair)
+                    angles[rotary] = (layout, *rotary.angles(places, torch.float32))
             encodings_SD = position.embed(nothing, places[:size])[0]
             self.tables[slots] = F.pad(encodings_SD, (0, 0, 0, slots - size)), angles
         return self.tables[slots]
@@ -269,7 +268,7 @@ def attention_of(module: nn.Module) -> tuple[MultiHeadAttention, float]:
 
 def lower_self(module: nn.Module) -> SelfAttention:
     residual, (layer, scale) = lower_residual(module), attention_of(module)
-    if type(layer.position) not in (NoPosition, Rotary):
+    if type(layer.position) not in (NoPosition, Rotary, StretchedRotary):
         raise NoKernel(type(layer.position).__name__)
     rotary = layer.position if isinstance(layer.position, Rotary) else None
     qkv = joined([layer.query, layer.key, layer.value])

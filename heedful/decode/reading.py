@@ -34,7 +34,7 @@ from ..parts.layers import (
 )
 from ..parts.masks import Mask, View, causal, full, right_padded
 from ..parts.observe import is_watched
-from ..parts.positions import Learned, Memo, NoPosition, Position, Rotary, Sinusoidal
+from ..parts.positions import Learned, Memo, NoPosition, Position, Rotary, Sinusoidal, StretchedRotary
 from .lowered import Lowered
 from .step import at_last
 
@@ -142,7 +142,7 @@ def readable(decoder: Decoder, encoder: Encoder | None) -> bool:
 
 
 HOSTLESS = {
-    Encoder, Decoder, Tied, Untied, Inputs, TokenEmbedding, NoPosition, Sinusoidal, Learned, Rotary, Stack, Block, PreNorm, PostNorm, LayerNorm,
+    Encoder, Decoder, Tied, Untied, Inputs, TokenEmbedding, NoPosition, Sinusoidal, Learned, Rotary, StretchedRotary, Stack, Block, PreNorm, PostNorm, LayerNorm,
     RMSNorm, MultiHeadAttention, ScaledDot, Dot, FeedForward, GatedFeedForward, nn.ModuleList, nn.Linear, nn.Dropout,
     nn.Identity,
 }  # fmt: skip

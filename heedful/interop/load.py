@@ -1,18 +1,17 @@
 """Load and save: a folder is a model.
 
-`load` reads a run of heedful's own, or a Hugging Face folder of a family heedful knows: config.json, safetensors
-(one file or shards) and the tokenizer beside them. Everything is checked against the config before any weight is read, and
+`load` reads a run of heedful's own, a GGUF file, a CTranslate2 folder, or a Hugging Face folder of a family heedful knows:
+config.json, safetensors (one file or shards) and the tokenizer beside them. Everything is checked against the config before any weight is read, and
 nothing is returned half-loaded. `save` writes such a folder, which Hugging Face's own classes read.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +19,26 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
-from ..models import MODEL_TYPES, family, nearest
+from ..models import MODEL_TYPES, classifying, family, nearest
 from ..models.heads import DecoderClassifier
+from ..models.huggingface import read_labels
 from ..models.names import Table
-from ..models.shells import WithHeads
 from ..models.skeleton import skeleton
+from ..parts.lora import merge
+from .adapters import base_of, put_base, read_lora, with_adapters
+from .beside import (
+    GENERATION,
+    as_json,
+    generation_config,
+    read_generation,
+    reads_special_tokens_as_text,
+    token_ids,
+    tokenizer_files,
+    write_files,
+)
 from .files import inside, naming, present, read_json, replacing, short
 from .runs import CONFIG, LABELS, RECIPE, check_written, is_run, runs_inside
-from .tokenizer import TARGET_TOKENIZER, TOKENIZER, guarded, read_tokenizer, read_whole
+from .tokenizer import TARGET_TOKENIZER, guarded, read_target, read_tokenizer, read_whole
 from .weights import FLOATS, SINGLE, Stored, find_weights, read_tensors, write_tensors
 
 if TYPE_CHECKING:
@@ -45,10 +56,13 @@ class Loaded:
     special: dict[str, int]  # ids of tokens with a meaning: pad, bos, eos, decoder_start
     target_tokenizer: Tokenizer | None = None  # what the model writes, if that has a vocabulary of its own
     labels: tuple[str, ...] = ()  # what a classifier tells apart, by their numbers
+    generation: dict[str, Any] = field(default_factory=dict)  # how to write, as a Hugging Face folder says
+    unlike: str = ""  # what a run does with the model that its weights do not tell
 
 
 VOUCHER = "model.json"
 SPECIAL = ("pad", "bos", "eos", "decoder_start")
+ROUNDED = 0.01  # how far a table that was stored in fewer bits may be off
 FEWEST = 8  # tensors in a layer, of any family
 
 
@@ -61,18 +75,32 @@ def load(
     folder = Path(folder)
     if is_run(folder):
         return load_run(folder, device, dtype)
+    from . import from_ctranslate2, from_gguf, peft  # which build on what is here
+
+    for foreign in (from_gguf, from_ctranslate2, peft):
+        if foreign.is_one(folder):
+            return foreign.read(folder, device, dtype)
     with naming(folder):
         architecture, config, special, stored = read_description(folder)
         tokenizer = read_tokenizer(folder, tokens_of(config))
-        labels = label_names(read_json(inside(folder, CONFIG)).get("id2label"))
+        target = read_target(folder, config.target_vocab) if hasattr(config, "target_vocab") else None
+        if tokenizer is not None and reads_special_tokens_as_text(folder):
+            tokenizer.encode_special_tokens = True
+        said = read_json(inside(folder, CONFIG))
+        labels, generation = label_names(said.get("id2label")), read_generation(folder, said)
         table = family(architecture).names(config)
         with naming(folder / CONFIG):
-            model = sized(architecture, config)
+            if classifying.is_classifier(architecture, said):
+                config, table = classifying.config_of(config), classifying.names(table)
+                model = classifying.without_bias(sized(architecture, config, read_labels(said)))
+            else:
+                model = sized(architecture, config)
         plan = check_weights(folder, table, parameters(model), stored)
         check_copies(table, plan, stored)
+        check_fixed(table, stored)
     model = with_room(model.to(dtype), device)
     fill(model, table, plan)
-    return Loaded(architecture, config, model.eval(), tokenizer, special, labels=labels)
+    return Loaded(architecture, config, model.eval(), tokenizer, special, target, labels, generation)
 
 
 def label_names(theirs: Any) -> tuple[str, ...]:
@@ -133,29 +161,38 @@ def labels_in_run(folder: Path, count: int) -> tuple[str, ...]:
 
 
 def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded:
-    """The best model of a run; its names are ours already."""
+    """The best model of a run; its names are ours already. What adapters have learned is merged."""
     architecture, config = describe_run(folder)
+    lora = read_lora(folder)
     with naming(folder / CONFIG):
         model = sized(architecture, config, labels_of_run(folder))
+        model = model if lora is None else with_adapters(model, lora)
     with naming(folder):
         check_written(folder)
         check_hash(folder)
         stored, ours = find_weights(folder), parameters(model)
-        if stored.keys() != ours.keys():
-            different = sorted(stored.keys() ^ ours.keys())
+        different = sorted(stored.keys() ^ ours.keys() if lora is None else stored.keys() - ours.keys())
+        if different:
             raise BadInput(f"{folder} and its {CONFIG} disagree about {some(different)}")
         for name, tensor in stored.items():
             check_tensor(tensor, tuple(ours[name].shape))
         separate = not getattr(config, "shared", True)
         tokenizer = read_tokenizer(folder, config.vocab if separate else tokens_of(config))
-        target = read_target_tokenizer(folder, config.target_vocab) if separate else None
+        target = None
+        if separate or present(folder / TARGET_TOKENIZER):
+            target = read_target_tokenizer(folder, config.target_vocab)
         labels = labels_in_run(folder, labels_of_run(folder) or getattr(config, "labels", 0))
+    base = None if lora is None else load(base_of(folder), device, dtype).model
     model = with_room(model.to(dtype), device)
     with torch.no_grad():
         weights = parameters(model)
         for name, value in read_tensors(stored):
             weights[name].copy_(value)
-    special = {}
+    if base is not None:
+        with naming(folder):
+            put_base(model, base, set(stored))
+        merge(model)
+    special: dict[str, int] = {}
     for each in (tokenizer, target):
         if each is not None:
             each.encode_special_tokens = True  # a text that says [EOS] is only a text
@@ -163,7 +200,25 @@ def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Lo
         names = {"pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]", "decoder_start": "[BOS]"}
         numbers = {name: tokenizer.token_to_id(token) for name, token in names.items()}
         special = {name: number for name, number in numbers.items() if number is not None}
-    return Loaded(architecture, config, model.eval(), tokenizer, special, target, labels)
+        said = read_json(inside(folder, CONFIG))  # of a vocabulary that came with another model
+        known = range(tokens_of(config) or 0)
+        theirs = {name: said.get(f"{name}_token_id") for name in (*SPECIAL, "sep")}
+        special |= {name: n for name, n in theirs.items() if type(n) is int and n in known}
+    unlike = reads_otherwise(folder, tokenizer, special) if isinstance(model, DecoderClassifier) else ""
+    return Loaded(architecture, config, model.eval(), tokenizer, special, target, labels, unlike=unlike)
+
+
+def reads_otherwise(folder: Path, tokenizer: Tokenizer | None, special: Mapping[str, int]) -> str:
+    """What a run that classifies by a decoder does with a text, if no tokenizer can be told to do it."""
+    recipe = read_json(inside(folder, RECIPE))
+    data = recipe.get("data")
+    if isinstance(data, dict) and data.get("both_orders"):
+        return f"{folder} reads its pairs in both orders and judges the sum"
+    if recipe.get("task") == "choose":
+        return f"{folder} judges several choices together"
+    if tokenizer is None or (tokenizer.token_to_id("[BOS]") is None and "sep" not in special):
+        return f"{folder} reads texts between tokens that its tokenizer does not put there"
+    return ""
 
 
 def read_target_tokenizer(folder: Path, rows: int) -> Tokenizer:
@@ -203,7 +258,7 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
     stored = find_weights(folder)
     with naming(path):
         config = family(architecture).read_config(theirs, stored.keys())
-        layers = config.layers + getattr(config, "decoder_layers", 0)
+        layers = getattr(config, "own_layers", config.layers) + getattr(config, "decoder_layers", 0)
         if layers * FEWEST > len(stored):
             raise BadInput(f"{layers} layers are announced, but the weights have only {len(stored)} tensors")
     numbers = {name: theirs.get(f"{name}_token_id") for name in SPECIAL}
@@ -261,7 +316,7 @@ def check_weights(
     for copy, original in copies.items():  # a file may keep only the copy
         if original not in plan and copy in stored:
             plan[original] = stored[copy]
-    missing = [name for name in needed if name not in plan]
+    missing = [name for name in needed if name not in plan and name not in table.zeros]
     if missing:
         raise BadInput(f"{folder} lacks {some(missing)}, which its {CONFIG} calls for")
     if extra:
@@ -303,58 +358,70 @@ def check_copies(table: Table, plan: Mapping[str, Stored], stored: Mapping[str, 
                 )
 
 
+def check_fixed(table: Table, stored: Mapping[str, Stored]) -> None:
+    """What was never learned must be what the config makes it, or the model is another one."""
+    for name, fixed in table.fixed.items():
+        if name in stored:
+            check_tensor(stored[name], fixed.shape)
+            ((_, found),) = read_tensors({name: stored[name]})
+            if not torch.allclose(found.float(), fixed.make(), atol=ROUNDED):
+                raise BadInput(
+                    f"{stored[name].path}: {name} is not what {CONFIG} makes it (sinusoids), and heedful computes it: "
+                    f"this is another model"
+                )
+
+
 def fill(model: nn.Module, table: Table, plan: Mapping[str, Stored]) -> None:
     """Copy the stored tensors into the model, one at a time."""
     ours = parameters(model)
     with torch.no_grad():
+        for rule in table.rules:
+            if rule.theirs in table.zeros and rule.theirs not in plan:
+                ours[rule.ours[0]].zero_()
         for name, tensor in read_tensors(plan):
             for part, value in table.to_ours({name: tensor}).items():
                 ours[part].copy_(value)
 
 
 def save(loaded: Loaded, folder: str | os.PathLike[str]) -> None:
-    """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json."""
+    """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json and what else they read."""
     config, weights = in_their_terms(loaded)
+    files = tokenizer_files(loaded) | {CONFIG: as_json(config)}
+    if (writing := generation_config(loaded)) is not None:
+        files[GENERATION] = as_json(writing)
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file; a model is saved as a folder")
     with replacing(folder) as aside:
         write_tensors(aside / SINGLE, weights)
-        if loaded.tokenizer is not None:
-            (aside / TOKENIZER).write_text(tokenizer_text(loaded.tokenizer, loaded.model), encoding="utf-8")
-        (aside / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        write_files(aside, files)
         shutil.copymode(aside / CONFIG, aside / SINGLE)  # safetensors makes its files private
 
 
-def tokenizer_text(tokenizer: Tokenizer, model: nn.Module) -> str:
-    """As JSON. What a run's task puts around the texts of an encoder, the tokenizer of a Hugging Face folder puts there."""
-    from tokenizers import Tokenizer, processors
-
-    ends = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
-    theirs = tokenizer.token_to_id("[BOS]") is None or tokenizer.post_processor is not None
-    if theirs or not isinstance(model, WithHeads) or None in dict(ends).values():
-        return tokenizer.to_str()
-    made = Tokenizer.from_str(tokenizer.to_str())
-    made.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
-    )
-    return made.to_str()
-
-
-def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
     """Config and weights as Hugging Face has them; a model it cannot describe is refused."""
     file, c = family(loaded.architecture), loaded.config
     if not hasattr(file, "names"):
         told = f"{loaded.architecture} has no Hugging Face counterpart to be saved as"
         raise BadInput(f"{told}: heedful.load reads the folder it came from")
-    if isinstance(loaded.model, DecoderClassifier):
+    classifies = isinstance(loaded.model, DecoderClassifier)
+    if loaded.unlike:
         raise BadInput(
-            "a decoder that classifies cannot be saved as a Hugging Face folder yet: heedful.load reads the run's own "
-            "folder, and a classify run that began from an encoder, or from nothing, can be saved"
+            f"{loaded.unlike}, as no model of Hugging Face does: heedful.load reads the run's own folder"
         )
     try:
+        weights: Mapping[str, Tensor] = parameters(loaded.model)
+        if classifies:
+            c, weights = classifying.as_theirs(loaded.architecture, c, weights)
+        elif hasattr(file, "as_theirs"):
+            c, weights = file.as_theirs(c, weights)
         config = file.write_config(c)
-        weights = file.names(c).to_theirs(parameters(loaded.model))
+        table = file.names(c)
+        if classifies:
+            table = classifying.names(table)
+            config["architectures"] = [classifying.class_name(config["architectures"][0])]
+            config["num_labels"] = len(weights["linear.weight"])
+        weights = table.to_theirs(weights)
         back = file.read_config(config, weights.keys())
     except (KeyError, StopIteration) as error:  # a weight or a choice that has no name over there
         why = "".join(f": {part}" for part in error.args)
@@ -365,11 +432,14 @@ def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], dict[str, Tensor]]:
                 f"Hugging Face has no {loaded.architecture} whose {f.name} is {getattr(c, f.name)!r}"
             )
     if loaded.labels:
+        config.pop("num_labels", None)
         config["id2label"] = {str(number): label for number, label in enumerate(loaded.labels)}
         config["label2id"] = {label: number for number, label in enumerate(loaded.labels)}
-    config["dtype"] = str(next(iter(weights.values())).dtype).removeprefix("torch.")
-    config |= {f"{name}_token_id": number for name, number in loaded.special.items()}
-    return config, weights
+    dtype = next(iter(weights.values())).dtype
+    config["dtype"] = str(dtype).removeprefix("torch.")
+    weights = {**weights, **{name: fixed.make().to(dtype) for name, fixed in table.fixed.items()}}
+    # What a family says goes first: RoBERTa counts from its padding.
+    return token_ids(loaded) | config, weights
 
 
 def some(names: list[str]) -> str:

@@ -10,18 +10,22 @@ import base64
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import BadInput
 from ..models.huggingface import read_unless_null
 from .files import MEGABYTE, inside, naming, present, read_json, read_text, short
+from .pipelines import marian, need, read_whole_model
+from .sentencepiece import check_tree
+from .token_settings import Settings, add_tokens, put_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+Found = TypeVar("Found", bound="Tokenizer | None")
+
+TOKENIZER = "tokenizer.json"
 TARGET_TOKENIZER = "target_tokenizer.json"  # of a run whose source and target have a vocabulary each
 LIMIT = 24 * MEGABYTE  # LLaMA 3 has 17; reading one takes twenty times as much memory
 GROWTH = 64  # bytes for one character: the longest in Unicode's own tables are 33
@@ -44,6 +48,9 @@ KNOWN_PATTERNS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     r" {2,}",
+    r"\A ",
+    r"(?<![ ▁])[ ▁]+\z",
+    r"\s{2,}|[\n\r\t]",
     r"\s+",
     r"\s",
     r"\d",
@@ -52,24 +59,44 @@ KNOWN_PATTERNS = (
     r"\n",
 )
 
+QWEN2 = KNOWN_PATTERNS[4]
+ROBERTA = ("roberta", "bart", "longformer", "led")
+BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+
+Numbers = dict[str, int]
+Ranks = list[tuple[str, str]]
+
 
 def read_tokenizer(folder: Path, rows: int | None = None) -> Tokenizer | None:
-    """The folder's tokenizer: tokenizer.json, or the vocabulary files of GPT-1, GPT-2 or BERT; None if none is there.
+    """The folder's tokenizer: tokenizer.json, or the vocabulary files of an older one; None if none is there.
 
     rows: how many tokens the model knows; one with a higher number is refused.
     """
     for names, read in READERS.items():
         if all(present(folder / name) for name in names):
             paths = [inside(folder, name) for name in names]
-            return guarded(paths[0], rows, partial(read, *paths))
+            settings = Settings(folder)
+            return guarded(paths[0], rows, lambda: read(paths, settings, rows))  # noqa: B023
     return None
 
 
-def guarded(path: Path, rows: int | None, make: Callable[[], Tokenizer]) -> Tokenizer:
+def read_target(folder: Path, rows: int | None = None) -> Tokenizer | None:
+    """What a model writes by, if that is another tokenizer than it reads by: a second tokenizer.json, or Marian's."""
+    if not all(present(folder / name) for name in MARIAN):
+        path = folder / TARGET_TOKENIZER
+        return guarded(path, rows, lambda: read_whole(inside(folder, path.name))) if present(path) else None
+    settings, path = Settings(folder), inside(folder, MARIAN[1])
+    name = "target_vocab.json" if settings.flag("separate_vocabs", False) else MARIAN[2]
+    numbers = inside(folder, name)
+    return guarded(path, rows, lambda: marian(path, read_numbers(numbers), settings))
+
+
+def guarded(path: Path, rows: int | None, make: Callable[[], Found]) -> Found:
     """Run what reads a tokenizer; the library's panics are not Exceptions, so catch those too."""
     try:
         tokenizer = make()
-        check_ids(path, tokenizer, rows)
+        if tokenizer is not None:
+            check_ids(path, tokenizer, rows)
         return tokenizer
     except (BadInput, KeyboardInterrupt, SystemExit):
         raise
@@ -99,6 +126,11 @@ def read_whole(path: Path) -> Tokenizer:
     spec = read_json(path, LIMIT)
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         check_steps(path, part, spec.get(part))
+    model = spec.get("model")
+    if isinstance(model, dict) and isinstance(
+        model.get("vocab"), list
+    ):  # a Unigram model, whatever it calls itself
+        check_tree(path, (str(entry[0]) for entry in model["vocab"] if isinstance(entry, list) and entry))
     tokenizer = Tokenizer.from_str(json.dumps(spec))  # what was checked, whatever the file says twice
     for token in spec.get("added_tokens") or []:
         found = tokenizer.token_to_id(token["content"])
@@ -108,6 +140,20 @@ def read_whole(path: Path) -> Tokenizer:
             )
     tokenizer.no_padding()
     tokenizer.no_truncation()
+    return tokenizer
+
+
+def as_told(tokenizer: Tokenizer, settings: Settings) -> Tokenizer:
+    """BERT's capitals and accents, if the settings beside a tokenizer.json speak of them: they come first."""
+    from tokenizers import normalizers
+
+    step = tokenizer.normalizer
+    if isinstance(step, normalizers.BertNormalizer) and "do_lower_case" in settings.said:
+        state = {"lowercase": step.lowercase, "handle_chinese_chars": step.handle_chinese_chars}
+        accents = {} if step.strip_accents is None else {"strip_accents": step.strip_accents}
+        tokenizer.normalizer = normalizers.BertNormalizer(
+            clean_text=step.clean_text, **cleaning(settings, state | accents)
+        )
     return tokenizer
 
 
@@ -167,21 +213,67 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 # Vocabulary files
 
 
-def read_bpe(vocab: Path, merges: Path) -> Tokenizer:
-    """Letters merged by rank: GPT-2's letters are bytes; GPT-1's are lower case, with "</w>" after a word's last."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
+def read_bpe(paths: list[Path], settings: Settings, rows: int | None) -> Tokenizer:
+    """Letters merged by rank: those of GPT-1 in lower case, with "</w>" after a word's last; bytes since GPT-2."""
+    vocab, merges = paths
     numbers, ranks = read_numbers(vocab), read_merges(merges)
     if any(token.endswith("</w>") for token in numbers):
-        tokenizer = Tokenizer(models.BPE(numbers, ranks, unk_token="<unk>", end_of_word_suffix="</w>"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
-    else:
-        tokenizer = Tokenizer(models.BPE(numbers, ranks))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-    add_special(tokenizer, ["<|endoftext|>", "<unk>"])
+        return of_letters(numbers, ranks, settings, rows)
+    if settings.kind in ROBERTA or (settings.kind == "" and {"<s>", "</s>"} <= numbers.keys()):
+        return of_sentences(vocab, numbers, ranks, settings, rows)
+    return of_bytes(numbers, ranks, settings, rows)
+
+
+def of_letters(numbers: Numbers, ranks: Ranks, settings: Settings, rows: int | None) -> Tokenizer:
+    """GPT-1's."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    unknown = settings.name("unk", "<unk>")
+    tokenizer = Tokenizer(models.BPE(numbers, ranks, unk_token=unknown, end_of_word_suffix="</w>"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
+    add_tokens(tokenizer, settings, {"unk": "<unk>"}, rows)
+    put_ends(tokenizer, settings, None, None)
+    return tokenizer
+
+
+def of_bytes(numbers: Numbers, ranks: Ranks, settings: Settings, rows: int | None) -> Tokenizer:
+    """GPT-2's; Qwen 2 composes characters first, and cuts words otherwise."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE(numbers, ranks))
+    words: Any = pre_tokenizers.ByteLevel(settings.flag("add_prefix_space", False))
+    names = dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
+    if settings.kind == "qwen2":
+        split = pre_tokenizers.Split(Regex(QWEN2), "isolated")
+        words = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+        tokenizer.normalizer = normalizers.NFC()
+        names = dict.fromkeys(("unk", "eos", "pad"), "<|endoftext|>")
+    tokenizer.pre_tokenizer, tokenizer.decoder = words, decoders.ByteLevel()
+    add_tokens(tokenizer, settings, names, rows)
+    put_ends(tokenizer, settings, names.get("bos"), names["eos"])
+    return tokenizer
+
+
+def of_sentences(
+    path: Path, numbers: Numbers, ranks: Ranks, settings: Settings, rows: int | None
+) -> Tokenizer:
+    """RoBERTa's and BART's: GPT-2's, between <s> and </s>."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    tokenizer = Tokenizer(models.BPE(numbers, ranks))
+    spaced = settings.flag("add_prefix_space", False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(spaced)
+    tokenizer.decoder = decoders.ByteLevel()
+    names = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>"}
+    add_tokens(tokenizer, settings, names | {"mask": "<mask>"}, rows)
+    sep, cls = (
+        need(tokenizer, path, settings.name(which, names[which]) or names[which]) for which in ("sep", "cls")
+    )
+    tokenizer.post_processor = processors.RobertaProcessing(
+        sep, cls, trim_offsets=settings.flag("trim_offsets", True), add_prefix_space=spaced
+    )
     return tokenizer
 
 
@@ -205,43 +297,41 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
     return [(a, b) for a, b in pairs]
 
 
-def read_word_piece(path: Path) -> Tokenizer:
+def read_word_piece(paths: list[Path], settings: Settings, rows: int | None) -> Tokenizer:
     """BERT's: words cut into the longest known pieces; lower case unless tokenizer_config.json says otherwise."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+    (path,) = paths
     tokens = lines(path)
     vocab = {token: number for number, token in enumerate(tokens)}
-    for token in ("[UNK]", "[CLS]", "[SEP]"):
-        if token not in vocab:
-            raise BadInput(f"{path} has no {token}, without which BERT reads nothing")
-    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(**read_cleaning(path.with_name(TOKENIZER_CONFIG)))
+    names = {which: settings.name(which, token) or token for which, token in BERT.items()}
+    for token in ("unk", "cls", "sep"):
+        if names[token] not in vocab:
+            raise BadInput(f"{path} has no {names[token][:50]}, without which BERT reads nothing")
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=names["unk"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(**cleaning(settings, {"lowercase": True}))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
+    cls, sep = names["cls"], names["sep"]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, vocab[token]) for token in ("[CLS]", "[SEP]")],
+        single=[cls, "$A", sep],
+        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+        special_tokens=[(token, vocab[token]) for token in (cls, sep)],
     )
-    add_special(tokenizer, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    add_tokens(tokenizer, settings, BERT, rows)
     return tokenizer
 
 
-def read_cleaning(path: Path) -> dict[str, bool]:
+def cleaning(settings: Settings, already: dict[str, bool]) -> dict[str, bool]:
     """How BERT cleans texts, for the library; without accents where without capitals, unless said otherwise."""
-    theirs = read_json(inside(path.parent, path.name)) if present(path) else {}
-    with naming(path):
-        lower = read_unless_null(theirs, "do_lower_case", True)
+    with naming(settings.path):
+        lower = read_unless_null(settings.said, "do_lower_case", already["lowercase"])
+        accents, chinese = already.get("strip_accents", lower), already.get("handle_chinese_chars", True)
         return {
             "lowercase": lower,
-            "strip_accents": read_unless_null(theirs, "strip_accents", lower),
-            "handle_chinese_chars": read_unless_null(theirs, "tokenize_chinese_chars", True),
+            "strip_accents": read_unless_null(settings.said, "strip_accents", accents),
+            "handle_chinese_chars": read_unless_null(settings.said, "tokenize_chinese_chars", chinese),
         }
-
-
-def add_special(tokenizer: Tokenizer, tokens: list[str]) -> None:
-    """Tokens that are never cut up, where the vocabulary has them."""
-    tokenizer.add_special_tokens([token for token in tokens if tokenizer.token_to_id(token) is not None])
 
 
 def lines(path: Path) -> list[str]:
@@ -250,8 +340,20 @@ def lines(path: Path) -> list[str]:
     return found if found[-1] else found[:-1]
 
 
-READERS: dict[tuple[str, ...], Callable[..., Tokenizer]] = {
-    (TOKENIZER,): read_whole,
+def read_marian(paths: list[Path], settings: Settings, rows: int | None) -> Tokenizer:
+    source, _, numbers = paths
+    return marian(source, read_numbers(numbers), settings)
+
+
+MARIAN = ("source.spm", "target.spm", "vocab.json")
+
+READERS: dict[tuple[str, ...], Callable[[list[Path], Settings, int | None], Tokenizer | None]] = {
+    MARIAN: read_marian,  # first, as it is to transformers
+    (TOKENIZER,): lambda paths, settings, rows: as_told(read_whole(paths[0]), settings),
     ("vocab.json", "merges.txt"): read_bpe,
     ("vocab.txt",): read_word_piece,
+    **{
+        (name,): lambda paths, settings, rows: read_whole_model(paths[0], settings, rows)
+        for name in ("spiece.model", "spm.model", "tokenizer.model")
+    },
 }

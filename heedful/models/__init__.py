@@ -18,7 +18,13 @@ FAMILIES = (
     "gpt2",
     "gpt3",
     "bert",
+    "roberta",
+    "distilbert",
+    "ernie",
+    "albert",
+    "deberta",
     "t5",
+    "bart",
     "llama",
     "modern",
     "syntax",
@@ -49,12 +55,22 @@ FAMILIES = (
 # Hugging Face's model_type to our file.
 MODEL_TYPES = {
     "marian": "transformer",
+    "pegasus": "transformer",
     "openai-gpt": "gpt1",
     "gpt2": "gpt2",
     "bert": "bert",
+    "roberta": "roberta",
+    "distilbert": "distilbert",
+    "ernie": "ernie",
+    "albert": "albert",
+    "deberta-v2": "deberta",
     "t5": "t5",
+    "bart": "bart",
+    "mbart": "bart",
     "llama": "llama",
+    "qwen2": "llama",
     "vit": "vit",
+    "deit": "vit",
 }
 
 

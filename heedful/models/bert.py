@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -20,10 +20,12 @@ from .huggingface import (
     read_activation,
     read_architecture,
     read_labels,
+    read_or_null,
     refuse_unless,
+    write_labels,
 )
 from .initialise import normal_
-from .names import Table, same, weight_and_bias
+from .names import Rule, Table, same, weight_and_bias
 from .shells import Encoder, WithHeads
 
 
@@ -42,6 +44,14 @@ class BertConfig(Config):
     eps: float = 1e-12
     heads: tuple[str, ...] = ("pooled",)  # of: pooled, masked_lm, next_sentence, classify, tag, span
     labels: int = 2  # for classify and tag
+    classifier_dropout: float | None = None  # before these; None: as everywhere
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"classifier_dropout"})
+
+    @property
+    def before_labels(self) -> float:
+        """The dropout of heads that tell labels apart."""
+        return self.dropout if self.classifier_dropout is None else self.classifier_dropout
 
 
 PRESETS = {
@@ -60,8 +70,12 @@ def build(config: BertConfig) -> WithHeads:
         LayerNorm(c.width, c.eps),
         c.dropout,
     )
-    encoder = Encoder(inputs, Stack([build_block(c) for _ in range(c.layers)]))
-    model = WithHeads(encoder, build_heads(c))
+    return assemble(inputs, [build_block(c) for _ in range(c.layers)], build_heads(c))
+
+
+def assemble(inputs: Inputs, blocks: list[Block], heads: dict[str, nn.Module]) -> WithHeads:
+    """An encoder of these parts, and its heads."""
+    model = WithHeads(Encoder(inputs, Stack(blocks)), heads)
     normal_(model, std=0.02)
     return model
 
@@ -78,20 +92,28 @@ def build_block(c: BertConfig) -> Block:
 def build_heads(c: BertConfig) -> dict[str, nn.Module]:
     """Next-sentence and sentence labels are read off the same pooled vector."""
     pooled = Pooled(c.width)
+    for head in c.heads:
+        if head in ("next_sentence", "classify") and "pooled" not in c.heads:
+            raise ValueError(f'the head "{head}" reads the pooled vector: add "pooled" to heads')
     known: dict[str, Callable[[], nn.Module]] = {
         "pooled": lambda: pooled,
         "masked_lm": lambda: MaskedLM(c.width, c.vocab, c.activation, c.eps),
         "next_sentence": lambda: Classify(pooled, c.width, 2),
-        "classify": lambda: Classify(pooled, c.width, c.labels, c.dropout),
-        "tag": lambda: Tag(c.width, c.labels, c.dropout),
+        "classify": lambda: Classify(pooled, c.width, c.labels, c.before_labels),
+        "tag": lambda: Tag(c.width, c.labels, c.before_labels),
         "span": lambda: Span(c.width),
     }
-    for head in c.heads:
+    return make_heads("BERT", known, c.heads)
+
+
+def make_heads(
+    name: str, known: Mapping[str, Callable[[], nn.Module]], wanted: Collection[str]
+) -> dict[str, nn.Module]:
+    """The heads that are wanted, in the order in which a family lists them."""
+    for head in wanted:
         if head not in known:
-            raise ValueError(f'BERT has no head "{head}"; it has {", ".join(known)}')
-        if head in ("next_sentence", "classify") and "pooled" not in c.heads:
-            raise ValueError(f'the head "{head}" reads the pooled vector: add "pooled" to heads')
-    return {head: make() for head, make in known.items() if head in c.heads}
+            raise ValueError(f'{name} has no head "{head}"; it has {", ".join(known)}')
+    return {head: make() for head, make in known.items() if head in wanted}
 
 
 # Hugging Face
@@ -107,58 +129,79 @@ ARCHITECTURES = {
 }
 
 
-def find_heads(theirs: dict[str, Any], names: Collection[str]) -> tuple[str, ...]:
-    """The architecture says which heads to expect; the file may hold more (bert-base-uncased does)."""
-    architecture = read_architecture(theirs, ARCHITECTURES)
-    heads = set(ARCHITECTURES[architecture])
-    for head, sign in {
-        "masked_lm": "cls.predictions.bias",
-        "next_sentence": "cls.seq_relationship.weight",
-    }.items():
-        if sign in names:
-            heads.add(head)
-    if names:
-        has_pooler = any(name.endswith("pooler.dense.weight") for name in names)
+SIGNS = {"masked_lm": "cls.predictions.bias", "next_sentence": "cls.seq_relationship.weight"}
+
+
+def find_heads(
+    theirs: dict[str, Any],
+    names: Collection[str],
+    architectures: Mapping[str, tuple[str, ...]] = ARCHITECTURES,
+    signs: Mapping[str, str] = SIGNS,
+    pooler: str | None = "pooler.dense.weight",
+) -> tuple[str, ...]:
+    """The architecture says which heads to expect; the file may hold more (bert-base-uncased does).
+
+    signs: {head: a weight that only it has}. pooler: how the name of the pooling layer's weight ends;
+    None: there is no such layer.
+    """
+    architecture = read_architecture(theirs, architectures)
+    heads = set(architectures[architecture])
+    heads |= {head for head, sign in signs.items() if sign in names}
+    if names and pooler is not None:
+        has_pooler = any(name.endswith(pooler) for name in names)
         heads = heads | {"pooled"} if has_pooler else heads
-        if not has_pooler and architecture == "BertModel":  # saved without its pooling layer
+        if not has_pooler and architecture == next(iter(architectures)):  # saved without its pooling layer
             heads.discard("pooled")
-    order = ("pooled", "masked_lm", "next_sentence", "classify", "tag", "span")
+    order = ("pooled", "masked_lm", "next_sentence", "sentence_order", "classify", "tag", "span")
     return tuple(head for head in order if head in heads)
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BertConfig:
+    return BertConfig(**read_sizes(theirs, BertConfig()), heads=find_heads(theirs, names))
+
+
+def read_sizes(theirs: dict[str, Any], usual: BertConfig) -> dict[str, Any]:
+    """All settings but the heads, as BERT and its relatives name them; usual: what an absent one means."""
     refuse_unless(theirs, "position_embedding_type", "absolute")
     refuse_unless(theirs, "is_decoder", False)
     refuse_unless(theirs, "add_cross_attention", False)
     refuse_unless(theirs, "tie_word_embeddings", True)
-    dropout = read(theirs, "hidden_dropout_prob", 0.1)
-    if theirs.get("classifier_dropout") is not None:
-        refuse_unless(theirs, "classifier_dropout", dropout)
-    return BertConfig(
-        vocab=read(theirs, "vocab_size", 30522),
-        context=read(theirs, "max_position_embeddings", 512),
-        segments=read(theirs, "type_vocab_size", 2),
-        layers=read(theirs, "num_hidden_layers", 12),
-        width=read(theirs, "hidden_size", 768),
-        attention_heads=read(theirs, "num_attention_heads", 12),
-        hidden=read(theirs, "intermediate_size", 3072),
-        activation=read_activation(theirs, "hidden_act", "gelu"),
-        dropout=dropout,
-        attention_dropout=read(theirs, "attention_probs_dropout_prob", 0.1),
-        eps=read(theirs, "layer_norm_eps", 1e-12),
-        heads=find_heads(theirs, names),
-        labels=read_labels(theirs),
-    )
+    return {
+        "vocab": read(theirs, "vocab_size", usual.vocab),
+        "context": read(theirs, "max_position_embeddings", usual.context),
+        "segments": read(theirs, "type_vocab_size", usual.segments),
+        "layers": read(theirs, "num_hidden_layers", usual.layers),
+        "width": read(theirs, "hidden_size", usual.width),
+        "attention_heads": read(theirs, "num_attention_heads", usual.attention_heads),
+        "hidden": read(theirs, "intermediate_size", usual.hidden),
+        "activation": read_activation(theirs, "hidden_act", ACTIVATION_NAMES[usual.activation]),
+        "dropout": read(theirs, "hidden_dropout_prob", usual.dropout),
+        "attention_dropout": read(theirs, "attention_probs_dropout_prob", usual.attention_dropout),
+        "eps": read(theirs, "layer_norm_eps", usual.eps),
+        "labels": read_labels(theirs),
+        "classifier_dropout": read_or_null(theirs, "classifier_dropout", 0.0),
+    }
 
 
 def write_config(c: BertConfig) -> dict[str, Any]:
-    wanted = set(c.heads) - {"pooled"}  # a file may keep its pooling layer or not
-    architecture = next(
-        (a for a, heads in ARCHITECTURES.items() if set(heads) - {"pooled"} == wanted), "BertForPreTraining"
-    )
+    architecture = find_architecture(c.heads, ARCHITECTURES, "BertForPreTraining")
+    return {"model_type": "bert", "architectures": [architecture], **write_sizes(c)}
+
+
+def find_architecture(
+    heads: Collection[str], architectures: Mapping[str, tuple[str, ...]], most: str | None = None
+) -> str:
+    """The class that has these heads; most: the one that has the most of them, if none has just these."""
+    wanted = set(heads) - {"pooled"}  # a file may keep its pooling layer or not
+    found = [name for name, its in architectures.items() if set(its) - {"pooled"} == wanted]
+    if not found and most is None:
+        raise KeyError(f"no class has the heads {', '.join(heads)} together")
+    return found[0] if found else str(most)
+
+
+def write_sizes(c: BertConfig) -> dict[str, Any]:
+    """What `read_sizes` reads."""
     return {
-        "model_type": "bert",
-        "architectures": [architecture],
         "vocab_size": c.vocab,
         "max_position_embeddings": c.context,
         "type_vocab_size": c.segments,
@@ -170,27 +213,16 @@ def write_config(c: BertConfig) -> dict[str, Any]:
         "hidden_dropout_prob": c.dropout,
         "attention_probs_dropout_prob": c.attention_dropout,
         "layer_norm_eps": c.eps,
-        "id2label": {str(i): f"LABEL_{i}" for i in range(c.labels)},
-        "label2id": {f"LABEL_{i}": i for i in range(c.labels)},
+        **write_labels(c.labels),
+        **({} if c.classifier_dropout is None else {"classifier_dropout": c.classifier_dropout}),
     }
 
 
-def names(c: BertConfig) -> Table:
-    block, layer = "encoder.stack.blocks.{}", "bert.encoder.layer.{}"
+def names(c: BertConfig, prefix: str = "bert.", more: Collection[Rule] = ()) -> Table:
+    """prefix and more: of a relative that is BERT with something added."""
     rules = [
-        same("bert.embeddings.word_embeddings.weight", "encoder.inputs.tokens.weight"),
-        same("bert.embeddings.position_embeddings.weight", "encoder.inputs.position.table"),
-        same("bert.embeddings.token_type_embeddings.weight", "encoder.inputs.segments.weight"),
-        *weight_and_bias("bert.embeddings.LayerNorm", "encoder.inputs.norm"),
-        *weight_and_bias(f"{layer}.attention.self.query", f"{block}.attention.layer.query"),
-        *weight_and_bias(f"{layer}.attention.self.key", f"{block}.attention.layer.key"),
-        *weight_and_bias(f"{layer}.attention.self.value", f"{block}.attention.layer.value"),
-        *weight_and_bias(f"{layer}.attention.output.dense", f"{block}.attention.layer.out"),
-        *weight_and_bias(f"{layer}.attention.output.LayerNorm", f"{block}.attention.norm"),
-        *weight_and_bias(f"{layer}.intermediate.dense", f"{block}.feed_forward.layer.up"),
-        *weight_and_bias(f"{layer}.output.dense", f"{block}.feed_forward.layer.down"),
-        *weight_and_bias(f"{layer}.output.LayerNorm", f"{block}.feed_forward.norm"),
-        *weight_and_bias("bert.pooler.dense", "heads.pooled.dense"),
+        *encoder_names(prefix),
+        *more,
         *weight_and_bias("cls.predictions.transform.dense", "heads.masked_lm.dense"),
         *weight_and_bias("cls.predictions.transform.LayerNorm", "heads.masked_lm.norm"),
         same("cls.predictions.bias", "heads.masked_lm.bias"),
@@ -200,12 +232,36 @@ def names(c: BertConfig) -> Table:
     ]
     return Table(
         rules,
-        prefix="bert.",
+        prefix=prefix,
         bare=c.heads in ((), ("pooled",)),
         copies={
-            "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.weight": f"{prefix}embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         },
-        ignored=("embeddings.position_ids",),
-        old={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+        ignored=IGNORED,
+        old=OLD,
     )
+
+
+IGNORED = ("embeddings.position_ids",)
+OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+def encoder_names(prefix: str) -> list[Rule]:
+    """Embeddings, blocks and the pooling layer, of BERT and of relatives with its layout."""
+    block, layer = "encoder.stack.blocks.{}", f"{prefix}encoder.layer.{{}}"
+    return [
+        same(f"{prefix}embeddings.word_embeddings.weight", "encoder.inputs.tokens.weight"),
+        same(f"{prefix}embeddings.position_embeddings.weight", "encoder.inputs.position.table"),
+        same(f"{prefix}embeddings.token_type_embeddings.weight", "encoder.inputs.segments.weight"),
+        *weight_and_bias(f"{prefix}embeddings.LayerNorm", "encoder.inputs.norm"),
+        *weight_and_bias(f"{layer}.attention.self.query", f"{block}.attention.layer.query"),
+        *weight_and_bias(f"{layer}.attention.self.key", f"{block}.attention.layer.key"),
+        *weight_and_bias(f"{layer}.attention.self.value", f"{block}.attention.layer.value"),
+        *weight_and_bias(f"{layer}.attention.output.dense", f"{block}.attention.layer.out"),
+        *weight_and_bias(f"{layer}.attention.output.LayerNorm", f"{block}.attention.norm"),
+        *weight_and_bias(f"{layer}.intermediate.dense", f"{block}.feed_forward.layer.up"),
+        *weight_and_bias(f"{layer}.output.dense", f"{block}.feed_forward.layer.down"),
+        *weight_and_bias(f"{layer}.output.LayerNorm", f"{block}.feed_forward.norm"),
+        *weight_and_bias(f"{prefix}pooler.dense", "heads.pooled.dense"),
+    ]

@@ -22,12 +22,17 @@ class Config:
         for f in fields(self):
             value = getattr(self, f.name)
             check(f.name, str(f.type), value)
-            if f.type == "float" and f.name.endswith("dropout") and value >= 1:
+            rate = f.name.endswith("dropout") and str(f.type).startswith("float")
+            if rate and value is not None and value >= 1:
                 raise ValueError(f"{f.name} is a probability below 1, not {value!r}")
 
 
 def check(name: str, kind: str, value: Any) -> None:
-    """Refuse a value that is not of its kind: int, float, bool or str; other kinds are not looked at."""
+    """Refuse a value that is not of its kind: int, float, bool or str, each perhaps with None; others are not looked at."""
+    if kind.endswith(" | None"):
+        if value is None:
+            return
+        kind = kind.removesuffix(" | None")
     number = type(value) is int or (type(value) is float and kind == "float")
     if kind == "int" and not (number and 1 <= value <= LARGEST):
         raise ValueError(f"{name} must be a whole number from 1 to {LARGEST}, not {short(value)}")

@@ -46,6 +46,19 @@ def read_unless_null(theirs: dict[str, Any], key: str, default: Setting) -> Sett
     return default if theirs.get(key) is None else read(theirs, key, default)
 
 
+def read_token(theirs: dict[str, Any], key: str, default: int, vocab: int) -> int:
+    """The number of a token of the vocabulary; absent means the default."""
+    value = theirs.get(key, default)
+    if type(value) is not int or not 0 <= value < vocab:
+        raise BadInput(f"{key} must be the number of a token, from 0 to {vocab - 1}, not {short(value)}")
+    return value
+
+
+def read_or_null(theirs: dict[str, Any], key: str, kind: Setting) -> Setting | None:
+    """A setting that may be absent or null, and is then None; otherwise it must be of the same kind as `kind`."""
+    return None if theirs.get(key) is None else read(theirs, key, kind)
+
+
 def read_activation(theirs: dict[str, Any], key: str, default: str) -> str:
     """Our name of the activation their config names."""
     return THEIR_ACTIVATIONS[one_of(THEIR_ACTIVATIONS, key, read(theirs, key, default))]
@@ -63,6 +76,14 @@ def read_labels(theirs: dict[str, Any]) -> int:
     if not isinstance(names, dict):
         raise BadInput(f"id2label must be an object {{number: label}}, not {short(names)}")
     return len(names) or read(theirs, "num_labels", 2)
+
+
+def write_labels(count: int) -> dict[str, Any]:
+    """Labels that have no names of their own, as they name them."""
+    return {
+        "id2label": {str(i): f"LABEL_{i}" for i in range(count)},
+        "label2id": {f"LABEL_{i}": i for i in range(count)},
+    }
 
 
 def one_of(known: Collection[str], key: str, name: Any) -> str:

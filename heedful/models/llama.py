@@ -1,20 +1,20 @@
-"""LLaMA-style decoders (Touvron et al. 2023; SmolLM2): RMSNorm first, rotary positions, gated feed-forward,
-and query heads that share key/value heads."""
+"""LLaMA-style decoders (Touvron et al. 2023; LLaMA 3, SmolLM2, Qwen2): RMSNorm first, rotary positions, gated
+feed-forward, and query heads that share key/value heads."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from reprlib import repr as short
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import BadInput
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import GatedFeedForward, Inputs, PreNorm, RMSNorm, Tied, TokenEmbedding, Untied
-from ..parts.positions import Rotary
+from ..parts.positions import Rotary, Slower, SlowerIfSlow, StretchedRotary
 from .config import Config
-from .huggingface import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
+from .huggingface import ACTIVATION_NAMES, one_of, read, read_activation, read_unless_null, refuse_unless
 from .initialise import normal_
 from .names import Rule, Table, same, weight_and_bias
 from .shells import Decoder
@@ -22,6 +22,10 @@ from .shells import Decoder
 
 @dataclass(frozen=True)
 class LlamaConfig(Config):
+    LATER: ClassVar[frozenset[str]] = frozenset(
+        {"out_bias", "stretch", "stretch_factor", "stretch_low", "stretch_high", "stretch_original"}
+    )
+
     vocab: int = 32000
     context: int = 2048
     layers: int = 32
@@ -37,7 +41,25 @@ class LlamaConfig(Config):
     rotary_base: float = 10000.0
     eps: float = 1e-6
     tied: bool = False
+    out_bias: bool = True  # where there are biases in attention, also on what it hands on (Qwen2: not)
+    stretch: str = "none"  # of rotary positions: "linear" or "llama3", and how far
+    stretch_factor: float = 1.0
+    stretch_low: float = 1.0
+    stretch_high: float = 4.0
+    stretch_original: int = 8192
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stretch not in STRETCHES:
+            raise ValueError(f"stretch is {', '.join(STRETCHES)}, not {short(self.stretch)}")
+        if self.stretch_factor < 1 or (self.stretch == "llama3" and self.stretch_low >= self.stretch_high):
+            raise ValueError(
+                f"positions are stretched by 1 or more, and from low to high, not by {self.stretch_factor} from "
+                f"{self.stretch_low} to {self.stretch_high}"
+            )
+
+
+STRETCHES = ("none", "linear", "llama3")
 
 PRESETS = {
     "smollm2-135m": LlamaConfig(
@@ -53,18 +75,49 @@ PRESETS = {
         eps=1e-5,
         tied=True,
     ),
+    "llama3-8b": LlamaConfig(
+        vocab=128256,
+        context=8192,
+        kv_heads=8,
+        hidden=14336,
+        rotary_base=500000.0,
+        eps=1e-5,
+    ),
+    "qwen2-0.5b": LlamaConfig(
+        vocab=151936,
+        context=131072,
+        layers=24,
+        width=896,
+        heads=14,
+        kv_heads=2,
+        key_width=64,
+        hidden=4864,
+        rotary_base=1000000.0,
+        tied=True,
+        attention_bias=True,
+        out_bias=False,
+    ),
 }
 
 
 def build(config: LlamaConfig) -> Decoder:
     """The decoder, with fresh weights: N(0, 0.02)."""
     c = config
-    position = Rotary(c.key_width, layout="halves", base=c.rotary_base)
+    position = build_position(c)
     stack = Stack([build_block(c, position) for _ in range(c.layers)], RMSNorm(c.width, c.eps))
     head = Tied() if c.tied else Untied(c.width, c.vocab)
     model = Decoder(Inputs(TokenEmbedding(c.vocab, c.width)), stack, head)
     normal_(model, std=0.02)
     return model
+
+
+def build_position(c: LlamaConfig) -> Rotary:
+    if c.stretch == "none":
+        return Rotary(c.key_width, layout="halves", base=c.rotary_base)
+    original = (c.stretch_low, c.stretch_high, c.stretch_original)
+    linear = c.stretch == "linear"
+    stretch = Slower(c.stretch_factor) if linear else SlowerIfSlow(c.stretch_factor, *original)
+    return StretchedRotary(c.key_width, stretch, layout="halves", base=c.rotary_base)
 
 
 def build_block(c: LlamaConfig, position: Rotary) -> Block:
@@ -74,6 +127,7 @@ def build_block(c: LlamaConfig, position: Rotary) -> Block:
         kv_heads=c.kv_heads,
         key_width=c.key_width,
         bias=c.attention_bias,
+        out_bias=c.attention_bias and c.out_bias,
         dropout=c.attention_dropout,
         position=position,
     )
@@ -84,43 +138,92 @@ def build_block(c: LlamaConfig, position: Rotary) -> Block:
     )
 
 
-# Hugging Face, whose rotary layout is "halves" too: no permutation is needed.
+# Hugging Face, whose rotary layout is "halves" too: no permutation is needed. Qwen2 is LLaMA with other biases.
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> LlamaConfig:
-    rope = theirs.get("rope_scaling") or theirs.get("rope_parameters") or {}
-    if not isinstance(rope, dict):
-        raise BadInput(f"rope_parameters must be an object {{...}}, not {short(rope)}")
-    refuse_unless(rope, "rope_type", "default", default=rope.get("type"))
+    qwen = theirs.get("model_type") == "qwen2"
+    refuse_unless(theirs, "use_sliding_window", False)
+    refuse_unless_all_see(theirs)
     width, heads = read(theirs, "hidden_size", 4096), read(theirs, "num_attention_heads", 32)
     if theirs.get("head_dim") is None and width % heads:
         raise BadInput(f"hidden_size {width} cannot be divided into {heads} heads (num_attention_heads)")
-    rotary_base = read(theirs | rope, "rope_theta", 10000.0)
-    if rotary_base == 0:
-        raise BadInput("rope_theta must be more than 0")
+    context = read(theirs, "max_position_embeddings", 32768 if qwen else 2048)
     return LlamaConfig(
-        vocab=read(theirs, "vocab_size", 32000),
-        context=read(theirs, "max_position_embeddings", 2048),
+        vocab=read(theirs, "vocab_size", 151936 if qwen else 32000),
+        context=context,
         layers=read(theirs, "num_hidden_layers", 32),
         width=width,
         heads=heads,
-        kv_heads=read_unless_null(theirs, "num_key_value_heads", heads),
+        kv_heads=read_unless_null(theirs, "num_key_value_heads", 32 if qwen else heads),
         key_width=read_unless_null(theirs, "head_dim", width // heads),
-        hidden=read(theirs, "intermediate_size", 11008),
+        hidden=read(theirs, "intermediate_size", 22016 if qwen else 11008),
         activation=read_activation(theirs, "hidden_act", "silu"),
-        attention_bias=read(theirs, "attention_bias", False),
-        feed_forward_bias=read(theirs, "mlp_bias", False),
+        attention_bias=qwen or read(theirs, "attention_bias", False),
+        out_bias=not qwen,
+        feed_forward_bias=not qwen and read(theirs, "mlp_bias", False),
         attention_dropout=read(theirs, "attention_dropout", 0.0),
-        rotary_base=rotary_base,
         eps=read(theirs, "rms_norm_eps", 1e-6),
         tied=read(theirs, "tie_word_embeddings", False),
+        **read_rotary(theirs, context),
     )
 
 
-def write_config(c: LlamaConfig) -> dict[str, Any]:
+def refuse_unless_all_see(theirs: dict[str, Any]) -> None:
+    """Layers that see only so far back are not implemented."""
+    kinds = theirs.get("layer_types") or []
+    other = [kind for kind in kinds if kind != "full_attention"] if isinstance(kinds, list) else [kinds]
+    if other:
+        raise BadInput(f"layer_types names {short(other[0])}; heedful implements only full_attention")
+
+
+def read_rotary(theirs: dict[str, Any], context: int) -> dict[str, Any]:
+    """How positions turn. Today's configs say it all in one place, older ones the base beside it."""
+    rope = theirs.get("rope_scaling") or theirs.get("rope_parameters") or {}
+    if not isinstance(rope, dict):
+        raise BadInput(f"rope_parameters must be an object {{...}}, not {short(rope)}")
+    kind = one_of(ROPE_TYPES, "rope_type", rope.get("rope_type", rope.get("type", "default")))
+    refuse_unless(theirs | rope, "partial_rotary_factor", 1.0)
+    base = read(theirs | rope, "rope_theta", 10000.0)
+    if base == 0:
+        raise BadInput("rope_theta must be more than 0")
+    found: dict[str, Any] = {"rotary_base": base, "stretch": ROPE_TYPES[kind]}
+    if kind != "default":
+        found["stretch_factor"] = read(rope, "factor", 1.0)
+    if kind == "llama3":
+        found["stretch_low"] = read(rope, "low_freq_factor", 1.0)
+        found["stretch_high"] = read(rope, "high_freq_factor", 4.0)
+        found["stretch_original"] = read(rope, "original_max_position_embeddings", context)
+    return found
+
+
+ROPE_TYPES = {"default": "none", "linear": "linear", "llama3": "llama3"}
+
+
+def write_rotary(c: LlamaConfig) -> dict[str, Any]:
+    """The same; transformers before version 5 reads `rope_theta` and `rope_scaling`."""
+    said: dict[str, Any] = {"rope_type": "default" if c.stretch == "none" else c.stretch}
+    if c.stretch != "none":
+        said["factor"] = c.stretch_factor
+    if c.stretch == "llama3":
+        said |= {"low_freq_factor": c.stretch_low, "high_freq_factor": c.stretch_high}
+        said["original_max_position_embeddings"] = c.stretch_original
+    older = {} if c.stretch == "none" else {"rope_scaling": said}
     return {
-        "model_type": "llama",
-        "architectures": ["LlamaForCausalLM"],
+        "rope_theta": c.rotary_base,
+        **older,
+        "rope_parameters": said | {"rope_theta": c.rotary_base},
+    }
+
+
+def write_config(c: LlamaConfig) -> dict[str, Any]:
+    qwen = c.attention_bias and not c.out_bias
+    if qwen and c.feed_forward_bias:
+        raise BadInput("Hugging Face's Qwen2 has no biases in its feed-forward layers, and this model has")
+    biases = {"attention_bias": c.attention_bias, "mlp_bias": c.feed_forward_bias}
+    return {
+        "model_type": "qwen2" if qwen else "llama",
+        "architectures": ["Qwen2ForCausalLM" if qwen else "LlamaForCausalLM"],
         "vocab_size": c.vocab,
         "max_position_embeddings": c.context,
         "num_hidden_layers": c.layers,
@@ -130,11 +233,9 @@ def write_config(c: LlamaConfig) -> dict[str, Any]:
         "head_dim": c.key_width,
         "intermediate_size": c.hidden,
         "hidden_act": ACTIVATION_NAMES[c.activation],
-        "attention_bias": c.attention_bias,
-        "mlp_bias": c.feed_forward_bias,
+        **({"use_sliding_window": False} if qwen else biases),
         "attention_dropout": c.attention_dropout,
-        "rope_theta": c.rotary_base,
-        "rope_parameters": {"rope_type": "default", "rope_theta": c.rotary_base},
+        **write_rotary(c),
         "rms_norm_eps": c.eps,
         "tie_word_embeddings": c.tied,
     }
@@ -156,7 +257,8 @@ def names(c: LlamaConfig) -> Table:
         *head,
     ]
     for a, b in attention.items():
-        rules += linear(f"{theirs}.self_attn.{a}_proj", f"{ours}.attention.layer.{b}", c.attention_bias)
+        bias = c.attention_bias and (c.out_bias or b != "out")
+        rules += linear(f"{theirs}.self_attn.{a}_proj", f"{ours}.attention.layer.{b}", bias)
     for part in ("gate", "up", "down"):
         rules += linear(f"{theirs}.mlp.{part}_proj", f"{ours}.feed_forward.layer.{part}", c.feed_forward_bias)
     return Table(

@@ -8,8 +8,8 @@ A rule says which tensor of theirs is which of ours, and what must be done to it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -63,6 +63,14 @@ def weight_and_bias(theirs: str, ours: str, kind: Callable[[str, str], Rule] = s
 
 
 @dataclass(frozen=True)
+class Fixed:
+    """A tensor that is computed: its shape, and what makes it."""
+
+    shape: tuple[int, ...]
+    make: Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
 class Table:
     """All rules of a family.
 
@@ -70,6 +78,8 @@ class Table:
     copies: tensors of theirs that repeat another (tied weights); absent or equal, never needed.
     ignored: tensors of theirs that hold no weights (masks, position ids), by pattern.
     old: older spellings, {ending: today's ending}.
+    zeros: tensors of theirs that are all zero where a file leaves them out.
+    fixed: tensors of theirs that were never learned; where a file has one, it must be this.
     """
 
     rules: Sequence[Rule]
@@ -78,6 +88,8 @@ class Table:
     copies: Mapping[str, str] | None = None
     ignored: Sequence[str] = ()
     old: Mapping[str, str] | None = None
+    zeros: Collection[str] = ()
+    fixed: Mapping[str, Fixed] = field(default_factory=dict)
 
     def today(self, name: str) -> str | None:
         """Today's full spelling of a name found in a file; None if it holds no weight."""
@@ -89,6 +101,8 @@ class Table:
             if any(match(pattern, full) is not None for pattern in known):
                 return full
         bare = name.removeprefix(self.prefix)
+        if name in self.fixed:
+            return None
         return None if any(match(pattern, bare) is not None for pattern in self.ignored) else name
 
     def spelled(self, full: str) -> str:

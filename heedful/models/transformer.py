@@ -1,11 +1,14 @@
-"""The Transformer (Vaswani et al. 2017): an encoder reads, a decoder writes; Marian's models have this layout."""
+"""The Transformer (Vaswani et al. 2017): an encoder reads, a decoder writes; Marian's models and Pegasus have this layout."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from ..errors import BadInput
 from ..parts.attention import MultiHeadAttention
@@ -24,7 +27,7 @@ from ..parts.positions import (
 from .config import Config
 from .huggingface import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .initialise import xavier_
-from .names import Rule, Table, reshaped, same, weight_and_bias
+from .names import Fixed, Rule, Table, reshaped, same, weight_and_bias
 from .shells import Decoder, Encoder, EncoderDecoder
 
 
@@ -52,7 +55,7 @@ class TransformerConfig(Config):
     scope: str = (
         "edge"  # of relative positions in a tree: related are words one "edge" apart, or all on one "path"
     )
-    layout: str = "interleaved"  # of the sinusoids; Marian's is "halves"
+    layout: str = "interleaved"  # of the sinusoids; Hugging Face's is "halves"
     scaled: bool = True  # embeddings times sqrt(width)
     output_bias: bool = False
     dropout: float = 0.1
@@ -160,20 +163,26 @@ def build_block(c: TransformerConfig, heads: int, hidden: int, order: Order, cro
     )
 
 
-# Hugging Face, as Marian: sinusoids in halves at the paper's frequencies, and a bias on the scores.
+# Hugging Face: with the norm after each layer as Marian, before it as Pegasus. Both have sinusoids in halves, at the
+# paper's frequencies, and a bias on the scores.
+
+MODEL_TYPE = {"post": "marian", "pre": "pegasus"}
+CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> TransformerConfig:
-    refuse_unless(theirs, "normalize_before", False)
+    norm = "pre" if theirs.get("model_type") == MODEL_TYPE["pre"] else "post"
+    for key in ("normalize_before", "add_final_layer_norm"):  # said by older configs, read by nobody
+        refuse_unless(theirs, key, norm == "pre")
     refuse_unless(theirs, "normalize_embedding", False)
-    refuse_unless(theirs, "add_final_layer_norm", False)
     refuse_unless(theirs, "static_position_embeddings", True)
     refuse_unless(theirs, "tie_word_embeddings", True)
-    vocab = read(theirs, "vocab_size", 58101)
+    apart = norm == "post"  # Pegasus has one vocabulary
+    vocab = read(theirs, "vocab_size", 58101 if apart else 50265)
     return TransformerConfig(
         vocab=vocab,
-        target_vocab=read_unless_null(theirs, "decoder_vocab_size", vocab),
-        shared=read(theirs, "share_encoder_decoder_embeddings", True),
+        target_vocab=read_unless_null(theirs, "decoder_vocab_size", vocab) if apart else vocab,
+        shared=read(theirs, "share_encoder_decoder_embeddings", True) if apart else True,
         context=read(theirs, "max_position_embeddings", 1024),
         layers=read(theirs, "encoder_layers", 12),
         decoder_layers=read(theirs, "decoder_layers", 12),
@@ -183,6 +192,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> Transfor
         hidden=read(theirs, "encoder_ffn_dim", 4096),
         decoder_hidden=read(theirs, "decoder_ffn_dim", 4096),
         activation=read_activation(theirs, "activation_function", "gelu"),
+        norm=norm,
         layout="halves",
         scaled=read(theirs, "scale_embedding", False),
         output_bias=True,
@@ -193,14 +203,14 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> Transfor
 
 
 def write_config(c: TransformerConfig) -> dict[str, Any]:
-    refuse_unlike_marian(c)
+    refuse_unlike_theirs(c)
+    apart = {"decoder_vocab_size": c.target_vocab, "share_encoder_decoder_embeddings": c.shared}
     return {
-        "model_type": "marian",
-        "architectures": ["MarianMTModel"],
+        "model_type": MODEL_TYPE[c.norm],
+        "architectures": [CLASSES[c.norm]],
         "is_encoder_decoder": True,
         "vocab_size": c.vocab,
-        "decoder_vocab_size": c.target_vocab,
-        "share_encoder_decoder_embeddings": c.shared,
+        **(apart if c.norm == "post" else {}),
         "max_position_embeddings": c.context,
         "encoder_layers": c.layers,
         "decoder_layers": c.decoder_layers,
@@ -215,21 +225,60 @@ def write_config(c: TransformerConfig) -> dict[str, Any]:
         "attention_dropout": c.attention_dropout,
         "activation_dropout": c.activation_dropout,
         "tie_word_embeddings": True,
+        "forced_eos_token_id": None,  # their classes would make the longest translation end
     }
 
 
-def refuse_unlike_marian(c: TransformerConfig) -> None:
-    """Hugging Face has no other layout of this model, and no setting of training gives Marian's."""
-    unlike = [f"{c.norm}-norm"] if c.norm != "post" else []
-    unlike += [f"{c.positions} positions"] if c.positions != "sinusoidal" else []
+def refuse_unlike_theirs(c: TransformerConfig) -> None:
+    """What has no counterpart is refused with all that it differs in."""
+    unlike = [f"{c.positions} positions"] if c.positions != "sinusoidal" else []
+    unlike += ["pre-norm with a vocabulary for each side"] if c.norm == "pre" and not c.shared else []
     unlike += [f"{c.layout} sinusoids"] if c.layout != "halves" else []
     unlike += ["no bias on its scores"] if not c.output_bias else []
     if unlike:
         raise BadInput(
-            f"Hugging Face has the transformer only as Marian, post-norm with sinusoids in halves and a bias on its scores, and "
-            f"this one is otherwise ({', '.join(unlike)}): it cannot be saved as their folder yet; heedful.load reads the "
-            f"run's own folder, and lm, mlm and classify runs can be saved"
+            f"Hugging Face has the transformer as Marian (post-norm) and as Pegasus (pre-norm, one vocabulary), both with "
+            f"sinusoids alone, and this one is otherwise ({', '.join(unlike)}): it cannot be saved as their folder; "
+            f"heedful.load reads the run's own folder, and a run with model.positions=sinusoidal can be saved"
         )
+
+
+def as_theirs(
+    c: TransformerConfig, ours: Mapping[str, Tensor]
+) -> tuple[TransformerConfig, Mapping[str, Tensor]]:
+    """The same function with sinusoids in halves and a bias on the scores, of a model that can be told so.
+
+    Nothing says which coordinate of the model's width is which, except the sinusoids: reordered everywhere alike, the
+    coordinates give the same scores.
+    """
+    if c.positions != "sinusoidal":
+        return c, ours
+    clip, scope = TransformerConfig.clip, TransformerConfig.scope  # which sinusoids have no use for
+    made = replace(c, layout="halves", output_bias=True, clip=clip, scope=scope)
+    if c.layout == "interleaved":
+        order_D = torch.cat([torch.arange(0, c.width, 2), torch.arange(1, c.width, 2)])
+        ours = {name: reordered(name, weight, order_D) for name, weight in ours.items()}
+    if not c.output_bias:
+        like = next(iter(ours.values()))
+        ours = {**ours, "decoder.head.bias": like.new_zeros(c.target_vocab)}
+    return made, ours
+
+
+WRITE_STREAM = ("out.weight", "out.bias", "down.weight", "down.bias", "norm.weight", "norm.bias")
+READ_STREAM = ("query.weight", "key.weight", "value.weight", "up.weight", "tokens.weight")
+OFF_STREAM = ("query.bias", "key.bias", "value.bias", "up.bias", "head.bias")
+
+
+def reordered(name: str, weight: Tensor, order_D: Tensor) -> Tensor:
+    """A weight whose side towards the model's width, if it has one, is put into this order."""
+    order_D = order_D.to(weight.device)
+    if name.endswith(WRITE_STREAM):
+        return weight[order_D]
+    if name.endswith(READ_STREAM):
+        return weight[:, order_D]
+    if name.endswith(OFF_STREAM):
+        return weight
+    raise KeyError(f"{name} has no name over there")
 
 
 def attention_names(theirs: str, ours: str) -> list[Rule]:
@@ -240,9 +289,12 @@ def attention_names(theirs: str, ours: str) -> list[Rule]:
     return names
 
 
-def stack_names(side: str) -> list[Rule]:
+def stack_names(side: str, norm: str) -> list[Rule]:
+    """Of one side's blocks, and of the norm after the last; BART has the same names."""
     theirs, ours = f"model.{side}.layers.{{}}", f"{side}.stack.blocks.{{}}"
+    last = weight_and_bias(f"model.{side}.layer_norm", f"{side}.stack.norm")
     return [
+        *(last if norm == "pre" else []),
         *attention_names(f"{theirs}.self_attn", f"{ours}.attention"),
         *(attention_names(f"{theirs}.encoder_attn", f"{ours}.cross") if side == "decoder" else []),
         *weight_and_bias(f"{theirs}.fc1", f"{ours}.feed_forward.layer.up"),
@@ -264,7 +316,18 @@ def names(c: TransformerConfig) -> Table:
         copies = {"lm_head.weight": decoder}
     bias = reshaped("final_logits_bias", "decoder.head.bias", (1, c.target_vocab), (c.target_vocab,))
     return Table(
-        [*embeddings, *stack_names("encoder"), *stack_names("decoder"), *([bias] if c.output_bias else [])],
+        [
+            *embeddings,
+            *stack_names("encoder", c.norm),
+            *stack_names("decoder", c.norm),
+            *([bias] if c.output_bias else []),
+        ],
         copies=copies,
-        ignored=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
+        fixed={f"model.{side}.embed_positions.weight": sinusoid_table(c) for side in ("encoder", "decoder")},
     )
+
+
+def sinusoid_table(c: TransformerConfig) -> Fixed:
+    """What their files may hold of the sinusoids."""
+    sinusoids = Sinusoidal(c.width, layout="halves")
+    return Fixed((c.context, c.width), lambda: sinusoids.encode(torch.arange(c.context)).float())

@@ -1,10 +1,14 @@
-"""Vision Transformer (Dosovitskiy et al. 2021): cut an image into patches, and read them like words."""
+"""Vision Transformer (Dosovitskiy et al. 2021): cut an image into patches, and read them like words.
+
+DeiT (Touvron et al. 2021) is one with a second token in front, the distillation token, which was taught by another model:
+where it has two classifiers, one for each of these tokens, what they say is averaged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +19,7 @@ from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, LayerNorm, PreNorm
 from ..parts.positions import Learned, Positions
 from .config import Config
-from .heads import Classify, FirstToken, MeanOverTokens, Pooled
+from .heads import Classify, ClassifyBoth, FirstToken, MeanOverTokens, Pooled
 from .huggingface import (
     ACTIVATION_NAMES,
     read,
@@ -23,6 +27,7 @@ from .huggingface import (
     read_architecture,
     read_labels,
     refuse_unless,
+    write_labels,
 )
 from .initialise import normal_
 from .names import Table, reshaped, same, weight_and_bias
@@ -43,18 +48,35 @@ class ViTConfig(Config):
     dropout: float = 0.0
     attention_dropout: float = 0.0
     eps: float = 1e-12
-    heads: tuple[str, ...] = ("class_token",)  # of: class_token, pooled, classify, classify_mean
+    heads: tuple[str, ...] = (
+        "class_token",
+    )  # of: class_token, pooled, classify, classify_mean, classify_both
     labels: int = 1000
+    distilled: bool = False  # whether there is a distillation token
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"distilled"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.image % self.patch:
             raise ValueError(f"an image of {self.image} pixels cannot be cut into patches of {self.patch}")
+        if "classify_both" in self.heads and not self.distilled:
+            raise ValueError("the head classify_both reads a distillation token too: set distilled")
 
     @property
     def grid(self) -> int:
         """Patches along one side."""
         return self.image // self.patch
+
+    @property
+    def leading(self) -> int:
+        """Tokens before the patches."""
+        return 2 if self.distilled else 1
+
+    @property
+    def tokens(self) -> int:
+        """All of an image."""
+        return self.leading + self.grid**2
 
 
 PRESETS = {
@@ -63,6 +85,7 @@ PRESETS = {
     "vit-b16": ViTConfig(),
     "vit-l16": ViTConfig(layers=24, width=1024, attention_heads=16, hidden=4096),
     "vit-h14": ViTConfig(patch=14, layers=32, width=1280, attention_heads=16, hidden=5120),
+    "deit-b16": ViTConfig(heads=("classify_both",), distilled=True),
 }
 
 
@@ -73,14 +96,18 @@ def patches(images_BCHW: Tensor, size: int) -> Tensor:
 
 
 class PatchInputs(nn.Module):
-    """Patches through one matrix (a convolution whose kernel equals its stride), a class token in front, positions."""
+    """Patches through one matrix (a convolution whose kernel equals its stride), a class token in front, positions.
+
+    A distillation token, if there is one, stands between the class token and the patches.
+    """
 
     def __init__(self, c: ViTConfig) -> None:
         super().__init__()
         self.image, self.patch = c.image, c.patch
         self.embedding = nn.Linear(c.channels * c.patch**2, c.width)
         self.class_token = nn.Parameter(torch.zeros(c.width))
-        self.position = Learned(c.grid**2 + 1, c.width)
+        self.distillation_token = nn.Parameter(torch.zeros(c.width)) if c.distilled else None
+        self.position = Learned(c.tokens, c.width)
         self.dropout = nn.Dropout(c.dropout)
 
     def length(self, images_BCHW: Tensor) -> int:
@@ -90,12 +117,13 @@ class PatchInputs(nn.Module):
                 f"this model reads images of {self.image} x {self.image} pixels, not {height} x {width}: "
                 f"resize the images, or the model with vit.resized"
             )
-        return (self.image // self.patch) ** 2 + 1
+        return len(self.position.table)
 
     def forward(self, images_BCHW: Tensor, positions: Positions, segments: None = None) -> Tensor:
         x_BND = self.embedding(patches(images_BCHW, self.patch))
-        first_B1D = self.class_token.expand(len(x_BND), 1, -1)
-        x_BTD = self.position.embed(torch.cat([first_B1D, x_BND], dim=1), positions)
+        first_FD = torch.stack([t for t in (self.class_token, self.distillation_token) if t is not None])
+        first_BFD = first_FD.expand(len(x_BND), -1, -1)
+        x_BTD = self.position.embed(torch.cat([first_BFD, x_BND], dim=1), positions)
         return self.dropout(x_BTD)
 
 
@@ -106,8 +134,9 @@ def build(config: ViTConfig) -> WithHeads:
     model = WithHeads(Encoder(PatchInputs(c), stack), build_heads(c))
     normal_(model, std=0.02)
     for head in model.heads.values():
-        if isinstance(head, Classify):
-            nn.init.zeros_(head.linear.weight)
+        for linear in head.children() if isinstance(head, Classify | ClassifyBoth) else ():
+            if isinstance(linear, nn.Linear):
+                nn.init.zeros_(linear.weight)
     return model
 
 
@@ -123,21 +152,25 @@ def build_block(c: ViTConfig) -> Block:
 
 
 def build_heads(c: ViTConfig) -> dict[str, nn.Module]:
+    """By name; what both tokens say of the labels is the model's "classify"."""
     known: dict[str, Callable[[], nn.Module]] = {
         "class_token": FirstToken,
         "pooled": lambda: Pooled(c.width),
         "classify": lambda: Classify(FirstToken(), c.width, c.labels),
-        "classify_mean": lambda: Classify(MeanOverTokens(), c.width, c.labels),
+        "classify_mean": lambda: Classify(MeanOverTokens(c.leading), c.width, c.labels),
+        "classify_both": lambda: ClassifyBoth(c.width, c.labels),
     }
     for head in c.heads:
         if head not in known:
             raise ValueError(f'ViT has no head "{head}"; it has {", ".join(known)}')
-    return {head: known[head]() for head in c.heads}
+    if {"classify", "classify_both"} <= set(c.heads):
+        raise ValueError("the heads classify and classify_both are two ways to one answer: leave out one")
+    return {head.removesuffix("_both"): known[head]() for head in c.heads}
 
 
-def interpolate(table_TD: Tensor, grid: int) -> Tensor:
-    """Positions for another resolution: the grid's, bicubic in two dimensions; the class token's as it is."""
-    first, rest = table_TD[:1], table_TD[1:]
+def interpolate(table_TD: Tensor, grid: int, leading: int = 1) -> Tensor:
+    """Positions for another resolution: the grid's, bicubic in two dimensions; the tokens' before it as they are."""
+    first, rest = table_TD[:leading], table_TD[leading:]
     old = round(len(rest) ** 0.5)
     square = rest.unflatten(0, (old, old)).permute(2, 0, 1)[None]
     square = F.interpolate(square, size=(grid, grid), mode="bicubic", align_corners=False)
@@ -149,7 +182,7 @@ def resized(model: WithHeads, config: ViTConfig, image: int) -> tuple[WithHeads,
     config = replace(config, image=image)
     weights = model.state_dict()
     key = "encoder.inputs.position.table"
-    weights[key] = interpolate(weights[key], config.grid)
+    weights[key] = interpolate(weights[key], config.grid, config.leading)
     other = build(config).to(weights[key]).train(model.training)
     other.load_state_dict(weights)
     return other, config
@@ -158,12 +191,24 @@ def resized(model: WithHeads, config: ViTConfig, image: int) -> tuple[WithHeads,
 # Hugging Face
 
 
+ARCHITECTURES = {
+    "vit": {"ViTModel": ("class_token", "pooled"), "ViTForImageClassification": ("classify",)},
+    "deit": {
+        "DeiTModel": ("class_token", "pooled"),
+        "DeiTForImageClassification": ("classify",),
+        "DeiTForImageClassificationWithTeacher": ("classify_both",),
+    },
+}
+
+
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfig:
     refuse_unless(theirs, "pooler_act", "tanh")
-    heads: tuple[str, ...] = ("classify",)
-    if read_architecture(theirs, ("ViTModel", "ViTForImageClassification")) == "ViTModel":
-        pooled = not names or any(name.endswith("pooler.dense.weight") for name in names)
-        heads = ("class_token", "pooled") if pooled else ("class_token",)
+    kind = "deit" if theirs.get("model_type") == "deit" else "vit"
+    heads = ARCHITECTURES[kind][read_architecture(theirs, ARCHITECTURES[kind])]
+    if names and not any(name.endswith("pooler.dense.weight") for name in names):
+        heads = tuple(head for head in heads if head != "pooled")
+    if theirs.get("pooler_output_size") is not None:
+        refuse_unless(theirs, "pooler_output_size", read(theirs, "hidden_size", 768))
     return ViTConfig(
         image=read(theirs, "image_size", 224),
         patch=read(theirs, "patch_size", 16),
@@ -179,13 +224,16 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfi
         eps=read(theirs, "layer_norm_eps", 1e-12),
         heads=heads,
         labels=read_labels(theirs),
+        distilled=kind == "deit",
     )
 
 
 def write_config(c: ViTConfig) -> dict[str, Any]:
+    kind = "deit" if c.distilled else "vit"
+    labelled = [name for name, heads in ARCHITECTURES[kind].items() if set(heads) & LABELLED & set(c.heads)]
     return {
-        "model_type": "vit",
-        "architectures": ["ViTForImageClassification" if "classify" in c.heads else "ViTModel"],
+        "model_type": kind,
+        "architectures": labelled or list(ARCHITECTURES[kind])[:1],
         "image_size": c.image,
         "patch_size": c.patch,
         "num_channels": c.channels,
@@ -198,13 +246,17 @@ def write_config(c: ViTConfig) -> dict[str, Any]:
         "hidden_dropout_prob": c.dropout,
         "attention_probs_dropout_prob": c.attention_dropout,
         "layer_norm_eps": c.eps,
-        "id2label": {str(i): f"LABEL_{i}" for i in range(c.labels)},
-        "label2id": {f"LABEL_{i}": i for i in range(c.labels)},
+        **write_labels(c.labels),
     }
 
 
+LABELLED = {"classify", "classify_both"}
+
+
 def names(c: ViTConfig) -> Table:
-    block, layer, inputs = "encoder.stack.blocks.{}", "vit.encoder.layer.{}", "encoder.inputs"
+    prefix = "deit." if c.distilled else "vit."
+    block, layer, inputs = "encoder.stack.blocks.{}", f"{prefix}encoder.layer.{{}}", "encoder.inputs"
+    first = (1, 1, c.width)
     qkv = [
         rule
         for part in ("query", "key", "value")
@@ -214,30 +266,36 @@ def names(c: ViTConfig) -> Table:
     kernel = (c.width, c.channels, c.patch, c.patch)
     return Table(
         [
-            reshaped("vit.embeddings.cls_token", f"{inputs}.class_token", (1, 1, c.width), (c.width,)),
+            reshaped(f"{prefix}embeddings.cls_token", f"{inputs}.class_token", first, (c.width,)),
             reshaped(
-                "vit.embeddings.position_embeddings",
-                f"{inputs}.position.table",
-                (1, c.grid**2 + 1, c.width),
-                (c.grid**2 + 1, c.width),
+                f"{prefix}embeddings.distillation_token", f"{inputs}.distillation_token", first, (c.width,)
             ),
             reshaped(
-                "vit.embeddings.patch_embeddings.projection.weight",
+                f"{prefix}embeddings.position_embeddings",
+                f"{inputs}.position.table",
+                (1, c.tokens, c.width),
+                (c.tokens, c.width),
+            ),
+            reshaped(
+                f"{prefix}embeddings.patch_embeddings.projection.weight",
                 f"{inputs}.embedding.weight",
                 kernel,
                 (c.width, c.channels * c.patch**2),
             ),
-            same("vit.embeddings.patch_embeddings.projection.bias", f"{inputs}.embedding.bias"),
+            same(f"{prefix}embeddings.patch_embeddings.projection.bias", f"{inputs}.embedding.bias"),
             *qkv,
             *weight_and_bias(f"{layer}.attention.output.dense", f"{block}.attention.layer.out"),
             *weight_and_bias(f"{layer}.layernorm_before", f"{block}.attention.norm"),
             *weight_and_bias(f"{layer}.intermediate.dense", f"{block}.feed_forward.layer.up"),
             *weight_and_bias(f"{layer}.output.dense", f"{block}.feed_forward.layer.down"),
             *weight_and_bias(f"{layer}.layernorm_after", f"{block}.feed_forward.norm"),
-            *weight_and_bias("vit.layernorm", "encoder.stack.norm"),
-            *weight_and_bias("vit.pooler.dense", "heads.pooled.dense"),
-            *weight_and_bias("classifier", "heads.classify.linear"),
+            *weight_and_bias(f"{prefix}layernorm", "encoder.stack.norm"),
+            *weight_and_bias(f"{prefix}pooler.dense", "heads.pooled.dense"),
+            *weight_and_bias(
+                "cls_classifier" if "classify_both" in c.heads else "classifier", "heads.classify.linear"
+            ),
+            *weight_and_bias("distillation_classifier", "heads.classify.taught"),
         ],
-        prefix="vit.",
-        bare="classify" not in c.heads,
+        prefix=prefix,
+        bare=not LABELLED & set(c.heads),
     )

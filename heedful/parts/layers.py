@@ -86,10 +86,14 @@ class Inputs(nn.Module):
         return tokens_BT.shape[1]
 
     def forward(self, tokens_BT: Tensor, positions: Positions, segments_BT: Tensor | None = None) -> Tensor:
+        return self.finished(self.summed(tokens_BT, positions, segments_BT))
+
+    def summed(self, tokens_BT: Tensor, positions: Positions, segments_BT: Tensor | None = None) -> Tensor:
+        """What is looked up, together."""
         x_BTD = self.tokens(tokens_BT)
         if self.segments is not None:
             x_BTD = x_BTD + self.segments(torch.zeros_like(tokens_BT) if segments_BT is None else segments_BT)
-        return self.finished(self.position.embed(x_BTD, positions))
+        return self.position.embed(x_BTD, positions)
 
     def finished(self, x_BTD: Tensor) -> Tensor:
         """Norm and dropout: what torch.compile makes one kernel. It keeps away from looking vectors up, whose gradients it
@@ -174,7 +178,8 @@ class FeedForward(nn.Module):
 
     def rise(self, x_BTD: Tensor) -> Tensor:
         """activation(x W1 + b1); in training with ReLU on a GPU, by a kernel that does it all."""
-        plain = self.activation is F.relu and self.up.bias is not None and not hooked(self.up)
+        plain = self.activation is F.relu and self.up.bias is not None and type(self.up) is nn.Linear
+        plain = plain and not hooked(self.up)
         if not (plain and kernels.trains(x_BTD) and x_BTD.dtype in HALVES):
             return self.activation(self.up(x_BTD))
         from ..kernels.rectify import rectified

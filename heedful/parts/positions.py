@@ -182,6 +182,20 @@ class Learned(Absolute):
         return nn.functional.embedding(index.clamp(min=0), self.table)
 
 
+class LearnedAfter(Learned):
+    """A learned table whose first `offset` rows stand for no position: RoBERTa counts from its padding's number on."""
+
+    def __init__(self, length: int, width: int, offset: int) -> None:
+        super().__init__(length + offset, width)
+        self.longest, self.offset = length, offset
+
+    def encode(self, positions: Positions) -> Tensor:
+        index = index_of(positions)
+        if index.device.type == "cpu" and not torch.compiler.is_compiling() and index.numel():
+            check_length(int(index.max()) + 1, self)
+        return nn.functional.embedding(index.clamp(min=0) + self.offset, self.table)
+
+
 class CaptionAndGrid(Absolute):
     """A caption and then a picture, cell by cell: a vector for each place in the caption, and for each row and column.
 
@@ -555,8 +569,7 @@ class Rotary(Position):
 
     def rotate(self, x_BHTK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
         dtype = torch.promote_types(x_BHTK.dtype, torch.float32)
-        key = ("rotary", self.width, self.base, dtype)
-        cos, sin = once(memo, key, lambda: rotary_angles(index_of(positions), self.width, self.base, dtype))
+        cos, sin = once(memo, (*self.kind, dtype), lambda: self.angles(index_of(positions), dtype))
         if self.layout == "interleaved":
             even, odd = x_BHTK.unflatten(-1, (-1, 2)).unbind(-1)
             turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
@@ -565,14 +578,63 @@ class Rotary(Position):
             turned = torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
         return turned.to(x_BHTK.dtype)
 
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Two of one kind turn by the same angles."""
+        return "rotary", self.width, self.base
 
-def rotary_angles(index: Tensor, width: int, base: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin of position * frequency, shaped to multiply [B, H, T, K/2]."""
-    angles = index.clamp(min=0).to(torch.float64)[..., None] * frequencies(
-        width, base=base, device=index.device
-    )
-    angles = angles[:, None] if index.ndim == 2 else angles
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    def frequencies(self, device: torch.device | None = None) -> Tensor:
+        """By how much each pair is turned from one position to the next, in fp64."""
+        return frequencies(self.width, base=self.base, device=device)
+
+    def angles(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """cos and sin of position * frequency, shaped to multiply [B, H, T, K/2]."""
+        angles = index.clamp(min=0).to(torch.float64)[..., None] * self.frequencies(index.device)
+        angles = angles[:, None] if index.ndim == 2 else angles
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+@dataclass(frozen=True)
+class Slower:
+    """Every frequency divided: positions `factor` times as far away look as near as before (Chen et al. 2023)."""
+
+    factor: float
+
+    def __call__(self, w: Tensor) -> Tensor:
+        return w / self.factor
+
+
+@dataclass(frozen=True)
+class SlowerIfSlow:
+    """Divided where a turn is longer than original / low positions, kept where it is shorter than original / high,
+    and in between something in between (LLaMA 3; Grattafiori et al. 2024)."""
+
+    factor: float
+    low: float
+    high: float
+    original: int  # the longest text that the model was trained on before
+
+    def __call__(self, w: Tensor) -> Tensor:
+        turns = self.original * w / (2 * math.pi)  # within the original length
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return kept * w + (1 - kept) * w / self.factor
+
+
+class StretchedRotary(Rotary):
+    """Rotary positions of a model made to read longer texts than it was first trained on, by turning less."""
+
+    def __init__(
+        self, width: int, stretch: Slower | SlowerIfSlow, layout: str = "interleaved", base: float = 10000.0
+    ) -> None:
+        super().__init__(width, layout, base)
+        self.stretch = stretch
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        return "rotary", self.width, self.base, self.stretch
+
+    def frequencies(self, device: torch.device | None = None) -> Tensor:
+        return self.stretch(super().frequencies(device))
 
 
 POSITIONS: dict[str, type[Position]] = {

@@ -1,7 +1,11 @@
 """Classify: one of several labels for a text, or for two. By an encoder at [CLS], or by a decoder at its last token.
 
 encoder    [CLS] A [SEP]      [CLS] A [SEP] B [SEP]     segments 0 and 1 (BERT); or one text, by ELMo's vectors
-decoder    [BOS] A [EOS]      [BOS] A [SEP] B [EOS]     with the language-model loss beside (GPT-1)
+decoder    [BOS] A [EOS]      [BOS] A [SEP] B [EOS]     with the language-model loss beside (GPT-1, whose names for
+                                                        these are start, delimiter and extract)
+
+Where two texts are alike in what they are (data.both_orders: is this question that one?), a decoder reads [BOS] A [SEP] B
+[EOS] and [BOS] B [SEP] A [EOS], and the sum of the two last states is judged.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,7 +27,6 @@ from ..errors import BadInput
 from ..interop.files import inside, one_line, read_json
 from ..interop.runs import LABELS
 from ..models import nearest
-from ..models.bert import BertConfig
 from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig
 from ..models.heads import DecoderClassifier
@@ -44,9 +47,9 @@ from ..text.files import (
 from ..text.letters import as_read
 from ..text.plan import BucketPlan, shares
 from ..text.store import Store, write_store
-from ..text.vocab import Vocab, groups, read_vocab, train_vocab
+from ..text.vocab import groups
 from ..train.batch import Tensors
-from ..train.files import write_json, write_text
+from ..train.files import write_json
 from ..train.loss import Loss, cross_entropy
 from . import features
 from .features import penalised
@@ -54,12 +57,15 @@ from .job import Job, Words
 from .judging import Asked, Measured, by_length
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .mlm import config_of
-from .origin import FROM, Origin, begin, find_origin, vocabulary
+from .origin import FROM, Borrowed, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
 from .spelling import keep_unknown, numbers_on_disk, with_unknown
+from .tables import own_vocabulary
 from .translate import chunks, data_told, pad
+from .tuning import start_told, tuning_of
 
 TEXT_COLUMNS = ("sentence", "text")
 MOST_LABELS = 10_000  # more are texts, or numbers to be predicted
+T = TypeVar("T")
 SHOWN = 100  # characters of a text that is shown
 
 
@@ -85,8 +91,15 @@ Layout = Callable[[Words, Sequence[int], Sequence[int]], Row]
 
 
 def encoder_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
-    first, second = [vocab.cls, *a, vocab.sep], [*b, vocab.sep] if len(b) else []
+    middle = getattr(vocab, "between", [vocab.sep])  # RoBERTa has two there
+    first, second = [vocab.cls, *a, *(middle if len(b) else [vocab.sep])], [*b, vocab.sep] if len(b) else []
     return np.array(first + second), np.repeat([0, 1], [len(first), len(second)])
+
+
+def one_segment_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
+    """The same of an encoder that does not tell segments apart."""
+    row, segments = encoder_row(vocab, a, b)
+    return row, np.zeros_like(segments)
 
 
 def decoder_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
@@ -94,9 +107,9 @@ def decoder_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
     return row, np.zeros_like(row)
 
 
-def special_tokens(pairs: bool) -> int:
+def special_tokens(pairs: bool, vocab: Words | None = None) -> int:
     """How many stand in a row, of an encoder as of a decoder."""
-    return 3 if pairs else 2
+    return 2 + len(getattr(vocab, "between", [0])) if pairs else 2
 
 
 def fit(a: Sequence[int], b: Sequence[int], room: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -124,6 +137,19 @@ def collate(
     )
 
 
+def collate_both_orders(
+    vocab: Words,
+    layout: Layout,
+    room: int,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    labels: Sequence[int],
+    ids: Sequence[int] = (),
+) -> TextBatch:
+    """Two rows for every pair: all in the order given, then all the other way round; a label for each two."""
+    cut = [fit(a, b, room - room % 2) for a, b in pairs]  # an even room, so that both orders cut alike
+    return collate(vocab, layout, room, [*cut, *((b, a) for a, b in cut)], labels, ids)
+
+
 # Two kinds of model
 
 
@@ -133,7 +159,15 @@ def encoder_scores(model: WithHeads, batch: TextBatch) -> Tensor:
 
 
 def decoder_scores(model: DecoderClassifier, batch: TextBatch) -> Tensor:
-    return model(batch.tokens_BT, batch.lengths_B)
+    return scores_at_end(model, model.decoder.hidden(batch.tokens_BT, batch.lengths_B), batch)
+
+
+def scores_at_end(model: DecoderClassifier, hidden_BTD: Tensor, batch: TextBatch) -> Tensor:
+    """Scores [B, labels] from the last state of each row; of rows in both orders, from the sum of their two."""
+    states_BD = model.states(hidden_BTD, batch.lengths_B)
+    if len(states_BD) == 2 * batch.count:
+        states_BD = states_BD.unflatten(0, (2, batch.count)).sum(0)
+    return model.judge(states_BD)
 
 
 def encoder_loss(
@@ -149,20 +183,21 @@ def decoder_loss(
 ) -> Loss:
     """The same, and lm_weight times how surprised it is, on average, by each text's own tokens (GPT-1's L3)."""
     hidden_BTD = model.decoder.hidden(batch.tokens_BT, batch.lengths_B)
-    scores_BL = model.scores(hidden_BTD, batch.lengths_B)
+    scores_BL = scores_at_end(model, hidden_BTD, batch)
     total, surprise = cross_entropy(scores_BL, batch.labels_B, smoothing)
     if lm_weight:
-        total = total + lm_weight * text_losses(model.decoder, hidden_BTD, batch).sum()
+        losses_B = text_losses(model.decoder, hidden_BTD, batch.tokens_BT, batch.lengths_B)
+        total = total + lm_weight * losses_B.sum() * batch.count / len(losses_B)
     return Loss(total, surprise, batch.count)
 
 
-def text_losses(decoder: Decoder, hidden_BTD: Tensor, batch: TextBatch) -> Tensor:
+def text_losses(decoder: Decoder, hidden_BTD: Tensor, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
     """The mean loss [B] of predicting each token of a row but the first; padding is told by lengths."""
-    answers_BU = batch.tokens_BT[:, 1:]
+    answers_BU = tokens_BT[:, 1:]
     scores_BUV = decoder.head(hidden_BTD[:, :-1], decoder.inputs.tokens).float()
     losses_BU = F.cross_entropy(scores_BUV.flatten(0, 1), answers_BU.flatten(), reduction="none")
     losses_BU = losses_BU.view(answers_BU.shape)
-    last_B1 = (batch.lengths_B - 1)[:, None]
+    last_B1 = (lengths_B - 1)[:, None]
     real_BU = torch.arange(answers_BU.shape[1], device=answers_BU.device) < last_B1
     return losses_BU.masked_fill(~real_BU, 0).sum(1) / last_B1[:, 0]
 
@@ -177,20 +212,21 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     report = Report(d.bad_lines)
     labels, counts = read_labels(recipe, folder)
     origin = find_origin(t.from_folder, folder) if t.from_folder else None
-    vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder)
+    vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
     vocab = with_unknown(vocab, folder) if (folder / "data").is_dir() else vocab
     config, kind = model_of(recipe, vocab, origin, len(labels))
     featured = isinstance(config, ElmoReaderConfig)
-    room = room_of(d, config.context)
+    room = room_of(d, config.context, vocab)
     train = tokenised(recipe, folder / "data", vocab, labels, report)
     there = held_out_rows(recipe, labels, report)
     held_out = spread(there, recipe.evaluate.rows)
     if report.counts:
         say(report.sentence())
     texts = train.lengths("first") + train.lengths("second")
-    lengths = np.minimum(texts, room) + special_tokens(bool(d.pair_column))
+    lengths = np.minimum(texts, room) + special_tokens(bool(d.pair_column), vocab)
+    lengths = lengths * 2 if d.both_orders else lengths
     plan = BucketPlan(lengths, t.batch_tokens, t.seed, int(lengths.max()))
-    make = partial(collate, vocab, kind.layout, room)
+    make = partial(kind.collate, vocab, kind.layout, room)
     valid = [numbers(vocab, make, some) for some in chunks(held_out, 64)]
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[TextBatch]:
@@ -217,10 +253,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"labels: {', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''} ({len(labels)})",
             f"texts: at most {room} tokens, to which {int((texts > room).sum()):,} rows are cut",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([TAKEN[featured].format(t.from_folder)] if origin else []),
+            *([FEATURED.format(t.from_folder) if featured else start_told(recipe, True)] if origin else []),
         ],
         labels=len(labels) if kind.layout is decoder_row else 0,
+        special=marks_of(vocab) if kind.layout is decoder_row else {},
+        head_dropout=recipe.model.dropout,
         begin=partial(features.begin if featured else begin, origin=origin) if origin else None,
+        tuning=None if featured else tuning_of(recipe, origin),
         facts={
             "data": train.hash,
             "list of labels": hash_of(labels),
@@ -230,10 +269,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
-TAKEN = {
-    False: "start: {}, its sizes and its vocabulary; the head is new",
-    True: "features: {}, its vectors and its vocabulary; its weights stay as they are",
-}
+FEATURED = "features: {}, its vectors and its vocabulary; its weights stay as they are"
 
 
 @dataclass(frozen=True)
@@ -243,13 +279,19 @@ class Kind:
     layout: Layout
     scores: Callable[[Any, TextBatch], Tensor]
     loss: Callable[[Any, TextBatch], Loss]
+    collate: Callable[..., TextBatch] = collate
 
 
 def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -> tuple[Any, Kind]:
     """The config and the kind: an encoder of the recipe's sizes, or what the run starts from."""
     t, heads = recipe.train, ("pooled", "classify")
     encoder = Kind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
+    if recipe.data.both_orders and not recipe.data.pair_column:
+        raise BadInput(
+            "data.both_orders is of pairs: name the second text's column by --set data.pair_column=NAME"
+        )
     if origin is None:
+        refuse_both_orders(recipe, "a model without --from")
         return config_of(recipe, vocab.size, heads, labels), encoder
     if isinstance(origin.config, SyntaxConfig | ElmoReaderConfig):
         raise BadInput(
@@ -258,6 +300,10 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -
     if isinstance(origin.config, ElmoConfig):
         if recipe.data.pair_column:
             raise BadInput(one_line(f"{origin.folder} reads sentences one by one: it cannot read pairs"))
+        if t.tune != "whole":
+            raise BadInput(
+                one_line(f"{origin.folder} is an elmo, which stays as it is: leave out train.tune")
+            )
         loss = partial(encoder_loss, smoothing=t.smoothing, mix_penalty=t.mix_penalty)
         config = features.config_of(recipe, origin, ("classify",), labels)
         return config, Kind(encoder_row, encoder_scores, loss)
@@ -267,30 +313,56 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -
                 f"{origin.folder} is a {origin.architecture}: model.at_output and model.mix_norm are for an elmo"
             )
         )
-    if not isinstance(origin.config, BertConfig):
+    if kind_of(origin) is not WithHeads:
         loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
-        return origin.config, Kind(decoder_row, decoder_scores, loss)
-    if recipe.data.pair_column and origin.config.segments < 2:
+        both = recipe.data.both_orders
+        kind = Kind(decoder_row, decoder_scores, loss, collate_both_orders if both else collate)
+        return marked(recipe, vocab, origin), kind
+    refuse_both_orders(recipe, origin.folder)
+    one = getattr(origin.config, "segments", 1) < 2
+    if recipe.data.pair_column and origin.architecture == "bert" and one:
         raise BadInput(one_line(f"{origin.folder} knows one segment only: it cannot read pairs"))
-    return replace(origin.config, heads=heads, labels=labels), encoder
+    return with_head(origin, "classify", labels), replace(
+        encoder, layout=one_segment_row if one else encoder_row
+    )
 
 
-def own_vocabulary(recipe: Recipe, folder: Path) -> Vocab:
-    """A vocabulary learned from the training texts, kept in the run's folder."""
-    tokenizer, d = folder / "tokenizer.json", recipe.data
-    if tokenizer.is_file():
-        return read_vocab(tokenizer)
-    rows = rows_of(d, d.table, Report(d.bad_lines))
-    texts = (text for row in rows for text in (row.first, row.second) if text)
-    vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
-    write_text(tokenizer, vocab.to_json())
-    return vocab
+def refuse_both_orders(recipe: Recipe, whose: str) -> None:
+    if recipe.data.both_orders:
+        raise BadInput(
+            one_line(f"data.both_orders is for a decoder, and {whose} is an encoder, which sees both texts at once: leave it out")
+        )  # fmt: skip
 
 
-def room_of(d: Data, context: int) -> int:
+def marked(recipe: Recipe, vocab: Words, origin: Origin) -> Any:
+    """The config of a decoder that has a token each to start, to separate and to end with, as GPT-1 was given when it was
+    fine-tuned. One that knows fewer gets new ones, if all of it learns; they are no words, so no text ever has them."""
+    if not isinstance(vocab, Borrowed) or len({vocab.bos, vocab.sep, vocab.eos}) == 3:
+        return origin.config
+    if recipe.train.tune != "whole":  # new vectors could not be learned
+        return origin.config
+    rows = origin.config.vocab
+    vocab.bos, vocab.sep, vocab.eos, vocab.size = rows, rows + 1, rows + 2, rows + 3
+    return replace(origin.config, vocab=rows + 3)
+
+
+def marks_of(vocab: Words) -> dict[str, int]:
+    """What config.json is to say of the tokens that a decoder's texts stand between, of a vocabulary that came along."""
+    if not isinstance(vocab, Borrowed):
+        return {}
+    return special_of(vocab) | {"bos": vocab.bos, "sep": vocab.sep, "eos": vocab.eos}
+
+
+def texts_of(d: Data) -> Iterator[str]:
+    """What a vocabulary is learned from."""
+    for row in rows_of(d, d.table, Report(d.bad_lines)):
+        yield from filter(None, (row.first, row.second))
+
+
+def room_of(d: Data, context: int, vocab: Words | None = None) -> int:
     """Tokens of text in a row, beside the special ones."""
     pairs = bool(d.pair_column)
-    room = min(d.longest, context) - special_tokens(pairs)
+    room = min(d.longest, context) - special_tokens(pairs, vocab)
     if room < (2 if pairs else 1):
         raise BadInput(f"data.longest is {d.longest} and the context {context}: that leaves no room for text")
     return room
@@ -440,7 +512,7 @@ def held_out_rows(recipe: Recipe, labels: list[str], report: Report) -> list[Tex
     return rows
 
 
-def spread(rows: list[TextRow], most: int) -> list[TextRow]:
+def spread(rows: list[T], most: int) -> list[T]:
     """At most so many rows from all over the file, which may be sorted by label."""
     if not most or len(rows) <= most:
         return rows
@@ -483,10 +555,10 @@ def measure(model: nn.Module, asked: Asked) -> Measured:
     origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
     vocab = vocabulary(run, origin) if origin else asked.vocab()
     config, kind = model_of(recipe, vocab, origin, len(labels))
-    rows, room = held_out_rows(recipe, labels, report), room_of(recipe.data, config.context)
+    rows, room = held_out_rows(recipe, labels, report), room_of(recipe.data, config.context, vocab)
     lengths = [min(room, len(a) + len(b)) for a, b in encoded(vocab, rows)]
     alike = [[rows[i] for i in some] for some in by_length(lengths, asked.rows)]
-    make = partial(collate, vocab, kind.layout, room)
+    make = partial(kind.collate, vocab, kind.layout, room)
     batches = (numbers(vocab, make, some) for some in asked.track(alike, "classifying"))
     found, right, loss = judged(model, kind, batches)
     share = accuracy(found, right)

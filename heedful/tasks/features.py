@@ -9,23 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import BadInput
-from ..interop.files import one_line
 from ..interop.load import load
 from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig, mix_penalty
 from ..recipe import Recipe
 from ..train.loss import Loss
 from .origin import Origin, check_same
-
-
-def check_elmo(origin: Origin) -> None:
-    """A tagger reads the vectors of an ELMo and of nothing else."""
-    if origin.architecture != "elmo":
-        needed = "a run of `heedful train lm --set model.architecture=elmo`"
-        raise BadInput(
-            one_line(f"{origin.folder} is a {origin.architecture}: a tagger reads the vectors of {needed}")
-        )
 
 
 def config_of(recipe: Recipe, origin: Origin, heads: tuple[str, ...], labels: int) -> ElmoReaderConfig:

@@ -97,7 +97,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     labels, counts, numbers_N = read_labels(train, folder)
     config = config_of(recipe, len(labels), origin)
     valid = spread(numbered(there, labels, d), recipe.evaluate.rows)
-    length = config.grid**2 + 1
+    length = config.tokens
     plan = RowPlan(len(train), max(1, t.batch_tokens // length), t.seed)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[ImageBatch]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from ..parts.lora import Lora
 from ..train.loop import Batch
 from ..train.loss import Loss
 
@@ -47,6 +48,17 @@ class Carried(Protocol):
         """Go on after so many steps."""
 
 
+class Tuning(Protocol):
+    """What of a model learns; the rest stays as it came."""
+
+    def arrange(self, model: nn.Module) -> None:
+        """Hold fast what is not to learn, and put in what is."""
+
+    @property
+    def lora(self) -> Lora | None:
+        """The adapters, if there are any."""
+
+
 @dataclass(frozen=True)
 class Job:
     """What a task makes of a recipe and its data."""
@@ -64,7 +76,12 @@ class Job:
     plan: list[str] = field(default_factory=list)  # sentences about the data, for before the first step
     held_out: int = 0  # rows that an evaluation tries, where it tries rows
     labels: int = 0  # of a decoder that is to tell them apart: its head is no part of the architecture
+    head_dropout: float | None = None  # before that head
     begin: Callable[[nn.Module], None] | None = None  # puts weights that are there into a new model
+    tuning: Tuning | None = None  # what of such a model learns, if not all of it
+    special: dict[str, int] = field(
+        default_factory=dict
+    )  # tokens with a meaning, of a vocabulary that came along
     facts: dict[str, Any] = field(default_factory=dict)  # what else the result depends on, for the recipe
     carried: Carried | None = None  # what the loss carries from step to step
     steady: bool = False  # batches all have one shape, and their loss never waits for the device

@@ -28,6 +28,7 @@ SHOWN = {
     "rouge2": ("ROUGE-2", "{:.2f}"),
     "rougeL": ("ROUGE-L", "{:.2f}"),
     "exact": ("exact match", "{:.1%}"),
+    "f1": ("F1", "{:.1%}"),
     "facts": ("facts right", "{:.1%}"),
     "uas": ("UAS", "{:.2%}"),
     "las": ("LAS", "{:.2%}"),
@@ -97,6 +98,9 @@ class Measured:
     counts: dict[str, int] = field(default_factory=dict)  # of the data
     report: Report = field(default_factory=Report)  # of bad lines
     lines: list[str] = field(default_factory=list)  # answers, one for each line of the input
+    beside: dict[str, dict[str, float]] = field(
+        default_factory=dict
+    )  # the metrics of another form of the model
 
 
 def by_length(lengths: Sequence[int], rows: int, most: int = MOST_TOKENS) -> list[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from .job import Job
 from .judging import Asked, Measured, Track, silently
 from .long import CONFIGS, Recurrent, Segments, experts_of, recurrent_losses
+from .origin import DECODERS, Origin, begin, find_origin, special_of, vocab_of, vocabulary
+from .tuning import start_told, tuning_of
 
 ENOUGH = 10_000_000  # tokens to count frequencies by
 BY_FREQUENCY = "nats a token, every token at its frequency"
@@ -89,8 +91,14 @@ RECURRENT: dict[str, type[RNNConfig | GRUConfig | LSTMConfig]] = {
 }
 
 
-def config_of(recipe: Recipe, vocab: int) -> GPT2Config | ModernConfig:
-    """The architecture at the recipe's sizes."""
+def config_of(recipe: Recipe, vocab: int, origin: Origin | None = None) -> GPT2Config | ModernConfig:
+    """The architecture at the recipe's sizes, or that of the model to start from."""
+    if origin is not None:
+        if isinstance(origin.config, XLConfig):
+            raise BadInput(
+                one_line(f"{origin.folder} remembers what it has read (xl): it cannot be started from yet")
+            )
+        return origin.config
     m = recipe.model
     if m.architecture in RECURRENT:
         return RECURRENT[m.architecture](vocab, m.context, m.layers, m.width, m.dropout)  # type: ignore[return-value]
@@ -207,8 +215,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         from . import elmo
 
         return elmo.make_job(recipe, folder, say)
-    context = recipe.model.context
-    vocab, train, valid, report = prepare(recipe, folder)
+    t = recipe.train
+    origin = find_origin(t.from_folder, folder, DECODERS) if t.from_folder else None
+    vocab, train, valid, report = prepare(recipe, folder, origin)
+    config = config_of(recipe, vocab.size, origin)
+    context = min(recipe.model.context, config.context)
     if report.counts:
         say(report.sentence())
     stream, held_out = train.stream("text"), valid.stream("text")
@@ -229,11 +240,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             learned.batch(part) for part in shares(plan.batch(step), recipe.train.accumulate, rank, world)
         ]
 
-    config = config_of(recipe, vocab.size)
     carried = Recurrent(config.memory, recipe.train.smoothing) if isinstance(config, XLConfig) else None
     return Job(
         task="lm",
-        architecture=recipe.model.architecture,
+        architecture=origin.architecture if origin else recipe.model.architecture,
         config=config,
         vocab=vocab,
         batches=batches,
@@ -250,9 +260,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out, {learned}",
             f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes a token{sampled(train)}",
+            *([start_told(recipe, False)] if origin else []),
         ],
-        facts={"data": train.hash, "held-out data": valid.hash},
-        steady=isinstance(learned, Windows) and recipe.model.architecture in STEADY,
+        facts={"data": train.hash, "held-out data": valid.hash, **(origin.facts if origin else {})},
+        steady=isinstance(learned, Windows) and recipe.model.architecture in STEADY and origin is None,
+        begin=partial(begin, origin=origin) if origin else None,
+        tuning=tuning_of(recipe, origin),
+        special=special_of(vocab),
     )
 
 
@@ -333,11 +347,14 @@ def part_of(documents: Iterable[Iterator[str]], cut: int, before: bool) -> Itera
         yield part(document)
 
 
-def prepare(recipe: Recipe, folder: Path) -> tuple[Vocab, Store, Store, Report]:
-    """The vocabulary and the tokenised text, made once and kept in the run's folder."""
+def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple[Vocab, Store, Store, Report]:
+    """The vocabulary and the tokenised text, made once and kept in the run's folder; or the vocabulary of the model to
+    start from."""
     d, report = recipe.data, Report(recipe.data.bad_lines)
     tokenizer, text = folder / "tokenizer.json", Text(recipe, report)
-    if tokenizer.is_file():
+    if origin is not None:
+        vocab: Any = vocabulary(folder, origin)
+    elif tokenizer.is_file():
         vocab = read_vocab(tokenizer)
     else:
         texts = islice(joined(text.documents("train")), 0, None, text.every)
@@ -361,7 +378,8 @@ def rows_of(text: Text, split: str, vocab: Vocab, about: dict[str, Any]) -> Iter
 
     about["bytes"] grows as they are read: it is complete when they are.
     """
-    encode, apart = Encoder(vocab), text.data.pack == "documents"
+    encode = Encoder(vocab) if isinstance(vocab, Vocab) else Whole(vocab)
+    apart = text.data.pack == "documents"
     documents = text.documents(split)
     for document in documents if apart else [joined(documents)]:
         said = False
@@ -372,6 +390,17 @@ def rows_of(text: Text, split: str, vocab: Vocab, about: dict[str, Any]) -> Iter
             yield {"text": tokens}
         if apart and said:
             yield {"text": np.array([vocab.eos], encode.dtype)}
+
+
+class Whole:
+    """`Encoder` for a vocabulary that came with another model: nobody knows where it would cut a text."""
+
+    def __init__(self, vocab: Any) -> None:
+        self._vocab = vocab
+        self.dtype = np.dtype("<u2" if vocab.size <= 1 << 16 else "<u4")
+
+    def __call__(self, text: str) -> np.ndarray:
+        return np.array(self._vocab.encode_batch([text])[0], self.dtype)
 
 
 def windows(stream: np.ndarray, starts: np.ndarray, context: int) -> WindowBatch:
@@ -419,9 +448,9 @@ def measure(model: Decoder, asked: Asked) -> Measured:
         from . import elmo
 
         return elmo.measure(model, asked)  # type: ignore[arg-type]
-    vocab = asked.vocab()
+    vocab = vocab_of(asked.run, asked.recipe)
     stream, size, report = held_out_text(asked, vocab, 2)
-    context = min(asked.recipe.model.context, len(stream) - 1)
+    context = context_of(model, asked.recipe, stream)
     held_out = rows_for(asked.recipe)(stream, context, vocab.eos)
     scores = evaluate(model, held_out, size / held_out.tokens, None, asked.rows, asked.track)
     how = {"windows": "windows:apart", "rows": "documents:packed", "segments": f"segments:{asked.rows} rows"}
@@ -434,6 +463,13 @@ def measure(model: Decoder, asked: Asked) -> Measured:
         counts={"tokens": len(stream), "bytes": size},
         report=report,
     )
+
+
+def context_of(model: Decoder, recipe: Recipe, stream: np.ndarray) -> int:
+    """Tokens of a window: the recipe's, or as many as the text or the model to start from has places for."""
+    asked = recipe.model.context
+    table = model.inputs.position.longest if recipe.train.from_folder else None
+    return min(asked, len(stream) - 1, table or asked)
 
 
 def held_out_text(asked: Asked, vocab: Vocab, least: int) -> tuple[np.ndarray, int, Report]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,6 +90,31 @@ def translation_scores(
 def exact_match(found: Sequence[str], expected: Sequence[str]) -> float:
     """Share of sentences that are right to the letter, 0 to 1."""
     return sum(a == b for a, b in zip(found, expected, strict=True)) / max(1, len(expected))
+
+
+# SQuAD's (Rajpurkar et al. 2016), letter for letter as its evaluation script has them.
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def squad_words(text: str) -> list[str]:
+    """The words that count: lower case, without punctuation and articles."""
+    bare = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return ARTICLES.sub(" ", bare).split()
+
+
+def squad_exact(found: str, expected: str) -> float:
+    """1 if the words that count are the same, else 0."""
+    return float(squad_words(found) == squad_words(expected))
+
+
+def squad_f1(found: str, expected: str) -> float:
+    """Of the words that count, the harmonic mean of the shares that the two have in common; two without any are alike."""
+    mine, right = squad_words(found), squad_words(expected)
+    both = sum((Counter(mine) & Counter(right)).values())
+    if not mine or not right:
+        return float(mine == right)
+    return 2 * both / (len(mine) + len(right))
 
 
 def accuracy(found: Sequence[int], right: Sequence[int]) -> float:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +30,8 @@ from .job import Job
 from .judging import Asked, Measured
 from .lm import BY_FREQUENCY, files_of, frequencies, held_out_text, prepare, unigram_entropy
 from .metrics import interval
+from .origin import ENCODERS, NO_TOKEN, begin, find_origin, special_of, vocab_of, with_heads
+from .tuning import start_told, tuning_of
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen
 ORDINARY = len(SPECIALS)  # the first number that is no special token
@@ -51,6 +55,36 @@ class MaskedBatch(Tensors):
     ids: tuple[int, ...] = ()  # where the rows begin in the text
 
 
+@dataclass(frozen=True)
+class Marks:
+    """The tokens of a vocabulary that are no words, and those that are."""
+
+    cls: int
+    sep: int
+    mask: int
+    ordinary: np.ndarray  # for each token, whether it is a word
+    words: np.ndarray  # numbers of those that are
+
+
+def marks_of(vocab: Any) -> Marks:
+    """Those of a vocabulary, be it heedful's own or another."""
+    if isinstance(vocab, Vocab):
+        return own_marks(vocab.size)
+    if vocab.mask == NO_TOKEN:
+        raise BadInput(
+            "the vocabulary of the model to start from has no [MASK]: no blank can be made with it"
+        )
+    ordinary = np.array(vocab.ordinary())
+    return Marks(vocab.cls, vocab.sep, vocab.mask, ordinary, np.flatnonzero(ordinary))
+
+
+@cache
+def own_marks(size: int) -> Marks:
+    """Those of a vocabulary of heedful's own, which has so many tokens."""
+    ordinary = np.arange(size) >= ORDINARY
+    return Marks(Vocab.cls, Vocab.sep, Vocab.mask, ordinary, np.flatnonzero(ordinary))
+
+
 # Random numbers that follow from where they are used.
 
 
@@ -59,15 +93,17 @@ def draws(count: int, *key: int) -> np.ndarray:
     return (splitmix(np.arange(count, dtype=np.uint64) ^ np.uint64(keyed(*key))) >> 11) * 2.0**-53
 
 
-def blanks(row: np.ndarray, vocab: int, *key: int) -> tuple[np.ndarray, np.ndarray]:
-    """The row with its chosen tokens masked, replaced or left, and which places were chosen."""
+def blanks(row: np.ndarray, vocab: int | Marks, *key: int) -> tuple[np.ndarray, np.ndarray]:
+    """The row with its chosen tokens masked, replaced or left, and which places were chosen. vocab: the tokens of one's
+    own vocabulary, or which they are."""
+    marks = own_marks(vocab) if isinstance(vocab, int) else vocab
     which, what, other = draws(3 * len(row), *key).reshape(3, -1)
-    ordinary = row >= ORDINARY
+    ordinary = marks.ordinary[row]
     (chosen,) = np.nonzero(ordinary & (which <= max(CHOSEN, which[ordinary].min(initial=1.0))))
     read = row.copy()
-    random = ORDINARY + (other * (vocab - ORDINARY)).astype(row.dtype)
+    random = marks.words[(other * len(marks.words)).astype(np.int64)].astype(row.dtype)
     masked, replaced = what[chosen] < MASKED, what[chosen] >= 1 - REPLACED
-    read[chosen[masked]] = Vocab.mask
+    read[chosen[masked]] = marks.mask
     read[chosen[replaced]] = random[chosen[replaced]]
     return read, chosen
 
@@ -83,20 +119,24 @@ def room_of(context: int, pairs: bool) -> int:
     return room
 
 
-def window_row(stream: np.ndarray, start: int, room: int) -> tuple[np.ndarray, np.ndarray, int]:
+def window_row(
+    stream: np.ndarray, start: int, room: int, cls: int = Vocab.cls, sep: int = Vocab.sep
+) -> tuple[np.ndarray, np.ndarray, int]:
     """(tokens, segments, 1): a window between its two special tokens."""
-    row = np.concatenate(([Vocab.cls], stream[start : start + room], [Vocab.sep])).astype(np.int64)
+    row = np.concatenate(([cls], stream[start : start + room], [sep])).astype(np.int64)
     return row, np.zeros_like(row), 1
 
 
-def pair_row(stream: np.ndarray, start: int, room: int, *key: int) -> tuple[np.ndarray, np.ndarray, int]:
+def pair_row(
+    stream: np.ndarray, start: int, room: int, *key: int, cls: int = Vocab.cls, sep: int = Vocab.sep
+) -> tuple[np.ndarray, np.ndarray, int]:
     """(tokens, segments, whether B follows A): A and B share the room, each having at least a quarter of it."""
     where, half, place = draws(3, *key)
     size = min(max(1, int(room * (0.25 + 0.5 * where))), room - 1)
     follows, rest = half < 0.5, room - size
     there = start + size if follows else elsewhere(len(stream), start, room, rest, place)
     a, b = stream[start : start + size], stream[there : there + rest]
-    row = np.concatenate(([Vocab.cls], a, [Vocab.sep], b, [Vocab.sep])).astype(np.int64)
+    row = np.concatenate(([cls], a, [sep], b, [sep])).astype(np.int64)
     return row, np.repeat([0, 1], [size + 2, rest + 1]), int(follows)
 
 
@@ -109,16 +149,23 @@ def elsewhere(tokens: int, start: int, room: int, size: int, draw: float) -> int
 
 
 def batch_of(
-    stream: np.ndarray, starts: Sequence[int], room: int, pairs: bool, vocab: int, seed: int, step: int
+    stream: np.ndarray,
+    starts: Sequence[int],
+    room: int,
+    pairs: bool,
+    vocab: int | Marks,
+    seed: int,
+    step: int,
 ) -> MaskedBatch:
     """The rows that begin at `starts`; every random choice follows from (seed, step, start)."""
     keys = [(seed, step, start) for start in starts]
+    marks = own_marks(vocab) if isinstance(vocab, int) else vocab
     if pairs:
-        rows = [pair_row(stream, key[-1], room, *key, PAIR) for key in keys]
+        rows = [pair_row(stream, key[-1], room, *key, PAIR, cls=marks.cls, sep=marks.sep) for key in keys]
     else:
-        rows = [window_row(stream, start, room) for start in starts]
+        rows = [window_row(stream, start, room, marks.cls, marks.sep) for start in starts]
     originals_BT, segments_BT = (torch.from_numpy(np.stack([row[i] for row in rows])) for i in (0, 1))
-    masked = [blanks(row[0], vocab, *key, BLANK) for row, key in zip(rows, keys, strict=True)]
+    masked = [blanks(row[0], marks, *key, BLANK) for row, key in zip(rows, keys, strict=True)]
     length = originals_BT.shape[1]
     places = np.concatenate([chosen + i * length for i, (_, chosen) in enumerate(masked)])
     return MaskedBatch(
@@ -196,17 +243,22 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     d, seed = recipe.data, recipe.train.seed
     if d.corpus not in ("", "pylib"):
         raise BadInput(f'mlm has no built-in corpus "{d.corpus}"; it has pylib')
-    vocab, train, valid, report = prepare(recipe, folder)
+    t = recipe.train
+    origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
+    vocab, train, valid, report = prepare(recipe, folder, origin)
+    marks, heads = marks_of(vocab), ("pooled", "masked_lm", "next_sentence") if d.pairs else ("masked_lm",)
+    config = with_heads(origin, heads) if origin else config_of(recipe, vocab.size, heads)
+    context = min(recipe.model.context, config.context)
     if report.counts:
         say(report.sentence())
     stream, held_out = train.stream("text"), valid.stream("text")
-    room = room_of(recipe.model.context, d.pairs)
+    room = room_of(context, d.pairs)
     check_sizes(files_of(recipe), len(stream), len(held_out), room, d.pairs)
-    plan = WindowPlan(len(stream), room, max(1, recipe.train.batch_tokens // recipe.model.context), seed)
-    tried = held_out_batches(held_out, room, d.pairs, vocab.size, seed, recipe.evaluate.rows)
+    plan = WindowPlan(len(stream), room, max(1, recipe.train.batch_tokens // context), seed)
+    tried = held_out_batches(held_out, room, d.pairs, marks, seed, recipe.evaluate.rows)
 
     def masked(starts: np.ndarray, step: int) -> MaskedBatch:
-        return batch_of(stream, starts.tolist(), room, d.pairs, vocab.size, seed, step)
+        return batch_of(stream, starts.tolist(), room, d.pairs, marks, seed, step)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[MaskedBatch]:
         starts, micros = plan.batch(step), recipe.train.accumulate
@@ -215,10 +267,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="mlm",
-        architecture="bert",
-        config=config_of(
-            recipe, vocab.size, ("pooled", "masked_lm", "next_sentence") if d.pairs else ("masked_lm",)
-        ),
+        architecture=origin.architecture if origin else "bert",
+        config=config,
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
@@ -233,8 +283,12 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"data: {len(stream):,} tokens, {len(held_out):,} held out",
             f"rows: {'pairs' if d.pairs else 'windows'} of {room} tokens, {CHOSEN:.0%} of them to be filled in",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
+            *([start_told(recipe, "masked_lm" not in origin.config.heads)] if origin else []),
         ],
-        facts={"data": train.hash, "held-out data": valid.hash},
+        facts={"data": train.hash, "held-out data": valid.hash, **(origin.facts if origin else {})},
+        begin=partial(begin, origin=origin) if origin else None,
+        tuning=tuning_of(recipe, origin),
+        special=special_of(vocab),
     )
 
 
@@ -249,7 +303,7 @@ def check_sizes(files: str, tokens: int, held_out: int, room: int, pairs: bool) 
 
 
 def held_out_batches(
-    stream: np.ndarray, room: int, pairs: bool, vocab: int, seed: int, most: int
+    stream: np.ndarray, room: int, pairs: bool, vocab: int | Marks, seed: int, most: int
 ) -> list[MaskedBatch]:
     """Windows of the held-out text that do not overlap (all of them, or `most` spread evenly), always masked alike."""
     room = min(room, len(stream))
@@ -291,9 +345,9 @@ def evaluate(model: WithHeads, batches: Iterable[MaskedBatch]) -> dict[str, floa
 
 def measure(model: WithHeads, asked: Asked) -> Measured:
     """Loss, perplexity and accuracy of the blanks in all windows of the held-out text, less a last one not full."""
-    recipe, vocab, blank = asked.recipe, asked.vocab(), 0
-    pairs, seed = recipe.data.pairs, recipe.train.seed
-    room = room_of(recipe.model.context, pairs)
+    recipe, vocab, blank = asked.recipe, vocab_of(asked.run, asked.recipe), 0
+    pairs, seed, marks = recipe.data.pairs, recipe.train.seed, marks_of(vocab)
+    room = room_of(context_of(model, recipe), pairs)
     stream, size, report = held_out_text(asked, vocab, 3 * room if pairs else 1)
     room = min(room, len(stream))
     starts = window_starts(len(stream), room)
@@ -302,7 +356,7 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
         nonlocal blank
         parts = np.split(starts, range(asked.rows, len(starts), asked.rows))
         for part in asked.track(parts, "filling in the blanks"):
-            batch = batch_of(stream, part.tolist(), room, pairs, vocab.size, seed, HELD_OUT)
+            batch = batch_of(stream, part.tolist(), room, pairs, marks, seed, HELD_OUT)
             blank += batch.count
             yield batch
 
@@ -329,20 +383,26 @@ def show(
     model: WithHeads, vocab: Vocab, stream: np.ndarray, room: int, seed: int, examples: int
 ) -> list[str]:
     """The first held-out windows with blanks, and what the model put in them."""
-    size = min(room, SHOWN, len(stream))
+    size, marks = min(room, SHOWN, len(stream)), marks_of(vocab)
     lines = []
     for start in range(0, min(examples * size, len(stream) - size + 1), size):
-        row, _, _ = window_row(stream, start, size)
-        _, chosen = blanks(row, vocab.size, seed, HELD_OUT, start, BLANK)
+        row, _, _ = window_row(stream, start, size, marks.cls, marks.sep)
+        _, chosen = blanks(row, marks, seed, HELD_OUT, start, BLANK)
         lines += filled(model, vocab, row, chosen)
     return lines
+
+
+def context_of(model: WithHeads, recipe: Recipe) -> int:
+    """Tokens that a row has: the recipe's, or as many as the model to start from has places for."""
+    places = model.encoder.inputs.position.longest
+    return min(recipe.model.context, places or recipe.model.context)
 
 
 def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> list[str]:
     """A window with blanks, and with the model's words in brackets: [word] if right, [“word” for “that”] if wrong."""
     device = model.encoder.inputs.tokens.weight.device
     read_1T = torch.tensor(row)[None]
-    read_1T[0, chosen] = Vocab.mask
+    read_1T[0, chosen] = vocab.mask
     scores_1TV = model(read_1T.to(device))["masked_lm"]
     guesses = scores_1TV[0, chosen].argmax(-1).tolist()
     words = []

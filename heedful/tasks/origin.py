@@ -6,8 +6,8 @@ What was found there is written into the run (from.json), so that a run that has
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,17 @@ import torch
 from torch import nn
 
 from ..errors import BadInput
-from ..interop.files import inside, naming, one_line, read_json, read_text
+from ..interop.adapters import FROM, weights_hash
+from ..interop.files import inside, naming, one_line, present, read_json, read_text
 from ..interop.load import Loaded, load
 from ..interop.runs import is_run
-from ..interop.tokenizer import LIMIT, TOKENIZER, read_tokenizer
-from ..interop.weights import find_weights
+from ..interop.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER, guarded, read_tokenizer, read_whole
 from ..models import family
 from ..models.heads import DecoderClassifier
-from ..models.shells import Decoder, WithHeads
-from ..text.vocab import Vocab, no_panic
-from ..train.checkpoint import file_hash
+from ..models.shells import Decoder, EncoderDecoder, WithHeads
+from ..models.skeleton import skeleton
+from ..recipe import Recipe
+from ..text.vocab import Vocab, no_panic, read_vocab
 from ..train.files import write_json, write_text
 from .job import Words
 from .spelling import spelling
@@ -32,7 +33,13 @@ from .spelling import spelling
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-FROM = "from.json"
+# What each task can start from, and how that is said.
+READERS = (WithHeads, Decoder), "only encoders like BERT and decoders like GPT-2 can be fine-tuned"
+ENCODERS = (WithHeads,), "only an encoder like BERT can be started from here"
+DECODERS = (Decoder,), "a language model goes on from a decoder like GPT-2"
+TRANSLATORS = (EncoderDecoder,), "a translator goes on from an encoder-decoder like Marian"
+Fitting = tuple[tuple[type[nn.Module], ...], str]
+FOR_A_TASK = ("classify", "tag", "span")  # heads that begin anew, whatever they were taught before
 
 
 @dataclass(frozen=True)
@@ -50,11 +57,11 @@ class Origin:
         return {"from": {"folder": self.folder, "sha256": self.sha256}}
 
 
-def find_origin(folder: str, run: Path) -> Origin:
+def find_origin(folder: str, run: Path, fitting: Fitting = READERS) -> Origin:
     """The model in `folder`, looked at once; afterwards what the run has written down of it."""
     if not (run / FROM).is_file():
         loaded = load(folder)
-        source_of(loaded, folder)
+        source_of(loaded, folder, fitting)
         origin = Origin(
             str(Path(folder).absolute()),
             weights_hash(Path(folder)),
@@ -63,6 +70,8 @@ def find_origin(folder: str, run: Path) -> Origin:
             loaded.special,
         )
         write_text(run / TOKENIZER, tokenizer_text(loaded, Path(folder)))
+        if loaded.target_tokenizer is not None:
+            write_text(run / TARGET_TOKENIZER, tokenizer_text(loaded, Path(folder), TARGET_TOKENIZER))
         write_json(run / FROM, asdict(origin))
     with naming(run / FROM):
         return read_origin(read_json(inside(run, FROM)))
@@ -77,33 +86,61 @@ def read_origin(found: dict[str, Any]) -> Origin:
         raise BadInput("this does not describe a model to start from: start another run") from None
 
 
-def weights_hash(folder: Path) -> str:
-    """SHA-256 of the weights' file; of several, of their hashes in the order of their names."""
-    hashes = [file_hash(path) for path in sorted({tensor.path for tensor in find_weights(folder).values()})]
-    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+def kind_of(origin: Origin) -> type[nn.Module]:
+    """What sort of model it is: an encoder with heads, a decoder or an encoder-decoder."""
+    return type(skeleton(origin.architecture, origin.config))
 
 
-def source_of(loaded: Loaded, folder: str) -> nn.Module:
-    """The part of a loaded model that is worth taking over: an encoder with its heads, or a decoder."""
+def with_head(origin: Origin, head: str, labels: int = 2) -> Any:
+    """The config of an encoder with a new head, and with the pooling layer where the family's head reads that."""
+    try:
+        return with_heads(origin, ("pooled", head) if head == "classify" else (head,), labels)
+    except BadInput:
+        return with_heads(origin, (head,), labels)
+
+
+def with_heads(origin: Origin, heads: tuple[str, ...], labels: int = 2) -> Any:
+    """The config of an encoder with these heads."""
+    try:
+        config = replace(origin.config, heads=heads, labels=labels)
+        skeleton(origin.architecture, config)
+    except (ValueError, TypeError):
+        told = f"a {origin.architecture}, which has no head {' and '.join(heads)}"
+        raise BadInput(one_line(f"{origin.folder} is {told}: start from another model")) from None
+    return config
+
+
+def source_of(loaded: Loaded, folder: str, fitting: Fitting = READERS) -> nn.Module:
+    """The part of a loaded model that is worth taking over: an encoder with its heads, a decoder, or both."""
     model = loaded.model.decoder if isinstance(loaded.model, DecoderClassifier) else loaded.model
     text = hasattr(loaded.config, "vocab")  # ViT has heads too, but reads no words
-    if not text or not isinstance(model, WithHeads | Decoder):
-        raise BadInput(
-            one_line(f"{folder} is a {loaded.architecture}: only encoders like BERT and decoders like GPT-2 can be fine-tuned")
-        )  # fmt: skip
+    kinds, told = fitting
+    if not text or not isinstance(model, kinds):
+        raise BadInput(one_line(f"{folder} is a {loaded.architecture}: {told}"))
     return model
 
 
+def taken(origin: Origin, model: nn.Module) -> set[str]:
+    """Names of the new model's weights that the old one has too; heads for labels are new."""
+    old = skeleton(origin.architecture, origin.config)
+    prefix = "decoder." if isinstance(old, Decoder) and isinstance(model, DecoderClassifier) else ""
+    names = {prefix + name for name, _ in old.named_parameters()}
+    fresh = tuple(f"heads.{head}." for head in FOR_A_TASK)
+    return {name for name, _ in model.named_parameters() if name in names and not name.startswith(fresh)}
+
+
 def begin(model: nn.Module, origin: Origin) -> None:
-    """Copy every weight that the old model and the new one have in common; heads for labels stay fresh."""
+    """Copy every weight that the old model and the new one have in common; heads for labels stay fresh, and so do the
+    vectors of words that the old one has not."""
     check_same(origin)
-    source = source_of(load(origin.folder), origin.folder)
-    prefix = "decoder." if isinstance(source, Decoder) else ""
-    found = {prefix + name: weight for name, weight in source.named_parameters()}
+    source = source_of(load(origin.folder), origin.folder, ((WithHeads, Decoder, EncoderDecoder), ""))
+    prefix = "decoder." if isinstance(model, DecoderClassifier) else ""
+    found, both = dict(source.named_parameters()), taken(origin, model)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if name in found and not name.startswith("heads.classify."):
-                weight.copy_(found[name])
+            if name in both:
+                old = found[name.removeprefix(prefix)]
+                weight[: len(old)].copy_(old)
 
 
 def check_same(origin: Origin) -> None:
@@ -117,53 +154,141 @@ def check_same(origin: Origin) -> None:
 # Its tokenizer
 
 
-def tokenizer_text(loaded: Loaded, folder: Path) -> str:
-    """The tokenizer as JSON, byte for byte that of a run."""
-    if loaded.tokenizer is None:
+def tokenizer_text(loaded: Loaded, folder: Path, name: str = TOKENIZER) -> str:
+    """The tokenizer as JSON, byte for byte that of a run; name: which of its two, where it has two."""
+    tokenizer = loaded.tokenizer if name == TOKENIZER else loaded.target_tokenizer
+    if tokenizer is None:
         raise BadInput(one_line(f"{folder} has no tokenizer, without which its model knows no word"))
-    return read_text(inside(folder, TOKENIZER), LIMIT) if is_run(folder) else loaded.tokenizer.to_str()
+    own = is_run(folder) and present(folder / name)
+    return read_text(inside(folder, name), LIMIT) if own else tokenizer.to_str()
 
 
-def vocabulary(run: Path, origin: Origin) -> Words:
-    """The tokenizer taken over, which lies in the run: heedful's own kind, or another."""
+def vocabulary(run: Path, origin: Origin, reads: bool = False) -> Words:
+    """The tokenizer taken over, which lies in the run: heedful's own kind, or another. reads: it is for texts that an
+    encoder-decoder reads."""
     text = read_text(inside(run, TOKENIZER), LIMIT)
     try:
         return spelling(Vocab.from_json(text), origin.config)
     except BadInput:
         tokenizer = read_tokenizer(run, origin.config.vocab)
         assert tokenizer is not None
+        kind = BorrowedSource if reads else Borrowed
+        return kind(tokenizer, text, origin.special, origin.folder)
+
+
+def target_vocabulary(run: Path, origin: Origin) -> Words | None:
+    """The tokenizer of what is written, if the model has one for it."""
+    if not present(run / TARGET_TOKENIZER):
+        return None
+    path = inside(run, TARGET_TOKENIZER)
+    text = read_text(path, LIMIT)
+    try:
+        return Vocab.from_json(text)
+    except BadInput:
+        rows = getattr(origin.config, "target_vocab", origin.config.vocab)
+        tokenizer = guarded(path, rows, lambda: read_whole(path))
         return Borrowed(tokenizer, text, origin.special, origin.folder)
+
+
+def vocab_of(run: Path, recipe: Recipe) -> Any:
+    """The vocabulary of a run, whether it learned one or took one over."""
+    if not recipe.train.from_folder:
+        return read_vocab(run / TOKENIZER)
+    inside(run, FROM)  # missing, it would be made again, and a run is not to be changed
+    return vocabulary(run, find_origin(recipe.train.from_folder, run))
+
+
+def borrowed(vocab: object) -> bool:
+    """Whether a vocabulary, or that of a source, came with a model that is not heedful's own."""
+    return isinstance(getattr(vocab, "source", vocab), Borrowed)
+
+
+def special_of(vocab: object) -> dict[str, int]:
+    """What a run's config.json is to say of the tokens of a vocabulary that came along."""
+    return vocab.special if isinstance(vocab, Borrowed) else {}
 
 
 class Borrowed:
     """A tokenizer that is not heedful's own."""
 
     kind = "a vocabulary of its own"
+    lower = False
 
     def __init__(self, tokenizer: Tokenizer, text: str, special: dict[str, int], folder: str) -> None:
         tokenizer.encode_special_tokens = True  # a text that says [SEP] is only a text
         self.tokenizer, self.hash = tokenizer, hashlib.sha256(text.encode()).hexdigest()
-        self.size: int = tokenizer.get_vocab_size()
-        self.pad = 0  # any number: padding is told by lengths
+        self.special = dict(special)
+        self.size: int = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
+        self.pad = special.get("pad", 0)  # any number: padding is told by lengths
         self.cls, self.sep = self.bos, self.eos = ends_of(tokenizer, special, folder)
+        self.unk, self.mask = (number_of(tokenizer, some) for some in (UNKNOWN, MASKS))
+        self.between = between(tokenizer, self.sep)
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Token numbers of each text, without special tokens."""
         with no_panic("a text cannot be tokenised"):
             return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
+    def places(self, texts: list[str]) -> list[list[tuple[int, int]]]:
+        """Where each token of each text stands in it: its first character, and the one after its last."""
+        with no_panic("a text cannot be tokenised"):
+            return [e.offsets for e in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of token numbers; special tokens have none."""
         with no_panic("token numbers cannot be turned into text"):
             return self.tokenizer.decode(list(ids), skip_special_tokens=True)
 
+    def ordinary(self) -> list[bool]:
+        """For every number, whether it is a word and not a token with a meaning of its own."""
+        words = [True] * self.size
+        for number, token in self.tokenizer.get_added_tokens_decoder().items():
+            words[number] = words[number] and not token.special
+        for number in {self.cls, self.sep, self.pad, self.unk, self.mask} - {NO_TOKEN}:
+            words[number] = False
+        return words
+
+
+class BorrowedSource(Borrowed):
+    """The same for texts that an encoder-decoder reads, with what its tokenizer puts around them."""
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """Token numbers of each text, with special tokens."""
+        with no_panic("a text cannot be tokenised"):
+            return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=True)]
+
+
+NO_TOKEN = -1  # stands for none
+UNKNOWN, MASKS = ("[UNK]", "<unk>"), ("[MASK]", "<mask>")
+FIRST, LAST = ("[CLS]", "<s>"), ("[SEP]", "</s>")
+
+
+def number_of(tokenizer: Tokenizer, names: Collection[str]) -> int:
+    """The number of the first of these tokens that a vocabulary has."""
+    found = (tokenizer.token_to_id(name) for name in names)
+    return next((number for number in found if number is not None), NO_TOKEN)
+
+
+def between(tokenizer: Tokenizer, sep: int) -> list[int]:
+    """What stands between two texts: BERT's [SEP], RoBERTa's two of its own, as the tokenizer itself puts them there."""
+    made = tokenizer.encode("a", "a", add_special_tokens=True)
+    owners = [n for n, owner in enumerate(made.sequence_ids) if owner is not None]
+    second = [n for n in owners if made.sequence_ids[n] == 1]
+    if not second:
+        return [sep]
+    last = max((n for n in owners if n < second[0]), default=second[0])
+    return made.ids[last + 1 : second[0]] or [sep]
+
 
 def ends_of(tokenizer: Tokenizer, special: dict[str, int], folder: str) -> tuple[int, int]:
-    """The tokens that begin and end a text: BERT's [CLS] and [SEP], or, GPT-2 having only one, that one for both."""
-    first, last = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
-    if first is None or last is None:
-        last = special.get("eos")
-        first = special.get("bos", last)
+    """The tokens that begin and end a text: BERT's [CLS] and [SEP], RoBERTa's <s> and </s>, or, GPT-2 having only one, that
+    one for both."""
+    for names in zip(FIRST, LAST, strict=True):
+        a, b = (tokenizer.token_to_id(name) for name in names)
+        if a is not None and b is not None:
+            return a, b
+    last = special.get("eos")
+    first = special.get("bos", last)
     if first is None or last is None:
         raise BadInput(
             one_line(f"{folder} names no token that ends a text: neither [SEP] nor an eos_token_id")

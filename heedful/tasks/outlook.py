@@ -27,6 +27,8 @@ def outlook(recipe: Recipe, job: Job, model: nn.Module, world: World, device: to
     yield from job.plan
     everything, active = count_parameters(model), count_active(model)
     some = f", {active:,} of them active for a token" if active < everything else ""
+    learn = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    some += f", of which {learn:,} learn" if job.tuning is not None else ""
     yield f"model: {job.architecture}, {everything:,} parameters{some}"
     epochs = t.steps / job.steps_per_epoch
     together = f", {world.size} processes" if world.size > 1 else ""
@@ -73,6 +75,8 @@ def memory_needed(
         return None
     weights = weights_kept(model, rows, length) if device.type == "cpu" else 0
     needed = memory["training"] + weights
+    held = sum(weight.numel() for weight in model.parameters() if not weight.requires_grad)
+    needed -= (memory["gradients"] + memory["optimiser"]) * held // max(1, count_parameters(model))
     if t.recompute:  # only one block's activations exist at a time
         kept, blocks = memory["activations"] + weights, sum(isinstance(m, Block) for m in model.modules())
         needed -= kept - kept // blocks
@@ -100,7 +104,8 @@ def shape_of(batch: Any) -> tuple[int, int, int | None]:
         return rows, length, batch.source_BS.shape[1]
     if hasattr(batch, "pixels_BHWC"):
         return len(batch.pixels_BHWC), batch.length, getattr(batch, "patches", None)
-    rows, length = batch.tokens_BT.shape[:2]  # words may be spelled out
+    tokens = batch.tokens_NT if hasattr(batch, "tokens_NT") else batch.tokens_BT
+    rows, length = tokens.shape[:2]  # words may be spelled out
     return rows, length, None
 
 

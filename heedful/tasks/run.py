@@ -25,6 +25,7 @@ from torch import nn
 
 from ..called import command
 from ..errors import BadInput, NotFinite
+from ..interop.adapters import BORROWED, described
 from ..interop.files import naming, present
 from ..models import family
 from ..models.heads import classifier
@@ -35,7 +36,7 @@ from ..parts.observe import eagerly
 from ..recipe import Recipe, from_json, to_json, with_warmup
 from ..train import distributed, finder, loop, optimiser
 from ..train.ahead import train_ahead
-from ..train.average import Average, MovingAverage, TailAverage, weights_of
+from ..train.average import Average, MovingAverage, TailAverage
 from ..train.distributed import World
 from ..train.files import write_json
 from ..train.folder import METRICS, RECIPE, RunFolder, Stop
@@ -44,6 +45,7 @@ from ..train.schedule import schedule
 from . import loads
 from .job import Job
 from .judging import spelled
+from .origin import borrowed
 from .outlook import binary, outlook, peak_memory, span
 from .state import (
     ROUNDING,
@@ -55,12 +57,14 @@ from .state import (
     compare_recipes,
     facts,
     gather,
+    kept,
     newest,
     of_step,
     put_weights,
     restore,
     save,
 )
+from .tuning import written_alone
 
 MEASURED = 12  # steps made and thrown away to find out how long one takes: the later half of them is timed
 SETTLED = 20  # steps after which the speed is said
@@ -239,9 +243,7 @@ def go(
     found = facts(recipe, job, world, device)
     compare_facts(before, found, folder.path, talk.say)
     folder.write_recipe({**to_json(recipe), "facts": found})
-    head = {"labels": job.labels} if job.labels else {}
-    config = {"heedful": job.architecture, "config": asdict(job.config), **head}
-    write_json(folder.path / "config.json", config)
+    write_json(folder.path / "config.json", description(job))
     talk.say(f"run: {folder.path}{remark}")
     signal.give(True, 0 if saved is None else saved.state["step"])
     try:
@@ -253,6 +255,17 @@ def go(
                 folder.metrics.append(error.numbers)
             folder.status("not finite" if isinstance(error, NotFinite) else "failed", error=str(error))
         raise
+
+
+def description(job: Job) -> dict[str, Any]:
+    """What config.json says: the architecture and its sizes, a decoder's labels, adapters, and the tokens of a
+    vocabulary that came along."""
+    head = {"labels": job.labels} if job.labels else {}
+    lora = {"lora": described(job.tuning.lora)} if job.tuning is not None and job.tuning.lora else {}
+    special: dict[str, Any] = {f"{name}_token_id": number for name, number in job.special.items()}
+    if borrowed(job.vocab):
+        special["vocabulary"] = BORROWED
+    return {"heedful": job.architecture, "config": asdict(job.config), **head, **lora, **special}
 
 
 def make_job(recipe: Recipe, path: Path, talk: Talk) -> Job:
@@ -275,7 +288,8 @@ def work_on(
 ) -> Outcome:
     """Every step that is still to be made. `folder` is None in a process that does not write."""
     model = fresh_model(job, recipe, device)
-    if saved is None and job.begin is not None:
+    adapted = job.tuning is not None and job.tuning.lora is not None  # whose checkpoints lack what came along
+    if (saved is None or adapted) and job.begin is not None:
         job.begin(model)
     trained, loss_of = arranged(model, job.loss, recipe, world, device)
     work = Work(
@@ -416,6 +430,8 @@ def ended(
             put_weights(work.model, folder.read_model())
         for line in loads.told(folder.metrics.path, work.step):
             talk.say(line)
+        if job.tuning is not None and job.tuning.lora is not None:
+            talk.say(written_alone(path))
         if in_vain := learned_nothing(work.best, job):
             talk.say(in_vain)
     return Outcome(work.step, finished, work.best, job, work.model.eval())
@@ -439,7 +455,10 @@ def fresh_model(job: Job, recipe: Recipe, device: torch.device) -> nn.Module:
     """New weights, which follow from the seed."""
     torch.manual_seed(seed_for(recipe.train.seed, "weights"))
     model = family(job.architecture).build(job.config)
-    return (classifier(model, job.config, job.labels) if job.labels else model).to(device)
+    model = classifier(model, job.config, job.labels, job.head_dropout) if job.labels else model
+    if job.tuning is not None:
+        job.tuning.arrange(model)
+    return model.to(device)
 
 
 def arranged(
@@ -582,7 +601,7 @@ def try_out(
             )
         better = best.beaten_by(scores)
         if better:
-            weights = gather(weights_of(model))
+            weights = gather(kept(model))
             if folder is not None:
                 folder.write_model(weights)
     if folder is not None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from .. import __version__
 from ..errors import BadInput
 from ..interop.runs import NO_WORDS
+from ..parts.lora import adapters
 from ..recipe import Recipe, to_json
 from ..train import checkpoint, optimiser
 from ..train.average import Average, weights_of
@@ -72,7 +73,7 @@ def gather(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def save(work: Work, folder: RunFolder | None, recipe: Recipe, found: dict[str, Any]) -> None:
     """Everything that the rest of the run depends on; `folder` is None where another process writes."""
     tensors = {
-        "model": gather(weights_of(work.model)),
+        "model": gather(kept(work.model)),
         "optimiser": optimiser.state_tensors(work.model, work.optimisers),
     }
     if work.average is not None:
@@ -120,7 +121,7 @@ def restore(work: Work, saved: Saved) -> None:
     """Put back all that a checkpoint holds, which keeps nothing: there is memory for one copy, not for two."""
     tensors, state = dict(saved.tensors), saved.state
     saved.tensors.clear()
-    if tensors["model"].keys() != dict(work.model.named_parameters()).keys():
+    if tensors["model"].keys() != kept(work.model).keys():
         raise BadInput(f"{saved.path} holds another model than the recipe of its run describes")
     put_weights(work.model, tensors["model"])
     if work.average is not None:
@@ -135,17 +136,25 @@ def restore(work: Work, saved: Saved) -> None:
 
 
 def put_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Every weight by its name; tied ones have one name, and stay tied."""
+    """Every weight that a run keeps, by its name; tied ones have one name, and stay tied."""
     with torch.no_grad():
-        for name, weight in model.named_parameters():
+        for name, weight in kept(model).items():
             weight.copy_(placed_as(weight, tensors[name]))
+
+
+def kept(model: nn.Module) -> dict[str, Tensor]:
+    """The weights that a run keeps: all of them; of a model with adapters, only what is learned."""
+    weights = weights_of(model)
+    if not adapters(model):
+        return weights
+    return {name: weights[name] for name, weight in model.named_parameters() if weight.requires_grad}
 
 
 # What may have changed since the checkpoint was written. Changed at will, a run is no longer the one that was begun:
 # what makes it another run is refused, what only makes it less exact is said.
 
 ANOTHER_RUN = (
-    "data.", "model.", "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder",
+    "data.", "model.", "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder", "train.tune", "train.lora",
     "train.stage", "evaluate.rows",
 )  # fmt: skip
 WHICH_ARE_AVERAGED = ("train.steps", "checkpoint.every")

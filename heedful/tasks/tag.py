@@ -13,7 +13,10 @@ import torch.nn.functional as F
 
 from ..errors import BadInput
 from ..interop.files import inside, one_line, read_json
+from ..interop.load import describe_run
+from ..models.elmo_reader import ElmoReaderConfig
 from ..models.shells import WithHeads
+from ..models.syntax import SyntaxConfig
 from ..recipe import Recipe
 from ..text.conllu import Sentence
 from ..text.files import Report, hash_of
@@ -24,10 +27,12 @@ from .features import penalised
 from .job import Job
 from .judging import Asked, Measured, by_length
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
-from .origin import Origin, find_origin, vocabulary
+from .origin import ENCODERS, Origin, begin, find_origin, vocabulary, with_head
 from .spelling import with_unknown
 from .translate import chunks, data_told
+from .tuning import start_told, tuning_of
 from .words import (
+    LARGEST,
     LIMIT,
     USUAL,
     Labels,
@@ -71,16 +76,18 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the treebank, learn a vocabulary and the tags, tokenise, and plan the batches."""
     d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
     check_asked(d, "tag", ())
-    origin = find_origin(t.from_folder, folder) if t.from_folder else None
+    origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
     vocab, labels, usual = learned(recipe, folder, origin)
     if len(labels.tags) < 2:
         raise BadInput(one_line(f"{d.table} has {len(labels.tags)} tags: at least two are needed"))
+    config, featured = model_of(recipe, vocab, labels, origin)
+    most = places_of(config)
     train = tokenised(recipe, folder / "data", vocab, labels, report, NEED)
-    there = held_out_sentences(recipe, "valid", report, NEED)
+    there = short_enough(vocab, held_out_sentences(recipe, "valid", report, NEED), most)
     held_out = there[: recipe.evaluate.rows]
     if report.counts:
         say(report.sentence())
-    plan = plan_of(recipe, train)
+    plan = plan_of(recipe, train, most)
     words = sum(map(len, held_out))
     valid = [collate(vocab, rows_of(vocab, labels, some)) for some in chunks(held_out, 64)]
 
@@ -90,17 +97,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="tag",
-        architecture="elmo_reader" if origin else "syntax",
-        config=(
-            features.config_of(recipe, origin, ("tag",), len(labels.tags))
-            if origin
-            else config_of(recipe, vocab.size, ("tag",), labels)
-        ),
+        architecture="elmo_reader" if featured else origin.architecture if origin else "syntax",
+        config=config,
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
         loss=partial(
-            loss_of, smoothing=t.smoothing, hide=t.hide, mix_penalty=t.mix_penalty if origin else 0.0
+            loss_of, smoothing=t.smoothing, hide=t.hide, mix_penalty=t.mix_penalty if featured else 0.0
         ),
         evaluate=lambda model: evaluate(model, valid),
         show=lambda model: [
@@ -117,9 +120,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             *([f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"] if plan.left_out else []),
             f"tags: {', '.join(labels.tags)} ({len(labels.tags)})",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([f"features: {t.from_folder}, its vectors and its vocabulary; its weights stay as they are"] if origin else []),
+            *([FEATURED.format(t.from_folder) if featured else start_told(recipe, True)] if origin else []),
         ],
-        begin=partial(features.begin, origin=origin) if origin else None,
+        begin=partial(features.begin if featured else begin, origin=origin) if origin else None,
+        tuning=None if featured else tuning_of(recipe, origin),
         facts={
             "data": train.hash,
             "list of labels": hash_of(list(labels.tags)),
@@ -130,13 +134,55 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
 
 def learned(recipe: Recipe, folder: Path, origin: Origin | None) -> tuple[Vocabulary, Labels, dict[str, str]]:
-    """The vocabulary, learned or taken over from an ELMo; the tags; and each form's usual one."""
+    """The vocabulary, learned or taken over; the tags; and each form's usual one."""
     if origin is None:
         return learn(recipe, folder, NEED)
-    features.check_elmo(origin)
     vocab: Any = vocabulary(folder, origin)
     _, labels, usual = learn(recipe, folder, NEED, vocab)
     return with_unknown(vocab, folder) if (folder / "data").is_dir() else vocab, labels, usual
+
+
+FEATURED = "features: {}, its vectors and its vocabulary; its weights stay as they are"
+
+
+def model_of(recipe: Recipe, vocab: Vocabulary, labels: Labels, origin: Origin | None) -> tuple[Any, bool]:
+    """(config, whether it reads the vectors of an ELMo): of the recipe's sizes, or those of the model to start from."""
+    tags = len(labels.tags)
+    if origin is None:
+        return config_of(recipe, vocab.size, ("tag",), labels), False
+    if origin.architecture == "elmo":
+        if recipe.train.tune != "whole":
+            raise BadInput(
+                one_line(f"{origin.folder} is an elmo, which stays as it is: leave out train.tune")
+            )
+        return features.config_of(recipe, origin, ("tag",), tags), True
+    if isinstance(origin.config, SyntaxConfig | ElmoReaderConfig):
+        raise BadInput(
+            one_line(f"{origin.folder} was trained for tags or labels: start from what it started from")
+        )
+    if recipe.model.at_output or recipe.model.mix_norm:
+        told = f"{origin.folder} is a {origin.architecture}"
+        raise BadInput(one_line(f"{told}: model.at_output and model.mix_norm are for an elmo"))
+    return with_head(origin, "tag", tags), False
+
+
+def places_of(config: Any) -> int:
+    """Pieces of a sentence, with its two ends, that a model has places for."""
+    learned = not isinstance(config, SyntaxConfig | ElmoReaderConfig)
+    return config.context if learned else LARGEST
+
+
+def short_enough(vocab: Vocabulary, sentences: Sequence[Sentence], most: int) -> list[Sentence]:
+    """The sentences that a model has places for."""
+    if most == LARGEST:
+        return list(sentences)
+    rows = rows_of(vocab, Labels({}, {}), sentences)
+    found = [sentence for sentence, row in zip(sentences, rows, strict=True) if row.length <= most]
+    if not found:
+        raise BadInput(
+            f"all {len(sentences)} held-out sentences have more than the {most} pieces that the model reads"
+        )
+    return found
 
 
 # Judging
@@ -172,7 +218,8 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
     """Accuracy and F1, of all tags together and of each, on all held-out words."""
     report, vocab = Report(asked.recipe.data.bad_lines), vocab_in(asked.run)
     labels, usual = labels_in(asked.run), read_json(inside(asked.run, USUAL), LIMIT)
-    sentences = held_out_sentences(asked.recipe, asked.split, report, NEED)
+    there = held_out_sentences(asked.recipe, asked.split, report, NEED)
+    sentences = short_enough(vocab, there, places_of(describe_run(asked.run)[1]))
     rows = rows_of(vocab, labels, sentences)
     alike = by_length([row.length for row in rows], asked.rows)
     batches = (collate(vocab, [rows[i] for i in some]) for some in asked.track(alike, "tagging"))
@@ -192,7 +239,7 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
             "labels": {name: asdict(scores) for name, scores in zip(names, each, strict=True)},
             "confusion": {names[b]: {names[a]: n for a, n in row.items()} for b, row in table.items()},
         },
-        counts={"sentences": len(sentences)},
+        counts={"sentences": len(sentences), "too long": len(there) - len(sentences)},
         report=report,
     )
 
@@ -215,6 +262,7 @@ def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, flo
     """The loss on some held-out sentences, and that of guessing."""
     vocab, labels = vocab_in(asked.run), labels_in(asked.run)
     sentences = held_out_sentences(asked.recipe, "valid", Report(asked.recipe.data.bad_lines), NEED)[:rows]
+    sentences = short_enough(vocab, sentences, places_of(describe_run(asked.run)[1]))
     made = collate(vocab, rows_of(vocab, labels, sentences))
     return judged(model, [made])[2], by_frequency(labels, sentences)
 

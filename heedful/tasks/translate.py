@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from torch import Tensor
 
 from ..decode.greedy import greedy_translation
 from ..errors import BadInput
-from ..interop.files import one_line
+from ..interop.adapters import FROM
+from ..interop.files import inside, one_line, present
 from ..interop.tokenizer import TARGET_TOKENIZER, TOKENIZER
 from ..models.mixture_transformer import MixtureTransformerConfig
 from ..models.shells import EncoderDecoder, WithTrees
+from ..models.skeleton import skeleton
 from ..models.transformer import TransformerConfig
 from ..parts.experts import auxiliary
 from ..parts.masks import right_padded
@@ -41,6 +44,16 @@ from .judging import Asked, Measured, by_length
 from .lm import BY_FREQUENCY, ENOUGH, unigram_entropy
 from .long import experts_of
 from .metrics import bleu, exact_match, interval, translation_scores
+from .origin import (
+    TRANSLATORS,
+    Origin,
+    begin,
+    find_origin,
+    special_of,
+    target_vocabulary,
+    vocabulary,
+)
+from .tuning import start_told, tuning_of
 
 
 @dataclass(frozen=True)
@@ -264,6 +277,36 @@ def read_vocabs(folder: Path, joint: bool) -> Vocabs:
     return vocab if joint else Separate(vocab, read_vocab(folder / TARGET_TOKENIZER))
 
 
+def vocabs_of(run: Path, recipe: Recipe) -> Vocabs:
+    """What a run reads and writes by, whether it learned that or took it over."""
+    if not recipe.train.from_folder:
+        return read_vocabs(run, recipe.data.joint)
+    inside(run, FROM)  # missing, it would be made again, and a run is not to be changed
+    return taken_vocabs(run, find_origin(recipe.train.from_folder, run, TRANSLATORS))
+
+
+def taken_vocabs(run: Path, origin: Origin) -> Vocabs:
+    """The vocabularies of the model to start from. What begins and ends a translation is as its config says."""
+    source, target = vocabulary(run, origin, reads=True), target_vocabulary(run, origin)
+    if isinstance(source, Vocab):
+        return source if target is None else Separate(source, target)  # type: ignore[arg-type]
+    made = Separate(source, target or vocabulary(run, origin))  # type: ignore[arg-type]
+    start, end = (origin.special.get(name) for name in ("decoder_start", "eos"))
+    if start is None or end is None:
+        raise BadInput(
+            one_line(f"{origin.folder} does not say by which tokens a translation begins and ends: its config.json lacks "
+                     f"decoder_start_token_id or eos_token_id")
+        )  # fmt: skip
+    made.bos, made.eos = start, end
+    return made
+
+
+def places_of(model: Any) -> int:
+    """The longest row that both sides of a model have places for."""
+    tables = [side.inputs.position.longest for side in (model.encoder, model.decoder)]
+    return min((table for table in tables if table is not None), default=LONGEST)
+
+
 def learn_vocabs(recipe: Recipe, folder: Path) -> Vocabs:
     """Learned from the training pairs and kept in the run's folder."""
     d = recipe.data
@@ -286,10 +329,14 @@ def learn_vocabs(recipe: Recipe, folder: Path) -> Vocabs:
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read or generate the pairs, learn a vocabulary, tokenise, and plan the batches."""
+    t = recipe.train
+    origin = find_origin(t.from_folder, folder, TRANSLATORS) if t.from_folder else None
+    if origin is not None:
+        recipe = within(recipe, origin)
     d = recipe.data
     check_asked(d)
     check_trees(recipe)
-    vocab, train, report = prepare(recipe, folder)
+    vocab, train, report = prepare(recipe, folder, origin)
     looked_at, there = held_out_pairs(recipe, report)
     held_out = short_enough(vocab, looked_at, d.longest)
     if report.counts:
@@ -297,8 +344,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     lengths = [train.lengths("source"), train.lengths("target") + 1]
     rows = PackedRows if d.packed else PaddedRows
     planned = rows(train, vocab, lengths, recipe)
-    own = vocab.target if isinstance(vocab, Separate) else None
-    config = config_of(recipe, vocab.size, None if own is None else own.size)
+    own = vocab.target if isinstance(vocab, Separate) and present(folder / TARGET_TOKENIZER) else None
+    config = origin.config if origin else config_of(recipe, vocab.size, None if own is None else own.size)
     valid = [numbers(vocab, chunk) for chunk in chunks(held_out, 64)]
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[PairBatch | PackedPairs]:
@@ -307,7 +354,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="translate",
-        architecture=FILES.get(recipe.model.architecture, "transformer"),
+        architecture=origin.architecture if origin else FILES.get(recipe.model.architecture, "transformer"),
         config=config,
         vocab=vocab,
         batches=batches,
@@ -324,15 +371,33 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             data_told(f"{len(train):,} pairs", len(held_out), there, planned.padding()),
             *left_out(planned.left_out, len(looked_at) - len(held_out), d.longest),
             f"{told(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out text",
+            *([start_told(recipe, False)] if origin else []),
         ],
+        begin=partial(begin, origin=origin) if origin else None,
+        tuning=tuning_of(recipe, origin),
+        special=special_of(sides(vocab)[0]),
         facts={
             "data": train.hash,
             "held-out data": hash_of(held_out),
             **({"held-out trees": hash_of(heads_of(held_out))} if needs_trees(recipe) else {}),
             **({} if own is None else {"target_vocab": own.hash}),
+            **(origin.facts if origin else {}),
         },
-        steady=d.packed and recipe.model.architecture == "transformer",
+        steady=d.packed and recipe.model.architecture == "transformer" and origin is None,
     )
+
+
+def within(recipe: Recipe, origin: Origin) -> Recipe:
+    """The recipe for a model that is there, which may have places for fewer tokens than asked for."""
+    model = skeleton(origin.architecture, origin.config)
+    if model.encoder.needs_tree:
+        raise BadInput(
+            one_line(f"{origin.folder} reads sentences with their trees: it cannot be started from yet")
+        )
+    if recipe.data.packed and origin.architecture not in ("transformer", "mixture_transformer"):
+        raise BadInput(f"a {origin.architecture} cannot keep packed pairs apart: leave out data.packed")
+    longest = min(recipe.data.longest, places_of(model))
+    return replace(recipe, data=replace(recipe.data, longest=longest))
 
 
 # Two ways to make rows of pairs.
@@ -513,17 +578,18 @@ def left_out(train: int, valid: int, longest: int) -> list[str]:
     return [told] if train or valid else []
 
 
-def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabs, Store, Report]:
+def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple[Vocabs, Store, Report]:
     """The vocabulary and the tokenised pairs, made once and kept in the run's folder."""
     d, report, data = recipe.data, Report(recipe.data.bad_lines), folder / "data"
     kept = [folder / TOKENIZER, *([] if d.joint else [folder / TARGET_TOKENIZER])]
-    if data.is_dir() and all(path.is_file() for path in kept):
-        vocab = read_vocabs(folder, d.joint)
+    there = None if origin is None else taken_vocabs(folder, origin)
+    if data.is_dir() and (there is not None or all(path.is_file() for path in kept)):
+        vocab = there or read_vocabs(folder, d.joint)
         store = Store.open(data, vocab.hash)
         if store.about.get("target_vocab", vocab.hash) != sides(vocab)[1].hash:
             raise BadInput(one_line(f"{data} was made with another {TARGET_TOKENIZER}: put the old one back"))
         return vocab, store, report
-    vocab = learn_vocabs(recipe, folder)
+    vocab = there or learn_vocabs(recipe, folder)
     more = TREES if needs_trees(recipe) else {}
 
     def rows() -> Iterator[dict[str, list[int]]]:
@@ -536,7 +602,7 @@ def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabs, Store, Report]:
 
     about = {"vocab": vocab.hash, "corpus": d.corpus, "source": d.source, "target": d.target}
     about |= {"table": d.table} if d.table else {}
-    about |= {} if d.joint else {"target_vocab": sides(vocab)[1].hash}
+    about |= {"target_vocab": sides(vocab)[1].hash} if isinstance(vocab, Separate) else {}
     about |= {"trees": d.trees} if d.trees else {}
     size = max(MOST_WORDS + 1 if more else 0, *(side.size for side in sides(vocab)))
     return vocab, write_store(data, FIELDS | more, rows(), size, about), report
@@ -569,8 +635,9 @@ def numbers(vocab: Vocabs, pairs: list[Text]) -> PairBatch:
 
 def unknown(vocab: Vocabs, pairs: list[Text]) -> float:
     """The share of tokens, on both sides together, that stand for something unknown."""
-    ids = [row for side in encoded(vocab, pairs) for row in side]
-    return sum(row.count(Vocab.unk) for row in ids) / max(1, sum(map(len, ids)))
+    both = list(zip(sides(vocab), encoded(vocab, pairs), strict=True))
+    count = sum(row.count(side.unk) for side, rows in both for row in rows)
+    return count / max(1, sum(len(row) for _, rows in both for row in rows))
 
 
 def translate(model: EncoderDecoder, vocab: Vocabs, sources: list[str], longest: int = 200) -> list[str]:
@@ -622,7 +689,7 @@ LONGEST = 10_000  # tokens of a translation; twice its source and twenty is the 
 def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     """BLEU, exact match and loss of greedy translations of all held-out pairs."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines)
-    vocab = read_vocabs(asked.run, d.joint)
+    vocab, most = vocabs_of(asked.run, asked.recipe), min(LONGEST, places_of(model) - 1)
     pairs, places = in_place(pairs_of(asked.recipe, asked.split, report), report)
     if not pairs:
         none = f"no pair of sentences to judge the model by: {report.sentence()}"
@@ -639,7 +706,7 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     for some in asked.track(by_length(lengths, asked.rows), "translating"):
         loss = loss_of(model, numbers(vocab, [pairs[i] for i in some]).to(device))
         surprise, count = surprise + float(loss.surprise), count + loss.count
-        for i, text in zip(some, translate(model, vocab, [sources[i] for i in some], LONGEST), strict=True):
+        for i, text in zip(some, translate(model, vocab, [sources[i] for i in some], most), strict=True):
             found[i] = text
     scores, signature = translation_scores(found, expected, d.lower)
     exact, nats = exact_match(found, expected), surprise / count

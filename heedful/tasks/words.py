@@ -37,6 +37,7 @@ from ..text.vocab import Vocab, groups, read_vocab, train_vocab
 from ..train.batch import Tensors
 from ..train.files import write_json, write_text
 from ..train.loss import NOTHING
+from .origin import FROM, NO_TOKEN, find_origin, vocabulary
 from .spelling import keep_unknown, numbers_on_disk, spelling
 from .translate import pad
 
@@ -127,7 +128,8 @@ def pieces_of(vocab: Vocabulary, forms: Iterable[str]) -> list[list[int]]:
     """The pieces of each word, at least one."""
     space = "" if vocab.kind == "char" else " "  # words inside a text are learned with the space before them
     ids = vocab.encode_batch([f"{space}{form}" for form in forms])
-    return [some[:MOST_PIECES] or [vocab.unk] for some in ids]
+    nothing = vocab.sep if vocab.unk == NO_TOKEN else vocab.unk
+    return [some[:MOST_PIECES] or [nothing] for some in ids]
 
 
 def rows_of(vocab: Vocabulary, labels: Labels, sentences: Sequence[Sentence]) -> list[Row]:
@@ -187,7 +189,7 @@ def learn(
     if all((folder / name).is_file() for name in (TOKENIZER, RELATIONS, USUAL)):
         tags = read_json(inside(folder, LABELS), LIMIT) if present(folder / LABELS) else {}
         labels = Labels(tags, read_json(inside(folder, RELATIONS), LIMIT))
-        return read_vocab(folder / TOKENIZER), labels, read_json(inside(folder, USUAL), LIMIT)
+        return there or read_vocab(folder / TOKENIZER), labels, read_json(inside(folder, USUAL), LIMIT)
     d, tags, relations = recipe.data, Counter[str](), Counter[str]()
     forms: dict[str, Counter[str]] = {}
 
@@ -254,6 +256,8 @@ def labels_in(run: Path) -> Labels:
 
 def vocab_in(run: Path) -> Vocabulary:
     """The vocabulary of a run, as its model reads it."""
+    if present(run / FROM):
+        return vocabulary(run, find_origin("", run))  # type: ignore[return-value]
     return spelling(read_vocab(run / TOKENIZER), describe_run(run)[1])
 
 
@@ -291,11 +295,13 @@ def stored_row(store: Store, i: int) -> Row:
     return Row(pieces, sizes, *(some if len(some) else np.full(len(sizes), NOTHING) for some in answers))
 
 
-def plan_of(recipe: Recipe, train: Store) -> BucketPlan:
+def plan_of(recipe: Recipe, train: Store, longest: int | None = None) -> BucketPlan:
+    """longest: pieces of a sentence at most, if the model has places for fewer than the recipe asks for."""
     lengths = train.lengths("pieces") + 2
     if not len(lengths):
         raise BadInput(one_line(f"{recipe.data.table} has no sentence to learn from"))
-    return BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, recipe.data.longest)
+    longest = min(recipe.data.longest, longest or recipe.data.longest)
+    return BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, longest)
 
 
 # The model

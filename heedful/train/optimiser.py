@@ -14,6 +14,11 @@ from .distributed import placed_as, whole
 from .muon import Muon
 
 
+def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """(name, weight) of every weight that is to be trained."""
+    return [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+
+
 def decayed(model: nn.Module) -> set[str]:
     """Names of the weights that decay: matrices. Gains, biases and tables of vectors do not."""
     tables = {
@@ -31,8 +36,8 @@ def adamw(
     """AdamW by torch's fused kernel, with the Transformer paper's betas and eps."""
     matrices = decayed(model)
     groups = [
-        {"params": [p for n, p in model.named_parameters() if n in matrices], "weight_decay": decay},
-        {"params": [p for n, p in model.named_parameters() if n not in matrices], "weight_decay": 0.0},
+        {"params": [p for n, p in trained(model) if n in matrices], "weight_decay": decay},
+        {"params": [p for n, p in trained(model) if n not in matrices], "weight_decay": 0.0},
     ]
     kept = [group for group in groups if group["params"]]
     return [torch.optim.AdamW(kept, lr=rate, betas=betas, eps=eps, fused=True)]
@@ -43,12 +48,12 @@ def muon(
 ) -> list[torch.optim.Optimizer]:
     """Muon for the matrices between embeddings and scores, AdamW for the rest; both share one learning rate."""
     inside = {n for n in decayed(model) if "stack." in n or "blocks." in n}
-    matrices = [p for n, p in model.named_parameters() if n in inside and p.ndim == 2]
-    rest = [p for n, p in model.named_parameters() if not (n in inside and p.ndim == 2)]
-    return [
-        Muon(matrices, rate, decay),
-        torch.optim.AdamW(rest, lr=rate, betas=betas, eps=eps, weight_decay=0.0, fused=True),
-    ]
+    matrices = [p for n, p in trained(model) if n in inside and p.ndim == 2]
+    rest = [p for n, p in trained(model) if not (n in inside and p.ndim == 2)]
+    made: list[torch.optim.Optimizer] = [Muon(matrices, rate, decay)] if matrices else []
+    if rest:
+        made.append(torch.optim.AdamW(rest, lr=rate, betas=betas, eps=eps, weight_decay=0.0, fused=True))
+    return made
 
 
 OPTIMISERS = {"adamw": adamw, "muon": muon}

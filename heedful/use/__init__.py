@@ -8,3 +8,4 @@ Nothing here imports torch until a model is loaded.
 from .model import Model as Model
 from .model import load as load
 from .model import save as save
+from .model import save_adapter as save_adapter

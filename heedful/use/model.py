@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from ..device import find_device
 from ..errors import BadInput
-from .results import Answer, Filled, Label, Scored, Tagged
+from .results import Answer, Chosen, Filled, Found, Label, Scored, Tagged
 from .wording import ArticleWording, Wording, wording_of
 from .writing import Given, Options, Writer, Writing, asked
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..decode.graph import Lanes
     from ..decode.written import Hypothesis
     from ..interop.load import Loaded
+    from ..interop.sentences import Sentences
     from ..look import Look
     from ..look_captions import CaptionLook
     from ..look_images import ImageLook
@@ -52,11 +53,15 @@ def load(
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
     weights: Literal["fp32", "fp16", "int8"] = "fp32",
+    base: str | os.PathLike[str] | None = None,
+    quantize: Literal["int8", "int4"] | None = None,
 ) -> Model:
     """The model of a folder, ready for use: a run of heedful's own, or a Hugging Face folder.
 
     device: "cpu", "cuda", or "auto" for the GPU if there is one. dtype: torch.float32 unless said. weights: what
-    `translate`, `generate` and `stream` read on a CPU; fewer bits are read sooner, and "int8" may change a word.
+    `translate`, `generate` and `stream` read on a CPU; fewer bits are read sooner, and "int8" may change a word. base:
+    of a folder that holds only adapters (PEFT's), the model that they stand beside, if it is not where they say. quantize:
+    round the weights of all blocks to 8 or 4 bits, through torchao, on any device.
 
     >>> model = load("runs/toy")
     >>> model.translate("i am a student")
@@ -67,15 +72,43 @@ def load(
     from ..interop.load import load as read
     from ..interop.runs import is_run
 
-    found = read(folder, find_device(device), torch.float32 if dtype is None else dtype)
-    return Model(found, os.fspath(folder), own=is_run(Path(folder)), weights=weights)
+    how = find_device(device), torch.float32 if dtype is None else dtype
+    if base is not None:
+        from ..interop import peft
+
+        if not peft.is_one(Path(folder)):
+            raise BadInput(f"{os.fspath(folder)} holds no adapters of PEFT: leave out `base`")
+        found = peft.read(Path(folder), *how, Path(base))
+    else:
+        found = read(folder, *how)
+    if quantize is not None:
+        from ..interop.quantise import quantise
+
+        if weights != "fp32":
+            raise BadInput("`weights` and `quantize` are two ways to round weights: give one of them")
+        quantise(found.model, quantize)
+    return Model(found, os.fspath(folder), own=is_run(Path(folder)), weights=weights, quantize=quantize)
 
 
 def save(model: Model | Loaded, folder: str | os.PathLike[str]) -> None:
     """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json."""
     from ..interop.load import save as write
 
+    if isinstance(model, Model) and model.quantize:
+        raise BadInput(
+            f"{model.folder} was loaded with rounded weights, which are not saved: load it without `quantize`"
+        )
     write(model.loaded if isinstance(model, Model) else model, folder)
+
+
+def save_adapter(run: str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
+    """Write what a run of LoRA has learned, alone, as Hugging Face's PEFT keeps it: adapter_config.json and
+    adapter_model.safetensors, for PeftModel.from_pretrained."""
+    from ..interop import peft
+    from ..interop.files import replacing
+
+    with replacing(Path(folder)) as aside:
+        peft.write(Path(run), aside)
 
 
 # The model
@@ -111,9 +144,15 @@ class Model:
     """
 
     def __init__(
-        self, loaded: Loaded, folder: str = "the model", own: bool = False, weights: str = "fp32"
+        self,
+        loaded: Loaded,
+        folder: str = "the model",
+        own: bool = False,
+        weights: str = "fp32",
+        quantize: str | None = None,
     ) -> None:
         self.loaded, self.folder, self.own, self.weights = loaded, folder, own, weights
+        self.quantize = quantize
         self.check_weights()
 
     @property
@@ -190,10 +229,15 @@ class Model:
                 *(() if self.needs_trees else ("embed", *(("look",) if self.attends else ()))),
             ),
             "a decoder": ("generate", "stream", "score", "embed", *(("look",) if self.attends else ())),
-            "a classifier": ("classify", "embed", *(("look",) if self.attends else ())),
+            "a classifier": (
+                "choose" if self.task == "choose" else "classify",
+                "embed",
+                *(("look",) if self.attends else ()),
+            ),
             "an encoder": (
                 *(("fill",) if "masked_lm" in heads else ()),
-                *(("classify",) if "classify" in heads else ()),
+                *(("choose" if self.task == "choose" else "classify",) if "classify" in heads else ()),
+                *(("answer",) if "span" in heads else ()),
                 *(("tag",) if "tag" in heads and self.own else ()),
                 *(("parse",) if "arcs" in heads else ()),
                 "embed",
@@ -207,6 +251,15 @@ class Model:
         }.get(self.kind, ())
 
     @cached_property
+    def task(self) -> str:
+        """What a run was trained for; nothing is known of any other model."""
+        if not self.own:
+            return ""
+        from .scoring import recipe_of
+
+        return recipe_of(Path(self.folder)).task
+
+    @cached_property
     def summarises(self) -> Data | None:
         """Of a run that writes summaries, how it reads articles; None of any other model."""
         if not self.own:
@@ -215,6 +268,22 @@ class Model:
 
         recipe = recipe_of(Path(self.folder))
         return recipe.data if recipe.task == "summarize" else None
+
+    @cached_property
+    def sentences(self) -> Sentences | None:
+        """How a folder of sentence-transformers turns texts into vectors; None of any other model."""
+        from ..interop.sentences import read_sentences
+
+        return None if self.own else read_sentences(Path(self.folder))
+
+    @cached_property
+    def sentence_reader(self) -> Tokenizer:
+        """The tokenizer of such a folder, which cuts texts where it says, or where the model's positions end."""
+        from .scoring import table_of
+
+        assert self.sentences is not None
+        room = [size for size in (self.sentences.longest, table_of(self.model)) if size is not None]
+        return self.sentences.reader(self.wording.reads, min(room, default=None))
 
     @cached_property
     def needs_trees(self) -> bool:
@@ -252,7 +321,15 @@ class Model:
         """How texts become its numbers, and back."""
         if self.summarises is not None:
             return ArticleWording(self.loaded, self.folder, self.summarises)
-        return wording_of(self.loaded, self.folder, self.own)
+        return wording_of(self.loaded, self.folder, self.own and not self.borrows)
+
+    @cached_property
+    def borrows(self) -> bool:
+        """Whether it is a run whose vocabulary came with a model that is not heedful's own."""
+        from ..interop.adapters import BORROWED
+        from ..interop.files import inside, read_json
+
+        return self.own and read_json(inside(Path(self.folder), "config.json")).get("vocabulary") == BORROWED
 
     def __repr__(self) -> str:
         return f"<heedful {self.architecture} from {self.folder}: {self.parameter_count:,} parameters, can {listed(self.can) or 'nothing'}>"
@@ -355,6 +432,19 @@ class Model:
         refuse_prefix(how)
         return each(texts, lambda rows: self.answers(rows, how, range(len(rows))))
 
+    def chat_prompt(self, conversation: str | list[dict[str, Any]]) -> str:
+        """A conversation as the folder's chat template writes it down, for `generate` and `stream` to answer.
+
+        conversation: a message of the user's, or [{"role": ..., "content": ...}, ...].
+        """
+        from ..interop.chat import Refused, read_chat
+
+        said = [{"role": "user", "content": conversation}] if isinstance(conversation, str) else conversation
+        (found,) = read_chat(Path(self.folder)).render([said])
+        if isinstance(found, Refused):
+            raise BadInput(f"the chat template of {self.folder} {found.why}")
+        return found
+
     @takes_options()
     def stream(self, text: str, **options: Unpack[Options]) -> Iterator[str]:
         """The same text piece by piece, as it is written; no piece ends inside a character.
@@ -389,9 +479,9 @@ class Model:
         writer = self.writer(how)
         rows = self.given(texts, how, numbers)
         found = iter(writer.write([row for row in rows if row is not None]))
-        return [Answer("") if row is None else self.answer(row, next(found)) for row in rows]
+        return [Answer("") if row is None else self.written(row, next(found)) for row in rows]
 
-    def answer(self, given: Given, found: list[Hypothesis]) -> Answer:
+    def written(self, given: Given, found: list[Hypothesis]) -> Answer:
         """Hypotheses, best first, as text."""
         prompt = given.prompt if given.source is None and self.summarises is None else []
         answers = [
@@ -441,6 +531,8 @@ class Model:
     @property
     def packs(self) -> bool:
         """Whether there are packed weights for it: blocks of attention have them, what came before has not."""
+        if self.quantize:  # torchao has kernels of its own
+            return False
         return not hasattr(getattr(self.model, "decoder", self.model).stack, "own_cache")
 
     @property
@@ -476,6 +568,8 @@ class Model:
         """What makes decoding quick on a GPU; None elsewhere, and where there are no kernels for the model."""
         from ..decode.step import lanes_of
 
+        if self.quantize:
+            return None
         return lanes_of(self.model)  # type: ignore[arg-type]
 
     def given(self, texts: list[str], how: Writing, numbers: Sequence[int]) -> list[Given | None]:
@@ -621,6 +715,53 @@ class Model:
         return both(texts, seconds, lambda a, b: labelled(self, a, b, batch))
 
     @overload
+    def answer(self, questions: str, contexts: str, *, batch: int = 32) -> Found: ...  # type: ignore[overload-overlap]
+    @overload
+    def answer(
+        self, questions: Iterable[str], contexts: Iterable[str], *, batch: int = 32
+    ) -> list[Found]: ...
+    def answer(
+        self, questions: str | Iterable[str], contexts: str | Iterable[str], *, batch: int = 32
+    ) -> Found | list[Found]:
+        """The answer to each question as its context has it; a long context is read in windows that overlap.
+
+        >>> found = load("runs/toy-span").answer("who sleeps ?", "the dog eats . the cat sleeps .")
+        >>> found, found.start, found.end
+        ('cat', 19, 22)
+        """
+        from .reading import answered
+
+        self.check_can("answer")
+        return both(questions, contexts, lambda a, b: answered(self, a, b, batch))
+
+    @overload
+    def choose(self, contexts: str, choices: Sequence[str], *, batch: int = 32) -> Chosen: ...  # type: ignore[overload-overlap]
+    @overload
+    def choose(
+        self, contexts: Sequence[str], choices: Sequence[Sequence[str]], *, batch: int = 32
+    ) -> list[Chosen]: ...
+    def choose(
+        self, contexts: str | Sequence[str], choices: Sequence[Any], *, batch: int = 32
+    ) -> Chosen | list[Chosen]:
+        """Of the ways to go on from each text, the one that goes best with it.
+
+        >>> chosen = load("runs/toy-choose").choose("the cat sleeps .", ["it is a cat", "it is a dog"])
+        >>> chosen, chosen.number
+        ('it is a cat', 0)
+        """
+        from .reading import chosen
+
+        self.check_can("choose")
+        rows, one = listed_texts(contexts)
+        lists = [list(choices)] if one else [list(some) for some in choices]
+        if len(lists) != len(rows):
+            raise BadInput(
+                f"there are {len(rows)} texts and {len(lists)} lists of choices: give one for each"
+            )
+        found = chosen(self, rows, lists, batch)
+        return found[0] if one else found
+
+    @overload
     def tag(self, texts: str, *, batch: int = 32) -> Tagged: ...  # type: ignore[overload-overlap]
     @overload
     def tag(self, texts: Iterable[str], *, batch: int = 32) -> list[Tagged]: ...
@@ -652,12 +793,18 @@ class Model:
         return each(texts, lambda rows: parsed(self, rows, batch))
 
     def embed(
-        self, texts: str | Iterable[str], *, pooling: str = "mean", normalise: bool = False, batch: int = 32
+        self,
+        texts: str | Iterable[str],
+        *,
+        pooling: str | None = None,
+        normalise: bool | None = None,
+        batch: int = 32,
     ) -> Tensor:
         """The last layer's vectors as one a text: [D] for a string, [N, D] for a list.
 
         pooling: "mean" of all tokens, or "class", the one token that stands for all: [CLS] of an encoder, the last one
-        of a decoder that classifies. normalise: to length 1, so that a product of two is their cosine.
+        of a decoder that classifies. normalise: to length 1, so that a product of two is their cosine. What is not said
+        is done as the folder's sentence-transformers files say; without those, the mean, as long as it is.
 
         >>> model = load("runs/toy")
         >>> model.embed("i am a student").shape
@@ -669,7 +816,7 @@ class Model:
         from .scoring import embedded
 
         self.check_can("embed")
-        if pooling not in POOLINGS:
+        if pooling not in (None, *POOLINGS):
             raise BadInput(f'`pooling` is "mean" or "class", not {pooling!r}')
         if pooling == "class" and self.kind not in ("an encoder", "a classifier"):
             raise BadInput(f'{self.folder} is {self.kind}, without a class token: use `pooling="mean"`')

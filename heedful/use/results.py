@@ -84,6 +84,32 @@ class Tagged(str):
         return self
 
 
+class Found(str):
+    """The answer to a question, as a text has it."""
+
+    start: int  # its first character in the text
+    end: int  # the one after its last
+    score: float  # S . h_start + E . h_end
+    probability: float  # of its start times that of its end, in the window of the text that holds it
+
+    def __new__(cls, text: str, start: int, end: int, score: float, probability: float) -> Self:
+        self = super().__new__(cls, text)
+        self.start, self.end, self.score, self.probability = start, end, score, probability
+        return self
+
+
+class Chosen(str):
+    """The choice that goes best with a text."""
+
+    number: int  # which it is, from 0
+    probabilities: list[float]  # of every choice, in their order
+
+    def __new__(cls, text: str, number: int, probabilities: Sequence[float]) -> Self:
+        self = super().__new__(cls, text)
+        self.number, self.probabilities = number, list(probabilities)
+        return self
+
+
 @dataclass(frozen=True)
 class Scored:
     """How likely a model finds a text, token by token."""

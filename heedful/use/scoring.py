@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..decode.step import at_last
 from ..decode.written import pad
 from ..errors import BadInput, NotFinite
 from ..interop.files import inside, naming, read_json
@@ -22,6 +21,7 @@ from ..parts.masks import right_padded
 from ..recipe import Recipe, from_json
 from ..tasks.judging import MOST_TOKENS, by_length
 from ..text.letters import SpelledVocab
+from .pooling import poolings_of
 from .results import Filled, Guess, Label, Scored
 from .wording import MASK, encoded, refuse_long
 from .writing import check_number
@@ -62,6 +62,9 @@ def finite(found: Tensor, model: Model) -> Tensor:
 def rows_of(model: Model, texts: list[str], what: str) -> list[Row]:
     """What the model is given of each text for a purpose."""
     words = model.wording
+    if what == "embed" and model.sentences is not None:
+        before = model.sentences.prompt
+        return [row.ids for row in encoded(model.sentence_reader, [before + text for text in texts], True)]
     if what == "fill":
         return [words.blanked(text) for text in texts]
     if model.kind == "an encoder-decoder":
@@ -96,6 +99,8 @@ def fault(model: Model, text: str, row: Row, what: str) -> str | None:
 
 def faults(model: Model, texts: list[str], what: str) -> list[str | None]:
     """The same of every text. Most translators read texts of any length, and runs that classify cut theirs."""
+    if what == "answer":  # long texts are read in windows
+        return [None] * len(texts)
     endless = what in ("translate", "summarize") and table_of(model.model) is None
     if endless or (what == "classify" and model.own):
         return [None] * len(texts)
@@ -249,8 +254,8 @@ class RunClassifier:
         origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
         vocab = vocabulary(run, origin) if origin else read_vocab(run / "tokenizer.json")
         config, kind = classify.model_of(recipe, vocab, origin, len(labels))
-        room = classify.room_of(recipe.data, config.context)
-        return cls(model, recipe, labels, vocab, kind, partial(classify.collate, vocab, kind.layout, room))
+        room = classify.room_of(recipe.data, config.context, vocab)
+        return cls(model, recipe, labels, vocab, kind, partial(kind.collate, vocab, kind.layout, room))
 
     def check(self, seconds: list[str]) -> None:
         pairs = bool(self.recipe.data.pair_column)
@@ -281,10 +286,13 @@ class TheirClassifier:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.labels = model.loaded.labels or [str(number) for number in range(model.config.labels)]
+        network: Any = model.model
+        count = network.linear.out_features if model.kind == "a classifier" else model.config.labels
+        self.labels = model.loaded.labels or [str(number) for number in range(count)]
 
     def check(self, seconds: list[str]) -> None:
-        if any(seconds) and self.model.config.segments < 2:
+        known = getattr(self.model.config, "segments", None)  # None: it tells none apart, and minds none
+        if any(seconds) and known and max(self.model.wording.reads.encode("a", "a").type_ids) >= known:
             raise BadInput(f"{self.model.folder} knows one segment only: it cannot read pairs")
 
     def rows(self, firsts: list[str], seconds: list[str]) -> tuple[list[Row], Callable[[list[int]], Tensor]]:
@@ -297,6 +305,8 @@ class TheirClassifier:
 
         def scores(some: list[int]) -> Tensor:
             tokens_BT, lengths_B = pad([read[i].ids for i in some], self.model.device)
+            if self.model.kind == "a classifier":
+                return network(tokens_BT, lengths_B)
             segments_BT, _ = pad([read[i].type_ids for i in some], self.model.device)
             hidden_BTD = network.encoder(tokens_BT, lengths_B, segments_BT)
             return network.heads["classify"](hidden_BTD, network.encoder.inputs)
@@ -314,17 +324,23 @@ def recipe_of(run: Path) -> Recipe:
 
 def classifier_rows(model: Model, texts: list[str]) -> list[Row]:
     """What a decoder that classifies reads: a text between its two ends."""
+    from ..tasks import choose
     from ..tasks.classify import decoder_row
 
-    vocab = RunClassifier.of(model).vocab
+    if not model.own:
+        return model.wording.source(texts)
+    run, chooses = Path(model.folder), model.task == "choose"
+    vocab = choose.reader(run, recipe_of(run))[0] if chooses else RunClassifier.of(model).vocab
     return [decoder_row(vocab, ids, [])[0].tolist() for ids in vocab.encode_batch(texts)]
 
 
 # Vectors
 
 
-def embedded(model: Model, texts: list[str], pooling: str, normalise: bool, batch: int) -> Tensor:
-    """[N, D] in fp32, on the CPU."""
+def embedded(
+    model: Model, texts: list[str], pooling: str | None, normalise: bool | None, batch: int
+) -> Tensor:
+    """[N, D] in fp32, on the CPU. What is not said is done as the folder says."""
     vocab = vocabulary_of(model)
     rows = checked(model, texts, "embed") if vocab is None else sentences(vocab, texts)
     network: Any = model.model
@@ -332,19 +348,19 @@ def embedded(model: Model, texts: list[str], pooling: str, normalise: bool, batc
     refuse_without_trees(model)
     part = getattr(network, reader[model.kind]) if model.kind in reader else network
     read = part.hidden if hasattr(part, "hidden") else part
-    last = model.kind == "a classifier"
+    pools = poolings_of(pooling, model.sentences, last=model.kind == "a classifier")
 
     def do(some: list[int]) -> Sequence[Tensor]:
         tokens_BT, lengths_B = pad([rows[i] for i in some], model.device)
         given = tokens_BT if vocab is None else vocab.tokens(tokens_BT.cpu()).to(model.device)
         hidden_BTD = read(given, lengths_B).float()
-        if pooling == "mean":
-            return list(finite(mean_over_real(hidden_BTD, lengths_B), model).cpu())
-        return list(finite(at_last(hidden_BTD, lengths_B) if last else hidden_BTD[:, 0], model).cpu())
+        return list(finite(torch.cat([pool(hidden_BTD, lengths_B) for pool in pools], -1), model).cpu())
 
     found = in_batches(rows, batch, do)
-    vectors_ND = torch.stack(found) if found else torch.empty(0, model.config.width)
-    return torch.nn.functional.normalize(vectors_ND, dim=-1) if normalise else vectors_ND
+    vectors_ND = torch.stack(found) if found else torch.empty(0, len(pools) * model.config.width)
+    said = model.sentences is not None and model.sentences.normalise
+    unit = said if normalise is None else normalise
+    return torch.nn.functional.normalize(vectors_ND, dim=-1) if unit else vectors_ND
 
 
 def vocabulary_of(model: Model) -> SpelledVocab | None:
@@ -366,12 +382,3 @@ def refuse_without_trees(model: Model) -> None:
     """A vector is asked for by a text alone, and some encoders read texts with their trees only."""
     if model.needs_trees:
         raise BadInput(f"{model.folder} reads sentences with their trees, which vectors are not made of yet")
-
-
-def mean_over_real(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
-    """The mean of each row's real tokens."""
-    slots_T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)
-    real_BT1 = (slots_T < lengths_B[:, None])[..., None]
-    return hidden_BTD.masked_fill(~real_BT1, 0).sum(1) / real_BT1.sum(
-        1
-    )  # one vector may stand for all of them

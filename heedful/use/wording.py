@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
+from ..interop.chat import Prompt
 from ..interop.files import inside, naming, present, read_json
 from ..text.articles import article_of
 from ..text.extract import text_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..recipe import Data
 
 MASK = "[MASK]"
+MASKS = (MASK, "<mask>")  # as vocabularies spell it: BERT's and RoBERTa's
 CONFIGS = ("generation_config.json", "config.json")  # what the first says goes before what the second says
 LONGEST = (
     30_000  # characters of a text, from the shell as from Python: attention takes the square of its tokens
@@ -104,7 +106,8 @@ class Wording(ABC):
 
     @property
     def mask(self) -> int:
-        return self.named(MASK)
+        known = [token for token in MASKS if self.reads.token_to_id(token) is not None]
+        return self.named(known[0] if known else MASK)
 
     @property
     def carries_spaces(self) -> bool:
@@ -256,19 +259,38 @@ class TheirWording(Wording):
         super().__init__(loaded, folder)
         said = [read_if_there(Path(folder), name) for name in CONFIGS]
         vocab = getattr(loaded.config, "target_vocab", getattr(loaded.config, "vocab", 0))
-        self.ends = next(filter(None, (numbers(some.get("eos_token_id"), vocab) for some in said)), [])
+        kept = numbers(loaded.special.get("eos"), vocab)  # where no config lies beside adapters
+        self.ends = next(filter(None, (numbers(some.get("eos_token_id"), vocab) for some in said)), kept)
         banned: list[Any] = next(filter(None, (some.get("bad_words_ids") for some in said)), [])
         self.never = [row for row in banned if row and numbers(row, vocab) == row]
         for name in ("decoder_start", "bos"):
             found = [ids for some in said if (ids := numbers(some.get(f"{name}_token_id"), vocab))]
             if found:
                 self.special = {name: found[0][0]} | self.special
+        # What every answer begins with: BART's <s>, mBART's language.
+        forced = (numbers(some.get("forced_bos_token_id"), vocab) for some in said)
+        self.first = next(filter(None, forced), [])[:1]
+
+    def target(self, texts: list[str]) -> list[list[int]]:
+        return [[*self.first, *row] for row in super().target(texts)]
+
+    def beginning(self, prefix: str) -> list[int]:
+        return super().beginning(prefix) if prefix else list(self.first)
 
     def source(self, texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in encoded(self.reads, texts, True)]
 
+    @property
+    def around(self) -> tuple[int, int]:
+        """What the tokenizer puts there itself: RoBERTa's has <s> and </s>."""
+        ids = next(encoded(self.reads, [""], True)).ids
+        return (ids[0], ids[1]) if len(ids) == 2 else super().around
+
     def prompt(self, texts: list[str]) -> list[list[int]]:
         rows = [without_end(encoding) for encoding in encoded(self.reads, texts, True)]
+        for place, text in enumerate(texts):
+            if isinstance(text, Prompt):  # a chat template has put there what belongs around it
+                rows[place] = plain(self.reads, [text])[0]
         return [row or ([] if self.begin is None else [self.begin]) for row in rows]
 
     @property

@@ -1,0 +1,133 @@
+"""The process that renders chat templates: started by chat.py, told everything on stdin, and trusted with nothing.
+
+A template is a program by whoever published the model. Jinja's sandbox keeps it from the interpreter, but not from taking
+all time and memory. So before it is looked at, this process gives up opening files, writing more than its answer, and more
+than a little time and memory; what breaks a limit ends the process, and nothing else.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import json
+import sys
+from datetime import datetime
+from importlib import import_module
+from typing import Any
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    sys.path[:] = asked["path"]
+    environment = sandbox()
+    give_up(**asked["limits"])
+    json.dump(rendered(environment, asked), sys.stdout)
+
+
+def give_up(seconds: float, memory: int, written: int) -> None:
+    """Set the limits, for good. (A second of the processor's time, so that a busy machine is no reason to be stopped.)"""
+    resource, signal = import_module("resource"), import_module("signal")
+    with contextlib.suppress(OSError, ValueError):  # where the system does not say, or has no such limit
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + memory,) * 2)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (written,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))  # those that are open already
+    signal.setitimer(signal.ITIMER_PROF, seconds)  # ends the process, whatever it is busy with
+
+
+def sandbox() -> Any:
+    """Jinja as transformers sets it up for chat templates."""
+    jinja = import_module("jinja2")
+    ext, nodes = import_module("jinja2.ext"), import_module("jinja2.nodes")
+    for late in ("jinja2.debug", "jinja2.loaders", "random", "pprint", "encodings.unicode_escape"):
+        import_module(late)  # what it imports when it comes to that, and then could not any more
+    codecs.lookup("unicode_escape")
+    datetime.now().strftime("%d %b %Y")
+
+    class Generation(ext.Extension):  # type: ignore[name-defined]
+        """{% generation %}, which marks what a model is taught to say, and says nothing itself."""
+
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return nodes.Scope(body).set_lineno(line)
+
+    class Names(jinja.utils.Namespace):  # type: ignore[name-defined]
+        """A namespace without names that begin with an underscore."""
+
+        def __init__(*args: Any, **attributes: Any) -> None:  # so that namespace(self=...) is possible
+            for name in dict(*args[1:], **attributes):
+                check_name(name)
+            jinja.utils.Namespace.__init__(*args, **attributes)
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            check_name(name)
+            jinja.utils.Namespace.__setitem__(self, name, value)
+
+    def check_name(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja.exceptions.SecurityError(f"a namespace has no {name}")
+
+    class Dictionary:
+        """`dict`, and none of its attributes."""
+
+        def __call__(self, *args: Any, **more: Any) -> dict[Any, Any]:
+            return dict(*args, **more)
+
+    def refuse(message: str) -> None:
+        raise jinja.exceptions.TemplateError(message)
+
+    made = import_module("jinja2.sandbox").ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
+    )
+    made.filters["tojson"] = as_json
+    made.globals |= {"raise_exception": refuse, "namespace": Names, "dict": Dictionary()}
+    made.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return made
+
+
+def as_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Any = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def rendered(environment: Any, asked: dict[str, Any]) -> dict[str, Any]:
+    """{"texts": one for each conversation}, or {"error": why}; [None, why] stands for one that the template refuses."""
+    error = import_module("jinja2").exceptions.TemplateError
+    try:
+        template = environment.from_string(asked["template"])
+        return {"texts": [one_text(template, said, asked, error) for said in asked["conversations"]]}
+    except MemoryError:
+        return {"error": "took more memory than it may"}
+    except RecursionError:
+        return {"error": "goes too deep"}
+    except Exception as found:  # noqa: BLE001 (a template can do anything, and whatever goes wrong is its fault)
+        return {"error": f"cannot be used: {type(found).__name__}: {str(found)[:500]}"}
+
+
+def one_text(template: Any, said: Any, asked: dict[str, Any], error: type[Exception]) -> Any:
+    parts, size = [], 0
+    try:
+        for part in template.generate(messages=said, tools=None, documents=None, **asked["given"]):
+            parts.append(part)
+            size += len(part)
+            if size > asked["longest"]:
+                return [None, f"makes a text of more than {asked['longest']:,} characters of it"]
+    except error as found:
+        return [None, f"refuses it: {str(found)[:500]}"]
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Quantised weights, through torchao: the matrices of all blocks, and of an output layer of its own, in fewer bits.
+
+    int8   8 bits a number, one scale for each row
+    int4   4 bits a number, one scale for each 128, 64 or 32 of a row (for a whole row that none of these divides)
+
+Only weights are rounded; products are computed as before, from weights that are made large again on the fly. That works on
+every device. A number of int4 lies in a byte of its own here, so it takes the memory of int8 and shows what 4 bits cost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import BadInput
+from ..parts.blocks import Block
+from ..parts.layers import Untied
+from .packages import needed
+
+KINDS = ("int8", "int4")
+GROUPS = (128, 64, 32)
+
+
+def quantise(model: nn.Module, kind: str) -> nn.Module:
+    """The same model with rounded weights; it can be used, and no longer trained or saved."""
+    if kind not in KINDS:
+        raise BadInput(f'`quantize` is {" or ".join(KINDS)}, not "{kind}"')
+    with quietly():
+        ao = needed("torchao.quantization", "quant")
+        grain = needed("torchao.quantization.granularity", "quant")
+    layers = list(linear_layers(model))
+    if not layers:
+        raise BadInput(f"there is no matrix of a block in a {type(model).__name__} that could be quantised")
+    for layer in layers:
+        with quietly():
+            ao.quantize_(layer, config_of(ao, grain, kind, layer.in_features))
+    return model
+
+
+def linear_layers(model: nn.Module) -> Iterator[nn.Linear]:
+    """The linear layers of all blocks, and of the output if it is not the embedding's own matrix."""
+    for module in model.modules():
+        if isinstance(module, Block | Untied):
+            yield from (layer for layer in module.modules() if type(layer) is nn.Linear)
+
+
+def config_of(ao: Any, grain: Any, kind: str, width: int) -> Any:
+    """torchao's settings for a matrix whose rows have so many numbers."""
+    if kind == "int8":
+        return ao.Int8WeightOnlyConfig()
+    group = next((size for size in GROUPS if width % size == 0), None)
+    granularity = grain.PerAxis(0) if group is None else grain.PerGroup(group)
+    return ao.IntxWeightOnlyConfig(
+        weight_dtype=getattr(torch, "int4"),  # noqa: B009 (mypy knows none)
+        granularity=granularity,
+    )
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without what torchao logs about kernels that this machine has not."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,177 @@
+"""ALBERT (Lan et al. 2020): BERT with one block's weights for all layers, and embeddings narrower than the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..parts.blocks import Block
+from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
+from ..parts.positions import Learned
+from .bert import (
+    IGNORED,
+    OLD,
+    BertConfig,
+    assemble,
+    build_block,
+    find_architecture,
+    find_heads,
+    make_heads,
+    read_sizes,
+    write_sizes,
+)
+from .heads import Classify, MaskedLM, Pooled, Span, Tag
+from .huggingface import read, refuse_unless
+from .names import Table, same, weight_and_bias
+from .shells import WithHeads
+
+MOST_LAYERS = 1000  # which cost no weights, so that a file's size tells nothing of them
+
+
+@dataclass(frozen=True)
+class AlbertConfig(BertConfig):
+    vocab: int = 30000
+    activation: str = "gelu_tanh"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    heads: tuple[str, ...] = ("pooled",)  # of: pooled, masked_lm, sentence_order, classify, tag, span
+    classifier_dropout: float = 0.1
+    embedding: int = 128  # the width of embeddings
+
+    @property
+    def own_layers(self) -> int:
+        """Layers with weights of their own."""
+        return 1
+
+
+PRESETS = {"albert-base-v2": AlbertConfig()}
+
+
+class NarrowInputs(Inputs):
+    """Inputs that are made as wide as the model at the end."""
+
+    def __init__(self, widen: nn.Linear, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.widen = widen
+
+    def finished(self, x_BTE: Tensor) -> Tensor:
+        return self.widen(super().finished(x_BTE))
+
+
+def build(config: AlbertConfig) -> WithHeads:
+    """The encoder and its heads, with fresh weights: N(0, 0.02)."""
+    c = config
+    inputs = NarrowInputs(
+        nn.Linear(c.embedding, c.width),
+        TokenEmbedding(c.vocab, c.embedding),
+        Learned(c.context, c.embedding),
+        nn.Embedding(c.segments, c.embedding),
+        LayerNorm(c.embedding, c.eps),
+        c.dropout,
+    )
+    blocks = [build_block(c) for _ in range(c.layers)]
+    share(blocks)
+    return assemble(inputs, blocks, build_heads(c))
+
+
+def share(blocks: Sequence[Block]) -> None:
+    """Give all blocks the weights of the first. They stay blocks of their own, so that each can be watched."""
+    for name, weight in blocks[0].named_parameters():
+        owner, _, leaf = name.rpartition(".")
+        for block in blocks[1:]:
+            setattr(block.get_submodule(owner), leaf, weight)
+
+
+def build_heads(c: AlbertConfig) -> dict[str, nn.Module]:
+    """The order of sentences and sentence labels are read off the same pooled vector."""
+    pooled = Pooled(c.width)
+    for head in c.heads:
+        if head in ("sentence_order", "classify") and "pooled" not in c.heads:
+            raise ValueError(f'the head "{head}" reads the pooled vector: add "pooled" to heads')
+    known: dict[str, Callable[[], nn.Module]] = {
+        "pooled": lambda: pooled,
+        "masked_lm": lambda: MaskedLM(c.width, c.vocab, c.activation, c.eps, c.embedding),
+        "sentence_order": lambda: Classify(pooled, c.width, c.labels, c.before_labels),
+        "classify": lambda: Classify(pooled, c.width, c.labels, c.before_labels),
+        "tag": lambda: Tag(c.width, c.labels, c.before_labels),
+        "span": lambda: Span(c.width),
+    }
+    return make_heads("ALBERT", known, c.heads)
+
+
+# Hugging Face
+
+ARCHITECTURES = {
+    "AlbertModel": ("pooled",),
+    "AlbertForMaskedLM": ("masked_lm",),
+    "AlbertForPreTraining": ("pooled", "masked_lm", "sentence_order"),
+    "AlbertForSequenceClassification": ("pooled", "classify"),
+    "AlbertForTokenClassification": ("tag",),
+    "AlbertForQuestionAnswering": ("span",),
+}
+SIGNS = {"masked_lm": "predictions.bias", "sentence_order": "sop_classifier.classifier.weight"}
+USUAL = AlbertConfig(width=4096, attention_heads=64, hidden=16384)  # their class's own sizes: ALBERT xxlarge
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> AlbertConfig:
+    refuse_unless(theirs, "num_hidden_groups", 1)
+    refuse_unless(theirs, "inner_group_num", 1)
+    sizes = read_sizes(theirs, USUAL)
+    if sizes["layers"] > MOST_LAYERS:
+        raise BadInput(f"num_hidden_layers is {sizes['layers']}; heedful builds at most {MOST_LAYERS}")
+    sizes["classifier_dropout"] = read(theirs, "classifier_dropout_prob", USUAL.classifier_dropout)
+    heads = find_heads(theirs, names, ARCHITECTURES, SIGNS, "pooler.weight")
+    return AlbertConfig(**sizes, heads=heads, embedding=read(theirs, "embedding_size", USUAL.embedding))
+
+
+def write_config(c: AlbertConfig) -> dict[str, Any]:
+    sizes = write_sizes(c)
+    return {
+        "model_type": "albert",
+        "architectures": [find_architecture(c.heads, ARCHITECTURES, "AlbertForPreTraining")],
+        "embedding_size": c.embedding,
+        "classifier_dropout_prob": sizes.pop("classifier_dropout"),
+        **sizes,
+    }
+
+
+def names(c: AlbertConfig) -> Table:
+    inputs, block = "encoder.inputs", "encoder.stack.blocks.0"
+    layer = "albert.encoder.albert_layer_groups.0.albert_layers.0"
+    rules = [
+        same("albert.embeddings.word_embeddings.weight", f"{inputs}.tokens.weight"),
+        same("albert.embeddings.position_embeddings.weight", f"{inputs}.position.table"),
+        same("albert.embeddings.token_type_embeddings.weight", f"{inputs}.segments.weight"),
+        *weight_and_bias("albert.embeddings.LayerNorm", f"{inputs}.norm"),
+        *weight_and_bias("albert.encoder.embedding_hidden_mapping_in", f"{inputs}.widen"),
+        *weight_and_bias(f"{layer}.attention.query", f"{block}.attention.layer.query"),
+        *weight_and_bias(f"{layer}.attention.key", f"{block}.attention.layer.key"),
+        *weight_and_bias(f"{layer}.attention.value", f"{block}.attention.layer.value"),
+        *weight_and_bias(f"{layer}.attention.dense", f"{block}.attention.layer.out"),
+        *weight_and_bias(f"{layer}.attention.LayerNorm", f"{block}.attention.norm"),
+        *weight_and_bias(f"{layer}.ffn", f"{block}.feed_forward.layer.up"),
+        *weight_and_bias(f"{layer}.ffn_output", f"{block}.feed_forward.layer.down"),
+        *weight_and_bias(f"{layer}.full_layer_layer_norm", f"{block}.feed_forward.norm"),
+        *weight_and_bias("albert.pooler", "heads.pooled.dense"),
+        *weight_and_bias("predictions.dense", "heads.masked_lm.dense"),
+        *weight_and_bias("predictions.LayerNorm", "heads.masked_lm.norm"),
+        same("predictions.bias", "heads.masked_lm.bias"),
+        *weight_and_bias("sop_classifier.classifier", "heads.sentence_order.linear"),
+        *weight_and_bias("classifier", f"heads.{'tag' if 'tag' in c.heads else 'classify'}.linear"),
+        *weight_and_bias("qa_outputs", "heads.span.linear"),
+    ]
+    return Table(
+        rules,
+        prefix="albert.",
+        bare=c.heads in ((), ("pooled",)),
+        copies={
+            "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+            "predictions.decoder.bias": "predictions.bias",
+        },
+        ignored=IGNORED,
+        old=OLD,
+    )

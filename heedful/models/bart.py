@@ -1,0 +1,174 @@
+"""BART (Lewis et al. 2020): the Transformer with learned positions and a norm on its inputs; mBART norms before each layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block, Stack
+from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
+from ..parts.positions import LearnedAfter
+from .config import Config
+from .huggingface import ACTIVATION_NAMES, read, read_activation, refuse_unless
+from .initialise import normal_
+from .names import Rule, Table, reshaped, same, weight_and_bias
+from .shells import Decoder, Encoder, EncoderDecoder
+from .transformer import stack_names
+
+OFFSET = 2  # rows before the first position's; fairseq kept them for padding
+
+
+@dataclass(frozen=True)
+class BartConfig(Config):
+    vocab: int = 50265
+    context: int = 1024
+    layers: int = 6
+    decoder_layers: int = 6
+    width: int = 768
+    heads: int = 12
+    decoder_heads: int = 12
+    hidden: int = 3072
+    decoder_hidden: int = 3072
+    activation: str = "gelu"
+    norm: str = "post"  # or "pre", as mBART has it
+    scaled: bool = False  # embeddings times sqrt(width)
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    activation_dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.norm not in RESIDUALS:
+            raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
+
+
+PRESETS = {
+    "bart-base": BartConfig(),
+    "bart-large": BartConfig(
+        layers=12, decoder_layers=12, width=1024, heads=16, decoder_heads=16, hidden=4096, decoder_hidden=4096
+    ),
+}
+
+
+def build(config: BartConfig) -> EncoderDecoder:
+    """The encoder-decoder, with fresh weights: N(0, 0.02)."""
+    c = config
+    tokens = TokenEmbedding(c.vocab, c.width, math.sqrt(c.width) if c.scaled else 1.0)
+    encoder = Encoder(build_inputs(c, tokens), build_stack(c, c.layers, c.heads, c.hidden, cross=False))
+    decoder = Decoder(
+        build_inputs(c, tokens),
+        build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_hidden, cross=True),
+        Tied(c.vocab),
+    )
+    model = EncoderDecoder(encoder, decoder)
+    normal_(model, std=0.02)
+    return model
+
+
+def build_inputs(c: BartConfig, tokens: TokenEmbedding) -> Inputs:
+    """Both sides have positions and a norm of their own."""
+    position = LearnedAfter(c.context, c.width, OFFSET)
+    return Inputs(tokens, position, norm=LayerNorm(c.width), dropout=c.dropout)
+
+
+def build_stack(c: BartConfig, layers: int, heads: int, hidden: int, cross: bool) -> Stack:
+    blocks = [build_block(c, heads, hidden, cross) for _ in range(layers)]
+    return Stack(blocks, LayerNorm(c.width) if c.norm == "pre" else None)
+
+
+def build_block(c: BartConfig, heads: int, hidden: int, cross: bool) -> Block:
+    residual = RESIDUALS[c.norm]
+
+    def attention() -> MultiHeadAttention:
+        return MultiHeadAttention(c.width, heads, dropout=c.attention_dropout)
+
+    feed_forward = FeedForward(c.width, hidden, c.activation, dropout=c.activation_dropout)
+    return Block(
+        residual(attention(), LayerNorm(c.width), c.dropout),
+        residual(feed_forward, LayerNorm(c.width), c.dropout),
+        residual(attention(), LayerNorm(c.width), c.dropout) if cross else None,
+    )
+
+
+# Hugging Face
+
+MODEL_TYPE = {"post": "bart", "pre": "mbart"}
+CLASSES = {"post": "BartForConditionalGeneration", "pre": "MBartForConditionalGeneration"}
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BartConfig:
+    norm = "pre" if theirs.get("model_type") == MODEL_TYPE["pre"] else "post"
+    for key in ("normalize_before", "add_final_layer_norm"):  # said by older configs, read by nobody
+        refuse_unless(theirs, key, norm == "pre")
+    refuse_unless(theirs, "normalize_embedding", True)
+    refuse_unless(theirs, "static_position_embeddings", False)
+    refuse_unless(theirs, "extra_pos_embeddings", OFFSET)
+    refuse_unless(theirs, "tie_word_embeddings", True)
+    return BartConfig(
+        vocab=read(theirs, "vocab_size", 50265),
+        context=read(theirs, "max_position_embeddings", 1024),
+        layers=read(theirs, "encoder_layers", 12),
+        decoder_layers=read(theirs, "decoder_layers", 12),
+        width=read(theirs, "d_model", 1024),
+        heads=read(theirs, "encoder_attention_heads", 16),
+        decoder_heads=read(theirs, "decoder_attention_heads", 16),
+        hidden=read(theirs, "encoder_ffn_dim", 4096),
+        decoder_hidden=read(theirs, "decoder_ffn_dim", 4096),
+        activation=read_activation(theirs, "activation_function", "gelu"),
+        norm=norm,
+        scaled=read(theirs, "scale_embedding", False),
+        dropout=read(theirs, "dropout", 0.1),
+        attention_dropout=read(theirs, "attention_dropout", 0.0),
+        activation_dropout=read(theirs, "activation_dropout", 0.0),
+    )
+
+
+def write_config(c: BartConfig) -> dict[str, Any]:
+    return {
+        "model_type": MODEL_TYPE[c.norm],
+        "architectures": [CLASSES[c.norm]],
+        "is_encoder_decoder": True,
+        "vocab_size": c.vocab,
+        "max_position_embeddings": c.context,
+        "encoder_layers": c.layers,
+        "decoder_layers": c.decoder_layers,
+        "d_model": c.width,
+        "encoder_attention_heads": c.heads,
+        "decoder_attention_heads": c.decoder_heads,
+        "encoder_ffn_dim": c.hidden,
+        "decoder_ffn_dim": c.decoder_hidden,
+        "activation_function": ACTIVATION_NAMES[c.activation],
+        "scale_embedding": c.scaled,
+        "dropout": c.dropout,
+        "attention_dropout": c.attention_dropout,
+        "activation_dropout": c.activation_dropout,
+        "tie_word_embeddings": True,
+        "forced_eos_token_id": None,  # how to write is said in generation_config.json
+    }
+
+
+def input_names(side: str) -> list[Rule]:
+    return [
+        same(f"model.{side}.embed_positions.weight", f"{side}.inputs.position.table"),
+        *weight_and_bias(f"model.{side}.layernorm_embedding", f"{side}.inputs.norm"),
+    ]
+
+
+def names(c: BartConfig) -> Table:
+    tied = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+    return Table(
+        [
+            same("model.shared.weight", "encoder.inputs.tokens.weight"),
+            *input_names("encoder"),
+            *input_names("decoder"),
+            *stack_names("encoder", c.norm),
+            *stack_names("decoder", c.norm),
+            reshaped("final_logits_bias", "decoder.head.bias", (1, c.vocab), (c.vocab,)),
+        ],
+        prefix="model.",
+        copies={name: "model.shared.weight" for name in tied},
+        zeros=("final_logits_bias",),  # which a model without its head lacks
+    )

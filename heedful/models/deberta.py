@@ -1,0 +1,308 @@
+"""DeBERTa, versions 2 and 3 (He et al. 2021): an encoder that scores what tokens say and how far apart they are separately."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..errors import BadInput
+from ..parts.attention import MultiHeadAttention
+from ..parts.blocks import Block
+from ..parts.disentangled import ConvolvedBlock, DisentangledAttention, Distances, ScaledByTerms
+from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
+from ..parts.positions import Learned
+from .bert import assemble, find_architecture, find_heads, make_heads
+from .config import Config
+from .heads import Classify, MaskedLM, Pooled, Span, Tag
+from .huggingface import (
+    ACTIVATION_NAMES,
+    one_of,
+    read,
+    read_activation,
+    read_labels,
+    read_or_null,
+    refuse_unless,
+    write_labels,
+)
+from .names import Rule, Table, same, weight_and_bias
+from .shells import WithHeads
+
+WAYS = ("c2p", "p2c")
+
+
+@dataclass(frozen=True)
+class DebertaConfig(Config):
+    vocab: int = 128100
+    context: int = 512
+    segments: int | None = None  # None: it tells none apart
+    layers: int = 12
+    width: int = 768
+    attention_heads: int = 12
+    hidden: int = 3072
+    activation: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    eps: float = 1e-7
+    absolute: bool = False  # whether a table of places is added at the input
+    relative: bool = True  # whether there is a table of distances
+    ways: tuple[str, ...] = (
+        "p2c",
+        "c2p",
+    )  # in which scores ask it: from content to place, from place to content
+    shared: bool = True  # whether content's projections serve distances too
+    buckets: int | None = 256  # of distances, in each direction; None: every distance has a row
+    farthest: int | None = None  # distance; None: the context
+    norm_distances: bool = True
+    convolution: int | None = None  # tokens that the first block's convolution sees; None: it has none
+    convolution_activation: str = "tanh"
+    heads: tuple[str, ...] = ()  # of: masked_lm, classify, tag, span
+    labels: int = 2  # for classify and tag
+    pool_activation: str = "gelu"
+    pool_dropout: float = 0.0
+    classifier_dropout: float | None = None  # None: as everywhere
+    legacy: bool = False  # whether the words of its head for blanks are spelled as BERT's
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.ways)) < len(self.ways) or set(self.ways) - set(WAYS):
+            raise ValueError(f"ways are {' and '.join(WAYS)}, not {self.ways}")
+        if self.buckets is not None and not 2 <= self.buckets < 2 * self.reach - 2:
+            raise ValueError(
+                f"{self.buckets} buckets cannot be laid over distances up to {self.reach}: half of them are exact"
+            )
+        if self.convolution is not None and self.convolution % 2 == 0:
+            raise ValueError(f"a convolution sees as many tokens before as after: not {self.convolution}")
+
+    @property
+    def reach(self) -> int:
+        """The farthest distance that is told from those before it."""
+        return self.farthest or self.context
+
+    @property
+    def span(self) -> int:
+        """Rows of distances, in each direction."""
+        return self.buckets or self.reach
+
+
+PRESETS = {"deberta-v3-base": DebertaConfig()}
+
+
+def build(config: DebertaConfig) -> WithHeads:
+    """The encoder and its heads, with fresh weights: N(0, 0.02)."""
+    c = config
+    inputs = Inputs(
+        TokenEmbedding(c.vocab, c.width),
+        Learned(c.context, c.width) if c.absolute else None,
+        None if c.segments is None else nn.Embedding(c.segments, c.width),
+        LayerNorm(c.width, c.eps),
+        c.dropout,
+    )
+    table = build_table(c) if c.relative else None
+    blocks = [build_block(c, table) for _ in range(c.layers)]
+    if c.convolution is not None:
+        norm = LayerNorm(c.width, c.eps)
+        blocks[0] = ConvolvedBlock(
+            blocks[0], c.width, c.convolution, c.convolution_activation, norm, c.dropout
+        )
+    return assemble(inputs, blocks, build_heads(c))
+
+
+def build_table(c: DebertaConfig) -> Distances:
+    norm = LayerNorm(c.width, c.eps) if c.norm_distances else None
+    return Distances(c.span, c.width, norm, None if c.buckets is None else (c.buckets, c.reach))
+
+
+def build_block(c: DebertaConfig, table: Distances | None) -> Block:
+    attention: MultiHeadAttention
+    if table is None:
+        score = ScaledByTerms(1 + len(c.ways))
+        attention = MultiHeadAttention(c.width, c.attention_heads, dropout=c.attention_dropout, score=score)
+    else:
+        attention = DisentangledAttention(
+            c.width, c.attention_heads, table, c.ways, c.shared, c.attention_dropout, c.dropout
+        )
+    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    return Block(
+        PostNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
+        PostNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
+    )
+
+
+def build_heads(c: DebertaConfig) -> dict[str, nn.Module]:
+    dropout = c.dropout if c.classifier_dropout is None else c.classifier_dropout
+    pooled = Pooled(c.width, c.pool_activation, c.pool_dropout)
+    known: dict[str, Callable[[], nn.Module]] = {
+        "masked_lm": lambda: MaskedLM(c.width, c.vocab, c.activation, c.eps),
+        "classify": lambda: Classify(pooled, c.width, c.labels, dropout),
+        "tag": lambda: Tag(c.width, c.labels, c.dropout),
+        "span": lambda: Span(c.width),
+    }
+    return make_heads("DeBERTa", known, c.heads)
+
+
+# Hugging Face
+
+ARCHITECTURES: dict[str, tuple[str, ...]] = {
+    "DebertaV2Model": (),
+    "DebertaV2ForMaskedLM": ("masked_lm",),
+    "DebertaV2ForSequenceClassification": ("classify",),
+    "DebertaV2ForTokenClassification": ("tag",),
+    "DebertaV2ForQuestionAnswering": ("span",),
+}
+OWN, BERTS = "lm_predictions.lm_head.dense.weight", "cls.predictions.transform.dense.weight"
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> DebertaConfig:
+    width, heads = read(theirs, "hidden_size", 1536), read(theirs, "num_attention_heads", 24)
+    refuse_unless(theirs, "tie_word_embeddings", True)
+    refuse_unless(theirs, "embedding_size", width)
+    refuse_unless(theirs, "pooler_hidden_size", width)
+    refuse_unless(theirs, "attention_head_size", width // heads)
+    refuse_unless(theirs, "conv_groups", 1)
+    legacy = read(theirs, "legacy", True)
+    if OWN in names or BERTS in names:  # published files have one or the other, whatever their config says
+        legacy = OWN not in names
+    return DebertaConfig(
+        vocab=read(theirs, "vocab_size", 128100),
+        context=read(theirs, "max_position_embeddings", 512),
+        segments=read_if_any(theirs, "type_vocab_size"),
+        layers=read(theirs, "num_hidden_layers", 24),
+        width=width,
+        attention_heads=heads,
+        hidden=read(theirs, "intermediate_size", 6144),
+        activation=read_activation(theirs, "hidden_act", "gelu"),
+        dropout=read(theirs, "hidden_dropout_prob", 0.1),
+        attention_dropout=read(theirs, "attention_probs_dropout_prob", 0.1),
+        eps=read(theirs, "layer_norm_eps", 1e-7),
+        absolute=read(theirs, "position_biased_input", True),
+        relative=read(theirs, "relative_attention", False),
+        ways=read_ways(theirs),
+        shared=read(theirs, "share_att_key", False),
+        buckets=read_if_any(theirs, "position_buckets"),
+        farthest=read_if_any(theirs, "max_relative_positions"),
+        norm_distances=read_norm(theirs),
+        convolution=read_if_any(theirs, "conv_kernel_size"),
+        convolution_activation=read_activation(theirs, "conv_act", "tanh"),
+        heads=find_heads(theirs, names, ARCHITECTURES, {"masked_lm": BERTS if legacy else OWN}, None),
+        labels=read_labels(theirs),
+        pool_activation=read_activation(theirs, "pooler_hidden_act", "gelu"),
+        pool_dropout=read(theirs, "pooler_dropout", 0.0),
+        classifier_dropout=read_or_null(theirs, "cls_dropout", 0.0),
+        legacy=legacy,
+    )
+
+
+def read_if_any(theirs: dict[str, Any], key: str) -> int | None:
+    """A size for which they write 0 or -1 where there is none."""
+    return None if theirs.get(key, -1) in (-1, 0) else read(theirs, key, 1)
+
+
+def read_ways(theirs: dict[str, Any]) -> tuple[str, ...]:
+    """A list, or names with bars between them."""
+    said = theirs.get("pos_att_type") or []
+    said = [way.strip() for way in said.lower().split("|")] if isinstance(said, str) else said
+    if not isinstance(said, list):
+        raise BadInput(f"pos_att_type must be a list of {' and '.join(WAYS)}")
+    return tuple(one_of(WAYS, "pos_att_type", way) for way in said)
+
+
+def read_norm(theirs: dict[str, Any]) -> bool:
+    said = read(theirs, "norm_rel_ebd", "none").lower().strip()
+    return one_of(("none", "layer_norm"), "norm_rel_ebd", said) == "layer_norm"
+
+
+def write_config(c: DebertaConfig) -> dict[str, Any]:
+    convolved = {"conv_kernel_size": c.convolution, "conv_act": ACTIVATION_NAMES[c.convolution_activation]}
+    return {
+        "model_type": "deberta-v2",
+        "architectures": [find_architecture(c.heads, ARCHITECTURES)],
+        "vocab_size": c.vocab,
+        "max_position_embeddings": c.context,
+        "type_vocab_size": c.segments or 0,
+        "num_hidden_layers": c.layers,
+        "hidden_size": c.width,
+        "num_attention_heads": c.attention_heads,
+        "intermediate_size": c.hidden,
+        "hidden_act": ACTIVATION_NAMES[c.activation],
+        "hidden_dropout_prob": c.dropout,
+        "attention_probs_dropout_prob": c.attention_dropout,
+        "layer_norm_eps": c.eps,
+        "position_biased_input": c.absolute,
+        "relative_attention": c.relative,
+        "pos_att_type": list(c.ways),
+        "share_att_key": c.shared,
+        "position_buckets": c.buckets or -1,
+        "max_relative_positions": c.farthest or -1,
+        "norm_rel_ebd": "layer_norm" if c.norm_distances else "none",
+        "pooler_hidden_act": ACTIVATION_NAMES[c.pool_activation],
+        "pooler_hidden_size": c.width,
+        "pooler_dropout": c.pool_dropout,
+        "legacy": c.legacy,
+        **({} if c.convolution is None else convolved),
+        **({} if c.classifier_dropout is None else {"cls_dropout": c.classifier_dropout}),
+        **write_labels(c.labels),
+    }
+
+
+def names(c: DebertaConfig) -> Table:
+    first, block, layer = "encoder.stack.blocks.0", "encoder.stack.blocks.{}", "deberta.encoder.layer.{}"
+    table, attention = f"{first}.attention.layer.position.table", f"{block}.attention.layer"
+    rules = [
+        same("deberta.embeddings.word_embeddings.weight", "encoder.inputs.tokens.weight"),
+        same("deberta.embeddings.token_type_embeddings.weight", "encoder.inputs.segments.weight"),
+        *weight_and_bias("deberta.embeddings.LayerNorm", "encoder.inputs.norm"),
+        same("deberta.encoder.rel_embeddings.weight", f"{table}.weight"),
+        *weight_and_bias("deberta.encoder.LayerNorm", f"{table}.norm"),
+        *weight_and_bias("deberta.encoder.conv.conv", f"{first}.convolution"),
+        *weight_and_bias("deberta.encoder.conv.LayerNorm", f"{first}.norm"),
+        *weight_and_bias(f"{layer}.attention.self.query_proj", f"{attention}.query"),
+        *weight_and_bias(f"{layer}.attention.self.key_proj", f"{attention}.key"),
+        *weight_and_bias(f"{layer}.attention.self.value_proj", f"{attention}.value"),
+        *weight_and_bias(f"{layer}.attention.self.pos_key_proj", f"{attention}.position.key"),
+        *weight_and_bias(f"{layer}.attention.self.pos_query_proj", f"{attention}.position.query"),
+        *weight_and_bias(f"{layer}.attention.output.dense", f"{attention}.out"),
+        *weight_and_bias(f"{layer}.attention.output.LayerNorm", f"{block}.attention.norm"),
+        *weight_and_bias(f"{layer}.intermediate.dense", f"{block}.feed_forward.layer.up"),
+        *weight_and_bias(f"{layer}.output.dense", f"{block}.feed_forward.layer.down"),
+        *weight_and_bias(f"{layer}.output.LayerNorm", f"{block}.feed_forward.norm"),
+        *blank_names(c),
+        *weight_and_bias("pooler.dense", "heads.classify.pool.dense"),
+        *weight_and_bias("classifier", f"heads.{'tag' if 'tag' in c.heads else 'classify'}.linear"),
+        *weight_and_bias("qa_outputs", "heads.span.linear"),
+    ]
+    places = "embeddings.position_embeddings.weight"  # published files have it even where nothing reads it
+    if c.absolute:
+        rules.append(same(f"deberta.{places}", "encoder.inputs.position.table"))
+    return Table(
+        rules,
+        prefix="deberta.",
+        bare=not c.heads,
+        copies={
+            "cls.predictions.decoder.weight": "deberta.embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.bias": "cls.predictions.bias",
+        }
+        if c.legacy
+        else None,
+        ignored=("embeddings.position_ids", *(() if c.absolute else (places,)), *DISCRIMINATOR),
+    )
+
+
+def blank_names(c: DebertaConfig) -> list[Rule]:
+    """The head for blanks, which has had two spellings."""
+    bias, inner = ("cls.predictions", "transform.") if c.legacy else ("lm_predictions.lm_head", "")
+    return [
+        *weight_and_bias(f"{bias}.{inner}dense", "heads.masked_lm.dense"),
+        *weight_and_bias(f"{bias}.{inner}LayerNorm", "heads.masked_lm.norm"),
+        same(f"{bias}.bias", "heads.masked_lm.bias"),
+    ]
+
+
+# What told replaced words from others in version 3's pre-training: no class of theirs reads it either.
+DISCRIMINATOR = tuple(
+    f"mask_predictions.{layer}.{which}"
+    for layer in ("dense", "LayerNorm", "classifier")
+    for which in ("weight", "bias")
+)

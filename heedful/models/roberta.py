@@ -1,0 +1,130 @@
+"""RoBERTa (Liu et al. 2019): BERT trained longer on more, without sentence pairs; places count from the padding's number.
+
+Its sentence head has a layer of its own, where BERT reads the pooled vector of pre-training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..errors import BadInput
+from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
+from ..parts.positions import LearnedAfter
+from .bert import (
+    IGNORED,
+    OLD,
+    BertConfig,
+    assemble,
+    build_block,
+    encoder_names,
+    find_architecture,
+    find_heads,
+    make_heads,
+    read_sizes,
+    write_sizes,
+)
+from .heads import Classify, MaskedLM, Pooled, Span, Tag
+from .huggingface import read_token
+from .names import Table, same, weight_and_bias
+from .shells import WithHeads
+
+
+@dataclass(frozen=True)
+class RobertaConfig(BertConfig):
+    vocab: int = 50265
+    segments: int = 1
+    eps: float = 1e-5
+    heads: tuple[str, ...] = ("pooled",)  # of: pooled, masked_lm, classify, tag, span
+    offset: int = 2  # rows of the table of positions before the first: the padding's number, and 1
+
+
+PRESETS = {"roberta-base": RobertaConfig()}
+
+
+def build(config: RobertaConfig) -> WithHeads:
+    """The encoder and its heads, with fresh weights: N(0, 0.02)."""
+    c = config
+    inputs = Inputs(
+        TokenEmbedding(c.vocab, c.width),
+        LearnedAfter(c.context, c.width, c.offset),
+        nn.Embedding(c.segments, c.width),
+        LayerNorm(c.width, c.eps),
+        c.dropout,
+    )
+    return assemble(inputs, [build_block(c) for _ in range(c.layers)], build_heads(c))
+
+
+def build_heads(c: RobertaConfig) -> dict[str, nn.Module]:
+    known: dict[str, Callable[[], nn.Module]] = {
+        "pooled": lambda: Pooled(c.width),
+        "masked_lm": lambda: MaskedLM(c.width, c.vocab, "gelu", c.eps),
+        "classify": lambda: Classify(
+            Pooled(c.width, dropout=c.before_labels), c.width, c.labels, c.before_labels
+        ),
+        "tag": lambda: Tag(c.width, c.labels, c.before_labels),
+        "span": lambda: Span(c.width),
+    }
+    return make_heads("RoBERTa", known, c.heads)
+
+
+# Hugging Face
+
+ARCHITECTURES = {
+    "RobertaModel": ("pooled",),
+    "RobertaForMaskedLM": ("masked_lm",),
+    "RobertaForSequenceClassification": ("classify",),
+    "RobertaForTokenClassification": ("tag",),
+    "RobertaForQuestionAnswering": ("span",),
+}
+USUAL = RobertaConfig(segments=2, eps=1e-12)  # what settings mean that a config leaves out
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> RobertaConfig:
+    sizes = read_sizes(theirs, USUAL)
+    offset = read_token(theirs, "pad_token_id", 1, sizes["vocab"]) + 1
+    if sizes["context"] <= offset:
+        raise BadInput(
+            f"max_position_embeddings is {sizes['context']}, and places count from pad_token_id on: the first token's "
+            f"would be {offset}"
+        )
+    sizes["context"] -= offset
+    heads = find_heads(theirs, names, ARCHITECTURES, {"masked_lm": "lm_head.dense.weight"})
+    return RobertaConfig(**sizes, heads=heads, offset=offset)
+
+
+def write_config(c: RobertaConfig) -> dict[str, Any]:
+    return {
+        "model_type": "roberta",
+        "architectures": [find_architecture(c.heads, ARCHITECTURES)],
+        **write_sizes(c),
+        "max_position_embeddings": c.context + c.offset,
+        "pad_token_id": c.offset - 1,
+    }
+
+
+def names(c: RobertaConfig) -> Table:
+    rules = [
+        *encoder_names("roberta."),
+        *weight_and_bias("lm_head.dense", "heads.masked_lm.dense"),
+        *weight_and_bias("lm_head.layer_norm", "heads.masked_lm.norm"),
+        same("lm_head.bias", "heads.masked_lm.bias"),
+        *weight_and_bias("classifier.dense", "heads.classify.pool.dense"),
+        *weight_and_bias("classifier.out_proj", "heads.classify.linear"),
+        *weight_and_bias("classifier", "heads.tag.linear"),
+        *weight_and_bias("qa_outputs", "heads.span.linear"),
+    ]
+    return Table(
+        rules,
+        prefix="roberta.",
+        bare=c.heads in ((), ("pooled",)),
+        copies={
+            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
+        },
+        ignored=IGNORED,
+        old=OLD,
+    )

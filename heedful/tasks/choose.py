@@ -1,0 +1,409 @@
+"""Choose: of several ways to go on from a text, the right one. Each is read with the text, and gets one score.
+
+encoder    [CLS] text [SEP] choice [SEP]
+decoder    [BOS] text [SEP] choice [EOS]      with the language-model loss beside (GPT-1)
+
+The softmax is over the choices, which may be more in one row than in another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..interop.files import one_line
+from ..models.heads import DecoderClassifier
+from ..models.shells import WithHeads
+from ..recipe import Data, Recipe
+from ..text import quiz
+from ..text.files import Report, hash_of
+from ..text.plan import BucketPlan, shares
+from ..text.questions import Choice, read_choices
+from ..text.store import Store, write_store
+from ..text.vocab import groups
+from ..train.batch import Tensors
+from ..train.loss import Loss
+from .classify import (
+    Layout,
+    decoder_row,
+    encoder_row,
+    fit,
+    marked,
+    one_segment_row,
+    special_tokens,
+    spread,
+    text_losses,
+)
+from .job import Job, Words
+from .judging import Asked, Measured, by_length
+from .metrics import accuracy, interval
+from .mlm import config_of
+from .origin import Origin, begin, find_origin, kind_of, vocabulary, with_head
+from .tables import own_vocabulary
+from .translate import chunks, data_told, pad
+from .tuning import start_told, tuning_of
+
+SHOWN = 80  # characters of a text that is shown
+BY_PLACE = "every place at its frequency"
+
+
+@dataclass(frozen=True)
+class ChoiceBatch(Tensors):
+    """Some texts with their choices: a row for each choice, padded at the end."""
+
+    tokens_NT: Tensor
+    segments_NT: Tensor
+    lengths_N: Tensor
+    rows_BK: Tensor  # the rows of each text's choices; -1 where it has fewer than others
+    labels_B: Tensor
+    ids: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.labels_B)
+
+
+Numbers = tuple[list[int], list[list[int]], int]  # a text's tokens, its choices' and which is right
+
+
+def collate(
+    vocab: Words, layout: Layout, room: int, items: Sequence[Numbers], ids: Sequence[int] = ()
+) -> ChoiceBatch:
+    """Token ids of texts and their choices to a batch."""
+    rows = [layout(vocab, *fit(text, choice, room)) for text, choices, _ in items for choice in choices]
+    ends = np.cumsum([0, *(len(choices) for _, choices, _ in items)])
+    numbered = [np.arange(a, b) for a, b in pairwise(ends.tolist())]
+    return ChoiceBatch(
+        pad([tokens for tokens, _ in rows], vocab.pad),
+        pad([segments for _, segments in rows], 0),
+        torch.tensor([len(tokens) for tokens, _ in rows]),
+        pad(numbered, -1),
+        torch.tensor([answer for _, _, answer in items]),
+        tuple(map(int, ids)),
+    )
+
+
+# Two kinds of model
+
+
+def by_text(scores_N: Tensor, rows_BK: Tensor) -> Tensor:
+    """Scores [B, K] of each text's choices; minus infinity where there is none."""
+    return scores_N[rows_BK.clamp(min=0)].float().masked_fill(rows_BK < 0, float("-inf"))
+
+
+def encoder_scores(model: WithHeads, batch: ChoiceBatch) -> Tensor:
+    hidden_NTD = model.encoder(batch.tokens_NT, batch.lengths_N, batch.segments_NT)
+    return by_text(model.heads["classify"](hidden_NTD, model.encoder.inputs)[:, 0], batch.rows_BK)
+
+
+def decoder_scores(model: DecoderClassifier, batch: ChoiceBatch) -> Tensor:
+    return by_text(model(batch.tokens_NT, batch.lengths_N)[:, 0], batch.rows_BK)
+
+
+def surprises(scores_BK: Tensor, batch: ChoiceBatch, smoothing: float) -> tuple[Tensor, Tensor]:
+    """(what is trained by, the loss itself): the surprise at the right choices, and with a share of that at all of them."""
+    log_BK, there_BK = scores_BK.log_softmax(-1), batch.rows_BK >= 0
+    right_B = -log_BK.gather(1, batch.labels_B[:, None])[:, 0]
+    mean_B = -log_BK.masked_fill(~there_BK, 0).sum(1) / there_BK.sum(1)
+    return ((1 - smoothing) * right_B + smoothing * mean_B).sum(), right_B.sum()
+
+
+def encoder_loss(model: WithHeads, batch: ChoiceBatch, smoothing: float = 0.0) -> Loss:
+    return Loss(*surprises(encoder_scores(model, batch), batch, smoothing), batch.count)
+
+
+def decoder_loss(
+    model: DecoderClassifier, batch: ChoiceBatch, smoothing: float = 0.0, lm_weight: float = 0.5
+) -> Loss:
+    """The same, and lm_weight times how surprised it is, on average over the choices, by their rows' own tokens."""
+    hidden_NTD = model.decoder.hidden(batch.tokens_NT, batch.lengths_N)
+    scores_BK = by_text(model.scores(hidden_NTD, batch.lengths_N)[:, 0], batch.rows_BK)
+    total, surprise = surprises(scores_BK, batch, smoothing)
+    if lm_weight:
+        losses_N = text_losses(model.decoder, hidden_NTD, batch.tokens_NT, batch.lengths_N)
+        there_BK = batch.rows_BK >= 0
+        losses_BK = losses_N[batch.rows_BK.clamp(min=0)].masked_fill(~there_BK, 0)
+        total = total + lm_weight * (losses_BK.sum(1) / there_BK.sum(1)).sum()
+    return Loss(total, surprise, batch.count)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a kind of model reads texts and is judged."""
+
+    layout: Layout
+    scores: Callable[[Any, ChoiceBatch], Tensor]
+    loss: Callable[[Any, ChoiceBatch], Loss]
+
+
+def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, Kind]:
+    """The config and the kind: an encoder of the recipe's sizes, or what the run starts from."""
+    t = recipe.train
+    encoder = Kind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
+    if origin is None:
+        return config_of(recipe, vocab.size, ("pooled", "classify"), 1), encoder
+    if kind_of(origin) is not WithHeads:
+        loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
+        return marked(recipe, vocab, origin), Kind(decoder_row, decoder_scores, loss)
+    one = getattr(origin.config, "segments", 1) < 2
+    return with_head(origin, "classify", 1), replace(encoder, layout=one_segment_row if one else encoder_row)
+
+
+# From a recipe to a job.
+
+
+def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
+    """Read the texts, learn or take over a vocabulary, tokenise, and plan the batches."""
+    d, t = recipe.data, recipe.train
+    check_asked(d)
+    report = Report(d.bad_lines)
+    origin = find_origin(t.from_folder, folder) if t.from_folder else None
+    vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
+    config, kind = model_of(recipe, vocab, origin)
+    room = room_of(d, config.context, vocab)
+    train = tokenised(recipe, folder / "data", vocab, report)
+    there = held_out_rows(d, "valid", report)
+    held_out = spread(there, recipe.evaluate.rows)
+    if report.counts:
+        say(report.sentence())
+    lengths = lengths_of(train, room, special_tokens(True, vocab))
+    plan = BucketPlan(lengths, t.batch_tokens, t.seed, int(lengths.max(initial=1)))
+    make = partial(collate, vocab, kind.layout, room)
+    valid = [make(numbers(vocab, some)) for some in chunks(held_out, 16)]
+
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[ChoiceBatch]:
+        parts = shares(plan.batch(step), t.accumulate, rank, world)
+        return [make([stored(train, int(i)) for i in part], part.tolist()) for part in parts]
+
+    places = Counter(int(train.row("answer", i)[0]) for i in range(len(train)))
+    return Job(
+        task="choose",
+        architecture=origin.architecture if origin else "bert",
+        config=config,
+        vocab=vocab,
+        batches=batches,
+        steps_per_epoch=plan.batches,
+        loss=kind.loss,
+        evaluate=lambda model: evaluate(model, kind, valid),
+        show=lambda model: show(model, kind, make, vocab, held_out[: recipe.evaluate.examples]),
+        held_out=len(held_out),
+        baselines={
+            "accuracy": ("accuracy, always the most frequent place", usual_place(places, held_out)),
+            "loss": (f"nats a text, {BY_PLACE}", by_place(places, held_out)),
+        },
+        plan=[
+            data_told(f"{len(train):,} texts", len(held_out), len(there), plan.padding()),
+            f"rows: at most {room} tokens of text and choice",
+            f"vocabulary: {vocab.size:,} of {vocab.kind}",
+            *([start_told(recipe, True)] if origin else []),
+        ],
+        labels=1 if kind.layout is decoder_row else 0,
+        head_dropout=recipe.model.dropout,
+        begin=partial(begin, origin=origin) if origin else None,
+        tuning=tuning_of(recipe, origin),
+        facts={"data": train.hash, "held-out data": hash_of(held_out), **(origin.facts if origin else {})},
+    )
+
+
+def check_asked(d: Data) -> None:
+    if d.corpus and d.corpus != "facts":
+        raise BadInput(f'choose has no built-in corpus "{d.corpus}"; it has facts')
+    if not d.corpus and not (d.table and d.valid_table):
+        raise BadInput(
+            "give --data and --valid-data, files of texts and choices to learn from and to judge by, or --corpus facts"
+        )
+
+
+def rows_of(d: Data, split: str, report: Report) -> Iterator[Choice]:
+    """The texts of a split with their choices, one by one."""
+    if d.corpus:
+        return quiz.choices(split)
+    return read_choices(d.table if split == "train" else d.valid_table, report)
+
+
+def texts_of(d: Data) -> Iterator[str]:
+    """What a vocabulary is learned from."""
+    for row in rows_of(d, "train", Report(d.bad_lines)):
+        yield row.context
+        yield from row.choices
+
+
+def held_out_rows(d: Data, split: str, report: Report) -> list[Choice]:
+    rows = list(rows_of(d, split, report))
+    if not rows:
+        raise BadInput(one_line(f"{d.valid_table} has no text to judge the model by ({report.sentence()})"))
+    return rows
+
+
+def room_of(d: Data, context: int, vocab: Words) -> int:
+    """Tokens of a text and a choice in a row, beside the special ones."""
+    room = min(d.longest, context) - special_tokens(True, vocab)
+    if room < 2:
+        raise BadInput(f"data.longest is {d.longest} and the context {context}: that leaves no room for text")
+    return room
+
+
+FIELDS = {
+    "context": "texts", "choices": "their choices, one after the other", "sizes": "tokens of each choice",
+    "answer": "which is right, from 0",
+}  # fmt: skip
+LARGEST = 1 << 16
+
+
+def tokenised(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Store:
+    """The training texts as numbers, made once and kept in the run's folder."""
+    if folder.is_dir():
+        return Store.open(folder, vocab.hash)
+
+    def rows() -> Iterator[dict[str, list[int]]]:
+        found = rows_of(recipe.data, "train", report)
+        for some in groups(found, lambda row: len(row.context) + sum(map(len, row.choices))):
+            for context, choices, answer in numbers(vocab, some):
+                sizes = [min(len(choice), LARGEST - 1) for choice in choices]
+                flat = [token for choice, size in zip(choices, sizes, strict=True) for token in choice[:size]]
+                yield {"context": context, "choices": flat, "sizes": sizes, "answer": [answer]}
+
+    about = {"vocab": vocab.hash, "corpus": recipe.data.corpus, "table": recipe.data.table}
+    made = write_store(folder, FIELDS, rows(), max(vocab.size, LARGEST), about)
+    if not len(made):
+        raise BadInput(one_line(f"{recipe.data.table} has no text to learn from ({report.sentence()})"))
+    return made
+
+
+def numbers(vocab: Words, rows: Sequence[Choice]) -> list[Numbers]:
+    """Token ids of texts and their choices."""
+    contexts = vocab.encode_batch([row.context for row in rows])
+    choices = iter(vocab.encode_batch([choice for row in rows for choice in row.choices]))
+    return [
+        (context, [next(choices) for _ in row.choices], row.answer)
+        for context, row in zip(contexts, rows, strict=True)
+    ]
+
+
+def stored(store: Store, i: int) -> Numbers:
+    ends = np.cumsum(store.row("sizes", i).astype(np.int64))[:-1]
+    choices = [part.tolist() for part in np.split(store.row("choices", i), ends)]
+    return store.row("context", i).tolist(), choices, int(store.row("answer", i)[0])
+
+
+def lengths_of(store: Store, room: int, special: int) -> np.ndarray:
+    """Tokens of all rows of each text together."""
+    contexts = store.lengths("context")
+    return np.array(
+        [
+            int((np.minimum(contexts[i] + store.row("sizes", i).astype(np.int64), room) + special).sum())
+            for i in range(len(store))
+        ]
+    )
+
+
+# Judging
+
+
+def judged(
+    model: nn.Module, kind: Kind, batches: Iterable[ChoiceBatch]
+) -> tuple[list[int], list[int], float]:
+    """(choices made, right ones, loss): the loss is in nats a text."""
+    found: list[int] = []
+    right: list[int] = []
+    surprise = 0.0
+    for batch in batches:
+        here = batch.to(next(model.parameters()).device)
+        scores_BK = kind.scores(model, here)
+        surprise += float(surprises(scores_BK, here, 0.0)[1])
+        found += scores_BK.argmax(-1).tolist()
+        right += batch.labels_B.tolist()
+    return found, right, surprise / max(1, len(right))
+
+
+def evaluate(model: nn.Module, kind: Kind, batches: list[ChoiceBatch]) -> dict[str, float]:
+    """Held-out loss (nats a text) and the share of right choices."""
+    found, right, loss = judged(model, kind, batches)
+    return {"loss": loss, "accuracy": accuracy(found, right)}
+
+
+def reader(run: Path, recipe: Recipe) -> tuple[Words, Kind, Callable[..., ChoiceBatch]]:
+    """How a run reads texts and their choices: its vocabulary, its kind, and what makes batches."""
+    from .origin import FROM, inside
+
+    if recipe.train.from_folder:
+        inside(run, FROM)  # missing, it would be made again, and a run is not to be changed
+    origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
+    vocab = vocabulary(run, origin) if origin else own_vocabulary(recipe, run, iter(()))
+    config, kind = model_of(recipe, vocab, origin)
+    return vocab, kind, partial(collate, vocab, kind.layout, room_of(recipe.data, config.context, vocab))
+
+
+def measure(model: nn.Module, asked: Asked) -> Measured:
+    """Accuracy and loss on all held-out texts."""
+    d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines)
+    vocab, kind, make = reader(asked.run, asked.recipe)
+    rows = held_out_rows(d, asked.split, report)
+    items = numbers(vocab, rows)
+    lengths = [sum(len(text) + len(choice) for choice in choices) for text, choices, _ in items]
+    alike = by_length(lengths, asked.rows)
+    batches = (make([items[i] for i in some]) for some in asked.track(alike, "choosing"))
+    found, right, loss = judged(model, kind, batches)
+    share = accuracy(found, right)
+    return Measured(
+        examples=len(rows),
+        unit="texts",
+        per="text",
+        metrics={"accuracy": share, "loss": loss},
+        intervals={"accuracy": interval(share, len(rows))},
+        baselines={"accuracy": ("any choice", float(np.mean([1 / len(row.choices) for row in rows])))},
+        signature={"accuracy": "score:one a choice|softmax:over the choices"},
+        report=report,
+    )
+
+
+def held_out_loss(model: nn.Module, asked: Asked, rows: int) -> tuple[float, float]:
+    """The loss on some held-out texts, and that of guessing."""
+    vocab, kind, make = reader(asked.run, asked.recipe)
+    some = spread(held_out_rows(asked.recipe.data, "valid", Report(asked.recipe.data.bad_lines)), rows)
+    train = Store.mapped(asked.run / "data")
+    places = Counter(int(train.row("answer", i)[0]) for i in range(len(train)))
+    return judged(model, kind, [make(numbers(vocab, some))])[2], by_place(places, some)
+
+
+def by_place(places: Counter[int], rows: Sequence[Choice]) -> float:
+    """The loss of guessing each choice by how often its place is right in training; one is added to every count."""
+    losses = []
+    for row in rows:
+        counts = np.array([1 + places[place] for place in range(len(row.choices))])
+        losses.append(-np.log(counts[row.answer] / counts.sum()))
+    return float(np.mean(losses))
+
+
+def usual_place(places: Counter[int], rows: Sequence[Choice]) -> float:
+    """How often the place that is right most often in training is right."""
+    most = max(sorted(places), key=places.__getitem__)
+    return float(np.mean([row.answer == most for row in rows]))
+
+
+def show(
+    model: nn.Module, kind: Kind, make: Callable[..., ChoiceBatch], vocab: Words, rows: Sequence[Choice]
+) -> list[str]:
+    """A few texts with the choice the model makes."""
+    if not rows:
+        return []
+    found, _, _ = judged(model, kind, [make(numbers(vocab, rows))])
+    return [
+        f"    {told(row.context)} → {told(row.choices[mine])}"
+        + ("" if mine == row.answer else f"    (expected: {told(row.choices[row.answer])})")
+        for row, mine in zip(rows, found, strict=True)
+    ]
+
+
+def told(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -1,0 +1,526 @@
+"""Span: where in a text the answer to a question stands. Two vectors are learned, S for its start and E for its end (BERT).
+
+    [CLS] question [SEP] context [SEP]      P(start at i) = softmax(S . h_i),  P(end at j) = softmax(E . h_j)
+
+The softmax is over the tokens of the context and [CLS], which stands for "not here". A context that is too long is read in
+windows that overlap; a window without the whole answer is answered by [CLS]. The answer is the span i <= j of at most
+data.longest_answer tokens with the greatest S . h_i + E . h_j, in any of the windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from ..interop.files import one_line
+from ..models.shells import WithHeads
+from ..recipe import Data, Recipe
+from ..text import quiz
+from ..text.files import Report, hash_of
+from ..text.plan import BucketPlan, shares
+from ..text.questions import Question, read_questions
+from ..text.store import Store, write_store
+from ..text.vocab import groups
+from ..train.batch import Tensors
+from ..train.loss import Loss
+from .classify import encoder_row, one_segment_row, special_tokens, spread
+from .job import Job, Words
+from .judging import Asked, Measured, by_length
+from .metrics import interval, squad_exact, squad_f1
+from .mlm import config_of
+from .origin import ENCODERS, Origin, begin, find_origin, vocab_of, vocabulary, with_head
+from .tables import own_vocabulary
+from .translate import chunks, data_told, pad
+from .tuning import start_told, tuning_of
+
+ASKED = 64  # tokens of a question at most
+SHOWN = 80  # characters of a context that is shown
+ANYWHERE = "every place of a window alike"
+
+
+@dataclass(frozen=True)
+class SpanBatch(Tensors):
+    """Some windows with their questions, padded at the end."""
+
+    tokens_BT: Tensor
+    segments_BT: Tensor
+    lengths_B: Tensor
+    open_BT: Tensor  # whether an answer may start or end here: in the context, or at [CLS]
+    starts_B: Tensor
+    ends_B: Tensor  # the last token of the answer; both are 0, [CLS], if it is not here
+    ids: tuple[int, ...] = ()
+
+    @property
+    def count(self) -> int:
+        return len(self.starts_B)
+
+
+# From questions to windows
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A question and its context in numbers, and the first and the last token of the answer there."""
+
+    question: Sequence[int]
+    context: Sequence[int]
+    first: int = 0
+    last: int = -1
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """How a context is cut into windows: tokens of a row, and by how many of them windows overlap."""
+
+    longest: int
+    overlap: int
+    special: int  # tokens of a row that are neither question nor context
+
+    def room(self, question: int) -> int:
+        """Tokens of context in a row beside a question."""
+        return self.longest - self.special - min(question, ASKED)
+
+    def starts(self, question: int, context: int) -> list[int]:
+        """Where the windows of a context begin: the last one ends where it ends."""
+        room = self.room(question)
+        step = max(1, room - self.overlap)
+        return [0, *range(step, context - room + step, step)] if context > room else [0]
+
+
+def rooms_of(d: Data, context: int, vocab: Words) -> Rooms:
+    """The windows of a recipe; refused if they have no room beside the longest question."""
+    longest = min(d.longest, context)
+    made = Rooms(longest, min(d.overlap, longest // 2), special_tokens(True, vocab))
+    if made.room(ASKED) < 1:
+        raise BadInput(
+            f"data.longest is {d.longest} and the context {context}: beside a question of up to {ASKED} tokens that leaves "
+            f"no room for a text"
+        )
+    return made
+
+
+Layout = Callable[[Words, Sequence[int], Sequence[int]], tuple[np.ndarray, np.ndarray]]
+Window = tuple[Asking, int]  # and where it begins in the context
+
+
+def collate(
+    vocab: Words, layout: Layout, rooms: Rooms, windows: Sequence[Window], ids: Sequence[int] = ()
+) -> SpanBatch:
+    """Windows to a batch."""
+    rows, open_rows, places = [], [], []
+    for asking, start in windows:
+        question = asking.question[:ASKED]
+        part = asking.context[start : start + rooms.room(len(question))]
+        row, segments = layout(vocab, question, part)
+        before = len(row) - 1 - len(part)
+        rows.append((row, segments))
+        open_rows.append(np.array([1, *[0] * (before - 1), *[1] * len(part), 0]))
+        first, last = asking.first - start, asking.last - start
+        here = 0 <= first <= last < len(part)
+        places.append((before + first, before + last) if here else (0, 0))
+    return SpanBatch(
+        pad([row for row, _ in rows], vocab.pad),
+        pad([segments for _, segments in rows], 0),
+        torch.tensor([len(row) for row, _ in rows]),
+        pad(open_rows, 0).bool(),
+        torch.tensor([start for start, _ in places]),
+        torch.tensor([end for _, end in places]),
+        tuple(map(int, ids)),
+    )
+
+
+def asking_of(
+    question: Sequence[int], context: Sequence[int], places: Sequence[tuple[int, int]], row: Question
+) -> Asking:
+    """A question in numbers; places: where each token of the context stands in it."""
+    text, start = row.answers[0]
+    inside = [
+        n
+        for n, (a, b) in enumerate(trimmed(row.context, places))
+        if a < start + len(text) and b > start and b > a
+    ]
+    return Asking(question, context, inside[0], inside[-1]) if inside else Asking(question, context)
+
+
+def trimmed(text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where tokens stand without the white space that some carry."""
+    found = []
+    for a, b in places:
+        said = text[a:b]
+        found.append((a + len(said) - len(said.lstrip()), b - len(said) + len(said.rstrip())))
+    return found
+
+
+def askings(vocab: Any, rows: Sequence[Question]) -> list[Asking]:
+    """Questions in numbers."""
+    questions = vocab.encode_batch([row.question for row in rows])
+    contexts = vocab.encode_batch([row.context for row in rows])
+    places = vocab.places([row.context for row in rows])
+    return [asking_of(*found) for found in zip(questions, contexts, places, rows, strict=True)]
+
+
+# Loss
+
+
+def scores_of(model: WithHeads, batch: SpanBatch) -> tuple[Tensor, Tensor]:
+    """Scores [B, T] for starting and for ending at each token; minus infinity where no answer may."""
+    hidden_BTD = model.encoder(batch.tokens_BT, batch.lengths_B, batch.segments_BT)
+    scores_BT2 = model.heads["span"](hidden_BTD, model.encoder.inputs).float()
+    start_BT, end_BT = scores_BT2.masked_fill(~batch.open_BT[..., None], float("-inf")).unbind(-1)
+    return start_BT, end_BT
+
+
+def loss_of(model: WithHeads, batch: SpanBatch, smoothing: float = 0.0) -> Loss:
+    """The mean surprise at the right start and at the right end, summed over windows."""
+    sides = zip(scores_of(model, batch), (batch.starts_B, batch.ends_B), strict=True)
+    totals, surprises = zip(*(side_loss(s, right, batch, smoothing) for s, right in sides), strict=True)
+    return Loss(sum(totals) / 2, sum(surprises) / 2, batch.count)
+
+
+def side_loss(
+    scores_BT: Tensor, right_B: Tensor, batch: SpanBatch, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    log_BT = scores_BT.log_softmax(-1)
+    right = -log_BT.gather(1, right_B[:, None]).sum()
+    mean_B = -log_BT.masked_fill(~batch.open_BT, 0).sum(1) / batch.open_BT.sum(1)
+    return (1 - smoothing) * right + smoothing * mean_B.sum(), right
+
+
+def best_span(start_T: Tensor, end_T: Tensor, longest: int) -> tuple[float, int, int]:
+    """(score, i, j): the span i <= j of at most so many tokens with the greatest start_i + end_j, [CLS] left out."""
+    T = len(start_T)
+    both_TT = start_T[:, None] + end_T[None, :]
+    here = torch.arange(T, device=start_T.device)
+    gap_TT = here[None, :] - here[:, None]
+    possible = (gap_TT >= 0) & (gap_TT < longest) & (here[:, None] > 0)
+    both_TT = both_TT.masked_fill(~possible, float("-inf"))
+    place = int(both_TT.argmax())
+    return float(both_TT.flatten()[place]), place // T, place % T
+
+
+# From a recipe to a job.
+
+
+def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
+    """Read the questions, learn or take over a vocabulary, tokenise, cut windows, and plan the batches."""
+    d, t = recipe.data, recipe.train
+    check_asked(d)
+    report = Report(d.bad_lines)
+    origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
+    vocab: Any = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
+    config, layout = model_of(recipe, vocab, origin)
+    rooms = rooms_of(d, config.context, vocab)
+    train = tokenised(recipe, folder / "data", vocab, report)
+    there = held_out_rows(d, "valid", report)
+    held_out = spread(there, recipe.evaluate.rows)
+    if report.counts:
+        say(report.sentence())
+    windows = windows_of(train, rooms)
+    plan = BucketPlan(windows[:, 2], t.batch_tokens, t.seed, int(windows[:, 2].max(initial=1)))
+    make = partial(collate, vocab, layout, rooms)
+    reader = Reader(vocab, layout, rooms, d.longest_answer)
+
+    def batches(step: int, rank: int = 0, world: int = 1) -> list[SpanBatch]:
+        parts = shares(plan.batch(step), t.accumulate, rank, world)
+        return [
+            make([(stored(train, int(windows[i, 0])), int(windows[i, 1])) for i in part], part.tolist())
+            for part in parts
+        ]
+
+    return Job(
+        task="span",
+        architecture=origin.architecture if origin else "bert",
+        config=config,
+        vocab=vocab,
+        batches=batches,
+        steps_per_epoch=plan.batches,
+        loss=partial(loss_of, smoothing=t.smoothing),
+        evaluate=lambda model: evaluate(model, reader, held_out),
+        show=lambda model: show(model, reader, held_out[: recipe.evaluate.examples]),
+        held_out=len(held_out),
+        baselines={"loss": (f"nats a window, {ANYWHERE}", anywhere(reader, held_out))},
+        plan=[
+            data_told(f"{len(train):,} questions", len(held_out), len(there), plan.padding()),
+            f"windows: {len(windows):,} of at most {rooms.longest} tokens, which overlap by {rooms.overlap}",
+            f"vocabulary: {vocab.size:,} of {vocab.kind}",
+            *([start_told(recipe, True)] if origin else []),
+        ],
+        begin=partial(begin, origin=origin) if origin else None,
+        tuning=tuning_of(recipe, origin),
+        facts={"data": train.hash, "held-out data": hash_of(held_out), **(origin.facts if origin else {})},
+    )
+
+
+def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, Layout]:
+    """The config and how rows are made: an encoder of the recipe's sizes, or what the run starts from."""
+    if origin is None:
+        return config_of(recipe, vocab.size, ("span",)), encoder_row
+    one = getattr(origin.config, "segments", 1) < 2
+    return with_head(origin, "span"), one_segment_row if one else encoder_row
+
+
+def check_asked(d: Data) -> None:
+    if d.corpus and d.corpus != "facts":
+        raise BadInput(f'span has no built-in corpus "{d.corpus}"; it has facts')
+    if not d.corpus and not (d.table and d.valid_table):
+        raise BadInput(
+            "give --data and --valid-data, files of questions and answers to learn from and to judge by, or --corpus facts"
+        )
+
+
+def rows_of(d: Data, split: str, report: Report) -> Iterator[Question]:
+    """The questions of a split, one by one."""
+    if d.corpus:
+        return quiz.questions(split)
+    return read_questions(d.table if split == "train" else d.valid_table, report)
+
+
+def texts_of(d: Data) -> Iterator[str]:
+    """What a vocabulary is learned from."""
+    for row in rows_of(d, "train", Report(d.bad_lines)):
+        yield from (row.question, row.context)
+
+
+def held_out_rows(d: Data, split: str, report: Report) -> list[Question]:
+    rows = list(rows_of(d, split, report))
+    if not rows:
+        raise BadInput(
+            one_line(f"{d.valid_table} has no question to judge the model by ({report.sentence()})")
+        )
+    return rows
+
+
+FIELDS = {
+    "question": "questions", "context": "texts that hold their answers",
+    "place": "the first token of the answer, and how many it has",
+}  # fmt: skip
+LARGEST = 1 << 20  # tokens of a context
+
+
+def tokenised(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Store:
+    """The training questions as numbers, made once and kept in the run's folder."""
+    if folder.is_dir():
+        return Store.open(folder, vocab.hash)
+
+    def rows() -> Iterator[dict[str, list[int]]]:
+        found = rows_of(recipe.data, "train", report)
+        for some in groups(found, lambda row: len(row.question) + len(row.context)):
+            for one in askings(vocab, some):
+                place = [one.first, one.last - one.first + 1]
+                yield {"question": list(one.question), "context": list(one.context), "place": place}
+
+    about = {"vocab": vocab.hash, "corpus": recipe.data.corpus, "table": recipe.data.table}
+    made = write_store(folder, FIELDS, rows(), max(vocab.size, LARGEST), about)
+    if not len(made):
+        raise BadInput(one_line(f"{recipe.data.table} has no question to learn from ({report.sentence()})"))
+    return made
+
+
+def stored(store: Store, i: int) -> Asking:
+    first, size = map(int, store.row("place", i))
+    return Asking(
+        store.row("question", i).tolist(), store.row("context", i).tolist(), first, first + size - 1
+    )
+
+
+def windows_of(store: Store, rooms: Rooms) -> np.ndarray:
+    """(question, where the window begins, tokens of the row) of every window."""
+    found = []
+    for i, (question, context) in enumerate(
+        zip(store.lengths("question").tolist(), store.lengths("context").tolist(), strict=True)
+    ):
+        room, asked = rooms.room(question), min(question, ASKED)
+        for start in rooms.starts(question, context):
+            found.append((i, start, asked + min(room, context - start) + rooms.special))
+    return np.array(found)
+
+
+# Answering
+
+
+@dataclass(frozen=True)
+class Found:
+    """An answer in a context: its text, its place in characters, and its score."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    probability: float  # of its start times that of its end, in its window
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a model reads questions."""
+
+    vocab: Any
+    layout: Layout
+    rooms: Rooms
+    longest: int  # tokens of an answer
+
+    def windows(self, items: Sequence[Asking]) -> list[tuple[int, Window]]:
+        """(which question, window) of every window."""
+        return [
+            (n, (item, start))
+            for n, item in enumerate(items)
+            for start in self.rooms.starts(len(item.question), len(item.context))
+        ]
+
+    def batches(
+        self, items: Sequence[Asking], size: int
+    ) -> Iterator[tuple[list[tuple[int, Window]], SpanBatch]]:
+        """Windows of like length together."""
+        windows = self.windows(items)
+        lengths = [
+            min(len(item.context) - start, self.rooms.room(len(item.question)))
+            + min(len(item.question), ASKED)
+            for _, (item, start) in windows
+        ]
+        for some in by_length(lengths, size):
+            here = [windows[i] for i in some]
+            yield here, collate(self.vocab, self.layout, self.rooms, [window for _, window in here])
+
+
+def read(
+    model: WithHeads, reader: Reader, rows: Sequence[Question], size: int = 32
+) -> tuple[list[Found], float, int]:
+    """(answers, the loss, windows): the loss, summed over windows, is of questions whose answers are known."""
+    items = askings(reader.vocab, rows)
+    best: dict[int, tuple[float, int, int, float]] = {}
+    surprise, count = 0.0, 0
+    device = next(model.parameters()).device
+    for windows, made in reader.batches(items, size):
+        batch = made.to(device)
+        start_BT, end_BT = scores_of(model, batch)
+        surprise += sum(
+            float(side_loss(s, right, batch, 0.0)[1]) / 2
+            for s, right in ((start_BT, batch.starts_B), (end_BT, batch.ends_B))
+        )
+        count += batch.count
+        shares_BT = start_BT.softmax(-1), end_BT.softmax(-1)
+        for b, (n, (item, begins)) in enumerate(windows):
+            if not len(item.context):
+                continue
+            score, i, j = best_span(start_BT[b], end_BT[b], reader.longest)
+            before = (
+                int(batch.lengths_B[b])
+                - 1
+                - min(len(item.context) - begins, reader.rooms.room(len(item.question)))
+            )
+            share = float(shares_BT[0][b, i] * shares_BT[1][b, j])
+            if n not in best or score > best[n][0]:
+                best[n] = score, begins + i - before, begins + j - before, share
+    places = reader.vocab.places([row.context for row in rows])
+    found = [found_in(row.context, places[n], best.get(n)) for n, row in enumerate(rows)]
+    return found, surprise, count
+
+
+def found_in(
+    context: str, places: Sequence[tuple[int, int]], best: tuple[float, int, int, float] | None
+) -> Found:
+    """An answer as text."""
+    if best is None:
+        return Found("", 0, 0, float("-inf"), 0.0)
+    score, i, j, share = best
+    (start, _), (_, end) = trimmed(context, [places[i], places[j]])
+    return Found(context[start:end], start, end, score, share)
+
+
+def anywhere(reader: Reader, rows: Sequence[Question]) -> float:
+    """The loss of guessing: every token of a window alike, or [CLS] as often as it is right."""
+    items = askings(reader.vocab, rows)
+    made = [batch for _, batch in reader.batches(items, 64)]
+    places = np.concatenate([batch.open_BT.sum(1).numpy() - 1 for batch in made])
+    absent = np.concatenate([(batch.starts_B == 0).numpy() for batch in made])
+    share = np.clip(absent.mean(), 1e-9, 1 - 1e-9)
+    losses = np.where(absent, -np.log(share), np.log(np.maximum(places, 1)) - np.log(1 - share))
+    return float(losses.mean())
+
+
+# Judging
+
+
+def evaluate(model: WithHeads, reader: Reader, rows: Sequence[Question]) -> dict[str, float]:
+    """Held-out loss (nats a window), exact match and F1 as SQuAD defines them."""
+    found, surprise, windows = read(model, reader, rows)
+    return {"loss": surprise / max(1, windows), **squad_scores([one.text for one in found], rows)}
+
+
+def squad_scores(found: Sequence[str], rows: Sequence[Question]) -> dict[str, float]:
+    """Means over questions, of each the best of its answers."""
+    pairs = list(zip(found, rows, strict=True))
+    return {
+        "exact": float(np.mean([max(squad_exact(mine, text) for text in row.texts) for mine, row in pairs])),
+        "f1": float(np.mean([max(squad_f1(mine, text) for text in row.texts) for mine, row in pairs])),
+    }
+
+
+def reader_of(run: Path, recipe: Recipe) -> Reader:
+    """How a run reads questions."""
+    from ..interop.load import describe_run
+
+    vocab, (_, config) = vocab_of(run, recipe), describe_run(run)
+    own = not recipe.train.from_folder
+    layout = encoder_row if own or getattr(config, "segments", 1) > 1 else one_segment_row
+    return Reader(vocab, layout, rooms_of(recipe.data, config.context, vocab), recipe.data.longest_answer)
+
+
+def measure(model: WithHeads, asked: Asked) -> Measured:
+    """Exact match, F1 and loss on all held-out questions."""
+    d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines)
+    reader = reader_of(asked.run, asked.recipe)
+    rows = held_out_rows(d, asked.split, report)
+    found: list[Found] = []
+    surprise, windows = 0.0, 0
+    for some in asked.track(list(chunks(rows, 8 * asked.rows)), "answering"):
+        answers, loss, count = read(model, reader, some, asked.rows)
+        found += answers
+        surprise, windows = surprise + loss, windows + count
+    scores = squad_scores([one.text for one in found], rows)
+    return Measured(
+        examples=len(rows),
+        unit="questions",
+        per="window",
+        metrics={**scores, "loss": surprise / max(1, windows)},
+        intervals={"exact": interval(scores["exact"], len(rows))},
+        baselines={"f1": ("the whole context", squad_scores([row.context for row in rows], rows)["f1"])},
+        signature={
+            "exact": "SQuAD 1.1: lower case, no punctuation, no articles",
+            "f1": "SQuAD 1.1: words in common",
+        },
+        counts={"windows": windows},
+        report=report,
+        lines=[one.text for one in found],
+    )
+
+
+def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, float]:
+    """The loss on some held-out questions, and that of guessing."""
+    reader = reader_of(asked.run, asked.recipe)
+    some = spread(held_out_rows(asked.recipe.data, "valid", Report(asked.recipe.data.bad_lines)), rows)
+    _, surprise, windows = read(model, reader, some)
+    return surprise / max(1, windows), anywhere(reader, some)
+
+
+def show(model: WithHeads, reader: Reader, rows: Sequence[Question]) -> list[str]:
+    """A few questions with the model's answers."""
+    if not rows:
+        return []
+    found, _, _ = read(model, reader, rows)
+    return [
+        f"    {row.question} → {told(one.text)}"
+        + ("" if one.text in row.texts else f"    (expected: {told(row.texts[0])})")
+        for row, one in zip(rows, found, strict=True)
+    ]
+
+
+def told(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -1,0 +1,85 @@
+"""Tuning: what of a model that was there already learns. All of it; a new head over it; or adapters beside its layers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from ..errors import BadInput
+from ..interop import peft
+from ..interop.files import one_line, replacing
+from ..parts.lora import Lora, adapt
+from ..recipe import Recipe, lora_layers
+from .origin import Origin, taken
+
+
+@dataclass(frozen=True)
+class Partly:
+    """Everything that came along is held fast; what is new learns, and so do adapters, if there are any."""
+
+    origin: Origin
+    lora: Lora | None = None
+
+    def arrange(self, model: nn.Module) -> None:
+        """Hold fast what is not to learn, and put in what is."""
+        came = taken(self.origin, model)
+        for name, weight in model.named_parameters():
+            weight.requires_grad_(name not in came)
+        if self.lora is not None and not adapt(model, self.lora):
+            layers = " and ".join(self.lora.layers)
+            raise BadInput(
+                one_line(
+                    f"{self.origin.folder} is a {self.origin.architecture}, whose blocks have no layer {layers}"
+                )
+            )
+        if not any(weight.requires_grad for weight in model.parameters()):
+            raise BadInput(
+                one_line(
+                    f"all of {self.origin.folder} comes along, its head too, so train.tune=head leaves nothing to learn: "
+                    f"take lora or whole"
+                )
+            )
+
+
+def tuning_of(recipe: Recipe, origin: Origin | None) -> Partly | None:
+    """What a recipe asks for; None where the whole model learns."""
+    t = recipe.train
+    if origin is None or t.tune == "whole":
+        return None
+    if t.tune == "head":
+        return Partly(origin)
+    return Partly(origin, Lora(t.lora_rank, t.lora_alpha, t.lora_dropout, lora_layers(t)))
+
+
+ALONE = "adapter"  # the folder of a run that has its adapters alone
+
+
+def written_alone(run: Path) -> str:
+    """Write the adapters of a finished run as Hugging Face's PEFT keeps them, beside the rest; what to say of it."""
+    folder = run / ALONE
+    try:
+        with replacing(folder) as aside:
+            peft.write(run, aside)
+    except BadInput as why:
+        with suppress(OSError):
+            folder.rmdir()
+        return f"what was learned is not written as PEFT reads it: {why}"
+    return f"{folder}: what was learned, alone, as PEFT reads it"
+
+
+TOLD = {
+    "whole": "start: {}, its sizes and its vocabulary{}",
+    "head": "start: {}, its sizes and its vocabulary; its weights stay as they are, the head is new",
+    "lora": "start: {}, its sizes and its vocabulary; its weights stay as they are, LoRA of rank {} stands beside {}{}",
+}
+
+
+def start_told(recipe: Recipe, head: bool) -> str:
+    """A sentence about what is taken over, and what learns; head: whether it has a new one."""
+    t, new = recipe.train, "; the head is new" if head else ""
+    if t.tune == "lora":
+        return TOLD["lora"].format(t.from_folder, t.lora_rank, " and ".join(lora_layers(t)), new)
+    return TOLD[t.tune].format(t.from_folder, new)
