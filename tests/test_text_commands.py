@@ -364,7 +364,9 @@ def test_the_options_of_the_commands_are_those_of_python():
     assert names - offered["translate"] == {"draft", "ahead"}
     assert names - offered["generate"] == {"prefix"}
     for found in offered.values():
-        assert found - names - {"trees", "chat"} == {"run", "text", "json", "bad_lines", "device", "weights"}
+        assert found - names - {"trees", "chat"} == {
+            "run", "text", "json", "bad_lines", "device", "weights", "quantize"
+        }  # fmt: skip
 
 
 # In a process of its own

@@ -170,9 +170,12 @@ def leave(run: str) -> int:
 def hold_and_die(run: str) -> int:
     """Own a folder, start a child that outlives us, and be killed."""
     RunFolder.open(run)
+    reading, writing = os.pipe()
     if os.fork() == 0:
+        os.write(writing, b"!")
         time.sleep(5)
         os._exit(0)
+    os.read(reading, 1)  # the child has begun, and let go of what it must not hold
     os.kill(os.getpid(), signal.SIGKILL)
     return FAILED
 
