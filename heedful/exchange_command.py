@@ -80,6 +80,8 @@ def bring(given: Import) -> int:
 def check_place(source: Path, out: Path, over: bool) -> None:
     """Refuse to write over anything but what was exported before, and that only if asked."""
     with naming(out):
+        if out.name in ("", ".."):
+            raise BadInput(f"{out} has no name of its own: give that of a folder to be written")
         if not present(out):
             return
         if not out.is_dir():
@@ -98,7 +100,7 @@ def check_place(source: Path, out: Path, over: bool) -> None:
 def aside_of(out: Path) -> Iterator[Path]:
     """A folder beside OUT to write into; whatever is still there at the end is removed."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.parent / f".{out.name or 'model'}.writing-{os.getpid()}"
+    aside = out.parent / f".{out.name}.writing-{os.getpid()}"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     try:
@@ -114,8 +116,15 @@ def put_in_place(aside: Path, out: Path) -> None:
     old = out.parent / f".{out.name}.old-{os.getpid()}"
     if present(out):
         os.replace(out, old)
-    os.replace(aside, out)
+    try:
+        os.replace(aside, out)
+    except OSError:
+        if present(old):
+            os.replace(old, out)
+        raise
     flush(out.parent)
+    if old.is_symlink():  # what it leads to is somebody else's
+        old.unlink()
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -139,8 +148,10 @@ def refuse(name: str, loaded: Loaded, to: str) -> None:
         raise BadInput(f"{name} cannot leave as {to}: {why.rstrip('.')}; {able}")
 
 
-def compared(loaded: Loaded, folder: Path, to: str, kind: str, tell: Callable[[str], None]) -> Certificate:
-    """The model that was loaded beside what another library makes of a folder."""
+def compared(
+    loaded: Loaded, folder: Path, to: str, kind: str | None, tell: Callable[[str], None]
+) -> Certificate:
+    """The model that was loaded beside what another library makes of a folder; kind: of its numbers, or None to ask it."""
     from .interop.formats import FORMATS
     from .interop.parity import DIFFERENT, Certificate, certify, unchecked, versions
 
@@ -148,16 +159,21 @@ def compared(loaded: Loaded, folder: Path, to: str, kind: str, tell: Callable[[s
     tell(f"opening it with {form.packages[0]}")
     try:
         theirs = form.load().elsewhere(folder)
-        return certify(loaded, theirs, format=to, kind=kind, packages=form.packages, progress=tell)
+        computes: str = getattr(theirs, "computes", "float32")
+        return certify(
+            loaded, theirs, format=to, kind=kind or computes, packages=form.packages, progress=tell
+        )
     except NotInstalled as why:
-        return unchecked(loaded, to, kind, str(why), form.packages)
+        return unchecked(loaded, to, kind or "float32", str(why), form.packages)
     except MemoryError:
         raise
     except Exception as error:
         if os.environ.get("HEEDFUL_DEBUG") == "1":
             raise
         told = one_line(f"{form.packages[0]} cannot use it: {type(error).__name__}: {error}")
-        return Certificate(DIFFERENT, to, kind, loaded.architecture, versions(form.packages), (told,))
+        return Certificate(
+            DIFFERENT, to, kind or "float32", loaded.architecture, versions(form.packages), (told,)
+        )
 
 
 def again(loaded: Loaded, folder: Path) -> dict[str, Any]:
@@ -190,7 +206,7 @@ def with_source(
     to = format_of(source)
     if to is None:
         return certificate
-    origin = compared(loaded, source, to, "float32", tell)
+    origin = compared(loaded, source, to, None, tell)  # int8 in CTranslate2 rounds what it multiplies, too
     more = certificate.more | {"source": origin.as_json() | {"path": str(source)}}
     if origin.verdict != DIFFERENT:
         return replace(certificate, more=more)

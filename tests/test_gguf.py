@@ -497,6 +497,19 @@ def test_a_tensor_outside_the_file_or_off_its_place_is_refused(tmp_path):
             load_bytes(bytes(whole), tmp_path)
 
 
+def test_tensors_that_lie_over_each_other_are_refused(tmp_path):
+    """A file of some bytes could otherwise unpack to any number of them."""
+    data, start = file_of(entries(TOKENS)), struct.pack("<Q", 0)
+    for name in own_tensors():
+        at = data.index(text(name)) + len(text(name))
+        rank = struct.unpack_from("<I", data, at)[0]
+        place = at + 4 + 8 * rank + 4
+        data = data[:place] + start + data[place + 8 :]
+    data = data[: len(data) - len(data) // 3]
+    with pytest.raises(heedful.BadInput, match="some lie over others"):
+        load_bytes(data, tmp_path)
+
+
 def test_folders(small, tmp_path):
     folder = small.parent
     shutil.copy(small, folder / "other.gguf")

@@ -66,6 +66,36 @@ def test_other_formats_come_in_as_hugging_face_folders(tmp_path, capsys):
         assert load(tmp_path / f"{to}-in").architecture == name
 
 
+def test_what_another_library_computes_in_whole_numbers_is_judged_as_such(tmp_path, capsys):
+    (tmp_path / "int8").mkdir()
+    to_ctranslate2.write(imported("transformer"), tmp_path / "int8", "int8")
+    assert bring(tmp_path / "int8", tmp_path / "in") == 0, capsys.readouterr()
+    source = certificate(tmp_path / "in")["source"]
+    assert (source["kind"], source["verdict"]) == ("int8", "same")
+
+
+def test_a_kernel_that_a_folder_names_is_not_fetched(gpt2, tmp_path, capsys):
+    said = json.loads((gpt2 / "config.json").read_text())
+    (gpt2 / "config.json").write_text(json.dumps(said | {"_attn_implementation": "somebody/kernel"}))
+    assert bring(gpt2, tmp_path / "in") == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("out", [".", "..", "a/.."])
+def test_a_place_without_a_name_is_refused(out, gpt2, tmp_path, capsys, monkeypatch):
+    (tmp_path / "empty" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "empty")
+    assert bring(gpt2, out) == 2
+    assert "has no name of its own" in capsys.readouterr().err
+
+
+def test_a_link_to_a_folder_gives_way_and_what_it_leads_to_stays(gpt2, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "in").symlink_to(tmp_path / "theirs")
+    assert bring(gpt2, tmp_path / "in") == 0
+    assert (tmp_path / "in" / "parity.json").is_file() and not (tmp_path / "in").is_symlink()
+    assert names(tmp_path) == ["gpt2", "in", "theirs"] and not any((tmp_path / "theirs").iterdir())
+
+
 def test_a_folder_that_is_read_wrongly_is_found_out(gpt2, tmp_path, capsys, monkeypatch):
     """As if our reader took one of the weights for another: what is written is what was read, but not what they have."""
     from heedful.interop import load as loading

@@ -53,6 +53,12 @@ MODELS = {
 }  # fmt: skip
 
 
+def test_an_encoder_that_tells_no_segments_apart_is_not_asked_for_them():
+    for several, asked in ((1, False), (2, True)):
+        config = replace(MODELS["bert"][1], segments=several)
+        assert ("token_type_ids" in to_onnx.heads(bert.build(config)).inputs) == asked
+
+
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
     """(what was exported, its folder) of a tiny model, by the command itself."""

@@ -15,6 +15,8 @@ from test_tuning import FEW, WAYS, data_for, lora_run, texts, translator  # noqa
 import heedful
 from heedful import recipe
 from heedful.errors import BadInput
+from heedful.interop.formats import format_of
+from heedful.interop.peft import BEFORE
 from heedful.tasks import run
 
 BERT = transformers.AutoModelForSequenceClassification
@@ -139,6 +141,46 @@ def test_we_compute_what_peft_does_with_its_own(task, kind, rs, origin_of, trans
     agree(task, ours.model, model.eval())
 
 
+def tiny(kind: str):
+    """Encoders whose head for sentences has a layer of its own."""
+    if kind == "distilbert":
+        return transformers.DistilBertConfig(
+            vocab_size=19,
+            dim=12,
+            n_heads=3,
+            n_layers=2,
+            hidden_dim=7,
+            max_position_embeddings=23,
+            num_labels=3,
+        )
+    return transformers.RobertaConfig(
+        vocab_size=19, hidden_size=12, num_attention_heads=3, num_hidden_layers=2, intermediate_size=7,
+        max_position_embeddings=25, type_vocab_size=1, num_labels=3,
+    )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("base", [transformers.AutoModelForMaskedLM, BERT])
+@pytest.mark.parametrize(
+    ("kind", "targets", "saved"),
+    [
+        ("distilbert", ["q_lin", "v_lin"], ["pre_classifier", "classifier"]),
+        ("roberta", ["query"], ["classifier"]),
+    ],
+)
+def test_a_head_that_reads_no_pooling_layer_asks_for_none(kind, targets, saved, base, tmp_path):
+    torch.manual_seed(4)
+    base.from_config(tiny(kind)).save_pretrained(tmp_path / "base")
+    model = BERT.from_pretrained(tmp_path / "base")
+    how = {"r": 2, "target_modules": targets, "modules_to_save": saved, "init_lora_weights": False}
+    model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", **how))
+    model.save_pretrained(tmp_path / "adapter")
+    ours = heedful.load(tmp_path / "adapter")
+    assert ours.config.heads == ("classify",)
+    assert format_of(tmp_path / "adapter") is None  # `heedful import` asks no library about adapters alone
+    agree("classify", ours.model, model.eval())
+
+
 def test_a_scale_is_alpha_over_the_rank_or_over_its_root():
     from heedful.interop.peft import scale_of
 
@@ -178,9 +220,30 @@ def cut(tensors):
     return {name: t[:, :5].contiguous() if "lora_A" in name else t for name, t in tensors.items()}
 
 
+def thin(tensors):
+    """A product of 10^12 numbers, in a few megabytes."""
+    sizes = {"lora_A": (3, 10**6), "lora_B": (10**6, 3)}
+    return {
+        n: next((torch.zeros(s) for part, s in sizes.items() if part in n), t) for n, t in tensors.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
+        (
+            lambda folder: altered(base_model_name_or_path=str(folder))(folder),
+            "says that it began from itself",
+        ),
+        (reshaped(thin), "does not fit the layer"),
+        (
+            reshaped(lambda t: t | {f"{BEFORE}foo.weight": torch.ones(3)}),
+            "holds 'foo.weight', which is no part",
+        ),
+        (
+            reshaped(lambda t: t | {f"{BEFORE}classifier.weight": torch.tensor(1.0)}),
+            "classifier.* is .*, where .* is due",
+        ),
         (altered(peft_type="IA3"), "adapters of the kind 'IA3', and only LORA is read"),
         (altered(use_dora=True), "its use_dora is True, which is more than LoRA"),
         (altered(bias="all"), "it has learned biases"),

@@ -138,6 +138,8 @@ def test_windows_overlap_cover_everything_and_the_last_ends_where_the_text_does(
         covered = {n for start in starts for n in range(start, min(start + room, context))}
         assert covered == set(range(context)) and all(b - a == room - 4 for a, b in pairwise(starts))
         assert starts[-1] + room >= context and (len(starts) == 1) == (context <= room)
+    little = span.Rooms(longest=75, overlap=37, special=3)  # beside a question of 64, a room of 8
+    assert little.starts(64, 20) == [0, 4, 8, 12]
 
 
 def test_a_window_without_the_answer_points_at_the_class_token():

@@ -14,10 +14,12 @@ import heedful
 from heedful import recipe
 from heedful.errors import BadInput
 from heedful.interop.weights import find_weights
-from heedful.models import albert
+from heedful.models import albert, family
 from heedful.parts import lora as parts
 from heedful.parts.lora import Lora
-from heedful.tasks import run
+from heedful.tasks import choose, run, span
+from heedful.tasks.classify import encoder_row, one_segment_row
+from heedful.tasks.origin import Origin, with_head
 from heedful.train import checkpoint, optimiser
 
 SMALL = Lora(rank=3, alpha=5.0, dropout=0.0, layers=("query", "value"))
@@ -79,6 +81,24 @@ def test_every_family_begins_as_its_base_and_merges_into_one_model(name):
     parts.merge(model)
     torch.testing.assert_close(ask(), after, atol=1e-5 if after.dtype == torch.float32 else 1e-9, rtol=1e-5)
     assert set(dict(model.named_parameters())) == names and not parts.adapters(model)
+
+
+def test_a_new_head_brings_the_pooling_layer_only_where_it_reads_it():
+    sizes = {"vocab": 19, "context": 23, "layers": 1, "width": 8, "attention_heads": 2, "hidden": 7}
+    expected = {"bert": ("pooled", "classify"), "roberta": ("classify",), "deberta": ("classify",)}
+    for name, heads in expected.items():
+        more = {"buckets": 4} if name == "deberta" else {}
+        config = type(next(iter(family(name).PRESETS.values())))(**sizes, **more)
+        origin = Origin("folder", "", name, config, {})
+        assert with_head(origin, "classify", 3).heads == heads and with_head(origin, "tag").heads == ("tag",)
+        layout = encoder_row if name == "bert" else one_segment_row
+        assert (
+            span.model_of(recipe.make("span", settings={"data.corpus": "facts"}), None, origin)[1] is layout
+        )
+        made = recipe.make("choose", settings={"data.corpus": "facts"})
+        assert choose.model_of(made, None, origin)[1].layout is layout
+        with pytest.raises(BadInput, match=f"a {name}, which has no head nothing"):
+            with_head(origin, "nothing")
 
 
 def test_layers_with_one_weight_in_common_have_one_adapter_in_common():

@@ -7,6 +7,7 @@ model's weights, and its model.safetensors is small. Loading puts the two togeth
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from .weights import find_weights
 
 FROM = "from.json"
 BORROWED = "borrowed"  # what config.json says of a vocabulary that came with another model
-ADAPTER_WEIGHTS = "adapter_model.safetensors"  # of PEFT
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"  # of PEFT
 BINARY = "model.bin"  # of a CTranslate2 folder
 
 
@@ -44,7 +45,8 @@ def lora_of(said: Any) -> Lora:
         raise BadInput(f"lora has the layers {short(layers)}; there are {', '.join(LAYERS)}")
     rank, alpha, dropout = said["rank"], said["alpha"], said["dropout"]
     numbers = type(rank) is int and 1 <= rank < 1 << 20
-    if not numbers or not all(type(n) in (int, float) and n >= 0 for n in (alpha, dropout)) or dropout >= 1:
+    finite = all(type(n) in (int, float) and 0 <= n < math.inf for n in (alpha, dropout))
+    if not numbers or not finite or dropout >= 1:
         raise BadInput(f"lora is {short(said)}, which does not describe adapters")
     return Lora(rank, float(alpha), float(dropout), tuple(layers))
 
@@ -56,15 +58,36 @@ def described(lora: Lora) -> dict[str, Any]:
 
 def base_of(folder: Path) -> Path:
     """The model that a run of adapters began from, if it is still the same. It may be such a run itself."""
-    seen = {folder.resolve()}
-    base = next_base(folder)
-    below = base
-    while is_run(below) and read_lora(below) is not None:
-        if below.resolve() in seen:
-            raise BadInput(one_line(f"{folder} says that it began from itself: put back its {FROM}"))
-        seen.add(below.resolve())
-        below = next_base(below)
-    return base
+    return chain_of(folder)[1]
+
+
+def chain_of(folder: Path) -> list[Path]:
+    """Adapters, what they stand beside, what that stands beside, down to a whole model; a chain without end is refused."""
+    chain = [folder]
+    while (below := below_of(chain[-1])) is not None:
+        if below.resolve() in [each.resolve() for each in chain]:
+            said = FROM if is_run(chain[-1]) else ADAPTER
+            raise BadInput(one_line(f"{folder} says that it began from itself: put back its {said}"))
+        chain.append(below)
+    return chain
+
+
+def below_of(folder: Path) -> Path | None:
+    """What adapters stand beside, those of a run or of PEFT; None of a whole model."""
+    if is_run(folder):
+        return None if read_lora(folder) is None else next_base(folder)
+    return peft_base(folder) if is_peft(folder) else None
+
+
+def is_peft(folder: Path) -> bool:
+    """Whether a folder holds adapters of PEFT and no model."""
+    return present(folder / ADAPTER) and not present(folder / CONFIG)
+
+
+def peft_base(folder: Path) -> Path:
+    """Where PEFT's adapters say that their model lies."""
+    with naming(folder / ADAPTER):
+        return Path(str(read_json(inside(folder, ADAPTER)).get("base_model_name_or_path")))
 
 
 def next_base(folder: Path) -> Path:
@@ -121,7 +144,7 @@ def weight_files(folder: Path) -> set[Path]:
     """The files that hold the weights of a model: safetensors, a .gguf file, or CTranslate2's."""
     if folder.is_file():
         return {folder}
-    if present(folder / ADAPTER_WEIGHTS) and not present(folder / CONFIG):
+    if is_peft(folder):
         return {inside(folder, ADAPTER_WEIGHTS)}
     found = sorted(folder.glob("*.gguf"))
     for other in [folder / BINARY] if present(folder / BINARY) else found[:1]:

@@ -12,9 +12,9 @@ from ..errors import BadInput
 from ..models.classifying import is_taught_here
 from ..models.heads import DecoderClassifier
 from ..models.shells import Decoder, EncoderDecoder, WithHeads
-from .files import MEGABYTE, inside, naming, present, read_json
+from .files import inside, naming, present, read_json
 from .pipelines import Marian, marian_files
-from .token_settings import TOKENIZER_CONFIG
+from .token_settings import LIMIT, TOKENIZER_CONFIG
 from .tokenizer import TARGET_TOKENIZER, TOKENIZER
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .load import Loaded
 
 GENERATION = "generation_config.json"
-MOST = 24 * MEGABYTE  # bytes of a tokenizer_config.json: some repeat every added token
 LONGEST = 512  # tokens of an answer, where a model's positions have no end
 BEAM = {"num_beams": 4, "length_penalty": 0.6, "early_stopping": False}  # Vaswani et al. 2017
 
@@ -95,7 +94,7 @@ def reads_special_tokens_as_text(folder: Path) -> bool:
     if not present(folder / TOKENIZER_CONFIG):
         return False
     with naming(folder / TOKENIZER_CONFIG):
-        return read_json(inside(folder, TOKENIZER_CONFIG), MOST).get("split_special_tokens") is True
+        return read_json(inside(folder, TOKENIZER_CONFIG), LIMIT).get("split_special_tokens") is True
 
 
 def tokenizer_files(loaded: Loaded) -> dict[str, str | bytes]:
@@ -180,8 +179,7 @@ def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
     for name, spellings in NAMED.items():
         found = next((one for one in spellings if tokenizer.token_to_id(one) is not None), None)
         known.setdefault(name, found)
-    segments = getattr(model.encoder.inputs, "segments", None) if encoder else None
-    several = segments is not None and len(segments.weight) > 1
+    several = encoder and tells_segments(model)
     reads = ["input_ids", *(["token_type_ids"] if several else []), "attention_mask"]
     context = getattr(loaded.config, "context", None)
     as_text = loaded.tokenizer is not None and loaded.tokenizer.encode_special_tokens
@@ -195,6 +193,12 @@ def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
         **({"split_special_tokens": True} if as_text and not encoder else {}),
         **{f"{name}_token": token for name, token in known.items() if token is not None},
     }
+
+
+def tells_segments(model: Any) -> bool:
+    """Whether an encoder is told which of two texts a token belongs to: RoBERTa has one segment, and is not."""
+    segments = getattr(model.encoder.inputs, "segments", None)
+    return segments is not None and len(segments.weight) > 1
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:

@@ -12,8 +12,6 @@ from pathlib import Path
 from ..errors import BadInput
 from .files import short
 
-NAME = 1 << 16  # bytes of a name
-
 
 class Bytes:
     """A file in memory as far as it is looked at, and a place in it from which the next thing is read."""

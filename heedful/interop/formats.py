@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import logging
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -48,8 +51,8 @@ def can_leave(loaded: Loaded) -> list[str]:
 
 
 def format_of(path: Path) -> str | None:
-    """The format of somebody else's model; None of a run, which only heedful reads."""
-    if is_run(path):
+    """The format of somebody else's model; None of a run, or of adapters, which no library reads alone."""
+    if is_run(path) or import_module(f"{__package__}.peft").is_one(path):
         return None
     for name in ("gguf", "ctranslate2"):
         if import_module(f"{__package__}.from_{name}").is_one(path):
@@ -68,17 +71,11 @@ def check_kind(name: str, kind: str | None) -> str:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Other libraries talk as they load: notes about what else could be installed, bars, warnings."""
-    import contextlib
-    import io
-    import logging
-    import warnings
-
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            with contextlib.redirect_stdout(io.StringIO()):
-                yield
+            yield
     finally:
         logging.disable(before)

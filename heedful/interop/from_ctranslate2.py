@@ -40,18 +40,6 @@ VOCABULARIES = (
     "vocabulary.json",
     "target_vocabulary.json",
 )
-VERSIONS = (4, 5, 6)  # of the file's layout, which are alike as far as they are read here
-TYPES = (
-    torch.float32,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.float16,
-    torch.bfloat16,
-)  # by their numbers
-MOST = 20_000  # variables; the largest published models have a tenth of it
-LONGEST = 256  # bytes of a name
-RANK = 4
 WORDS = 64 * MEGABYTE  # of a vocabulary
 FAR, FAR_HALF = 1e-3, 1e-2  # what a table of sinusoids may be off, far out: in fp32, and in 16 bits
 PADDING = "<pad>"

@@ -159,7 +159,7 @@ def placed(
 ) -> dict[str, Place]:
     """Each tensor's bytes, inside the file."""
     found: dict[str, Place] = {}
-    begin = data.at
+    begin, taken = data.at, 0
     for name, shape, kind, start in infos:
         count = math.prod(shape)
         if name in found:
@@ -170,6 +170,11 @@ def placed(
         if start % alignment or begin + start + size > len(data.view):
             raise data.broken(
                 f"{short(name)} would lie at {begin + start} and take {size} bytes of {len(data.view)}"
+            )
+        taken += size
+        if taken > data.left:  # or a small file could unpack to any size
+            raise data.broken(
+                f"its tensors would take {taken} bytes and more of {data.left}: some lie over others"
             )
         found[name] = Place(name, shape, kind, data.view[begin + start : begin + start + size])
     return found

@@ -171,7 +171,8 @@ def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Lo
         check_written(folder)
         check_hash(folder)
         stored, ours = find_weights(folder), parameters(model)
-        different = sorted(stored.keys() ^ ours.keys() if lora is None else stored.keys() - ours.keys())
+        kept = ours.keys() if lora is None else {n for n in ours if n in stored or n.endswith((".A", ".B"))}
+        different = sorted(stored.keys() ^ kept)
         if different:
             raise BadInput(f"{folder} and its {CONFIG} disagree about {some(different)}")
         for name, tensor in stored.items():

@@ -52,6 +52,7 @@ SEED = 20170612
 class Elsewhere(Protocol):
     """A model opened in another library. None where that library does not say.
 
+    An attribute `computes` names the kind of numbers it computes with, if it is another than float32.
     Three methods more are used where there are any: `pictures(images_BCHW) -> list[Tensor]`, what `logits` would say of
     each picture; `batch(rows, targets) -> list[Tensor]`, `logits` of several texts that it pads; and `other_heads(ids) ->
     list[Tensor]`, what the heads after the first say.
@@ -393,7 +394,7 @@ def certify(
     here, bound = Here(ours), bound or BOUNDS.get(kind, BOUNDS["int8"])
     found: dict[str, Any] = {}
     if here.sees_pictures:
-        found["logits"] = compare_pictures(here, theirs)
+        found["logits"] = compare_pictures(here, theirs, bound)
     else:
         inputs, new = inputs_for(here)
         found["logits"] = compare_logits(here, theirs, inputs, new, bound, progress)
@@ -515,13 +516,13 @@ def target_for(here: Here, ids: list[int], new: int) -> list[int] | None:
     return [here.start, *(dice.randrange(rows) if dice.random() < 0.3 else token for token in written or [])]
 
 
-def compare_pictures(here: Here, theirs: Elsewhere) -> Logits | None:
+def compare_pictures(here: Here, theirs: Elsewhere, bound: Bound) -> Logits | None:
     c, sees = here.loaded.config, getattr(theirs, "pictures", None)
     made = torch.Generator().manual_seed(SEED)
     images_BCHW = torch.randn(PICTURES, c.channels, c.image, c.image, generator=made)
     if sees is None or (found := sees(images_BCHW)) is None:
         return None
-    apart = Differences(False, BOUNDS["float32"].difference)
+    apart = Differences(False, bound.difference)
     for a_TV, b_TV in zip(here.pictures(images_BCHW), found, strict=True):
         apart.add(a_TV, b_TV, here.compared == HIDDEN)
     return apart.logits(here.compared)

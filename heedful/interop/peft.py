@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from ..errors import BadInput
 from ..models import family
 from ..models.names import Rule, Table, fill, match
+from ..models.skeleton import config_with_head
 from ..parts.lora import Lora
-from .adapters import base_of, put_base, read_lora
+from .adapters import ADAPTER, ADAPTER_WEIGHTS, base_of, chain_of, is_peft, peft_base, put_base, read_lora
 from .files import inside, naming, one_line, present, read_json, short
-from .load import Loaded, describe_run, labels_of_run, load, parameters, sized, with_room
-from .runs import CONFIG, is_run
+from .load import Loaded, by, describe_run, labels_of_run, load, parameters, sized, with_room
+from .runs import is_run
 from .weights import FLOATS, SINGLE, Stored, headers, read_tensors, write_tensors
 
-ADAPTER, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 BEFORE = "base_model.model."  # what all their names begin with
 HEADS = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "span": "QUESTION_ANS"}  # and what PEFT calls their tasks
 LARGEST = 1 << 16  # rank
@@ -66,7 +66,7 @@ def write(run: Path, folder: Path) -> None:
     if not heads_in(config):
         task = "SEQ_2_SEQ_LM" if hasattr(config, "decoder_layers") else "CAUSAL_LM"
     said = made.config(str(base_of(run)), task)
-    write_tensors(folder / WEIGHTS, made.tensors)
+    write_tensors(folder / ADAPTER_WEIGHTS, made.tensors)
     (folder / ADAPTER).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
 
 
@@ -102,7 +102,7 @@ class Written:
             theirs = table.spelled(fill((rule.theirs,), numbers)[0]).removesuffix(".weight")
             sizes = [shapes[f"{path}.weight"] for path in ours]
             A_RD, B_XR = side_by_side([pair_of(learned, path) for path in ours], sizes)
-            self.check(rule, learned, ours, sizes, A_RD, B_XR)
+            self.turned = is_turned(rule, sizes)
             self.tensors[f"{BEFORE}{theirs}.lora_A.weight"] = A_RD
             self.tensors[f"{BEFORE}{theirs}.lora_B.weight"] = B_XR
             self.modules.append(theirs)
@@ -111,25 +111,6 @@ class Written:
             left -= set(ours)
         if left:
             raise KeyError(f"{min(left)} has no name over there")
-
-    def check(
-        self,
-        rule: Rule,
-        learned: Mapping[str, Tensor],
-        ours: list[str],
-        sizes: list[tuple[int, ...]],
-        A_RD: Tensor,
-        B_XR: Tensor,
-    ) -> None:
-        """The product of what is written must be what the rule makes of ours: else theirs are in another order."""
-        products = []
-        for path, size in zip(ours, sizes, strict=True):
-            pair = pair_of(learned, path)
-            products.append(torch.zeros(size) if pair is None else pair[1].float() @ pair[0].float())
-        expected, product_XD = rule.join(products), B_XR.float() @ A_RD.float()
-        self.turned = expected.shape != product_XD.shape or not torch.equal(expected, product_XD)
-        if self.turned and (expected.T.shape != product_XD.shape or not torch.equal(expected.T, product_XD)):
-            raise KeyError(f"{ours[0]} is in another order over there")
 
     def heads(self, table: Table, learned: Mapping[str, Tensor]) -> None:
         """What was learned anew and is kept whole."""
@@ -192,10 +173,7 @@ def rules_of(table: Table, names: set[str]) -> Iterator[tuple[Rule, tuple[str, .
 
 # In
 
-
-def is_one(folder: Path) -> bool:
-    """Whether a folder holds adapters of PEFT and no model."""
-    return present(folder / ADAPTER) and not present(folder / CONFIG)
+is_one = is_peft  # as every format has it
 
 
 def read(folder: Path, device: str | torch.device, dtype: torch.dtype, base: Path | None = None) -> Loaded:
@@ -207,10 +185,14 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, base: Pat
         said = read_json(inside(folder, ADAPTER))
         check_kind(said)
         stored = find_stored(folder)
-        lies = Path(str(said.get("base_model_name_or_path"))) if base is None else base
+        lies = peft_base(folder) if base is None else base
         if not lies.is_dir():
             raise BadInput(
                 f"{folder} stands beside {short(str(lies))}, which is no folder here: heedful.load takes its place as base"
+            )
+        if folder.resolve() in [each.resolve() for each in chain_of(lies)]:
+            raise BadInput(
+                f"{folder} stands beside itself: heedful.load takes the place of its model as base"
             )
     there = load(lies, device, dtype)
     with naming(folder):
@@ -222,15 +204,19 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, base: Pat
         heads = {n: t for n, t in stored.items() if ".lora_" not in n}
         config, model = there.config, there.model
         if heads:
-            config = with_heads(config, said, heads)
+            config = with_learned_head(there.architecture, config, said, heads)
             model = with_room(sized(there.architecture, config).to(dtype), device).eval()
         table = file.names(config)
         if heads:
+            check_heads(table, parameters(sized(there.architecture, config)), heads)
             learned = table.to_ours({theirs_of(n): value.clone() for n, value in read_tensors(heads)})
             put_base(model, there.model, set(learned))
             put(model, learned)
         add(model, table, said, {n: t for n, t in stored.items() if n not in heads})
-    return replace(there, config=config, model=model)
+    named = (
+        there.labels if not heads or len(there.labels) == config.labels else ()
+    )  # of the head that was there
+    return replace(there, config=config, model=model, labels=named)
 
 
 def check_kind(said: dict[str, Any]) -> None:
@@ -252,15 +238,15 @@ def check_kind(said: dict[str, Any]) -> None:
 
 def find_stored(folder: Path) -> dict[str, Stored]:
     """Every tensor by its name; none is read yet."""
-    if not present(folder / WEIGHTS) and present(folder / "adapter_model.bin"):
+    if not present(folder / ADAPTER_WEIGHTS) and present(folder / "adapter_model.bin"):
         raise BadInput(
-            f"{folder / 'adapter_model.bin'} is a pickle, which can run code when it is read: save it as {WEIGHTS}"
+            f"{folder / 'adapter_model.bin'} is a pickle, which can run code when it is read: save it as {ADAPTER_WEIGHTS}"
         )
-    stored = headers(inside(folder, WEIGHTS))
+    stored = headers(inside(folder, ADAPTER_WEIGHTS))
     for name, tensor in stored.items():
         if not name.startswith(BEFORE) or tensor.dtype not in FLOATS:
             raise BadInput(
-                f"{folder / WEIGHTS} holds {short(name)} as {tensor.dtype}, which is no part of an adapter"
+                f"{folder / ADAPTER_WEIGHTS} holds {short(name)} as {tensor.dtype}, which is no part of an adapter"
             )
     return stored
 
@@ -269,7 +255,9 @@ def theirs_of(name: str) -> str:
     return name.removeprefix(BEFORE)
 
 
-def with_heads(config: Any, said: dict[str, Any], heads: Mapping[str, Stored]) -> Any:
+def with_learned_head(
+    architecture: str, config: Any, said: dict[str, Any], heads: Mapping[str, Stored]
+) -> Any:
     """The config of the model with the head that was learned beside the adapters."""
     head = next((head for head, task in HEADS.items() if task == said.get("task_type")), None)
     if head is None or not isinstance(getattr(config, "heads", None), tuple):
@@ -279,19 +267,27 @@ def with_heads(config: Any, said: dict[str, Any], heads: Mapping[str, Stored]) -
     rows = [
         tensor.shape[0]
         for name, tensor in heads.items()
-        if name.endswith(("classifier.weight", "out_proj.weight"))
+        if name.endswith((".classifier.weight", ".out_proj.weight")) and tensor.shape
     ]
-    pooled = ("pooled",) if head == "classify" else ()
-    return replace(config, heads=(*pooled, head), labels=rows[0] if rows else config.labels)
+    return config_with_head(architecture, config, head, rows[0] if rows else config.labels)
+
+
+def check_heads(table: Table, ours: Mapping[str, Tensor], heads: Mapping[str, Stored]) -> None:
+    """Hold what is kept whole against the model, before it is read."""
+    needed = {name: tuple(tensor.shape) for name, tensor in table.to_theirs(ours).items()}
+    for name, tensor in heads.items():
+        shape = needed.get(table.spelled(table.today(theirs_of(name)) or ""))
+        if shape is None:
+            raise BadInput(f"it holds {short(theirs_of(name))}, which is no part of an adapter of this model")
+        if shape != tensor.shape:
+            raise BadInput(f"its {short(theirs_of(name))} is {by(tensor.shape)}, where {by(shape)} is due")
 
 
 def put(model: nn.Module, learned: Mapping[str, Tensor]) -> None:
-    """Weights by our names into a model."""
+    """Weights by our names, which fit, into a model."""
     weights = parameters(model)
     with torch.no_grad():
         for name, value in learned.items():
-            if name not in weights or weights[name].shape != value.shape:
-                raise BadInput(f"its {name} does not fit the model that it stands beside")
             weights[name].copy_(value)
 
 
@@ -304,36 +300,42 @@ def add(model: nn.Module, table: Table, said: dict[str, Any], stored: Mapping[st
         A_RD, B_XR = (tensors.pop(f"{BEFORE}{module}.lora_{part}.weight", None) for part in "AB")
         if A_RD is None or B_XR is None or A_RD.ndim != 2 or B_XR.ndim != 2 or len(A_RD) != B_XR.shape[1]:
             raise BadInput(f"{short(module)} has no pair of matrices A and B that fit each other")
+        names = names_beside(table, module, (len(B_XR), A_RD.shape[1]), weights)
         product_XD = scale_of(said, module, len(A_RD)) * (B_XR.float() @ A_RD.float())
-        for name, learned_XD in in_our_terms(table, module, product_XD, weights).items():
-            with torch.no_grad():
+        parts = product_XD.split([len(weights[name]) for name in names])
+        with torch.no_grad():
+            for name, learned_XD in zip(names, parts, strict=True):
                 weights[name].copy_(weights[name].float() + learned_XD.to(weights[name].device))
     if tensors:
         raise BadInput(f"it holds {short(min(tensors))}, which is more than LoRA: it is not read")
 
 
-def in_our_terms(
-    table: Table, module: str, product_XD: Tensor, weights: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """A product of their matrices as what is added to our weights."""
+def names_beside(
+    table: Table, module: str, shape: tuple[int, int], weights: Mapping[str, Tensor]
+) -> list[str]:
+    """The weights of ours that an adapter stands beside, one below the other. shape: of the product of its matrices, which
+    is held against theirs before it is made: two thin matrices of a small file may have a product of any size."""
     full = table.today(f"{module}.weight") or ""
     rules = [(rule, numbers) for rule in table.rules if (numbers := match(rule.theirs, full)) is not None]
     names = [name for rule, numbers in rules for name in fill(rule.ours, numbers)]
     if not rules or any(name not in weights or weights[name].ndim != 2 for name in names):
         raise BadInput(f"the model has no layer {short(module)} that an adapter could stand beside")
     sizes = [tuple(weights[name].shape) for name in names]
-    if product_XD.shape != (sum(size[0] for size in sizes), sizes[0][1]):
+    if shape != (sum(size[0] for size in sizes), sizes[0][1]):
         raise BadInput(f"the adapter of {short(module)} does not fit the layer that it stands beside")
-    check_order(rules[0][0], sizes)
-    return dict(zip(names, product_XD.split([size[0] for size in sizes]), strict=True))
+    is_turned(rules[0][0], sizes)  # or refused: PEFT keeps A and B the same way round
+    return names
 
 
-def check_order(rule: Rule, sizes: list[tuple[int, ...]]) -> None:
-    """Theirs must be ours, one below the other, though perhaps kept [in, out]."""
+def is_turned(rule: Rule, sizes: list[tuple[int, ...]]) -> bool:
+    """Whether theirs is kept [in, out]. Otherwise it must be ours, one below the other; another order is refused."""
     ours = torch.arange(sum(math.prod(size) for size in sizes)).view(-1, sizes[0][1])
     theirs = rule.join(ours.split([size[0] for size in sizes]))
-    if not any(turned.shape == ours.shape and torch.equal(turned, ours) for turned in (theirs, theirs.T)):
-        raise BadInput(f"{rule.ours[0]} is in another order over there, so adapters of it are not read")
+    if theirs.shape == ours.shape and torch.equal(theirs, ours):
+        return False
+    if theirs.T.shape == ours.shape and torch.equal(theirs.T, ours):
+        return True
+    raise BadInput(f"{rule.ours[0]} is in another order over there, which adapters of theirs cannot follow")
 
 
 def scale_of(said: dict[str, Any], module: str, rank: int) -> float:

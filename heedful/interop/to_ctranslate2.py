@@ -240,6 +240,7 @@ class Opened:
             "TransformerEncoderSpec": library.Encoder,
         }[self.kind]
         self.model = opened(str(folder), inter_threads=1, intra_threads=torch.get_num_threads())
+        self.computes = self.model.compute_type.partition("_")[0]  # int8_float32: products of whole numbers
         kept = [folder / name for name in VOCABULARIES if (folder / name).exists()]
         lists = [json.loads(path.read_text(encoding="utf-8")) for path in kept]
         self.reads, self.writes = lists[0], lists[-1]

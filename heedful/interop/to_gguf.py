@@ -19,6 +19,7 @@ from .gguf_numbers import KINDS as PACKED
 from .gguf_words import AS_TEXT, write_words
 from .load import Loaded, parameters
 from .packages import needed
+from .to_hf import OFFLINE
 
 KINDS = ("float32", "float16", "q8_0")
 FILE = "model.gguf"
@@ -140,7 +141,7 @@ class Opened:
         self.end = said.get("tokenizer.ggml.eos_token_id")
         self.begin = [said["tokenizer.ggml.bos_token_id"]] if said.get("tokenizer.ggml.add_bos_token") else []
         self.splits = said.get(AS_TEXT, False)
-        folder, named = file.parent, {"gguf_file": file.name, "local_files_only": True}
+        folder, named = file.parent, {"gguf_file": file.name, **OFFLINE}
         with quiet():
             self.model = library.AutoModelForCausalLM.from_pretrained(
                 str(folder), dtype=torch.float32, **named
@@ -164,7 +165,8 @@ class Opened:
         if self.tokenizer is None:
             return None
         how = {"add_special_tokens": False, "split_special_tokens": self.splits}
-        return self.begin + self.tokenizer.encode(text, **how)
+        with quiet():  # it remarks on long texts
+            return self.begin + self.tokenizer.encode(text, **how)
 
     @torch.no_grad()
     def written(self, ids: list[int], new: int, width: int) -> list[int]:

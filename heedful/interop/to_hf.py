@@ -49,8 +49,12 @@ class Transformers:
         self.folder, self.said = folder, read_json(folder / CONFIG)
         with quiet():
             self.hf = needed("transformers", "hf")
-            load = self.kind().from_pretrained
-            self.model = load(folder, dtype=torch.float32, use_safetensors=True, **OFFLINE).eval()
+            config = self.hf.AutoConfig.from_pretrained(folder, **OFFLINE)
+            config._attn_implementation = (
+                "eager"  # a folder may name a kernel, which would be fetched and run
+            )
+            how = {"config": config, "dtype": torch.float32, "use_safetensors": True, **OFFLINE}
+            self.model = self.kind().from_pretrained(folder, **how).eval()
             self.tokenizer = self.read_tokenizer()
 
     def kind(self) -> Any:
@@ -146,7 +150,8 @@ class Transformers:
         return getattr(config, "num_decoder_layers", 0) <= getattr(config, "num_layers", 0)
 
     def tokens(self, text: str) -> list[int] | None:
-        return None if self.tokenizer is None else self.tokenizer(text).input_ids
+        with quiet():  # it remarks on long texts
+            return None if self.tokenizer is None else self.tokenizer(text).input_ids
 
 
 # How a class of theirs ends, and what loads it.

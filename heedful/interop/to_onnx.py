@@ -30,14 +30,21 @@ from ..models.vit import PatchInputs
 from ..parts.blocks import Stack
 from ..parts.cache import Cache, GrowingCache, KeysValues, LayerCache
 from ..parts.experts import Experts
-from .beside import GENERATION, as_json, generation_config, token_ids, tokenizer_files, write_files
+from .beside import (
+    GENERATION,
+    as_json,
+    generation_config,
+    tells_segments,
+    token_ids,
+    tokenizer_files,
+    write_files,
+)
 from .files import present, read_json
 from .formats import quiet
 from .load import Loaded, in_their_terms
 from .packages import needed
 from .parity import each_text, padded, real
 from .runs import CONFIG
-from .tokenizer import TOKENIZER
 
 KINDS = ("float32", "int8")
 OPSET = 18
@@ -107,6 +114,9 @@ def quantise(path: Path) -> None:
         path.rename(whole)
         theirs.quantize_dynamic(whole, path, per_channel=True, weight_type=theirs.QuantType.QInt8)
         whole.unlink()
+        path.with_name(f"{path.name}.data").unlink(
+            missing_ok=True
+        )  # the weights of a large one, as they were
 
 
 class Graph:
@@ -125,7 +135,7 @@ class Graph:
         given = tuple(tensor for tensor, _ in self.inputs.values())
         with quiet(), torch.no_grad():
             program = torch.onnx.export(
-                Several(self.module, len(given)),
+                Several(self.module),
                 (list(given),),
                 dynamo=True,
                 opset_version=OPSET,
@@ -180,9 +190,9 @@ def forget(model: Any) -> None:
 class Several(nn.Module):
     """A module given its inputs in one list: torch.export then takes them in that order."""
 
-    def __init__(self, module: nn.Module, count: int) -> None:
+    def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.module, self.count = module, count
+        self.module = module
 
     def forward(self, given: list[Tensor]) -> tuple[Tensor, ...]:
         return self.module(*given)
@@ -465,7 +475,7 @@ def heads(model: WithHeads) -> Graph:
     T, outputs = length_of(model.encoder), outputs_of(model)
     tokens = tokens_like(model.encoder, 3, T)
     inputs = {"input_ids": (tokens, ROWS), "attention_mask": (torch.ones_like(tokens), ROWS)}
-    if getattr(model.encoder.inputs, "segments", None) is not None:
+    if tells_segments(model):
         inputs["token_type_ids"] = torch.zeros_like(tokens), ROWS
     return Graph(Heads(model, list(outputs)), inputs, outputs)
 
@@ -546,7 +556,6 @@ class Runtime:
         self.pairs = present(folder / ENCODER)
         names = (ENCODER, FIRST, NEXT) if self.pairs else (MODEL,)
         self.sessions = {name: Session(folder / name) for name in names}
-        self.tokenizer_path = folder / TOKENIZER
 
     @property
     def writes(self) -> bool:

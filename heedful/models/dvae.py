@@ -72,7 +72,9 @@ def gumbel_softmax(scores: Tensor, temperature: Tensor | float, noise: Tensor) -
 
 def gumbel_noise(scores: Tensor) -> Tensor:
     """-log(-log u), u uniform, in the shape of scores."""
-    tiny = torch.finfo(scores.dtype).tiny  # u may be 0; drawn as exponential numbers, it would take four times as long on a CPU
+    tiny = torch.finfo(
+        scores.dtype
+    ).tiny  # u may be 0; drawn as exponential numbers, it would take four times as long on a CPU
     return -torch.rand_like(scores).clamp_(min=tiny).log_().neg_().log_()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,3 +26,18 @@ def skeleton(architecture: str, config: Any, labels: int = 0) -> Any:
     with torch.device("meta"), Unfilled():
         model = family(architecture).build(config)
         return classifier(model, config, labels) if labels else model
+
+
+def config_with_head(architecture: str, config: Any, head: str, labels: int) -> Any:
+    """The config of an encoder with this head alone, and with the pooling layer where the family's head reads that."""
+    try:
+        return config_with_heads(architecture, config, (head,), labels)
+    except ValueError:
+        return config_with_heads(architecture, config, ("pooled", head), labels)
+
+
+def config_with_heads(architecture: str, config: Any, heads: tuple[str, ...], labels: int) -> Any:
+    """The config of an encoder with these heads; a ValueError or a TypeError if there is none."""
+    made = replace(config, heads=heads, labels=labels)
+    skeleton(architecture, made)
+    return made

@@ -39,7 +39,7 @@ from .classify import (
     encoder_row,
     fit,
     marked,
-    one_segment_row,
+    row_of,
     special_tokens,
     spread,
     text_losses,
@@ -48,7 +48,7 @@ from .job import Job, Words
 from .judging import Asked, Measured, by_length
 from .metrics import accuracy, interval
 from .mlm import config_of
-from .origin import Origin, begin, find_origin, kind_of, vocabulary, with_head
+from .origin import Origin, begin, find_origin, kind_of, vocab_of, vocabulary, with_head
 from .tables import own_vocabulary
 from .translate import chunks, data_told, pad
 from .tuning import start_told, tuning_of
@@ -155,8 +155,7 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, 
     if kind_of(origin) is not WithHeads:
         loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
         return marked(recipe, vocab, origin), Kind(decoder_row, decoder_scores, loss)
-    one = getattr(origin.config, "segments", 1) < 2
-    return with_head(origin, "classify", 1), replace(encoder, layout=one_segment_row if one else encoder_row)
+    return with_head(origin, "classify", 1), replace(encoder, layout=row_of(origin.config))
 
 
 # From a recipe to a job.
@@ -334,12 +333,8 @@ def evaluate(model: nn.Module, kind: Kind, batches: list[ChoiceBatch]) -> dict[s
 
 def reader(run: Path, recipe: Recipe) -> tuple[Words, Kind, Callable[..., ChoiceBatch]]:
     """How a run reads texts and their choices: its vocabulary, its kind, and what makes batches."""
-    from .origin import FROM, inside
-
-    if recipe.train.from_folder:
-        inside(run, FROM)  # missing, it would be made again, and a run is not to be changed
+    vocab = vocab_of(run, recipe)
     origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
-    vocab = vocabulary(run, origin) if origin else own_vocabulary(recipe, run, iter(()))
     config, kind = model_of(recipe, vocab, origin)
     return vocab, kind, partial(collate, vocab, kind.layout, room_of(recipe.data, config.context, vocab))
 

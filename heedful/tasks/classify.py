@@ -102,6 +102,11 @@ def one_segment_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
     return row, np.zeros_like(segments)
 
 
+def row_of(config: Any) -> Layout:
+    """How an encoder reads two texts; many have one segment, or (None) none, and tell them apart by [SEP] alone."""
+    return encoder_row if (getattr(config, "segments", None) or 1) > 1 else one_segment_row
+
+
 def decoder_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
     row = np.array([vocab.bos, *a, *([vocab.sep, *b] if len(b) else []), vocab.eos])
     return row, np.zeros_like(row)
@@ -319,12 +324,10 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -
         kind = Kind(decoder_row, decoder_scores, loss, collate_both_orders if both else collate)
         return marked(recipe, vocab, origin), kind
     refuse_both_orders(recipe, origin.folder)
-    one = getattr(origin.config, "segments", 1) < 2
-    if recipe.data.pair_column and origin.architecture == "bert" and one:
+    layout = row_of(origin.config)
+    if recipe.data.pair_column and origin.architecture == "bert" and layout is one_segment_row:
         raise BadInput(one_line(f"{origin.folder} knows one segment only: it cannot read pairs"))
-    return with_head(origin, "classify", labels), replace(
-        encoder, layout=one_segment_row if one else encoder_row
-    )
+    return with_head(origin, "classify", labels), replace(encoder, layout=layout)
 
 
 def refuse_both_orders(recipe: Recipe, whose: str) -> None:

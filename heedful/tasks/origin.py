@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from ..interop.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER, guarded, rea
 from ..models import family
 from ..models.heads import DecoderClassifier
 from ..models.shells import Decoder, EncoderDecoder, WithHeads
-from ..models.skeleton import skeleton
+from ..models.skeleton import config_with_head, config_with_heads, skeleton
 from ..recipe import Recipe
 from ..text.vocab import Vocab, no_panic, read_vocab
 from ..train.files import write_json, write_text
@@ -94,20 +94,22 @@ def kind_of(origin: Origin) -> type[nn.Module]:
 def with_head(origin: Origin, head: str, labels: int = 2) -> Any:
     """The config of an encoder with a new head, and with the pooling layer where the family's head reads that."""
     try:
-        return with_heads(origin, ("pooled", head) if head == "classify" else (head,), labels)
-    except BadInput:
-        return with_heads(origin, (head,), labels)
+        return config_with_head(origin.architecture, origin.config, head, labels)
+    except (ValueError, TypeError):
+        raise no_head(origin, head) from None
 
 
 def with_heads(origin: Origin, heads: tuple[str, ...], labels: int = 2) -> Any:
     """The config of an encoder with these heads."""
     try:
-        config = replace(origin.config, heads=heads, labels=labels)
-        skeleton(origin.architecture, config)
+        return config_with_heads(origin.architecture, origin.config, heads, labels)
     except (ValueError, TypeError):
-        told = f"a {origin.architecture}, which has no head {' and '.join(heads)}"
-        raise BadInput(one_line(f"{origin.folder} is {told}: start from another model")) from None
-    return config
+        raise no_head(origin, " and ".join(heads)) from None
+
+
+def no_head(origin: Origin, head: str) -> BadInput:
+    told = f"{origin.folder} is a {origin.architecture}, which has no head {head}"
+    return BadInput(one_line(f"{told}: start from another model"))
 
 
 def source_of(loaded: Loaded, folder: str, fitting: Fitting = READERS) -> nn.Module:

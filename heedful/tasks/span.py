@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..errors import BadInput
 from ..interop.files import one_line
+from ..interop.load import describe_run
 from ..models.shells import WithHeads
 from ..recipe import Data, Recipe
 from ..text import quiz
@@ -31,7 +32,7 @@ from ..text.store import Store, write_store
 from ..text.vocab import groups
 from ..train.batch import Tensors
 from ..train.loss import Loss
-from .classify import encoder_row, one_segment_row, special_tokens, spread
+from .classify import Layout, encoder_row, row_of, special_tokens, spread
 from .job import Job, Words
 from .judging import Asked, Measured, by_length
 from .metrics import interval, squad_exact, squad_f1
@@ -78,7 +79,7 @@ class Asking:
 
 @dataclass(frozen=True)
 class Rooms:
-    """How a context is cut into windows: tokens of a row, and by how many of them windows overlap."""
+    """How a context is cut into windows: tokens of a row, and by how many of them windows overlap (at most half)."""
 
     longest: int
     overlap: int
@@ -91,7 +92,7 @@ class Rooms:
     def starts(self, question: int, context: int) -> list[int]:
         """Where the windows of a context begin: the last one ends where it ends."""
         room = self.room(question)
-        step = max(1, room - self.overlap)
+        step = room - min(self.overlap, room // 2)  # beside a long question there may be little room
         return [0, *range(step, context - room + step, step)] if context > room else [0]
 
 
@@ -107,7 +108,6 @@ def rooms_of(d: Data, context: int, vocab: Words) -> Rooms:
     return made
 
 
-Layout = Callable[[Words, Sequence[int], Sequence[int]], tuple[np.ndarray, np.ndarray]]
 Window = tuple[Asking, int]  # and where it begins in the context
 
 
@@ -263,8 +263,7 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, 
     """The config and how rows are made: an encoder of the recipe's sizes, or what the run starts from."""
     if origin is None:
         return config_of(recipe, vocab.size, ("span",)), encoder_row
-    one = getattr(origin.config, "segments", 1) < 2
-    return with_head(origin, "span"), one_segment_row if one else encoder_row
+    return with_head(origin, "span"), row_of(origin.config)
 
 
 def check_asked(d: Data) -> None:
@@ -465,12 +464,9 @@ def squad_scores(found: Sequence[str], rows: Sequence[Question]) -> dict[str, fl
 
 def reader_of(run: Path, recipe: Recipe) -> Reader:
     """How a run reads questions."""
-    from ..interop.load import describe_run
-
     vocab, (_, config) = vocab_of(run, recipe), describe_run(run)
-    own = not recipe.train.from_folder
-    layout = encoder_row if own or getattr(config, "segments", 1) > 1 else one_segment_row
-    return Reader(vocab, layout, rooms_of(recipe.data, config.context, vocab), recipe.data.longest_answer)
+    rooms = rooms_of(recipe.data, config.context, vocab)
+    return Reader(vocab, row_of(config), rooms, recipe.data.longest_answer)
 
 
 def measure(model: WithHeads, asked: Asked) -> Measured:

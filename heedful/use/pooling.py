@@ -61,7 +61,7 @@ def later_weighs_more(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
     """A mean in which the n-th token counts n times."""
     places_T = torch.arange(1, hidden_BTD.shape[1] + 1, device=hidden_BTD.device)
     weights_BT1 = real_tokens(hidden_BTD, lengths_B) * places_T[None, :, None]
-    return (hidden_BTD * weights_BT1).sum(1) / weights_BT1.sum(1)
+    return (hidden_BTD.masked_fill(weights_BT1 == 0, 0) * weights_BT1).sum(1) / weights_BT1.sum(1)
 
 
 POOLS: dict[str, Pool] = {  # by sentence-transformers' names

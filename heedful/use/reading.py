@@ -10,7 +10,7 @@ import torch
 
 from ..errors import BadInput
 from ..tasks import choose, span
-from ..tasks.classify import encoder_row, one_segment_row
+from ..tasks.classify import row_of
 from ..tasks.origin import Borrowed
 from ..text.questions import FEWEST, Choice, Question
 from .results import Chosen, Found
@@ -50,8 +50,7 @@ def reader_of(model: Model) -> span.Reader:
     rooms = span.Rooms(longest, min(OVERLAP, longest // 2), 2 + len(vocab.between))
     if rooms.room(span.ASKED) < 1:
         raise BadInput(f"{model.folder} reads {longest} tokens, which leaves no room beside a question")
-    one = getattr(model.config, "segments", 1) < 2
-    return span.Reader(vocab, one_segment_row if one else encoder_row, rooms, ANSWER)
+    return span.Reader(vocab, row_of(model.config), rooms, ANSWER)
 
 
 def chosen(model: Model, contexts: list[str], choices: Sequence[Sequence[str]], batch: int) -> list[Chosen]:
