@@ -270,7 +270,11 @@ def miscounted(command: str, found: list[str]) -> str | None:
         if not fits(value, kinds):
             return f"{place.name.upper()} is {wanted(kinds)}, not {short(value)}{suggestion(value, kinds)}"
     missing = [f.name for f in places[len(found) :] if f.default is dataclasses.MISSING]
-    return f"{command} needs a {missing[0].upper()}: see `heedful {command} --help`" if missing else None
+    return (
+        f"{command} needs {'an' if missing[0][0] in 'aeiou' else 'a'} {missing[0].upper()}: see `heedful {command} --help`"
+        if missing
+        else None
+    )
 
 
 def is_endless(command: str) -> bool:

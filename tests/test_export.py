@@ -271,8 +271,8 @@ print([name for name in theirs if name in sys.modules], file=sys.stderr)
     [
         ("gpt2", ["--to", "gguf"], "cannot leave as gguf: GGUF files are written of the llama family, and this is a gpt2; it can leave as hf, ctranslate2, onnx"),
         ("bert", ["--to", "ctranslate2"], "it can leave as hf, onnx"),
-        ("gpt2", ["--quantize", "int8"], 'hf has no kind of numbers "int8"; there are float32'),
-        ("gpt2", ["--to", "ctranslate2", "--quantize", "int9"], 'ctranslate2 has no kind of numbers "int9"; did you mean "int8"?'),
+        ("gpt2", ["--quantize", "int8"], "hf stores numbers as float32, not as int8: leave out --quantize, or name another --to"),
+        ("gpt2", ["--to", "ctranslate2", "--quantize", "int9"], "ctranslate2 stores numbers as float32 or int8, not as int9"),
         ("gpt2", ["--to", "onxx"], "--to takes hf or ctranslate2 or onnx or gguf, not 'onxx'; did you mean \"onnx\"?"),
     ],
 )  # fmt: skip

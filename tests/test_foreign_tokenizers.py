@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece
@@ -20,6 +21,7 @@ from test_hostile_files import mutate
 
 import heedful
 from heedful.interop import sentencepiece as format
+from heedful.interop.from_ctranslate2 import tokenizers
 from heedful.interop.probes import ACCENTS, EMOJI, PLAIN, SCRIPTS, corpus
 from heedful.interop.sentencepiece import read_pieces
 from heedful.interop.tokenizer import read_target, read_tokenizer
@@ -176,6 +178,19 @@ def test_marian_gives_the_numbers_of_transformers_on_both_sides(made):
             (reads, theirs(text_target=text)["input_ids"]),
         ):
             assert ours.decode(found).strip() == theirs.decode(found, skip_special_tokens=True)
+
+
+def test_marians_files_beside_a_ctranslate2_model_are_its_tokenizer(made):
+    folder = made[0] / "marian"
+    size = len(json.loads((folder / "vocab.json").read_text()))
+    config = SimpleNamespace(vocab=size, target_vocab=size, shared=True)
+    reads, writes = tokenizers(folder, config, [["a"] * size], {})
+    assert [reads.encode(text).ids for text in corpus()] == [
+        read_tokenizer(folder, size).encode(text).ids for text in corpus()
+    ]
+    assert [writes.encode(text).ids for text in corpus()] == [
+        read_target(folder, size).encode(text).ids for text in corpus()
+    ]
 
 
 def test_marian_may_have_a_vocabulary_for_each_side(made, tmp_path):

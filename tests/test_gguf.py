@@ -54,7 +54,10 @@ MODELS = {
 SPECIAL = {"bos": 0, "eos": 1, "pad": 2}
 
 
-def bytes_tokenizer(pre="gpt-2", begins=False, size=280):
+SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|endoftext|>")
+
+
+def bytes_tokenizer(pre="gpt-2", begins=False, size=280, special=SPECIAL_TOKENS):
     """A byte-level BPE that splits texts in a named way, with merges learned from a few of the probes."""
     spec = {
         "version": "1.0", "pre_tokenizer": SPLITS[pre], "decoder": SPLITS["gpt-2"],
@@ -62,10 +65,9 @@ def bytes_tokenizer(pre="gpt-2", begins=False, size=280):
         "model": {"type": "BPE", "vocab": {}, "merges": [], "ignore_merges": pre == "llama-bpe"},
     }  # fmt: skip
     tokenizer = Tokenizer.from_str(json.dumps(spec))
-    special = ["<|begin|>", "<|end|>", "<|endoftext|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        vocab_size=size, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(corpus(), trainer)
     spec = json.loads(tokenizer.to_str())
@@ -311,6 +313,15 @@ def test_a_text_that_spells_a_special_token_stays_a_text(tmp_path):
     tokenizer.encode_special_tokens = True
     to_gguf.write(loaded_of(MODELS["llama"], tokenizer), tmp_path)
     assert 2 not in heedful.load(tmp_path).tokenizer.encode("<|endoftext|>").ids
+
+
+def test_a_special_token_that_the_file_has_not_is_only_a_text(tmp_path):
+    """transformers makes one up."""
+    tokenizer = bytes_tokenizer("llama-bpe", special=SPECIAL_TOKENS[:2])
+    assert tokenizer.token_to_id("<|endoftext|>") is None
+    to_gguf.write(loaded_of(replace(MODELS["llama"], vocab=tokenizer.get_vocab_size()), tokenizer), tmp_path)
+    for text in ("<|endoftext|>a<|endoftext|>", "a b"):
+        assert to_gguf.elsewhere(tmp_path).tokens(text) == tokenizer.encode(text).ids
 
 
 def test_sentencepiece_scores_give_its_own_pieces(tmp_path):

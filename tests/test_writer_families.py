@@ -14,8 +14,9 @@ from test_run import CPU, Quiet
 
 import heedful
 from heedful import recipe
+from heedful.cli import main
 from heedful.errors import BadInput
-from heedful.interop.load import Loaded, load
+from heedful.interop.load import Loaded, load, save
 from heedful.interop.weights import find_weights
 from heedful.models import transformer
 from heedful.tasks import run
@@ -409,6 +410,21 @@ def test_a_run_that_classifies_by_a_decoder_leaves_with_its_bias_moved(small_run
     again = heedful.load(tmp_path)
     assert again.classify(texts) == model.classify(texts)
     assert (again.embed(texts, pooling="class") - model.embed(texts, pooling="class")).abs().max() > 0.01
+
+
+def test_what_ends_a_text_is_no_padding_to_a_classifier(small_run, tmp_path, capsys):  # noqa: F811
+    """Published GPT-2s have one token for everything; theirs would read the last one before it."""
+    run = small_run("classify-decoder")
+    loaded = heedful.load(run).loaded
+    one = {**loaded.special, "pad": loaded.special["eos"], "bos": loaded.special["eos"]}
+    save(dataclasses.replace(loaded, special=one), tmp_path)
+    assert "pad_token_id" not in json.loads((tmp_path / "config.json").read_text())
+    theirs = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    ids_1T = torch.tensor([[1, 9, 7, 2]])
+    with torch.no_grad():
+        expected = loaded.model(ids_1T, torch.tensor([4]))
+        assert (theirs(ids_1T).logits - expected).abs().max() < 1e-5
+    assert main(["info", str(run)]) == 0 and "leaves as hf" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("tune", ["whole", "head"])

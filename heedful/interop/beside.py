@@ -79,10 +79,13 @@ def token_ids(loaded: Loaded) -> dict[str, int]:
     """The numbers of tokens with a meaning, as their configs name them; only a translation starts with one of its own."""
     pairs = isinstance(loaded.model, EncoderDecoder)
     known = {name: number for name, number in loaded.special.items() if pairs or name != "decoder_start"}
-    if (
-        is_taught_here(loaded.model) and "bos" in known
-    ):  # which ends no text: theirs looks for the last that is no padding
-        known.setdefault("pad", known["bos"])
+    if is_taught_here(
+        loaded.model
+    ):  # theirs reads the last token that is no padding: what ends a text must not be any
+        ends = known.get("eos")
+        known = {name: number for name, number in known.items() if name != "pad" or number != ends}
+        if known.get("bos", ends) != ends:
+            known.setdefault("pad", known["bos"])
     return {f"{name}_token_id": number for name, number in known.items()}
 
 

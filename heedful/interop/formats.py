@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from ..models import nearest
 from .runs import is_run
 
 if TYPE_CHECKING:
@@ -64,7 +63,9 @@ def check_kind(name: str, kind: str | None) -> str:
     """How the numbers are to be stored; None asks for the format's own way."""
     kinds = FORMATS[name].load().KINDS
     if kind is not None and kind not in kinds:
-        raise BadInput(f'{name} has no kind of numbers "{kind}"{nearest(kind, kinds)}')
+        raise BadInput(
+            f"{name} stores numbers as {' or '.join(kinds)}, not as {kind}: leave out --quantize, or name another --to"
+        )
     return kinds[0] if kind is None else kind
 
 

@@ -27,8 +27,8 @@ from .binary import mapped
 from .ctranslate2_file import EXTENDED, Variable, Variables, read_variables
 from .ctranslate2_layout import NUMBERS, STRETCHES, names
 from .files import MEGABYTE, inside, naming, present, read_json, read_text, short
-from .load import CONFIG, Loaded, by, parameters, read_target_tokenizer, sized, some, with_room
-from .tokenizer import TARGET_TOKENIZER, TOKENIZER, guarded, read_tokenizer
+from .load import CONFIG, Loaded, by, parameters, sized, some, with_room
+from .tokenizer import guarded, read_target, read_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -467,10 +467,9 @@ def tokenizers(
 ) -> tuple[Tokenizer | None, Tokenizer | None]:
     """The tokenizers beside the model; without them, texts are words between spaces, as CTranslate2 itself reads them."""
     two = not getattr(config, "shared", True)
-    if present(folder / TOKENIZER):
-        tokenizer, target = read_tokenizer(folder, config.vocab), None
-        if two and present(folder / TARGET_TOKENIZER):
-            target = read_target_tokenizer(folder, config.target_vocab)
+    tokenizer = read_tokenizer(folder, config.vocab)
+    if tokenizer is not None:
+        target = read_target(folder, config.target_vocab) if hasattr(config, "target_vocab") else None
         for each in (tokenizer, target):
             if each is not None and reads_special_tokens_as_text(folder):
                 each.encode_special_tokens = True

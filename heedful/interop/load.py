@@ -7,6 +7,7 @@ nothing is returned half-loaded. `save` writes such a folder, which Hugging Face
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 import shutil
@@ -274,7 +275,13 @@ def find_architecture(path: Path, theirs: dict[str, Any]) -> str:
     if kind is None:
         raise BadInput(f"{path} has no model_type{nearest('', MODEL_TYPES)}")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
-        raise BadInput(f"{path}: model_type is {short(kind)}{nearest(str(kind), MODEL_TYPES)}")
+        near = difflib.get_close_matches(str(kind), MODEL_TYPES, n=1, cutoff=0.75)  # mamba is no mbart
+        meant = (
+            f'; did you mean "{near[0]}"?'
+            if near
+            else f", which heedful does not read; it reads {', '.join(MODEL_TYPES)}"
+        )
+        raise BadInput(f"{path}: model_type is {short(kind)}{meant}")
     return MODEL_TYPES[kind]
 
 

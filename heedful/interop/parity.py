@@ -180,6 +180,8 @@ class Certificate:
                 lines.append(f"{name}: {outputs.same} of {outputs.inputs} outputs the same{tied}")
         if self.tokenizer is not None:
             lines.append(f"tokenizer: {self.tokenizer.same} of {self.tokenizer.texts} texts the same")
+        elif lines:
+            lines.append("tokenizer: not compared, since the one side or the other has none")
         return lines
 
 

@@ -140,7 +140,7 @@ class Opened:
             said = read_contents(data).said
         self.end = said.get("tokenizer.ggml.eos_token_id")
         self.begin = [said["tokenizer.ggml.bos_token_id"]] if said.get("tokenizer.ggml.add_bos_token") else []
-        self.splits = said.get(AS_TEXT, False)
+        self.splits, self.words = said.get(AS_TEXT, False), len(said.get("tokenizer.ggml.tokens", ()))
         folder, named = file.parent, {"gguf_file": file.name, **OFFLINE}
         with quiet():
             self.model = library.AutoModelForCausalLM.from_pretrained(
@@ -166,7 +166,10 @@ class Opened:
             return None
         how = {"add_special_tokens": False, "split_special_tokens": self.splits}
         with quiet():  # it remarks on long texts
-            return self.begin + self.tokenizer.encode(text, **how)
+            found = self.tokenizer.encode(text, **how)
+            if max(found, default=0) >= self.words:  # it makes up special tokens that the file has not
+                found = self.tokenizer.encode(text, **how | {"split_special_tokens": True})
+        return self.begin + found
 
     @torch.no_grad()
     def written(self, ids: list[int], new: int, width: int) -> list[int]:

@@ -58,13 +58,18 @@ def as_theirs(architecture: str, config: Any, ours: Mapping[str, Tensor]) -> tup
         )
     kept = {name: weight for name, weight in ours.items() if name != "decoder.head.linear.weight"}
     bias_L = kept.pop("linear.bias", None)
-    if bias_L is None or not bias_L.any():
+    sizes_only = (
+        bias_L is not None and bias_L.is_meta
+    )  # a model without numbers is asked whether it could leave
+    if bias_L is None or not (sizes_only or bias_L.any()):
         return config_of(config), kept
     if architecture not in LAST_BIAS:
         raise BadInput(
             f"the head of this {architecture} has a bias, for which Hugging Face's has no place: heedful.load reads the "
-            f"run's own folder"
+            f"run's own folder, and export --to onnx has a place for it"
         )
+    if sizes_only:
+        return config_of(config), kept
     place = LAST_BIAS[architecture].format(last=config.layers - 1)
     kept[place] = moved(kept[place], kept["linear.weight"], bias_L)
     return config_of(config), kept

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # What each task can start from, and how that is said.
-READERS = (WithHeads, Decoder), "only encoders like BERT and decoders like GPT-2 can be fine-tuned"
+READERS = (WithHeads, Decoder), "only encoders like BERT and decoders like GPT-2 can be started from here"
 ENCODERS = (WithHeads,), "only an encoder like BERT can be started from here"
 DECODERS = (Decoder,), "a language model goes on from a decoder like GPT-2"
 TRANSLATORS = (EncoderDecoder,), "a translator goes on from an encoder-decoder like Marian"
