@@ -5,6 +5,13 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels of GPUs, number by number
 
+import pytest
 import torch
 
 torch.set_num_threads(1)  # tests run side by side, one a core
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same random numbers for a test whichever others run before it, and beside which."""
+    torch.manual_seed(0)

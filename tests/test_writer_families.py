@@ -327,12 +327,13 @@ def test_scores_and_weights_go_there_and_back(name, theirs, tmp_path):
     again = auto.from_pretrained(tmp_path / "a").eval()
     for key, weight in model.state_dict().items():
         assert torch.equal(again.state_dict()[key], weight), key
-    tokens = torch.randint(290, (3, 89))
+    tokens = torch.randint(290, (3, 89), generator=torch.Generator().manual_seed(5))
     given = {"decoder_input_ids": tokens[:, :31]} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
         expected = model(input_ids=tokens, **given).logits
         found = loaded.model(tokens, *given.values())
-    assert expected.abs().max() > 0.5 and (found - expected).abs().max() < 2e-5
+    scale = expected.abs().max()
+    assert scale > 0.5 and (found - expected).abs().max() < 1e-5 * max(1, scale)
     said, before = (
         hf.GenerationConfig.from_pretrained(place).to_dict() for place in (tmp_path / "a", folder)
     )

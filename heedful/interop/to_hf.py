@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +14,14 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .files import read_json
+from .files import inside, present, read_json
 from .formats import quiet
 from .load import Loaded, in_their_terms, save
 from .packages import needed
 from .parity import each_text, padded, real
 from .runs import CONFIG
+from .token_settings import LIMIT, TOKENIZER_CONFIG
+from .weights import find_weights
 
 KINDS = ("float32",)
 OFFLINE = {"local_files_only": True, "trust_remote_code": False}
@@ -42,20 +49,45 @@ def elsewhere(folder: Path) -> Transformers:
     return Transformers(folder)
 
 
+@contextmanager
+def only_data(folder: Path) -> Iterator[Path]:
+    """The folder with nothing in it but what heedful reads too, and no word of code, kernels or other people's libraries:
+    transformers would follow such words, whosever they are."""
+    with tempfile.TemporaryDirectory() as aside:
+        seen = Path(aside)
+        for tensor in find_weights(folder).values():
+            if not (seen / tensor.path.name).exists():
+                (seen / tensor.path.name).symlink_to(tensor.path.absolute())
+        for name in (*TOKENIZERS, *BESIDE):
+            if present(folder / name):
+                shutil.copyfile(inside(folder, name), seen / name)
+        for name in (CONFIG, TOKENIZER_CONFIG):
+            if present(folder / name):
+                said = {
+                    key: value
+                    for key, value in read_json(inside(folder, name), LIMIT).items()
+                    if key not in LEADS_OUT
+                }
+                if str(said.get("tokenizer_class", "")).removesuffix("Fast") not in CLASSES:
+                    said.pop("tokenizer_class", None)
+                (seen / name).write_text(json.dumps(said), encoding="utf-8")
+        yield seen
+
+
 class Transformers:
     """A model of the class that its config names, and its tokenizer."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.said = folder, read_json(folder / CONFIG)
-        with quiet():
-            self.hf = needed("transformers", "hf")
-            config = self.hf.AutoConfig.from_pretrained(folder, **OFFLINE)
+        self.said = read_json(inside(folder, CONFIG))
+        self.hf = needed("transformers", "hf")
+        with only_data(folder) as data, quiet():
+            config = self.hf.AutoConfig.from_pretrained(data, **OFFLINE)
             config._attn_implementation = (
                 "eager"  # a folder may name a kernel, which would be fetched and run
             )
             how = {"config": config, "dtype": torch.float32, "use_safetensors": True, **OFFLINE}
-            self.model = self.kind().from_pretrained(folder, **how).eval()
-            self.tokenizer = self.read_tokenizer()
+            self.model = self.kind().from_pretrained(data, **how).eval()
+            self.tokenizer = self.read_tokenizer(data)
 
     def kind(self) -> Any:
         """The Auto class for the class that the config names."""
@@ -64,11 +96,11 @@ class Transformers:
             self.hf, next((auto for end, auto in AUTOS.items() if named.endswith(end)), "AutoModel")
         )
 
-    def read_tokenizer(self) -> Any:
+    def read_tokenizer(self, folder: Path) -> Any:
         """Its tokenizer; None if the folder has none."""
-        if not any((self.folder / name).is_file() for name in TOKENIZERS):
+        if not any((folder / name).is_file() for name in TOKENIZERS):
             return None
-        return self.hf.AutoTokenizer.from_pretrained(self.folder, **OFFLINE)
+        return self.hf.AutoTokenizer.from_pretrained(folder, **OFFLINE)
 
     @property
     def special(self) -> dict[str, int]:
@@ -171,6 +203,22 @@ AUTOS = {
     "ForImageClassificationWithTeacher": "AutoModelForImageClassification",
 }
 TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "spm.model", "source.spm", "tokenizer.model", "sentencepiece.bpe.model")  # fmt: skip
+BESIDE = (
+    "model.safetensors.index.json", "generation_config.json", "merges.txt", "target.spm", "target_vocab.json",
+    "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
+LEADS_OUT = (
+    "auto_map",
+    "quantization_config",
+    "_attn_implementation",
+    "attn_implementation",
+    "custom_pipelines",
+)
+CLASSES = (
+    "AlbertTokenizer", "BartTokenizer", "BertTokenizer", "DebertaV2Tokenizer", "DistilBertTokenizer", "ErnieTokenizer",
+    "GPT2Tokenizer", "LlamaTokenizer", "MBartTokenizer", "MarianTokenizer", "OpenAIGPTTokenizer", "PegasusTokenizer",
+    "PreTrainedTokenizer", "Qwen2Tokenizer", "RobertaTokenizer", "T5Tokenizer", "TokenizersBackend",
+)  # fmt: skip
 
 
 SECOND = ("seq_relationship_logits", "sop_logits")  # what a head beside the first says
