@@ -55,7 +55,7 @@ class Info:
 class Demo:
     """Train a small translator on the built-in phrasebook, and show what it learned.
 
-    About two minutes on a laptop. Prints how many held-out sentences it translates right, beside what a dictionary
+    A few minutes on a laptop. Prints how many held-out sentences it translates right, beside what a dictionary
     gets, and draws which source word each translated word came from.
 
     Example: heedful demo

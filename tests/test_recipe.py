@@ -50,7 +50,8 @@ def test_a_short_run_warms_up_for_a_quarter_of_its_steps_unless_told_otherwise()
 
 def test_the_demo_is_as_it_was_measured():
     made = recipe.make("translate", "tiny", "phrasebook", recipe.DEMO)
-    assert (made.train.steps, made.train.warmup, made.train.rate) == (3000, 150, 8e-3)
+    assert (made.train.steps, made.train.warmup, made.train.rate) == (4500, 150, 8e-3)
+    assert made.model.positions == "sinusoidal"  # what other tools have too
 
 
 def shown(value) -> str:

@@ -84,10 +84,11 @@ class Rooms:
     longest: int
     overlap: int
     special: int  # tokens of a row that are neither question nor context
+    asked: int = ASKED  # of a question at most
 
     def room(self, question: int) -> int:
         """Tokens of context in a row beside a question."""
-        return self.longest - self.special - min(question, ASKED)
+        return self.longest - self.special - min(question, self.asked)
 
     def starts(self, question: int, context: int) -> list[int]:
         """Where the windows of a context begin: the last one ends where it ends."""
@@ -117,7 +118,7 @@ def collate(
     """Windows to a batch."""
     rows, open_rows, places = [], [], []
     for asking, start in windows:
-        question = asking.question[:ASKED]
+        question = asking.question[: rooms.asked]
         part = asking.context[start : start + rooms.room(len(question))]
         row, segments = layout(vocab, question, part)
         before = len(row) - 1 - len(part)
@@ -336,7 +337,7 @@ def windows_of(store: Store, rooms: Rooms) -> np.ndarray:
     for i, (question, context) in enumerate(
         zip(store.lengths("question").tolist(), store.lengths("context").tolist(), strict=True)
     ):
-        room, asked = rooms.room(question), min(question, ASKED)
+        room, asked = rooms.room(question), min(question, rooms.asked)
         for start in rooms.starts(question, context):
             found.append((i, start, asked + min(room, context - start) + rooms.special))
     return np.array(found)
@@ -380,7 +381,7 @@ class Reader:
         windows = self.windows(items)
         lengths = [
             min(len(item.context) - start, self.rooms.room(len(item.question)))
-            + min(len(item.question), ASKED)
+            + min(len(item.question), self.rooms.asked)
             for _, (item, start) in windows
         ]
         for some in by_length(lengths, size):

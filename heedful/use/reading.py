@@ -47,9 +47,13 @@ def reader_of(model: Model) -> span.Reader:
     tokenizer = model.wording.reads
     vocab = Borrowed(tokenizer, tokenizer.to_str(), model.special, model.folder)
     longest = min(LONGEST, model.config.context)
-    rooms = span.Rooms(longest, min(OVERLAP, longest // 2), 2 + len(vocab.between))
-    if rooms.room(span.ASKED) < 1:
-        raise BadInput(f"{model.folder} reads {longest} tokens, which leaves no room beside a question")
+    special = 2 + len(vocab.between)
+    asked = min(span.ASKED, (longest - special) // 2)  # a small model has room for a short question
+    if asked < 1:
+        raise BadInput(
+            f"{model.folder} reads {longest} tokens, too few for a question and a text: use another model"
+        )
+    rooms = span.Rooms(longest, min(OVERLAP, longest // 2), special, asked)
     return span.Reader(vocab, row_of(model.config), rooms, ANSWER)
 
 
