@@ -345,3 +345,24 @@ def test_a_model_that_hugging_face_does_not_have_leaves_with_a_config_of_its_own
     assert to_onnx.refuse(loaded) is None
     told = json.loads(to_onnx.beside(loaded)["config.json"])
     assert told["heedful"]["width"] == 12 and told["eos_token_id"] == EOS
+
+
+@pytest.mark.parametrize("name", ["gpt2", "transformer"])
+def test_a_step_that_was_cut_short_goes_on_as_if_it_had_never_been_longer(name, exported):
+    opened = to_onnx.elsewhere(exported(name)[1])
+    (step, prompt), (other, _) = opened.begun([3, 5, 7]), opened.begun([3, 5, 7])
+    before = step(prompt)
+    step(torch.tensor([[9]]))
+    step.rewind(torch.tensor([prompt.shape[1]]))
+    other(prompt)
+    close(step(torch.tensor([[4]])), other(torch.tensor([[4]])))
+    assert before.shape[1] == prompt.shape[1]
+
+
+def test_keys_that_are_handed_on_can_be_reordered_and_cut_short():
+    keys = torch.arange(12.0).view(2, 1, 3, 2)
+    cache = to_onnx.Handed([(keys, -keys)], torch.tensor([[2], [2]]), torch.arange(3).repeat(2, 1))
+    cache.reorder(torch.tensor([1, 1, 0]))
+    assert torch.equal(cache.layers[0].present[0], keys[[1, 1, 0]]) and cache.k_pos.shape == (3, 3)
+    cache.rewind(torch.tensor([1, 3, 2]))
+    assert cache.k_pos.tolist() == [[0, -1, -1], [0, 1, 2], [0, 1, -1]]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..decode.beam import BeamSettings, beam_search
 from ..decode.greedy import greedy
-from ..decode.step import Step, at_last
+from ..decode.step import Step
 from ..errors import BadInput
 from ..models.heads import DecoderClassifier
 from ..models.shells import Decoder, Encoder, EncoderDecoder, WithHeads
@@ -259,10 +259,14 @@ class Handed(Cache):
         pass
 
     def reorder(self, rows: Tensor) -> None:
-        raise NotImplementedError("whoever holds the keys puts them in order")
+        self.q_pos, self.k_pos = self.q_pos[rows], self.k_pos[rows]
+        for layer in self.layers:
+            layer.present = (
+                None if layer.present is None else (layer.present[0][rows], layer.present[1][rows])
+            )
 
     def rewind(self, lengths_B: Tensor) -> None:
-        raise NotImplementedError("whoever holds the keys cuts them short")
+        self.k_pos = torch.where(self.k_pos < lengths_B[:, None], self.k_pos, -1)
 
 
 class HandedLayer(LayerCache):
@@ -632,12 +636,6 @@ class OnnxStep(Step):
     def __init__(self) -> None:
         self.past: dict[str, Tensor] = {}
 
-    def last(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
-        return at_last(self(tokens_BT, lengths_B), lengths_B)
-
-    def rewind(self, lengths_B: Tensor) -> None:
-        raise NotImplementedError("nobody speculates here")
-
     def keep(self, out: dict[str, Tensor]) -> Tensor:
         self.past |= {
             name.replace("present", "past_key_values"): part for name, part in out.items() if name != "logits"
@@ -664,6 +662,9 @@ class DecoderStep(OnnxStep):
         self.past = {name: part[rows] for name, part in self.past.items()}
         self.mask_BS = self.mask_BS[rows]
 
+    def rewind(self, lengths_B: Tensor) -> None:
+        self.mask_BS = self.mask_BS * (self.mask_BS.cumsum(1) <= lengths_B[:, None])
+
 
 class PairStep(OnnxStep):
     def __init__(self, first: Session, then: Session, mask_BS: Tensor, source_BSD: Tensor) -> None:
@@ -679,3 +680,12 @@ class PairStep(OnnxStep):
     def reorder(self, rows: Tensor, siblings: bool = False) -> None:
         self.past = {name: part[rows] for name, part in self.past.items()}
         self.mask_BS, self.source_BSD = self.mask_BS[rows], self.source_BSD[rows]
+
+    def rewind(self, lengths_B: Tensor) -> None:
+        """All rows to one length: their graph counts slots, and is not told which are real."""
+        if len(lengths_B.unique()) > 1:
+            raise ValueError("rows of this graph cannot be cut to different lengths")
+        self.past = {
+            name: part[:, :, : int(lengths_B[0])] if ".decoder." in name else part
+            for name, part in self.past.items()
+        }

@@ -12,11 +12,11 @@ from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
 from ..parts.positions import LearnedAfter
 from .config import Config
-from .huggingface import ACTIVATION_NAMES, read, read_activation, refuse_unless
+from .huggingface import read, refuse_unless
 from .initialise import normal_
 from .names import Rule, Table, reshaped, same, weight_and_bias
 from .shells import Decoder, Encoder, EncoderDecoder
-from .transformer import stack_names
+from .transformer import read_sizes, stack_names, write_sizes
 
 OFFSET = 2  # rows before the first position's; fairseq kept them for padding
 
@@ -109,20 +109,8 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BartConf
     refuse_unless(theirs, "tie_word_embeddings", True)
     return BartConfig(
         vocab=read(theirs, "vocab_size", 50265),
-        context=read(theirs, "max_position_embeddings", 1024),
-        layers=read(theirs, "encoder_layers", 12),
-        decoder_layers=read(theirs, "decoder_layers", 12),
-        width=read(theirs, "d_model", 1024),
-        heads=read(theirs, "encoder_attention_heads", 16),
-        decoder_heads=read(theirs, "decoder_attention_heads", 16),
-        hidden=read(theirs, "encoder_ffn_dim", 4096),
-        decoder_hidden=read(theirs, "decoder_ffn_dim", 4096),
-        activation=read_activation(theirs, "activation_function", "gelu"),
         norm=norm,
-        scaled=read(theirs, "scale_embedding", False),
-        dropout=read(theirs, "dropout", 0.1),
-        attention_dropout=read(theirs, "attention_dropout", 0.0),
-        activation_dropout=read(theirs, "activation_dropout", 0.0),
+        **read_sizes(theirs),
     )
 
 
@@ -132,20 +120,7 @@ def write_config(c: BartConfig) -> dict[str, Any]:
         "architectures": [CLASSES[c.norm]],
         "is_encoder_decoder": True,
         "vocab_size": c.vocab,
-        "max_position_embeddings": c.context,
-        "encoder_layers": c.layers,
-        "decoder_layers": c.decoder_layers,
-        "d_model": c.width,
-        "encoder_attention_heads": c.heads,
-        "decoder_attention_heads": c.decoder_heads,
-        "encoder_ffn_dim": c.hidden,
-        "decoder_ffn_dim": c.decoder_hidden,
-        "activation_function": ACTIVATION_NAMES[c.activation],
-        "scale_embedding": c.scaled,
-        "dropout": c.dropout,
-        "attention_dropout": c.attention_dropout,
-        "activation_dropout": c.activation_dropout,
-        "tie_word_embeddings": True,
+        **write_sizes(c),
         "forced_eos_token_id": None,  # how to write is said in generation_config.json
     }
 

@@ -170,47 +170,28 @@ MODEL_TYPE = {"post": "marian", "pre": "pegasus"}
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
 
 
-def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> TransformerConfig:
-    norm = "pre" if theirs.get("model_type") == MODEL_TYPE["pre"] else "post"
-    for key in ("normalize_before", "add_final_layer_norm"):  # said by older configs, read by nobody
-        refuse_unless(theirs, key, norm == "pre")
-    refuse_unless(theirs, "normalize_embedding", False)
-    refuse_unless(theirs, "static_position_embeddings", True)
-    refuse_unless(theirs, "tie_word_embeddings", True)
-    apart = norm == "post"  # Pegasus has one vocabulary
-    vocab = read(theirs, "vocab_size", 58101 if apart else 50265)
-    return TransformerConfig(
-        vocab=vocab,
-        target_vocab=read_unless_null(theirs, "decoder_vocab_size", vocab) if apart else vocab,
-        shared=read(theirs, "share_encoder_decoder_embeddings", True) if apart else True,
-        context=read(theirs, "max_position_embeddings", 1024),
-        layers=read(theirs, "encoder_layers", 12),
-        decoder_layers=read(theirs, "decoder_layers", 12),
-        width=read(theirs, "d_model", 1024),
-        heads=read(theirs, "encoder_attention_heads", 16),
-        decoder_heads=read(theirs, "decoder_attention_heads", 16),
-        hidden=read(theirs, "encoder_ffn_dim", 4096),
-        decoder_hidden=read(theirs, "decoder_ffn_dim", 4096),
-        activation=read_activation(theirs, "activation_function", "gelu"),
-        norm=norm,
-        layout="halves",
-        scaled=read(theirs, "scale_embedding", False),
-        output_bias=True,
-        dropout=read(theirs, "dropout", 0.1),
-        attention_dropout=read(theirs, "attention_dropout", 0.0),
-        activation_dropout=read(theirs, "activation_dropout", 0.0),
-    )
-
-
-def write_config(c: TransformerConfig) -> dict[str, Any]:
-    refuse_unlike_theirs(c)
-    apart = {"decoder_vocab_size": c.target_vocab, "share_encoder_decoder_embeddings": c.shared}
+def read_sizes(theirs: dict[str, Any]) -> dict[str, Any]:
+    """What the configs of Marian, Pegasus and BART say in the same words."""
     return {
-        "model_type": MODEL_TYPE[c.norm],
-        "architectures": [CLASSES[c.norm]],
-        "is_encoder_decoder": True,
-        "vocab_size": c.vocab,
-        **(apart if c.norm == "post" else {}),
+        "context": read(theirs, "max_position_embeddings", 1024),
+        "layers": read(theirs, "encoder_layers", 12),
+        "decoder_layers": read(theirs, "decoder_layers", 12),
+        "width": read(theirs, "d_model", 1024),
+        "heads": read(theirs, "encoder_attention_heads", 16),
+        "decoder_heads": read(theirs, "decoder_attention_heads", 16),
+        "hidden": read(theirs, "encoder_ffn_dim", 4096),
+        "decoder_hidden": read(theirs, "decoder_ffn_dim", 4096),
+        "activation": read_activation(theirs, "activation_function", "gelu"),
+        "scaled": read(theirs, "scale_embedding", False),
+        "dropout": read(theirs, "dropout", 0.1),
+        "attention_dropout": read(theirs, "attention_dropout", 0.0),
+        "activation_dropout": read(theirs, "activation_dropout", 0.0),
+    }
+
+
+def write_sizes(c: Any) -> dict[str, Any]:
+    """The way back."""
+    return {
         "max_position_embeddings": c.context,
         "encoder_layers": c.layers,
         "decoder_layers": c.decoder_layers,
@@ -225,6 +206,39 @@ def write_config(c: TransformerConfig) -> dict[str, Any]:
         "attention_dropout": c.attention_dropout,
         "activation_dropout": c.activation_dropout,
         "tie_word_embeddings": True,
+    }
+
+
+def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> TransformerConfig:
+    norm = "pre" if theirs.get("model_type") == MODEL_TYPE["pre"] else "post"
+    for key in ("normalize_before", "add_final_layer_norm"):  # said by older configs, read by nobody
+        refuse_unless(theirs, key, norm == "pre")
+    refuse_unless(theirs, "normalize_embedding", False)
+    refuse_unless(theirs, "static_position_embeddings", True)
+    refuse_unless(theirs, "tie_word_embeddings", True)
+    apart = norm == "post"  # Pegasus has one vocabulary
+    vocab = read(theirs, "vocab_size", 58101 if apart else 50265)
+    return TransformerConfig(
+        vocab=vocab,
+        target_vocab=read_unless_null(theirs, "decoder_vocab_size", vocab) if apart else vocab,
+        shared=read(theirs, "share_encoder_decoder_embeddings", True) if apart else True,
+        norm=norm,
+        layout="halves",
+        output_bias=True,
+        **read_sizes(theirs),
+    )
+
+
+def write_config(c: TransformerConfig) -> dict[str, Any]:
+    refuse_unlike_theirs(c)
+    apart = {"decoder_vocab_size": c.target_vocab, "share_encoder_decoder_embeddings": c.shared}
+    return {
+        "model_type": MODEL_TYPE[c.norm],
+        "architectures": [CLASSES[c.norm]],
+        "is_encoder_decoder": True,
+        "vocab_size": c.vocab,
+        **(apart if c.norm == "post" else {}),
+        **write_sizes(c),
         "forced_eos_token_id": None,  # their classes would make the longest translation end
     }
 
