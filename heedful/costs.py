@@ -381,7 +381,7 @@ class Walk:
         if isinstance(model, Clip):
             return self.towers(model, T)
         if isinstance(model, DVAE):
-            encoder = self.convolutions("encoder", model.encoder, T * model.config.cell**2)
+            encoder = self.convolutions("encoder", model.encoder, T * model.config.patch**2)
             return whole("model", [encoder, self.convolutions("decoder", model.decoder, T)])
         if isinstance(model, Judge):
             questions = [self.linear("question", linear, self.batch) for linear in list[Any](model.questions)]

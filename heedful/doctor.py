@@ -714,13 +714,14 @@ def examine(
 def doctor(given: Options) -> int:
     """Examine the model of a folder, and print what was found as it is found."""
     from .evaluate_command import read_run
-    from .interop.runs import is_run
+    from .interop.runs import is_run, refuse_stage
     from .look_command import loaded_from
 
     if given.seed not in SEEDS:
         raise BadInput(f"--seed must be a whole number {SEEDS}, not {given.seed}")
     folder = Path(given.run)
     loaded = loaded_from(folder, given.device)
+    refuse_stage(folder, loaded.architecture, "be examined")
     recipe = read_run(folder)[0] if is_run(folder) else None
     task = f", trained for {recipe.task}" if recipe else ""
     size = sum(weight.numel() for weight in loaded.model.parameters())

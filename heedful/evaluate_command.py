@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .device import find_device
 from .errors import BadInput, NotFinite
 from .interop.files import inside, naming, one_line, present, read_json, read_text
-from .interop.runs import NO_WORDS, RECIPE, check_written, runs_inside
+from .interop.runs import NO_WORDS, RECIPE, check_written, refuse_stages, runs_inside
 from .interop.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
 from .recipe import Recipe, changed, from_json, parse_settings
 from .tasks.judging import SHOWN
@@ -144,6 +144,7 @@ def read_run(run: Path) -> tuple[Recipe, dict[str, Any]]:
         why = "is a file" if run.exists() else "is not there"
         raise BadInput(one_line(f"{run} {why}: give the folder of a run, such as runs/translate"))
     if not present(run / RECIPE):
+        refuse_stages(run)
         told = f"{run} is no run: it has no {RECIPE}; give the folder that `heedful train` wrote"
         raise BadInput(one_line(told + runs_inside(run)))
     with naming(run / RECIPE):

@@ -16,7 +16,7 @@ from .errors import BadInput
 from .evaluate_command import check_model, read_run
 from .interop.files import one_line, present
 from .interop.load import Loaded, load
-from .interop.runs import is_run
+from .interop.runs import is_run, refuse_stage
 from .look import Look
 from .look_captions import CaptionLook, look_at_caption
 from .look_images import look_at_image
@@ -41,6 +41,7 @@ def look(given: Options) -> None:
     check_options(given)
     output = None if given.output is None else new_file(given.output)
     loaded = loaded_from(Path(given.run), given.device)
+    refuse_stage(Path(given.run), loaded.architecture, "look")
     if given.positions:
         return look_at_positions(given, loaded, output)
     assert given.text is not None

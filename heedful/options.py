@@ -78,8 +78,8 @@ class Learns:
     """What models learn from, and are judged by."""
 
     corpus: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: none)")] = None
-    """A built-in corpus: phrasebook (translate, lm, parse), pylib (lm, mlm), facts (summarize, span, choose), shapes
-    (image-classify, caption, text-to-image)."""
+    """A built-in corpus: phrasebook (translate, lm, tag, parse), pylib (lm, mlm), facts (summarize, span, choose),
+    shapes (image-classify, caption, text-to-image)."""
 
     source: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
     """Sentences to read, one a line, plain or gzip."""

@@ -205,9 +205,8 @@ class Model:
     )
     # caption: what the decoder sees of a picture: a grid of patches, or one vector: the class token's, or the patches' mean.
     sees: Literal["grid", "class", "mean"] = "grid"
-    # text-to-image. Codes: how many there are, and how often the sides are halved to come from pixels to cells.
+    # text-to-image. Codes: how many there are; each stands for a patch.
     codes: Annotated[int, Range(2, 1 << 16)] = 256
-    halvings: Annotated[int, Range(1, 6)] = 2
     reach: Annotated[int, Range(0, 1000)] = 2  # cells that the decoder's last layer sees in every direction
 
 
@@ -387,7 +386,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("data.erase", "model.pool"), ("image-classify",)),
     "model.sees": ("caption",),
     **dict.fromkeys(
-        ("model.codes", "model.halvings", "model.reach", "train.stage", "train.coldest", "train.cooling",
+        ("model.codes", "model.reach", "train.stage", "train.coldest", "train.cooling",
          "train.divergence", "train.rise", "train.text_weight"), ("text-to-image",)
     ),
 }  # fmt: skip
@@ -516,12 +515,12 @@ STAGE_SIZES: dict[str, dict[str, tuple[int, int, int, int]]] = {  # layers, widt
 }  # fmt: skip
 ONLY_AT = {
     **dict.fromkeys(
-        ("model.codes", "model.halvings", "train.coldest", "train.cooling", "train.divergence", "train.rise"), ("codes",)
+        ("model.codes", "train.coldest", "train.cooling", "train.divergence", "train.rise"), ("codes",)
     ),
     **dict.fromkeys(("model.reach", "train.text_weight", "train.from_folder"), ("decoder",)),
     **dict.fromkeys(("model.heads", "model.hidden", "model.activation"), ("decoder", "ranker")),
     **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower", "data.longest"), ("decoder", "ranker")),
-    "model.patch": ("ranker",),
+    "model.patch": ("codes", "ranker"),
     "train.smoothing": ("judge",),
     **dict.fromkeys(("data.mean", "data.deviation"), ("ranker", "judge")),
     **dict.fromkeys(("data.shift", "data.zoom", "data.flip"), ()),
@@ -835,8 +834,13 @@ def to_json(recipe: Recipe) -> dict[str, Any]:
     return asdict(recipe)
 
 
+RETIRED = (
+    "model.halvings",
+)  # settings that there are no more: every older run names them, and few had a use for them
+
+
 def from_json(found: dict[str, Any]) -> Recipe:
-    """A recipe read back; unknown parts and settings are refused."""
+    """A recipe read back; parts and settings that there never were are refused."""
     recipe = Recipe(found.get("task", ""))
     if recipe.task not in TASKS:
         raise BadInput(f"a recipe has no task {unknown(str(recipe.task), TASKS)}")
@@ -849,5 +853,6 @@ def from_json(found: dict[str, Any]) -> Recipe:
         if not isinstance(section, dict):
             raise BadInput(f"the part {part} of a recipe must be an object {{...}}, not {short(section)}")
         for name, value in section.items():
-            recipe = changed(recipe, f"{part}.{name}", value)
+            if f"{part}.{name}" not in RETIRED:
+                recipe = changed(recipe, f"{part}.{name}", value)
     return agreeing(recipe)

@@ -294,6 +294,18 @@ def test_a_run_is_sound(place):
     assert left == {"padding changes nothing": "images are all of one size"}
 
 
+def test_speed_is_told_in_pictures(place, tmp_path):
+    class Talk(Quiet):
+        def step(self, progress, steps):
+            self.lines.append(f"{progress.seen.number} {progress.seen.unit} seen")
+
+    asked = recipe.make("caption", settings={**SMALL, "data.images": str(place / "images"), "train.steps": 1})
+    talk = Talk()
+    run.start(asked, tmp_path / "run", talk, CPU)
+    (seen,) = (line for line in talk.lines if line.endswith(" seen"))
+    assert any(line.split("; ")[-1].startswith(seen.removesuffix(" seen") + " a step") for line in talk.lines)
+
+
 def test_batches_are_a_function_of_seed_and_step(place, tmp_path):
     settings = SMALL | {"data.images": str(place / "images"), "data.shift": 0.2, "train.accumulate": 3}
     jobs = [

@@ -274,17 +274,16 @@ def test_the_divergence_is_that_from_the_uniform_distribution():
 def small_vae(**more) -> dvae.DVAE:
     torch.manual_seed(3)
     return dvae.build(
-        DVAEConfig(**{"channels": 3, "codes": 10, "halvings": 2, "layers": 1, "width": 12, **more})
+        DVAEConfig(**{"channels": 3, "codes": 10, "patch": 4, "layers": 1, "width": 12, **more})
     )
 
 
-@pytest.mark.parametrize("halvings, channels", [(1, 1), (2, 3), (3, 1)])
-def test_codes_are_a_grid_of_cells_and_make_a_picture_again(halvings, channels):
-    model = small_vae(halvings=halvings, channels=channels)
+@pytest.mark.parametrize("patch, channels", [(1, 1), (4, 3), (8, 1)])
+def test_codes_are_a_grid_of_cells_and_make_a_picture_again(patch, channels):
+    model = small_vae(patch=patch, channels=channels)
     x_BCHW = torch.rand(2, channels, 24, 16)
     codes_Bhw = model.encode(x_BCHW)
-    cell = 2**halvings
-    assert codes_Bhw.shape == (2, 24 // cell, 16 // cell) and model.config.cell == cell
+    assert codes_Bhw.shape == (2, 24 // patch, 16 // patch)
     assert codes_Bhw.min() >= 0 and codes_Bhw.max() < 10
     found = model.decode(codes_Bhw)
     assert found.shape == x_BCHW.shape and found.min() >= 0 and found.max() <= 1

@@ -100,8 +100,8 @@ def test_word_for_word_is_a_dictionary_in_place():
     train = phrasebook.split("train")
     assert alignment.word_for_word(train, phrasebook.split("test")) <= 0.2
     same = [
-        phrasebook.Pair("a b", "x y", ((0, 0), (1, 1)), (-1, 0)),
-        phrasebook.Pair("b", "y", ((0, 0),), (-1,)),
+        phrasebook.Pair("a b", "x y", ((0, 0), (1, 1)), (-1, 0), ("DET", "NOUN")),
+        phrasebook.Pair("b", "y", ((0, 0),), (-1,), ("NOUN",)),
     ]
     assert alignment.word_for_word(same, same) == 1.0
 

@@ -48,9 +48,18 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
     squares(folder / "images", red=20, green=12, blue=15)
     asked = recipe.make("image-classify", settings={**SMALL, "data.images": str(folder / "images")})
-    outcome = run.start(asked, folder / "run", Quiet(), CPU)
+    talk = Quiet()
+    outcome = run.start(asked, folder / "run", talk, CPU)
     assert outcome.best.scores["accuracy"] == 1
+    (folder / "said").write_text("\n".join(talk.lines))
     return folder
+
+
+def test_speed_is_told_in_pictures(place):
+    said = (place / "said").read_text()
+    assert "12 pictures a step" in said and re.search(
+        r"speed: \d+ ms a step, [\d,.]+ pictures a second;", said
+    )
 
 
 def test_a_run_learns_its_classes_and_says_what_it_reads(place):

@@ -288,6 +288,30 @@ def test_the_quick_form_equals_a_slot_at_every_token(kind, T):
     close(layer(x, View(causal(), T, T)), layer(x, View(causal(), T, T, q_pos=places, k_pos=places)))
 
 
+@pytest.mark.parametrize("rate", [2, 3, 5])
+@pytest.mark.parametrize("T", [1, 2, 4, 5, 6, 7, 19])
+def test_stairs_without_a_table_equal_the_masked_formula_forwards_and_backwards(rate, T):
+    S = 1 + T // rate
+    q = torch.randn(B, 4, T, K, dtype=torch.float64, requires_grad=True)
+    k, v = (torch.randn(B, 2, S, X, dtype=torch.float64, requires_grad=True) for X in (K, L))
+    allowed = torch.arange(S) <= (torch.arange(T)[:, None] + 1) // rate
+    found, expected = (
+        attention.attend_stairs(q, k, v, rate, scale=0.7),
+        attend_plain(q, k, v, allowed, scale=0.7),
+    )
+    close(found, expected)
+    weight = torch.randn_like(found)
+    close(*(torch.autograd.grad(out, (q, k, v), weight) for out in (found, expected)))
+
+
+def test_slots_are_attended_to_without_a_table(monkeypatch):
+    view = compressed.slots_view(View(causal(), N, N))
+    q, k, v = torch.randn(B, H, N, K), torch.randn(B, H, view.S, K), torch.randn(B, H, view.S, L)
+    expected = attend_plain(q, k, v, view)
+    monkeypatch.setattr(View, "allowed", None)
+    torch.testing.assert_close(attend_fused(q, k, v, view), expected)
+
+
 @pytest.mark.parametrize("kind", [CompressedKeys, CompressedInput])
 def test_steps_with_a_compressed_memory_equal_the_whole_at_every_length(kind, monkeypatch):
     monkeypatch.setattr(compressed, "SLACK", 4)  # so that much is forgotten

@@ -287,6 +287,66 @@ def test_heads_one_can_check_by_hand(form, heads):
     pytest.fail(f"train has no {form!r}")
 
 
+# Parts of speech
+
+# As the treebank English-EWT tags such words; spellings that are two parts of speech stand here as both.
+TAGGED = """
+There/PRON is/VERB not/PART a/DET swan/NOUN in/ADP the/DET shop/NOUN ./PUNCT
+Is/VERB there/PRON a/DET pineapple/NOUN next/ADV to/ADP the/DET chair/NOUN ?/PUNCT
+There/PRON is/VERB a/DET boy/NOUN in/ADP front/NOUN of/ADP a/DET car/NOUN ./PUNCT
+A/DET lady/NOUN is/AUX not/PART going/VERB to/PART clean/VERB the/DET clean/ADJ plates/NOUN ./PUNCT
+She/PRON is/AUX going/VERB to/PART go/VERB to/ADP Paris/PROPN ./PUNCT
+The/DET mirror/NOUN was/AUX broken/VERB by/ADP my/PRON witches/NOUN ./PUNCT
+A/DET glass/NOUN was/AUX broken/ADJ ./PUNCT
+We/PRON closed/VERB the/DET yellow/ADJ bag/NOUN ./PUNCT
+Was/AUX every/DET bag/NOUN closed/ADJ ?/PUNCT
+The/DET girls/NOUN open/VERB a/DET door/NOUN ./PUNCT
+She/PRON tells/VERB Louis/PROPN 's/PART stories/NOUN at/ADP two/NUM o'clock/NOUN ./PUNCT
+I/PRON cannot/AUX wake/VERB up/ADP ./PUNCT
+Am/AUX I/PRON going/VERB to/PART be/AUX cold/ADJ next/ADJ week/NOUN ?/PUNCT
+She/PRON thinks/VERB that/SCONJ she/PRON says/VERB that/SCONJ the/DET heroine/NOUN is/AUX discreet/ADJ ./PUNCT
+This/DET actress/NOUN closes/VERB the/DET leather/NOUN bag/NOUN that/PRON I/PRON forget/VERB ./PUNCT
+Marie/PROPN was/AUX as/ADV kind/ADJ as/ADP Louis/PROPN ./PUNCT
+Is/AUX he/PRON more/ADV tired/ADJ than/ADP my/PRON husband/NOUN ?/PUNCT
+The/DET water/NOUN is/AUX no/ADV longer/ADV better/ADJ than/ADP my/PRON coffee/NOUN ./PUNCT
+How/ADV old/ADJ is/AUX Paul/PROPN ?/PUNCT
+I/PRON was/AUX six/NUM years/NOUN old/ADJ ./PUNCT
+How/ADV many/ADJ songs/NOUN do/AUX we/PRON sing/VERB ?/PUNCT
+Which/DET cat/NOUN got/VERB up/ADP ?/PUNCT
+Who/PRON is/AUX he/PRON afraid/ADJ of/ADP ?/PUNCT
+He/PRON draws/VERB her/PRON aunt/NOUN and/CCONJ invites/VERB her/PRON ./PUNCT
+Who/PRON had/VERB fun/NOUN two/NUM days/NOUN ago/ADV ?/PUNCT
+Today/NOUN ,/PUNCT I/PRON fall/VERB asleep/ADJ ./PUNCT
+He/PRON is/AUX going/VERB to/PART come/VERB back/ADV next/ADJ week/NOUN ./PUNCT
+When/ADV the/DET bee/NOUN must/AUX go/VERB out/ADV ,/PUNCT it/PRON can/AUX drink/VERB this/DET tea/NOUN ./PUNCT
+If/SCONJ she/PRON is/AUX not/PART sleepy/ADJ ,/PUNCT she/PRON works/VERB ./PUNCT
+Several/ADJ cows/NOUN come/VERB because/SCONJ it/PRON snows/VERB ./PUNCT
+She/PRON arrives/VERB ,/PUNCT but/CCONJ she/PRON can/AUX come/VERB ./PUNCT
+An/DET old/ADJ beach/NOUN where/ADV the/DET boy/NOUN wakes/VERB up/ADP was/AUX bad/ADJ ./PUNCT
+We/PRON walked/VERB on/ADP Monday/PROPN ./PUNCT
+All/DET the/DET men/NOUN cry/VERB ./PUNCT
+We/PRON look/VERB like/ADP them/PRON ./PUNCT
+A/DET frog/NOUN never/ADV watches/VERB the/DET plane/NOUN ./PUNCT
+Which/DET watches/NOUN did/AUX her/PRON wife/NOUN keep/VERB ?/PUNCT
+Where/ADV were/AUX the/DET open/ADJ boxes/NOUN ?/PUNCT
+"""
+ALL_TAGS = "ADJ ADP ADV AUX CCONJ DET NOUN NUM PART PRON PROPN PUNCT SCONJ VERB"
+
+
+def test_tags_one_can_check_by_hand():
+    by_letters = {pair.source.replace(" ", ""): pair for pair in everything()}
+    for line in TAGGED.strip().splitlines():
+        forms = [word.rsplit("/", 1)[0] for word in line.split()]
+        tags = by_letters["".join(forms)].tags
+        assert " ".join(f"{form}/{tag}" for form, tag in zip(forms, tags, strict=True)) == line
+
+
+def test_every_word_has_a_tag_of_the_list():
+    for pair in everything():
+        assert len(pair.tags) == len(words(pair.source)) == len(pair.heads), pair
+    assert sorted({tag for pair in everything() for tag in pair.tags}) == ALL_TAGS.split()
+
+
 # How hard it is
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import sys
+from collections import Counter
 from itertools import islice
 
 import numpy as np
@@ -393,9 +394,41 @@ def test_the_phrasebook_is_a_treebank_of_heads_alone(tmp_path, capsys, monkeypat
     assert main(["evaluate", str(tmp_path / "run"), "--split", "long"]) == 0
 
 
+def said(pairs):
+    """Every word of some sentences with its tag."""
+    return [found for p in pairs for found in zip(phrasebook.words(p.source), p.tags, strict=True)]
+
+
+def test_a_tagger_learns_the_tags_of_the_phrasebook(tmp_path, capsys, monkeypatch):
+    seeds = {"train": 3, "valid": 4, "test": 5}
+    pages = {name: list(islice(phrasebook.pairs(seed), 30)) for name, seed in seeds.items()}
+    monkeypatch.setattr(phrasebook, "split", pages.__getitem__)
+    made = recipe.make("tag", "tiny", "phrasebook", SMALL | {"train.steps": 3, "train.warmup": 0})
+    talk = Quiet()
+    outcome = run.start(made, tmp_path / "run", talk, CPU)
+    counts = Counter(name for _, name in said(pages["train"]))
+    tags = sorted(counts)
+    assert outcome.job.config.heads == ("tag",) and f"tags: {', '.join(tags)} ({len(tags)})" in talk.lines
+    batch = outcome.job.batches(0)[0]
+    pair = pages["train"][batch.ids[0]]
+    assert [tags[i] for i in batch.tags_BW[0, : len(pair.tags)]] == list(pair.tags)
+
+    found = evaluated(tmp_path / "run", "--split", "test", capsys=capsys)
+    asked, often = said(pages["test"]), Counter(said(pages["train"]))
+    assert found["data"]["split"] == "test" and found["examples"] == len(asked)
+    best_last = sorted(often, key=lambda row: (-often[row], row[1]), reverse=True)
+    usual = dict(best_last)
+    right = sum(usual.get(form, counts.most_common(1)[0][0]) == name for form, name in asked)
+    assert found["baselines"]["accuracy"] == {"name": tag.BY_WORD, "score": pytest.approx(right / len(asked))}
+    line = pages["valid"][0].source
+    assert main(["tag", str(tmp_path / "run"), line]) == 0
+    told = [word.rsplit("/", 1) for word in capsys.readouterr().out.split()]
+    assert [form for form, _ in told] == line.split() and {name for _, name in told} <= set(tags)
+
+
 ASKED = {  # what is asked of training, and what is said
     "no held-out file": (["parse", "--data", "good"], "give --data and --valid-data: treebanks (CoNLL-U)"),
-    "a corpus without tags": (["tag", "--corpus", "phrasebook"], 'tag has no built-in corpus "phrasebook"'),
+    "a corpus without tags": (["tag", "--corpus", "pylib"], 'tag has no built-in corpus "pylib"; it has phrasebook'),
     "another corpus": (["parse", "--corpus", "pylib"], 'parse has no built-in corpus "pylib"; it has phrasebook'),
     "a file that is not there": (["tag", "--data", "gone", "--valid-data", "good"], "gone is missing"),
     "an empty file": (["parse", "--data", "empty", "--valid-data", "good"], "empty has no sentence to learn from"),

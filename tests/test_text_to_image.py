@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import torch
 from test_run import CPU, Interrupted, Quiet, state_of
 
-from heedful import recipe
+import heedful
+from heedful import recipe, train_command
 from heedful.cli import main
 from heedful.errors import BadInput
 from heedful.models.dalle import DalleConfig
@@ -86,6 +88,26 @@ def test_every_stage_says_its_baseline_and_is_measured_on_all_held_out_pictures(
     assert all(math.isfinite(score) for score in found.metrics.values()) and "loss" in found.metrics
     status = json.loads((path / "status.json").read_text())
     assert status["best"].keys() == found.metrics.keys()
+
+
+class Counting(Quiet):
+    """Keeps what was seen in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[int, str]] = []
+
+    def step(self, progress, steps):
+        self.seen.append(progress.seen)
+
+
+@pytest.mark.parametrize("stage", ["codes", "decoder", "ranker", "judge"])
+def test_the_speed_of_every_stage_is_told_in_pictures(stage, painter, tmp_path):
+    more = {"train.steps": 1, "train.accumulate": 2}
+    talk = Counting()
+    run.start(stage_recipe(stage, str(painter / "all" / "codes"), **more), tmp_path / "run", talk, CPU)
+    (planned,) = re.findall(r"(\d+) (?:captions and )?pictures a step", "\n".join(talk.lines))
+    assert talk.seen == [(int(planned), "pictures")]
 
 
 class UntilStage(Quiet):
@@ -250,13 +272,15 @@ def test_choosing_gains_what_it_gains_caption_by_caption():
 
 
 def test_train_runs_all_stages_and_goes_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(train_command, "QUIET", -1.0)  # a line for every step
     folder = str(tmp_path / "it's a run")
     words = [word for key, value in {**ALL, "train.steps": 1}.items() for word in ("--set", f"{key}={value}")]
     assert (
         main(["train", "text-to-image", "--corpus", "shapes", "--size", "tiny", "--run", folder, *words]) == 0
     )
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert [line.split(":")[0] for line in out.splitlines()[:3]] == ["codes", "decoder", "ranker"]
+    assert err.count(" pictures/s, ") == 3 and "tokens/s" not in err
     assert main(["train", "--resume", folder]) == 0
     assert capsys.readouterr().err.count("done already") == 3
     assert main(["train", "text-to-image", "--corpus", "shapes", "--run", folder]) == 2
@@ -335,7 +359,14 @@ BROKEN = {
     "a judge that is none": (["evaluate", "{all}", "--judge", "{all}/codes"], "is no judge"),
     "a judge of one stage": (["evaluate", "{all}/codes", "--judge", "{judge}"], "--judge is for all stages"),
     "files of one's own": (["evaluate", "{all}", "--judge", "{judge}", "--data", "x"], "--data does not fit"),
-    "paint with a stage": (["paint", "{all}/decoder", "a red circle"], "is no run of text-to-image"),
+    "paint with a stage": (
+        ["paint", "{all}/decoder", "a red circle"],
+        "/decoder is no run of text-to-image but a stage of one: give {all}",
+    ),
+    "paint with a judge": (
+        ["paint", "{judge}", "a red circle"],
+        "is no run of text-to-image: train one with",
+    ),
     "paint with nothing": (["paint", "{all}/gone", "a red circle"], "is not there"),
     "no caption": (["paint", "{all}", " "], "the caption is empty"),
     "more than are drawn": (
@@ -356,8 +387,65 @@ def test_what_cannot_be_is_refused_in_one_sentence(case, painter, tmp_path, monk
     places = {"all": painter / "all", "judge": painter / "judge"}
     assert main([word.format(**places) for word in words]) == 2
     err = capsys.readouterr().err
-    assert told in err and err.startswith("error: ") and err.count("\n") == 1
+    assert told.format(**places) in err and err.startswith("error: ") and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+TEXTS = ("generate", "translate", "fill", "tag", "parse", "embed", "summarize", "classify", "caption", "look")
+
+
+@pytest.mark.parametrize("what", TEXTS)
+@pytest.mark.parametrize("stage", ["codes", "decoder", "ranker"])
+def test_a_stage_alone_says_that_all_of_them_paint(stage, what, painter, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = painter / "all" / stage
+    assert main([what, str(folder), "a.png" if what == "caption" else "a red circle"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {folder} is a stage of text-to-image, which cannot {what}; all stages together draw: "
+        f"`heedful paint {painter / 'all'} 'a red circle'`\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["generate", "classify", "look", "doctor"])
+def test_a_judge_says_what_it_is_for(what, painter, capsys):
+    assert main([what, str(painter / "judge"), *([] if what == "doctor" else ["a red circle"])]) == 2
+    told = "be examined" if what == "doctor" else what
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err == (
+        f"error: {painter / 'judge'} is a stage of text-to-image, which cannot {told}; it tells what pictures show: "
+        f"`heedful evaluate RUN --judge {painter / 'judge'}`\n"
+    )
+
+
+def test_a_stage_in_python_can_nothing_alone(painter):
+    model = heedful.load(painter / "all" / "decoder")
+    assert model.kind == "a stage of text-to-image" and model.can == ()
+    for use in (lambda: model.embed("a"), lambda: model.look("a"), lambda: model.look_at("a.png")):
+        with pytest.raises(BadInput, match="all stages together draw"):
+            use()
+
+
+@pytest.mark.parametrize("what", [*TEXTS, "info", "doctor"])
+def test_the_folder_of_all_stages_says_how_to_paint(what, painter, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = {"info": [], "doctor": [], "caption": ["a.png"]}.get(what, ["a red circle"])
+    folder = painter / "all"
+    assert main([what, str(folder), *text]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert captured.err.startswith(f"error: {folder} holds the stages of text-to-image: ")
+    assert (
+        f"draw with `heedful paint {folder} 'a red circle'`, or give one of {folder / 'codes'}, "
+        in captured.err
+    )
+
+
+@pytest.mark.parametrize("stage", ["codes", "decoder", "ranker", "judge"])
+def test_info_tells_the_sizes_of_every_stage(stage, painter, capsys):
+    assert main(["info", str(painter / "judge" if stage == "judge" else painter / "all" / stage)]) == 0
+    names = {"codes": "dvae", "decoder": "dalle", "ranker": "clip", "judge": "judge"}
+    assert names[stage] in capsys.readouterr().out.splitlines()[0]
 
 
 def test_a_folder_that_is_not_done_is_not_painted_with(painter, tmp_path, capsys):

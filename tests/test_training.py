@@ -14,6 +14,8 @@ from heedful.errors import NotFinite
 from heedful.models import gpt2, transformer
 from heedful.tasks import lm, translate
 from heedful.train import loop, optimiser, schedule
+from heedful.train.batch import Seen, seen_in
+from heedful.train.distributed import Idle
 from heedful.train.loss import NOTHING, Loss, cross_entropy, sequence_loss
 
 
@@ -174,6 +176,14 @@ class Numbers:
         return self
 
 
+class Said(Numbers):
+    """A batch that says what it has, other than its targets."""
+
+    @property
+    def seen(self):
+        return Seen(len(self.ids), "pictures")
+
+
 def toy_loss(model, batch):
     error = (model(batch.rows) - batch.rows.sum(-1, keepdim=True)).square().sum()
     return Loss(error, error, batch.count)
@@ -200,6 +210,19 @@ def test_accumulated_micro_batches_of_unequal_size_equal_the_full_batch():
     for a, b in zip(whole.parameters(), cut.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
     assert [p.loss for p in report] == pytest.approx([p.loss for p in cut_report], rel=1e-6)
+
+
+def test_speed_is_told_in_what_a_batch_says_it_has_and_else_in_target_tokens():
+    plain, said = Numbers(torch.zeros(3, 4)), Said(torch.zeros(3, 4), ids=(7, 8))
+    assert seen_in([plain, plain]) == (6, "tokens") and seen_in([said, said, said]) == (6, "pictures")
+    assert seen_in([said, Idle(said)]) == (2, "pictures")  # a process that has nothing to do has seen nothing
+    assert Idle(plain).seen == (0, "tokens") and seen_in([Idle(said)]) == (0, "pictures")
+    _, _, report = toy_run([1, 4, 2], steps=2)
+    assert [p.seen for p in report] == [(7, "tokens")] * 2
+    assert loop.Progress(1, 0.5, 4200, 0.1, 1.0, 2.0).a_second(2.0) == "2,100 tokens"
+    assert [Seen(n, "pictures").a_second(4.0) for n in (41, 39, 1)] == [
+        "10 pictures", "9.8 pictures", "0.2 pictures",
+    ]  # fmt: skip
 
 
 def test_a_run_cut_in_two_equals_one_run():

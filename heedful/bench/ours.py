@@ -63,8 +63,7 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     torch.manual_seed(SEED)
     model = model_of(work, place)
     if isinstance(work, TrainGPT2):
-        steady = work.attention == FULL  # tables of a sparse mask are made by the host
-        return stepping(model, lm.WindowBatch(windows(work, place)), lm.loss_of, variant, place, steady)
+        return stepping(model, lm.WindowBatch(windows(work, place)), lm.loss_of, variant, place)
     if isinstance(work, TrainTransformer):
         return stepping(model, pair_batch(work, place), translate.loss_of, variant, place)
     model = model.to(place.dtype).eval()
@@ -141,7 +140,6 @@ def stepping(
     loss_of: Callable[[Any, Any], Loss],
     variant: Variant,
     place: Place,
-    steady: bool = True,
 ) -> Callable[[], Any]:
     """`heedful train`, or the step that peers make: without a loop around it."""
     if variant.compiled:
@@ -153,7 +151,7 @@ def stepping(
             RATE, constant(0), sys.maxsize, clip=0.0, precision=place.precision, device=device
         )
         given = (model, lambda step: [batch], loss_of, optimisers, settings)
-        steps = train_ahead(*given, steady=steady) if device.type == "cuda" else train(*given)
+        steps = train_ahead(*given, steady=True) if device.type == "cuda" else train(*given)
         return lambda: next(steps).loss
 
     def step() -> torch.Tensor:

@@ -38,7 +38,7 @@ from .beside import (
     write_files,
 )
 from .files import inside, naming, present, read_json, replacing, short
-from .runs import CONFIG, LABELS, RECIPE, check_written, is_run, runs_inside
+from .runs import CONFIG, LABELS, RECIPE, check_written, is_run, refuse_stages, runs_inside
 from .tokenizer import TARGET_TOKENIZER, guarded, read_target, read_tokenizer, read_whole
 from .weights import FLOATS, SINGLE, Stored, find_weights, read_tensors, write_tensors
 
@@ -252,6 +252,7 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
     if present(folder / RECIPE):
         check_written(folder)
     if not present(folder / CONFIG):
+        refuse_stages(folder)
         told = f"{folder / CONFIG} is missing: a model is a folder with a {CONFIG} and its weights"
         raise BadInput(told + runs_inside(folder))
     path = inside(folder, CONFIG)

@@ -1,7 +1,8 @@
 """The discrete VAE (Ramesh et al. 2021, the first stage of DALL-E): a picture becomes a small grid of codes, and back.
 
-The encoder gives every cell scores for K codes. In training a cell is a mixture of codes, drawn with Gumbel noise and
-ever sharper as the temperature falls, so that gradients pass; afterwards it is the likeliest code. What is maximised is
+The picture is cut into cells as a Vision Transformer cuts it into patches, and the encoder gives every cell scores for K
+codes. In training a cell is a mixture of codes, drawn with Gumbel noise and ever sharper as the temperature falls, so
+that gradients pass; afterwards it is the likeliest code. What is maximised is
 
     E_{z ~ q(z|x)} [ log p(x | z) ] - beta KL( q(z|x) || uniform )
 """
@@ -26,15 +27,10 @@ LEAST_LOG_SCALE = math.log(0.3)
 class DVAEConfig(Config):
     channels: int = 3
     codes: int = 8192
-    halvings: int = 3  # of the picture's sides: a cell is 2^halvings pixels wide
+    patch: int = 8  # pixels along a cell
     layers: int = 2  # residual blocks, in the encoder and in the decoder
     width: int = 256
     dropout: float = 0.0
-
-    @property
-    def cell(self) -> int:
-        """Pixels along a cell."""
-        return 2**self.halvings
 
 
 PRESETS = {"dvae": DVAEConfig()}
@@ -104,23 +100,21 @@ class DVAE(nn.Module):
         super().__init__()
         c = config
         self.config = c
-        # Half as wide where there are four times as many pixels.
-        widths = [max(8, c.width >> i) for i in range(c.halvings)][::-1]
-        down: list[nn.Module] = []
-        for before, after in zip([c.channels, *widths], widths, strict=False):
-            down += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.ReLU()]
         blocks = [[Residual(c.width, c.dropout) for _ in range(c.layers)] for _ in range(2)]
-        up: list[nn.Module] = []
-        for before, after in zip(widths[::-1], [*widths[-2::-1], widths[0]], strict=True):
-            up += [nn.ReLU(), nn.ConvTranspose2d(before, after, 4, stride=2, padding=1)]
-        # The paper's ends: 1 x 1 convolutions to the scores of codes, and from the codes.
-        self.encoder = nn.Sequential(*down, *blocks[0], nn.ReLU(), nn.Conv2d(c.width, c.codes, 1))
+        # The paper's ends: 1 x 1 convolutions to the scores of codes, and from the codes. It comes to cells by halving the
+        # sides and back by doubling them; whole patches need half the time, and small pictures keep more of their corners.
+        self.encoder = nn.Sequential(
+            nn.Conv2d(c.channels, c.width, c.patch, stride=c.patch),
+            *blocks[0],
+            nn.ReLU(),
+            nn.Conv2d(c.width, c.codes, 1),
+        )
         self.decoder = nn.Sequential(
             nn.Conv2d(c.codes, c.width, 1),
             *blocks[1],
-            *up,
             nn.ReLU(),
-            nn.Conv2d(widths[0], 2 * c.channels, 1),
+            nn.Conv2d(c.width, 2 * c.channels * c.patch**2, 1),
+            nn.PixelShuffle(c.patch),
         )
 
     def scores(self, pixels_BCHW: Tensor) -> Tensor:

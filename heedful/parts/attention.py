@@ -104,6 +104,8 @@ def attend_fused(
     """`attend_plain` without the table of scores, by the kernel that suits the case."""
     if bias is None and dropout == 0 and short_pays(q_BHTK, k_BGSK, v_BGSL):
         return attend_short(q_BHTK, k_BGSK, v_BGSL, mask, scale)
+    if isinstance(mask, View) and mask.stairs and bias is None:
+        return attend_stairs(q_BHTK, k_BGSK, v_BGSL, mask.stairs, scale, dropout)
     flex = flex_pays(q_BHTK, mask, bias, dropout)
     if isinstance(mask, View) and bias is None and not flex and gather_pays(mask, q_BHTK.shape[1]):
         H = q_BHTK.shape[1]
@@ -182,6 +184,31 @@ def attend_sdpa(
             q_BHTK, k_BGSK, v_BGSL, table, dropout, is_causal=causal, scale=scale, enable_gqa=grouped
         )
     return out_BHTL if empty is None else out_BHTL.masked_fill(empty, 0)
+
+
+def attend_stairs(
+    q_BHTK: Tensor,
+    k_BGSK: Tensor,
+    v_BGSL: Tensor,
+    rate: int,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention to keys that stand for `rate` tokens each: query i sees the first 1 + (i + 1) // rate of them.
+
+        queries     .  0     1  2  3     4  5  6        rate = 3: those of a group see the same
+        keys        0        0  1        0  1  2        as many as there are groups so far
+
+    As heads of their own, the first of each group, the second and the third see a plain triangle: no table is needed.
+    """
+    (H, T), S = q_BHTK.shape[1:3], k_BGSK.shape[2]
+    groups_BHSRK = F.pad(q_BHTK, (0, 0, 1, S * rate - 1 - T)).unflatten(2, (S, rate))
+    q_BXSK = groups_BHSRK.transpose(2, 3).flatten(1, 2)
+    k_BXSK, v_BXSL = (repeat_heads(x, H * rate) for x in (k_BGSK, v_BGSL))
+    out_BXSL = F.scaled_dot_product_attention(
+        q_BXSK, k_BXSK, v_BXSL, dropout_p=dropout, is_causal=True, scale=scale
+    )
+    return out_BXSL.unflatten(1, (H, rate)).transpose(2, 3).flatten(2, 3)[:, :, 1 : T + 1]
 
 
 def backends(q_BHTK: Tensor, table: Tensor | None) -> AbstractContextManager[object]:

@@ -134,7 +134,7 @@ def with_first(x_BTD: Tensor, slots_BSD: Tensor) -> Tensor:
 def slots_view(view: View) -> View:
     """The first token and the slots of T tokens that stand in order, as those tokens see them."""
     k_pos_S = ends_of_slots(1 + view.T // RATE, index_of(view.q_pos).device)
-    return View(view.mask, view.T, len(k_pos_S), q_pos=view.q_pos, k_pos=k_pos_S)
+    return View(view.mask, view.T, len(k_pos_S), q_pos=view.q_pos, k_pos=k_pos_S, stairs=RATE)
 
 
 def sliding(x_BTD: Tensor, layer: nn.Linear) -> Tensor:

@@ -560,8 +560,10 @@ class View:
         device: torch.device | str | None = None,
         q_pos: Positions | None = None,
         k_pos: Positions | None = None,
+        stairs: int = 0,
     ) -> None:
-        self.mask, self.T, self.S = mask, T, S
+        """stairs: if the positions come to this, that query i sees the first 1 + (i + 1) // stairs keys."""
+        self.mask, self.T, self.S, self.stairs = mask, T, S, stairs
         self.in_order = q_pos is None and k_pos is None
         self.all_present = k_pos is None
         self.q_pos: Positions = torch.arange(S - T, S, device=device) if q_pos is None else q_pos

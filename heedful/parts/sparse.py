@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -165,6 +166,13 @@ def in_blocks(x_BHNX: Tensor, length: int, fill: int = 0) -> Tensor:
     return x_BHNX.unflatten(2, (-1, length))
 
 
+@lru_cache(maxsize=64)
+def numbers(some: tuple[int, ...], device: torch.device) -> Tensor:
+    """Numbers on a device, kept there: a recorded step cannot fetch them from the host."""
+    with torch.inference_mode(False):
+        return torch.tensor(some, device=device)
+
+
 # Which layout a mask has.
 
 
@@ -226,12 +234,12 @@ def attend_gathered(
     alike: dict[tuple[Layout, ...] | None, list[int]] = {}
     for head in range(H):
         alike.setdefault(layouts_of(view.mask, head), []).append(head)
-    found = [
-        attend_laid_out(q_BHTK[:, some], k_BHTK[:, some], v_BHTL[:, some], view, some, scale, dropout)
-        for some in alike.values()
-    ]
-    order = torch.tensor([head for some in alike.values() for head in some]).argsort()
-    return torch.cat(found, dim=1)[:, order.to(q_BHTK.device)]
+    found = []
+    for some in alike.values():
+        q, k, v = (x.index_select(1, numbers(tuple(some), x.device)) for x in (q_BHTK, k_BHTK, v_BHTL))
+        found.append(attend_laid_out(q, k, v, view, some, scale, dropout))
+    order = numbers(tuple(head for some in alike.values() for head in some), q_BHTK.device).argsort()
+    return torch.cat(found, dim=1).index_select(1, order)
 
 
 def attend_laid_out(
@@ -298,7 +306,7 @@ def allowed_pairs(view: View, layouts: tuple[Layout, ...], heads: range | list[i
         device = view.q_pos.device  # type: ignore[union-attr]
         places_11N1 = torch.arange(view.T, device=device)[None, None, :, None]
         b = torch.arange(view.mask.batch or 1, device=device)[:, None, None, None, None]
-        h = torch.tensor(list(heads) if view.mask.by_head else [0], device=device)[None, :, None, None, None]
+        h = numbers(tuple(heads) if view.mask.by_head else (0,), device)[None, :, None, None, None]
         found = []
         for i, layout in enumerate(layouts):
             q, k = layout.queries(places_11N1, fill=-1), layout.keys(places_11N1, fill=-1).mT

@@ -17,7 +17,7 @@ from ..recipe import Data, Recipe
 from ..text.files import Report
 from ..text.plan import RowPlan, shares
 from ..text.vocab import Vocab, read_vocab, train_vocab
-from ..train.batch import Tensors
+from ..train.batch import Seen, Tensors
 from ..train.files import write_text
 from ..vision.folders import CAPTIONS
 from ..vision.prepare import Gallery, Row, galleries, split_rows
@@ -106,6 +106,10 @@ class PictureBatch(Tensors):
 
     length: int
     ids: tuple[int, ...] = ()
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(len(self.ids), "pictures")
 
 
 def data_told(train: int, tried: int, held_out: int, d: Data, more: str = "") -> str:

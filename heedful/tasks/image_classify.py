@@ -29,7 +29,7 @@ from ..models.vit import ViTConfig
 from ..recipe import Data, Recipe
 from ..text.files import Report, hash_of
 from ..text.plan import RowPlan, shares
-from ..train.batch import Tensors
+from ..train.batch import Seen, Tensors
 from ..train.files import write_json
 from ..train.loss import Loss, cross_entropy
 from ..vision.prepare import (
@@ -68,6 +68,10 @@ class ImageBatch(Tensors):
     @property
     def count(self) -> int:
         return len(self.labels_B)
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(self.count, "pictures")
 
 
 def scores(model: WithHeads, x_BCHW: Tensor) -> Tensor:

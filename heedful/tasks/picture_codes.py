@@ -62,7 +62,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     d, m, t = recipe.data, recipe.model, recipe.train
     train, there = pictures_of(recipe, folder, say)
     config = config_of(recipe)
-    side = cells_of(d.image, config.cell)
+    side = cells_of(d.image, config.patch)
     plan = planned(recipe, len(train), side * side)
     valid = spread(len(there), recipe.evaluate.rows)
 
@@ -89,7 +89,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             data_told(len(train), len(valid), len(there), d),
             (
-                f"codes: {m.codes:,} for each of {side} x {side} cells of {config.cell} x {config.cell} pixels; "
+                f"codes: {m.codes:,} for each of {side} x {side} cells of {config.patch} x {config.patch} pixels; "
                 f"{plan.rows:,} pictures a step"
             ),
         ],
@@ -101,7 +101,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 def config_of(recipe: Recipe) -> DVAEConfig:
     m = recipe.model
     return DVAEConfig(
-        channels=3 if recipe.data.colour else 1, codes=m.codes, halvings=m.halvings, layers=m.layers, width=m.width,
+        channels=3 if recipe.data.colour else 1, codes=m.codes, patch=m.patch, layers=m.layers, width=m.width,
         dropout=m.dropout,
     )  # fmt: skip
 

@@ -92,7 +92,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     pictures = pictures_of(recipe, folder, say)
     vocab = vocabulary_of(recipe, folder, captions_of(pictures[0]))
     codes, written_by = read_codes(t.from_folder, folder)
-    side = cells_of(d.image, codes.cell)
+    side = cells_of(d.image, codes.patch)
     train, there = (
         written(folder / "tokens" / name, gallery, vocab, t.from_folder, codes, written_by)
         for name, gallery in zip(("train", "valid"), pictures, strict=True)

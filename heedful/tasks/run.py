@@ -403,7 +403,7 @@ def say_pace(pace: list[float], progress: Progress, recipe: Recipe, device: torc
         seconds = statistics.median(pace)
         left = seconds * (recipe.train.steps - progress.step)
         talk.say(
-            f"speed: {1000 * seconds:.0f} ms a step, {progress.tokens / seconds:,.0f} tokens a second; "
+            f"speed: {1000 * seconds:.0f} ms a step, {progress.a_second(seconds)} a second; "
             f"about {span(left)} left; memory so far {binary(peak_memory(device))}"
         )
 

@@ -21,6 +21,7 @@ import torch
 from ..called import command
 from ..errors import BadInput
 from ..interop.files import inside, naming, present, read_json
+from ..interop.runs import STAGES as FILE
 from ..recipe import ONLY_AT, STAGES, Recipe, from_json, make, to_json
 from ..train.files import write_json
 from ..train.folder import RECIPE
@@ -29,7 +30,7 @@ from .run import Outcome, Talk
 from .run import resume as resume_run
 from .run import start as start_run
 
-FILE, PICTURES = "stages.json", "pictures"
+PICTURES = "pictures"
 
 
 def is_staged(folder: Path) -> bool:

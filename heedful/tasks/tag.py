@@ -1,4 +1,4 @@
-"""Tag: what part of speech each word of a sentence is, learned from a treebank (CoNLL-U)."""
+"""Tag: what part of speech each word of a sentence is, learned from a treebank (CoNLL-U) or from the phrasebook."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ from .words import (
 )
 
 NEED = ("tags",)
+CORPORA = ("phrasebook",)
 BY_WORD = "each word by its most frequent tag"
 
 
@@ -75,7 +76,7 @@ def loss_of(
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the treebank, learn a vocabulary and the tags, tokenise, and plan the batches."""
     d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
-    check_asked(d, "tag", ())
+    check_asked(d, "tag", CORPORA)
     origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
     vocab, labels, usual = learned(recipe, folder, origin)
     if len(labels.tags) < 2:

@@ -157,15 +157,20 @@ def check_asked(d: Data, task: str, corpora: Sequence[str]) -> None:
         has = f"; it has {', '.join(corpora)}" if corpora else ""
         raise BadInput(f'{task} has no built-in corpus "{d.corpus}"{has}')
     if not d.corpus and not (d.table and d.valid_table):
-        raise BadInput("give --data and --valid-data: treebanks (CoNLL-U) to learn from and to judge by")
+        files = "--data and --valid-data: treebanks (CoNLL-U) to learn from and to judge by"
+        raise BadInput(f"give {files}; or --corpus {' or '.join(corpora)}")
 
 
 def sentences_of(recipe: Recipe, split: str, report: Report, need: Sequence[str]) -> Iterator[Sentence]:
-    """The sentences of a split, one by one. The grammar of the phrasebook knows heads, and calls them nothing."""
+    """The sentences of a split, one by one. The grammar of the phrasebook knows heads, and calls them nothing.
+
+    need: what every word must have. Of the phrasebook, tags are told only where they are needed: a parser learns heads alone.
+    """
     d = recipe.data
     if d.corpus == "phrasebook":
         for pair in phrasebook.split(split):
-            yield Sentence(tuple(phrasebook.words(pair.source)), heads=pair.heads, text=pair.source)
+            tags = pair.tags if "tags" in need else ()
+            yield Sentence(tuple(phrasebook.words(pair.source)), tags, pair.heads, text=pair.source)
     else:
         yield from read_sentences(d.table if split == "train" else d.valid_table, need=need, report=report)
 

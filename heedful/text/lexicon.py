@@ -40,6 +40,7 @@ class Adjective:
     before: bool  # stands before its noun in French
     rank: int  # English order: opinion 1, size 2, state 3, age 4, colour 5, origin 6, material 7
     kinds: Kinds
+    tag: str  # its part of speech in English
 
     @property
     def shows_gender(self) -> bool:
@@ -73,6 +74,7 @@ class Verb:
     subjects: Kinds
     objects: Kinds
     particle: tuple[str, ...] = ()  # look `for`, wake `up`
+    particle_tag: str = "ADP"  # its part of speech
     state: str = ""  # be `hungry`
     tail: str = ""  # avoir `faim`
     link: str = ""  # the preposition French puts before the object
@@ -378,9 +380,9 @@ def _adjective(rank: int, place: str, kinds: str, entry: str) -> Adjective:
     # Colours named after a thing, and phrases with `en`, do not agree.
     fixed = masculine in ("marron", "en bois", "en laine", "en or", "en cuir")
     formes = (masculine, masculine, masculine, masculine) if fixed else agreeing(masculine, feminine)
-    return Adjective(
-        word, comparative, formes, liaison or masculine, place == "before", rank, frozenset(kinds.split())
-    )
+    tag = "NOUN" if word == "leather" else "ADJ"  # a noun that stands where adjectives do
+    before, about = place == "before", frozenset(kinds.split())
+    return Adjective(word, comparative, formes, liaison or masculine, before, rank, about, tag)
 
 
 ADJECTIVES = tuple(
@@ -415,7 +417,13 @@ def _french_parts(french: str) -> tuple[bool, str, str, str]:
 
 
 def _verb(
-    english: str, french: str, subjects: str = "", objects: str = "", stative: bool = False, to: str = ""
+    english: str,
+    french: str,
+    subjects: str = "",
+    objects: str = "",
+    stative: bool = False,
+    to: str = "",
+    particle_tag: str = "ADP",
 ) -> Verb:
     forms, *particle = english.split()
     base, third, past, participle = _english_forms(forms)
@@ -430,6 +438,7 @@ def _verb(
         subjects=frozenset(subjects.split()),
         objects=frozenset(objects.split()),
         particle=tuple(particle),
+        particle_tag=particle_tag,
         state=state,
         tail=tail,
         link=link,
@@ -543,16 +552,16 @@ INTRANSITIVE = (
     _verb("fall/fell", "tomber", _LIVING),
     _verb("stay", "rester", _LIVING),
     _verb("come/came", "venir", _LIVING),
-    _verb("come/came back", "revenir", _LIVING),
-    _verb("go/went out", "sortir", _LIVING),
+    _verb("come/came back", "revenir", _LIVING, particle_tag="ADV"),
+    _verb("go/went out", "sortir", _LIVING, particle_tag="ADV"),
     _verb("wake/woke up", "se réveiller", _LIVING),
     _verb("get/got up", "se lever", _LIVING),
     _verb("hurry", "se dépêcher", "person"),
     _verb("rest", "se reposer", _LIVING),
     _verb("stroll", "se promener", "person"),
-    _verb("fall/fell asleep", "se endormir", _LIVING),
+    _verb("fall/fell asleep", "se endormir", _LIVING, particle_tag="ADJ"),
     _verb("stop/stopped", "se arrêter", "person vehicle animal"),
-    _verb("have/had fun", "se amuser", _LIVING),
+    _verb("have/had fun", "se amuser", _LIVING, particle_tag="NOUN"),
 )  # fmt: skip
 
 STATES = (
@@ -637,6 +646,11 @@ AGES = NUMBERS | {
     "fifteen": "quinze", "thirty": "trente", "forty": "quarante", "fifty": "cinquante", "sixty": "soixante",
 }  # fmt: skip
 QUANTITIES = NUMBERS | {"many": "beaucoup de", "several": "plusieurs", "how many": "combien de"}
+DETERMINER_TAGS = {  # of those that are not one DET; `all` is `all the`
+    **dict.fromkeys(("my", "his", "her", "our", "their"), "PRON"),
+    **dict.fromkeys(NUMBERS, "NUM"),
+    "many": "ADJ", "several": "ADJ", "how many": "ADV ADJ", "all": "DET DET",
+}  # fmt: skip
 
 ELIDED = frozenset({"le", "la", "je", "me", "se", "ne", "de", "que", "si"})
 CONTRACTED = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"}
@@ -652,25 +666,25 @@ OBJECTS = {  # English, then a direct and an indirect object before the verb, th
     "them": ("les", "leur", ""),
 }  # fmt: skip
 
-PLACES = (  # for people and animals
-    ("in", "dans", frozenset({"inside"})),
-    ("in", "dans", frozenset({"inside"})),
-    ("at", "à", frozenset({"goal"})),
-    ("on", "sur", frozenset({"ground"})),
-    ("under", "sous", frozenset({"cover"})),
-    ("behind", "derrière", frozenset({"landmark", "furniture"})),
-    ("in front of", "devant", frozenset({"landmark", "vehicle"})),
-    ("near", "près de", frozenset({"landmark", "furniture"})),
-    ("next to", "à côté de", frozenset({"landmark", "furniture"})),
-    ("far from", "loin de", frozenset({"landmark"})),
+PLACES = (  # for people and animals; with the English words' parts of speech
+    ("in", "dans", frozenset({"inside"}), "ADP"),
+    ("in", "dans", frozenset({"inside"}), "ADP"),
+    ("at", "à", frozenset({"goal"}), "ADP"),
+    ("on", "sur", frozenset({"ground"}), "ADP"),
+    ("under", "sous", frozenset({"cover"}), "ADP"),
+    ("behind", "derrière", frozenset({"landmark", "furniture"}), "ADP"),
+    ("in front of", "devant", frozenset({"landmark", "vehicle"}), "ADP NOUN ADP"),
+    ("near", "près de", frozenset({"landmark", "furniture"}), "ADP"),
+    ("next to", "à côté de", frozenset({"landmark", "furniture"}), "ADV ADP"),
+    ("far from", "loin de", frozenset({"landmark"}), "ADV ADP"),
 )  # fmt: skip
 SPOTS = (  # for things
-    ("in", "dans", frozenset({"container", "inside"})),
-    ("on", "sur", frozenset({"ground"})),
-    ("under", "sous", frozenset({"cover"})),
-    ("behind", "derrière", frozenset({"furniture"})),
-    ("near", "près de", frozenset({"furniture"})),
-    ("next to", "à côté de", frozenset({"furniture"})),
+    ("in", "dans", frozenset({"container", "inside"}), "ADP"),
+    ("on", "sur", frozenset({"ground"}), "ADP"),
+    ("under", "sous", frozenset({"cover"}), "ADP"),
+    ("behind", "derrière", frozenset({"furniture"}), "ADP"),
+    ("near", "près de", frozenset({"furniture"}), "ADP"),
+    ("next to", "à côté de", frozenset({"furniture"}), "ADV ADP"),
 )  # fmt: skip
 COUNTRIES = {  # in, from
     "France": ("en France", "de France"),
@@ -686,7 +700,8 @@ COUNTRIES = {  # in, from
     "Athens": ("à Athènes", "de Athènes"),
 }  # fmt: skip
 
-# Set phrases: English, then French with the English words each French word renders (by place, from 0).
+# Set phrases: English, its parts of speech, then French with the English words each French word renders (by place,
+# from 0).
 _DAYS = (
     "Monday lundi, Tuesday mardi, Wednesday mercredi, Thursday jeudi, Friday vendredi, Saturday samedi, "
     "Sunday dimanche"
@@ -697,38 +712,50 @@ _MONTHS = (
 )
 _HOURS = [(word, nombre) for word, nombre in NUMBERS.items() if word not in ("twelve", "twenty")]
 _SEASONS = (
-    ("in spring", "au0 printemps1"),
-    ("in summer", "en0 été1"),
-    ("in autumn", "en0 automne1"),
-    ("in winter", "en0 hiver1"),
+    ("in spring", "ADP NOUN", "au0 printemps1"),
+    ("in summer", "ADP NOUN", "en0 été1"),
+    ("in autumn", "ADP NOUN", "en0 automne1"),
+    ("in winter", "ADP NOUN", "en0 hiver1"),
 )
-_IN_A_MONTH = tuple((f"in {en}", f"en0 {fr}1") for en, fr in (pair.split() for pair in _MONTHS.split(", ")))
-_ON_A_DAY = tuple((f"on {en}", f"{fr}01") for en, fr in (pair.split() for pair in _DAYS.split(", ")))
-_AT_AN_HOUR = tuple((f"at {en} o'clock", f"à0 {fr}1 heures2") for en, fr in _HOURS)
+_IN_A_MONTH = tuple(
+    (f"in {en}", "ADP PROPN", f"en0 {fr}1") for en, fr in (pair.split() for pair in _MONTHS.split(", "))
+)
+_ON_A_DAY = tuple(
+    (f"on {en}", "ADP PROPN", f"{fr}01") for en, fr in (pair.split() for pair in _DAYS.split(", "))
+)
+_AT_AN_HOUR = tuple((f"at {en} o'clock", "ADP NUM NOUN", f"à0 {fr}1 heures2") for en, fr in _HOURS)
 TIMES = {
     PRESENT: (
-        ("today", "aujourd'hui0"), ("now", "maintenant0"), ("every day", "chaque0 jour1"),
-        ("every week", "chaque0 semaine1"), ("in the morning", "le01 matin2"),
-        ("in the evening", "le01 soir2"), ("at noon", "à0 midi1"), ("at midnight", "à0 minuit1"),
+        ("today", "NOUN", "aujourd'hui0"), ("now", "ADV", "maintenant0"),
+        ("every day", "DET NOUN", "chaque0 jour1"), ("every week", "DET NOUN", "chaque0 semaine1"),
+        ("in the morning", "ADP DET NOUN", "le01 matin2"), ("in the evening", "ADP DET NOUN", "le01 soir2"),
+        ("at noon", "ADP NOUN", "à0 midi1"), ("at midnight", "ADP NOUN", "à0 minuit1"),
         *_SEASONS, *_AT_AN_HOUR,
     ),
     PAST: (
-        ("yesterday", "hier0"), ("last night", "hier0 soir1"), ("last week", "la1 semaine1 dernière0"),
-        ("last year", "la1 année1 dernière0"), ("two days ago", "il2 y2 a2 deux0 jours1"),
-        ("three weeks ago", "il2 y2 a2 trois0 semaines1"), *_ON_A_DAY, *_IN_A_MONTH,
+        ("yesterday", "NOUN", "hier0"), ("last night", "ADJ NOUN", "hier0 soir1"),
+        ("last week", "ADJ NOUN", "la1 semaine1 dernière0"),
+        ("last year", "ADJ NOUN", "la1 année1 dernière0"),
+        ("two days ago", "NUM NOUN ADV", "il2 y2 a2 deux0 jours1"),
+        ("three weeks ago", "NUM NOUN ADV", "il2 y2 a2 trois0 semaines1"),
+        *_ON_A_DAY, *_IN_A_MONTH,
     ),
     FUTURE: (
-        ("tomorrow", "demain0"), ("tonight", "ce0 soir0"), ("next week", "la1 semaine1 prochaine0"),
-        ("next year", "la1 année1 prochaine0"), ("in two days", "dans0 deux1 jours2"),
-        ("in three weeks", "dans0 trois1 semaines2"), *_ON_A_DAY, *_IN_A_MONTH,
+        ("tomorrow", "NOUN", "demain0"), ("tonight", "NOUN", "ce0 soir0"),
+        ("next week", "ADJ NOUN", "la1 semaine1 prochaine0"),
+        ("next year", "ADJ NOUN", "la1 année1 prochaine0"),
+        ("in two days", "ADP NUM NOUN", "dans0 deux1 jours2"),
+        ("in three weeks", "ADP NUM NOUN", "dans0 trois1 semaines2"),
+        *_ON_A_DAY, *_IN_A_MONTH,
     ),
 }  # fmt: skip
 OFTEN = {"often": "souvent", "always": "toujours", "sometimes": "parfois", "rarely": "rarement"}
 MANNERS = {"slowly": "lentement", "quickly": "rapidement", "quietly": "doucement", "patiently": "patiemment"}
-DENIALS = {"not": "pas", "never": "jamais", "no longer": "plus"}
+DENIALS = {"not": ("pas", "PART"), "never": ("jamais", "ADV"), "no longer": ("plus", "ADV ADV")}
 GRADES = {"more": "plus", "less": "moins", "as": "aussi"}
 BETTER = agreeing("meilleur")
-CONJUNCTIONS = {
-    "and": "et", "but": "mais", "because": "parce que", "when": "quand", "while": "pendant que", "if": "si",
+CONJUNCTIONS = {  # `when` also asks, and English-EWT tags both alike
+    "and": ("et", "CCONJ"), "but": ("mais", "CCONJ"), "because": ("parce que", "SCONJ"),
+    "when": ("quand", "ADV"), "while": ("pendant que", "SCONJ"), "if": ("si", "SCONJ"),
 }  # fmt: skip
 WEATHER = {"rains": "pleut", "snows": "neige"}

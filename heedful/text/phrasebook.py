@@ -1,7 +1,8 @@
 """The phrasebook: English sentences with their French, from one grammar that writes both at once.
 
-A sentence grows as two lists side by side: English words that know their head, and French words that know
-which English words they render. Elision and contraction come last, when the neighbours are known.
+A sentence grows as two lists side by side: English words that know their part of speech and their head, and
+French words that know which English words they render. Elision and contraction come last, when the neighbours
+are known.
 
 One English sentence has one French sentence. What French must say and English hides (the gender of `they`,
 which `you`) is settled by another word of the sentence, or the sentence is not written.
@@ -39,6 +40,7 @@ class Pair:
     target: str
     alignment: tuple[tuple[int, int], ...]  # source word, target word
     heads: tuple[int, ...]  # of each source word, in the manner of Universal Dependencies; -1 is the root
+    tags: tuple[str, ...]  # of each source word, its part of speech, as the treebank English-EWT has it
 
 
 _TOKEN = re.compile(r"aujourd['’]hui|o['’]clock|['’]s\b|[\w-]+['’](?!s\b)|[\w-]+|[^\w\s]", re.IGNORECASE)
@@ -132,12 +134,13 @@ def _is_held_out(first: str, second: str) -> bool:
 
 
 class Word:
-    """An English word and its head; the root has none."""
+    """An English word, its part of speech (NOUN, VERB...) and its head; the root has none."""
 
-    __slots__ = ("head", "index", "text")
+    __slots__ = ("head", "index", "tag", "text")
 
-    def __init__(self, text: str, head: Word | None = None) -> None:
+    def __init__(self, text: str, tag: str, head: Word | None = None) -> None:
         self.text = text
+        self.tag = tag
         self.head = head
         self.index = -1
 
@@ -259,19 +262,19 @@ class EnglishVerbs:
 
     def __init__(self, verbs: list[Verb], person: int, manner: Manner, state: Word | None) -> None:
         tense = PAST if manner.tense == PAST else PRESENT
-        self.denial = [Word(text) for text in manner.denial.split()]
-        self.often = [Word(manner.often)] if manner.often else []
-        self.said = [Word(verb.base) for verb in verbs]
-        self.states = [Word(verb.state) if verb.state else None for verb in verbs[:-1]]
-        self.states.append(state or (Word(verbs[-1].state) if verbs[-1].state else None))
-        self.to = [Word(verb.to) if verb.to else None for verb in verbs]
+        self.denial = _words(manner.denial, lex.DENIALS[manner.denial][1]) if manner.denial else []
+        self.often = [Word(manner.often, "ADV")] if manner.often else []
+        self.said = [Word(verb.base, "AUX" if verb.helper else "VERB") for verb in verbs]
+        self.states = [_state(verb) for verb in verbs[:-1]]
+        self.states.append(state or _state(verbs[-1]))
+        self.to = [Word(verb.to, "PART") if verb.to else None for verb in verbs]
         self.do: Word | None = None
         self.front: list[Word] = []
         if verbs[0].helper:
             self.said[0].text = verbs[0].form(tense, person)
             self.front = [self.said[0]]
         elif manner.asked or manner.denial == "not":
-            self.do = Word(lex.DO[tense][person])
+            self.do = Word(lex.DO[tense][person], "AUX")
             self.front = [self.do]
         else:
             self.said[0].text = verbs[0].form(tense, person)
@@ -314,6 +317,15 @@ class EnglishVerbs:
         return (self.said[i], *(word for word in helpers if word))
 
 
+def _state(verb: Verb) -> Word | None:
+    """The word after `be` that says what one is: `hungry`, or before another verb `going`."""
+    return Word(verb.state, "VERB" if verb.to else "ADJ") if verb.state else None
+
+
+def _particles(verb: Verb, head: Word) -> list[Word]:
+    return [Word(text, verb.particle_tag, head) for text in verb.particle]
+
+
 def _french_verbs(
     verbs: list[Verb],
     spoken: EnglishVerbs,
@@ -325,7 +337,7 @@ def _french_verbs(
     """The verbs of the French clause, with pronouns, negation and adverb in their places."""
     denial = tuple(spoken.denial)
     fr = [Mot("ne", denial)] if manner.denial else []
-    middle = [Mot(lex.DENIALS[manner.denial], denial)] if manner.denial else []
+    middle = [Mot(lex.DENIALS[manner.denial][0], denial)] if manner.denial else []
     middle += [Mot(lex.OFTEN[word.text], (word,)) for word in spoken.often]
     if verbs[-1].reflexive:
         clitics = [Mot(lex.REFLEXIVES[subject.person], (spoken.said[-1],))]
@@ -504,7 +516,7 @@ class Writer:
     def name(self) -> Nominal:
         feminine = self.chance(0.5)
         text = self.pick(lex.WOMEN if feminine else lex.MEN)
-        word = Word(text)
+        word = Word(text, "PROPN")
         if any(mentioned.head.text == text for mentioned in self.mentioned):
             raise Unsayable
         return self.mention(Nominal([word], [Mot(text, (word,))], word, feminine, False, _PEOPLE))
@@ -514,7 +526,7 @@ class Writer:
         first, second = self.nominal(kinds, role, plain=True), self.nominal(kinds, role, plain=True)
         if first.head.text == second.head.text:
             raise Unsayable
-        conjunction = Word("and", second.head)
+        conjunction = Word("and", "CCONJ", second.head)
         second.head.head = first.head
         en = [*first.en, conjunction, *second.en]
         fr = [*first.fr, Mot("et", (conjunction,)), *second.fr]
@@ -529,7 +541,7 @@ class Writer:
         """Determiner, adjectives and noun."""
         if plural is None:
             plural = not noun.kinds & _NO_PLURAL and self.chance(0.35)
-        head = Word(noun.form(plural))
+        head = Word(noun.form(plural), "NOUN")
         en, before, after = self.adjectives(noun, plural, head)
         fr = [*before, Mot(noun.forme(plural), (head,)), *after]
         determiner = determiner or self.determiner(noun, role, plural)
@@ -560,7 +572,7 @@ class Writer:
         sides: tuple[list[Mot], list[Mot]] = ([], [])
         for adjective in chosen:
             self.combinations.append((adjective.word, noun.singular))
-            word = Word(adjective.word, head)
+            word = Word(adjective.word, adjective.tag, head)
             very = self.very(adjective, word) if len(chosen) == 1 else []
             en += [*very, word]
             forme = _attributive(adjective, noun, plural)
@@ -568,14 +580,14 @@ class Writer:
         return en, *sides
 
     def very(self, adjective: Adjective, word: Word) -> list[Word]:
-        return [Word("very", word)] if adjective.comparative and self.chance(0.12) else []
+        return [Word("very", "ADV", word)] if adjective.comparative and self.chance(0.12) else []
 
     def genitive(self, noun: Noun) -> Nominal:
         """`The king's horse`, `le cheval du roi`."""
         person = self.pick(_nouns(_PEOPLE))
         owner = self.name() if self.chance(0.3) else self.simple(person, "known", plural=False)
         owned = self.simple(noun, determiner="the")
-        mark = Word("'s", owner.head)
+        mark = Word("'s", "PART", owner.head)
         owner.head.head = owned.head
         owned.fr[0].of = (mark,)
         owned.en = [*owner.en, mark, *owned.en[1:]]
@@ -596,7 +608,7 @@ class Writer:
 
     def relative_subject(self, nominal: Nominal) -> None:
         """`The girl who sleeps`."""
-        who = Word("who" if nominal.human else "that")
+        who = Word("who" if nominal.human else "that", "PRON")
         qui = Mot("qui", (who,))
         gap = Nominal([who], [qui], who, nominal.feminine, nominal.plural, nominal.kinds, nominal.nouns)
         frame = self.pick((self.acting, self.doing, self.doing, self.being))
@@ -613,7 +625,7 @@ class Writer:
         manner = Manner(self.tense(subject, verb))
         clause = self.predicate(subject, verb, manner, agreed=None if verb.link else nominal)
         self.strand(clause, verb)
-        that = Word("that", clause.governor)
+        that = Word("that", "PRON", clause.governor)
         en, fr, root = clause.statement()
         relative = {"": "que", "de": "dont"}.get(verb.link, verb.link + " qui")
         self.relate(nominal, Phrase([that, *en], [*_mots(relative, [that]), *fr], root))
@@ -624,7 +636,7 @@ class Writer:
         clause = self.predicate(subject, verb, Manner(self.tense(subject, verb)))
         self.strand(clause, verb)
         en, fr, root = clause.statement()
-        where = Word("where", root)
+        where = Word("where", "ADV", root)
         self.relate(nominal, Phrase([where, *en], [Mot("où", (where,)), *fr], root))
 
     def relate(self, nominal: Nominal, clause: Phrase) -> None:
@@ -640,7 +652,7 @@ class Writer:
         if "person" in kinds and self.chance(0.3):
             text = self.pick(tuple(lex.SUBJECTS))
             mot, person = lex.SUBJECTS[text]
-            word = Word(text)
+            word = Word(text, "PRON")
             first = person in (0, 2)
             return Nominal(
                 [word], [Mot(mot, (word,))], word, text == "she", person == 2, _PEOPLE, first=first
@@ -659,14 +671,14 @@ class Writer:
     def taken_up(self, nominal: Nominal) -> Nominal:
         """The subject pronoun for something mentioned."""
         singular = ("she" if nominal.feminine else "he") if nominal.human else "it"
-        word = Word("they" if nominal.plural else singular)
+        word = Word("they" if nominal.plural else singular, "PRON")
         mot = Mot(("elle" if nominal.feminine else "il") + "s" * nominal.plural, (word,))
         return Nominal([word], [mot], word, nominal.feminine, nominal.plural, nominal.kinds)
 
     def taken_up_as_object(self, nominal: Nominal) -> tuple[Word, Mot]:
         """The object pronoun for something mentioned."""
         singular = ("her" if nominal.feminine else "him") if nominal.human else "it"
-        word = Word("them" if nominal.plural else singular)
+        word = Word("them" if nominal.plural else singular, "PRON")
         return word, Mot("les" if nominal.plural else "la" if nominal.feminine else "le", (word,))
 
     # Verbs
@@ -763,7 +775,7 @@ class Writer:
 
     def place_object(self, clause: Clause, verb: Verb, object: Nominal) -> None:
         """Puts the object after its verb, with the prepositions of both languages."""
-        particles = [Word(text, object.head) for text in verb.particle]
+        particles = _particles(verb, object.head)
         of = tuple(particles) or (clause.governor,)
         fr = object.after(verb.link, of) if verb.link else object.fr
         clause.add([*particles, *object.en], fr, object.head)
@@ -776,7 +788,7 @@ class Writer:
         direct = verb.clitic == "direct"
         # `Il m'a vue`: the compound past tells the gender that `me`, `us` and `them` hide.
         tells = direct and manner.tense == PAST and manner.over is None and not verb.stative
-        word = Word(self.pick(("him", "her") if tells else self.others(subject)))
+        word = Word(self.pick(("him", "her") if tells else self.others(subject)), "PRON")
         mot = Mot(lex.OBJECTS[word.text][not direct], (word,))
         said = Nominal([word], [mot], word, word.text == "her", False, _PEOPLE)
         clause = self.predicate(subject, verb, manner, [mot], said if direct else None)
@@ -788,14 +800,14 @@ class Writer:
 
     def with_pronoun(self, clause: Clause, verb: Verb, word: Word) -> Clause:
         """Puts the English pronoun after the verb; the French one is there already."""
-        particles = [Word(text, word) for text in verb.particle]
+        particles = _particles(verb, word)
         clause.add([*particles, word], [], word)
         clause.render(particles)
         return clause
 
     def strand(self, clause: Clause, verb: Verb) -> None:
         """Leaves the particle without an object: `gets up`, `the man that she looks for`."""
-        particles = [Word(text, clause.governor) for text in verb.particle]
+        particles = _particles(verb, clause.governor)
         clause.after += particles
         clause.render(particles)
 
@@ -820,7 +832,7 @@ class Writer:
         adjective = self.pick(options)
         if any(lex.RANKS.get(word.text) == adjective.rank for word in subject.en):  # `the old house is new`
             raise Unsayable
-        state = Word(adjective.word)
+        state = Word(adjective.word, adjective.tag)
         manner = self.manner(subject, lex.BEING, asked, plain, steady=adjective.rank != 3)
         clause = self.predicate(subject, lex.BEING, manner, state=state)
         self.note(adjective.word, subject)
@@ -841,8 +853,8 @@ class Writer:
         second = self.pick(options)
         if second is first or second.rank != first.rank or clause.manner.denial or self.chance(0.7):
             return
-        word = Word(second.word, state)
-        conjunction = Word("and", word)
+        word = Word(second.word, second.tag, state)
+        conjunction = Word("and", "CCONJ", word)
         mots = _mots(_predicative(second, clause.subject), [word])
         clause.complete([conjunction, word], [Mot("et", (conjunction,)), *mots])
         self.note(second.word, clause.subject)
@@ -852,10 +864,11 @@ class Writer:
         subject = clause.subject
         other = self.nominal(subject.kinds & _DESCRIBED, "known", plain=True)
         other.head.head = state
-        than = Word("than", other.head)
-        grades = [Word(self.pick(("more", "less")), state)] if adjective.comparative == "more" else []
+        than = Word("than", "ADP", other.head)
+        more = adjective.comparative == "more"
+        grades = [Word(self.pick(("more", "less")), "ADV", state)] if more else []
         if self.chance(0.3):
-            grades, than.text = [Word("as", state)], "as"
+            grades, than.text = [Word("as", "ADV", state)], "as"
         elif not grades:
             state.text = adjective.comparative
         clause.complete([*grades, state, than, *other.en], [])
@@ -904,12 +917,12 @@ class Writer:
         thing = self.simple(self.pick(_nouns(kinds)), "none" if denial else "new")
         if "kin" in thing.kinds:
             raise Unsayable
-        there = Word("there")
+        there = Word("there", "PRON")
         il = Nominal([there], [Mot("il", (there,))], there, False, False, frozenset())
         clause = self.predicate(
             il, lex.BEING_AS_HAVING, Manner(tense, None, denial, "", asked), [Mot("y", (there,))]
         )
-        clause.governor.text = lex.BE[tense][thing.person]
+        clause.governor.text, clause.governor.tag = lex.BE[tense][thing.person], "VERB"
         clause.add(thing.en, thing.fr, thing.head)
         clause.add(*self.place(kinds))
         return clause
@@ -917,9 +930,9 @@ class Writer:
     def being_old(self, subject: Nominal | None = None, asked: bool = False, plain: bool = False) -> Clause:
         """`The boy is ten years old`, `le garçon a dix ans`."""
         subject = self.person(subject)
-        old = Word("old")
-        years = Word("years", old)
-        number = Word(self.pick(tuple(lex.AGES)), years)
+        old = Word("old", "ADJ")
+        years = Word("years", "NOUN", old)
+        number = Word(self.pick(tuple(lex.AGES)), "NUM", years)
         manner = Manner(self.tense(subject, lex.BEING_AS_HAVING), asked=asked)
         clause = self.predicate(subject, lex.BEING_AS_HAVING, manner, state=old)
         clause.complete(
@@ -940,7 +953,7 @@ class Writer:
         manner = self.manner(subject, verb, asked, plain)
         object = self.object(verb, manner, plain=True)
         if self.chance(0.5):
-            word = Word(self.pick(self.others(subject)))
+            word = Word(self.pick(self.others(subject)), "PRON")
             clause = self.predicate(subject, verb, manner, [Mot(lex.OBJECTS[word.text][1], (word,))])
             clause.add([word, *object.en], object.fr, object.head)
             word.head = clause.governor
@@ -958,7 +971,7 @@ class Writer:
         if PAST not in self.tenses or subject.first:
             raise Unsayable
         self.note(verb.name, subject)
-        participle = Word(verb.participle)
+        participle = Word(verb.participle, "VERB")
         manner = Manner(PAST, denial="not" if self.chance(0.15) and not asked else "", asked=asked)
         clause = self.predicate(subject, lex.BEING_DONE, manner, state=participle)
         clause.complete(
@@ -986,7 +999,7 @@ class Writer:
             raise Unsayable
         subject, verb = self.person(subject), self.pick(lex.SAYING)
         clause = self.predicate(subject, verb, Manner(PRESENT, asked=asked))
-        that = Word("that")
+        that = Word("that", "SCONJ")
         clause.add([that], [Mot("que", (that,))], that)
         tenses, self.tenses = self.tenses, _TENSES
         inner = self.clause(
@@ -1005,7 +1018,7 @@ class Writer:
             return
         if not verb.stative:
             if verb.base in lex.SKILLS and not clause.object and self.chance(0.3):
-                word = Word(self.pick(tuple(lex.MANNERS)))
+                word = Word(self.pick(tuple(lex.MANNERS)), "ADV")
                 clause.add([word], [Mot(lex.MANNERS[word.text], (word,))], word)
             if self.chance(0.6 if self.wordy else 0.32):
                 clause.add(*self.circumstance(verb, clause.subject))
@@ -1030,16 +1043,16 @@ class Writer:
 
     def place(self, kinds: Kinds) -> Phrase:
         """`Under the table`: a place for people and animals, or one for things."""
-        en, fr, places = self.pick(lex.PLACES if kinds is _LIVING else lex.SPOTS)
-        return self.located(en, fr, places)
+        return self.located(*self.pick(lex.PLACES if kinds is _LIVING else lex.SPOTS))
 
-    def located(self, en: str, fr: str, places: Kinds) -> Phrase:
+    def located(self, en: str, fr: str, places: Kinds, tags: str = "ADP") -> Phrase:
         """`In a garden`; but `at` a place, as French says `à`, only where the place is known."""
-        return self.behind(en, fr, self.nominal(places, "firm" if fr == "à" else "spot", plain=True))
+        place = self.nominal(places, "firm" if fr == "à" else "spot", plain=True)
+        return self.behind(en, fr, place, tags)
 
     def country(self, en: str) -> Phrase:
-        name = Word(self.pick(tuple(lex.COUNTRIES)))
-        preposition = Word(en, name)
+        name = Word(self.pick(tuple(lex.COUNTRIES)), "PROPN")
+        preposition = Word(en, "ADP", name)
         fr, nom = lex.COUNTRIES[name.text][en == "from"].split()
         return Phrase([preposition, name], [Mot(fr, (preposition,)), Mot(nom, (name,))], name)
 
@@ -1047,15 +1060,15 @@ class Writer:
         """`With me`, `with the queen`."""
         if self.chance(0.7):
             return self.behind(en, fr, self.nominal(_PEOPLE, "known", plain=True))
-        word = Word(self.pick(("him", "her") if subject.first else ("me", "him", "her", "us")))
-        preposition = Word(en, word)
+        word = Word(self.pick(("him", "her") if subject.first else ("me", "him", "her", "us")), "PRON")
+        preposition = Word(en, "ADP", word)
         return Phrase(
             [preposition, word], [Mot(fr, (preposition,)), Mot(lex.OBJECTS[word.text][2], (word,))], word
         )
 
-    def behind(self, en: str, fr: str, nominal: Nominal) -> Phrase:
-        """A noun phrase behind a preposition."""
-        of = [Word(text, nominal.head) for text in en.split()]
+    def behind(self, en: str, fr: str, nominal: Nominal, tags: str = "ADP") -> Phrase:
+        """A noun phrase behind a preposition, which may have several words."""
+        of = _words(en, tags, nominal.head)
         return Phrase([*of, *nominal.en], nominal.after(fr, tuple(of)), nominal.head)
 
     # Sentences
@@ -1089,7 +1102,7 @@ class Writer:
             raise Unsayable
         en, fr, root = clause.statement()
         time.head.head = root
-        comma = Word(",", root)
+        comma = Word(",", "PUNCT", root)
         return Phrase([*time.en, comma, *en], [*time.fr, Mot(",", (comma,)), *fr], root)
 
     def joined(self, clauses: int) -> Phrase:
@@ -1129,7 +1142,7 @@ class Writer:
         return (_turned if self.chance(0.3) else _join)(first.statement(), conjunction, second)
 
     def weather(self) -> Phrase:
-        it, does = Word("it"), Word(self.pick(tuple(lex.WEATHER)))
+        it, does = Word("it", "PRON"), Word(self.pick(tuple(lex.WEATHER)), "VERB")
         it.head = does
         return Phrase([it, does], [Mot("il", (it,)), Mot(lex.WEATHER[does.text], (does,))], does)
 
@@ -1178,7 +1191,7 @@ class Writer:
 
     def who(self) -> Phrase:
         """`Who sees the dog?`"""
-        word = Word("who")
+        word = Word("who", "PRON")
         subject = Nominal([word], [Mot("qui", (word,))], word, False, False, _PEOPLE)
         return self.pick((self.doing, self.acting, self.giving))(subject).statement()
 
@@ -1194,7 +1207,7 @@ class Writer:
         """`What does he look for?`, `who does she speak to?`"""
         verb = self.pick(_ASKED_ABOUT)
         human = "person" in verb.objects and (verb.objects == _PEOPLE or self.chance(0.5))
-        word = Word("who" if human else "what")
+        word = Word("who" if human else "what", "PRON")
         mots = _mots(f"{verb.link} {'qui' if human else 'quoi' if verb.link else 'que'}", [word])
         return self.asking(verb, None).question([word], mots)
 
@@ -1219,11 +1232,11 @@ class Writer:
         return clause
 
     def why(self) -> Phrase:
-        why = Word("why")
+        why = Word("why", "ADV")
         return self.pick(self.frames)(None, True, True).question([why], [Mot("pourquoi", (why,))])
 
     def when_or_where(self) -> Phrase:
-        word = Word(self.pick(("when", "where", "how")))
+        word = Word(self.pick(("when", "where", "how")), "ADV")
         self.adjuncts = False
         if word.text == "how" or self.chance(0.6):
             verbs = {"when": lex.INTRANSITIVE, "where": _SOMEWHERE, "how": _SOMEHOW}[word.text]
@@ -1238,7 +1251,7 @@ class Writer:
 
     def where_is(self) -> Phrase:
         """`Where is the key?`, `où est la clé ?`"""
-        where = Word("where")
+        where = Word("where", "ADV")
         subject = self.nominal(_LAID | _LIVING, "known", plain=True)
         clause = self.predicate(
             subject, lex.BEING, Manner(self.pick((PRESENT, PAST)), asked=True), state=where
@@ -1250,8 +1263,8 @@ class Writer:
 
     def how_old(self) -> Phrase:
         """`How old is the boy?`, `quel âge a le garçon ?`"""
-        old = Word("old")
-        how = Word("how", old)
+        old = Word("old", "ADJ")
+        how = Word("how", "ADV", old)
         subject = self.nominal(_PEOPLE, "known", plain=True)
         tense = self.pick((PRESENT, PRESENT, PAST))
         clause = self.predicate(subject, lex.BEING_AS_HAVING, Manner(tense, asked=True), state=old)
@@ -1263,14 +1276,19 @@ class Writer:
 # Putting the two sides together
 
 
+def _words(text: str, tags: str, head: Word | None = None) -> list[Word]:
+    """English words, each with its tag, on one head."""
+    return [Word(word, tag, head) for word, tag in zip(text.split(), tags.split(), strict=True)]
+
+
 def _mots(text: str, of: Sequence[Word]) -> list[Mot]:
     """French words for these English ones; none for none."""
     return [Mot(mot, tuple(of)) for mot in text.split()] if of else []
 
 
-def _set_phrase(english: str, french: str) -> Phrase:
+def _set_phrase(english: str, tags: str, french: str) -> Phrase:
     """A fixed phrase, each French word followed by the places of the English words it renders."""
-    en = [Word(text) for text in english.split()]
+    en = _words(english, tags)
     for word in en[:-1]:
         word.head = en[-1]
     fr = []
@@ -1281,18 +1299,20 @@ def _set_phrase(english: str, french: str) -> Phrase:
 
 
 def _join(first: Phrase, conjunction: str, second: Phrase) -> Phrase:
-    word = Word(conjunction, second.head)
+    french, tag = lex.CONJUNCTIONS[conjunction]
+    word = Word(conjunction, tag, second.head)
     second.head.head = first.head
-    comma = [Word(",", second.head)] if conjunction == "but" else []
-    joint = [*_mots(",", comma), *_mots(lex.CONJUNCTIONS[conjunction], [word])]
+    comma = [Word(",", "PUNCT", second.head)] if conjunction == "but" else []
+    joint = [*_mots(",", comma), *_mots(french, [word])]
     return Phrase([*first.en, *comma, word, *second.en], [*first.fr, *joint, *second.fr], first.head)
 
 
 def _turned(first: Phrase, conjunction: str, second: Phrase) -> Phrase:
     """The subordinate clause first: `when it rains, the girl sleeps`."""
-    word, comma = Word(conjunction, first.head), Word(",", second.head)
+    french, tag = lex.CONJUNCTIONS[conjunction]
+    word, comma = Word(conjunction, tag, first.head), Word(",", "PUNCT", second.head)
     first.head.head = second.head
-    start = [*_mots(lex.CONJUNCTIONS[conjunction], [word]), *first.fr, *_mots(",", [comma])]
+    start = [*_mots(french, [word]), *first.fr, *_mots(",", [comma])]
     return Phrase([word, *first.en, comma, *second.en], [*start, *second.fr], second.head)
 
 
@@ -1301,7 +1321,7 @@ def _determined(
 ) -> tuple[list[Word], list[Mot]]:
     """A determiner in English, and in French as the noun and the words that follow want it."""
     english = {"this": "these" if plural else "this", "some": "any" if denied else "some", "all": "all the"}
-    en = [Word(text, head) for text in english.get(name, name).split()]
+    en = _words(english.get(name, name), lex.DETERMINER_TAGS.get(name, "DET"), head)
     of = tuple(en)
     if denied and name in ("a", "some"):
         return en, [Mot("de", of)]
@@ -1348,7 +1368,7 @@ def _settled(mots: list[Mot]) -> list[Mot]:
 
 def _pair(sentence: Phrase, mark: str) -> Pair:
     """The finished sentence, written as people write it."""
-    stop = Word(mark, sentence.head)
+    stop = Word(mark, "PUNCT", sentence.head)
     en, fr = [*sentence.en, stop], [*_settled(sentence.fr), Mot(mark, (stop,))]
     for place, word in enumerate(en):
         word.index = place
@@ -1356,6 +1376,7 @@ def _pair(sentence: Phrase, mark: str) -> Pair:
             word.text = "an"
     alignment = sorted({(word.index, place) for place, mot in enumerate(fr) for word in mot.of})
     heads = tuple(-1 if word.head is None else word.head.index for word in en)
+    tags = tuple([word.tag for word in en])
     source = re.sub(r" (?='s |[.,?]$|, )", "", " ".join([word.text for word in en]))
     target = re.sub(r"(?<=') | (?=\.$|, )", "", " ".join([mot.text for mot in fr]))
-    return Pair(source[0].upper() + source[1:], target[0].upper() + target[1:], tuple(alignment), heads)
+    return Pair(source[0].upper() + source[1:], target[0].upper() + target[1:], tuple(alignment), heads, tags)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import NotFinite
-from .batch import Tensors
+from .batch import Tensors, seen_in
 from .captured import Captured
 from .loop import Batch, Progress, Settings, accumulate, clip, not_finite, seed_for
 from .loss import Loss
@@ -89,7 +89,10 @@ def train_ahead(
                     raise NotFinite(told, {"step": sent.step + 1, "loss": loss, "norm": norm})
                 now = time.perf_counter()
                 seconds, last = now - last, now
-                yield Progress(sent.step + 1, loss, sent.count, sent.rate, norm, seconds, settled=not waiting)
+                yield Progress(
+                    sent.step + 1, loss, sent.count, sent.rate, norm, seconds, settled=not waiting,
+                    seen=seen_in(sent.micro),
+                )  # fmt: skip
                 last += time.perf_counter() - now  # what the caller did meanwhile is no part of a step
 
 

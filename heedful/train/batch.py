@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
+
+
+class Seen(NamedTuple):
+    """How much a model has seen, in what people count: the speed of training is told in it."""
+
+    number: int
+    unit: str = "tokens"
+
+    def a_second(self, seconds: float) -> str:
+        """So many of it a second, the slow ones not rounded to none."""
+        speed = self.number / seconds
+        return f"{speed:,.1f} {self.unit}" if speed < 10 else f"{speed:,.0f} {self.unit}"
+
+
+def seen_in(micro: Sequence[Any]) -> Seen:
+    """What micro-batches of one kind have together; those that do not say so have their target tokens."""
+    parts = [getattr(batch, "seen", None) or Seen(batch.count) for batch in micro]
+    return Seen(sum(part.number for part in parts), parts[0].unit)
 
 
 class Tensors:

@@ -60,7 +60,9 @@ class Captured:
 
     def record(self, micro: Sequence[Any], tokens: Tensor) -> Recorded:
         """Nothing is computed yet."""
-        held = [batch.to(self.device) for batch in micro]
+        held = [
+            batch.with_each(lambda t: t.to(self.device, copy=True)) for batch in micro
+        ]  # others are put there later
         tokens = tokens.clone()
         graph = torch.cuda.CUDAGraph()
         with (

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import BadInput
 from ..parts.blocks import Block
+from .batch import Seen, seen_in
 from .loss import Loss
 
 PATIENCE = timedelta(minutes=30)  # for the other processes, which may be reading a large corpus
@@ -144,6 +145,10 @@ class Idle:
     batch: Any
     count: int = 0
     ids: tuple[int, ...] = ()
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(0, seen_in([self.batch]).unit)
 
     def to(self, device: torch.device) -> Idle:
         return Idle(self.batch.to(device))

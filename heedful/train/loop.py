@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from ..errors import NotFinite
 from ..parts.observe import eagerly
+from .batch import Seen, seen_in
 from .distributed import Idle, World, bare, whole
 from .loss import Loss
 from .optimiser import set_rate
@@ -54,6 +55,11 @@ class Progress:
     seconds: float
     loads: Sequence[Sequence[float]] = ()  # tokens that each expert got, layer by layer, if there are experts
     settled: bool = True  # the model is as this step left it: no later one is on its way
+    seen: Seen | None = None  # what the speed is told in, if that is not tokens
+
+    def a_second(self, seconds: float) -> str:
+        """What was seen a second, if a step takes so long."""
+        return (self.seen or Seen(self.tokens)).a_second(seconds)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def train(
         began = time.perf_counter()
         torch.manual_seed(seed_for(settings.seed, "step", step, world.rank))
         micro = batches(step)
-        tokens = count_targets(micro, world, settings.device)
+        tokens, seen_all = count_targets(micro, world, settings.device)
         surprise, loads_LE = accumulate(model, micro, loss_of, tokens, settings, scaler)
         surprise = world.sum(surprise)
         world.add_gradients(model)
@@ -124,7 +130,7 @@ def train(
         if scaler is not None:
             scaler.update()
         seconds = time.perf_counter() - began
-        yield Progress(step + 1, loss, tokens, rate, size, seconds, rows_of(loads, loads_LE))
+        yield Progress(step + 1, loss, tokens, rate, size, seconds, rows_of(loads, loads_LE), seen=seen_all)
 
 
 def clip(model: nn.Module, settings: Settings) -> Tensor:
@@ -141,10 +147,13 @@ def rows_of(loads: list[float], loads_LE: Tensor | None) -> list[list[float]]:
     return [loads[at : at + E] for at in range(0, len(loads), E)]
 
 
-def count_targets(micro: Sequence[Batch], world: World, device: torch.device) -> int:
-    """Target tokens of the whole step, over all processes."""
-    mine = sum(batch.count for batch in micro)
-    return mine if world.size == 1 else int(world.sum(torch.tensor(mine, device=device)))
+def count_targets(micro: Sequence[Batch], world: World, device: torch.device) -> tuple[int, Seen]:
+    """Target tokens of the whole step, and what its speed is told in, over all processes."""
+    mine, seen = sum(batch.count for batch in micro), seen_in(micro)
+    if world.size == 1:
+        return mine, seen
+    tokens, number = world.sum(torch.tensor([mine, seen.number], device=device)).tolist()
+    return tokens, Seen(number, seen.unit)
 
 
 def accumulate(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from ..device import find_device
 from ..errors import BadInput
+from ..interop.runs import A_STAGE, OF_STAGES, refuse_stage
 from .results import Answer, Chosen, Filled, Found, Label, Scored, Tagged
 from .wording import ArticleWording, Wording, wording_of
 from .writing import Given, Options, Writer, Writing, asked
@@ -203,6 +204,8 @@ class Model:
         from ..models.heads import DecoderClassifier
         from ..models.shells import Decoder, EncoderDecoder
 
+        if self.architecture in OF_STAGES:
+            return A_STAGE
         if not hasattr(self.config, "vocab"):
             return "a model of images"
         if self.architecture == "captioner":
@@ -313,7 +316,8 @@ class Model:
     def check_can(self, what: str) -> None:
         """Refuse what this kind of model does not do, and say what it does."""
         if what not in self.can:
-            able = f"it can {listed(self.can)}" if self.can else "nothing here reads images yet"
+            refuse_stage(Path(self.folder), self.architecture, what)
+            able = f"it can {listed(self.can)}"
             raise BadInput(f"{self.folder} is {self.kind}, which cannot {what}; {able}")
 
     @cached_property
@@ -868,6 +872,7 @@ class Model:
         from ..vision.prepare import ready_file
         from .images import data_for
 
+        refuse_stage(Path(self.folder), self.architecture, "look")
         if self.kind not in ("a model of images", "a captioner"):
             raise BadInput(f"{self.folder} is {self.kind}, which reads no pictures: look takes a text")
         data = data_for(self)
