@@ -6,7 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention import flex_attention
 
+from heedful.parts import masks as parts_masks
 from heedful.parts.masks import (
     EveryNth,
     Full,
@@ -185,6 +187,29 @@ def test_block_tables_of_plain_windows_are_kept_and_are_right():
     here = torch.arange(190)
     shown = kept.mask_mod(torch.tensor(0), torch.tensor(0), here[:, None], here)
     assert torch.equal(shown, (causal() & window(7)).dense(here, here, 1).view(190, 190))
+
+
+@pytest.mark.parametrize("rows, heads", [(None, None), (2, None), (2, 4)])
+@pytest.mark.parametrize("T, S", [(700, 700), (389, 901)])
+def test_block_tables_made_in_strips_are_those_made_at_once(rows, heads, T, S, monkeypatch):
+    ids = torch.arange(S).div(torch.tensor([[170], [260]]), rounding_mode="floor")
+    mask = causal() & (window(130) if rows is None else document(ids))
+    if heads:
+        mask = PerHead((mask, causal() & window(300)))
+    q_pos, k_pos = torch.arange(S - T, S), torch.arange(S)
+    whole = parts_masks.make_blocks(mask, rows, heads, q_pos, k_pos)
+    made = []
+    create = flex_attention.create_block_mask
+    monkeypatch.setattr(
+        flex_attention, "create_block_mask", lambda *a, **k: made.append(a) or create(*a, **k)
+    )
+    monkeypatch.setattr(parts_masks, "STRIP", 2 * 128 * S * (rows or 1) * (heads or 1))
+    strips = parts_masks.make_blocks(mask, rows, heads, q_pos, k_pos)
+    assert len(made) == -(-T // 256)
+    assert strips.seq_lengths == whole.seq_lengths == (T, S) and strips.BLOCK_SIZE == whole.BLOCK_SIZE
+    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks",
+                 "q_indices", "full_q_num_blocks", "full_q_indices"):  # fmt: skip
+        assert torch.equal(getattr(strips, name), getattr(whole, name)), name
 
 
 def test_only_masks_that_leave_large_blocks_empty_are_called_sparse():

@@ -618,11 +618,31 @@ def blocks_in_order(mask: Mask, heads: int | None, T: int, S: int, device: torch
         return make_blocks(mask, None, heads, q_pos, k_pos)
 
 
-def make_blocks(mask: Mask, rows: int | None, heads: int | None, q_pos: Tensor, k_pos: Tensor) -> object:
-    from torch.nn.attention.flex_attention import create_block_mask
+STRIP = 1 << 26  # pairs that are looked at together to find the blocks that a rule leaves empty
 
-    rule = mask.flex(q_pos, k_pos)
-    return create_block_mask(rule, rows, heads, q_pos.shape[-1], k_pos.shape[-1], device=q_pos.device)
+
+def make_blocks(mask: Mask, rows: int | None, heads: int | None, q_pos: Tensor, k_pos: Tensor) -> object:
+    """FlexAttention's block table. Made strip by strip of the queries: the whole table of pairs, which sparse attention
+    is there to avoid, would take 40 GiB for 65,536 tokens."""
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+
+    rule, T, S = mask.flex(q_pos, k_pos), q_pos.shape[-1], k_pos.shape[-1]
+    step = max(1, STRIP // ((rows or 1) * (heads or 1) * S * 128)) * 128
+
+    def strip(first: int) -> BlockMask:
+        def mask_mod(b: Tensor, h: Tensor, q_slot: Tensor, k_slot: Tensor) -> Tensor:
+            return rule(b, h, q_slot + first, k_slot)
+
+        return create_block_mask(mask_mod, rows, heads, min(step, T - first), S, device=q_pos.device)
+
+    if step >= T:
+        return create_block_mask(rule, rows, heads, T, S, device=q_pos.device)
+    strips = [strip(first) for first in range(0, T, step)]
+    some, where, full, full_where = (
+        torch.cat([getattr(one, name) for one in strips], dim=2)
+        for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+    )
+    return BlockMask.from_kv_blocks(some, where, full, full_where, mask_mod=rule, seq_lengths=(T, S))
 
 
 def without_empty_rows(allowed: Tensor, known_full: bool = False) -> tuple[Tensor, Tensor | None]:
