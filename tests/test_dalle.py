@@ -12,6 +12,7 @@ from heedful.models import clip, dalle, dvae
 from heedful.models.clip import ClipConfig, contrast
 from heedful.models.dalle import DalleConfig
 from heedful.models.dvae import DVAEConfig
+from heedful.parts.kmeans import k_means, nearest
 from heedful.parts.masks import (
     EveryNth,
     Neighbourhood,
@@ -301,6 +302,55 @@ def test_codes_have_no_noise_and_a_cold_draw_becomes_them():
         assert torch.equal(codes_Bhw, model.scores(x_BCHW).argmax(1))
         hard_B = model.likelihood(x_BCHW, model.one_hot(codes_Bhw))
         assert torch.allclose(model(x_BCHW, 1e-3)[0], hard_B, rtol=0.02)
+
+
+def test_k_means_finds_what_lies_together_and_counts_equal_points_once():
+    torch.manual_seed(4)
+    places = torch.tensor([[0.0, 0, 9], [9, 0, 0], [0, 9, 0], [5, 5, 5]])
+    points = (places[:, None] + 0.1 * torch.randn(4, 30, 3)).flatten(0, 1)
+    centres, off = k_means(
+        torch.cat([points, points[:1].repeat(500, 1)]), 16, torch.Generator().manual_seed(1)
+    )
+    near = torch.cdist(points, centres).argmin(1)
+    assert torch.equal(nearest(points, centres), near)
+    for k in near.unique():  # where it ends, every centre is the mean of what is nearest to it
+        assert torch.allclose(centres[k], points[near == k].mean(0), atol=1e-4)
+    assert off == pytest.approx((points - centres[near]).square().mean().item(), rel=1e-4)
+    assert off < 0.1**2  # four would leave that, one at each place
+    few, none = k_means(points[:3], 7, torch.Generator().manual_seed(1))
+    assert few.shape == (7, 3) and none == 0
+
+
+@pytest.mark.parametrize("width", [60, 48])
+def test_codes_begin_as_the_patches_that_pictures_are_made_of(width):
+    model = small_vae(width=width, codes=9)
+    torch.manual_seed(5)
+    kinds = torch.rand(9, 3, 4, 4)
+    which = torch.randint(9, (6, 5, 7))
+    x_BCHW = kinds[which].permute(0, 3, 1, 4, 2, 5).reshape(6, 3, 20, 28)
+    dvae.begin_with(model, x_BCHW, seed=2)
+    codes = model.encode(x_BCHW)
+    assert len({(a, b) for a, b in zip(which.flatten().tolist(), codes.flatten().tolist(), strict=True)}) == 9
+    assert torch.allclose(model.decode(codes), x_BCHW, atol=1e-3)
+    # The score is that of a Gaussian around each code's patch.
+    other = torch.rand(2, 3, 8, 8)
+    found = model.scores(other).flatten(2)
+    patch_BXN = F.unfold(torch.logit(dvae.inside(other)), 4, stride=4)
+    drawn = model.decode(torch.arange(9).view(9, 1, 1))  # what each code is
+    centre_KX = torch.logit(dvae.inside(drawn)).flatten(1)
+    distance_BKN = (patch_BXN[:, None] - centre_KX[None, :, :, None]).square().sum(2)
+    expected = -distance_BKN / (2 * dvae.LEAST_SPREAD**2)
+    shift = (found - expected).mean(1, keepdim=True)
+    assert torch.allclose(found - shift, expected, rtol=1e-3, atol=1.0)
+
+
+def test_with_few_channels_codes_begin_with_the_directions_in_which_patches_differ_most():
+    model = small_vae(width=5, codes=9)
+    torch.manual_seed(6)
+    shades = torch.rand(9, 3, 1, 1).expand(9, 3, 4, 4)  # three directions are all there is
+    x_BCHW = shades[torch.randint(9, (4, 2, 2))].permute(0, 3, 1, 4, 2, 5).reshape(4, 3, 8, 8)
+    dvae.begin_with(model, x_BCHW, seed=3)
+    assert torch.allclose(model.decode(model.encode(x_BCHW)), x_BCHW, atol=1e-3)
 
 
 def test_schedules_begin_and_end_where_they_should():

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..parts.kmeans import k_means
 from .config import Config
 
 EPS = 0.1  # pixels are kept so far from 0 and 1, where the logit is not finite
@@ -102,17 +103,15 @@ class DVAE(nn.Module):
         self.config = c
         blocks = [[Residual(c.width, c.dropout) for _ in range(c.layers)] for _ in range(2)]
         # The paper's ends: 1 x 1 convolutions to the scores of codes, and from the codes. It comes to cells by halving the
-        # sides and back by doubling them; whole patches need half the time, and small pictures keep more of their corners.
+        # sides and back by doubling them; whole patches need half the time, and keep the corners of what is small.
         self.encoder = nn.Sequential(
             nn.Conv2d(c.channels, c.width, c.patch, stride=c.patch),
             *blocks[0],
-            nn.ReLU(),
             nn.Conv2d(c.width, c.codes, 1),
         )
         self.decoder = nn.Sequential(
             nn.Conv2d(c.codes, c.width, 1),
             *blocks[1],
-            nn.ReLU(),
             nn.Conv2d(c.width, 2 * c.channels * c.patch**2, 1),
             nn.PixelShuffle(c.patch),
         )
@@ -150,10 +149,57 @@ class DVAE(nn.Module):
 
 
 def build(config: DVAEConfig) -> DVAE:
-    """The encoder and the decoder, with fresh weights: torch's own for convolutions, and N(0, 1) for codes' vectors."""
+    """The encoder and the decoder, with fresh weights: torch's own for convolutions, N(0, 1) for codes' vectors, and
+    residual blocks that do nothing yet."""
     model = DVAE(config)
     nn.init.normal_(model.decoder[0].weight)  # type: ignore[arg-type]
+    for block in model.modules():
+        if isinstance(block, Residual):
+            nn.init.zeros_(block.own.weight)
+            nn.init.zeros_(block.own.bias)  # type: ignore[arg-type]
     return model
+
+
+LEAST_SPREAD = 0.05  # of patches around their code, in logits: drawn pictures may have none
+PATCHES = 40_000  # that are looked at to begin with
+
+
+@torch.no_grad()
+def begin_with(model: DVAE, pixels_BCHW: Tensor, seed: int) -> None:
+    """Let each code begin as a patch that pictures are made of, where gradients would take long to find it.
+
+    Codes are the centres c of patches (k-means); as in a mixture of Gaussians, the score of a code for a patch x is
+    -|x - c|^2 / (2 spread^2), of which |x|^2 is the same for all. Blocks that do nothing yet leave both ends linear.
+    """
+    c, generator = model.config, torch.Generator().manual_seed(seed)
+    patches_BXN = F.unfold(torch.logit(inside(pixels_BCHW)), c.patch, stride=c.patch)
+    patches_NX = patches_BXN.transpose(1, 2).flatten(0, 1).unique(dim=0)
+    patches_NX = patches_NX[torch.randperm(len(patches_NX), generator=generator)[:PATCHES]]
+    centres_KX, off = k_means(patches_NX, c.codes, generator)
+    spread, X = max(off**0.5, LEAST_SPREAD), centres_KX.shape[1]
+    if c.width >= X:  # turned somehow, so that every channel has a share
+        basis_DX = torch.linalg.qr(torch.randn(c.width, X, generator=generator)).Q
+    else:
+        basis_DX = torch.linalg.svd(centres_KX).Vh[: c.width]
+    into, scores, vectors, out = model.encoder[0], model.encoder[-1], model.decoder[0], model.decoder[-2]
+    put(into, basis_DX.unflatten(1, (c.channels, c.patch, c.patch)))
+    put(
+        scores,
+        (centres_KX @ basis_DX.T / spread**2)[..., None, None],
+        -centres_KX.square().sum(1) / (2 * spread**2),
+    )
+    put(vectors, (basis_DX @ centres_KX.T)[..., None, None])
+    scales_X = torch.full((X,), LEAST_LOG_SCALE)
+    centre_and_scale = torch.cat([basis_DX.T, torch.zeros_like(basis_DX.T)])
+    put(out, centre_and_scale[..., None, None], torch.cat([torch.zeros(X), scales_X]))
+
+
+def put(layer: nn.Module, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Numbers into a convolution; no bias is one of 0."""
+    assert isinstance(layer, nn.Conv2d)
+    assert layer.bias is not None
+    layer.weight.copy_(weight)
+    layer.bias.copy_(torch.zeros_like(layer.bias) if bias is None else bias)
 
 
 # Schedules: how the temperature falls and the divergence comes to count (the paper's shapes).

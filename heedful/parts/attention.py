@@ -204,9 +204,10 @@ def attend_stairs(
     (H, T), S = q_BHTK.shape[1:3], k_BGSK.shape[2]
     groups_BHSRK = F.pad(q_BHTK, (0, 0, 1, S * rate - 1 - T)).unflatten(2, (S, rate))
     q_BXSK = groups_BHSRK.transpose(2, 3).flatten(1, 2)
-    k_BXSK, v_BXSL = (repeat_heads(x, H * rate) for x in (k_BGSK, v_BGSL))
+    shares = q_BHTK.is_cuda and q_BHTK.dtype in HALVES  # then kernels know of keys that several heads share
+    k_BYSK, v_BYSL = (k_BGSK, v_BGSL) if shares else (repeat_heads(x, H * rate) for x in (k_BGSK, v_BGSL))
     out_BXSL = F.scaled_dot_product_attention(
-        q_BXSK, k_BXSK, v_BXSL, dropout_p=dropout, is_causal=True, scale=scale
+        q_BXSK, k_BYSK, v_BYSL, dropout_p=dropout, is_causal=True, scale=scale, enable_gqa=shares
     )
     return out_BXSL.unflatten(1, (H, rate)).transpose(2, 3).flatten(2, 3)[:, :, 1 : T + 1]
 

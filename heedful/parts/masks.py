@@ -618,7 +618,7 @@ def blocks_in_order(mask: Mask, heads: int | None, T: int, S: int, device: torch
         return make_blocks(mask, None, heads, q_pos, k_pos)
 
 
-STRIP = 1 << 26  # pairs that are looked at together to find the blocks that a rule leaves empty
+STRIP = 1 << 23  # pairs that are looked at together to find the blocks that a rule leaves empty
 
 
 def make_blocks(mask: Mask, rows: int | None, heads: int | None, q_pos: Tensor, k_pos: Tensor) -> object:

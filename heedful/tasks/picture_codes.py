@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..models.dvae import DVAE, DVAEConfig, annealed, inside, logit_laplace, rising
+from ..models.dvae import DVAE, DVAEConfig, annealed, begin_with, inside, logit_laplace, rising
 from ..recipe import Recipe
 from ..train.loss import Loss
 from ..vision.prepare import Gallery
@@ -29,6 +29,7 @@ from .captioned import (
 from .job import Job
 from .judging import Asked, Measured
 
+BEGUN_WITH = 200_000  # patches, of which the first codes are the commonest kinds
 LOOKED_AT = 200  # pictures, for how likely a pixel is without learning
 
 
@@ -65,6 +66,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     side = cells_of(d.image, config.patch)
     plan = planned(recipe, len(train), side * side)
     valid = spread(len(there), recipe.evaluate.rows)
+    some = spread(len(train), max(1, BEGUN_WITH // side**2))
 
     def make(ids: np.ndarray, step: int) -> CodesBatch:
         heat = annealed(step, round(t.cooling * t.steps), last=t.coldest)
@@ -93,6 +95,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
                 f"{plan.rows:,} pictures a step"
             ),
         ],
+        begin=lambda model: begin_with(model, bright(train.pixels(some)), t.seed),  # type: ignore[arg-type]
         steady=True,
         facts={"data": train.hash, "held-out data": there.hash},
     )
