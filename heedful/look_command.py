@@ -19,8 +19,10 @@ from .interop.load import Loaded, load
 from .interop.runs import is_run, refuse_stage
 from .look import Look
 from .look_captions import CaptionLook, look_at_caption
+from .look_codes import look_at_codes
 from .look_images import look_at_image
 from .models.captioner import CaptionerConfig
+from .models.dvae import DVAEConfig
 from .models.vit import ViTConfig
 from .pictures import Picture, pillow
 from .tasks.alignment import find_pair
@@ -41,6 +43,8 @@ def look(given: Options) -> None:
     check_options(given)
     output = None if given.output is None else new_file(given.output)
     loaded = loaded_from(Path(given.run), given.device)
+    if isinstance(loaded.config, DVAEConfig) and given.text is not None:
+        return tell_codes(given, loaded, output)
     refuse_stage(Path(given.run), loaded.architecture, "look")
     if given.positions:
         return look_at_positions(given, loaded, output)
@@ -190,6 +194,21 @@ def tell_caption(given: Options, seen: CaptionLook, output: Path | None) -> None
         return print(json.dumps({"run": given.run, **seen.as_json(), "picture": picture}, indent=2))
     show(f"{given.run}: {seen.loaded.architecture}\n\n  {seen.sentence()}\n\n{seen.text()}")
     say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
+
+
+def tell_codes(given: Options, loaded: Loaded, output: Path | None) -> None:
+    """A picture, its codes, and what they become."""
+    for name in ("which", "query", "target", "layer", "head"):
+        if getattr(given, name) is not None:
+            raise BadInput(f"--{name} is of attention, and {given.run} has none: leave it out")
+    assert given.text is not None
+    pixels_HWC = ready_file(given.text, read_run(Path(given.run))[0].data)
+    seen = look_at_codes(loaded, pixels_HWC, given.text)
+    if given.json:
+        picture = save(seen.picture(), output) if output else None
+        return print(json.dumps({"run": given.run, **seen.as_json(), "picture": picture}, indent=2))
+    show(f"{given.run}: {loaded.architecture}\n\n  {seen.sentence()}\n\n{seen.text()}")
+    say(f"picture: {save(seen.picture(), output or free_name('codes'))}")
 
 
 # Positions

@@ -334,7 +334,8 @@ class Look:
     every key, scaled, masked, made weights, and what it takes home. --positions shows how the model knows order.
 
     Of a model of pictures: TEXT is the name of an image file, and what is drawn is where the class token looks, as heat over
-    the image, layer by layer and through all layers (rollout). Of one that writes captions: where each word looks.
+    the image, layer by layer and through all layers (rollout). Of one that writes captions: where each word looks. Of the
+    codes of text-to-image: the image, its codes, and what they become.
 
     RUN is what `heedful train` wrote, or a Hugging Face folder. Layers and heads are counted from 1.
 
@@ -342,7 +343,8 @@ class Look:
     heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
     heedful look runs/demo "Their small cat was a fast animal." --query chat;
     heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo;
-    heedful look runs/image-classify cat.png; heedful look runs/caption photo.png
+    heedful look runs/image-classify cat.png; heedful look runs/caption photo.png;
+    heedful look runs/text-to-image/codes photo.png
     """
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]

@@ -206,7 +206,7 @@ class Model:
     # caption: what the decoder sees of a picture: a grid of patches, or one vector: the class token's, or the patches' mean.
     sees: Literal["grid", "class", "mean"] = "grid"
     # text-to-image. Codes: how many there are; each stands for a patch.
-    codes: Annotated[int, Range(2, 1 << 16)] = 256
+    codes: Annotated[int, Range(2, 1 << 16)] = 1024
     reach: Annotated[int, Range(0, 1000)] = 2  # cells that the decoder's last layer sees in every direction
 
 
@@ -249,7 +249,7 @@ class Train:
     stage: Literal["codes", "decoder", "ranker", "judge"] = "codes"
     coldest: Annotated[float, Range(0, 1, "(]")] = 0.0625
     cooling: Share = 0.7
-    divergence: Annotated[float, Range(0, 1000)] = 2.0
+    divergence: Annotated[float, Range(0, 1000)] = 0.1
     rise: Share = 0.005
     text_weight: Share = 0.125
     ema: Part = (
@@ -497,16 +497,18 @@ SIZES: dict[str, dict[str, Any]] = {
 STAGES = ("codes", "decoder", "ranker")  # in the order in which they are trained
 STAGE_DEFAULTS: dict[str, dict[str, Any]] = {
     "codes": {
-        "train.rate": 8e-3, "train.batch_tokens": 512, "train.steps": 12000, "train.ema": 0.999, "evaluate.every": 2000,
+        "train.rate": 1e-3, "train.batch_tokens": 1024, "train.steps": 1500, "train.ema": 0.995, "evaluate.every": 500,
     },
-    "decoder": {"train.optimiser": "muon", "train.rate": 4e-3, "train.batch_tokens": 2048, "train.steps": 2500},
+    "decoder": {
+        "train.optimiser": "muon", "train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 2400, "evaluate.every": 800,
+    },
     "ranker": {"train.optimiser": "muon", "train.rate": 4e-3, "train.batch_tokens": 2080, "train.steps": 2000},
     "judge": {"train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 5000},
 }  # fmt: skip
 STAGE_SIZES: dict[str, dict[str, tuple[int, int, int, int]]] = {  # layers, width, heads, hidden
-    "codes": {"tiny": (1, 64, 4, 64), "small": (1, 128, 4, 128), "base": (2, 256, 4, 256), "large": (4, 512, 4, 512)},
+    "codes": {"tiny": (1, 96, 4, 96), "small": (1, 128, 4, 128), "base": (2, 256, 4, 256), "large": (4, 512, 4, 512)},
     "decoder": {
-        "tiny": (4, 128, 4, 512), "small": (6, 256, 4, 1024), "base": (12, 512, 8, 2048), "large": (24, 1024, 16, 4096),
+        "tiny": (4, 96, 4, 384), "small": (6, 256, 4, 1024), "base": (12, 512, 8, 2048), "large": (24, 1024, 16, 4096),
     },
     "ranker": {
         "tiny": (2, 96, 3, 384), "small": (4, 192, 4, 768), "base": (6, 512, 8, 2048), "large": (12, 768, 12, 3072),

@@ -36,6 +36,7 @@ LAYERS = [
     "look",
     "look_images",
     "look_captions",
+    "look_codes",
     "look_positions",
     "use",
     "options",

@@ -14,13 +14,16 @@ import heedful
 from heedful import recipe, train_command
 from heedful.cli import main
 from heedful.errors import BadInput
+from heedful.interop.load import load_run
 from heedful.models.dalle import DalleConfig
 from heedful.models.dalle import build as build_dalle
 from heedful.tasks import painting, picture_decoder, picture_judge, run, stages
 from heedful.tasks.captioned import padded
 from heedful.tasks.judging import Asked
+from heedful.tasks.painting import read_recipe
 from heedful.tasks.text_to_image import measure
 from heedful.vision import shapes
+from heedful.vision.images import png_bytes
 from heedful.vision.shapes import parse_caption
 
 SMALL = {
@@ -397,6 +400,8 @@ TEXTS = ("generate", "translate", "fill", "tag", "parse", "embed", "summarize", 
 @pytest.mark.parametrize("what", TEXTS)
 @pytest.mark.parametrize("stage", ["codes", "decoder", "ranker"])
 def test_a_stage_alone_says_that_all_of_them_paint(stage, what, painter, tmp_path, monkeypatch, capsys):
+    if (stage, what) == ("codes", "look"):
+        return  # they can be looked at: below
     monkeypatch.chdir(tmp_path)
     folder = painter / "all" / stage
     assert main([what, str(folder), "a.png" if what == "caption" else "a red circle"]) == 2
@@ -405,6 +410,43 @@ def test_a_stage_alone_says_that_all_of_them_paint(stage, what, painter, tmp_pat
         f"`heedful paint {painter / 'all'} 'a red circle'`\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_codes_can_be_looked_at(painter, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = painter / "all" / "codes"
+    model = load_run(folder, "cpu", torch.float32).model
+    side = read_recipe(folder).data.image
+    pixels = np.random.default_rng(1).integers(0, 256, (side, side, 3), dtype=np.uint8)
+    (tmp_path / "a.png").write_bytes(png_bytes(pixels))
+    x = torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255
+    codes = model.encode(x)
+    again = (model.decode(codes) * 255).round() / 255
+
+    assert main(["look", str(folder), "a.png", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (
+        found["codes"] == codes[0].tolist() and found["of"] == model.config.codes and found["picture"] is None
+    )
+    assert found["off"] == pytest.approx((again - x).abs().mean().item(), abs=1e-6)
+
+    assert main(["look", str(folder), "a.png", "--output", "codes.svg"]) == 0
+    out = capsys.readouterr().out
+    assert f"pixels off by {found['off']:.4f}" in out
+    assert [[int(code) for code in line.split()] for line in out.splitlines()[-len(codes[0]) :]] == found[
+        "codes"
+    ]
+    drawn = (tmp_path / "codes.svg").read_text()
+    assert drawn.count("<image") == 2 and drawn.count(f">{found['codes'][0][0]}<") >= 1
+
+    for option in (["--layer", "1"], ["--head", "mean"], ["--target", "a"], ["--query", "a"]):
+        assert main(["look", str(folder), "a.png", *option]) == 2
+        assert (
+            f"error: {option[0]} is of attention, and {folder} has none: leave it out"
+            in capsys.readouterr().err
+        )
+    assert main(["look", str(folder), "gone.png"]) == 2
+    assert "gone.png" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("what", ["generate", "classify", "look", "doctor"])
