@@ -407,10 +407,9 @@ class Walk:
             elif isinstance(layer, nn.Linear):
                 linear = self.linear("linear", layer, self.batch)
                 parts.append(replace(linear, kept=self.number * self.batch * layer.in_features))
-            elif isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
-                read, square = places, layer.stride[0] ** 2
-                places = places * square if isinstance(layer, nn.ConvTranspose2d) else places // square
-                flops = 2 * self.batch * min(read, places) * layer.weight.numel()
+            elif isinstance(layer, nn.Conv2d):
+                read, places = places, places // layer.stride[0] ** 2
+                flops = 2 * self.batch * places * layer.weight.numel()
                 kept = self.number * self.batch * read * layer.in_channels
                 detail = f"{layer.in_channels:,} to {layer.out_channels:,}, {layer.kernel_size[0]} wide"
                 parts.append(Part("convolution", detail, self.weights(*layer.parameters()), flops, kept))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .device import find_device
 from .errors import BadInput, NotFinite
 from .interop.files import inside, naming, one_line, present, read_json, read_text
-from .interop.runs import NO_WORDS, RECIPE, check_written, refuse_stages, runs_inside
+from .interop.runs import NO_WORDS, RECIPE, STAGES, check_written, refuse_stages, runs_inside
 from .interop.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
 from .recipe import Recipe, changed, from_json, parse_settings
 from .tasks.judging import SHOWN
@@ -83,7 +83,7 @@ COLUMNS = {
 def evaluate(given: Evaluate) -> None:
     """Measure a run on held-out data and print what it scores."""
     run = Path(given.run)
-    if present(run / "stages.json"):
+    if present(run / STAGES):
         from .paint_command import evaluate_painter
 
         if given.quantize is not None:

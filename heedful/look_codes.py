@@ -15,7 +15,7 @@ from .tasks.picture_codes import bright
 from .vision.images import png_bytes
 
 PANEL, GAP = 176, 16  # pixels of a panel, and between panels
-SMALLEST, LARGEST = 4, 12  # of a number's letters
+SMALLEST, LARGEST = 3, 11  # of a number's letters
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class CodesLook:
             Raster(places[2], y, PANEL, PANEL, png_bytes(self.again_HWC)),
         )
         high, wide = PANEL / len(self.codes), PANEL / len(self.codes[0])
-        size = max(SMALLEST, min(LARGEST, 0.42 * wide))
+        digits = len(str(self.loaded.config.codes - 1))
+        size = max(SMALLEST, min(LARGEST, 1.4 * wide / digits))
         for r, row in enumerate(self.codes):
             for c, code in enumerate(row):
                 x = places[1] + (c + 0.5) * wide
@@ -63,6 +64,13 @@ class CodesLook:
         for x, title in zip(places, ("the picture", "its codes", "drawn from them"), strict=True):
             made.add(Words(x, y + PANEL + 14, title, size=9))
         return made
+
+    def svg(self) -> str:
+        """The picture as the text of an SVG file."""
+        return self.picture().svg()
+
+    def _repr_html_(self) -> str:
+        return self.svg()
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""

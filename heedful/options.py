@@ -396,7 +396,7 @@ class Look:
         str | None,
         tyro.conf.arg(
             metavar="FILE",
-            help_behavior_hint="(default: attention.svg, or the next free name; with --query or --json none)",
+            help_behavior_hint="(default: attention.svg or codes.svg, or the next free name; with --query or --json none)",
         ),
     ] = None
     """The picture, .svg or .png (which needs Pillow); a file that is not there yet."""

@@ -836,9 +836,8 @@ def to_json(recipe: Recipe) -> dict[str, Any]:
     return asdict(recipe)
 
 
-RETIRED = (
-    "model.halvings",
-)  # settings that there are no more: every older run names them, and few had a use for them
+# Settings that there are no more: every older run names them, and few had a use for them.
+RETIRED = ("model.halvings",)
 
 
 def from_json(found: dict[str, Any]) -> Recipe:
@@ -857,4 +856,10 @@ def from_json(found: dict[str, Any]) -> Recipe:
         for name, value in section.items():
             if f"{part}.{name}" not in RETIRED:
                 recipe = changed(recipe, f"{part}.{name}", value)
+    if (
+        recipe.task == "text-to-image"
+        and recipe.train.stage == "codes"
+        and "halvings" in found.get("model", {})
+    ):
+        raise BadInput("the codes of this run were made in a way that there is no more: train them again")
     return agreeing(recipe)

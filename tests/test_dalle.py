@@ -344,6 +344,37 @@ def test_codes_begin_as_the_patches_that_pictures_are_made_of(width):
     assert torch.allclose(found - shift, expected, rtol=1e-3, atol=1.0)
 
 
+def test_codes_begin_the_same_in_half_precision():
+    model = small_vae(width=60, codes=40)
+    torch.manual_seed(7)
+    x_BCHW = (0.9 + 0.1 * torch.rand(40, 3, 4, 4)).repeat(
+        2, 1, 1, 1
+    )  # alike, and far from where logits are small
+    dvae.begin_with(model, x_BCHW, seed=2)
+    codes = model.encode(x_BCHW)
+    assert len(codes.unique()) == 40
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(model.encode(x_BCHW), codes)
+
+
+def test_with_fewer_channels_than_directions_scores_are_gaussian_in_those_that_are_kept():
+    model = small_vae(width=6, codes=30)
+    torch.manual_seed(8)
+    x_BCHW = torch.rand(30, 3, 4, 4)
+    dvae.begin_with(model, x_BCHW, seed=4)
+    kept_BD = model.encoder[0](torch.logit(dvae.inside(x_BCHW)))[:, :, 0, 0]
+    own_KD = model.decoder[0].weight[:, :, 0, 0].T
+    distance_BK = torch.cdist(kept_BD, own_KD).square()
+    found_BK = model.scores(x_BCHW)[:, :, 0, 0]
+    expected_BK = -distance_BK / (2 * dvae.LEAST_SPREAD**2)
+    shift_B1 = (found_BK - expected_BK).mean(1, keepdim=True)
+    assert torch.allclose(found_BK - shift_B1, expected_BK, rtol=1e-3, atol=1.0)
+    assert (
+        torch.equal(model.encode(x_BCHW).flatten(), distance_BK.argmin(1))
+        and len(distance_BK.argmin(1).unique()) == 30
+    )
+
+
 def test_with_few_channels_codes_begin_with_the_directions_in_which_patches_differ_most():
     model = small_vae(width=5, codes=9)
     torch.manual_seed(6)

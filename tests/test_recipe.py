@@ -308,3 +308,6 @@ def test_a_recipe_of_before_may_name_settings_that_there_are_no_more():
         part, _, name = key.partition(".")
         found = recipe.from_json({**old, part: {**old[part], name: 2}})
         assert recipe.to_json(found) == old
+    codes = recipe.to_json(recipe.make("text-to-image", "tiny", "shapes", {"train.stage": "codes"}))
+    with pytest.raises(BadInput, match="train them again"):
+        recipe.from_json({**codes, "model": {**codes["model"], "halvings": 2}})

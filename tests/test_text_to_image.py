@@ -397,11 +397,11 @@ def test_what_cannot_be_is_refused_in_one_sentence(case, painter, tmp_path, monk
 TEXTS = ("generate", "translate", "fill", "tag", "parse", "embed", "summarize", "classify", "caption", "look")
 
 
-@pytest.mark.parametrize("what", TEXTS)
-@pytest.mark.parametrize("stage", ["codes", "decoder", "ranker"])
+@pytest.mark.parametrize(
+    "stage, what",
+    [(s, w) for s in ("codes", "decoder", "ranker") for w in TEXTS if (s, w) != ("codes", "look")],
+)
 def test_a_stage_alone_says_that_all_of_them_paint(stage, what, painter, tmp_path, monkeypatch, capsys):
-    if (stage, what) == ("codes", "look"):
-        return  # they can be looked at: below
     monkeypatch.chdir(tmp_path)
     folder = painter / "all" / stage
     assert main([what, str(folder), "a.png" if what == "caption" else "a red circle"]) == 2
@@ -439,7 +439,16 @@ def test_codes_can_be_looked_at(painter, tmp_path, monkeypatch, capsys):
     drawn = (tmp_path / "codes.svg").read_text()
     assert drawn.count("<image") == 2 and drawn.count(f">{found['codes'][0][0]}<") >= 1
 
-    for option in (["--layer", "1"], ["--head", "mean"], ["--target", "a"], ["--query", "a"]):
+    seen = heedful.load(folder).look_at("a.png")
+    assert seen.codes == found["codes"] and seen.off == found["off"] and seen.svg() == drawn
+
+    for option in (
+        ["--layer", "1"],
+        ["--head", "mean"],
+        ["--target", "a"],
+        ["--query", "a"],
+        ["--which", "self"],
+    ):
         assert main(["look", str(folder), "a.png", *option]) == 2
         assert (
             f"error: {option[0]} is of attention, and {folder} has none: leave it out"
@@ -488,6 +497,27 @@ def test_info_tells_the_sizes_of_every_stage(stage, painter, capsys):
     assert main(["info", str(painter / "judge" if stage == "judge" else painter / "all" / stage)]) == 0
     names = {"codes": "dvae", "decoder": "dalle", "ranker": "clip", "judge": "judge"}
     assert names[stage] in capsys.readouterr().out.splitlines()[0]
+
+
+def test_paint_from_inside_the_run(painter, tmp_path, monkeypatch):
+    monkeypatch.chdir(painter / "all")
+    assert (
+        main(
+            [
+                "paint",
+                ".",
+                "a red circle",
+                "--candidates",
+                "2",
+                "--pictures",
+                "1",
+                "--output",
+                str(tmp_path / "p"),
+            ]
+        )
+        == 0
+    )
+    assert (tmp_path / "p" / "1.png").is_file()
 
 
 def test_a_folder_that_is_not_done_is_not_painted_with(painter, tmp_path, capsys):

@@ -103,7 +103,7 @@ class DVAE(nn.Module):
         self.config = c
         blocks = [[Residual(c.width, c.dropout) for _ in range(c.layers)] for _ in range(2)]
         # The paper's ends: 1 x 1 convolutions to the scores of codes, and from the codes. It comes to cells by halving the
-        # sides and back by doubling them; whole patches need half the time, and keep the corners of what is small.
+        # sides and back by doubling them; whole patches need half the time, and codes can begin as patches.
         self.encoder = nn.Sequential(
             nn.Conv2d(c.channels, c.width, c.patch, stride=c.patch),
             *blocks[0],
@@ -117,8 +117,13 @@ class DVAE(nn.Module):
         )
 
     def scores(self, pixels_BCHW: Tensor) -> Tensor:
-        """[B, K, h, w]: of every code for every cell, before the softmax."""
-        return self.encoder(torch.logit(inside(pixels_BCHW)))
+        """[B, K, h, w]: of every code for every cell, before the softmax.
+
+        In whole precision: how much nearer one code is than another is little beside how far away both are.
+        """
+        x_BCHW = pixels_BCHW.to(self.encoder[0].weight.dtype)  # type: ignore[arg-type]
+        with torch.autocast(x_BCHW.device.type, enabled=False):
+            return self.encoder(torch.logit(inside(x_BCHW)))
 
     def likelihood(self, pixels_BCHW: Tensor, mixture_BKhw: Tensor) -> Tensor:
         """log p(x | z) [B], summed over the picture."""
@@ -175,31 +180,28 @@ def begin_with(model: DVAE, pixels_BCHW: Tensor, seed: int) -> None:
     patches_BXN = F.unfold(torch.logit(inside(pixels_BCHW)), c.patch, stride=c.patch)
     patches_NX = patches_BXN.transpose(1, 2).flatten(0, 1).unique(dim=0)
     patches_NX = patches_NX[torch.randperm(len(patches_NX), generator=generator)[:PATCHES]]
-    centres_KX, off = k_means(patches_NX, c.codes, generator)
-    spread, X = max(off**0.5, LEAST_SPREAD), centres_KX.shape[1]
+    mean_X = patches_NX.mean(0)  # left out, so that scores are no small differences of large numbers
+    centres_KX, off = k_means(patches_NX - mean_X, c.codes, generator)
+    spread, X = max(off**0.5, LEAST_SPREAD), len(mean_X)
     if c.width >= X:  # turned somehow, so that every channel has a share
         basis_DX = torch.linalg.qr(torch.randn(c.width, X, generator=generator)).Q
-    else:
-        basis_DX = torch.linalg.svd(centres_KX).Vh[: c.width]
+    else:  # the directions in which codes differ most
+        basis_DX = torch.linalg.eigh(centres_KX.T @ centres_KX).eigenvectors.flip(1)[:, : c.width].T
+    turned_KD = centres_KX @ basis_DX.T
     into, scores, vectors, out = model.encoder[0], model.encoder[-1], model.decoder[0], model.decoder[-2]
-    put(into, basis_DX.unflatten(1, (c.channels, c.patch, c.patch)))
-    put(
-        scores,
-        (centres_KX @ basis_DX.T / spread**2)[..., None, None],
-        -centres_KX.square().sum(1) / (2 * spread**2),
-    )
-    put(vectors, (basis_DX @ centres_KX.T)[..., None, None])
-    scales_X = torch.full((X,), LEAST_LOG_SCALE)
+    put(into, basis_DX.unflatten(1, (c.channels, c.patch, c.patch)), -basis_DX @ mean_X)
+    put(scores, (turned_KD / spread**2)[..., None, None], -turned_KD.square().sum(1) / (2 * spread**2))
+    put(vectors, turned_KD.T[..., None, None], torch.zeros(c.width))
     centre_and_scale = torch.cat([basis_DX.T, torch.zeros_like(basis_DX.T)])
-    put(out, centre_and_scale[..., None, None], torch.cat([torch.zeros(X), scales_X]))
+    put(out, centre_and_scale[..., None, None], torch.cat([mean_X, torch.full((X,), LEAST_LOG_SCALE)]))
 
 
-def put(layer: nn.Module, weight: Tensor, bias: Tensor | None = None) -> None:
-    """Numbers into a convolution; no bias is one of 0."""
+def put(layer: nn.Module, weight: Tensor, bias: Tensor) -> None:
+    """Numbers into a convolution."""
     assert isinstance(layer, nn.Conv2d)
     assert layer.bias is not None
     layer.weight.copy_(weight)
-    layer.bias.copy_(torch.zeros_like(layer.bias) if bias is None else bias)
+    layer.bias.copy_(bias)
 
 
 # Schedules: how the temperature falls and the divergence comes to count (the paper's shapes).

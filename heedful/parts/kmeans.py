@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 ROUNDS = 15
-AT_ONCE = 8192  # points whose distances are taken together
+AT_ONCE = 1 << 23  # distances that are taken together
 
 
 def k_means(points_NX: Tensor, K: int, generator: torch.Generator) -> tuple[Tensor, float]:
@@ -30,4 +30,5 @@ def k_means(points_NX: Tensor, K: int, generator: torch.Generator) -> tuple[Tens
 def nearest(points_NX: Tensor, centres_KX: Tensor) -> Tensor:
     """The number of each point's nearest centre [N]: |p - c|^2 is least where p . c - |c|^2 / 2 is most."""
     half_K = centres_KX.square().sum(1) / 2
-    return torch.cat([(some @ centres_KX.T - half_K).argmax(1) for some in points_NX.split(AT_ONCE)])
+    parts = points_NX.split(max(1, AT_ONCE // len(centres_KX)))
+    return torch.cat([(some @ centres_KX.T - half_K).argmax(1) for some in parts])

@@ -618,7 +618,7 @@ def blocks_in_order(mask: Mask, heads: int | None, T: int, S: int, device: torch
         return make_blocks(mask, None, heads, q_pos, k_pos)
 
 
-STRIP = 1 << 23  # pairs that are looked at together to find the blocks that a rule leaves empty
+STRIP = 1 << 25  # pairs that are looked at together to find the blocks that a rule leaves empty
 
 
 def make_blocks(mask: Mask, rows: int | None, heads: int | None, q_pos: Tensor, k_pos: Tensor) -> object:
@@ -635,7 +635,7 @@ def make_blocks(mask: Mask, rows: int | None, heads: int | None, q_pos: Tensor, 
 
         return create_block_mask(mask_mod, rows, heads, min(step, T - first), S, device=q_pos.device)
 
-    if step >= T:
+    if step >= T or torch.compiler.is_compiling():  # a compiler never makes the table
         return create_block_mask(rule, rows, heads, T, S, device=q_pos.device)
     strips = [strip(first) for first in range(0, T, step)]
     some, where, full, full_where = (

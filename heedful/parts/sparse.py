@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -166,9 +166,14 @@ def in_blocks(x_BHNX: Tensor, length: int, fill: int = 0) -> Tensor:
     return x_BHNX.unflatten(2, (-1, length))
 
 
-@lru_cache(maxsize=64)
 def numbers(some: tuple[int, ...], device: torch.device) -> Tensor:
-    """Numbers on a device, kept there: a recorded step cannot fetch them from the host."""
+    """Numbers on a device."""
+    return torch.tensor(some, device=device) if torch.compiler.is_compiling() else kept_numbers(some, device)
+
+
+@cache
+def kept_numbers(some: tuple[int, ...], device: torch.device) -> Tensor:
+    """The same, kept there: a recorded step cannot fetch them from the host."""
     with torch.inference_mode(False):
         return torch.tensor(some, device=device)
 

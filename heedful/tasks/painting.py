@@ -105,9 +105,9 @@ def check_stages(folder: Path) -> None:
         raise BadInput(
             f"{folder} is {'a file' if folder.exists() else 'not there'}: give the folder of a run of text-to-image"
         )
-    if is_staged(folder.parent):
-        raise BadInput(f"{folder} is no run of text-to-image but a stage of one: give {folder.parent}")
     if not is_staged(folder):
+        if is_staged(folder.parent):
+            raise BadInput(f"{folder} is no run of text-to-image but a stage of one: give {folder.parent}")
         raise BadInput(
             f"{folder} is no run of text-to-image: train one with `{command('train', 'text-to-image')}`"
         )

@@ -29,7 +29,7 @@ from .captioned import (
 from .job import Job
 from .judging import Asked, Measured
 
-BEGUN_WITH = 200_000  # patches, of which the first codes are the commonest kinds
+BEGUN_WITH = 10_000_000  # numbers of pictures, to take the first codes from
 LOOKED_AT = 200  # pictures, for how likely a pixel is without learning
 
 
@@ -66,7 +66,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     side = cells_of(d.image, config.patch)
     plan = planned(recipe, len(train), side * side)
     valid = spread(len(there), recipe.evaluate.rows)
-    some = spread(len(train), max(1, BEGUN_WITH // side**2))
+    some = spread(len(train), max(1, BEGUN_WITH // train.pixels_NHWC[0].size))
 
     def make(ids: np.ndarray, step: int) -> CodesBatch:
         heat = annealed(step, round(t.cooling * t.steps), last=t.coldest)

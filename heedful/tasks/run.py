@@ -291,6 +291,7 @@ def work_on(
     adapted = job.tuning is not None and job.tuning.lora is not None  # whose checkpoints lack what came along
     if (saved is None or adapted) and job.begin is not None:
         job.begin(model)
+        world.take_over(model)  # what was computed from data may be rounded otherwise on another machine
     trained, loss_of = arranged(model, job.loss, recipe, world, device)
     work = Work(
         model, make_optimisers(recipe, model), make_scaler(recipe, device), make_average(recipe, model)

@@ -60,9 +60,8 @@ class Captured:
 
     def record(self, micro: Sequence[Any], tokens: Tensor) -> Recorded:
         """Nothing is computed yet."""
-        held = [
-            batch.with_each(lambda t: t.to(self.device, copy=True)) for batch in micro
-        ]  # others are put there later
+        # Copies: where a batch is on the device already, `to` would hand back its own tensors, and others be put there later.
+        held = [batch.with_each(lambda t: t.to(self.device, copy=True)) for batch in micro]
         tokens = tokens.clone()
         graph = torch.cuda.CUDAGraph()
         with (

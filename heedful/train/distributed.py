@@ -63,6 +63,12 @@ class World:
         dist.broadcast(shared, 0)
         return shared.tolist()
 
+    def take_over(self, model: nn.Module) -> None:
+        """Every process gets the leading one's weights."""
+        if self.size > 1:
+            for weight in model.parameters():
+                dist.broadcast(weight.data, 0)
+
     def texts(self, mine: str, device: torch.device) -> list[str]:
         """A short text of each process, in every process."""
         if self.size == 1:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..interop.sentences import Sentences
     from ..look import Look
     from ..look_captions import CaptionLook
+    from ..look_codes import CodesLook
     from ..look_images import ImageLook
     from ..recipe import Data
     from ..text.trees import Parsed
@@ -861,17 +862,21 @@ class Model:
         target: str | None = None,
         layer: int | None = None,
         head: int | str | None = None,
-    ) -> ImageLook | CaptionLook:
+    ) -> ImageLook | CaptionLook | CodesLook:
         """Where a model of images looks in the image of a file: `.svg()` for a file, a picture in a notebook.
 
         Of a captioner: where each word of its caption looks, or of `target`. layer and head are counted from 1; head may be
-        "mean" or "best". Without either: the mean of each layer's heads.
+        "mean" or "best". Without either: the mean of each layer's heads. Of the codes of text-to-image: the image's codes,
+        and what they become.
         """
         from ..look_captions import look_at_caption
+        from ..look_codes import look_at_codes
         from ..look_images import look_at_image
         from ..vision.prepare import ready_file
-        from .images import data_for
+        from .images import data_for, recipe_of
 
+        if self.architecture == "dvae" and target is layer is head is None:
+            return look_at_codes(self.loaded, ready_file(file, recipe_of(Path(self.folder)).data), file)
         refuse_stage(Path(self.folder), self.architecture, "look")
         if self.kind not in ("a model of images", "a captioner"):
             raise BadInput(f"{self.folder} is {self.kind}, which reads no pictures: look takes a text")
