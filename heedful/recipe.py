@@ -500,7 +500,7 @@ STAGE_DEFAULTS: dict[str, dict[str, Any]] = {
         "train.rate": 1e-3, "train.batch_tokens": 1024, "train.steps": 1500, "train.ema": 0.995, "evaluate.every": 500,
     },
     "decoder": {
-        "train.optimiser": "muon", "train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 2400, "evaluate.every": 800,
+        "train.optimiser": "muon", "train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 2800, "evaluate.every": 700,
     },
     "ranker": {"train.optimiser": "muon", "train.rate": 4e-3, "train.batch_tokens": 2080, "train.steps": 2000},
     "judge": {"train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 5000},
