@@ -11,7 +11,7 @@ import pytest
 from test_run import CPU, Quiet, recipe_for, texts  # noqa: F401 (a fixture)
 
 from heedful import cli, options, recipe, train_command
-from heedful.tasks import judging, outlook, run
+from heedful.tasks import judging, outlook, picture_codes, run
 from heedful.tasks.metrics import interval
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -141,9 +141,12 @@ def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("task", recipe.TASKS)
-def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path):  # noqa: F811
+def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, monkeypatch):  # noqa: F811
     """At a rate of next to nothing the model still guesses; what guessing by frequency costs is known beforehand."""
     talk = Quiet()
+    monkeypatch.setattr(
+        picture_codes, "begin_with", lambda *given: None
+    )  # else they begin with what they know: below
     outcome = run.start(recipe_for(task, texts, steps=2, **{"train.rate": 1e-9}), tmp_path / "run", talk, CPU)
     told, guessing = outcome.job.baselines["loss"]
     assert f"without learning, {told}: {guessing:.3f}" in talk.lines
@@ -153,6 +156,12 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path):  
         in talk.lines[-1]
     )
     assert talk.lines[-1].endswith("give it more --steps, or another train.rate (--find-rate tries some)")
+
+
+def test_codes_of_pictures_are_ahead_of_guessing_before_they_learn_anything(texts, tmp_path):  # noqa: F811
+    asked = recipe_for("text-to-image", texts, steps=2, **{"train.rate": 1e-9})
+    outcome = run.start(asked, tmp_path / "run", Quiet(), CPU)
+    assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
 
 
 def test_scores_are_spelled_alike_while_training_and_afterwards(texts, tmp_path, capsys):  # noqa: F811

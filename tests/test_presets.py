@@ -47,7 +47,7 @@ COUNTS = {
     "vit-l16": 303_301_632,
     "vit-h14": 630_764_800,
     "deit-b16": 87_338_192,  # with both its classifiers of 1,000 labels
-    "dvae": 8_206_662,
+    "dvae": 6_974_336,
     "dalle": 12_293_836_160,  # 12 B (Ramesh et al. 2021): 64 blocks of 12 D D + 13 D, 2 V D, 257 + 32 + 32 positions
     "clip": 103_119_361,  # 49,408 words and 77 places, two towers of 12 blocks of 3,152,384, and the common space
     "judge": 618_306,
