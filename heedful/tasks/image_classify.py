@@ -303,7 +303,7 @@ def batched(gallery: Gallery, rows: Sequence[tuple[int, int]]) -> Iterator[Label
 def guesses(model: nn.Module, d: Data, pixels_BHWC: np.ndarray) -> Tensor:
     """Scores [B, labels]."""
     device = next(model.parameters()).device
-    x_BCHW = normal(torch.from_numpy(np.ascontiguousarray(pixels_BHWC)).to(device), d)
+    x_BCHW = normal(torch.from_numpy(np.array(pixels_BHWC)).to(device), d)
     return scores(model, x_BCHW.to(next(model.parameters()).dtype)).float()  # type: ignore[arg-type]
 
 
