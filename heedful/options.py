@@ -434,10 +434,8 @@ class Paint:
     temperature: float = 1.0
     """Below 1, more of what is likely; above 1, more of what is not."""
 
-    top_k: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="(default: all codes)")] = (
-        None
-    )
-    """Choose each cell among its k likeliest codes only."""
+    top_k: int = 8
+    """Choose each cell among its k likeliest codes only: rarer ones are mostly blots. Among all of them: a large k."""
 
     seed: int = 0
     """Another seed, other pictures."""

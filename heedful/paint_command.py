@@ -39,7 +39,7 @@ def paint(given: Paint) -> None:
         say(
             f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: it takes them for no word in particular"
         )
-    (drawn,) = painter.draw([given.text], given.candidates, given.temperature, given.top_k or 0, given.seed)
+    (drawn,) = painter.draw([given.text], given.candidates, given.temperature, given.top_k, given.seed)
     best = sorted(range(len(drawn)), key=lambda i: -drawn[i].fit)[: given.pictures]
     files = write_pictures(output, [drawn[i] for i in best], given.text, given.scale)
     if given.json:
@@ -69,7 +69,7 @@ def check(given: Paint) -> None:
         raise BadInput(f"--scale must be at most 64, not {given.scale}")
     if not given.temperature > 0 or given.temperature == float("inf"):
         raise BadInput(f"--temperature must be a number above 0, not {given.temperature:g}")
-    if given.top_k is not None and given.top_k < 1:
+    if given.top_k < 1:
         raise BadInput(f"--top-k must be at least 1, not {given.top_k}")
     if not given.text.strip():
         raise BadInput('the caption is empty: say what to paint, such as "a red circle"')

@@ -29,6 +29,7 @@ from .run import recipe_of
 from .stages import is_done, is_staged
 
 AT_ONCE = 256  # pictures drawn together
+TOP_K = 8  # of the codes of a cell, the likeliest: what is rarer is mostly a blot
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,11 @@ class Painter:
         captions: Sequence[str],
         candidates: int = 16,
         temperature: float = 1.0,
-        top_k: int = 0,
+        top_k: int = TOP_K,
         seed: int = 0,
         track: Callable[[list[int]], Sequence[int]] = lambda starts: starts,
     ) -> list[list[Drawn]]:
-        """So many pictures of each caption, in the order in which they were drawn.
+        """So many pictures of each caption, in the order in which they were drawn. top_k: 0 for all codes.
 
         Which ones follows from the seed, the caption's place and the picture's, however many are drawn together.
         """
