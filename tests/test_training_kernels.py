@@ -6,14 +6,14 @@ import torch.nn.functional as F
 
 from heedful import kernels
 from heedful.kernels.columns import column_sums
-from heedful.kernels.rectify import gate, rectified, rectify
 from heedful.kernels.residual import add_and_norm, fused_add_and_norm
+from heedful.kernels.rise import GELU, GELU_TANH, RELU, gate, rise, risen
 from heedful.kernels.short import attend_joined, attend_short
 from heedful.models import transformer
 from heedful.models.transformer import TransformerConfig
 from heedful.parts import attention
 from heedful.parts.attention import attend_plain, attend_sdpa
-from heedful.parts.layers import FeedForward, LayerNorm, PostNorm
+from heedful.parts.layers import ACTIVATIONS, FeedForward, LayerNorm, PostNorm
 from heedful.parts.masks import View, causal, full, padding
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -92,15 +92,17 @@ def test_side_by_side_is_the_same_as_apart(sizes, kind):
 
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
 @pytest.mark.parametrize("rows, width, hidden", [(7, 12, 20), (40, 5, 300), (1, 16, 3)])
-def test_a_rectified_product_is_the_formula(rows, width, hidden, kind):
+@pytest.mark.parametrize("act", [RELU, GELU, GELU_TANH])
+def test_a_product_and_its_activation_are_the_formula(rows, width, hidden, kind, act):
     x = torch.randn(2, rows, width, device=DEVICE, dtype=kind, requires_grad=True)
     weight, bias = (
-        torch.randn(*shape, device=DEVICE, requires_grad=True) for shape in ((hidden, width), (hidden,))
+        torch.randn(*shape, device=DEVICE).div_(2).requires_grad_() for shape in ((hidden, width), (hidden,))
     )
     slope = torch.randn(2, rows, hidden, device=DEVICE, dtype=kind)
-    found = rectified(x, weight, bias)
+    found = risen(x, weight, bias, act)
     own = (weight.to(kind).double(), bias.to(kind).double())
-    expected = F.relu(F.linear(x.double(), *own))
+    name = {RELU: "relu", GELU: "gelu", GELU_TANH: "gelu_tanh"}[act]
+    expected = ACTIVATIONS[name](F.linear(x.double(), *own))
     loose = {"atol": 20 * CLOSE[kind], "rtol": 20 * CLOSE[kind]}
     torch.testing.assert_close(found.double(), expected, **loose)
     leaves = (x, weight, bias)
@@ -128,8 +130,8 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
     source, target = torch.randint(17, (2, 9), device=DEVICE), torch.randint(17, (2, 7), device=DEVICE)
     lengths = torch.tensor([9, 4], device=DEVICE)
     used, close = [], 2e-2 if HALF == torch.float16 else 1e-1  # bfloat16 has three bits fewer
-    for name in ("attend_joined", "rectified", "fused_add_and_norm"):
-        file = {"attend_joined": "short", "rectified": "rectify", "fused_add_and_norm": "residual"}[name]
+    for name in ("attend_joined", "risen", "fused_add_and_norm"):
+        file = {"attend_joined": "short", "risen": "rise", "fused_add_and_norm": "residual"}[name]
         module = __import__(f"heedful.kernels.{file}", fromlist=[name])
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, name=name, real=real: used.append(name) or real(*a))
@@ -144,7 +146,7 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
     expected, slopes = run(False)
     assert not used
     found, mine = run(True)
-    assert set(used) == {"attend_joined", "rectified"} | ({"fused_add_and_norm"} if norm == "post" else set())
+    assert set(used) == {"attend_joined", "risen"} | ({"fused_add_and_norm"} if norm == "post" else set())
     torch.testing.assert_close(found, expected, atol=close, rtol=close)
     for name, slope in slopes.items():
         torch.testing.assert_close(mine[name], slope, atol=close, rtol=close, msg=name)
@@ -242,12 +244,10 @@ def test_custom_operations_are_sound():
     wide = torch.randn(2, 4, 18, device=DEVICE, requires_grad=True)
     opcheck(attend_joined.default, (wide, None, 3, None, True, 0.5), test_utils=checks)
     x, weight = (torch.randn(n, 6, device=DEVICE, requires_grad=True) for n in (3, 5))
-    opcheck(
-        rectify.default, (x, weight, torch.randn(5, device=DEVICE, requires_grad=True)), test_utils=checks
-    )
-    opcheck(
-        gate.default, (torch.randn(3, 5, device=DEVICE), torch.randn(3, 5, device=DEVICE)), test_utils=checks
-    )
+    for act in (RELU, GELU, GELU_TANH):
+        bias = torch.randn(5, device=DEVICE, requires_grad=True)
+        opcheck(rise.default, (x, weight, bias, act), test_utils=checks)
+        opcheck(gate.default, (*torch.randn(2, 3, 5, device=DEVICE), act), test_utils=checks)
     x, y = (torch.randn(2, 3, 6, device=DEVICE, requires_grad=True) for _ in range(2))
     gain, shift = (torch.randn(6, device=DEVICE, requires_grad=True) for _ in range(2))
     opcheck(

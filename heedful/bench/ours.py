@@ -65,6 +65,7 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     if isinstance(work, TrainGPT2):
         return stepping(model, lm.WindowBatch(windows(work, place)), lm.loss_of, variant, place)
     if isinstance(work, TrainTransformer):
+        model.decoder.head.bias = None  # it is zero, and no peer learns one: Marian's is a constant
         return stepping(model, pair_batch(work, place), translate.loss_of, variant, place)
     model = model.to(place.dtype).eval()
     if place.device == "cpu":
@@ -76,7 +77,7 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
 
 
 def architecture(work: Work) -> tuple[str, Any]:
-    """(family, config) of a work's model; in training without dropout, for translation in Marian's layout."""
+    """(family, config) of a work's model, for translation in Marian's layout."""
     if isinstance(work, TrainGPT2 | DecodeGPT2):
         return "gpt2", GPT2Config(
             vocab=work.vocab,
@@ -104,7 +105,7 @@ def architecture(work: Work) -> tuple[str, Any]:
         decoder_hidden=work.hidden,
         layout="halves",
         output_bias=True,
-        dropout=0.0,
+        dropout=work.dropout if isinstance(work, TrainTransformer) else 0.0,
     )
 
 

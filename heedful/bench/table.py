@@ -54,6 +54,8 @@ def contest_row(r: dict[str, Any]) -> list[str]:
 def agrees(r: dict[str, Any]) -> str:
     """Whether a contender that has heedful's weights answers as heedful does in fp32."""
     found = r["agreement"]
+    if r["sizes"].get("dropout"):
+        return "with dropout"
     if found is None:
         return "own weights"
     if "difference" in found:

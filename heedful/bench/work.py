@@ -1,7 +1,7 @@
 """Work: what contenders do, each kind a few sizes, with the arithmetic and the memory traffic it cannot do without.
 
-A unit of work is one training step, or one whole batch decoded. Training is by random tokens without dropout;
-decoding is greedy or by beam, and never ends early, so that everyone does the same. Nothing here imports torch.
+A unit of work is one training step, or one whole batch decoded. Training is by random tokens, without dropout where
+the work does not name it; decoding is greedy or by beam, and never ends early, so that everyone does the same. Nothing here imports torch.
 
 Letters as everywhere: B rows, T or S tokens, D width, F feed-forward width, V vocabulary, L layers, W beams.
 """
@@ -80,6 +80,7 @@ class TrainTransformer(Work):
     source: int
     target: int
     batch: int
+    dropout: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -88,7 +89,8 @@ class TrainTransformer(Work):
 
     def describe(self) -> str:
         size = f"Transformer, {self.layers}+{self.layers} layers of {self.width}, vocabulary {self.vocab:,}"
-        return f"training step of {size}; {self.batch} pairs of {self.source}+{self.target} tokens"
+        dropped = f", dropout {self.dropout:g}" if self.dropout else ""
+        return f"training step of {size}{dropped}; {self.batch} pairs of {self.source}+{self.target} tokens"
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,7 @@ CPU: dict[str, Work] = {
 CUDA: dict[str, Work] = {
     "train-gpt2": TrainGPT2(**GPT2, length=1024, batch=32),
     "train-transformer": TrainTransformer(**BASE, source=64, target=64, batch=384),
+    "train-transformer-dropout": TrainTransformer(**BASE, source=64, target=64, batch=384, dropout=0.1),
     **{f"decode-gpt2-b{batch}": DecodeGPT2(**GPT2, prompt=32, new=128, batch=batch) for batch in (1, 64)},
     **{
         f"translate-b{batch}-beam{beam}": Translate(**BASE, source=64, new=64, batch=batch, beam=beam)
@@ -253,6 +256,9 @@ SMALL: dict[str, Work] = {
     "train-gpt2": TrainGPT2(layers=2, width=12, heads=3, vocab=29, length=7, batch=5),
     "train-transformer": TrainTransformer(
         layers=2, width=12, heads=3, hidden=20, vocab=31, source=5, target=6, batch=4
+    ),
+    "train-transformer-dropout": TrainTransformer(
+        layers=2, width=12, heads=3, hidden=20, vocab=31, source=5, target=6, batch=4, dropout=0.1
     ),
     "decode-gpt2": DecodeGPT2(layers=2, width=12, heads=3, vocab=29, prompt=4, new=6, batch=3),
     "translate-beam1": Translate(

@@ -6,7 +6,8 @@ decoder, GPT-1 to 3, LLaMA. What it then computes is what the decoder computes, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from ..kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from ..kernels.embed import embed
-from ..kernels.linear import ACTIVATIONS, LAYER, NO_NORM, RMS, WIDEST, Norm, linear, normalise
+from ..kernels.linear import ACTIVATIONS, LAYER, NO_NORM, RMS, WIDEST, Norm, linear, linear_sum, normalise
 from ..kernels.loss import MULTIPLE
 from ..models.shells import Decoder
 from ..parts.attention import Dot, MultiHeadAttention, ScaledDot
@@ -46,14 +47,12 @@ class Room:
 
 @dataclass(frozen=True)
 class Stream:
-    """What runs through the blocks, and the norm that whoever reads it has yet to apply."""
+    """What runs through the blocks. A single row's norm is yet to be applied, by whoever reads it, in passing; of
+    several rows it is applied where the row is made."""
 
     x_RD: Tensor
     norm: Norm = NO_NORM
-
-    def settled(self) -> Stream:
-        """The same with its norm applied, where two will read it: of a single row, each does it by the way."""
-        return self if len(self.x_RD) == 1 else Stream(normalise(self.x_RD, self.norm))
+    read_RD: Tensor | None = None  # what the next layer reads, where that is made already
 
 
 @dataclass(frozen=True)
@@ -62,15 +61,21 @@ class Residual:
 
     norm: Norm
     before: bool
+    after: Norm = NO_NORM  # what is applied to the sum next: this norm, or that of the next layer
 
-    def read(self, stream: Stream) -> Norm:
-        """The norm of what the layer reads."""
-        return self.norm if self.before else stream.norm
+    def read(self, stream: Stream) -> tuple[Tensor, Norm]:
+        """What the layer reads, and the norm to apply to it."""
+        if stream.read_RD is not None:
+            return stream.read_RD, NO_NORM
+        return stream.x_RD, self.norm if self.before else stream.norm
 
     def add(self, stream: Stream, x_RK: Tensor, layer: Pair) -> Stream:
         """The layer's last matrix, and the sum."""
-        y_RD = linear(x_RK, *layer, residual_MN=stream.x_RD, residual_norm=stream.norm)
-        return Stream(y_RD, NO_NORM if self.before else self.norm)
+        if len(x_RK) == 1:
+            y_RD = linear(x_RK, *layer, residual_MN=stream.x_RD, residual_norm=stream.norm)
+            return Stream(y_RD, NO_NORM if self.before else self.norm)
+        y_RD, read_RD = linear_sum(x_RK, *layer, stream.x_RD, self.after)
+        return Stream(y_RD if self.before else read_RD, read_RD=read_RD)
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,8 @@ class SelfAttention:
     rotary: Rotary | None
 
     def __call__(self, stream: Stream, room: Room, layer: int, angles: dict[Rotary, tuple]) -> Stream:
-        qkv_RX = linear(stream.x_RD, *self.qkv, norm=self.residual.read(stream))
+        x_RD, norm = self.residual.read(stream)
+        qkv_RX = linear(x_RD, *self.qkv, norm=norm)
         turned = None if self.rotary is None else angles[self.rotary]
         mixed_RD = attend_cached(
             qkv_RX, *room.keys_values[layer], room.lengths_R, heads=self.heads, scale=self.scale,
@@ -102,7 +108,8 @@ class CrossAttention:
 
     def __call__(self, stream: Stream, room: Room, layer: int) -> Stream:
         assert room.sources_R is not None and room.source_lengths_B is not None
-        q_RD = linear(stream.x_RD, *self.query, norm=self.residual.read(stream))
+        x_RD, norm = self.residual.read(stream)
+        q_RD = linear(x_RD, *self.query, norm=norm)
         mixed_RD = attend_source(
             q_RD, *room.sources[layer], room.sources_R, room.source_lengths_B, heads=self.heads, scale=self.scale
         )  # fmt: skip
@@ -118,10 +125,12 @@ class Feed:
     activation: str
 
     def __call__(self, stream: Stream) -> Stream:
-        hidden_RH = linear(
-            stream.x_RD, *self.up, norm=self.residual.read(stream), activation=self.activation, gated=self.gated
-        )  # fmt: skip
+        x_RD, norm = self.residual.read(stream)
+        hidden_RH = linear(x_RD, *self.up, norm=norm, activation=self.activation, gated=self.gated)
         return self.residual.add(stream, hidden_RH, self.down)
+
+
+Lower = tuple[SelfAttention, CrossAttention | None, Feed]  # a block
 
 
 class Lowered:
@@ -139,13 +148,14 @@ class Lowered:
         if norm_of(inputs.norm) is not NO_NORM:
             raise NoKernel("a norm of the inputs")
         self.decoder = decoder
-        self.blocks = [lower_block(block) for block in stack.blocks]  # type: ignore[arg-type]
-        for layers in (decoder.attentions(), decoder.crosses() if self.blocks[0][1] is not None else []):
+        blocks = [lower_block(block) for block in stack.blocks]  # type: ignore[arg-type]
+        for layers in (decoder.attentions(), decoder.crosses() if blocks[0][1] is not None else []):
             if len({(layer.kv_heads, layer.key_width) for layer in layers}) > 1:
                 raise NoKernel("layers of unequal width")
         self.last = kernel_norm(stack.norm)
-        if self.last is not NO_NORM and not self.blocks[-1][-1].residual.before:
+        if self.last is not NO_NORM and not blocks[-1][-1].residual.before:
             raise NoKernel("two norms in a row")
+        self.blocks = linked(blocks, self.last)
         head = decoder.head
         if not isinstance(head, Tied | Untied) or inputs.tokens.weight.shape[1] > WIDEST:
             raise NoKernel("head")
@@ -179,10 +189,12 @@ class Lowered:
         weight_VD = embedding.weight.detach()
         stream = Stream(embed(tokens_R, room.lengths_R, weight_VD, encodings_SD, embedding.scale))
         for i, (attention, cross, feed) in enumerate(self.blocks):
-            stream = attention(stream, room, i, angles).settled()
+            stream = attention(stream, room, i, angles)
             if cross is not None:
-                stream = cross(stream, room, i).settled()
-            stream = feed(stream).settled()
+                stream = cross(stream, room, i)
+            stream = feed(stream)
+        if stream.read_RD is not None:
+            return self.scores(stream.read_RD)
         return self.scores(stream.x_RD, self.last if self.last is not NO_NORM else stream.norm)
 
     def scores(self, x_RD: Tensor, norm: Norm = NO_NORM) -> Tensor:
@@ -225,9 +237,24 @@ def lower(decoder: Decoder) -> Lowered | None:
         return None
 
 
-def lower_block(block: Block) -> tuple[SelfAttention, CrossAttention | None, Feed]:
+def lower_block(block: Block) -> Lower:
     cross = None if block.cross is None else lower_cross(block.cross)
     return lower_self(block.attention), cross, lower_feed(block.feed_forward)
+
+
+def linked(blocks: list[Lower], last: Norm) -> list[Lower]:
+    """The blocks, each of their layers knowing the norm that follows its sum. last: the one after them all."""
+    residuals = [layer.residual for block in blocks for layer in block if layer is not None]
+    before = residuals[0].before
+    if any(residual.before != before for residual in residuals):
+        raise NoKernel("norms before some layers and after others")
+    norms = [residual.norm for residual in residuals]
+    after = iter([*norms[1:], last] if before else norms)
+
+    def link(layer: Any) -> Any:
+        return layer and replace(layer, residual=replace(layer.residual, after=next(after)))
+
+    return [(link(attention), link(cross), link(feed)) for attention, cross, feed in blocks]
 
 
 def norm_of(module: nn.Module) -> Norm | None:

@@ -108,11 +108,12 @@ def cross_kernel(
     tl.store(out + (row * H + h) * K + i, out_K.to(out.dtype.element_ty), mask=here)
 
 
-def stretch(programs: int) -> dict[str, int]:
-    """Keys at a time: many programs do best with one warp each, few with long stretches (measured on an H200)."""
-    if programs >= 256:
-        return {"BS": 32, "num_warps": 1, "num_stages": 3}
-    return {"BS": 128, "num_warps": 2, "num_stages": 2}
+def stretch(programs: int, slots: int) -> dict[str, int]:
+    """Keys at a time: many programs over a short past do best with one warp each, others with long stretches (measured
+    on an H200)."""
+    if programs >= 256 and slots <= 128:
+        return {"BS": 64, "num_warps": 1, "num_stages": 1}
+    return {"BS": 128, "num_warps": 2, "num_stages": 1}
 
 
 def attend_cached(
@@ -138,7 +139,7 @@ def attend_cached(
     self_kernel[(R, heads)](
         qkv_RX, keys_RGSK, values_RGSK, lengths_R, lengths_R if origin_RS is None else origin_RS, cosines, sines,
         out_RD, scale, H=heads, G=G, K=K, SLOTS=S, PAIRS=pairs, TABLE=origin_RS is not None,
-        BK=width, **stretch(R * heads), **early(qkv_RX.device),
+        BK=width, **stretch(R * heads, S), **early(qkv_RX.device),
     )  # fmt: skip
     return out_RD
 
@@ -159,6 +160,6 @@ def attend_source(
     width = triton.next_power_of_2(K)
     cross_kernel[(len(q_RD), heads)](
         q_RD, keys_BGSK, values_BGSK, sources_R, lengths_B, out_RD, scale,
-        H=heads, G=G, K=K, SLOTS=S, BK=width, **stretch(len(q_RD) * heads), **early(q_RD.device),
+        H=heads, G=G, K=K, SLOTS=S, BK=width, **stretch(len(q_RD) * heads, S), **early(q_RD.device),
     )  # fmt: skip
     return out_RD

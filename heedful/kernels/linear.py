@@ -115,21 +115,26 @@ def vector_kernel(
 @triton.jit
 def matrix_kernel(
     x, w, w2, b, b2, r, y, M, N, K,
-    ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr,
+    ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, PART: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Several rows: each program makes a tile of BM x BN."""
+    """Several rows: each program makes a tile of BM x BN, of PART columns of x if there are several parts."""
     invite(EARLY)
     m = tl.program_id(1) * BM + tl.arange(0, BM)
     n = tl.program_id(0) * BN + tl.arange(0, BN)
+    first, last = 0, K
+    if PART:
+        first = tl.program_id(2) * PART
+        last = tl.minimum(first + PART, K)
+        y += tl.program_id(2) * M * N
     if EARLY:
-        for k0 in range(0, K, BK):
+        for k0 in range(first, last, BK):
             line = k0 + tl.arange(0, (BK + LINE - 1) // LINE) * LINE
             fetch(w + tl.minimum(n[:, None], N - 1) * K + tl.minimum(line[None, :], K - 1))
     wait(EARLY)
     z = tl.zeros((BM, BN), tl.float32)
     u = tl.zeros((BM, BN), tl.float32)
-    for k0 in range(0, K, BK):
+    for k0 in range(first, last, BK):
         k = k0 + tl.arange(0, BK)
         at_NK, here_NK = n[:, None] * K + k[None, :], (n[:, None] < N) & (k[None, :] < K)
         v_MK = tl.load(x + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
@@ -150,6 +155,37 @@ def matrix_kernel(
     if RESIDUAL:
         z += tl.load(r + at_MN, mask=here_MN, other=0.0).to(tl.float32)
     tl.store(y + at_MN, z.to(y.dtype.element_ty), mask=here_MN)
+
+
+@triton.jit
+def sum_kernel(
+    parts, b, r, gain, shift, y, normed, M, N, P, BIAS: tl.constexpr, KIND: tl.constexpr, EPS: tl.constexpr,
+    BN: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """One row of y = the sum of all parts + b + r, and of norm(y)."""
+    invite(EARLY)
+    row = tl.program_id(0)
+    n = tl.arange(0, BN)
+    here = n < N
+    z = tl.zeros((BN,), tl.float32)
+    if BIAS:
+        z += tl.load(b + n, mask=here, other=0.0).to(tl.float32)
+    wait(EARLY)
+    z += tl.load(r + row * N + n, mask=here, other=0.0).to(tl.float32)
+    for p in range(P):
+        z += tl.load(parts + (p * M + row) * N + n, mask=here, other=0.0)
+    kept = z.to(y.dtype.element_ty)
+    tl.store(y + row * N + n, kept, mask=here)
+    if KIND:
+        z, mean = kept.to(tl.float32), 0.0
+        if KIND == 1:
+            mean = tl.sum(z, 0) / N
+        centred = tl.where(here, z - mean, 0.0)
+        z = centred / tl.sqrt(tl.sum(centred * centred, 0) / N + EPS)
+        z *= tl.load(gain + n, mask=here, other=0.0).to(tl.float32)
+        if KIND == 1:
+            z += tl.load(shift + n, mask=here, other=0.0).to(tl.float32)
+        tl.store(normed + row * N + n, z.to(y.dtype.element_ty), mask=here)
 
 
 @triton.jit
@@ -217,8 +253,8 @@ def linear(
         grid = (triton.cdiv(N, BN), triton.cdiv(M, BM))
         warps = 8 if BM * BN > 4096 else 4
         matrix_kernel[grid](
-            x_MK, *weights, kept, y_MN, M, N, K, **choices, BM=BM, BN=BN, BK=BK, num_warps=warps, num_stages=4,
-            **early(x_MK.device),
+            x_MK, *weights, kept, y_MN, M, N, K, **choices, PART=0, BM=BM, BN=BN, BK=BK, num_warps=warps,
+            num_stages=4, **early(x_MK.device),
         )  # fmt: skip
         return y_MN
     norms = [x_MK if t is None else t for t in (norm.gain, norm.shift)]
@@ -231,6 +267,35 @@ def linear(
         BR=triton.next_power_of_2(N), num_warps=4 if BK <= 2048 else 8, **early(x_MK.device),
     )  # fmt: skip
     return y_MN
+
+
+def linear_sum(
+    x_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, residual_MN: Tensor, norm: Norm
+) -> tuple[Tensor, Tensor]:
+    """y = x W^T + b + residual of several rows, and norm(y).
+
+    A narrow y has too few tiles for a GPU: several programs then share one, each a part of the columns of x, and what
+    adds their parts up is the kernel of the norm.
+    """
+    (M, K), N = x_MK.shape, weight_NK.shape[0]
+    BM, BN, BK, P = shared_tiles(M, N, K, x_MK.dtype)
+    if P == 1:
+        y_MN = linear(x_MK, weight_NK, bias_N, residual_MN=residual_MN)
+        return y_MN, normalise(y_MN, norm)
+    part = triton.cdiv(triton.cdiv(K, P), BK) * BK
+    parts_PMN = torch.empty(P, M, N, dtype=torch.float32, device=x_MK.device)
+    matrix_kernel[(triton.cdiv(N, BN), triton.cdiv(M, BM), P)](
+        x_MK, weight_NK, x_MK, x_MK, x_MK, x_MK, parts_PMN, M, N, K, ACT=0, GATED=False, BIAS=False, RESIDUAL=False,
+        PART=part, BM=BM, BN=BN, BK=BK, num_warps=4, num_stages=4, **early(x_MK.device),
+    )  # fmt: skip
+    y_MN = torch.empty_like(residual_MN)
+    normed_MN = y_MN if norm.kind == NONE else torch.empty_like(y_MN)
+    given = [x_MK if t is None else t for t in (bias_N, residual_MN, norm.gain, norm.shift)]
+    sum_kernel[(M,)](
+        parts_PMN, *given, y_MN, normed_MN, M, N, P, BIAS=bias_N is not None, KIND=norm.kind, EPS=norm.eps,
+        BN=triton.next_power_of_2(N), num_warps=4, **early(x_MK.device),
+    )  # fmt: skip
+    return y_MN, normed_MN
 
 
 def with_relu(x_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
@@ -254,3 +319,10 @@ def tiles(M: int, N: int, dtype: torch.dtype) -> tuple[int, int, int]:
     BM = min(64, max(16, triton.next_power_of_2(M)))
     BN = next((n for n in (128, 64, 32) if triton.cdiv(M, BM) * triton.cdiv(N, n) >= TILES), 16)
     return BM, BN, 32 if dtype == torch.float32 else 64 if BN == 128 else 128
+
+
+def shared_tiles(M: int, N: int, K: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
+    """The same, and how many programs share a tile: few tiles of long sums."""
+    BM, BN, BK = tiles(M, N, dtype)
+    programs = triton.cdiv(M, BM) * triton.cdiv(N, BN)
+    return BM, BN, BK, max(1, min(2 * TILES // programs, K // (2 * BK)))

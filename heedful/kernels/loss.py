@@ -15,7 +15,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+BLOCKS = ((8192, 16), (2048, 4))  # words at a time, and warps: the quickest of those tried, long and short
 MULTIPLE = 64  # of words: matrix products are much slower for an odd vocabulary
+
+
+@triton.jit
+def _scores(here, bias, v, V, STRIDE, BIAS: tl.constexpr):
+    """Scores of some words, in fp32. What is loaded ends at the stride, a multiple that whole lines can be read by."""
+    z = tl.load(here + v, mask=v < STRIDE, other=float("-inf")).to(tl.float32)
+    if BIAS:
+        z += tl.load(bias + v, mask=v < V, other=0.0).to(tl.float32)
+    return z
 
 
 @triton.jit
@@ -26,12 +36,13 @@ def loss_kernel(
     here = scores + row.to(tl.int64) * STRIDE
     answer = tl.load(answers + row)
     counts = answer >= 0
+    right = tl.load(here + answer, mask=counts, other=0.0).to(tl.float32)  # before it is written over
+    if BIAS:
+        right += tl.load(bias + answer, mask=counts, other=0.0).to(tl.float32)
     top, total, mean = float("-inf"), 0.0, 0.0
     for v0 in range(0, V, BV):
         v = v0 + tl.arange(0, BV)
-        z = tl.load(here + v, mask=v < V, other=float("-inf")).to(tl.float32)
-        if BIAS:
-            z += tl.load(bias + v, mask=v < V, other=0.0).to(tl.float32)
+        z = tl.where(v < V, _scores(here, bias, v, V, STRIDE, BIAS), float("-inf"))
         higher = tl.maximum(top, tl.max(z, 0))
         level = tl.where(
             higher == float("-inf"), 0.0, higher
@@ -41,23 +52,28 @@ def loss_kernel(
             mean += tl.sum(tl.where(v < V, z, 0.0), 0) / V
         top = higher
     partition = top + tl.log(total)
-    right = tl.load(here + answer, mask=counts, other=0.0).to(tl.float32)
-    if BIAS:
-        right += tl.load(bias + answer, mask=counts, other=0.0).to(tl.float32)
     plain = partition - right
     smoothed = plain
     if SMOOTHING > 0:
         smoothed = (1 - SMOOTHING) * plain + SMOOTHING * (partition - mean)
     tl.store(totals + row, tl.where(counts, smoothed, 0.0))
     tl.store(plains + row, tl.where(counts, plain, 0.0))
+    kind = scores.dtype.element_ty
     for v0 in range(0, STRIDE, BV):
         v = v0 + tl.arange(0, BV)
-        z = tl.load(here + v, mask=v < V, other=float("-inf")).to(tl.float32)
-        if BIAS:
-            z += tl.load(bias + v, mask=v < V, other=0.0).to(tl.float32)
-        target = tl.where(v == answer, 1 - SMOOTHING, 0.0) + SMOOTHING / V
-        slope = tl.where(counts & (v < V), tl.exp(z - partition) - target, 0.0)
-        tl.store(here + v, slope.to(scores.dtype.element_ty), mask=v < STRIDE)
+        slope = tl.exp(_scores(here, bias, v, V, STRIDE, BIAS) - partition) - SMOOTHING / V
+        tl.store(here + v, tl.where(counts & (v < V), slope, 0.0).to(kind), mask=v < STRIDE)
+    tl.debug_barrier()  # then the answer's, over what others wrote there
+    slope = tl.exp(right - partition) - (1 - SMOOTHING) - SMOOTHING / V
+    tl.store(here + answer, slope.to(kind), mask=counts)
+
+
+def block(words: int) -> tuple[int, int]:
+    """Long blocks, where few of the last one's places are empty; else short ones. And how many warps work on them."""
+    (long, warps), short = BLOCKS
+    if -words % long < words // 20:
+        return long, warps
+    return min(short[0], triton.next_power_of_2(words)), short[1]
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -79,12 +95,13 @@ class LinearCrossEntropy(torch.autograd.Function):
             padded_PD = F.pad(padded_PD, (0, 0, 0, -V % MULTIPLE))
         scores_NP = x_ND @ padded_PD.t()
         totals_N, plains_N = torch.empty(2, N, device=x_ND.device)
+        width, warps = block(V)
         loss_kernel[(N,)](
             scores_NP, scores_NP if bias_V is None else bias_V, answers_N, totals_N, plains_N, V, scores_NP.shape[1],
-            BIAS=bias_V is not None, SMOOTHING=smoothing, BV=min(8192, triton.next_power_of_2(V)), num_warps=8,
+            BIAS=bias_V is not None, SMOOTHING=smoothing, BV=width, num_warps=warps,
         )  # fmt: skip
         ctx.save_for_backward(scores_NP, x_ND, padded_PD)
-        ctx.words, ctx.kind, ctx.biased = V, weight_VD.dtype, bias_V is not None
+        ctx.words, ctx.kind = V, weight_VD.dtype
         plain = plains_N.sum()
         ctx.mark_non_differentiable(plain)
         return totals_N.sum(), plain
@@ -93,6 +110,12 @@ class LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, share: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         slopes_NP, x_ND, padded_PD = ctx.saved_tensors
         x_grad_ND = slopes_NP @ padded_PD * share.to(x_ND.dtype)
-        weight_grad_VD = (slopes_NP.t() @ x_ND)[: ctx.words].to(ctx.kind) * share
-        bias_grad_V = slopes_NP.sum(0, dtype=torch.float32)[: ctx.words] * share if ctx.biased else None
+        weight_grad_VD = in_full(slopes_NP.t(), x_ND)[: ctx.words].to(ctx.kind).mul_(share)
+        biased = ctx.needs_input_grad[2]
+        bias_grad_V = slopes_NP.sum(0, dtype=torch.float32)[: ctx.words] * share if biased else None
         return x_grad_ND, weight_grad_VD, bias_grad_V, None, None, None
+
+
+def in_full(a: Tensor, b: Tensor) -> Tensor:
+    """a b as it is added up, in fp32 where the device can give it so."""
+    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda and a.dtype != torch.float32 else a @ b

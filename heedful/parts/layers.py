@@ -40,6 +40,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+RISES = {
+    ACTIVATIONS[name]: name.upper() for name in ("relu", "gelu", "gelu_tanh")
+}  # known to kernels/rise.py
+
+
 def activation(name: str) -> Callable[[Tensor], Tensor]:
     """An activation by name."""
     if name not in ACTIVATIONS:
@@ -177,14 +182,15 @@ class FeedForward(nn.Module):
         return self.dropout(self.rise(x_BTD))
 
     def rise(self, x_BTD: Tensor) -> Tensor:
-        """activation(x W1 + b1); in training with ReLU on a GPU, by a kernel that does it all."""
-        plain = self.activation is F.relu and self.up.bias is not None and type(self.up) is nn.Linear
+        """activation(x W1 + b1); in training with ReLU or GELU on a GPU, by kernels that leave out what they can."""
+        plain = self.activation in RISES and self.up.bias is not None and type(self.up) is nn.Linear
         plain = plain and not hooked(self.up)
         if not (plain and kernels.trains(x_BTD) and x_BTD.dtype in HALVES):
             return self.activation(self.up(x_BTD))
-        from ..kernels.rectify import rectified
+        from ..kernels import rise
 
-        return rectified(x_BTD, self.up.weight, self.up.bias)
+        kind = getattr(rise, RISES[self.activation])
+        return rise.risen(x_BTD, self.up.weight, self.up.bias, kind)
 
 
 class GatedFeedForward(nn.Module):

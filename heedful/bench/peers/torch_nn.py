@@ -25,6 +25,8 @@ def variants(work: Work) -> list[Variant]:
     if not work.trains or (isinstance(work, TrainGPT2) and work.attention != FULL):
         return []
     differs = "weights of its own; the vocabulary filled up to a multiple of 64"
+    if isinstance(work, TrainTransformer) and work.dropout:
+        differs += "; dropout inside attention and feed-forward layers as well, but not of embeddings"
     return [Variant("", differs=differs), Variant("compiled", compiled=True, differs=differs)]
 
 
@@ -73,7 +75,7 @@ class Translator(nn.Module):
         self.width = work.width
         self.tokens = nn.Embedding(units.padded(work.vocab), work.width)
         self.body = nn.Transformer(
-            work.width, work.heads, work.layers, work.layers, work.hidden, 0.0, batch_first=True
+            work.width, work.heads, work.layers, work.layers, work.hidden, work.dropout, batch_first=True
         )
         self.register_buffer("positions_TD", sinusoids(max(work.source, work.target), work.width))
         self.register_buffer("mask_TT", nn.Transformer.generate_square_subsequent_mask(work.target))

@@ -44,6 +44,8 @@ def sizes(work: Any) -> dict[str, Any]:
         "attn_dim_head": work.width // work.heads,
         "attn_flash": True,
         "ff_mult": work.hidden / work.width,
+        "attn_dropout": getattr(work, "dropout", 0.0),
+        "ff_dropout": getattr(work, "dropout", 0.0),
     }
 
 
