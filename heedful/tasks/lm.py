@@ -45,7 +45,7 @@ from .tuning import start_told, tuning_of
 
 ENOUGH = 10_000_000  # tokens to count frequencies by
 BY_FREQUENCY = "nats a token, every token at its frequency"
-STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they never wait for the device
+STEADY = ("gpt2", "modern", "sparse", "dmca", "linear")  # their steps may be recorded: none waits for the device
 
 
 @dataclass(frozen=True)
