@@ -20,6 +20,7 @@ from heedful.parts.attention import (
     attend_flex,
     attend_fused,
     attend_plain,
+    attend_open,
     attend_sdpa,
     attention_weights,
     masked_softmax,
@@ -86,7 +87,7 @@ def test_plain_and_sdpa_agree_forwards_and_backwards_and_flex_forwards(block, se
     problem, dtype = attention_cases.make(block * 10**8 + seed)
     exact, exact_grads = answer(attend_plain, problem.to(torch.float64))
     forwards, backwards = TOLERANCE[dtype]
-    for attend in (attend_plain, attend_sdpa, attend_fused):
+    for attend in (attend_plain, attend_open, attend_sdpa, attend_fused):
         out, grads = answer(attend, problem.to(dtype))
         assert out.dtype == dtype
         assert_near(out, exact, forwards, f"{attend.__name__}, {problem.about}")
@@ -97,7 +98,7 @@ def test_plain_and_sdpa_agree_forwards_and_backwards_and_flex_forwards(block, se
     assert_near(out, exact, forwards, f"attend_flex, {problem.about}")
 
 
-@pytest.mark.parametrize("attend", [attend_plain, attend_sdpa, attend_fused, attend_flex])
+@pytest.mark.parametrize("attend", [attend_plain, attend_open, attend_sdpa, attend_fused, attend_flex])
 @pytest.mark.parametrize("bias", [None, "bias"])
 @pytest.mark.parametrize("kind", ["table", "strict", "nobody", "lengths"])
 def test_a_row_with_nobody_to_look_at_gives_zeros_and_no_gradient(attend, bias, kind):

@@ -22,6 +22,16 @@ def gelu_sigmoid(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
+def gelu_tanh(x: Tensor) -> Tensor:
+    """x (1 + tanh u) / 2 for u = sqrt(2 / pi) (x + 0.044715 x^3).
+
+    The share is also sigmoid 2u, whose exponential a compiler for CPUs writes in half the time of its tanh.
+    """
+    if torch.compiler.is_compiling() and x.device.type == "cpu":
+        return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * (x * x * x)))
+    return F.gelu(x, approximate="tanh")
+
+
 def relu_squared(x: Tensor) -> Tensor:
     """max(x, 0)^2."""
     return F.relu(x).square()
@@ -31,9 +41,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "relu_squared": relu_squared,  # So et al. 2021
     "gelu": F.gelu,  # x Phi(x), exact: BERT, ViT
-    "gelu_tanh": lambda x: F.gelu(
-        x, approximate="tanh"
-    ),  # the approximation GPT-1 and GPT-2 were trained with
+    "gelu_tanh": gelu_tanh,  # the approximation GPT-1 and GPT-2 were trained with
     "gelu_sigmoid": gelu_sigmoid,  # the rougher one of the Sparse Transformer
     "silu": F.silu,
     "tanh": torch.tanh,
