@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from ..errors import NotFinite
 from .batch import Tensors, seen_in
 from .captured import Captured
-from .loop import Batch, Progress, Settings, accumulate, clip, not_finite, seed_for
+from .loop import Batch, Progress, Settings, accumulate, clip, not_finite, seed_for, sow
 from .loss import Loss
 from .optimiser import guard, rate_on, set_rate
 
@@ -52,14 +52,14 @@ def train_ahead(
     """
     model.train()
     device = settings.device
-    bad = torch.zeros((), device=device)
+    bad, weights = torch.zeros((), device=device), list(model.parameters())
     rate_on(optimisers, device)
     guard(optimisers, bad)
 
     def step_of(micro: Sequence[Batch], tokens: Tensor) -> Tensor:
         """Everything that a step does on the device: (loss, norm of the gradient)."""
         surprise, _ = accumulate(model, micro, loss_of, tokens, settings, None)
-        norm = clip(model, settings)
+        norm = clip(weights, settings)
         seen = torch.stack([surprise / tokens, norm])
         bad.copy_(torch.maximum(bad, (~seen.isfinite()).any().to(bad.dtype)))
         for optimiser in optimisers:
@@ -75,7 +75,7 @@ def train_ahead(
             micro = prepared.take(step)
             count = sum(batch.count for batch in micro)
             rate = settings.rate * settings.schedule(step + 1)
-            torch.manual_seed(seed_for(settings.seed, "step", step, 0))
+            sow(seed_for(settings.seed, "step", step, 0), device)
             set_rate(optimisers, rate)
             seen = made(micro, torch.full((), count, device=device))
             after(step + 1)
