@@ -23,7 +23,7 @@ from heedful.decode.written import pad
 from heedful.kernels import beam as beam_kernels
 from heedful.kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from heedful.kernels.beam import Beams, best_words, extend_beams
-from heedful.kernels.linear import NO_NORM, linear
+from heedful.kernels.linear import LAYER, NO_NORM, NONE, RMS, Norm, linear, linear_sum, shared_tiles
 from heedful.kernels.loss import LinearCrossEntropy
 from heedful.models import gpt2, llama, t5, transformer
 from heedful.parts.layers import LayerNorm, RMSNorm, activation
@@ -77,6 +77,27 @@ def test_linear_can_be_gated(rows):
     torch.testing.assert_close(
         linear(x, w, b, activation="silu", gated=(v, c)), expected, rtol=1e-5, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("kind", [NONE, LAYER, RMS])
+@pytest.mark.parametrize("rows, inner, width", [(2, 300, 20), (5, 1100, 33), (70, 520, 16), (3, 40, 12)])
+def test_programs_that_share_a_tile_add_up(rows, inner, width, kind):
+    """x W^T + b + residual, and its norm: the sum in several parts, the last one shorter; or, of few columns, in one."""
+    x, w, b, r = random(rows, inner), random(width, inner), random(width), random(rows, width)
+    gain, shift = random(width), random(width)
+    norm = Norm(kind, gain, shift if kind == LAYER else None, 1e-5) if kind else NO_NORM
+    parts = shared_tiles(rows, width, inner, x.dtype)[3]
+    assert parts > 1 if inner >= 300 else parts == 1
+    for bias in (b, None):
+        found, normed = linear_sum(x, w, bias, r, norm)
+        expected = F.linear(x, w, bias) + r
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        apply = {
+            NONE: lambda y: y,
+            LAYER: lambda y: F.layer_norm(y, (width,), gain, shift),
+            RMS: lambda y: F.rms_norm(y, (width,), gain, 1e-5),
+        }[kind]
+        torch.testing.assert_close(normed, apply(expected), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("layout", [None, "halves", "interleaved"])

@@ -45,7 +45,13 @@ from .tuning import start_told, tuning_of
 
 ENOUGH = 10_000_000  # tokens to count frequencies by
 BY_FREQUENCY = "nats a token, every token at its frequency"
-STEADY = ("gpt2", "modern", "sparse", "dmca", "linear")  # their steps may be recorded: none waits for the device
+STEADY = (
+    "gpt2",
+    "modern",
+    "sparse",
+    "dmca",
+    "linear",
+)  # they never wait for the device: steps may be recorded
 
 
 @dataclass(frozen=True)
