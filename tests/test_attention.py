@@ -24,6 +24,7 @@ from heedful.parts.attention import (
     attend_sdpa,
     attention_weights,
     masked_softmax,
+    open_pays,
 )
 from heedful.parts.masks import View, causal, full, padding
 from heedful.parts.positions import ALiBi, Rotary, Shaw
@@ -96,6 +97,18 @@ def test_plain_and_sdpa_agree_forwards_and_backwards_and_flex_forwards(block, se
     q, k, v, *bias = (leaf.to(dtype) for leaf in problem.leaves())  # no gradients: no backward on the CPU
     out = attend_flex(q, k, v, problem.mask, *(bias or [None]), problem.scale)
     assert_near(out, exact, forwards, f"attend_flex, {problem.about}")
+
+
+def test_half_precision_is_not_left_to_the_open_formula(monkeypatch):
+    """Scores beyond what fp16 can hold: torch's kernel adds them up in fp32."""
+    q, k, v = (torch.full((1, 1, 3, 64), 60.0, dtype=torch.float16, requires_grad=True) for _ in range(3))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert open_pays(q.float(), k.float()) and not open_pays(q, k)
+    assert attend_fused(q, k, v).isfinite().all() and not attend_open(q, k, v).isfinite().all()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not open_pays(q.float(), k.float())
+    with torch.no_grad():
+        assert not open_pays(q.float(), k.float())
 
 
 @pytest.mark.parametrize("attend", [attend_plain, attend_open, attend_sdpa, attend_fused, attend_flex])

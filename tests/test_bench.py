@@ -159,6 +159,10 @@ def test_heedful_transformers_and_torch_do_the_same_work(name, tmp_path):
                 continue
             run = file.build(work, variant, place)
             first, second = plain(run(), work), plain(run(), work)
+            if getattr(work, "dropout", 0):
+                assert 0 < abs(first - expected) < 0.5  # by what it dropped
+                compared |= {peer} if variant.same_weights else set()
+                continue
             if work.trains:
                 assert second < first  # it learns
             else:
@@ -367,6 +371,7 @@ def test_the_table_says_it_all(house):
         ({"loss": 1.0, "difference": 0.01}, "bf16", "same loss"),
         ({"loss": 1.0, "difference": 0.01}, "fp32", "loss differs by 0.01"),
         ({"tokens": 3, "alike": 3}, "fp32", "same tokens"),
+        ({"dropout": 0.1}, "bf16", "with dropout"),
         (None, "fp32", "own weights"),
     ],
 )

@@ -21,12 +21,14 @@ from heedful.decode.sampling import sample
 from heedful.decode.step import step_of
 from heedful.decode.written import pad
 from heedful.kernels import beam as beam_kernels
+from heedful.kernels import linear as linear_kernels
+from heedful.kernels import loss as loss_kernels
 from heedful.kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from heedful.kernels.beam import Beams, best_words, extend_beams
 from heedful.kernels.linear import LAYER, NO_NORM, NONE, RMS, Norm, linear, linear_sum, shared_tiles
 from heedful.kernels.loss import LinearCrossEntropy
 from heedful.models import gpt2, llama, t5, transformer
-from heedful.parts.layers import LayerNorm, RMSNorm, activation
+from heedful.parts.layers import LayerNorm, PostNorm, RMSNorm, activation
 from heedful.parts.positions import Rotary
 from heedful.train.loss import NOTHING, cross_entropy
 
@@ -173,6 +175,70 @@ def test_linear_cross_entropy_is_both(smoothing, biased):
     for one, other in zip([*found, *mine], [*expected, *theirs], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
     assert not found[1].requires_grad
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN", "ignore:invalid value encountered")
+@pytest.mark.parametrize("blocks", [((32, 4), (16, 4)), ((128, 4), (16, 4))])
+def test_scores_of_many_words_are_added_up_block_by_block(blocks, monkeypatch):
+    """A vocabulary of several blocks, long and short ones; and a row that nobody asks about may hold anything."""
+    monkeypatch.setattr(loss_kernels, "BLOCKS", blocks)
+    N, D, V = 4, 6, 127
+    x, w = random(N, D), random(V, D)
+    answers = torch.tensor([126, NOTHING, 31, 0], device=DEVICE)
+    x[1] = float("inf")
+    for one in (x, w):
+        one.requires_grad_()
+    found = LinearCrossEntropy.apply(x, w, None, answers, 0.1, torch.float32)[0]
+    (mine,) = torch.autograd.grad(found, x)
+    asked = [0, 2, 3]
+    expected = cross_entropy(F.linear(x[asked], w), answers[asked], 0.1)[0]
+    (its,) = torch.autograd.grad(expected, x)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine[asked], its[asked], rtol=1e-5, atol=1e-5)
+
+
+def test_a_decoder_wide_enough_shares_its_tiles(monkeypatch):
+    """The same text, with the last products of layers in several parts; norms before layers, and after."""
+    torch.manual_seed(4)
+    sizes = {"vocab": 23, "layers": 2, "width": 136, "heads": 2, "hidden": 200}
+    more = {"decoder_layers": 2, "decoder_heads": 2, "decoder_hidden": 200, "target_vocab": 23}
+    summed, real = [], linear_kernels.sum_kernel
+    monkeypatch.setattr(linear_kernels, "sum_kernel", Counted(real, summed))
+    prompts, source = torch.randint(23, (3, 2), device=DEVICE), torch.randint(23, (3, 5), device=DEVICE)
+    for model in (
+        gpt2.build(gpt2.GPT2Config(**sizes, context=16)),
+        transformer.build(transformer.TransformerConfig(**sizes, **more)),
+        transformer.build(transformer.TransformerConfig(**sizes, **more, norm="pre")),
+    ):
+        model = model.to(DEVICE).eval()
+        given = () if model.__class__.__name__ == "Decoder" else (source,)
+        decoder, encoder = (model, None) if not given else (model.decoder, model.encoder)
+        lanes = Lanes(lower(decoder), encoder)
+        before = len(summed)
+        quick = greedy(step_of(model, *given, lanes=lanes, room=9), prompts, longest=6)
+        assert len(summed) > before
+        plain = greedy(step_of(model, *given), prompts, longest=6)
+        assert [a.tokens for a in quick] == [b.tokens for b in plain]
+
+
+class Counted:
+    """A kernel that says when it is launched."""
+
+    def __init__(self, kernel, calls):
+        self.kernel, self.calls = kernel, calls
+
+    def __getitem__(self, grid):
+        self.calls.append(grid)
+        return self.kernel[grid]
+
+
+def test_norms_before_some_layers_and_after_others_have_no_kernel():
+    config = gpt2.GPT2Config(vocab=11, layers=2, width=8, heads=2, hidden=12, context=7)
+    model = gpt2.build(config).eval()
+    feed = model.stack.blocks[0].feed_forward
+    model.stack.blocks[0].feed_forward = PostNorm(feed.layer, feed.norm).eval()
+    with pytest.raises(NoKernel, match="before some layers and after others"):
+        Lowered(model)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")

@@ -246,6 +246,13 @@ def test_random_numbers_follow_from_seed_and_step():
     assert loop.seed_for(1, "step", 2) == loop.seed_for(1, "step", 2)
 
 
+def test_a_device_alone_is_seeded_as_all_of_them_are():
+    torch.manual_seed(2**62 + 5)
+    expected = torch.rand(3)
+    loop.sow(2**62 + 5, torch.device("cpu"))
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_a_loss_that_is_not_finite_stops_before_the_step_and_names_the_layer():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()

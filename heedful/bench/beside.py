@@ -94,19 +94,18 @@ def records_of(
     return [
         {**shared, **record(r, work, floor_of(work, numbers(r.contender), precision, flops, house.ceilings))}
         | rivals(r, best_peer(results, numbers, numbers(r.contender)))
-        | {
-            "numbers": numbers(r.contender),
-            "agreement": None
-            if r.failed or not r.contender.variant.same_weights or by_chance(work)
-            else agreement(r.answer, expected),
-        }
+        | {"numbers": numbers(r.contender), "agreement": agreed(r, work, expected)}
         for r in results
     ]
 
 
-def by_chance(work: Work) -> bool:
-    """Whether what is computed depends on what is drawn: then no two answers are alike."""
-    return isinstance(work, TrainTransformer) and work.dropout > 0
+def agreed(r: Result, work: Work, expected: Any) -> dict[str, float] | None:
+    """How near a result is to what is expected of these weights; what is dropped by chance, if no two can be alike."""
+    if r.failed or not r.contender.variant.same_weights:
+        return None
+    if isinstance(work, TrainTransformer) and work.dropout:
+        return {"dropout": work.dropout}
+    return agreement(r.answer, expected)
 
 
 def record(r: Result, work: Work, floor: Any) -> dict[str, Any]:

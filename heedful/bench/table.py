@@ -54,10 +54,10 @@ def contest_row(r: dict[str, Any]) -> list[str]:
 def agrees(r: dict[str, Any]) -> str:
     """Whether a contender that has heedful's weights answers as heedful does in fp32."""
     found = r["agreement"]
-    if r["sizes"].get("dropout"):
-        return "with dropout"
     if found is None:
         return "own weights"
+    if "dropout" in found:
+        return "with dropout"
     if "difference" in found:
         near = 1e-4 if r["numbers"] == "fp32" else 2e-2
         return "same loss" if found["difference"] <= near else f"loss differs by {found['difference']:.2g}"

@@ -283,6 +283,7 @@ def linear_sum(
         y_MN = linear(x_MK, weight_NK, bias_N, residual_MN=residual_MN)
         return y_MN, normalise(y_MN, norm)
     part = triton.cdiv(triton.cdiv(K, P), BK) * BK
+    P = triton.cdiv(K, part)
     parts_PMN = torch.empty(P, M, N, dtype=torch.float32, device=x_MK.device)
     matrix_kernel[(triton.cdiv(N, BN), triton.cdiv(M, BM), P)](
         x_MK, weight_NK, x_MK, x_MK, x_MK, x_MK, parts_PMN, M, N, K, ACT=0, GATED=False, BIAS=False, RESIDUAL=False,

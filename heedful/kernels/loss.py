@@ -117,5 +117,6 @@ class LinearCrossEntropy(torch.autograd.Function):
 
 
 def in_full(a: Tensor, b: Tensor) -> Tensor:
-    """a b as it is added up, in fp32 where the device can give it so."""
-    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda and a.dtype != torch.float32 else a @ b
+    """a b, of half precision as it is added up: in fp32, where the device gives it so."""
+    half = a.dtype in (torch.float16, torch.bfloat16)
+    return torch.mm(a, b, out_dtype=torch.float32) if half and a.is_cuda else a @ b

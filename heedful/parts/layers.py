@@ -25,9 +25,9 @@ def gelu_sigmoid(x: Tensor) -> Tensor:
 def gelu_tanh(x: Tensor) -> Tensor:
     """x (1 + tanh u) / 2 for u = sqrt(2 / pi) (x + 0.044715 x^3).
 
-    The share is also sigmoid 2u, whose exponential a compiler for CPUs writes in half the time of its tanh.
+    The share is also sigmoid 2u, whose exponential torch's compiler writes for CPUs in half the time of tanh: for training.
     """
-    if torch.compiler.is_compiling() and x.device.type == "cpu":
+    if torch.compiler.is_compiling() and x.device.type == "cpu" and torch.is_grad_enabled():
         return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * (x * x * x)))
     return F.gelu(x, approximate="tanh")
 

@@ -45,13 +45,8 @@ from .tuning import start_told, tuning_of
 
 ENOUGH = 10_000_000  # tokens to count frequencies by
 BY_FREQUENCY = "nats a token, every token at its frequency"
-STEADY = (
-    "gpt2",
-    "modern",
-    "sparse",
-    "dmca",
-    "linear",
-)  # they never wait for the device: steps may be recorded
+STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they never wait for the device
+OPENLY = ("sparse", "dmca", "linear")  # those of which that is known where they are not compiled
 
 
 @dataclass(frozen=True)
@@ -269,11 +264,16 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             *([start_told(recipe, False)] if origin else []),
         ],
         facts={"data": train.hash, "held-out data": valid.hash, **(origin.facts if origin else {})},
-        steady=isinstance(learned, Windows) and recipe.model.architecture in STEADY and origin is None,
+        steady=isinstance(learned, Windows) and steady(recipe) and origin is None,
         begin=partial(begin, origin=origin) if origin else None,
         tuning=tuning_of(recipe, origin),
         special=special_of(vocab),
     )
+
+
+def steady(recipe: Recipe) -> bool:
+    """Whether nothing in a step of such a model asks the host."""
+    return recipe.model.architecture in (STEADY if recipe.train.compile else (*STEADY, *OPENLY))
 
 
 def files_of(recipe: Recipe) -> str:
