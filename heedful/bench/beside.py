@@ -14,7 +14,7 @@ from .measure import Failed, Result, agreement, best_peer, contest, floor_of
 from .peers import OURS, Contender
 from .records import append, output_of
 from .table import contest_table, milliseconds, rate
-from .work import TrainTransformer, Work, as_json, choose, settings
+from .work import Work, as_json, choose, dropout_of, settings
 
 BUSY = 0.1  # of a processor kept busy by others, above which figures are said to be doubtful
 
@@ -103,8 +103,8 @@ def agreed(r: Result, work: Work, expected: Any) -> dict[str, float] | None:
     """How near a result is to what is expected of these weights; what is dropped by chance, if no two can be alike."""
     if r.failed or not r.contender.variant.same_weights:
         return None
-    if isinstance(work, TrainTransformer) and work.dropout:
-        return {"dropout": work.dropout}
+    if dropout := dropout_of(work):
+        return {"dropout": dropout}
     return agreement(r.answer, expected)
 
 

@@ -36,7 +36,7 @@ from ..train.optimiser import adamw
 from ..train.schedule import constant
 from .peers import Place, Variant
 from .units import RATE, SEED, pairs, prompts, sources, windows
-from .work import END, FULL, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, start_token
+from .work import END, FULL, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, dropout_of, start_token
 
 if TYPE_CHECKING:
     from ..decode.graph import Lanes
@@ -105,7 +105,7 @@ def architecture(work: Work) -> tuple[str, Any]:
         decoder_hidden=work.hidden,
         layout="halves",
         output_bias=True,
-        dropout=work.dropout if isinstance(work, TrainTransformer) else 0.0,
+        dropout=dropout_of(work),
     )
 
 

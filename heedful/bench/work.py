@@ -1,7 +1,8 @@
 """Work: what contenders do, each kind a few sizes, with the arithmetic and the memory traffic it cannot do without.
 
 A unit of work is one training step, or one whole batch decoded. Training is by random tokens, without dropout where
-the work does not name it; decoding is greedy or by beam, and never ends early, so that everyone does the same. Nothing here imports torch.
+the work does not name it; decoding is greedy or by beam, and never ends early, so that everyone does the same. Nothing
+here imports torch.
 
 Letters as everywhere: B rows, T or S tokens, D width, F feed-forward width, V vocabulary, L layers, W beams.
 """
@@ -201,6 +202,11 @@ END = 0  # of a sentence: a token that the weights never let anyone write
 def start_token(work: TrainTransformer | Translate) -> int:
     """What a translation begins with: in Marian's layout the padding, last of the vocabulary."""
     return work.vocab - 1
+
+
+def dropout_of(work: Work) -> float:
+    """What share of numbers a work drops by chance."""
+    return work.dropout if isinstance(work, TrainTransformer) else 0.0
 
 
 KINDS: dict[str, type[Work]] = {

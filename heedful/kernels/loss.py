@@ -68,7 +68,7 @@ def loss_kernel(
     tl.store(here + answer, slope.to(kind), mask=counts)
 
 
-def block(words: int) -> tuple[int, int]:
+def block_for(words: int) -> tuple[int, int]:
     """Long blocks, where few of the last one's places are empty; else short ones. And how many warps work on them."""
     (long, warps), short = BLOCKS
     if -words % long < words // 20:
@@ -95,7 +95,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             padded_PD = F.pad(padded_PD, (0, 0, 0, -V % MULTIPLE))
         scores_NP = x_ND @ padded_PD.t()
         totals_N, plains_N = torch.empty(2, N, device=x_ND.device)
-        width, warps = block(V)
+        width, warps = block_for(V)
         loss_kernel[(N,)](
             scores_NP, scores_NP if bias_V is None else bias_V, answers_N, totals_N, plains_N, V, scores_NP.shape[1],
             BIAS=bias_V is not None, SMOOTHING=smoothing, BV=width, num_warps=warps,

@@ -105,14 +105,14 @@ def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
     x_ND, weight_FD, bias_F, ctx.act = inputs
     out_NF, given_NF = output
     ctx.save_for_backward(x_ND, weight_FD, out_NF if ctx.act == RELU else given_NF)
-    ctx.kind = bias_F.dtype
+    ctx.dtype = bias_F.dtype
     ctx.mark_non_differentiable(given_NF)
 
 
 def _back(ctx: Any, slope_NF: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
     x_ND, weight_FD, known_NF = ctx.saved_tensors
     gated_NF, bias_slope_F = gate(slope_NF, known_NF, ctx.act)
-    return gated_NF @ weight_FD, gated_NF.t() @ x_ND, bias_slope_F.to(ctx.kind), None
+    return gated_NF @ weight_FD, gated_NF.t() @ x_ND, bias_slope_F.to(ctx.dtype), None
 
 
 differentiable("rise", _back, _remember)

@@ -46,7 +46,7 @@ from .tuning import start_told, tuning_of
 ENOUGH = 10_000_000  # tokens to count frequencies by
 BY_FREQUENCY = "nats a token, every token at its frequency"
 STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they never wait for the device
-OPENLY = ("sparse", "dmca", "linear")  # those of which that is known where they are not compiled
+UNCOMPILED = ("sparse", "dmca", "linear")  # those of which that is known where they are not compiled
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
 def steady(recipe: Recipe) -> bool:
     """Whether nothing in a step of such a model asks the host."""
-    return recipe.model.architecture in (STEADY if recipe.train.compile else (*STEADY, *OPENLY))
+    return recipe.model.architecture in (STEADY if recipe.train.compile else (*STEADY, *UNCOMPILED))
 
 
 def files_of(recipe: Recipe) -> str:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import units
-from ..work import FULL, TrainGPT2, TrainTransformer, Work
+from ..work import FULL, TrainGPT2, TrainTransformer, Work, dropout_of
 from . import Place, Variant
 
 PACKAGE = DISTRIBUTION = "torch"
@@ -25,7 +25,7 @@ def variants(work: Work) -> list[Variant]:
     if not work.trains or (isinstance(work, TrainGPT2) and work.attention != FULL):
         return []
     differs = "weights of its own; the vocabulary filled up to a multiple of 64"
-    if isinstance(work, TrainTransformer) and work.dropout:
+    if dropout_of(work):
         differs += "; dropout inside attention and feed-forward layers as well, but not of embeddings"
     return [Variant("", differs=differs), Variant("compiled", compiled=True, differs=differs)]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import units
-from ..work import FULL, TrainGPT2, TrainTransformer, Work
+from ..work import FULL, TrainGPT2, TrainTransformer, Work, dropout_of
 from . import Place, Variant
 
 PACKAGE, DISTRIBUTION = "x_transformers", "x-transformers"
@@ -21,6 +21,8 @@ def variants(work: Work) -> list[Variant]:
     if not work.trains or (isinstance(work, TrainGPT2) and work.attention != FULL):
         return []
     differs = "weights of its own, GELU, norms first, no biases in attention; the vocabulary filled up"
+    if dropout_of(work):
+        differs += "; dropout inside attention and feed-forward layers only"
     return [Variant("", differs=differs), Variant("compiled", compiled=True, differs=differs)]
 
 
@@ -44,8 +46,8 @@ def sizes(work: Any) -> dict[str, Any]:
         "attn_dim_head": work.width // work.heads,
         "attn_flash": True,
         "ff_mult": work.hidden / work.width,
-        "attn_dropout": getattr(work, "dropout", 0.0),
-        "ff_dropout": getattr(work, "dropout", 0.0),
+        "attn_dropout": dropout_of(work),
+        "ff_dropout": dropout_of(work),
     }
 
 
