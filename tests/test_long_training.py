@@ -1,5 +1,7 @@
 """Language models of long texts, from a recipe to a run: rows that go on, a memory that is saved, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -214,3 +216,22 @@ def test_the_phrasebook_is_written_as_pairs_in_one_row(tmp_path):
     assert line.strip().startswith(repr(f"{first} →"))  # the answer is what the model writes
     loss = job.loss(family("dmca").build(job.config), batch)
     assert loss.count == batch.count == int((batch.answers_BT >= 0).sum())  # source and target both count
+
+
+@pytest.mark.parametrize(
+    "architecture, openly, compiled",
+    [
+        ("gpt2", True, True),
+        ("sparse", True, False),
+        ("dmca", True, False),
+        ("linear", True, False),
+        ("xl", False, False),  # its memory changes from step to step
+        ("mixture_dmca", False, False),  # experts group tokens by sizes that the host must know
+    ],
+)
+def test_only_steps_that_never_ask_the_host_are_recorded(architecture, openly, compiled):
+    plain = recipe.Recipe("lm")
+    model = replace(plain.model, architecture=architecture)
+    for compiles, expected in ((False, openly), (True, compiled)):
+        train = replace(plain.train, compile=compiles)
+        assert lm.steady(replace(plain, model=model, train=train)) == expected
