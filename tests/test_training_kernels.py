@@ -1,20 +1,25 @@
 """The kernels of training are what the parts compute, forwards and backwards. Without a GPU: in Triton's interpreter."""
 
+from importlib import import_module
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from heedful import kernels
 from heedful.kernels.columns import column_sums
+from heedful.kernels.inputs import embed_and_drop
+from heedful.kernels.product import Product, ProductBeside, add_product, product_in_full
 from heedful.kernels.residual import add_and_norm, fused_add_and_norm
-from heedful.kernels.rise import GELU, GELU_TANH, RELU, gate, rise, risen
+from heedful.kernels.rise import GELU, GELU_TANH, RELU, Rise, gate, rise
 from heedful.kernels.short import attend_joined, attend_short
 from heedful.models import transformer
 from heedful.models.transformer import TransformerConfig
 from heedful.parts import attention
 from heedful.parts.attention import attend_plain, attend_sdpa
-from heedful.parts.layers import ACTIVATIONS, FeedForward, LayerNorm, PostNorm
+from heedful.parts.layers import ACTIVATIONS, FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
 from heedful.parts.masks import View, causal, full, padding
+from heedful.parts.positions import Sinusoidal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter multiplies no bfloat16
@@ -26,8 +31,8 @@ def seeded():
     torch.manual_seed(5)
 
 
-def gradients(out, inputs, slope):
-    return torch.autograd.grad(out, inputs, slope)
+def gradients(out, inputs, slope, keep=False):
+    return torch.autograd.grad(out, inputs, slope, retain_graph=keep)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
@@ -70,20 +75,29 @@ def test_side_by_side_is_the_same_as_apart(sizes, kind):
     one = torch.randn(B, T, H * K, device=DEVICE, dtype=kind, requires_grad=True)
     other = torch.randn(B, S, 2 * H * K, device=DEVICE, dtype=kind, requires_grad=True)
     slope = torch.randn(B, T, H * K, device=DEVICE, dtype=kind)
+    bias = torch.randn(3 * H * K, device=DEVICE, requires_grad=True)
 
     def heads(x):
         return x.unflatten(-1, (H, K)).transpose(1, 2)
 
     for given, apart, allowed, is_causal in (
-        ((wide, None), wide.chunk(3, -1), None, True),
-        ((wide, None), wide.chunk(3, -1), table[:, :, :, :1], False),
-        ((one, other), (one, *other.chunk(2, -1)), table, False),
-        ((one, other), (one, *other.chunk(2, -1)), None, False),
+        ((wide, None, None), wide.chunk(3, -1), None, True),
+        ((wide, None, bias), wide.chunk(3, -1), None, True),
+        ((wide, None, bias), wide.chunk(3, -1), table[:, :, :, :1], False),
+        ((one, other, None), (one, *other.chunk(2, -1)), table, False),
+        ((one, other, bias), (one, *other.chunk(2, -1)), table, False),
+        ((one, other, bias), (one, *other.chunk(2, -1)), None, False),
     ):
         found = attend_joined(*given, H, allowed, is_causal, 0.4)
         expected = attend_short(*map(heads, apart), allowed, is_causal, 0.4).transpose(1, 2).flatten(2)
         torch.testing.assert_close(found, expected, **close)
-        leaves = [x for x in given if x is not None]
+        leaves = [x for x in given[:2] if x is not None]
+        if given[2] is not None:  # what its terms add up to
+            sums = [slope.double().sum((0, 1)) for slope in gradients(expected, apart, slope, keep=True)]
+            (mine,) = gradients(found, [bias], slope, keep=True)
+            torch.testing.assert_close(
+                mine.double(), torch.cat(sums), atol=20 * CLOSE[kind], rtol=CLOSE[kind]
+            )
         for mine, its in zip(
             gradients(found, leaves, slope), gradients(expected, leaves, slope), strict=True
         ):
@@ -99,7 +113,9 @@ def test_a_product_and_its_activation_are_the_formula(rows, width, hidden, kind,
         torch.randn(*shape, device=DEVICE).div_(2).requires_grad_() for shape in ((hidden, width), (hidden,))
     )
     slope = torch.randn(2, rows, hidden, device=DEVICE, dtype=kind)
-    found = risen(x, weight, bias, act)
+    around = torch.randn(2, rows, width, device=DEVICE, dtype=kind)
+    found, beside = Rise.apply(x, weight, bias, act)
+    assert torch.equal(beside, x)
     own = (weight.to(kind).double(), bias.to(kind).double())
     name = {RELU: "relu", GELU: "gelu", GELU_TANH: "gelu_tanh"}[act]
     expected = ACTIVATIONS[name](F.linear(x.double(), *own))
@@ -107,9 +123,30 @@ def test_a_product_and_its_activation_are_the_formula(rows, width, hidden, kind,
     torch.testing.assert_close(found.double(), expected, **loose)
     leaves = (x, weight, bias)
     for mine, its in zip(
-        gradients(found, leaves, slope), gradients(expected, leaves, slope.double()), strict=True
+        gradients((found, beside), leaves, (slope, around.clone())),
+        gradients((expected, x.double()), leaves, (slope.double(), around.double())),
+        strict=True,
     ):
         torch.testing.assert_close(mine.double(), its.double(), **loose)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+def test_a_product_and_what_goes_on_beside_it(kind):
+    x = torch.randn(2, 9, 6, device=DEVICE, dtype=kind, requires_grad=True)
+    weight = torch.randn(5, 6, device=DEVICE, requires_grad=True)
+    slope = torch.randn(2, 9, 5, device=DEVICE, dtype=kind)
+    around = torch.randn(2, 9, 6, device=DEVICE, dtype=kind)
+    expected = F.linear(x.double(), weight.to(kind).double())
+    close = {"atol": 4 * CLOSE[kind], "rtol": 4 * CLOSE[kind]}
+    for found, others, theirs in (
+        ((Product.apply(x, weight),), (), ()),
+        (ProductBeside.apply(x, weight), (around.clone(),), (around.double(),)),
+    ):
+        torch.testing.assert_close(found[0].double(), expected, **close)
+        leaves, more = (x, weight), (x.double(),) if others else ()
+        its = torch.autograd.grad((expected, *more), leaves, (slope.double(), *theirs), retain_graph=True)
+        for a, b in zip(gradients(found, leaves, (slope, *others)), its, strict=True):
+            torch.testing.assert_close(a.double(), b.double(), **close)
 
 
 @pytest.mark.parametrize("rows, columns", [(1, 1), (64, 32), (65, 33), (200, 70)])
@@ -130,14 +167,16 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
     source, target = torch.randint(17, (2, 9), device=DEVICE), torch.randint(17, (2, 7), device=DEVICE)
     lengths = torch.tensor([9, 4], device=DEVICE)
     used, close = [], 2e-2 if HALF == torch.float16 else 1e-1  # bfloat16 has three bits fewer
-    for name in ("attend_joined", "risen", "fused_add_and_norm"):
-        file = {"attend_joined": "short", "risen": "rise", "fused_add_and_norm": "residual"}[name]
-        module = __import__(f"heedful.kernels.{file}", fromlist=[name])
+    for name in ("attend_joined", "rise", "fused_add_and_norm", "embedded"):
+        file = {"attend_joined": "short", "rise": "rise", "embedded": "inputs"}.get(name, "residual")
+        module = import_module(f"heedful.kernels.{file}")
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, name=name, real=real: used.append(name) or real(*a))
 
     def run(trains):
         monkeypatch.setattr(kernels, "trains", lambda x: trains)
+        for side in (model.encoder, model.decoder):
+            side.inputs.by_kernel = trains
         model.zero_grad()
         scores = model(source, target, lengths)
         F.cross_entropy(scores.float().flatten(0, 1), target.flatten()).backward()
@@ -146,7 +185,9 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
     expected, slopes = run(False)
     assert not used
     found, mine = run(True)
-    assert set(used) == {"attend_joined", "risen"} | ({"fused_add_and_norm"} if norm == "post" else set())
+    assert set(used) == {"attend_joined", "rise", "embedded"} | (
+        {"fused_add_and_norm"} if norm == "post" else set()
+    )
     torch.testing.assert_close(found, expected, atol=close, rtol=close)
     for name, slope in slopes.items():
         torch.testing.assert_close(mine[name], slope, atol=close, rtol=close, msg=name)
@@ -240,12 +281,16 @@ def test_custom_operations_are_sound():
     checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
     opcheck(attend_short.default, (q, k, v, None, False, 0.5), test_utils=checks)
     one, other = (torch.randn(2, *shape, device=DEVICE, requires_grad=True) for shape in ((3, 8), (5, 16)))
-    opcheck(attend_joined.default, (one, other, 2, None, False, 0.5), test_utils=checks)
+    opcheck(attend_joined.default, (one, other, None, 2, None, False, 0.5), test_utils=checks)
     wide = torch.randn(2, 4, 18, device=DEVICE, requires_grad=True)
-    opcheck(attend_joined.default, (wide, None, 3, None, True, 0.5), test_utils=checks)
-    x, weight = (torch.randn(n, 6, device=DEVICE, requires_grad=True) for n in (3, 5))
+    opcheck(
+        attend_joined.default,
+        (wide, None, torch.randn(18, device=DEVICE, requires_grad=True), 3, None, True, 0.5),
+        test_utils=checks,
+    )
+    x, weight = (torch.randn(n, 6, device=DEVICE) for n in (3, 5))
     for act in (RELU, GELU, GELU_TANH):
-        bias = torch.randn(5, device=DEVICE, requires_grad=True)
+        bias = torch.randn(5, device=DEVICE)
         opcheck(rise.default, (x, weight, bias, act), test_utils=checks)
         opcheck(gate.default, (*torch.randn(2, 3, 5, device=DEVICE), act), test_utils=checks)
     x, y = (torch.randn(2, 3, 6, device=DEVICE, requires_grad=True) for _ in range(2))
@@ -264,3 +309,82 @@ def test_custom_operations_are_sound():
         ),
         test_utils=checks,
     )
+    seed, tokens = torch.tensor([3], device=DEVICE), torch.randint(5, (2, 3), device=DEVICE)
+    table, encodings = (torch.randn(n, 6, device=DEVICE, requires_grad=True) for n in (5, 3))
+    given = (table, tokens, encodings, seed, 1.5, 0.25, torch.float32)
+    opcheck(embed_and_drop.default, given, test_utils=checks)
+    a, b = (torch.randn(4, n, device=DEVICE) for n in (3, 5))
+    opcheck(product_in_full.default, (a, b), test_utils=checks)
+    opcheck(add_product.default, (b, a, torch.randn(3, 5, device=DEVICE)), test_utils=checks)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    "B, T, D, V",
+    [(2, 3, 5, 7), (3, 70, 33, 9), (1, 1, 4, 3), (2, 45, 130, 70000), (30, 150, 16, 3), (6, 200, 12, 2)],
+)
+def test_inputs_are_the_formula(B, T, D, V, shared, kind):
+    """Words that fill many parts, words that fill none, and more words than two bytes can count."""
+    table = torch.randn(V, D, device=DEVICE, requires_grad=True)
+    encodings = torch.randn(*((T, D) if shared else (B, T, D)), device=DEVICE, requires_grad=True)
+    tokens, seed = torch.randint(V, (B, T), device=DEVICE), torch.tensor([1], device=DEVICE)
+    slope = torch.randn(B, T, D, device=DEVICE, dtype=kind)
+    found = embed_and_drop(table, tokens, encodings, seed, 1.7, 0.0, kind)
+    expected = F.embedding(tokens, table.double()) * 1.7 + encodings.double()
+    torch.testing.assert_close(found.double(), expected, atol=2 * CLOSE[kind], rtol=CLOSE[kind])
+    leaves = table, encodings
+    for mine, its in zip(
+        gradients(found, leaves, slope), gradients(expected, leaves, slope.double()), strict=True
+    ):
+        torch.testing.assert_close(mine, its, atol=3e-4, rtol=1e-4)
+
+
+def test_inputs_drop_the_same_backwards_as_forwards():
+    table, encodings = torch.ones(6, 40, device=DEVICE), torch.ones(9, 40, device=DEVICE)
+    table.requires_grad_(), encodings.requires_grad_()
+    tokens, seed = torch.randint(6, (20, 9), device=DEVICE), torch.tensor([(5 << 40) + 77], device=DEVICE)
+    out = embed_and_drop(table, tokens, encodings, seed, 1.0, 0.25, torch.float32)
+    kept = out != 0
+    assert abs(kept.double().mean().item() - 0.75) < 0.03
+    expected = (F.embedding(tokens, table) + encodings) * kept / 0.75
+    torch.testing.assert_close(out, expected)
+    slope, leaves = torch.randn(20, 9, 40, device=DEVICE), (table, encodings)
+    for mine, its in zip(gradients(out, leaves, slope), gradients(expected, leaves, slope), strict=True):
+        torch.testing.assert_close(mine, its, atol=2e-5, rtol=1e-4)
+
+
+def test_inputs_by_their_kernel_are_for_training_and_plain_ones_only():
+    plain = Inputs(TokenEmbedding(11, 6, 2.0), Sinusoidal(6), dropout=0.5).to(DEVICE)
+    tokens, positions = torch.randint(11, (2, 5), device=DEVICE), torch.arange(5, device=DEVICE)
+    expected = plain.eval()(tokens, positions)
+    plain.by_kernel = True
+    torch.testing.assert_close(plain(tokens, positions), expected)
+    plain.train()
+    torch.manual_seed(0)
+    one, other = plain(tokens, positions), plain(tokens, positions)
+    assert not torch.equal(one, other)
+    torch.manual_seed(0)
+    assert torch.equal(one, plain(tokens, positions))
+    assert plain.plain and not Inputs(TokenEmbedding(3, 6), Sinusoidal(6), norm=LayerNorm(6)).plain
+    assert not Inputs(TokenEmbedding(3, 6)).plain
+    plain.tokens.register_forward_hook(lambda *_: None)
+    assert not plain.plain
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch itself
+def test_gradients_that_are_added_in_place_are_so_when_compiled(monkeypatch):
+    """The product adds to a gradient that others may still read: torch.compile has to see to it that they do."""
+    layer = PostNorm(FeedForward(6, 10), LayerNorm(6)).to(DEVICE, HALF)
+    x = torch.randn(2, 5, 6, device=DEVICE, dtype=HALF, requires_grad=True)
+    slope = torch.randn(2, 5, 6, device=DEVICE, dtype=HALF)
+
+    def twice(x):
+        return layer(layer(x)) + x
+
+    leaves = (x, *layer.parameters())
+    expected = gradients(twice(x), leaves, slope)
+    monkeypatch.setattr(kernels, "trains", lambda x: True)
+    compiled = torch.compile(twice, backend="aot_eager", fullgraph=True)
+    for mine, its in zip(gradients(compiled(x), leaves, slope), expected, strict=True):
+        torch.testing.assert_close(mine, its, atol=5 * CLOSE[HALF], rtol=5 * CLOSE[HALF])

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .product import in_full
+
 BLOCKS = ((8192, 16), (2048, 4))  # words at a time, and warps: the quickest of those tried, long and short
 MULTIPLE = 64  # of words: matrix products are much slower for an odd vocabulary
 
@@ -110,13 +112,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, share: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         slopes_NP, x_ND, padded_PD = ctx.saved_tensors
         x_grad_ND = slopes_NP @ padded_PD * share.to(x_ND.dtype)
-        weight_grad_VD = in_full(slopes_NP.t(), x_ND)[: ctx.words].to(ctx.kind).mul_(share)
+        weight_grad_VD = in_full(slopes_NP, x_ND)[: ctx.words].to(ctx.kind).mul_(share)
         biased = ctx.needs_input_grad[2]
         bias_grad_V = slopes_NP.sum(0, dtype=torch.float32)[: ctx.words] * share if biased else None
         return x_grad_ND, weight_grad_VD, bias_grad_V, None, None, None
-
-
-def in_full(a: Tensor, b: Tensor) -> Tensor:
-    """a b, of half precision as it is added up: in fp32, where the device gives it so."""
-    half = a.dtype in (torch.float16, torch.bfloat16)
-    return torch.mm(a, b, out_dtype=torch.float32) if half and a.is_cuda else a @ b

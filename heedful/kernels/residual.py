@@ -14,29 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .chance import kept
 from .columns import column_sums
 from .operation import block, differentiable, operation
 
 WIDEST = 8192  # a row that one program can hold
 PROGRAMS = 792  # for the backward pass: six for each of about as many multiprocessors as a GPU has
 FORWARDS, BACKWARDS = 1024, 2048  # numbers of a block: the quickest of those tried, as is PROGRAMS
-MOST = 1 << 31  # numbers that can be told apart by their place
-
-
-@triton.jit
-def _mixed(x):
-    """Every bit of x in every bit: a hash of 32 bits (a multiply-xorshift with the low bias of Wellons' search)."""
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x846CA68B
-    return x ^ (x >> 16)
-
-
-@triton.jit
-def _kept(seed, place, LIMIT: tl.constexpr):
-    """Which numbers stay: of 2^24 that may be drawn, those from LIMIT on."""
-    low, high = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
-    drawn = _mixed(_mixed(place.to(tl.uint32) ^ low) ^ high)
-    return (drawn >> 8).to(tl.int32) >= LIMIT
 
 
 @triton.jit
@@ -50,7 +34,7 @@ def forward_kernel(
     if BIAS:
         z += tl.load(bias + d, mask=d < D, other=0.0).to(tl.float32)[None, :]
     if P > 0:
-        z = tl.where(_kept(tl.load(seed), place, LIMIT), z * (1.0 / (1.0 - P)), 0.0)
+        z = tl.where(kept(tl.load(seed), place, LIMIT), z * (1.0 / (1.0 - P)), 0.0)
     z = z.to(y.dtype.element_ty).to(tl.float32) + tl.load(x + place, mask=here, other=0.0).to(tl.float32)
     z = z.to(total.dtype.element_ty)
     tl.store(total + place, z, mask=here)
@@ -88,7 +72,7 @@ def backward_kernel(
         u = (u - tl.sum(u, 1)[:, None] / D - z * (tl.sum(u * z, 1) / D)[:, None]) * scale[:, None]
         tl.store(x_slope + place, u.to(x_slope.dtype.element_ty), mask=here)
         if P > 0:
-            u = tl.where(_kept(tl.load(seed), place, LIMIT), u * (1.0 / (1.0 - P)), 0.0)
+            u = tl.where(kept(tl.load(seed), place, LIMIT), u * (1.0 / (1.0 - P)), 0.0)
             tl.store(y_slope + place, u.to(y_slope.dtype.element_ty), mask=here)
         biases += tl.sum(tl.where(here, u, 0.0), 0)
     mine = sums + tl.program_id(0) * (3 * D) + d

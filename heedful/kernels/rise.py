@@ -14,7 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 from .columns import column_sums
-from .operation import block, differentiable, operation
+from .operation import block, operation
+from .product import slopes_of
 
 RELU, GELU, GELU_TANH = 0, 1, 2
 ROWS, COLUMNS = 64, 64  # of a block: the quickest of those tried, as is PROGRAMS
@@ -101,24 +102,19 @@ rise = operation(
 gate = operation("gate", "(Tensor slope, Tensor known, int kind) -> (Tensor, Tensor)", _gate, _shapes)
 
 
-def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    x_ND, weight_FD, bias_F, ctx.act = inputs
-    out_NF, given_NF = output
-    ctx.save_for_backward(x_ND, weight_FD, out_NF if ctx.act == RELU else given_NF)
-    ctx.dtype = bias_F.dtype
-    ctx.mark_non_differentiable(given_NF)
+class Rise(torch.autograd.Function):
+    """activation(x W^T + b), in the precision of x; and x as it goes on."""
 
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int) -> tuple[Tensor, Tensor]:
+        half_FD = weight_FD.to(x.dtype)
+        out_NF, given_NF = rise(x.flatten(0, -2), half_FD, bias_F.to(x.dtype), kind)
+        ctx.save_for_backward(x, half_FD, out_NF if kind == RELU else given_NF)
+        ctx.act, ctx.kind = kind, bias_F.dtype
+        return out_NF.unflatten(0, x.shape[:-1]), x.view_as(x)
 
-def _back(ctx: Any, slope_NF: Tensor, _: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-    x_ND, weight_FD, known_NF = ctx.saved_tensors
-    gated_NF, bias_slope_F = gate(slope_NF, known_NF, ctx.act)
-    return gated_NF @ weight_FD, gated_NF.t() @ x_ND, bias_slope_F.to(ctx.dtype), None
-
-
-differentiable("rise", _back, _remember)
-
-
-def risen(x: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int) -> Tensor:
-    """activation(x W^T + b), in the precision of x."""
-    out_NF = rise(x.flatten(0, -2), weight_FD.to(x.dtype), bias_F.to(x.dtype), kind)[0]
-    return out_NF.unflatten(0, x.shape[:-1])
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor, beside: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, half_FD, known_NF = ctx.saved_tensors
+        gated_NF, bias_slope_F = gate(slope.flatten(0, -2), known_NF, ctx.act)
+        return *slopes_of(gated_NF, x, half_FD, beside), bias_slope_F.to(ctx.kind), None

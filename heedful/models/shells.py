@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .. import kernels
 from ..parts.attention import MultiHeadAttention
 from ..parts.auxiliary import Aux
 from ..parts.blocks import Stack
@@ -55,6 +56,8 @@ class Encoder(nn.Module):
         if documents_BT is None:
             check_length(T, self.inputs.position)
         views = [View(mask, T, T, tokens.device, positions, positions) for mask in masks]
+        if lengths_B is not None:  # padding comes last, and nobody sees its vectors: all rows are in order
+            places = torch.arange(T, device=tokens.device)
         x_BTD = self.inputs(tokens, views[0].q_pos if places is None else places, segments_BT)
         x_BTD = self.stack(x_BTD, views) if aux is None else self.stack(x_BTD, views, aux=aux)
         return self.hands_on(x_BTD)
@@ -325,9 +328,10 @@ class WithHeads(nn.Module):
 
 def compile_whole(model: nn.Module) -> None:
     """Let torch.compile make each stack of blocks one, so that sums and norms between blocks are one kernel; and on a GPU
-    what is done to vectors after they were looked up."""
+    what is done to vectors after they were looked up, where there is no kernel for that."""
     for module in model.modules():
         if isinstance(module, Stack):
             module.compile()
         elif isinstance(module, Inputs) and module.tokens.weight.is_cuda:
+            module.by_kernel = kernels.THERE
             module.finished = torch.compile(module.finished)  # type: ignore[method-assign]

@@ -475,6 +475,16 @@ class MultiHeadAttention(nn.Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """What comes before that: the heads' weighted means, side by side."""
+        return self.inside_beside(x_BTD, view, source_BSD, cache)[0]
+
+    def inside_beside(
+        self,
+        x_BTD: Tensor,
+        view: View | None = None,
+        source_BSD: Tensor | None = None,
+        cache: LayerCache | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The same, and x as it goes on around the layer: a kernel may add up both of its gradients."""
         if view is None:
             S = x_BTD.shape[1] if source_BSD is None else source_BSD.shape[1]
             view = View(full(), x_BTD.shape[1], S, x_BTD.device)
@@ -491,7 +501,7 @@ class MultiHeadAttention(nn.Module):
             k_BGSK, v_BGSL = self.of_source(source_BSD, view, cache)
         q_BHTK = self.query_norm(split_heads(q_BTX, self.heads))
         q_BHTK = self.position.rotate(q_BHTK, view.q_pos, view.memo)
-        return join_heads(self.attend(q_BHTK, k_BGSK, v_BGSL, view))
+        return join_heads(self.attend(q_BHTK, k_BGSK, v_BGSL, view)), x_BTD
 
     def joins(self, x_BTD: Tensor, source_BSD: Tensor | None) -> bool:
         """Whether nothing stands between the projections and a kernel that reads them side by side: sentences in training."""
@@ -503,15 +513,20 @@ class MultiHeadAttention(nn.Module):
         bare = isinstance(self.query_norm, nn.Identity) and not (self.dropout and self.training)
         return few and small and plain and bare and can_join([self.query, self.key, self.value])
 
-    def attend_joined(self, x_BTD: Tensor, view: View, source_BSD: Tensor | None) -> Tensor:
+    def attend_joined(self, x_BTD: Tensor, view: View, source_BSD: Tensor | None) -> tuple[Tensor, Tensor]:
+        from ..kernels.product import Product, ProductBeside
         from ..kernels.short import attend_joined
 
-        scale = 1 / math.sqrt(self.key_width)
+        layers, scale = [self.query, self.key, self.value], 1 / math.sqrt(self.key_width)
+        bias = None if self.query.bias is None else torch.cat([layer.bias for layer in layers])
         if source_BSD is None:
-            one_BTX, other_BSY = joined([self.query, self.key, self.value], x_BTD), None
+            one_BTX, x_BTD = ProductBeside.apply(x_BTD, *joint(layers))
+            other_BSY = None
         else:
-            one_BTX, other_BSY = self.query(x_BTD), joined([self.key, self.value], source_BSD)
-        return attend_joined(one_BTX, other_BSY, self.heads, *table_of(view, self.heads), scale)
+            one_BTX, x_BTD = ProductBeside.apply(x_BTD, *joint(layers[:1]))
+            other_BSY = Product.apply(source_BSD, *joint(layers[1:]))
+        table = table_of(view, self.heads)
+        return attend_joined(one_BTX, other_BSY, bias, self.heads, *table, scale), x_BTD
 
     def split_keys_values(self, k_BSY: Tensor, v_BSZ: Tensor) -> KeysValues:
         return self.key_norm(split_heads(k_BSY, self.kv_heads)), split_heads(v_BSZ, self.kv_heads)
@@ -573,8 +588,13 @@ def can_join(layers: list[nn.Linear]) -> bool:
 
 def joined(layers: list[nn.Linear], x_BTD: Tensor) -> Tensor:
     """Linear layers that are alike as one product, their outputs side by side."""
+    return F.linear(x_BTD, *joint(layers))
+
+
+def joint(layers: list[nn.Linear]) -> tuple[Tensor, Tensor | None]:
+    """Their matrices as one, and their biases."""
     bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
-    return F.linear(x_BTD, torch.cat([layer.weight for layer in layers]), bias)
+    return torch.cat([layer.weight for layer in layers]), bias
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .. import kernels
 from .auxiliary import Aux
-from .positions import NoPosition, Position, Positions
+from .positions import Absolute, NoPosition, Position, Positions
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -94,12 +94,30 @@ class Inputs(nn.Module):
         self.segments = segments
         self.norm = norm or nn.Identity()
         self.dropout = nn.Dropout(dropout)
+        self.by_kernel = False  # in training on a GPU, do all of it at once: quicker in a step that is compiled or recorded
 
     def length(self, tokens_BT: Tensor) -> int:
         return tokens_BT.shape[1]
 
     def forward(self, tokens_BT: Tensor, positions: Positions, segments_BT: Tensor | None = None) -> Tensor:
+        if self.by_kernel and segments_BT is None and torch.is_grad_enabled() and self.plain:
+            return self.at_once(tokens_BT, positions)
         return self.finished(self.summed(tokens_BT, positions, segments_BT))
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is a kernel for it: a vector a word and one a position, and nobody wants to see what is between."""
+        alone = type(self) is Inputs and self.segments is None and isinstance(self.norm, nn.Identity)
+        known = type(self.tokens) is TokenEmbedding and isinstance(self.position, Absolute)
+        return alone and known and not any(map(hooked, (self.tokens, self.position, self.dropout)))
+
+    def at_once(self, tokens_BT: Tensor, positions: Positions) -> Tensor:
+        from ..kernels.inputs import embedded
+
+        table_VD, dropout = self.tokens.weight, self.dropout.p if self.training else 0.0
+        position: Any = self.position
+        encodings = position.encode(positions).to(table_VD.dtype)
+        return embedded(table_VD, tokens_BT, encodings, self.tokens.scale, dropout, within(table_VD))
 
     def summed(self, tokens_BT: Tensor, positions: Positions, segments_BT: Tensor | None = None) -> Tensor:
         """What is looked up, together."""
@@ -115,14 +133,15 @@ class Inputs(nn.Module):
 
 
 def halved(x: Tensor) -> Tensor:
-    """Under bf16 autocast, what runs through the blocks is bf16 too: half the memory to move between products.
+    """Under bf16 autocast, what runs through the blocks is bf16 too: half the memory to move between products."""
+    return x.to(within(x))
 
-    fp16 has no room for it: a sum over layers may pass its largest number.
-    """
+
+def within(x: Tensor) -> torch.dtype:
+    """What x is to be, running through the blocks. fp16 has no room for it: a sum over layers may pass its largest number."""
     kind = x.device.type
-    if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
-        return x.to(torch.bfloat16)
-    return x
+    half = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16
+    return torch.bfloat16 if half else x.dtype
 
 
 class Tied(nn.Module):
@@ -187,18 +206,23 @@ class FeedForward(nn.Module):
 
     def inside(self, x_BTD: Tensor, aux: Aux | None = None) -> Tensor:
         """What comes before that."""
-        return self.dropout(self.rise(x_BTD))
+        return self.inside_beside(x_BTD, aux)[0]
 
-    def rise(self, x_BTD: Tensor) -> Tensor:
-        """activation(x W1 + b1); in training with ReLU or GELU on a GPU, by kernels that leave out what they can."""
+    def inside_beside(self, x_BTD: Tensor, aux: Aux | None = None) -> tuple[Tensor, Tensor]:
+        """The same, and x as it goes on around the layer: a kernel may add up both of its gradients."""
+        inside_BTF, x_BTD = self.rise(x_BTD)
+        return self.dropout(inside_BTF), x_BTD
+
+    def rise(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
+        """activation(x W1 + b1), and x; in training with ReLU or GELU on a GPU, by kernels that leave out what they can."""
         plain = self.activation in RISES and self.up.bias is not None and type(self.up) is nn.Linear
         plain = plain and not hooked(self.up)
         if not (plain and kernels.trains(x_BTD) and x_BTD.dtype in HALVES):
-            return self.activation(self.up(x_BTD))
+            return self.activation(self.up(x_BTD)), x_BTD
         from ..kernels import rise
 
         kind = getattr(rise, RISES[self.activation])
-        return rise.risen(x_BTD, self.up.weight, self.up.bias, kind)
+        return rise.Rise.apply(x_BTD, self.up.weight, self.up.bias, kind)
 
 
 class GatedFeedForward(nn.Module):
@@ -290,7 +314,7 @@ class PostNorm(nn.Module):
 
     def fuses(self, x_BTD: Tensor) -> bool:
         """Whether there is a kernel for bias, sum, dropout and norm, and nobody wants to see what is between them."""
-        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and hasattr(self.layer, "inside")):
+        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and hasattr(self.layer, "inside_beside")):
             return False
         last: Any = self.layer.last
         plain = type(self.norm) is LayerNorm and type(last) is nn.Linear
@@ -298,11 +322,13 @@ class PostNorm(nn.Module):
         return plain and small and not any(map(hooked, (self.layer, last, self.norm, self.dropout)))
 
     def at_once(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
+        from ..kernels.product import Product
         from ..kernels.residual import fused_add_and_norm
 
         layer: Any = self.layer
         last, norm, dropout = layer.last, self.norm, self.dropout.p if self.training else 0.0
-        y_BTD = F.linear(layer.inside(x_BTD, *args, **kwargs), last.weight)
+        inside, x_BTD = layer.inside_beside(x_BTD, *args, **kwargs)
+        y_BTD = Product.apply(inside, last.weight)
         bias = None if last.bias is None else last.bias.to(y_BTD.dtype)
         return fused_add_and_norm(x_BTD, y_BTD, bias, norm.weight, norm.bias, norm.eps, dropout)  # type: ignore[arg-type]
 
