@@ -8,15 +8,16 @@ import torch.nn.functional as F
 
 from heedful import kernels
 from heedful.kernels.columns import column_sums
+from heedful.kernels.heads import Heads, join_slopes
 from heedful.kernels.inputs import embed_and_drop
-from heedful.kernels.product import Product, ProductBeside, add_product, product_in_full
+from heedful.kernels.product import Product, add_product, product_in_full
 from heedful.kernels.residual import add_and_norm, fused_add_and_norm
 from heedful.kernels.rise import GELU, GELU_TANH, RELU, Rise, gate, rise
 from heedful.kernels.short import attend_joined, attend_short
 from heedful.models import transformer
 from heedful.models.transformer import TransformerConfig
 from heedful.parts import attention
-from heedful.parts.attention import attend_plain, attend_sdpa
+from heedful.parts.attention import attend_plain, attend_sdpa, split_heads
 from heedful.parts.layers import ACTIVATIONS, FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
 from heedful.parts.masks import View, causal, full, padding
 from heedful.parts.positions import Sinusoidal
@@ -114,7 +115,7 @@ def test_a_product_and_its_activation_are_the_formula(rows, width, hidden, kind,
     )
     slope = torch.randn(2, rows, hidden, device=DEVICE, dtype=kind)
     around = torch.randn(2, rows, width, device=DEVICE, dtype=kind)
-    found, beside = Rise.apply(x, weight, bias, act)
+    found, beside = Rise.apply(x, weight, bias, act, True)
     assert torch.equal(beside, x)
     own = (weight.to(kind).double(), bias.to(kind).double())
     name = {RELU: "relu", GELU: "gelu", GELU_TANH: "gelu_tanh"}[act]
@@ -138,15 +139,40 @@ def test_a_product_and_what_goes_on_beside_it(kind):
     around = torch.randn(2, 9, 6, device=DEVICE, dtype=kind)
     expected = F.linear(x.double(), weight.to(kind).double())
     close = {"atol": 4 * CLOSE[kind], "rtol": 4 * CLOSE[kind]}
-    for found, others, theirs in (
-        ((Product.apply(x, weight),), (), ()),
-        (ProductBeside.apply(x, weight), (around.clone(),), (around.double(),)),
-    ):
-        torch.testing.assert_close(found[0].double(), expected, **close)
-        leaves, more = (x, weight), (x.double(),) if others else ()
-        its = torch.autograd.grad((expected, *more), leaves, (slope.double(), *theirs), retain_graph=True)
-        for a, b in zip(gradients(found, leaves, (slope, *others)), its, strict=True):
+    for beside in (True, False):
+        found, again = Product.apply(x, weight, None, beside)
+        torch.testing.assert_close(found.double(), expected, **close)
+        assert torch.equal(again, x)
+        leaves, outs, slopes = (x, weight), [found], [slope]
+        if beside:
+            outs, slopes = [found, again], [slope, around.clone()]
+        its = torch.autograd.grad(expected, leaves, slope.double(), retain_graph=True)
+        its = (its[0] + around, its[1]) if beside else its
+        for a, b in zip(gradients(outs, leaves, slopes), its, strict=True):
             torch.testing.assert_close(a.double(), b.double(), **close)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize(
+    "heads, widths", [((3, 3, 3), (4, 4, 4)), ((4, 2, 2), (5, 5, 20)), ((1, 1, 1), (16, 16, 3))]
+)
+def test_heads_come_apart_and_their_gradients_together(heads, widths, kind):
+    B, T, sizes = 3, 90, [H * K for H, K in zip(heads, widths, strict=True)]
+    x = torch.randn(B, T, sum(sizes), device=DEVICE, dtype=kind, requires_grad=True)
+    bias = torch.randn(sum(sizes), device=DEVICE, requires_grad=True)
+    found = Heads.apply(x, bias, heads, widths)
+    expected = [split_heads(part, H) for part, H in zip(x.split(sizes, -1), heads, strict=True)]
+    slopes = [
+        torch.randn(B, T, H, K, device=DEVICE, dtype=kind).transpose(1, 2)
+        for H, K in zip(heads, widths, strict=True)
+    ]
+    slopes[1] = slopes[1].contiguous()
+    for mine, its in zip(found, expected, strict=True):
+        assert torch.equal(mine, its)
+    mine, sums = gradients(found, (x, bias), slopes)
+    (its,) = gradients(expected, (x,), slopes)
+    assert torch.equal(mine, its)
+    torch.testing.assert_close(sums, its.float().sum((0, 1)), atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("rows, columns", [(1, 1), (64, 32), (65, 33), (200, 70)])
@@ -314,6 +340,9 @@ def test_custom_operations_are_sound():
     given = (table, tokens, encodings, seed, 1.5, 0.25, torch.float32)
     opcheck(embed_and_drop.default, given, test_utils=checks)
     a, b = (torch.randn(4, n, device=DEVICE) for n in (3, 5))
+    opcheck(
+        join_slopes.default, ([torch.randn(2, 3, 4, n, device=DEVICE) for n in (5, 5, 2)],), test_utils=checks
+    )
     opcheck(product_in_full.default, (a, b), test_utils=checks)
     opcheck(add_product.default, (b, a, torch.randn(3, 5, device=DEVICE)), test_utils=checks)
 

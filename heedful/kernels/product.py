@@ -64,32 +64,21 @@ def multiplied(x: Tensor, half_FD: Tensor, bias_F: Tensor | None) -> Tensor:
 
 
 class Product(torch.autograd.Function):
-    """x W^T + b, in the precision of x. The bias gets its gradient elsewhere: from a kernel that reads its terms anyway."""
+    """(x W^T + b, x), in the precision of x. beside: whether that x goes on, and brings a gradient back.
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor | None = None) -> Tensor:
-        half_FD = weight_FD.to(x.dtype)
-        ctx.save_for_backward(x, half_FD)
-        return multiplied(x, half_FD, bias_F)
-
-    @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, half_FD = ctx.saved_tensors
-        return *slopes_of(slope.flatten(0, -2), x, half_FD), None
-
-
-class ProductBeside(torch.autograd.Function):
-    """The same, and x as it goes on."""
+    The bias gets its gradient elsewhere: from a kernel that has its terms anyway.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor | None = None
+        ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor | None, beside: bool
     ) -> tuple[Tensor, Tensor]:
         half_FD = weight_FD.to(x.dtype)
         ctx.save_for_backward(x, half_FD)
+        ctx.beside = beside
         return multiplied(x, half_FD, bias_F), x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor, beside: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, slope: Tensor, other: Tensor) -> tuple[Tensor | None, ...]:
         x, half_FD = ctx.saved_tensors
-        return *slopes_of(slope.flatten(0, -2), x, half_FD, beside), None
+        return *slopes_of(slope.flatten(0, -2), x, half_FD, other if ctx.beside else None), None, None

@@ -103,18 +103,21 @@ gate = operation("gate", "(Tensor slope, Tensor known, int kind) -> (Tensor, Ten
 
 
 class Rise(torch.autograd.Function):
-    """activation(x W^T + b), in the precision of x; and x as it goes on."""
+    """(activation(x W^T + b), x), in the precision of x. beside: whether that x goes on, and brings a gradient back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int, beside: bool
+    ) -> tuple[Tensor, Tensor]:
         half_FD = weight_FD.to(x.dtype)
         out_NF, given_NF = rise(x.flatten(0, -2), half_FD, bias_F.to(x.dtype), kind)
         ctx.save_for_backward(x, half_FD, out_NF if kind == RELU else given_NF)
-        ctx.act, ctx.kind = kind, bias_F.dtype
+        ctx.act, ctx.kind, ctx.beside = kind, bias_F.dtype, beside
         return out_NF.unflatten(0, x.shape[:-1]), x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor, beside: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, slope: Tensor, other: Tensor) -> tuple[Tensor | None, ...]:
         x, half_FD, known_NF = ctx.saved_tensors
         gated_NF, bias_slope_F = gate(slope.flatten(0, -2), known_NF, ctx.act)
-        return *slopes_of(gated_NF, x, half_FD, beside), bias_slope_F.to(ctx.kind), None
+        slopes = slopes_of(gated_NF, x, half_FD, other if ctx.beside else None)
+        return *slopes, bias_slope_F.to(ctx.kind), None, None

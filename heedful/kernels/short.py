@@ -90,11 +90,12 @@ def backward_kernel(
     _keep(q_slope + b * DQB + h * DQH, q_slope_TK, t, c, DQT, T, K)
     k_slope_SK = tl.dot(tl.trans(z_slope_TS), q_TK, input_precision="ieee")
     _keep(k_slope + b * DKB + h * DKH, k_slope_SK, s, c, DKS, S, K)
-    if SUMS:  # one row of sums a sentence; places outside of it have gradients of 0
+    if SUMS:  # over the tokens of a sentence. A key's bias changes no weight; a value's is in every mean, weights being 1 in all
         mine = sums + b * (2 * H * K + H * L) + h * K
         tl.store(mine + c, tl.sum(q_slope_TK, 0), mask=c < K)
-        tl.store(mine + H * K + c, tl.sum(k_slope_SK, 0), mask=c < K)
-        tl.store(mine + 2 * H * K + h * (L - K) + e, tl.sum(v_slope_SL, 0), mask=e < L)
+        tl.store(mine + H * K + c, tl.zeros((BK,), tl.float32), mask=c < K)
+        means = tl.sum(g_TL.to(tl.float32) * tl.sum(w_TS, 1)[:, None], 0)
+        tl.store(mine + 2 * H * K + h * (L - K) + e, means, mask=e < L)
 
 
 def _blank(like: Tensor, K: int) -> Tensor:

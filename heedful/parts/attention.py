@@ -475,7 +475,7 @@ class MultiHeadAttention(nn.Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         """What comes before that: the heads' weighted means, side by side."""
-        return self.inside_beside(x_BTD, view, source_BSD, cache)[0]
+        return self.inside_beside(x_BTD, view, source_BSD, cache, beside=False)[0]
 
     def inside_beside(
         self,
@@ -483,25 +483,39 @@ class MultiHeadAttention(nn.Module):
         view: View | None = None,
         source_BSD: Tensor | None = None,
         cache: LayerCache | None = None,
+        *,
+        beside: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """The same, and x as it goes on around the layer: a kernel may add up both of its gradients."""
+        """The same, and x as it goes on around the layer, if it does: a kernel may add up both of its gradients."""
         if view is None:
             S = x_BTD.shape[1] if source_BSD is None else source_BSD.shape[1]
             view = View(full(), x_BTD.shape[1], S, x_BTD.device)
         if cache is None and self.joins(x_BTD, source_BSD):
-            return self.attend_joined(x_BTD, view, source_BSD)
+            return self.attend_joined(x_BTD, view, source_BSD, beside)
         if source_BSD is None:
-            q_BTX, k_BTY, v_BTZ = together([self.query, self.key, self.value], x_BTD)
-            k_BGSK, v_BGSL = self.split_keys_values(k_BTY, v_BTZ)
-            k_BGSK = self.position.rotate(k_BGSK, view.q_pos, view.memo)
+            (q_BHTK, k_BGSK, v_BGSL), x_BTD = self.project(x_BTD, beside)
+            k_BGSK = self.position.rotate(self.key_norm(k_BGSK), view.q_pos, view.memo)
             if cache is not None:
                 k_BGSK, v_BGSL = cache.append(k_BGSK, v_BGSL)
         else:
-            q_BTX = self.query(x_BTD)
+            q_BHTK = split_heads(self.query(x_BTD), self.heads)
             k_BGSK, v_BGSL = self.of_source(source_BSD, view, cache)
-        q_BHTK = self.query_norm(split_heads(q_BTX, self.heads))
-        q_BHTK = self.position.rotate(q_BHTK, view.q_pos, view.memo)
+        q_BHTK = self.position.rotate(self.query_norm(q_BHTK), view.q_pos, view.memo)
         return join_heads(self.attend(q_BHTK, k_BGSK, v_BGSL, view)), x_BTD
+
+    def project(self, x_BTD: Tensor, beside: bool) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Heads of queries, keys and values of the same text, and x; in training on a GPU by kernels, where nothing is special."""
+        layers, heads = [self.query, self.key, self.value], (self.heads, self.kv_heads, self.kv_heads)
+        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and can_join(layers)):
+            apart = zip(together(layers, x_BTD), heads, strict=True)
+            return tuple(split_heads(x, H) for x, H in apart), x_BTD
+        from ..kernels.heads import Heads
+        from ..kernels.product import Product
+
+        weight, bias = joint(layers)
+        joined_BTX, x_BTD = Product.apply(x_BTD, weight, bias, beside)
+        widths = tuple(layer.out_features // H for layer, H in zip(layers, heads, strict=True))
+        return Heads.apply(joined_BTX, bias, heads, widths), x_BTD
 
     def joins(self, x_BTD: Tensor, source_BSD: Tensor | None) -> bool:
         """Whether nothing stands between the projections and a kernel that reads them side by side: sentences in training."""
@@ -513,18 +527,18 @@ class MultiHeadAttention(nn.Module):
         bare = isinstance(self.query_norm, nn.Identity) and not (self.dropout and self.training)
         return few and small and plain and bare and can_join([self.query, self.key, self.value])
 
-    def attend_joined(self, x_BTD: Tensor, view: View, source_BSD: Tensor | None) -> tuple[Tensor, Tensor]:
-        from ..kernels.product import Product, ProductBeside
+    def attend_joined(
+        self, x_BTD: Tensor, view: View, source_BSD: Tensor | None, beside: bool
+    ) -> tuple[Tensor, Tensor]:
+        from ..kernels.product import Product
         from ..kernels.short import attend_joined
 
         layers, scale = [self.query, self.key, self.value], 1 / math.sqrt(self.key_width)
-        bias = None if self.query.bias is None else torch.cat([layer.bias for layer in layers])
-        if source_BSD is None:
-            one_BTX, x_BTD = ProductBeside.apply(x_BTD, *joint(layers))
-            other_BSY = None
-        else:
-            one_BTX, x_BTD = ProductBeside.apply(x_BTD, *joint(layers[:1]))
-            other_BSY = Product.apply(source_BSD, *joint(layers[1:]))
+        bias, other_BSY = joint(layers)[1], None
+        mine = layers if source_BSD is None else layers[:1]
+        one_BTX, x_BTD = Product.apply(x_BTD, *joint(mine), beside)
+        if source_BSD is not None:
+            other_BSY, _ = Product.apply(source_BSD, *joint(layers[1:]), False)
         table = table_of(view, self.heads)
         return attend_joined(one_BTX, other_BSY, bias, self.heads, *table, scale), x_BTD
 

@@ -206,14 +206,14 @@ class FeedForward(nn.Module):
 
     def inside(self, x_BTD: Tensor, aux: Aux | None = None) -> Tensor:
         """What comes before that."""
-        return self.inside_beside(x_BTD, aux)[0]
+        return self.dropout(self.rise(x_BTD, beside=False)[0])
 
     def inside_beside(self, x_BTD: Tensor, aux: Aux | None = None) -> tuple[Tensor, Tensor]:
         """The same, and x as it goes on around the layer: a kernel may add up both of its gradients."""
-        inside_BTF, x_BTD = self.rise(x_BTD)
+        inside_BTF, x_BTD = self.rise(x_BTD, beside=True)
         return self.dropout(inside_BTF), x_BTD
 
-    def rise(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
+    def rise(self, x_BTD: Tensor, beside: bool) -> tuple[Tensor, Tensor]:
         """activation(x W1 + b1), and x; in training with ReLU or GELU on a GPU, by kernels that leave out what they can."""
         plain = self.activation in RISES and self.up.bias is not None and type(self.up) is nn.Linear
         plain = plain and not hooked(self.up)
@@ -222,7 +222,7 @@ class FeedForward(nn.Module):
         from ..kernels import rise
 
         kind = getattr(rise, RISES[self.activation])
-        return rise.Rise.apply(x_BTD, self.up.weight, self.up.bias, kind)
+        return rise.Rise.apply(x_BTD, self.up.weight, self.up.bias, kind, beside)
 
 
 class GatedFeedForward(nn.Module):
@@ -328,7 +328,7 @@ class PostNorm(nn.Module):
         layer: Any = self.layer
         last, norm, dropout = layer.last, self.norm, self.dropout.p if self.training else 0.0
         inside, x_BTD = layer.inside_beside(x_BTD, *args, **kwargs)
-        y_BTD = Product.apply(inside, last.weight)
+        y_BTD, _ = Product.apply(inside, last.weight, None, False)
         bias = None if last.bias is None else last.bias.to(y_BTD.dtype)
         return fused_add_and_norm(x_BTD, y_BTD, bias, norm.weight, norm.bias, norm.eps, dropout)  # type: ignore[arg-type]
 
