@@ -847,6 +847,9 @@ class Bench:
     seconds: float = 10.0
     """How long the turns of the slowest may take together, at each work; of scaling, how long a step may."""
 
+    at_once: Annotated[int, tyro.conf.arg(metavar="INT")] = 1
+    """Contenders that start side by side: sooner done where many compile, but what each compiles for is then longer."""
+
     against: Literal["length", "batch", "size"] = "length"
     """Of scaling, what grows: tokens in a row (for full, window and strided attention), rows, or the model."""
 

@@ -71,7 +71,7 @@ def no_pause(monkeypatch):
     monkeypatch.setattr(measure, "PAUSE", 0.0)
 
 
-def play(names, broken=None, rounds=3, speeds=None):
+def play(names, broken=None, rounds=3, speeds=None, at_once=1):
     """A contest of pretended workers: what happened, and what came of it."""
     diary = []
     speeds = speeds or dict.fromkeys(names, 0.1)
@@ -83,6 +83,7 @@ def play(names, broken=None, rounds=3, speeds=None):
         1.0,
         lambda line: None,
         start=lambda threads: Pretended(diary, speeds, broken),
+        at_once=at_once,
     )
     return diary, results
 
@@ -92,6 +93,15 @@ def test_everyone_starts_alone_and_then_they_take_turns():
     assert diary[:3] == [("build", "heedful"), ("build", "b"), ("build", "c")]
     assert [entry[1] for entry in diary if entry[0] == "turn"] == ["heedful", "b", "c"] * 3
     assert sorted(name for what, name, *_ in diary if what == "close") == ["b", "c", "heedful"]
+
+
+def test_some_start_side_by_side_and_take_turns_all_the_same():
+    diary, results = play(["heedful", "b", "c", "d"], broken={"b": "build", "d": 1}, at_once=3)
+    assert sorted(name for what, name, *_ in diary if what == "build") == ["b", "c", "d", "heedful"]
+    turns = [entry for entry in diary if entry[0] == "turn"]
+    assert turns[:3] == [("turn", name, 2) for name in ("heedful", "c", "d")]  # what a unit takes alone
+    assert [entry[1] for entry in turns[3:]] == ["heedful", "c"] * 3
+    assert [r.failed is None for r in results] == [True, False, True, False]
 
 
 def test_short_units_are_done_many_times_a_turn():

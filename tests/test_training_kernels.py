@@ -7,20 +7,29 @@ import torch
 import torch.nn.functional as F
 
 from heedful import kernels
+from heedful.kernels import heads
 from heedful.kernels.columns import column_sums
 from heedful.kernels.heads import Heads, join_slopes
 from heedful.kernels.inputs import embed_and_drop
 from heedful.kernels.product import Product, add_product, product_in_full
-from heedful.kernels.residual import add_and_norm, fused_add_and_norm
+from heedful.kernels.residual import NormBeside, add_and_norm, fused_add_and_norm
 from heedful.kernels.rise import GELU, GELU_TANH, RELU, Rise, gate, rise
 from heedful.kernels.short import attend_joined, attend_short
 from heedful.models import transformer
 from heedful.models.transformer import TransformerConfig
 from heedful.parts import attention
-from heedful.parts.attention import attend_plain, attend_sdpa, split_heads
-from heedful.parts.layers import ACTIVATIONS, FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
+from heedful.parts.attention import MultiHeadAttention, attend_plain, attend_sdpa, split_heads
+from heedful.parts.layers import (
+    ACTIVATIONS,
+    FeedForward,
+    Inputs,
+    LayerNorm,
+    PostNorm,
+    RMSNorm,
+    TokenEmbedding,
+)
 from heedful.parts.masks import View, causal, full, padding
-from heedful.parts.positions import Sinusoidal
+from heedful.parts.positions import Rotary, Sinusoidal
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter multiplies no bfloat16
@@ -32,8 +41,8 @@ def seeded():
     torch.manual_seed(5)
 
 
-def gradients(out, inputs, slope, keep=False):
-    return torch.autograd.grad(out, inputs, slope, retain_graph=keep)
+def gradients(out, inputs, slope):
+    return torch.autograd.grad(out, inputs, slope)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
@@ -76,29 +85,20 @@ def test_side_by_side_is_the_same_as_apart(sizes, kind):
     one = torch.randn(B, T, H * K, device=DEVICE, dtype=kind, requires_grad=True)
     other = torch.randn(B, S, 2 * H * K, device=DEVICE, dtype=kind, requires_grad=True)
     slope = torch.randn(B, T, H * K, device=DEVICE, dtype=kind)
-    bias = torch.randn(3 * H * K, device=DEVICE, requires_grad=True)
 
     def heads(x):
         return x.unflatten(-1, (H, K)).transpose(1, 2)
 
     for given, apart, allowed, is_causal in (
-        ((wide, None, None), wide.chunk(3, -1), None, True),
-        ((wide, None, bias), wide.chunk(3, -1), None, True),
-        ((wide, None, bias), wide.chunk(3, -1), table[:, :, :, :1], False),
-        ((one, other, None), (one, *other.chunk(2, -1)), table, False),
-        ((one, other, bias), (one, *other.chunk(2, -1)), table, False),
-        ((one, other, bias), (one, *other.chunk(2, -1)), None, False),
+        ((wide, None), wide.chunk(3, -1), None, True),
+        ((wide, None), wide.chunk(3, -1), table[:, :, :, :1], False),
+        ((one, other), (one, *other.chunk(2, -1)), table, False),
+        ((one, other), (one, *other.chunk(2, -1)), None, False),
     ):
         found = attend_joined(*given, H, allowed, is_causal, 0.4)
         expected = attend_short(*map(heads, apart), allowed, is_causal, 0.4).transpose(1, 2).flatten(2)
         torch.testing.assert_close(found, expected, **close)
-        leaves = [x for x in given[:2] if x is not None]
-        if given[2] is not None:  # what its terms add up to
-            sums = [slope.double().sum((0, 1)) for slope in gradients(expected, apart, slope, keep=True)]
-            (mine,) = gradients(found, [bias], slope, keep=True)
-            torch.testing.assert_close(
-                mine.double(), torch.cat(sums), atol=20 * CLOSE[kind], rtol=CLOSE[kind]
-            )
+        leaves = [x for x in given if x is not None]
         for mine, its in zip(
             gradients(found, leaves, slope), gradients(expected, leaves, slope), strict=True
         ):
@@ -134,22 +134,58 @@ def test_a_product_and_its_activation_are_the_formula(rows, width, hidden, kind,
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
 def test_a_product_and_what_goes_on_beside_it(kind):
     x = torch.randn(2, 9, 6, device=DEVICE, dtype=kind, requires_grad=True)
-    weight = torch.randn(5, 6, device=DEVICE, requires_grad=True)
-    slope = torch.randn(2, 9, 5, device=DEVICE, dtype=kind)
-    around = torch.randn(2, 9, 6, device=DEVICE, dtype=kind)
-    expected = F.linear(x.double(), weight.to(kind).double())
+    weight, bias = (torch.randn(*shape, device=DEVICE, requires_grad=True) for shape in ((5, 6), (5,)))
+    slope, around = (torch.randn(2, 9, n, device=DEVICE, dtype=kind) for n in (5, 6))
     close = {"atol": 4 * CLOSE[kind], "rtol": 4 * CLOSE[kind]}
-    for beside in (True, False):
-        found, again = Product.apply(x, weight, None, beside)
+    for beside, added in ((True, None), (False, None), (True, bias), (False, bias)):
+        found, again = Product.apply(x, weight, added, beside)
+        own = None if added is None else bias.to(kind).double()
+        expected = F.linear(x.double(), weight.to(kind).double(), own)
         torch.testing.assert_close(found.double(), expected, **close)
         assert torch.equal(again, x)
-        leaves, outs, slopes = (x, weight), [found], [slope]
+        leaves, outs, slopes = [x, weight, *([] if added is None else [bias])], [found], [slope]
         if beside:
             outs, slopes = [found, again], [slope, around.clone()]
-        its = torch.autograd.grad(expected, leaves, slope.double(), retain_graph=True)
-        its = (its[0] + around, its[1]) if beside else its
+        its = list(gradients(expected, leaves, slope.double()))
+        its[0] = its[0] + around if beside else its[0]
         for a, b in zip(gradients(outs, leaves, slopes), its, strict=True):
             torch.testing.assert_close(a.double(), b.double(), **close)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+def test_a_norm_and_what_goes_on_beside_it(kind):
+    x = torch.randn(2, 70, 12, device=DEVICE, dtype=kind, requires_grad=True)
+    gain, shift = (torch.randn(12, device=DEVICE, requires_grad=True) for _ in range(2))
+    slope, around = (torch.randn(2, 70, 12, device=DEVICE, dtype=kind) for _ in range(2))
+    found, again = NormBeside.apply(x, gain, shift, 1e-5)
+    expected = F.layer_norm(x.double(), (12,), gain.double(), shift.double(), 1e-5)
+    assert torch.equal(again, x)
+    torch.testing.assert_close(found.double(), expected, atol=CLOSE[kind], rtol=CLOSE[kind])
+    leaves = (x, gain, shift)
+    mine = gradients((found, again), leaves, (slope, around))
+    its = gradients((expected, x.double()), leaves, (slope.double(), around.double()))
+    for a, b in zip(mine, its, strict=True):
+        torch.testing.assert_close(a.double(), b.double(), atol=20 * CLOSE[kind], rtol=20 * CLOSE[kind])
+
+
+def test_attention_with_turned_heads_by_its_kernels(monkeypatch):
+    """Where something stands between the projections and attention, they are apart; their gradients come together."""
+    layer = MultiHeadAttention(
+        12, 4, kv_heads=2, key_width=6, value_width=5, position=Rotary(6), qk_norm=RMSNorm
+    ).to(DEVICE, HALF)
+    x, slope = (torch.randn(2, 9, 12, device=DEVICE, dtype=HALF) for _ in range(2))
+    x.requires_grad_()
+    used, real = [], heads.join_slopes
+    monkeypatch.setattr(heads, "join_slopes", lambda slopes: used.append(len(slopes)) or real(slopes))
+    view, leaves = View(causal(), 9, 9, DEVICE), (x, *layer.parameters())
+    expected = layer(x, view)
+    slopes = gradients(expected, leaves, slope)
+    monkeypatch.setattr(kernels, "trains", lambda x: True)
+    found = layer(x, view)
+    torch.testing.assert_close(found, expected, atol=CLOSE[HALF], rtol=CLOSE[HALF])
+    for mine, its in zip(gradients(found, leaves, slope), slopes, strict=True):
+        torch.testing.assert_close(mine, its, atol=10 * CLOSE[HALF], rtol=10 * CLOSE[HALF])
+    assert used == [3]
 
 
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
@@ -307,13 +343,9 @@ def test_custom_operations_are_sound():
     checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
     opcheck(attend_short.default, (q, k, v, None, False, 0.5), test_utils=checks)
     one, other = (torch.randn(2, *shape, device=DEVICE, requires_grad=True) for shape in ((3, 8), (5, 16)))
-    opcheck(attend_joined.default, (one, other, None, 2, None, False, 0.5), test_utils=checks)
+    opcheck(attend_joined.default, (one, other, 2, None, False, 0.5), test_utils=checks)
     wide = torch.randn(2, 4, 18, device=DEVICE, requires_grad=True)
-    opcheck(
-        attend_joined.default,
-        (wide, None, torch.randn(18, device=DEVICE, requires_grad=True), 3, None, True, 0.5),
-        test_utils=checks,
-    )
+    opcheck(attend_joined.default, (wide, None, 3, None, True, 0.5), test_utils=checks)
     x, weight = (torch.randn(n, 6, device=DEVICE) for n in (3, 5))
     for act in (RELU, GELU, GELU_TANH):
         bias = torch.randn(5, device=DEVICE)

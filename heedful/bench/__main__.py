@@ -33,6 +33,13 @@ def parser() -> argparse.ArgumentParser:
     option("--threads", type=int, metavar="INT", help="processors to use (default: as torch would)")
     option("--rounds", type=int, metavar="INT", help="turns for everyone (default: as fit into --seconds)")
     option("--seconds", type=float, default=10.0, metavar="FLOAT", help="for the slowest at each work")
+    option(
+        "--at-once",
+        type=int,
+        default=1,
+        metavar="INT",
+        help="contenders that start (and compile) side by side",
+    )
     option("--against", default="length", choices=["length", "batch", "size"], help="scaling: what grows")
     option("--utilisation", type=float, metavar="FLOAT", help="costs: share of the matrix-product rate")
     option("--small", action="store_true", help="microscopic sizes: only whether everything works")

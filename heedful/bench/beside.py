@@ -61,7 +61,9 @@ def one_work(args: Any, house: House, name: str, work: Work) -> list[dict[str, A
         house.say(f"{name}: making weights for everyone")
         expected = house.worker.ask("prepare", work=as_json(work), place=asdict(place), folder=folder)
         predicted = house.worker.ask("predict", work=as_json(work), place=asdict(place))
-        results = contest(everyone, work, place, args.rounds, args.seconds, house.say, house.start)
+        results = contest(
+            everyone, work, place, args.rounds, args.seconds, house.say, house.start, args.at_once
+        )
     return records_of(house, name, work, results, expected["answer"], predicted.get("flops"))
 
 

@@ -25,9 +25,9 @@ def bench(args: Any) -> int:
 
 def check(args: Any) -> None:
     """What can be seen to be wrong before anything is started."""
-    for name in ("threads", "rounds"):
+    for name in ("threads", "rounds", "at_once"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise BadInput(f"--{name} must be at least 1, not {getattr(args, name)}")
+            raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
     if not args.seconds > 0:
         raise BadInput(f"--seconds must be above 0, not {args.seconds}")
     if args.utilisation is not None and not 0 < args.utilisation <= 1:

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -167,20 +168,31 @@ def contest(
     seconds: float,
     say: Callable[[str], None],
     start: Callable[[int], Asked] = Worker,
+    at_once: int = 1,
 ) -> list[Result]:
-    """Let everyone do the same work, in turns; whoever fails is out, and says why."""
+    """Let everyone do the same work, in turns; whoever fails is out, and says why. at_once: how many of them may start side by
+    side, which takes less time where compiling is most of it; none of that is measured but what it took."""
     results = [Result(each) for each in everyone]
     with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(max(1, at_once)))
         workers: dict[int, Asked] = {}
-        for i, result in enumerate(results):
+
+        def start_one(i: int) -> None:
+            result = results[i]
             say(f"{result.contender.name}: starting")
-            workers[i] = start(place.threads)
-            stack.callback(workers[i].close)
-            attempt(result, lambda i=i, r=result: begin(workers[i], r, work, place))  # type: ignore[misc]
+            attempt(result, lambda: begin(workers[i], result, work, place))
             if result.failed:
                 say(f"{result.contender.name}: {result.failed}")
                 workers[i].close()
+
+        for i in range(len(results)):
+            workers[i] = start(place.threads)
+            stack.callback(workers[i].close)  # before the pool is waited for: whoever is asked then gives up
+        list(pool.map(start_one, range(len(results))))
         going = [i for i, result in enumerate(results) if not result.failed]
+        for i in going if at_once > 1 else []:  # what a unit takes alone
+            attempt(results[i], lambda i=i: again(workers[i], results[i]))  # type: ignore[misc]
+        going = [i for i in going if not results[i].failed]
         count = rounds or rounds_for([results[i].unit for i in going], seconds)
         for turn in range(count):
             for i in [i for i in going if not results[i].failed]:
@@ -202,6 +214,11 @@ def begin(worker: Asked, result: Result, work: Work, place: Place) -> None:
     found = worker.ask("build", contender=result.contender.as_json(), work=as_json(work), place=where)
     result.answer, result.unit, result.memory = found["answer"], found["unit"], found["memory"]
     result.compiling = found["compile"]
+
+
+def again(worker: Asked, result: Result) -> None:
+    """How long a unit takes now."""
+    result.unit = worker.ask("turn", units=2, unit=0.0)["seconds"]
 
 
 def take_turn(worker: Asked, result: Result, place: Place) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from .columns import column_sums
 from .operation import block, operation
 
-ROWS = 64  # of a block
+ROWS = 128  # of a block
 PROGRAMS = 1056  # eight for each of about as many multiprocessors as a GPU has
 
 
@@ -41,7 +41,7 @@ def _join(slopes: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """[B, T, sum of H K] of several [B, H, T, K], and what each column adds up to."""
     B, _, T, _ = slopes[0].shape
     wide = sum(x.shape[1] * x.shape[3] for x in slopes)
-    down = max(1, min(triton.cdiv(B * T, ROWS), PROGRAMS // sum(x.shape[1] for x in slopes)))
+    down = max(1, min(triton.cdiv(B * T, ROWS), PROGRAMS // max(x.shape[1] for x in slopes)))
     out_BTX = slopes[0].new_empty(B, T, wide)
     sums, first = slopes[0].new_empty(down, wide, dtype=torch.float32), 0
     for x in slopes:
@@ -65,7 +65,7 @@ join_slopes = operation("join_slopes", "(Tensor[] slopes) -> (Tensor, Tensor)", 
 class Heads(torch.autograd.Function):
     """q [B, H, T, K], k [B, G, T, K] and v [B, G, T, L] of [B, T, HK + GK + GL], side by side.
 
-    bias: of the product that they come from, added already, and given for its gradient.
+    bias: of the product that they come from, which has added it; here it gets its gradient.
     """
 
     @staticmethod

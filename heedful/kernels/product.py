@@ -64,10 +64,7 @@ def multiplied(x: Tensor, half_FD: Tensor, bias_F: Tensor | None) -> Tensor:
 
 
 class Product(torch.autograd.Function):
-    """(x W^T + b, x), in the precision of x. beside: whether that x goes on, and brings a gradient back.
-
-    The bias gets its gradient elsewhere: from a kernel that has its terms anyway.
-    """
+    """(x W^T + b, x), in the precision of x. beside: whether that x goes on, and brings a gradient back."""
 
     @staticmethod
     def forward(
@@ -75,10 +72,11 @@ class Product(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         half_FD = weight_FD.to(x.dtype)
         ctx.save_for_backward(x, half_FD)
-        ctx.beside = beside
+        ctx.beside, ctx.kind = beside, None if bias_F is None else bias_F.dtype
         return multiplied(x, half_FD, bias_F), x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor, other: Tensor) -> tuple[Tensor | None, ...]:
-        x, half_FD = ctx.saved_tensors
-        return *slopes_of(slope.flatten(0, -2), x, half_FD, other if ctx.beside else None), None, None
+        (x, half_FD), slope_NF = ctx.saved_tensors, slope.flatten(0, -2)
+        bias_slope_F = None if ctx.kind is None else slope_NF.sum(0, dtype=torch.float32).to(ctx.kind)
+        return *slopes_of(slope_NF, x, half_FD, other if ctx.beside else None), bias_slope_F, None

@@ -52,8 +52,8 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    slope, total, means, scales, gain, seed, x_slope, y_slope, sums, N, PARTS,
-    D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    slope, beside, total, means, scales, gain, seed, x_slope, y_slope, sums, N, PARTS,
+    BESIDE: tl.constexpr, D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     d = tl.arange(0, BD)
     g = tl.load(gain + d, mask=d < D, other=0.0).to(tl.float32)
@@ -70,6 +70,8 @@ def backward_kernel(
         shifts += tl.sum(u, 0)
         u = u * g[None, :]
         u = (u - tl.sum(u, 1)[:, None] / D - z * (tl.sum(u * z, 1) / D)[:, None]) * scale[:, None]
+        if BESIDE:
+            u += tl.load(beside + place, mask=here, other=0.0).to(tl.float32)
         tl.store(x_slope + place, u.to(x_slope.dtype.element_ty), mask=here)
         if P > 0:
             u = tl.where(kept(tl.load(seed), place, LIMIT), u * (1.0 / (1.0 - P)), 0.0)
@@ -117,6 +119,7 @@ def _join(
 
 def _join_backward(
     slope: Tensor,
+    beside: Tensor | None,
     total: Tensor,
     means: Tensor,
     scales: Tensor,
@@ -124,8 +127,12 @@ def _join_backward(
     seed: Tensor,
     dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, of y (empty without dropout: the same as x's), and of gain, shift and bias."""
+    """The gradients of x, of y (empty without dropout: the same as x's), and of gain, shift and bias.
+
+    beside: the gradient that the sum has from elsewhere.
+    """
     slope, D = slope.contiguous(), total.shape[-1]
+    beside = slope if beside is None else beside.contiguous()
     N = total.numel() // D
     x_slope = torch.empty_like(total)
     y_slope = torch.empty_like(total) if dropout else total.new_empty(0)
@@ -134,8 +141,9 @@ def _join_backward(
     programs = min(PROGRAMS, parts)
     sums = total.new_empty(programs, 3, D, dtype=torch.float32)
     backward_kernel[(programs,)](
-        slope, total, means, scales, gain, seed, x_slope, y_slope, sums, N, parts, **choices
-    )
+        slope, beside, total, means, scales, gain, seed, x_slope, y_slope, sums, N, parts,
+        BESIDE=beside is not slope, **choices,
+    )  # fmt: skip
     return x_slope, y_slope, column_sums(sums.view(programs, 3 * D)).view(3, D)
 
 
@@ -155,8 +163,8 @@ def _shapes(
 
 
 def _slopes(
-    slope: Tensor, total: Tensor, means: Tensor, scales: Tensor, gain: Tensor, seed: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    slope: Tensor, beside: Tensor | None, total: Tensor, means: Tensor, scales: Tensor, gain: Tensor, seed: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     y_slope = torch.empty_like(total) if dropout else total.new_empty(0)
     return torch.empty_like(total), y_slope, total.new_empty(3, total.shape[-1], dtype=torch.float32)
 
@@ -170,7 +178,7 @@ add_and_norm = operation(
 )
 add_and_norm_backward = operation(
     "add_and_norm_backward",
-    "(Tensor slope, Tensor total, Tensor means, Tensor scales, Tensor gain, Tensor seed, float dropout)"
+    "(Tensor slope, Tensor? beside, Tensor total, Tensor means, Tensor scales, Tensor gain, Tensor seed, float dropout)"
     " -> (Tensor, Tensor, Tensor)",
     _join_backward,
     _slopes,
@@ -187,7 +195,7 @@ def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
 
 def _back(ctx: Any, slope: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     total, means, scales, gain, seed = ctx.saved_tensors
-    x_slope, y_slope, sums = add_and_norm_backward(slope, total, means, scales, gain, seed, ctx.dropout)
+    x_slope, y_slope, sums = add_and_norm_backward(slope, None, total, means, scales, gain, seed, ctx.dropout)
     y_slope = (y_slope if ctx.dropout else x_slope).to(ctx.kinds[0])
     bias_slope = None if ctx.kinds[2] is None else sums[2].to(ctx.kinds[2])
     return x_slope, y_slope, bias_slope, sums[0].to(gain.dtype), sums[1].to(ctx.kinds[1]), None, None, None
@@ -202,3 +210,25 @@ def fused_add_and_norm(
     """layer_norm(x + dropout(y + bias)), with fresh randomness."""
     seed = torch.randint(1 << 62, (1,), device=x.device)
     return add_and_norm(x, y, bias, gain, shift, seed, eps, dropout)[0]
+
+
+class NormBeside(torch.autograd.Function):
+    """(layer_norm(x), x): what a pre-norm layer begins with. Forwards torch.compile joins it with the sum before it;
+    backwards one kernel adds up both gradients of x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        z = x.float()
+        mean = z.mean(-1, keepdim=True)
+        z = z - mean
+        scale = (z.square().mean(-1, keepdim=True) + eps).rsqrt()
+        ctx.save_for_backward(x, mean.flatten(), scale.flatten(), gain)
+        ctx.kind = shift.dtype
+        return (z * scale * gain + shift).to(x.dtype), x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor, beside: Tensor) -> tuple[Tensor | None, ...]:
+        x, means, scales, gain = ctx.saved_tensors
+        nothing = means.new_empty(0)  # no dropout, no seed
+        x_slope, _, sums = add_and_norm_backward(slope, beside, x, means, scales, gain, nothing, 0.0)
+        return x_slope, sums[0].to(gain.dtype), sums[1].to(ctx.kind), None

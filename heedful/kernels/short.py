@@ -15,7 +15,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .columns import column_sums
 from .operation import block, differentiable, operation
 
 LONGEST = 128  # queries or keys that one program can hold
@@ -70,9 +69,9 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    q, k, v, allowed, slope, q_slope, k_slope, v_slope, sums, scale, H, T, S, QB, QH, QT, KB, KH, KS, VB, VH, VS, AB, AH, AT, AS,
+    q, k, v, allowed, slope, q_slope, k_slope, v_slope, scale, H, T, S, QB, QH, QT, KB, KH, KS, VB, VH, VS, AB, AH, AT, AS,
     GB, GH, GT, DQB, DQH, DQT, DKB, DKH, DKS, DVB, DVH, DVS, K: tl.constexpr, L: tl.constexpr, CAUSAL: tl.constexpr, TABLE: tl.constexpr,
-    SUMS: tl.constexpr, BT: tl.constexpr, BS: tl.constexpr, BK: tl.constexpr, BL: tl.constexpr,
+    BT: tl.constexpr, BS: tl.constexpr, BK: tl.constexpr, BL: tl.constexpr,
 ):  # fmt: skip
     b, h = (tl.program_id(0) // H).to(tl.int64), (tl.program_id(0) % H).to(tl.int64)
     t, s, c, e = tl.arange(0, BT), tl.arange(0, BS), tl.arange(0, BK), tl.arange(0, BL)
@@ -90,12 +89,6 @@ def backward_kernel(
     _keep(q_slope + b * DQB + h * DQH, q_slope_TK, t, c, DQT, T, K)
     k_slope_SK = tl.dot(tl.trans(z_slope_TS), q_TK, input_precision="ieee")
     _keep(k_slope + b * DKB + h * DKH, k_slope_SK, s, c, DKS, S, K)
-    if SUMS:  # over the tokens of a sentence. A key's bias changes no weight; a value's is in every mean, weights being 1 in all
-        mine = sums + b * (2 * H * K + H * L) + h * K
-        tl.store(mine + c, tl.sum(q_slope_TK, 0), mask=c < K)
-        tl.store(mine + H * K + c, tl.zeros((BK,), tl.float32), mask=c < K)
-        means = tl.sum(g_TL.to(tl.float32) * tl.sum(w_TS, 1)[:, None], 0)
-        tl.store(mine + 2 * H * K + h * (L - K) + e, means, mask=e < L)
 
 
 def _blank(like: Tensor, K: int) -> Tensor:
@@ -133,11 +126,9 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bo
 
 
 def _backward(
-    slope: Tensor, given: Sequence[Tensor], allowed: Tensor | None, causal: bool, scale: float, slopes: Sequence[Tensor],
-    sums: Tensor | None = None,
+    slope: Tensor, given: Sequence[Tensor], allowed: Tensor | None, causal: bool, scale: float, slopes: Sequence[Tensor]
 ) -> None:  # fmt: skip
-    """Write the gradients of q, k and v, each [B, H, T or S, K or L], where they are to lie; and what each sentence's add
-    up to, one after the other, into sums [B, 2HK + HL]."""
+    """Write the gradients of q, k and v, each [B, H, T or S, K or L], where they are to lie."""
     q, k, v = given
     numbers, choices = _sizes(q, k, v, allowed, causal)
     for names, x in zip(
@@ -145,9 +136,8 @@ def _backward(
     ):
         numbers |= dict(zip(names.split(), x.stride()[:3], strict=True))
     backward_kernel[(q.shape[0] * q.shape[1],)](
-        q, k, v, q if allowed is None else allowed, slope, *slopes, slope if sums is None else sums, scale,
-        SUMS=sums is not None, **numbers, **choices,
-    )  # fmt: skip
+        q, k, v, q if allowed is None else allowed, slope, *slopes, scale, **numbers, **choices
+    )
 
 
 # Queries, keys and values apart, as they are after a rotation.
@@ -201,8 +191,7 @@ differentiable("attend_short", _back, _remember)
 
 
 # Side by side, as one matrix product gives them: queries, keys and values of the same text; or queries of one text,
-# keys and values of another. Their gradients come out side by side too, ready for the next product. That product has
-# added its bias, and leaves the bias's gradient to the kernel that writes all that it is the sum of.
+# keys and values of another. Their gradients come out side by side too, ready for the next product.
 
 
 def _apart(one_BTX: Tensor, other_BSY: Tensor | None, heads: int) -> list[Tensor]:
@@ -214,67 +203,54 @@ def _apart(one_BTX: Tensor, other_BSY: Tensor | None, heads: int) -> list[Tensor
 
 
 def _attend_joined(
-    one: Tensor, other: Tensor | None, bias: Tensor | None, heads: int, allowed: Tensor | None, causal: bool, scale: float
-) -> Tensor:  # fmt: skip
-    """bias: of q, k and v one after the other, which are in one and other already: given for its gradient."""
+    one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool, scale: float
+) -> Tensor:
     one, other = one.contiguous(), None if other is None else other.contiguous()
     q, k, v = _apart(one, other, heads)
     return _forward(q, k, v, allowed, causal, scale).flatten(2)
 
 
 def _attend_joined_backward(
-    slope: Tensor, one: Tensor, other: Tensor | None, bias: Tensor | None, heads: int, allowed: Tensor | None, causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    slope: Tensor, one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     one, other = one.contiguous(), None if other is None else other.contiguous()
     slopes = torch.empty_like(one), None if other is None else torch.empty_like(other)
     slope = slope.contiguous().unflatten(-1, (heads, -1)).transpose(1, 2)
-    sums = None if bias is None else one.new_empty(len(one), len(bias), dtype=torch.float32)
-    _backward(slope, _apart(one, other, heads), allowed, causal, scale, _apart(*slopes, heads), sums)
-    second, nothing = slopes[1], one.new_empty(0)
-    bias_slope = nothing.float() if sums is None else column_sums(sums)
-    return slopes[0], nothing if second is None else second, bias_slope
+    _backward(slope, _apart(one, other, heads), allowed, causal, scale, _apart(*slopes, heads))
+    return slopes[0], one.new_empty(0) if slopes[1] is None else slopes[1]
 
 
 def _joined_shape(
-    one: Tensor, other: Tensor | None, bias: Tensor | None, heads: int, allowed: Tensor | None, causal: bool, scale: float
-) -> Tensor:  # fmt: skip
+    one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool, scale: float
+) -> Tensor:
     B, T, X = one.shape
     return one.new_empty(B, T, X // 3 if other is None else X)
 
 
 def _joined_shapes(
-    slope: Tensor, one: Tensor, other: Tensor | None, bias: Tensor | None, heads: int, allowed: Tensor | None, causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    slope: Tensor, one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     line = torch.contiguous_format
     first = torch.empty_like(one, memory_format=line)
-    second = one.new_empty(0) if other is None else torch.empty_like(other, memory_format=line)
-    return first, second, one.new_empty(0 if bias is None else len(bias), dtype=torch.float32)
+    return first, one.new_empty(0) if other is None else torch.empty_like(other, memory_format=line)
 
 
-JOINED = "Tensor one, Tensor? other, Tensor? bias, int heads, Tensor? allowed, bool causal, float scale)"
+JOINED = "Tensor one, Tensor? other, int heads, Tensor? allowed, bool causal, float scale)"
 attend_joined = operation("attend_joined", f"({JOINED} -> Tensor", _attend_joined, _joined_shape)
 attend_joined_backward = operation(
-    "attend_joined_backward",
-    f"(Tensor slope, {JOINED} -> (Tensor, Tensor, Tensor)",
-    _attend_joined_backward,
-    _joined_shapes,
-)
+    "attend_joined_backward", f"(Tensor slope, {JOINED} -> (Tensor, Tensor)", _attend_joined_backward, _joined_shapes
+)  # fmt: skip
 
 
 def _remember_joined(ctx: Any, inputs: tuple, output: Tensor) -> None:
-    one, other, bias, ctx.heads, allowed, ctx.causal, ctx.scale = inputs
-    ctx.save_for_backward(one, other, bias, allowed)
+    one, other, ctx.heads, allowed, ctx.causal, ctx.scale = inputs
+    ctx.save_for_backward(one, other, allowed)
 
 
 def _back_joined(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-    one, other, bias, allowed = ctx.saved_tensors
-    first, second, third = attend_joined_backward(
-        slope, one, other, bias, ctx.heads, allowed, ctx.causal, ctx.scale
-    )
-    bias_slope = None if bias is None else third.to(bias.dtype)
-    return first, None if other is None else second, bias_slope, None, None, None, None
+    one, other, allowed = ctx.saved_tensors
+    first, second = attend_joined_backward(slope, one, other, ctx.heads, allowed, ctx.causal, ctx.scale)
+    return first, None if other is None else second, None, None, None, None
 
 
 differentiable("attend_joined", _back_joined, _remember_joined)

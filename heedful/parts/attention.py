@@ -513,7 +513,8 @@ class MultiHeadAttention(nn.Module):
         from ..kernels.product import Product
 
         weight, bias = joint(layers)
-        joined_BTX, x_BTD = Product.apply(x_BTD, weight, bias, beside)
+        added = None if bias is None else bias.detach()  # its gradient comes from the heads'
+        joined_BTX, x_BTD = Product.apply(x_BTD, weight, added, beside)
         widths = tuple(layer.out_features // H for layer, H in zip(layers, heads, strict=True))
         return Heads.apply(joined_BTX, bias, heads, widths), x_BTD
 
@@ -534,13 +535,12 @@ class MultiHeadAttention(nn.Module):
         from ..kernels.short import attend_joined
 
         layers, scale = [self.query, self.key, self.value], 1 / math.sqrt(self.key_width)
-        bias, other_BSY = joint(layers)[1], None
-        mine = layers if source_BSD is None else layers[:1]
+        mine, other_BSY = layers if source_BSD is None else layers[:1], None
         one_BTX, x_BTD = Product.apply(x_BTD, *joint(mine), beside)
         if source_BSD is not None:
             other_BSY, _ = Product.apply(source_BSD, *joint(layers[1:]), False)
         table = table_of(view, self.heads)
-        return attend_joined(one_BTX, other_BSY, bias, self.heads, *table, scale), x_BTD
+        return attend_joined(one_BTX, other_BSY, self.heads, *table, scale), x_BTD
 
     def split_keys_values(self, k_BSY: Tensor, v_BSZ: Tensor) -> KeysValues:
         return self.key_norm(split_heads(k_BSY, self.kv_heads)), split_heads(v_BSZ, self.kv_heads)

@@ -286,6 +286,12 @@ def hooked(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
+def has_kernel(norm: nn.Module, x_BTD: Tensor) -> bool:
+    """Whether kernels/residual.py knows how to do it: its programs hold whole rows, and nobody wants to see what it gives."""
+    small = x_BTD.numel() < 1 << 31 and x_BTD.shape[-1] <= 8192
+    return type(norm) is LayerNorm and small and not hooked(norm)
+
+
 # Residual connections: X + Layer(X), with the norm before the layer or after the sum.
 
 
@@ -297,7 +303,17 @@ class PreNorm(nn.Module):
         self.layer, self.norm, self.dropout = layer, norm, nn.Dropout(dropout)
 
     def forward(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
-        return x_BTD + self.dropout(self.layer(self.norm(x_BTD), *args, **kwargs))
+        normed_BTD, x_BTD = self.normed_beside(x_BTD)
+        return x_BTD + self.dropout(self.layer(normed_BTD, *args, **kwargs))
+
+    def normed_beside(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
+        """norm(x), and x as it goes on: in training on a GPU, a kernel adds up both of its gradients."""
+        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and has_kernel(self.norm, x_BTD)):
+            return self.norm(x_BTD), x_BTD
+        from ..kernels.residual import NormBeside
+
+        norm: Any = self.norm
+        return NormBeside.apply(x_BTD, norm.weight, norm.bias, norm.eps)
 
 
 class PostNorm(nn.Module):
@@ -317,9 +333,8 @@ class PostNorm(nn.Module):
         if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and hasattr(self.layer, "inside_beside")):
             return False
         last: Any = self.layer.last
-        plain = type(self.norm) is LayerNorm and type(last) is nn.Linear
-        small = x_BTD.numel() < 1 << 31 and x_BTD.shape[-1] <= 8192
-        return plain and small and not any(map(hooked, (self.layer, last, self.norm, self.dropout)))
+        plain = type(last) is nn.Linear and has_kernel(self.norm, x_BTD)
+        return plain and not any(map(hooked, (self.layer, last, self.dropout)))
 
     def at_once(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
         from ..kernels.product import Product
