@@ -124,7 +124,7 @@ def record(r: Result, work: Work, floor: Any) -> dict[str, Any]:
         "tokens_per_second": work.tokens / seconds if seconds else None,
         "floor_ms": 1000 * floor.seconds,
         "floor_by": "arithmetic" if floor.arithmetic >= floor.moving else "traffic",
-        "of_floor": floor.seconds / seconds if seconds else None,
+        "of_floor": floor.seconds / seconds if seconds and floor.seconds else None,
         "of_peak": floor.arithmetic / seconds if seconds and floor.flops else None,
         "of_bandwidth": floor.moving / seconds if seconds and floor.traffic else None,
         "compile_seconds": r.compiling,

@@ -293,9 +293,10 @@ class Floor:
 def floor_of(
     work: Any, numbers: str, precision: str, flops: float | None, ceilings: dict[str, float]
 ) -> Floor:
-    """Of a contender whose weights are `numbers`. In int8, arithmetic is left out: its rate was not measured."""
+    """Of a contender whose weights are `numbers`. Of other numbers than everyone's, arithmetic is left out: its rate was
+    not measured."""
     if work.trains:
-        return Floor(flops or 0.0, 0.0, ceilings)
+        return Floor((flops or 0.0) if numbers == precision else 0.0, 0.0, ceilings)
     return Floor(work.flops if numbers == precision else 0.0, work.traffic(numbers, precision), ceilings)
 
 

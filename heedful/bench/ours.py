@@ -34,7 +34,7 @@ from ..train.loop import Settings, train
 from ..train.loss import Loss
 from ..train.optimiser import adamw
 from ..train.schedule import constant
-from .peers import Place, Variant
+from .peers import Place, Variant, in_half
 from .units import RATE, SEED, pairs, prompts, sources, windows
 from .work import END, FULL, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, dropout_of, start_token
 
@@ -50,11 +50,9 @@ LOOP = (
 def variants(work: Work) -> list[Variant]:
     """The plain way first: it is what the others, and heedful's own fast paths, are compared with."""
     if work.trains:
-        return [
-            Variant("", same_weights=True, differs=LOOP),
-            Variant("compiled", compiled=True, same_weights=True, differs=LOOP),
-            Variant("bare step", same_weights=True),
-        ]
+        compiled = Variant("compiled", compiled=True, same_weights=True, differs=LOOP)
+        plain = Variant("", same_weights=True, differs=LOOP)
+        return [plain, compiled, in_half(compiled), Variant("bare step", same_weights=True)]
     return [Variant("", same_weights=True), Variant("int8", same_weights=True, numbers="int8", device="cpu")]
 
 

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -69,8 +70,9 @@ class Bench:
         """Build, do the first units, and say what came of the first, how long one takes, and what compiling took."""
         self.run = None
         gc.collect()
-        who, self.place = Contender.from_json(contender), Place(**place)
-        peer, task = find(who.peer, who.path), from_json(work)
+        who, task = Contender.from_json(contender), from_json(work)
+        self.place = replace(Place(**place), numbers=who.variant.numbers if task.trains else "")
+        peer = find(who.peer, who.path)
         machine.set_threads(self.place.threads)
         self.before = machine.start_counting(self.place.device)
         self.run = peer.build(task, who.variant, self.place)

@@ -10,7 +10,7 @@ import torch
 
 from .. import units
 from ..work import END, FULL, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, start_token
-from . import Place, Variant
+from . import Place, Variant, in_half
 
 PACKAGE = DISTRIBUTION = "transformers"
 INSTALL = "pip install transformers"
@@ -26,7 +26,8 @@ def variants(work: Work) -> list[Variant]:
         ]
     if isinstance(work, Translate):
         return [Variant("", same_weights=True)]
-    return [Variant("", same_weights=True), Variant("compiled", compiled=True, same_weights=True)]
+    compiled = Variant("compiled", compiled=True, same_weights=True)
+    return [Variant("", same_weights=True), compiled, in_half(compiled)]
 
 
 def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:

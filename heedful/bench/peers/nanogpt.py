@@ -15,7 +15,7 @@ import torch
 from ...errors import BadInput
 from .. import units
 from ..work import FULL, TrainGPT2, Work
-from . import Place, Variant, load_module
+from . import Place, Variant, in_half, load_module
 
 CHECKOUT = "github.com/karpathy/nanoGPT"
 OWN = "GELU by erf; AdamW fused on a GPU only; vocabulary filled up"
@@ -25,7 +25,7 @@ TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "ml
 def variants(work: Work) -> list[Variant]:
     if not isinstance(work, TrainGPT2) or work.attention != FULL:
         return []
-    return [
+    found = [
         Variant(
             f"{how}, compiled" if compiled else how,
             compiled=compiled,
@@ -35,6 +35,7 @@ def variants(work: Work) -> list[Variant]:
         for how in ("biases", "no biases")
         for compiled in (False, True)
     ]
+    return [*found, in_half(found[-1])]
 
 
 def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
