@@ -227,7 +227,7 @@ def main() -> None:
     work, settings = WORK[options.what]
     settings = SHAKESPEARE_CPU if cpu and options.what == "shakespeare" else settings
     settings = settings | recipe.parse_settings(options.set)
-    settings = settings | {"train.seed": options.seed, "train.precision": "fp32" if cpu else "bf16"}
+    settings = {"train.seed": options.seed, "train.precision": "fp32" if cpu else "bf16"} | settings
     torch.set_float32_matmul_precision("high")
     start = time.time()
     with tempfile.TemporaryDirectory() as folder:

@@ -228,7 +228,8 @@ class Train(Learns):
         Literal["fp32", "bf16", "fp16"] | None,
         tyro.conf.arg(help_behavior_hint="(default: fp32 on a CPU, bf16 on a GPU)"),
     ] = None
-    """How numbers are multiplied; the loss is always computed in fp32."""
+    """How numbers are multiplied; the loss is always computed in fp32. A CPU that knows bf16 (lscpu shows avx512_bf16 or
+    amx_bf16) takes 0.6 to 0.75 of the time in it."""
 
     compile: bool = False
     """Compile the model's blocks with torch.compile: slower to begin, faster from then on; pays for long runs on a GPU."""

@@ -23,6 +23,7 @@ from heedful.parts.attention import (
     attend_plain,
     attend_sdpa,
     attention_weights,
+    full_pays,
     masked_softmax,
     open_pays,
 )
@@ -109,6 +110,30 @@ def test_half_precision_is_not_left_to_the_open_formula(monkeypatch):
         assert not open_pays(q.float(), k.float())
     with torch.no_grad():
         assert not open_pays(q.float(), k.float())
+
+
+def test_sentences_in_half_precision_attend_in_full_on_a_cpu():
+    """Exactly the fp32 attention of what was rounded, forwards and backwards, also where autocast would round it again."""
+    q, k, v, slope = (torch.randn(2, 3, T, 4).bfloat16() for T in (5, 7, 7, 5))
+    view = View(causal(), 5, 7, "cpu")
+    half = [x.clone().requires_grad_() for x in (q, k, v)]
+    full = [x.float().requires_grad_() for x in (q, k, v)]
+    assert full_pays(q, k) and not full_pays(q.float(), k)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attend_fused(*half, view)
+    expected = attend_fused(*full, view)
+    assert found.dtype == torch.bfloat16 and torch.equal(found, expected.bfloat16())
+    mine, its = (
+        torch.autograd.grad(out, given, slope.to(out.dtype))
+        for out, given in ((found, half), (expected, full))
+    )
+    for a, b in zip(mine, its, strict=True):
+        assert torch.equal(a, b.bfloat16())
+    assert not full_pays(
+        torch.empty(1, 1, 300, 4, dtype=torch.bfloat16), k
+    )  # torch's kernel is the quicker one then
+    with torch.no_grad():
+        assert not full_pays(q, k)
 
 
 @pytest.mark.parametrize("attend", [attend_plain, attend_open, attend_sdpa, attend_fused, attend_flex])
