@@ -234,7 +234,12 @@ def main() -> None:
         result = work(options.data, settings, device, Path(folder) / "run")
     print(
         json.dumps(
-            {"what": options.what, "seed": options.seed, "seconds": round(time.time() - start, 1), **result}
+            {
+                "what": options.what,
+                "seed": settings["train.seed"],
+                "seconds": round(time.time() - start, 1),
+                **result,
+            }
         )
     )
 

@@ -104,6 +104,17 @@ def test_some_start_side_by_side_and_take_turns_all_the_same():
     assert [r.failed is None for r in results] == [True, False, True, False]
 
 
+def test_a_variant_in_half_precision_trains_in_it():
+    half = peers.in_half(Variant("plain", same_weights=True))
+    assert (half.name, half.numbers, half.device) == ("plain, bf16", "bf16", "cpu")
+    work, bench, losses = works.as_json(works.SMALL["train-gpt2"]), Bench(), []
+    for variant in (Variant("plain"), half):
+        found = bench.build(Contender("heedful", variant).as_json(), work, vars(Place("cpu", 1)))
+        losses.append(found["answer"])
+    assert bench.place.precision == "bf16"
+    assert losses[0] != losses[1] and abs(losses[0] - losses[1]) < 2e-2
+
+
 def test_short_units_are_done_many_times_a_turn():
     diary, _ = play(["heedful", "b"], speeds={"heedful": 0.01, "b": 9.0})
     units_of = {name: n for what, name, *n in diary if what == "turn"}

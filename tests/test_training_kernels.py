@@ -153,8 +153,10 @@ def test_a_product_and_what_goes_on_beside_it(kind):
 
 
 @pytest.mark.parametrize("kind", [torch.float32, HALF])
-def test_a_norm_and_what_goes_on_beside_it(kind):
-    x = torch.randn(2, 70, 12, device=DEVICE, dtype=kind, requires_grad=True)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_norm_and_what_goes_on_beside_it(kind, turned):
+    x = torch.randn(2, 70, 12, device=DEVICE, dtype=kind)
+    x = (x.mT.contiguous().mT if turned else x).requires_grad_()  # as a convolution leaves it
     gain, shift = (torch.randn(12, device=DEVICE, requires_grad=True) for _ in range(2))
     slope, around = (torch.randn(2, 70, 12, device=DEVICE, dtype=kind) for _ in range(2))
     found, again = NormBeside.apply(x, gain, shift, 1e-5)
@@ -166,6 +168,24 @@ def test_a_norm_and_what_goes_on_beside_it(kind):
     its = gradients((expected, x.double()), leaves, (slope.double(), around.double()))
     for a, b in zip(mine, its, strict=True):
         torch.testing.assert_close(a.double(), b.double(), atol=20 * CLOSE[kind], rtol=20 * CLOSE[kind])
+
+
+def test_a_source_in_full_precision_is_read_in_half(monkeypatch):
+    """Pictures come in fp32, captions in half: what attends to both multiplies one kind of numbers."""
+    layer = MultiHeadAttention(12, 3).to(DEVICE)
+    x, source = torch.randn(2, 5, 12, device=DEVICE, dtype=HALF), torch.randn(2, 7, 12, device=DEVICE)
+    x.requires_grad_(), source.requires_grad_()
+    slope, leaves = torch.randn(2, 5, 12, device=DEVICE), (x, source, *layer.parameters())
+    expected = layer(x.float(), None, source)
+    slopes = gradients(expected, leaves, slope)
+    monkeypatch.setattr(kernels, "trains", lambda x: True)
+    inside = layer.inside(x, None, source)
+    assert inside.dtype == HALF
+    found = layer.out(inside.float())
+    for mine, its in zip((found, *gradients(found, leaves, slope)), (expected, *slopes), strict=True):
+        torch.testing.assert_close(mine.float(), its.float(), atol=20 * CLOSE[HALF], rtol=CLOSE[HALF])
+    with pytest.raises(TypeError, match="both must be of one kind"):
+        product_in_full(x.flatten(0, 1).detach(), source.flatten(0, 1)[:10].detach())
 
 
 def test_attention_with_turned_heads_by_its_kernels(monkeypatch):
@@ -238,7 +258,7 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
     def run(trains):
         monkeypatch.setattr(kernels, "trains", lambda x: trains)
         for side in (model.encoder, model.decoder):
-            side.inputs.by_kernel = trains
+            side.inputs.by_kernel = DEVICE if trains else ""
         model.zero_grad()
         scores = model(source, target, lengths)
         F.cross_entropy(scores.float().flatten(0, 1), target.flatten()).backward()
@@ -419,7 +439,7 @@ def test_inputs_by_their_kernel_are_for_training_and_plain_ones_only():
     plain = Inputs(TokenEmbedding(11, 6, 2.0), Sinusoidal(6), dropout=0.5).to(DEVICE)
     tokens, positions = torch.randint(11, (2, 5), device=DEVICE), torch.arange(5, device=DEVICE)
     expected = plain.eval()(tokens, positions)
-    plain.by_kernel = True
+    plain.by_kernel = DEVICE
     torch.testing.assert_close(plain(tokens, positions), expected)
     plain.train()
     torch.manual_seed(0)
@@ -427,10 +447,34 @@ def test_inputs_by_their_kernel_are_for_training_and_plain_ones_only():
     assert not torch.equal(one, other)
     torch.manual_seed(0)
     assert torch.equal(one, plain(tokens, positions))
-    assert plain.plain and not Inputs(TokenEmbedding(3, 6), Sinusoidal(6), norm=LayerNorm(6)).plain
-    assert not Inputs(TokenEmbedding(3, 6)).plain
+    torch.manual_seed(0)
+    assert torch.equal(one, plain(tokens, positions[None]))  # positions of a single row are everybody's
+    plain.eval()
+    torch.testing.assert_close(
+        plain(tokens, positions[:1]), plain.finished(plain.summed(tokens, positions[:1]))
+    )
+    normed = Inputs(TokenEmbedding(3, 6), Sinusoidal(6), norm=LayerNorm(6))
+    double = Inputs(TokenEmbedding(3, 6), Sinusoidal(6)).double()
+    dropped = Inputs(TokenEmbedding(3, 6), Sinusoidal(6), dropout=1.0)
+    others = (normed, double, dropped, Inputs(TokenEmbedding(3, 6)))
+    for other in others:
+        other.by_kernel = DEVICE
+    assert plain.fuses(tokens) and not any(other.fuses(tokens) for other in others)
+    plain.by_kernel = "another device"
+    assert not plain.fuses(tokens)
+    plain.by_kernel = DEVICE
     plain.tokens.register_forward_hook(lambda *_: None)
-    assert not plain.plain
+    assert not plain.fuses(tokens)
+
+
+def test_words_that_are_not_there_are_no_numbers_and_touch_nothing():
+    table, encodings = torch.ones(6, 4, device=DEVICE, requires_grad=True), torch.zeros(3, 4, device=DEVICE)
+    tokens, seed = torch.tensor([[1, 6, -1], [1, 5, 1]], device=DEVICE), torch.tensor([1], device=DEVICE)
+    out = embed_and_drop(table, tokens, encodings, seed, 1.0, 0.0, torch.float32)
+    bad = (tokens < 0) | (tokens > 5)
+    assert torch.equal(out.isnan().all(-1), bad) and torch.equal(out.isnan().any(-1), bad)
+    (slope,) = gradients(out, [table], torch.ones_like(out))
+    assert torch.equal(slope[:, 0], torch.tensor([0.0, 3, 0, 0, 0, 1], device=DEVICE))
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch itself

@@ -1,7 +1,8 @@
 """Kernels for GPUs, where small work is all launches and large work all memory: each does at once what the parts do one
 after the other, and is proven equal to them.
 
-For the decoding step: `linear`, `attend`, `embed`, `choose`, `beam`. For training: `loss`, `short`, `residual`, `rise`.
+For the decoding step: `linear`, `attend`, `embed`, `choose`, `beam`. For training: `inputs`, `product`, `heads`, `short`,
+`rise`, `residual`, `loss`.
 They are written in Triton, which comes with torch for CUDA; nothing imports them where it is missing.
 """
 
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 THERE = find_spec("triton") is not None
+WIDEST = 8192  # numbers of a vector that one program can hold
+MOST = 1 << 31  # numbers of a tensor whose places are counted in 32 bits
 
 
 def trains(x: Tensor) -> bool:

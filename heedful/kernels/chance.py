@@ -1,4 +1,7 @@
-"""Dropout without a table: a number's place and a seed say whether it stays, forwards and backwards alike."""
+"""Dropout without a table: a number's place and a seed say whether it stays, forwards and backwards alike.
+
+Places are counted in 32 bits: of tensors with fewer than `kernels.MOST` numbers.
+"""
 
 from __future__ import annotations
 

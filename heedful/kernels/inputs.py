@@ -25,18 +25,21 @@ NUMBERS = 2048  # of a block forwards
 PART, COLUMNS, WARPS = 64, 128, 4  # sorted tokens that are added up at once, and numbers of their vectors
 ASIDE = 16  # sums of one word that are brought together at once
 SHORT = 1 << 15  # words that two bytes can count: sorted in half the time
-WIDEST = 8192  # numbers of a vector that one program can hold
 
 
 @triton.jit
 def forward_kernel(
-    table, tokens, encodings, seed, out, N, T, STEP, scale,
+    table, tokens, encodings, seed, out, N, V, T, STEP, scale,
     D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     n, d = tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, BD)
     here, place = (n[:, None] < N) & (d[None, :] < D), n[:, None] * D + d[None, :]
     word = tl.load(tokens + n, mask=n < N, other=0).to(tl.int64)
-    z = tl.load(table + word[:, None] * D + d[None, :], mask=here, other=0.0).to(tl.float32) * scale
+    known = ((word >= 0) & (word < V))[
+        :, None
+    ]  # a word that is not there is no number, and nothing else is read
+    z = tl.load(table + word[:, None] * D + d[None, :], mask=here & known, other=float("nan"))
+    z = z.to(tl.float32) * scale
     where = (n // T) * STEP + (n % T) * D
     z += tl.load(encodings + where[:, None] + d[None, :], mask=here, other=0.0).to(tl.float32)
     if P > 0:
@@ -46,7 +49,7 @@ def forward_kernel(
 
 @triton.jit
 def within_kernel(
-    slope, words, order, seed, table, aside, N, scale,
+    slope, words, order, seed, table, aside, N, V, scale,
     D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """The sum of each word's gradients within a part; of a word that began in a part before, aside."""
@@ -62,21 +65,22 @@ def within_kernel(
     alike = word[:, None] == tl.load(words + n, mask=n < N, other=-1)[None, :]
     sums = tl.dot(alike.to(g.dtype), g, input_precision="ieee") * (scale / (1.0 - P))
     word = word.to(tl.int64)
-    tl.store(table + word[:, None] * D + d[None, :], sums, mask=here & begins[:, None])
+    known = begins & (word >= 0) & (word < V)
+    tl.store(table + word[:, None] * D + d[None, :], sums, mask=here & known[:, None])
     goes_on = ((i == 0) & (begins == 0))[:, None]
     tl.store(aside + part * D + i[:, None] * 0 + d[None, :], sums, mask=here & goes_on)
 
 
 @triton.jit
 def after_kernel(
-    words, aside, table, N, PARTS, D: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr
+    words, aside, table, N, V, PARTS, D: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr
 ):
     """A word that begins in this part and goes on in the next: what was put aside for it, added to what it has."""
     part, d = tl.program_id(0), tl.program_id(1) * BD + tl.arange(0, BD)
     word = tl.load(words + tl.minimum((part + 1) * BN, N) - 1)
     earlier = tl.load(words + part * BN - 1, mask=part > 0, other=-1)
     after = tl.load(words + (part + 1) * BN, mask=part + 1 < PARTS, other=-1)
-    if (earlier != word) & (after == word):
+    if (earlier != word) & (after == word) & (word >= 0) & (word < V):
         total, first, found = tl.zeros((BD,), tl.float32), part + 1, BJ
         while found == BJ:
             j = first + tl.arange(0, BJ)
@@ -126,7 +130,7 @@ def _embed(
     wide = block(D)
     rows = max(1, NUMBERS // wide)
     forward_kernel[(triton.cdiv(B * T, rows),)](
-        table_VD, tokens_BT, encodings, seed, out_BTD, B * T, T, step, scale,
+        table_VD, tokens_BT, encodings, seed, out_BTD, B * T, len(table_VD), T, step, scale,
         D=D, **_chance(dropout), BN=rows, BD=wide,
     )  # fmt: skip
     return out_BTD
@@ -144,9 +148,10 @@ def _table_slope(
     aside = table_VD.new_empty(parts, D)
     programs, sizes = (parts, triton.cdiv(D, wide)), {"D": D, "BN": PART, "BD": wide}
     within_kernel[programs](
-        slope_BTD, words_N, order_N, seed, table_VD, aside, N, scale, **sizes, **_chance(dropout), num_warps=WARPS
+        slope_BTD, words_N, order_N, seed, table_VD, aside, N, vocabulary, scale,
+        **sizes, **_chance(dropout), num_warps=WARPS,
     )  # fmt: skip
-    after_kernel[programs](words_N, aside, table_VD, N, parts, **sizes, BJ=ASIDE)
+    after_kernel[programs](words_N, aside, table_VD, N, vocabulary, parts, **sizes, BJ=ASIDE)
     return table_VD
 
 
@@ -229,4 +234,9 @@ def embedded(
 ) -> Tensor:
     """dropout(scale * table[token] + encoding), in the precision asked for, with fresh randomness."""
     seed = torch.randint(1 << 62, (1,), device=tokens_BT.device)
+    if encodings.ndim == 3 and len(encodings) == 1:
+        encodings = encodings[0]  # of all rows
+    encodings = encodings.expand(
+        *encodings.shape[:-2], tokens_BT.shape[1], -1
+    )  # one of all places, if there is one
     return embed_and_drop(table_VD, tokens_BT, encodings, seed, scale, dropout, kind)

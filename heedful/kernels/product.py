@@ -22,6 +22,8 @@ HALVES = (torch.float16, torch.bfloat16)
 
 def in_full(a_NF: Tensor, b_ND: Tensor) -> Tensor:
     """a^T b, of half precision as it is added up: in fp32."""
+    if a_NF.dtype != b_ND.dtype:  # CUDA's product would refuse; so does every other
+        raise TypeError(f"a product of {a_NF.dtype} and {b_ND.dtype} numbers: both must be of one kind")
     if a_NF.dtype not in HALVES:
         return a_NF.t() @ b_ND
     if a_NF.is_cuda:
@@ -72,11 +74,12 @@ class Product(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         half_FD = weight_FD.to(x.dtype)
         ctx.save_for_backward(x, half_FD)
-        ctx.beside, ctx.kind = beside, None if bias_F is None else bias_F.dtype
+        ctx.beside, ctx.kind = beside, x.dtype if bias_F is None else bias_F.dtype
         return multiplied(x, half_FD, bias_F), x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor, other: Tensor) -> tuple[Tensor | None, ...]:
         (x, half_FD), slope_NF = ctx.saved_tensors, slope.flatten(0, -2)
-        bias_slope_F = None if ctx.kind is None else slope_NF.sum(0, dtype=torch.float32).to(ctx.kind)
+        wanted = ctx.needs_input_grad[2]  # not where there is none, or another kernel sums for it
+        bias_slope_F = slope_NF.sum(0, dtype=torch.float32).to(ctx.kind) if wanted else None
         return *slopes_of(slope_NF, x, half_FD, other if ctx.beside else None), bias_slope_F, None

@@ -3,6 +3,8 @@
 The sum is kept, and each row's mean and deviation. Which numbers were dropped is not: a hash of their place and a seed
 says it again. Bias, gain and shift get their gradients from as many partial sums as there are programs: of the matrix
 product that y comes from, the bias is left to this kernel, which reads its gradient anyway.
+
+A pre-norm layer has its sum elsewhere: `NormBeside` is the norm alone, whose gradient the same kernel adds to that of the sum.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from .chance import kept
 from .columns import column_sums
 from .operation import block, differentiable, operation
 
-WIDEST = 8192  # a row that one program can hold
 PROGRAMS = 792  # for the backward pass: six for each of about as many multiprocessors as a GPU has
 FORWARDS, BACKWARDS = 1024, 2048  # numbers of a block: the quickest of those tried, as is PROGRAMS
 
@@ -131,7 +132,7 @@ def _join_backward(
 
     beside: the gradient that the sum has from elsewhere.
     """
-    slope, D = slope.contiguous(), total.shape[-1]
+    slope, total, D = slope.contiguous(), total.contiguous(), total.shape[-1]
     beside = slope if beside is None else beside.contiguous()
     N = total.numel() // D
     x_slope = torch.empty_like(total)
@@ -165,8 +166,9 @@ def _shapes(
 def _slopes(
     slope: Tensor, beside: Tensor | None, total: Tensor, means: Tensor, scales: Tensor, gain: Tensor, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    y_slope = torch.empty_like(total) if dropout else total.new_empty(0)
-    return torch.empty_like(total), y_slope, total.new_empty(3, total.shape[-1], dtype=torch.float32)
+    like = torch.empty_like(total, memory_format=torch.contiguous_format)
+    y_slope = torch.empty_like(like) if dropout else total.new_empty(0)
+    return like, y_slope, total.new_empty(3, total.shape[-1], dtype=torch.float32)
 
 
 add_and_norm = operation(

@@ -333,5 +333,5 @@ def compile_whole(model: nn.Module) -> None:
         if isinstance(module, Stack):
             module.compile()
         elif isinstance(module, Inputs) and module.tokens.weight.is_cuda:
-            module.by_kernel = kernels.THERE
+            module.by_kernel = "cuda" if kernels.THERE else ""
             module.finished = torch.compile(module.finished)  # type: ignore[method-assign]

@@ -563,7 +563,7 @@ class MultiHeadAttention(nn.Module):
         mine, other_BSY = layers if source_BSD is None else layers[:1], None
         one_BTX, x_BTD = Product.apply(x_BTD, *joint(mine), beside)
         if source_BSD is not None:
-            other_BSY, _ = Product.apply(source_BSD, *joint(layers[1:]), False)
+            other_BSY, _ = Product.apply(source_BSD.to(x_BTD.dtype), *joint(layers[1:]), False)
         table = table_of(view, self.heads)
         return attend_joined(one_BTX, other_BSY, self.heads, *table, scale), x_BTD
 

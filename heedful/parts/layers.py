@@ -94,22 +94,31 @@ class Inputs(nn.Module):
         self.segments = segments
         self.norm = norm or nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        self.by_kernel = False  # in training on a GPU, do all of it at once: quicker in a step that is compiled or recorded
+        self.by_kernel = ""  # "cuda": in training there, do all of it at once; it pays in steps that are compiled or recorded
 
     def length(self, tokens_BT: Tensor) -> int:
         return tokens_BT.shape[1]
 
     def forward(self, tokens_BT: Tensor, positions: Positions, segments_BT: Tensor | None = None) -> Tensor:
-        if self.by_kernel and segments_BT is None and torch.is_grad_enabled() and self.plain:
+        if segments_BT is None and torch.is_grad_enabled() and self.fuses(tokens_BT):
             return self.at_once(tokens_BT, positions)
         return self.finished(self.summed(tokens_BT, positions, segments_BT))
 
-    @property
-    def plain(self) -> bool:
+    def fuses(self, tokens_BT: Tensor) -> bool:
         """Whether there is a kernel for it: a vector a word and one a position, and nobody wants to see what is between."""
+        if self.by_kernel != tokens_BT.device.type:
+            return False
         alone = type(self) is Inputs and self.segments is None and isinstance(self.norm, nn.Identity)
         known = type(self.tokens) is TokenEmbedding and isinstance(self.position, Absolute)
-        return alone and known and not any(map(hooked, (self.tokens, self.position, self.dropout)))
+        (V, D), full = self.tokens.weight.shape, self.tokens.weight.dtype != torch.float64
+        small = max(tokens_BT.numel(), V) * D < kernels.MOST and D <= kernels.WIDEST and self.dropout.p < 1
+        return (
+            alone
+            and known
+            and full
+            and small
+            and not any(map(hooked, (self.tokens, self.position, self.dropout)))
+        )
 
     def at_once(self, tokens_BT: Tensor, positions: Positions) -> Tensor:
         from ..kernels.inputs import embedded
@@ -288,7 +297,7 @@ def hooked(module: nn.Module) -> bool:
 
 def has_kernel(norm: nn.Module, x_BTD: Tensor) -> bool:
     """Whether kernels/residual.py knows how to do it: its programs hold whole rows, and nobody wants to see what it gives."""
-    small = x_BTD.numel() < 1 << 31 and x_BTD.shape[-1] <= 8192
+    small = x_BTD.numel() < kernels.MOST and x_BTD.shape[-1] <= kernels.WIDEST
     return type(norm) is LayerNorm and small and not hooked(norm)
 
 
@@ -333,7 +342,7 @@ class PostNorm(nn.Module):
         if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and hasattr(self.layer, "inside_beside")):
             return False
         last: Any = self.layer.last
-        plain = type(last) is nn.Linear and has_kernel(self.norm, x_BTD)
+        plain = type(last) is nn.Linear and has_kernel(self.norm, x_BTD) and self.dropout.p < 1
         return plain and not any(map(hooked, (self.layer, last, self.dropout)))
 
     def at_once(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
