@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 THERE = find_spec("triton") is not None
+HALVES = (torch.bfloat16, torch.float16)
 WIDEST = 8192  # numbers of a vector that one program can hold
 MOST = 1 << 31  # numbers of a tensor whose places are counted in 32 bits
 
 
 def trains(x: Tensor) -> bool:
-    """Whether the kernels of training are to be used: on a GPU, inside of torch.compile. Outside of it a training step
-    waits for Python, which takes longer to launch one of them than torch takes for all that it does at once."""
-    return x.is_cuda and THERE and torch.is_grad_enabled() and torch.compiler.is_compiling()
+    """Whether the kernels of training are to be used: in half precision on a GPU, inside of torch.compile. Outside of it a
+    training step waits for Python, which takes longer to launch one of them than torch takes for all that it does at once."""
+    quick = x.is_cuda and x.dtype in HALVES and THERE
+    return quick and torch.is_grad_enabled() and torch.compiler.is_compiling()

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import HALVES
 from .operation import operation
-
-HALVES = (torch.float16, torch.bfloat16)
 
 
 def in_full(a_NF: Tensor, b_ND: Tensor) -> Tensor:

@@ -25,8 +25,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .. import kernels
+from ..kernels import HALVES
 from .cache import KeysValues, LayerCache
-from .layers import HALVES, hooked
+from .layers import hooked
 from .masks import View, full, without_empty_rows
 from .positions import NoPosition, Position
 from .sparse import attend_gathered, gather_pays
@@ -147,8 +148,8 @@ SHORT = 128  # tokens, and numbers of a head, that one program can hold
 def short_pays(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor) -> bool:
     """Sentences in training: all scores of a head fit into one program, and its own kernel is the quickest."""
     few = max(q_BHTK.shape[2], k_BGSK.shape[2]) <= SHORT and max(q_BHTK.shape[3], v_BGSL.shape[3]) <= SHORT
-    half = q_BHTK.dtype == k_BGSK.dtype == v_BGSL.dtype and q_BHTK.dtype in HALVES
-    return kernels.trains(q_BHTK) and few and half and k_BGSK.shape[1] == q_BHTK.shape[1]
+    alike = q_BHTK.dtype == k_BGSK.dtype == v_BGSL.dtype
+    return kernels.trains(q_BHTK) and few and alike and k_BGSK.shape[1] == q_BHTK.shape[1]
 
 
 def safe_table(mask: AnyMask, H: int) -> tuple[Tensor | None, Tensor | None]:
@@ -531,7 +532,7 @@ class MultiHeadAttention(nn.Module):
     def project(self, x_BTD: Tensor, beside: bool) -> tuple[tuple[Tensor, ...], Tensor]:
         """Heads of queries, keys and values of the same text, and x; in training on a GPU by kernels, where nothing is special."""
         layers, heads = [self.query, self.key, self.value], (self.heads, self.kv_heads, self.kv_heads)
-        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and can_join(layers)):
+        if not (kernels.trains(x_BTD) and can_join(layers)):
             apart = zip(together(layers, x_BTD), heads, strict=True)
             return tuple(split_heads(x, H) for x, H in apart), x_BTD
         from ..kernels.heads import Heads
@@ -545,7 +546,7 @@ class MultiHeadAttention(nn.Module):
 
     def joins(self, x_BTD: Tensor, source_BSD: Tensor | None) -> bool:
         """Whether nothing stands between the projections and a kernel that reads them side by side: sentences in training."""
-        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES):
+        if not kernels.trains(x_BTD):
             return False
         few = max(x_BTD.shape[1], 0 if source_BSD is None else source_BSD.shape[1]) <= SHORT
         small = self.heads == self.kv_heads and self.key_width == self.value_width <= SHORT

@@ -14,8 +14,6 @@ from .. import kernels
 from .auxiliary import Aux
 from .positions import Absolute, NoPosition, Position, Positions
 
-HALVES = (torch.bfloat16, torch.float16)
-
 
 def gelu_sigmoid(x: Tensor) -> Tensor:
     """x sigmoid(1.702 x)."""
@@ -110,15 +108,10 @@ class Inputs(nn.Module):
             return False
         alone = type(self) is Inputs and self.segments is None and isinstance(self.norm, nn.Identity)
         known = type(self.tokens) is TokenEmbedding and isinstance(self.position, Absolute)
-        (V, D), full = self.tokens.weight.shape, self.tokens.weight.dtype != torch.float64
-        small = max(tokens_BT.numel(), V) * D < kernels.MOST and D <= kernels.WIDEST and self.dropout.p < 1
-        return (
-            alone
-            and known
-            and full
-            and small
-            and not any(map(hooked, (self.tokens, self.position, self.dropout)))
-        )
+        unseen = not any(map(hooked, (self.tokens, self.position, self.dropout)))
+        (V, D), kind = self.tokens.weight.shape, self.tokens.weight.dtype
+        small = max(tokens_BT.numel(), V) * D < kernels.MOST and D <= kernels.WIDEST
+        return alone and known and unseen and small and kind != torch.float64 and self.dropout.p < 1
 
     def at_once(self, tokens_BT: Tensor, positions: Positions) -> Tensor:
         from ..kernels.inputs import embedded
@@ -226,7 +219,7 @@ class FeedForward(nn.Module):
         """activation(x W1 + b1), and x; in training with ReLU or GELU on a GPU, by kernels that leave out what they can."""
         plain = self.activation in RISES and self.up.bias is not None and type(self.up) is nn.Linear
         plain = plain and not hooked(self.up)
-        if not (plain and kernels.trains(x_BTD) and x_BTD.dtype in HALVES):
+        if not (plain and kernels.trains(x_BTD)):
             return self.activation(self.up(x_BTD)), x_BTD
         from ..kernels import rise
 
@@ -317,7 +310,7 @@ class PreNorm(nn.Module):
 
     def normed_beside(self, x_BTD: Tensor) -> tuple[Tensor, Tensor]:
         """norm(x), and x as it goes on: in training on a GPU, a kernel adds up both of its gradients."""
-        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and has_kernel(self.norm, x_BTD)):
+        if not (kernels.trains(x_BTD) and has_kernel(self.norm, x_BTD)):
             return self.norm(x_BTD), x_BTD
         from ..kernels.residual import NormBeside
 
@@ -339,7 +332,7 @@ class PostNorm(nn.Module):
 
     def fuses(self, x_BTD: Tensor) -> bool:
         """Whether there is a kernel for bias, sum, dropout and norm, and nobody wants to see what is between them."""
-        if not (kernels.trains(x_BTD) and x_BTD.dtype in HALVES and hasattr(self.layer, "inside_beside")):
+        if not (kernels.trains(x_BTD) and hasattr(self.layer, "inside_beside")):
             return False
         last: Any = self.layer.last
         plain = type(last) is nn.Linear and has_kernel(self.norm, x_BTD) and self.dropout.p < 1
