@@ -5,6 +5,8 @@ import tiny
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from heedful.parts.blocks import Stack
+
 # Experts group tokens by sizes that the host must know, so theirs is more than one graph.
 GROUPING = {"mixture", "mixture_transformer"}
 DECODERS = {name: config for name, config in tiny.DECODERS.items() if name not in GROUPING}
@@ -27,9 +29,13 @@ def inputs(name: str, B: int = 3, S: int = 9, T: int = 7) -> tuple[torch.Tensor,
     return ids, lengths
 
 
+@pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("name", EVERY)
-def test_compiled_equals_eager_in_one_graph(name, counter):
+def test_compiled_equals_eager_in_one_graph(name, recompute, counter):
     model = tiny.build(EVERY[name])
+    for module in model.modules():
+        if isinstance(module, Stack):
+            module.recompute = recompute
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     given = inputs(name)
 

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from .auxiliary import Aux
 from .cache import Cache, LayerCache
 from .masks import View
+from .positions import CLOSED
 
 
 class Block(nn.Module):
@@ -68,12 +69,17 @@ class Stack(nn.Module):
         aux: Aux | None = None,
     ) -> Tensor:
         """views: one for all layers, or several that take turns (layer i uses views[i mod n])."""
+        recompute = self.recompute and torch.is_grad_enabled()
+        if (
+            recompute and torch.compiler.is_compiling()
+        ):  # which lets nothing be written from inside of what is computed again
+            for view in (*views, source_view):
+                if view is not None:
+                    view.memo[CLOSED] = True
         for i, block in enumerate(self.blocks):
             layer_cache = None if cache is None else cache.layers[i]
             given = (x_BTD, views[i % len(views)], source_BSD, source_view, layer_cache, aux)
-            if (
-                self.recompute and torch.is_grad_enabled()
-            ):  # Chen et al. 2016: memory for one more forward pass
+            if recompute:  # Chen et al. 2016: memory for one more forward pass
                 x_BTD = checkpoint(block, *given, use_reentrant=False)
             else:
                 x_BTD = block(*given)

@@ -43,6 +43,7 @@ def index_of(positions: Positions) -> Tensor:
 Memo = dict[Any, Any]  # tables that depend on positions alone, made once a call and shared by its layers
 IN_ORDER = "in order"  # in a memo: whether keys are 0, 1, .. and queries the last of them
 KEPT = "kept"  # in a memo: another one, which a cache keeps from call to call
+CLOSED = "closed"  # in a memo: nothing more is to be remembered
 
 
 def once(memo: Memo | None, key: Any, compute: Callable[[], Any]) -> Any:
@@ -50,9 +51,12 @@ def once(memo: Memo | None, key: Any, compute: Callable[[], Any]) -> Any:
     a recomputed layer (activation checkpointing) finds them already made."""
     if memo is None:
         return compute()
-    if key not in memo:
-        memo[key] = compute()
-    return memo[key]
+    if key in memo:
+        return memo[key]
+    found = compute()
+    if CLOSED not in memo:
+        memo[key] = found
+    return found
 
 
 class Position(nn.Module):
