@@ -10,7 +10,7 @@ from heedful import kernels
 from heedful.kernels import heads
 from heedful.kernels.columns import column_sums
 from heedful.kernels.heads import Heads, join_slopes
-from heedful.kernels.inputs import embed_and_drop
+from heedful.kernels.inputs import EmbedAndDrop
 from heedful.kernels.product import Product, add_product, product_in_full
 from heedful.kernels.residual import NormBeside, add_and_norm, fused_add_and_norm
 from heedful.kernels.rise import GELU, GELU_TANH, RELU, Rise, gate, rise
@@ -387,10 +387,6 @@ def test_custom_operations_are_sound():
         ),
         test_utils=checks,
     )
-    seed, tokens = torch.tensor([3], device=DEVICE), torch.randint(5, (2, 3), device=DEVICE)
-    table, encodings = (torch.randn(n, 6, device=DEVICE, requires_grad=True) for n in (5, 3))
-    given = (table, tokens, encodings, seed, 1.5, 0.25, torch.float32)
-    opcheck(embed_and_drop.default, given, test_utils=checks)
     a, b = (torch.randn(4, n, device=DEVICE) for n in (3, 5))
     opcheck(
         join_slopes.default, ([torch.randn(2, 3, 4, n, device=DEVICE) for n in (5, 5, 2)],), test_utils=checks
@@ -411,7 +407,7 @@ def test_inputs_are_the_formula(B, T, D, V, shared, kind):
     encodings = torch.randn(*((T, D) if shared else (B, T, D)), device=DEVICE, requires_grad=True)
     tokens, seed = torch.randint(V, (B, T), device=DEVICE), torch.tensor([1], device=DEVICE)
     slope = torch.randn(B, T, D, device=DEVICE, dtype=kind)
-    found = embed_and_drop(table, tokens, encodings, seed, 1.7, 0.0, kind)
+    found = EmbedAndDrop.apply(table, tokens, encodings, seed, 1.7, 0.0, kind)
     expected = F.embedding(tokens, table.double()) * 1.7 + encodings.double()
     torch.testing.assert_close(found.double(), expected, atol=2 * CLOSE[kind], rtol=CLOSE[kind])
     leaves = table, encodings
@@ -425,7 +421,7 @@ def test_inputs_drop_the_same_backwards_as_forwards():
     table, encodings = torch.ones(6, 40, device=DEVICE), torch.ones(9, 40, device=DEVICE)
     table.requires_grad_(), encodings.requires_grad_()
     tokens, seed = torch.randint(6, (20, 9), device=DEVICE), torch.tensor([(5 << 40) + 77], device=DEVICE)
-    out = embed_and_drop(table, tokens, encodings, seed, 1.0, 0.25, torch.float32)
+    out = EmbedAndDrop.apply(table, tokens, encodings, seed, 1.0, 0.25, torch.float32)
     kept = out != 0
     assert abs(kept.double().mean().item() - 0.75) < 0.03
     expected = (F.embedding(tokens, table) + encodings) * kept / 0.75
@@ -470,7 +466,7 @@ def test_inputs_by_their_kernel_are_for_training_and_plain_ones_only():
 def test_words_that_are_not_there_are_no_numbers_and_touch_nothing():
     table, encodings = torch.ones(6, 4, device=DEVICE, requires_grad=True), torch.zeros(3, 4, device=DEVICE)
     tokens, seed = torch.tensor([[1, 6, -1], [1, 5, 1]], device=DEVICE), torch.tensor([1], device=DEVICE)
-    out = embed_and_drop(table, tokens, encodings, seed, 1.0, 0.0, torch.float32)
+    out = EmbedAndDrop.apply(table, tokens, encodings, seed, 1.0, 0.0, torch.float32)
     bad = (tokens < 0) | (tokens > 5)
     assert torch.equal(out.isnan().all(-1), bad) and torch.equal(out.isnan().any(-1), bad)
     (slope,) = gradients(out, [table], torch.ones_like(out))

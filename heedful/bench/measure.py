@@ -174,7 +174,7 @@ def contest(
     side, which takes less time where compiling is most of it; none of that is measured but what it took."""
     results = [Result(each) for each in everyone]
     with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(max(1, at_once)))
+        pool = stack.enter_context(ThreadPoolExecutor(at_once))
         workers: dict[int, Asked] = {}
 
         def start_one(i: int) -> None:
@@ -190,8 +190,8 @@ def contest(
             stack.callback(workers[i].close)  # before the pool is waited for: whoever is asked then gives up
         list(pool.map(start_one, range(len(results))))
         going = [i for i, result in enumerate(results) if not result.failed]
-        for i in going if at_once > 1 else []:  # what a unit takes alone
-            attempt(results[i], lambda i=i: again(workers[i], results[i]))  # type: ignore[misc]
+        for i in going if at_once > 1 else []:
+            attempt(results[i], lambda i=i: time_alone(workers[i], results[i]))  # type: ignore[misc]
         going = [i for i in going if not results[i].failed]
         count = rounds or rounds_for([results[i].unit for i in going], seconds)
         for turn in range(count):
@@ -216,8 +216,8 @@ def begin(worker: Asked, result: Result, work: Work, place: Place) -> None:
     result.compiling = found["compile"]
 
 
-def again(worker: Asked, result: Result) -> None:
-    """How long a unit takes now."""
+def time_alone(worker: Asked, result: Result) -> None:
+    """How long a unit takes, now that nobody else is starting."""
     result.unit = worker.ask("turn", units=2, unit=0.0)["seconds"]
 
 

@@ -9,6 +9,11 @@ import triton
 import triton.language as tl
 
 
+def odds(dropout: float) -> dict:
+    """What a kernel is told of a share that is dropped."""
+    return {"P": dropout, "LIMIT": round(dropout * (1 << 24))}
+
+
 @triton.jit
 def _mixed(x):
     """Every bit of x in every bit: a hash of 32 bits (a multiply-xorshift with the low bias of Wellons' search)."""

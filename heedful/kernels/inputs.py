@@ -18,13 +18,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chance import kept
-from .operation import block, differentiable, operation
+from .chance import kept, odds
+from .operation import block
 
 NUMBERS = 2048  # of a block forwards
 PART, COLUMNS, WARPS = 64, 128, 4  # sorted tokens that are added up at once, and numbers of their vectors
 ASIDE = 16  # sums of one word that are brought together at once
-SHORT = 1 << 15  # words that two bytes can count: sorted in half the time
+TWO_BYTES = 1 << 15  # words that two bytes can count: sorted in half the time
 
 
 @triton.jit
@@ -109,39 +109,12 @@ def encodings_kernel(
     tl.store(out + t[:, None] * D + d[None, :], total * (1.0 / (1.0 - P)), mask=here)
 
 
-def _chance(dropout: float) -> dict:
-    return {"P": dropout, "LIMIT": round(dropout * (1 << 24))}
-
-
-def _embed(
-    table_VD: Tensor,
-    tokens_BT: Tensor,
-    encodings: Tensor,
-    seed: Tensor,
-    scale: float,
-    dropout: float,
-    kind: torch.dtype,
-) -> Tensor:
-    """encodings: [T, D], or [B, T, D]."""
-    (B, T), D = tokens_BT.shape, table_VD.shape[1]
-    tokens_BT, encodings = tokens_BT.contiguous(), encodings.contiguous()
-    out_BTD = torch.empty(B, T, D, dtype=kind, device=tokens_BT.device)
-    step = T * D if encodings.ndim == 3 else 0
-    wide = block(D)
-    rows = max(1, NUMBERS // wide)
-    forward_kernel[(triton.cdiv(B * T, rows),)](
-        table_VD, tokens_BT, encodings, seed, out_BTD, B * T, len(table_VD), T, step, scale,
-        D=D, **_chance(dropout), BN=rows, BD=wide,
-    )  # fmt: skip
-    return out_BTD
-
-
-def _table_slope(
+def table_slope(
     slope_BTD: Tensor, tokens_BT: Tensor, seed: Tensor, vocabulary: int, scale: float, dropout: float
 ) -> Tensor:
     """[V, D] in fp32."""
-    slope_BTD, (N, D) = slope_BTD.contiguous(), (tokens_BT.numel(), slope_BTD.shape[-1])
-    counted = torch.int16 if vocabulary <= SHORT else torch.int32
+    N, D = tokens_BT.numel(), slope_BTD.shape[-1]
+    counted = torch.int16 if vocabulary <= TWO_BYTES else torch.int32
     words_N, order_N = tokens_BT.flatten().to(counted).sort(stable=True)
     parts, wide = triton.cdiv(N, PART), min(COLUMNS, block(D))
     table_VD = torch.zeros(vocabulary, D, device=slope_BTD.device)
@@ -149,94 +122,70 @@ def _table_slope(
     programs, sizes = (parts, triton.cdiv(D, wide)), {"D": D, "BN": PART, "BD": wide}
     within_kernel[programs](
         slope_BTD, words_N, order_N, seed, table_VD, aside, N, vocabulary, scale,
-        **sizes, **_chance(dropout), num_warps=WARPS,
+        **sizes, **odds(dropout), num_warps=WARPS,
     )  # fmt: skip
     after_kernel[programs](words_N, aside, table_VD, N, vocabulary, parts, **sizes, BJ=ASIDE)
     return table_VD
 
 
-def _encodings_slope(slope_BTD: Tensor, seed: Tensor, shared: bool, dropout: float) -> Tensor:
+def encodings_slope(slope_BTD: Tensor, seed: Tensor, shared: bool, dropout: float) -> Tensor:
     """[T, D], or if they are not shared by all rows [B, T, D]; in fp32."""
-    slope_BTD, (B, T, D) = slope_BTD.contiguous(), slope_BTD.shape
+    B, T, D = slope_BTD.shape
     out = slope_BTD.new_empty((T, D) if shared else (B, T, D), dtype=torch.float32)
     B, T = (B, T) if shared else (1, B * T)
     tall, wide = 4, min(COLUMNS, block(D))
     encodings_kernel[(triton.cdiv(T, tall), triton.cdiv(D, wide))](
-        slope_BTD, seed, out, B, T, D=D, **_chance(dropout), BT=tall, BD=wide, num_warps=WARPS
+        slope_BTD, seed, out, B, T, D=D, **odds(dropout), BT=tall, BD=wide, num_warps=WARPS
     )
     return out
 
 
-def _shape(
-    table_VD: Tensor,
-    tokens_BT: Tensor,
-    encodings: Tensor,
-    seed: Tensor,
-    scale: float,
-    dropout: float,
-    kind: torch.dtype,
-) -> Tensor:
-    return table_VD.new_empty(*tokens_BT.shape, table_VD.shape[1], dtype=kind)
+class EmbedAndDrop(torch.autograd.Function):
+    """dropout(scale * table[token] + encoding), in the precision asked for. encodings: [T, D], or [B, T, D].
 
+    No operation of torch's, as the kernels inside of a stack are: looking up is not compiled.
+    """
 
-def _table_shape(
-    slope_BTD: Tensor, tokens_BT: Tensor, seed: Tensor, vocabulary: int, scale: float, dropout: float
-) -> Tensor:
-    return slope_BTD.new_empty(vocabulary, slope_BTD.shape[-1], dtype=torch.float32)
+    @staticmethod
+    def forward(
+        ctx: Any,
+        table_VD: Tensor,
+        tokens_BT: Tensor,
+        encodings: Tensor,
+        seed: Tensor,
+        scale: float,
+        dropout: float,
+        kind: torch.dtype,
+    ) -> Tensor:
+        (B, T), (V, D) = tokens_BT.shape, table_VD.shape
+        tokens_BT, encodings = tokens_BT.contiguous(), encodings.contiguous()
+        out_BTD = torch.empty(B, T, D, dtype=kind, device=tokens_BT.device)
+        shared, wide = encodings.ndim == 2, block(D)
+        rows = max(1, NUMBERS // wide)
+        forward_kernel[(triton.cdiv(B * T, rows),)](
+            table_VD, tokens_BT, encodings, seed, out_BTD, B * T, V, T, 0 if shared else T * D, scale,
+            D=D, **odds(dropout), BN=rows, BD=wide,
+        )  # fmt: skip
+        ctx.save_for_backward(tokens_BT, seed)
+        ctx.words, ctx.scale, ctx.dropout, ctx.shared = V, scale, dropout, shared
+        return out_BTD
 
-
-def _encodings_shape(slope_BTD: Tensor, seed: Tensor, shared: bool, dropout: float) -> Tensor:
-    B, T, D = slope_BTD.shape
-    return slope_BTD.new_empty((T, D) if shared else (B, T, D), dtype=torch.float32)
-
-
-embed_and_drop = operation(
-    "embed_and_drop",
-    "(Tensor table, Tensor tokens, Tensor encodings, Tensor seed, float scale, float dropout, ScalarType kind) -> Tensor",
-    _embed,
-    _shape,
-)
-table_slope = operation(
-    "table_slope",
-    "(Tensor slope, Tensor tokens, Tensor seed, int vocabulary, float scale, float dropout) -> Tensor",
-    _table_slope,
-    _table_shape,
-)
-encodings_slope = operation(
-    "encodings_slope",
-    "(Tensor slope, Tensor seed, bool shared, float dropout) -> Tensor",
-    _encodings_slope,
-    _encodings_shape,
-)
-
-
-def _remember(ctx: Any, inputs: tuple, output: Tensor) -> None:
-    table_VD, tokens_BT, encodings, seed, ctx.scale, ctx.dropout, _ = inputs
-    ctx.save_for_backward(tokens_BT, seed)
-    ctx.table, ctx.encodings = (len(table_VD), table_VD.dtype), (encodings.ndim == 2, encodings.dtype)
-
-
-def _back(ctx: Any, slope_BTD: Tensor) -> tuple[Tensor | None, ...]:
-    tokens_BT, seed = ctx.saved_tensors
-    (words, kind), (shared, other), slopes = ctx.table, ctx.encodings, [None, None]
-    if ctx.needs_input_grad[0]:
-        slopes[0] = table_slope(slope_BTD, tokens_BT, seed, words, ctx.scale, ctx.dropout).to(kind)
-    if ctx.needs_input_grad[2]:
-        slopes[1] = encodings_slope(slope_BTD, seed, shared, ctx.dropout).to(other)
-    return slopes[0], None, slopes[1], None, None, None, None
-
-
-differentiable("embed_and_drop", _back, _remember)
+    @staticmethod
+    def backward(ctx: Any, slope_BTD: Tensor) -> tuple[Tensor | None, ...]:
+        (tokens_BT, seed), slope_BTD, table, encodings = ctx.saved_tensors, slope_BTD.contiguous(), None, None
+        if ctx.needs_input_grad[0]:
+            table = table_slope(slope_BTD, tokens_BT, seed, ctx.words, ctx.scale, ctx.dropout)
+        if ctx.needs_input_grad[2]:
+            encodings = encodings_slope(slope_BTD, seed, ctx.shared, ctx.dropout)
+        return table, None, encodings, None, None, None, None
 
 
 def embedded(
     table_VD: Tensor, tokens_BT: Tensor, encodings: Tensor, scale: float, dropout: float, kind: torch.dtype
 ) -> Tensor:
-    """dropout(scale * table[token] + encoding), in the precision asked for, with fresh randomness."""
+    """The same, with fresh randomness; encodings may also be those of a single row, or of a single place."""
     seed = torch.randint(1 << 62, (1,), device=tokens_BT.device)
     if encodings.ndim == 3 and len(encodings) == 1:
-        encodings = encodings[0]  # of all rows
-    encodings = encodings.expand(
-        *encodings.shape[:-2], tokens_BT.shape[1], -1
-    )  # one of all places, if there is one
-    return embed_and_drop(table_VD, tokens_BT, encodings, seed, scale, dropout, kind)
+        encodings = encodings[0]
+    encodings = encodings.expand(*encodings.shape[:-2], tokens_BT.shape[1], -1)
+    return EmbedAndDrop.apply(table_VD, tokens_BT, encodings, seed, scale, dropout, kind)

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chance import kept
+from .chance import kept, odds
 from .columns import column_sums
 from .operation import block, differentiable, operation
 
@@ -89,7 +89,7 @@ def _choices(D: int, dropout: float, numbers: int) -> dict:
     wide = block(D)
     rows = max(1, numbers // wide)
     return {
-        "D": D, "P": dropout, "LIMIT": round(dropout * (1 << 24)),
+        "D": D, **odds(dropout),
         "BN": rows, "BD": wide, "num_warps": min(16, max(2, rows * wide // 1024)),
     }  # fmt: skip
 
