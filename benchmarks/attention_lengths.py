@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from heedful.bench.plot import Panel, Series, plot
 from heedful.parts.attention import attend_fused, attend_plain
-from heedful.parts.compressed import compressed, slots_view, with_first
-from heedful.parts.linear_attention import attend_linear
+from heedful.parts.long.compressed import compressed, slots_view, with_first
+from heedful.parts.long.linear import attend_linear
 from heedful.parts.masks import (
     Mask,
     SameBlock,

@@ -24,10 +24,10 @@ import torch
 from torch import nn
 
 from benchmarks.train import SHAKESPEARE_CPU
-from heedful import recipe
-from heedful.tasks import lm, run
+from heedful.data.store import Store
+from heedful.runs import trainer as run
+from heedful.tasks import lm, recipe
 from heedful.tasks.job import Job
-from heedful.text.store import Store
 from heedful.train import loop
 
 STEPS, TURN, CONTEXT, ROWS = 2000, 100, 64, 12

@@ -28,16 +28,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-import attention_cases
+from helpers import attention_cases
 
+from heedful.fast.async_loop import train_ahead
 from heedful.models import gpt2, llama
 from heedful.parts.attention import attend_flex, attend_plain, attend_sdpa
 from heedful.parts.masks import View, causal, document, fixed, full, strided, window
-from heedful.parts.observe import watch
+from heedful.parts.watch import watch
 from heedful.tasks import lm
-from heedful.train.ahead import train_ahead
 from heedful.train.loop import Settings, train
-from heedful.train.optimiser import OPTIMISERS
+from heedful.train.optimizer import OPTIMISERS
 from heedful.train.schedule import constant
 
 TOLERANCE = {

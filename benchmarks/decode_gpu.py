@@ -13,11 +13,11 @@ from collections.abc import Callable
 import torch
 
 from heedful.decode.beam import BeamSettings, beam_search
-from heedful.decode.graph import GraphStep
 from heedful.decode.greedy import greedy
 from heedful.decode.step import lanes_of, step_of
+from heedful.fast.cuda_graph import GraphStep
 from heedful.models import gpt2, transformer
-from heedful.models.shells import Decoder, EncoderDecoder
+from heedful.models.base.shells import Decoder, EncoderDecoder
 
 VOCAB = 32000
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from heedful.cli import main as heedful
+from heedful.cli.main import main as heedful
+from heedful.corpora import phrasebook
 from heedful.interop.formats import FORMATS
 from heedful.interop.load import load
 from heedful.interop.parity import Elsewhere, Here
-from heedful.text import phrasebook
 
 BEAM, LONGEST = 4, 64
 

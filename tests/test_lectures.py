@@ -8,16 +8,16 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
+from helpers import tiny
 from torch import nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from heedful.costs import Walk, count_parameters
 from heedful.errors import BadInput
+from heedful.inside.costs import Walk, count_parameters
 from heedful.models import find_preset
-from heedful.models.skeleton import skeleton
+from heedful.models.base.skeleton import skeleton
 from heedful.parts.attention import (
     Dot,
     MultiHeadAttention,
@@ -29,8 +29,8 @@ from heedful.parts.attention import (
 )
 from heedful.parts.layers import FeedForward, LayerNorm, PreNorm, layer_norm
 from heedful.parts.masks import causal, full, window
-from heedful.parts.observe import watch
 from heedful.parts.positions import Sinusoidal, frequencies, sinusoids
+from heedful.parts.watch import watch
 
 B, T, S, D = 2, 5, 7, 12
 

@@ -1,19 +1,19 @@
 """The shape of the code itself: imports point down, nothing heavy is imported early, names tell the truth."""
 
 import ast
-import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
-import tiny
 import torch
+from helpers import tiny
+from helpers.tensor_names import (
+    ROOT,
+    told,  # noqa: F401 (fixtures)
+)
 
 import heedful
-
-ROOT = Path(heedful.__file__).parent
 
 # Lowest first. A file may import from its own layer and from those below it.
 LAYERS = [
@@ -105,7 +105,7 @@ def test_importing_heedful_imports_no_torch_and_nothing_of_transformers_ever():
 
 def test_loading_a_model_does_not_import_the_compiler(tmp_path):
     """torch._dynamo takes longer to import than torch itself, and loading needs nothing of it."""
-    import hf_zoo
+    from helpers import hf_zoo
 
     for name in hf_zoo.FAMILIES:
         hf_zoo.write(hf_zoo.make(name, 0), tmp_path / name)
@@ -133,49 +133,6 @@ def test_an_editable_install_is_a_plain_path():
 
 
 # Names tell the truth: x_BTD has three axes, and a letter means one size within a function.
-
-SUFFIX = re.compile(r"_([A-Z1]{1,5})$")
-
-
-def lies(frame) -> list[str]:
-    """Local tensors whose name does not fit their shape. A size of 1 broadcasts."""
-    sizes: dict[str, int] = {}
-    found = []
-    for name, value in frame.f_locals.items():
-        match = SUFFIX.search(name)
-        if not match or not isinstance(value, torch.Tensor):
-            continue
-        letters = match[1]
-        if len(letters) != value.ndim:
-            found.append(f"{frame.f_code.co_qualname}: {name} has shape {tuple(value.shape)}")
-            continue
-        for letter, size in zip(letters, value.shape, strict=True):
-            if letter == "1":
-                if size != 1:
-                    found.append(f"{frame.f_code.co_qualname}: {name} has shape {tuple(value.shape)}")
-            elif size != 1 and sizes.setdefault(letter, size) != size:
-                found.append(
-                    f"{frame.f_code.co_qualname}: {letter} is {sizes[letter]} and, in {name}, {size}"
-                )
-    return found
-
-
-@pytest.fixture
-def told():
-    """Collects every lie told while a test runs, and how many functions were listened to."""
-    found: list[str] = []
-    heard: set[str] = set()
-
-    def listen(frame, event, arg):
-        if event == "return" and frame.f_code.co_filename.startswith(str(ROOT)):
-            heard.add(frame.f_code.co_qualname)
-            found.extend(lies(frame))
-
-    sys.setprofile(listen)
-    try:
-        yield found, heard
-    finally:
-        sys.setprofile(None)
 
 
 def test_tensor_names_tell_the_truth(told):

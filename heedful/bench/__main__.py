@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of `heedful bench`, which heedful/options.py explains at more length; a test holds them together."""
+    """The options of `heedful bench`, which heedful/cli/options.py explains at more length; a test holds them together."""
     p = Parser(
         prog="python -m heedful.bench",
         description="This machine, this build, beside the peers that are installed, as ratios in one run.",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from .house import House
+from .host import House
 from .measure import Failed, Result, agreement, best_peer, contest, floor_of
 from .peers import OURS, Contender
 from .records import append, output_of

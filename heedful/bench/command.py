@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import BadInput
 from .beside import beside_peers, show_list
-from .house import opened
+from .host import opened
 from .prediction import prediction
 from .scaling import scaling
 

@@ -28,7 +28,7 @@ def describe(device: str, threads: int | None) -> dict[str, Any]:
     """Device, threads, hardware and versions; nothing that tells whose machine it is."""
     import torch
 
-    from ..device import find_device
+    from ..train.device import find_device
 
     kind = find_device(device).type
     if threads is not None:

@@ -14,32 +14,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..costs import Costs, costs, count_parameters
 from ..decode.beam import BeamSettings, beam_search
 from ..decode.greedy import greedy
-from ..decode.packed import packed
 from ..decode.step import lanes_of, step_of
+from ..fast.async_loop import train_ahead
+from ..fast.cpu_decoder import packed
+from ..inside.costs import Costs, costs, count_parameters
 from ..interop.load import Loaded, load, save
 from ..models import family
+from ..models.base.shells import Decoder, EncoderDecoder, compile_whole
+from ..models.base.skeleton import skeleton
 from ..models.gpt2 import GPT2Config
-from ..models.shells import Decoder, EncoderDecoder, compile_whole
-from ..models.skeleton import skeleton
 from ..models.transformer import TransformerConfig
 from ..parts.attention import MultiHeadAttention
 from ..parts.layers import FeedForward
 from ..parts.masks import Mask, causal, strided, window
 from ..tasks import lm, translate
-from ..train.ahead import train_ahead
 from ..train.loop import Settings, train
 from ..train.loss import Loss
-from ..train.optimiser import adamw
+from ..train.optimizer import adamw
 from ..train.schedule import constant
 from .peers import Place, Variant, in_half
 from .units import RATE, SEED, pairs, prompts, sources, windows
 from .work import END, FULL, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, dropout_of, start_token
 
 if TYPE_CHECKING:
-    from ..decode.graph import Lanes
+    from ..fast.cuda_graph import Lanes
 
 NEVER = -1e4  # the score of tokens that nobody is to write
 LOOP = (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..pictures import FAINT, FAMILY, FONT, INK, MARGIN, PAPER, SMALL, clean, number, of, width_of
+from ..inside.look.pictures import FAINT, FAMILY, FONT, INK, MARGIN, PAPER, SMALL, clean, number, of, width_of
 
 WIDTH, HEIGHT = 380, 260  # of a panel's field
 GRID = (226, 226, 226)

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..errors import BadInput
-from .house import House
+from .host import House
 from .measure import Failed, alone
 from .records import append, output_of
 from .table import NOTHING, milliseconds, percent, size, table

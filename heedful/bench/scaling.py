@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from .house import House
+from .host import House
 from .measure import Failed, alone
 from .plot import Panel, Series, plot
 from .records import append, output_of

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..interop.files import naming, one_line, present, read_json
-from ..recipe import (
+from ..files import naming, one_line, present, read_json
+from ..runs.folder import RECIPE
+from ..tasks.recipe import (
     ARCHITECTURES,
     BEFORE,
     IDLE_BEFORE,
@@ -31,7 +32,6 @@ from ..recipe import (
     parse_settings,
     to_json,
 )
-from ..train.folder import RECIPE
 
 # What variants share, and why; the rest of a recipe may differ.
 SHARED = {

@@ -8,16 +8,14 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..called import command
-from ..device import find_device
-from ..errors import BadInput
-from ..interop.files import one_line, present
+from ..cli.train import INTERRUPTED_AND_SAVED, Voice
+from ..errors import BadInput, command
+from ..files import one_line, present, write_text
 from ..models import nearest
-from ..recipe import parse_settings
-from ..tasks.judging import SHOWN, spelled
-from ..tasks.outlook import span
-from ..train.files import write_text
-from ..train_command import INTERRUPTED_AND_SAVED, Voice
+from ..runs.plan import span
+from ..tasks.evaluation import SHOWN, spelled
+from ..tasks.recipe import parse_settings
+from ..train.device import find_device
 from . import report
 from .asked import BUDGETS, METRICS, STORIES, Asked, chapters, check, read_variant
 from .plot import plot
@@ -26,7 +24,7 @@ from .trials import COMPARISON, Entry, open_comparison, read_comparison, records
 if TYPE_CHECKING:
     import torch
 
-    from ..options import Compare
+    from ..cli.options import Compare
 
 
 def compare(given: Compare) -> int:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 
 from ..bench.plot import COLOURS, GRID, line, text
-from ..pictures import FAINT, FAMILY, FONT, MARGIN, PAPER, SMALL, clean, number, of, width_of
-from ..tasks.judging import SHOWN
+from ..inside.look.pictures import FAINT, FAMILY, FONT, MARGIN, PAPER, SMALL, clean, number, of, width_of
+from ..tasks.evaluation import SHOWN
 from .asked import LOWER
-from .noise import TEST
 from .report import SAME, Row
+from .significance import TEST
 
 WIDTH, STEP = 460, 34  # of the field, and from one variant to the next
 SURE, UNSURE = COLOURS[0], (130, 130, 130)  # worse than the best for sure, or not

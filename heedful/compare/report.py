@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..bench.table import NOTHING, rate, size, table
-from ..tasks.judging import SHOWN
-from ..tasks.outlook import span
+from ..runs.plan import span
+from ..tasks.evaluation import SHOWN
 from .asked import LOWER
-from .noise import TEST, Pair, interval, pairs
+from .significance import TEST, Pair, interval, pairs
 from .trials import Entry, Record
 
 SAME = "not distinguishable"

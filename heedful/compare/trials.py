@@ -21,16 +21,15 @@ import torch
 
 from .. import __version__
 from ..errors import BadInput, NotFinite
-from ..interop.files import one_line, present, read_json
-from ..recipe import Recipe, to_json
-from ..tasks import run
+from ..files import one_line, present, read_json, write_json
+from ..runs import trainer as run
+from ..runs.folder import RECIPE, Metrics, make_folders
+from ..runs.resume import flat
 from ..tasks.job import Job
-from ..tasks.state import flat
-from ..train.files import write_json
-from ..train.folder import RECIPE, Metrics, make_folders
+from ..tasks.recipe import Recipe, to_json
 from ..train.loop import Progress
 from .asked import Asked, Variant
-from .weigh import Weight, weigh
+from .cost import Weight, weigh
 
 FORMAT = 1
 COMPARISON, RECORDS, DATA, RUNS = "compare.json", "records.jsonl", "data", "runs"

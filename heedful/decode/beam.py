@@ -28,11 +28,11 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .arriving import Arriving, sent
 from .best import best as best_words
 from .filters import NEVER, Filter, apply_to_log_probabilities, check_choice
 from .step import Step
-from .stream import begun, fitting, head_start
+from .streaming import begun, fitting, head_start
+from .transfer import Arriving, sent
 from .written import Ends, Hypothesis, Written, checked_lengths, ends_of, limits_of
 
 # Length penalties.

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..models.shells import Decoder, EncoderDecoder
+from ..models.base.shells import Decoder, EncoderDecoder
 from .filters import Filter
 from .step import Step, step_of
-from .stream import likeliest, passages
+from .streaming import likeliest, passages
 from .written import Ends, Hypothesis, gathered
 
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .arriving import sent
 from .filters import Filter
 from .step import Step
-from .stream import passages
+from .streaming import passages
+from .transfer import sent
 from .written import Ends, Hypothesis, gathered
 
 BLOCK = 64  # draws made at once: a generator's call costs more than its number

@@ -20,7 +20,7 @@ from ..errors import BadInput, NotFinite
 from .filters import NEVER, Filter, apply, check_choice, precise
 from .sampling import Dice, draw, row_seeds
 from .step import Step
-from .stream import news
+from .streaming import news
 from .written import (
     Ends,
     Hypothesis,

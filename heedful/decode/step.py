@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
-from ..models.shells import Decoder, EncoderDecoder
+from ..models.base.shells import Decoder, EncoderDecoder
 from ..parts.cache import GrowingCache
 from ..parts.masks import right_padded
-from ..parts.observe import WATCHED, watch
 from ..parts.positions import check_length
+from ..parts.watch import WATCHED, watch
 
 if TYPE_CHECKING:
+    from ..fast.cuda_graph import Lanes
     from .beam import Rules, Searches, Tree
-    from .graph import Lanes
 
 AHEAD = 16  # tokens written on a GPU before the host looks
 
@@ -238,7 +238,7 @@ def step_of(
     if decoder is not model and source is None:
         raise BadInput("an encoder-decoder needs a source to decode from: give it one")
     if lanes is not None and not watched:
-        from .graph import GraphStep
+        from ..fast.cuda_graph import GraphStep
 
         return GraphStep(lanes, room, source, source_lengths_B)
     memory_BSD = None if isinstance(model, Decoder) else model.encoder(source, source_lengths_B)
@@ -252,8 +252,8 @@ def lanes_of(model: Decoder | EncoderDecoder) -> Lanes | None:
         return None
     if hasattr(decoder.stack, "own_cache"):  # no keys and values: states
         return None
-    from .graph import Lanes
-    from .lowered import lower
+    from ..fast.cuda_graph import Lanes
+    from ..fast.gpu_decoder import lower
 
     lowered = lower(decoder)
     encoder = None if isinstance(model, Decoder) else model.encoder

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import BadInput
-from .files import short
+from ..files import short
 
 
 class Bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from .runs import is_run
+from .run_folder import is_run
 
 if TYPE_CHECKING:
     from .load import Loaded
@@ -32,10 +32,10 @@ class Format:
 
 
 FORMATS = {
-    "hf": Format("to_hf", "Hugging Face", ("transformers",)),
-    "ctranslate2": Format("to_ctranslate2", "CTranslate2", ("ctranslate2",)),
-    "onnx": Format("to_onnx", "ONNX", ("onnxruntime",)),
-    "gguf": Format("to_gguf", "GGUF", ("transformers", "gguf")),
+    "hf": Format("hf.write", "Hugging Face", ("transformers",)),
+    "ctranslate2": Format("ctranslate2.write", "CTranslate2", ("ctranslate2",)),
+    "onnx": Format("onnx.write", "ONNX", ("onnxruntime",)),
+    "gguf": Format("gguf.write", "GGUF", ("transformers", "gguf")),
 }
 
 
@@ -54,7 +54,7 @@ def format_of(path: Path) -> str | None:
     if is_run(path) or import_module(f"{__package__}.peft").is_one(path):
         return None
     for name in ("gguf", "ctranslate2"):
-        if import_module(f"{__package__}.from_{name}").is_one(path):
+        if import_module(f"{__package__}.{name}.read").is_one(path):
             return name
     return "hf"
 

@@ -20,14 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
-from ..models import MODEL_TYPES, classifying, family, nearest
-from ..models.heads import DecoderClassifier
-from ..models.huggingface import read_labels
-from ..models.names import Table
-from ..models.skeleton import skeleton
+from ..files import inside, naming, present, read_json, replacing_folder, short
+from ..models import MODEL_TYPES, family, nearest
+from ..models.base import classifying
+from ..models.base.heads import DecoderClassifier
+from ..models.base.skeleton import skeleton
+from ..models.hf.folder import read_labels
+from ..models.hf.names import Table
 from ..parts.lora import merge
 from .adapters import base_of, put_base, read_lora, with_adapters
-from .beside import (
+from .hf.beside import (
     GENERATION,
     as_json,
     generation_config,
@@ -37,10 +39,9 @@ from .beside import (
     tokenizer_files,
     write_files,
 )
-from .files import inside, naming, present, read_json, replacing, short
-from .runs import CONFIG, LABELS, RECIPE, check_written, is_run, refuse_stages, runs_inside
-from .tokenizer import TARGET_TOKENIZER, guarded, read_target, read_tokenizer, read_whole
-from .weights import FLOATS, SINGLE, Stored, find_weights, read_tensors, write_tensors
+from .hf.tokenizer import TARGET_TOKENIZER, guarded, read_target, read_tokenizer, read_whole
+from .hf.weights import FLOATS, SINGLE, Stored, find_weights, read_tensors, write_tensors
+from .run_folder import CONFIG, LABELS, RECIPE, check_written, is_run, refuse_stages, runs_inside
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -76,7 +77,9 @@ def load(
     folder = Path(folder)
     if is_run(folder):
         return load_run(folder, device, dtype)
-    from . import from_ctranslate2, from_gguf, peft  # which build on what is here
+    from . import peft  # which build on what is here
+    from .ctranslate2 import read as from_ctranslate2
+    from .gguf import read as from_gguf
 
     for foreign in (from_gguf, from_ctranslate2, peft):
         if foreign.is_one(folder):
@@ -401,7 +404,7 @@ def save(loaded: Loaded, folder: str | os.PathLike[str]) -> None:
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file; a model is saved as a folder")
-    with replacing(folder) as aside:
+    with replacing_folder(folder) as aside:
         write_tensors(aside / SINGLE, weights)
         write_files(aside, files)
         shutil.copymode(aside / CONFIG, aside / SINGLE)  # safetensors makes its files private

@@ -25,12 +25,12 @@ from .. import __version__
 from ..decode.beam import BeamSettings, beam_search
 from ..decode.greedy import greedy
 from ..decode.step import Step, step_of
-from ..models.heads import DecoderClassifier
-from ..models.shells import Decoder, EncoderDecoder, WithHeads
-from .beside import tokenizer_text
-from .files import flush, one_line
+from ..files import flush, one_line
+from ..models.base.heads import DecoderClassifier
+from ..models.base.shells import Decoder, EncoderDecoder, WithHeads
+from .hf.beside import tokenizer_text
+from .hf.probes import corpus
 from .load import Loaded
-from .probes import corpus
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -21,15 +21,15 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
+from ..files import inside, naming, one_line, present, read_json, short
 from ..models import family
-from ..models.names import Rule, Table, fill, match
-from ..models.skeleton import config_with_head
+from ..models.base.skeleton import config_with_head
+from ..models.hf.names import Rule, Table, fill, match
 from ..parts.lora import Lora
 from .adapters import ADAPTER, ADAPTER_WEIGHTS, base_of, chain_of, is_peft, peft_base, put_base, read_lora
-from .files import inside, naming, one_line, present, read_json, short
+from .hf.weights import FLOATS, SINGLE, Stored, headers, read_tensors, write_tensors
 from .load import Loaded, by, describe_run, labels_of_run, load, parameters, sized, with_room
-from .runs import is_run
-from .weights import FLOATS, SINGLE, Stored, headers, read_tensors, write_tensors
+from .run_folder import is_run
 
 BEFORE = "base_model.model."  # what all their names begin with
 HEADS = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "span": "QUESTION_ANS"}  # and what PEFT calls their tasks

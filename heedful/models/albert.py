@@ -12,6 +12,8 @@ from ..errors import BadInput
 from ..parts.blocks import Block
 from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
 from ..parts.positions import Learned
+from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
+from .base.shells import WithHeads
 from .bert import (
     IGNORED,
     OLD,
@@ -24,10 +26,8 @@ from .bert import (
     read_sizes,
     write_sizes,
 )
-from .heads import Classify, MaskedLM, Pooled, Span, Tag
-from .huggingface import read, refuse_unless
-from .names import Table, same, weight_and_bias
-from .shells import WithHeads
+from .hf.folder import read, refuse_unless
+from .hf.names import Table, same, weight_and_bias
 
 MOST_LAYERS = 1000  # which cost no weights, so that a file's size tells nothing of them
 

@@ -1,19 +1,19 @@
 """RNNsearch (Bahdanau et al. 2015): the first attention. A bidirectional GRU reads; the decoder searches as it writes.
 
-The encoder's GRU is torch's, the decoder's the paper's own (heedful/parts/recurrent.py says how they differ).
+The encoder's GRU is torch's, the decoder's the paper's own (heedful/parts/before/recurrent.py says how they differ).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..parts.aligned import Searching
 from ..parts.attention import Additive
+from ..parts.before.attentive_decoders import Searching
+from ..parts.before.recurrent import CandidateGRU
 from ..parts.layers import Inputs, Untied
-from ..parts.recurrent import CandidateGRU
-from .config import Config
+from .base.config import Config
+from .base.shells import Decoder, EncoderDecoder
 from .recurrent import check_shared, embeddings, initialise, reader
-from .shells import Decoder, EncoderDecoder
 
 
 @dataclass(frozen=True)

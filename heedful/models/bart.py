@@ -11,11 +11,11 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
 from ..parts.positions import LearnedAfter
-from .config import Config
-from .huggingface import read, refuse_unless
-from .initialise import normal_
-from .names import Rule, Table, reshaped, same, weight_and_bias
-from .shells import Decoder, Encoder, EncoderDecoder
+from .base.config import Config
+from .base.initialize import normal_
+from .base.shells import Decoder, Encoder, EncoderDecoder
+from .hf.folder import read, refuse_unless
+from .hf.names import Rule, Table, reshaped, same, weight_and_bias
 from .transformer import read_sizes, stack_names, write_sizes
 
 OFFSET = 2  # rows before the first position's; fairseq kept them for padding

@@ -12,9 +12,11 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
 from ..parts.positions import Learned
-from .config import Config
-from .heads import Classify, MaskedLM, Pooled, Span, Tag
-from .huggingface import (
+from .base.config import Config
+from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
+from .base.initialize import normal_
+from .base.shells import Encoder, WithHeads
+from .hf.folder import (
     ACTIVATION_NAMES,
     read,
     read_activation,
@@ -24,9 +26,7 @@ from .huggingface import (
     refuse_unless,
     write_labels,
 )
-from .initialise import normal_
-from .names import Rule, Table, same, weight_and_bias
-from .shells import Encoder, WithHeads
+from .hf.names import Rule, Table, same, weight_and_bias
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from ..parts.blocks import Stack
 from ..parts.layers import LayerNorm, TokenEmbedding, Untied
 from ..parts.positions import Sinusoidal
 from . import transformer, vit
-from .config import Config
-from .heads import FirstToken, MeanOverTokens
-from .initialise import normal_, xavier_
-from .shells import Decoder, Encoder, EncoderDecoder
+from .base.config import Config
+from .base.heads import FirstToken, MeanOverTokens
+from .base.initialize import normal_, xavier_
+from .base.shells import Decoder, Encoder, EncoderDecoder
 from .transformer import TransformerConfig
 from .vit import PatchInputs, ViTConfig
 

@@ -18,9 +18,9 @@ from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
 from ..parts.masks import right_padded
 from ..parts.positions import Learned
 from . import vit
-from .config import Config
-from .initialise import normal_
-from .shells import Encoder
+from .base.config import Config
+from .base.initialize import normal_
+from .base.shells import Encoder
 from .vit import ViTConfig
 
 SHARPEST = math.log(100)  # the paper's limit, without which training is unstable

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..parts.convolution import ConvolutionDecoder, ConvolutionEncoder, NormedLinear
+from ..parts.before.convolution import ConvolutionDecoder, ConvolutionEncoder, NormedLinear
 from ..parts.layers import Inputs, TokenEmbedding, Untied
 from ..parts.positions import Learned
-from .config import Config
+from .base.config import Config
+from .base.shells import Decoder, Encoder, EncoderDecoder
 from .recurrent import check_shared, embeddings
-from .shells import Decoder, Encoder, EncoderDecoder
 
 
 @dataclass(frozen=True)

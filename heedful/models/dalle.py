@@ -20,9 +20,9 @@ from ..parts.cache import Cache
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, TokenEmbedding, Untied
 from ..parts.masks import Mask, picture_column, picture_convolution, picture_row
 from ..parts.positions import CaptionAndGrid
-from .config import Config
-from .initialise import normal_
-from .shells import Decoder
+from .base.config import Config
+from .base.initialize import normal_
+from .base.shells import Decoder
 
 
 @dataclass(frozen=True)

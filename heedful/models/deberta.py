@@ -14,10 +14,11 @@ from ..parts.blocks import Block
 from ..parts.disentangled import ConvolvedBlock, DisentangledAttention, Distances, ScaledByTerms
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
 from ..parts.positions import Learned
+from .base.config import Config
+from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
+from .base.shells import WithHeads
 from .bert import assemble, find_architecture, find_heads, make_heads
-from .config import Config
-from .heads import Classify, MaskedLM, Pooled, Span, Tag
-from .huggingface import (
+from .hf.folder import (
     ACTIVATION_NAMES,
     one_of,
     read,
@@ -27,8 +28,7 @@ from .huggingface import (
     refuse_unless,
     write_labels,
 )
-from .names import Rule, Table, same, weight_and_bias
-from .shells import WithHeads
+from .hf.names import Rule, Table, same, weight_and_bias
 
 WAYS = ("c2p", "p2c")
 

@@ -12,12 +12,12 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
 from ..parts.positions import Learned
+from .base.config import Config
+from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
+from .base.shells import WithHeads
 from .bert import IGNORED, assemble, find_architecture, find_heads, make_heads
-from .config import Config
-from .heads import Classify, MaskedLM, Pooled, Span, Tag
-from .huggingface import ACTIVATION_NAMES, read, read_activation, read_labels, refuse_unless, write_labels
-from .names import Table, same, weight_and_bias
-from .shells import WithHeads
+from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_labels, refuse_unless, write_labels
+from .hf.names import Table, same, weight_and_bias
 
 EPS = 1e-12
 

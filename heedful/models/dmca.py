@@ -15,14 +15,14 @@ from torch import nn
 
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.compressed import KINDS
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
+from ..parts.long.compressed import KINDS
+from ..parts.long.windowed_cache import RecentAttention
 from ..parts.masks import Mask, SameBlock, causal
 from ..parts.positions import Sinusoidal
-from ..parts.remember import RecentAttention
-from .config import Config
-from .initialise import LEVEL, level_
-from .shells import Decoder
+from .base.config import Config
+from .base.initialize import LEVEL, level_
+from .base.shells import Decoder
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..parts.kmeans import k_means
-from .config import Config
+from .base.config import Config
 
 EPS = 0.1  # pixels are kept so far from 0 and 1, where the logit is not finite
 # No scale is less: flat colours would otherwise become infinitely likely, and all that is learned is how flat they are.

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..parts.both_ways import ProjectedLSTM, TwoDirections
-from ..parts.characters import CharacterCNN, Highway, Spelled
+from ..parts.before.both_ways import ProjectedLSTM, TwoDirections
+from ..parts.before.characters import CharacterCNN, Highway, Spelled
+from ..parts.before.recurrent import orthogonal_
 from ..parts.layers import Inputs, TokenEmbedding, Untied
-from ..parts.recurrent import orthogonal_
-from .config import Config
-from .initialise import xavier_
-from .shells import Encoder, WithHeads
+from .base.config import Config
+from .base.initialize import xavier_
+from .base.shells import Encoder, WithHeads
 
 SHARES = (1, 1, 2, 4, 8, 16, 32)  # the paper's filters of widths 1 to 7 are 32 times these
 

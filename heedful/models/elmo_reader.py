@@ -13,15 +13,15 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from ..parts.characters import numbers_of
+from ..parts.before.characters import numbers_of
+from ..parts.before.mix import ScalarMix
+from ..parts.before.recurrent import LSTM, BidirectionalStack, BothWays
 from ..parts.layers import Inputs, TokenEmbedding
 from ..parts.masks import View, full
-from ..parts.mix import ScalarMix
-from ..parts.recurrent import LSTM, BidirectionalStack, BothWays
+from .base.heads import Classify, MaxOverTokens, Tag
+from .base.initialize import normal_
+from .base.shells import WithHeads, given_positions
 from .elmo import ElmoConfig, initialise, language_models
-from .heads import Classify, MaxOverTokens, Tag
-from .initialise import normal_
-from .shells import WithHeads, given_positions
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
 from ..parts.positions import Learned, Positions
 from . import bert
+from .base.shells import WithHeads
 from .bert import BertConfig, assemble, build_block, build_heads, find_architecture, find_heads
-from .huggingface import read
-from .names import Table, same
-from .shells import WithHeads
+from .hf.folder import read
+from .hf.names import Table, same
 
 
 @dataclass(frozen=True)

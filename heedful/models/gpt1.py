@@ -10,12 +10,12 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, Tied, TokenEmbedding, Untied
 from ..parts.positions import Learned
-from .config import Config
+from .base.config import Config
+from .base.initialize import normal_
+from .base.shells import Decoder
 from .gpt2 import block_names
-from .huggingface import one_of, read, refuse_unless
-from .initialise import normal_
-from .names import Table, same
-from .shells import Decoder
+from .hf.folder import one_of, read, refuse_unless
+from .hf.names import Table, same
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ..parts.masks import causal, window
 from . import gpt2
-from .config import Config
-from .shells import Decoder
+from .base.config import Config
+from .base.shells import Decoder
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from .config import Config
+from .base.config import Config
 
 
 @dataclass(frozen=True)

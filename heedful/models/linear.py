@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding
-from ..parts.linear_attention import KernelAttention, KernelScore
+from ..parts.long.linear import KernelAttention, KernelScore
 from ..parts.positions import Sinusoidal
-from .config import Config
-from .initialise import LEVEL, level_
-from .shells import Decoder
+from .base.config import Config
+from .base.initialize import LEVEL, level_
+from .base.shells import Decoder
 
 
 @dataclass(frozen=True)

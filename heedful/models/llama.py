@@ -13,11 +13,11 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import GatedFeedForward, Inputs, PreNorm, RMSNorm, Tied, TokenEmbedding, Untied
 from ..parts.positions import Rotary, Slower, SlowerIfSlow, StretchedRotary
-from .config import Config
-from .huggingface import ACTIVATION_NAMES, one_of, read, read_activation, read_unless_null, refuse_unless
-from .initialise import normal_
-from .names import Rule, Table, same, weight_and_bias
-from .shells import Decoder
+from .base.config import Config
+from .base.initialize import normal_
+from .base.shells import Decoder
+from .hf.folder import ACTIVATION_NAMES, one_of, read, read_activation, read_unless_null, refuse_unless
+from .hf.names import Rule, Table, same, weight_and_bias
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import ClassVar
 
 from torch import nn
 
-from ..parts.aligned import Attentive
 from ..parts.attention import Additive, Bilinear, Dot, Score
+from ..parts.before.attentive_decoders import Attentive
+from ..parts.before.recurrent import check_cell
 from ..parts.layers import Inputs, Untied
-from ..parts.recurrent import check_cell
-from .config import Config, check
+from .base.config import Config, check
+from .base.shells import Decoder, EncoderDecoder
 from .recurrent import chain, check_shared, embeddings, initialise, reader
-from .shells import Decoder, EncoderDecoder
 
 # From the widths of a state and of an annotation.
 SCORES: dict[str, Callable[[int, int], Score]] = {

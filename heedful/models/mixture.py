@@ -12,8 +12,8 @@ from ..parts.blocks import Stack
 from ..parts.experts import GATES, Experts, check_chosen, make_experts
 from ..parts.layers import FeedForward
 from . import gpt2
-from .initialise import normal_
-from .shells import Decoder
+from .base.initialize import normal_
+from .base.shells import Decoder
 
 
 def check_experts(experts: int, chosen: int, gate: str) -> None:

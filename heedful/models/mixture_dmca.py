@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ..parts.experts import Experts, make_experts
 from ..parts.layers import FeedForward
 from . import dmca
-from .initialise import level_
+from .base.initialize import level_
+from .base.shells import Decoder
 from .mixture import check_experts, put_experts
-from .shells import Decoder
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from ..parts.blocks import Stack
 from ..parts.experts import Experts, make_experts
 from ..parts.layers import FeedForward
 from . import transformer
-from .initialise import xavier_
+from .base.initialize import xavier_
+from .base.shells import EncoderDecoder
 from .mixture import check_experts, put_experts
-from .shells import EncoderDecoder
 
 
 @dataclass(frozen=True)

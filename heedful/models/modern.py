@@ -15,9 +15,9 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, PreNorm, RMSNorm, TokenEmbedding, Untied
 from ..parts.positions import Rotary
-from .config import Config
-from .initialise import normal_
-from .shells import Decoder
+from .base.config import Config
+from .base.initialize import normal_
+from .base.shells import Decoder
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from ..parts.before.recurrent import (
+    CELLS,
+    BidirectionalStack,
+    BothWays,
+    Recurrence,
+    RecurrentStack,
+    orthogonal_,
+)
 from ..parts.layers import Inputs, TokenEmbedding, Untied
-from ..parts.recurrent import CELLS, BidirectionalStack, BothWays, Recurrence, RecurrentStack, orthogonal_
-from .config import Config
-from .initialise import xavier_
-from .shells import Decoder, Encoder
+from .base.config import Config
+from .base.initialize import xavier_
+from .base.shells import Decoder, Encoder
 
 
 @dataclass(frozen=True)

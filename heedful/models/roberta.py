@@ -14,6 +14,8 @@ from torch import nn
 from ..errors import BadInput
 from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
 from ..parts.positions import LearnedAfter
+from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
+from .base.shells import WithHeads
 from .bert import (
     IGNORED,
     OLD,
@@ -27,10 +29,8 @@ from .bert import (
     read_sizes,
     write_sizes,
 )
-from .heads import Classify, MaskedLM, Pooled, Span, Tag
-from .huggingface import read_token
-from .names import Table, same, weight_and_bias
-from .shells import WithHeads
+from .hf.folder import read_token
+from .hf.names import Table, same, weight_and_bias
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..parts.before.recurrent import LastStates, RecurrentStack, check_cell
 from ..parts.layers import Inputs, Untied
-from ..parts.recurrent import LastStates, RecurrentStack, check_cell
-from .config import Config
+from .base.config import Config
+from .base.shells import Decoder, Encoder, EncoderDecoder
 from .recurrent import chain, check_shared, embeddings, initialise
-from .shells import Decoder, Encoder, EncoderDecoder
 
 
 @dataclass(frozen=True)

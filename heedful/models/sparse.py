@@ -16,12 +16,12 @@ from torch import nn
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding
+from ..parts.long.windowed_cache import RecentAttention
 from ..parts.masks import Mask, PerHead, causal, fixed_steps, strided_steps, window
 from ..parts.positions import Learned
-from ..parts.remember import RecentAttention
-from .config import Config
-from .initialise import normal_
-from .shells import Decoder
+from .base.config import Config
+from .base.initialize import normal_
+from .base.shells import Decoder
 
 PATTERNS = ("strided", "fixed", "window")
 TURNS = ("interleaved", "merged", "heads")

@@ -18,10 +18,10 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, TokenEmbedding
 from ..parts.positions import Rotary, Sinusoidal
-from .config import Config
-from .heads import Tag
-from .initialise import normal_, xavier_
-from .shells import Encoder, WithHeads
+from .base.config import Config
+from .base.heads import Tag
+from .base.initialize import normal_, xavier_
+from .base.shells import Encoder, WithHeads
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from ..parts.layers import (
     Untied,
 )
 from ..parts.positions import T5Buckets
-from .config import Config
-from .huggingface import ACTIVATION_NAMES, THEIR_ACTIVATIONS, read, read_unless_null
-from .names import Rule, Table, same
-from .shells import Decoder, Encoder, EncoderDecoder
+from .base.config import Config
+from .base.shells import Decoder, Encoder, EncoderDecoder
+from .hf.folder import ACTIVATION_NAMES, THEIR_ACTIVATIONS, read, read_unless_null
+from .hf.names import Rule, Table, same
 
 
 @dataclass(frozen=True)

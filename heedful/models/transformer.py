@@ -24,11 +24,11 @@ from ..parts.positions import (
     StructuralAbsolute,
     StructuralRelative,
 )
-from .config import Config
-from .huggingface import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
-from .initialise import xavier_
-from .names import Fixed, Rule, Table, reshaped, same, weight_and_bias
-from .shells import Decoder, Encoder, EncoderDecoder
+from .base.config import Config
+from .base.initialize import xavier_
+from .base.shells import Decoder, Encoder, EncoderDecoder
+from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
+from .hf.names import Fixed, Rule, Table, reshaped, same, weight_and_bias
 
 
 @dataclass(frozen=True)

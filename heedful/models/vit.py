@@ -18,9 +18,11 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, LayerNorm, PreNorm
 from ..parts.positions import Learned, Positions
-from .config import Config
-from .heads import Classify, ClassifyBoth, FirstToken, MeanOverTokens, Pooled
-from .huggingface import (
+from .base.config import Config
+from .base.heads import Classify, ClassifyBoth, FirstToken, MeanOverTokens, Pooled
+from .base.initialize import normal_
+from .base.shells import Encoder, WithHeads
+from .hf.folder import (
     ACTIVATION_NAMES,
     read,
     read_activation,
@@ -29,9 +31,7 @@ from .huggingface import (
     refuse_unless,
     write_labels,
 )
-from .initialise import normal_
-from .names import Table, reshaped, same, weight_and_bias
-from .shells import Encoder, WithHeads
+from .hf.names import Table, reshaped, same, weight_and_bias
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from torch import nn
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, Tied, TokenEmbedding
+from ..parts.long.segments import RecurrentAttention, SegmentMemory
 from ..parts.positions import TransformerXL
-from ..parts.xl import RecurrentAttention, SegmentMemory
-from .config import Config
-from .initialise import normal_
-from .shells import Decoder
+from .base.config import Config
+from .base.initialize import normal_
+from .base.shells import Decoder
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import kernels
-from ..kernels import HALVES
+from ..fast import kernels
+from ..fast.kernels import HALVES
 from .cache import KeysValues, LayerCache
 from .layers import hooked
+from .long.sparse import attend_gathered, gather_pays
 from .masks import View, full, without_empty_rows
 from .positions import NoPosition, Position
-from .sparse import attend_gathered, gather_pays
 
 AnyMask = View | Tensor | None  # a tensor is boolean, True = may attend, and broadcasts to [B, H, T, S]
 
@@ -190,7 +190,7 @@ def attend_short(
     q_BHTK: Tensor, k_BHSK: Tensor, v_BHSL: Tensor, mask: AnyMask = None, scale: float | None = None
 ) -> Tensor:
     """heedful's own kernel for a few tokens."""
-    from ..kernels.short import attend_short as kernel
+    from ..fast.kernels.short import attend_short as kernel
 
     scale = 1 / math.sqrt(q_BHTK.shape[-1]) if scale is None else scale
     return kernel(q_BHTK, k_BHSK, v_BHSL, *table_of(mask, q_BHTK.shape[1]), scale)
@@ -535,8 +535,8 @@ class MultiHeadAttention(nn.Module):
         if not (kernels.trains(x_BTD) and can_join(layers)):
             apart = zip(together(layers, x_BTD), heads, strict=True)
             return tuple(split_heads(x, H) for x, H in apart), x_BTD
-        from ..kernels.heads import Heads
-        from ..kernels.product import Product
+        from ..fast.kernels.heads import Heads
+        from ..fast.kernels.product import Product
 
         weight, bias = joint(layers)
         added = None if bias is None else bias.detach()  # its gradient comes from the heads'
@@ -557,8 +557,8 @@ class MultiHeadAttention(nn.Module):
     def attend_joined(
         self, x_BTD: Tensor, view: View, source_BSD: Tensor | None, beside: bool
     ) -> tuple[Tensor, Tensor]:
-        from ..kernels.product import Product
-        from ..kernels.short import attend_joined
+        from ..fast.kernels.product import Product
+        from ..fast.kernels.short import attend_joined
 
         layers, scale = [self.query, self.key, self.value], 1 / math.sqrt(self.key_width)
         mine, other_BSY = layers if source_BSD is None else layers[:1], None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from .auxiliary import Aux
+from .aux_loss import Aux
 from .cache import Cache, LayerCache
 from .masks import View
 from .positions import CLOSED

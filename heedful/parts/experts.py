@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .auxiliary import Aux
+from .aux_loss import Aux
 
 Expert = Callable[[Tensor], Tensor]
 

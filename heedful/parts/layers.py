@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import kernels
-from .auxiliary import Aux
+from ..fast import kernels
+from .aux_loss import Aux
 from .positions import Absolute, NoPosition, Position, Positions
 
 
@@ -114,7 +114,7 @@ class Inputs(nn.Module):
         return alone and known and unseen and small and kind != torch.float64 and self.dropout.p < 1
 
     def at_once(self, tokens_BT: Tensor, positions: Positions) -> Tensor:
-        from ..kernels.inputs import embedded
+        from ..fast.kernels.inputs import embedded
 
         table_VD, dropout = self.tokens.weight, self.dropout.p if self.training else 0.0
         position: Any = self.position
@@ -221,7 +221,7 @@ class FeedForward(nn.Module):
         plain = plain and not hooked(self.up)
         if not (plain and kernels.trains(x_BTD)):
             return self.activation(self.up(x_BTD)), x_BTD
-        from ..kernels import rise
+        from ..fast.kernels import up_projection as rise
 
         kind = getattr(rise, RISES[self.activation])
         return rise.Rise.apply(x_BTD, self.up.weight, self.up.bias, kind, beside)
@@ -312,7 +312,7 @@ class PreNorm(nn.Module):
         """norm(x), and x as it goes on: in training on a GPU, a kernel adds up both of its gradients."""
         if not (kernels.trains(x_BTD) and has_kernel(self.norm, x_BTD)):
             return self.norm(x_BTD), x_BTD
-        from ..kernels.residual import NormBeside
+        from ..fast.kernels.residual import NormBeside
 
         norm: Any = self.norm
         return NormBeside.apply(x_BTD, norm.weight, norm.bias, norm.eps)
@@ -339,8 +339,8 @@ class PostNorm(nn.Module):
         return plain and not any(map(hooked, (self.layer, last, self.dropout)))
 
     def at_once(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
-        from ..kernels.product import Product
-        from ..kernels.residual import fused_add_and_norm
+        from ..fast.kernels.product import Product
+        from ..fast.kernels.residual import fused_add_and_norm
 
         layer: Any = self.layer
         last, norm, dropout = layer.last, self.norm, self.dropout.p if self.training else 0.0

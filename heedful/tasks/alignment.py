@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..models.shells import EncoderDecoder
-from ..parts.observe import watch
-from ..text import phrasebook
-from ..text.phrasebook import Pair, words
-from ..text.vocab import Vocab
+from ..corpora import phrasebook
+from ..corpora.phrasebook import Pair, words
+from ..data.vocab import Vocab
+from ..models.base.shells import EncoderDecoder
+from ..parts.watch import watch
 from .metrics import alignment_error_rate
 from .translate import Text, Vocabs, chunks, collate, encoded, sides
 

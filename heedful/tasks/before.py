@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..models.bahdanau import BahdanauConfig
-from ..models.config import Config
+from ..models.base.config import Config
 from ..models.convs2s import ConvS2SConfig
 from ..models.luong import LuongConfig
 from ..models.seq2seq import Seq2SeqConfig
-from ..recipe import Model, Recipe
+from .recipe import Model, Recipe
 
 
 def of_seq2seq(m: Model, words: dict[str, Any]) -> Config:

@@ -19,25 +19,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..corpora.shapes import parse_caption
+from ..data.files import Report
+from ..data.images.prepare import Gallery, galleries, moved, moves, normal
+from ..data.plan import RowPlan, shares
+from ..data.vocab import Vocab
 from ..decode.greedy import greedy
 from ..decode.step import step_of
 from ..errors import BadInput
+from ..models.base.shells import EncoderDecoder
 from ..models.captioner import CaptionerConfig
-from ..models.shells import EncoderDecoder
-from ..recipe import Data, Recipe
-from ..text.files import Report
-from ..text.plan import RowPlan, shares
-from ..text.vocab import Vocab
 from ..train.loss import Loss, scores_of, sequence_loss
-from ..vision.prepare import Gallery, galleries, moved, moves, normal
-from ..vision.shapes import parse_caption
 from .captioned import DATA, PictureBatch, captions_of, data_told, in_parts, spread, vocabulary_of
+from .evaluation import Asked, Measured
 from .image_classify import fitting, moved_told, rows_asked
 from .job import Job
-from .judging import Asked, Measured
 from .lm import BY_FREQUENCY, unigram_entropy
 from .metrics import bleu, interval, translation_scores
 from .picture_judge import compare
+from .recipe import Data, Recipe
 from .translate import chunks, collate
 
 VALID = "valid"

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.batch import Seen, Tensors
+from ..data.files import Report
+from ..data.images.folders import CAPTIONS
+from ..data.images.prepare import Gallery, Row, galleries, split_rows
+from ..data.plan import RowPlan, shares
+from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..errors import BadInput
-from ..interop.tokenizer import TOKENIZER
-from ..recipe import Data, Recipe
-from ..text.files import Report
-from ..text.plan import RowPlan, shares
-from ..text.vocab import Vocab, read_vocab, train_vocab
-from ..train.batch import Seen, Tensors
-from ..train.files import write_text
-from ..vision.folders import CAPTIONS
-from ..vision.prepare import Gallery, Row, galleries, split_rows
-from .judging import Asked
+from ..files import write_text
+from ..interop.hf.tokenizer import TOKENIZER
+from .evaluation import Asked
+from .recipe import Data, Recipe
 
 DATA = "data"
 MOST = 256  # pictures at once, where nothing is learned

@@ -20,18 +20,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..corpora import quiz
+from ..data.batch import Tensors
+from ..data.files import Report, hash_of
+from ..data.plan import BucketPlan, shares
+from ..data.questions import Choice, read_choices
+from ..data.store import Store, write_store
+from ..data.vocab import groups
 from ..errors import BadInput
-from ..interop.files import one_line
-from ..models.heads import DecoderClassifier
-from ..models.shells import WithHeads
-from ..recipe import Data, Recipe
-from ..text import quiz
-from ..text.files import Report, hash_of
-from ..text.plan import BucketPlan, shares
-from ..text.questions import Choice, read_choices
-from ..text.store import Store, write_store
-from ..text.vocab import groups
-from ..train.batch import Tensors
+from ..files import one_line
+from ..models.base.heads import DecoderClassifier
+from ..models.base.shells import WithHeads
 from ..train.loss import Loss
 from .classify import (
     Layout,
@@ -44,11 +43,12 @@ from .classify import (
     spread,
     text_losses,
 )
+from .evaluation import Asked, Measured, by_length
 from .job import Job, Words
-from .judging import Asked, Measured, by_length
 from .metrics import accuracy, interval
 from .mlm import config_of
 from .origin import Origin, begin, find_origin, kind_of, vocab_of, vocabulary, with_head
+from .recipe import Data, Recipe
 from .tables import own_vocabulary
 from .translate import chunks, data_told, pad
 from .tuning import start_told, tuning_of

@@ -23,17 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import BadInput
-from ..interop.files import inside, one_line, read_json
-from ..interop.runs import LABELS
-from ..models import nearest
-from ..models.elmo import ElmoConfig
-from ..models.elmo_reader import ElmoReaderConfig
-from ..models.heads import DecoderClassifier
-from ..models.shells import Decoder, WithHeads
-from ..models.syntax import SyntaxConfig
-from ..recipe import Data, Recipe
-from ..text.files import (
+from ..data.batch import Tensors
+from ..data.files import (
     TABLE_LINE,
     Fault,
     Report,
@@ -44,20 +35,28 @@ from ..text.files import (
     objects,
     read_header,
 )
-from ..text.letters import as_read
-from ..text.plan import BucketPlan, shares
-from ..text.store import Store, write_store
-from ..text.vocab import groups
-from ..train.batch import Tensors
-from ..train.files import write_json
+from ..data.letters import as_read
+from ..data.plan import BucketPlan, shares
+from ..data.store import Store, write_store
+from ..data.vocab import groups
+from ..errors import BadInput
+from ..files import inside, one_line, read_json, write_json
+from ..interop.run_folder import LABELS
+from ..models import nearest
+from ..models.base.heads import DecoderClassifier
+from ..models.base.shells import Decoder, WithHeads
+from ..models.elmo import ElmoConfig
+from ..models.elmo_reader import ElmoReaderConfig
+from ..models.syntax import SyntaxConfig
 from ..train.loss import Loss, cross_entropy
 from . import features
+from .evaluation import Asked, Measured, by_length
 from .features import penalised
 from .job import Job, Words
-from .judging import Asked, Measured, by_length
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .mlm import config_of
 from .origin import FROM, Borrowed, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
+from .recipe import Data, Recipe
 from .spelling import keep_unknown, numbers_on_disk, with_unknown
 from .tables import own_vocabulary
 from .translate import chunks, data_told, pad

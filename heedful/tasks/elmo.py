@@ -21,25 +21,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..corpora import phrasebook
+from ..data.batch import Tensors
+from ..data.files import Report
+from ..data.letters import SpelledVocab, as_read
+from ..data.plan import BucketPlan, shares
+from ..data.store import Store, write_store
+from ..data.vocab import LONGEST, Vocab, groups, read_vocab, train_vocab
 from ..errors import BadInput
-from ..interop.files import one_line
-from ..interop.tokenizer import TOKENIZER
+from ..files import one_line, write_text
+from ..interop.hf.tokenizer import TOKENIZER
+from ..models.base.shells import WithHeads
 from ..models.elmo import ElmoConfig, share_filters
-from ..models.shells import WithHeads
-from ..parts.characters import numbers_of
-from ..recipe import Recipe
-from ..text import phrasebook
-from ..text.files import Report
-from ..text.letters import SpelledVocab, as_read
-from ..text.plan import BucketPlan, shares
-from ..text.store import Store, write_store
-from ..text.vocab import LONGEST, Vocab, groups, read_vocab, train_vocab
-from ..train.batch import Tensors
-from ..train.files import write_text
+from ..parts.before.characters import numbers_of
 from ..train.loss import NOTHING, Loss, Scores, sequence_loss
+from .evaluation import Asked, Measured, by_length
 from .job import Job
-from .judging import Asked, Measured, by_length
 from .lm import Text, files_of
+from .recipe import Recipe
 from .spelling import keep_unknown, numbers_on_disk, spelling, with_unknown
 from .translate import chunks, data_told, pad
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from ..interop.load import load
 from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig, mix_penalty
-from ..recipe import Recipe
 from ..train.loss import Loss
 from .origin import Origin, check_same
+from .recipe import Recipe
 
 
 def config_of(recipe: Recipe, origin: Origin, heads: tuple[str, ...], labels: int) -> ElmoReaderConfig:

@@ -19,20 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import BadInput
-from ..interop.files import inside, naming, one_line, read_json
-from ..interop.load import load
-from ..interop.runs import LABELS, is_run
-from ..models import nearest, vit
-from ..models.shells import WithHeads
-from ..models.vit import ViTConfig
-from ..recipe import Data, Recipe
-from ..text.files import Report, hash_of
-from ..text.plan import RowPlan, shares
-from ..train.batch import Seen, Tensors
-from ..train.files import write_json
-from ..train.loss import Loss, cross_entropy
-from ..vision.prepare import (
+from ..data.batch import Seen, Tensors
+from ..data.files import Report, hash_of
+from ..data.images.prepare import (
     Gallery,
     Row,
     erased,
@@ -44,10 +33,20 @@ from ..vision.prepare import (
     normal,
     split_rows,
 )
+from ..data.plan import RowPlan, shares
+from ..errors import BadInput
+from ..files import inside, naming, one_line, read_json, write_json
+from ..interop.load import load
+from ..interop.run_folder import LABELS, is_run
+from ..models import nearest, vit
+from ..models.base.shells import WithHeads
+from ..models.vit import ViTConfig
+from ..train.loss import Loss, cross_entropy
+from .evaluation import Asked, Measured
 from .job import Job
-from .judging import Asked, Measured
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .origin import FROM, Origin, check_same, read_origin, weights_hash
+from .recipe import Data, Recipe
 
 HEADS = {"class": "classify", "mean": "classify_mean"}
 DATA, VALID = "data", "valid"

@@ -14,33 +14,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..corpora import phrasebook, pylib
+from ..data.batch import Tensors
+from ..data.encode import Encoder
+from ..data.files import Report, joined, not_in_vain, read_documents
+from ..data.packing import Packing
+from ..data.plan import RowPlan, WindowPlan, shares
+from ..data.store import Store, write_store
+from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..decode.greedy import greedy_continuation
 from ..errors import BadInput
-from ..interop.files import one_line
+from ..files import one_line, write_text
+from ..models.base.shells import Decoder
 from ..models.gpt2 import GPT2Config
 from ..models.gru import GRUConfig
 from ..models.lstm import LSTMConfig
 from ..models.mixture import MixtureConfig
 from ..models.modern import ModernConfig
 from ..models.rnn import RNNConfig
-from ..models.shells import Decoder
 from ..models.xl import XLConfig
 from ..parts.experts import auxiliary
-from ..recipe import Recipe
-from ..text import phrasebook, pylib
-from ..text.encode import Encoder
-from ..text.files import Report, joined, not_in_vain, read_documents
-from ..text.packing import Packing
-from ..text.plan import RowPlan, WindowPlan, shares
-from ..text.store import Store, write_store
-from ..text.vocab import Vocab, read_vocab, train_vocab
-from ..train.batch import Tensors
-from ..train.files import write_text
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
+from .evaluation import Asked, Measured, Track, silently
 from .job import Job
-from .judging import Asked, Measured, Track, silently
 from .long import CONFIGS, Recurrent, Segments, experts_of, recurrent_losses
 from .origin import DECODERS, Origin, begin, find_origin, special_of, vocab_of, vocabulary
+from .recipe import Recipe
 from .tuning import start_told, tuning_of
 
 ENOUGH = 10_000_000  # tokens to count frequencies by

@@ -16,19 +16,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.batch import Tensors
+from ..data.plan import SegmentPlan, shares
 from ..errors import BadInput
-from ..models.config import Config
+from ..models.base.config import Config
+from ..models.base.shells import Decoder
 from ..models.dmca import DMCAConfig
 from ..models.linear import LinearConfig
 from ..models.mixture_dmca import MixtureDMCAConfig
-from ..models.shells import Decoder
 from ..models.sparse import SparseConfig
 from ..models.xl import XLConfig
-from ..parts.xl import RecurrentAttention, SegmentMemory
-from ..recipe import Model
-from ..text.plan import SegmentPlan, shares
-from ..train.batch import Tensors
+from ..parts.long.segments import RecurrentAttention, SegmentMemory
 from ..train.loss import Loss, scores_of, sequence_loss
+from .recipe import Model
 
 # Sizes.
 

@@ -18,19 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.batch import Tensors
+from ..data.plan import WindowPlan, keyed, shares, splitmix
+from ..data.vocab import SPECIALS, Vocab
 from ..errors import BadInput
+from ..models.base.shells import WithHeads
 from ..models.bert import BertConfig
-from ..models.shells import WithHeads
-from ..recipe import Recipe
-from ..text.plan import WindowPlan, keyed, shares, splitmix
-from ..text.vocab import SPECIALS, Vocab
-from ..train.batch import Tensors
 from ..train.loss import Loss, cross_entropy
+from .evaluation import Asked, Measured
 from .job import Job
-from .judging import Asked, Measured
 from .lm import BY_FREQUENCY, files_of, frequencies, held_out_text, prepare, unigram_entropy
 from .metrics import interval
 from .origin import ENCODERS, NO_TOKEN, begin, find_origin, special_of, vocab_of, with_heads
+from .recipe import Recipe
 from .tuning import start_told, tuning_of
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen

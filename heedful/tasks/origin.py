@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ..data.vocab import Vocab, no_panic, read_vocab
 from ..errors import BadInput
+from ..files import inside, naming, one_line, present, read_json, read_text, write_json, write_text
 from ..interop.adapters import FROM, weights_hash
-from ..interop.files import inside, naming, one_line, present, read_json, read_text
+from ..interop.hf.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER, guarded, read_tokenizer, read_whole
 from ..interop.load import Loaded, load
-from ..interop.runs import is_run
-from ..interop.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER, guarded, read_tokenizer, read_whole
+from ..interop.run_folder import is_run
 from ..models import family
-from ..models.heads import DecoderClassifier
-from ..models.shells import Decoder, EncoderDecoder, WithHeads
-from ..models.skeleton import config_with_head, config_with_heads, skeleton
-from ..recipe import Recipe
-from ..text.vocab import Vocab, no_panic, read_vocab
-from ..train.files import write_json, write_text
+from ..models.base.heads import DecoderClassifier
+from ..models.base.shells import Decoder, EncoderDecoder, WithHeads
+from ..models.base.skeleton import config_with_head, config_with_heads, skeleton
 from .job import Words
+from .recipe import Recipe
 from .spelling import spelling
 
 if TYPE_CHECKING:

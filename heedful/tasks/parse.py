@@ -15,19 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.conllu import Sentence
+from ..data.files import Report, hash_of
+from ..data.plan import shares
+from ..data.trees import best_tree
+from ..data.vocab import Vocab
 from ..errors import NotFinite
-from ..models.shells import WithHeads
+from ..models.base.shells import WithHeads
 from ..models.syntax import Arcs, Relations
-from ..recipe import Recipe
-from ..text.conllu import Sentence
-from ..text.files import Report, hash_of
-from ..text.plan import shares
-from ..text.trees import best_tree
-from ..text.vocab import Vocab
 from ..train.loss import NOTHING, Loss, cross_entropy
+from .evaluation import Asked, Measured, by_length
 from .job import Job
-from .judging import Asked, Measured, by_length
 from .metrics import interval
+from .recipe import Recipe
 from .translate import chunks, data_told
 from .words import (
     Labels,

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.images.prepare import Gallery
 from ..models.dvae import DVAE, DVAEConfig, annealed, begin_with, inside, logit_laplace, rising
-from ..recipe import Recipe
 from ..train.loss import Loss
-from ..vision.prepare import Gallery
 from .captioned import (
     PictureBatch,
     batches_of,
@@ -26,8 +25,9 @@ from .captioned import (
     rows_asked,
     spread,
 )
+from .evaluation import Asked, Measured
 from .job import Job
-from .judging import Asked, Measured
+from .recipe import Recipe
 
 BEGUN_WITH = 10_000_000  # numbers of pictures, to take the first codes from
 LOOKED_AT = 200  # pictures, for how likely a pixel is without learning

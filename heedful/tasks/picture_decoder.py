@@ -11,17 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.images.prepare import Gallery
+from ..data.store import Store, write_store
+from ..data.vocab import Vocab
 from ..errors import BadInput
-from ..interop.files import inside, naming, one_line, read_json
+from ..files import inside, naming, one_line, read_json, write_json
 from ..interop.load import load
 from ..models.dalle import Dalle, DalleConfig
 from ..models.dvae import DVAE, DVAEConfig
-from ..recipe import Recipe
-from ..text.store import Store, write_store
-from ..text.vocab import Vocab
-from ..train.files import write_json
 from ..train.loss import Loss, cross_entropy
-from ..vision.prepare import Gallery
 from .captioned import (
     PictureBatch,
     batches_of,
@@ -36,10 +34,11 @@ from .captioned import (
     spread,
     vocabulary_of,
 )
+from .evaluation import Asked, Measured
 from .job import Job
-from .judging import Asked, Measured
 from .origin import weights_hash
 from .picture_codes import bright
+from .recipe import Recipe
 
 CODES = "codes.json"  # what is known of the model that wrote the codes
 FIELDS = {"words": "the caption's tokens", "codes": "the picture's codes, row by row"}

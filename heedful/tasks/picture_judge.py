@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..corpora.shapes import COLOURS, SHAPES, SIZES, Said, checked_caption
+from ..data.images.prepare import normal
 from ..errors import BadInput
 from ..models.judge import JudgeConfig
-from ..recipe import Data, Recipe
 from ..train.loss import Loss, cross_entropy
-from ..vision.prepare import normal
-from ..vision.shapes import COLOURS, SHAPES, SIZES, Said, checked_caption
 from .captioned import (
     PictureBatch,
     batches_of,
@@ -30,9 +29,10 @@ from .captioned import (
     rows_asked,
     spread,
 )
+from .evaluation import Asked, Measured
 from .job import Job
-from .judging import Asked, Measured
 from .metrics import interval
+from .recipe import Data, Recipe
 
 RELATION = ("", "left of", "above")  # of one thing, or of two told in one way
 THING = (tuple(SIZES), tuple(COLOURS), SHAPES)

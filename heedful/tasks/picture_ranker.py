@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.images.prepare import normal
 from ..errors import BadInput
 from ..models.clip import Clip, ClipConfig, contrast
-from ..recipe import Data, Recipe
 from ..train.loss import Loss
-from ..vision.prepare import normal
 from .captioned import (
     PictureBatch,
     batches_of,
@@ -29,8 +28,9 @@ from .captioned import (
     spread,
     vocabulary_of,
 )
+from .evaluation import Asked, Measured
 from .job import Job
-from .judging import Asked, Measured
+from .recipe import Data, Recipe
 
 AMONG = 32  # held-out pairs that each has to be found among
 

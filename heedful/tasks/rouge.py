@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..text.extract import words
+from ..data.extract import words
 from .metrics import grams
 
 SIGNATURE = "F1|words:letters and digits|case:lower|stem:none|L:whole summary|references:best by ROUGE-1"

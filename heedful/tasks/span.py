@@ -19,25 +19,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..corpora import quiz
+from ..data.batch import Tensors
+from ..data.files import Report, hash_of
+from ..data.plan import BucketPlan, shares
+from ..data.questions import Question, read_questions
+from ..data.store import Store, write_store
+from ..data.vocab import groups
 from ..errors import BadInput
-from ..interop.files import one_line
+from ..files import one_line
 from ..interop.load import describe_run
-from ..models.shells import WithHeads
-from ..recipe import Data, Recipe
-from ..text import quiz
-from ..text.files import Report, hash_of
-from ..text.plan import BucketPlan, shares
-from ..text.questions import Question, read_questions
-from ..text.store import Store, write_store
-from ..text.vocab import groups
-from ..train.batch import Tensors
+from ..models.base.shells import WithHeads
 from ..train.loss import Loss
 from .classify import Layout, encoder_row, row_of, special_tokens, spread
+from .evaluation import Asked, Measured, by_length
 from .job import Job, Words
-from .judging import Asked, Measured, by_length
 from .metrics import interval, squad_exact, squad_f1
 from .mlm import config_of
 from .origin import ENCODERS, Origin, begin, find_origin, vocab_of, vocabulary, with_head
+from .recipe import Data, Recipe
 from .tables import own_vocabulary
 from .translate import chunks, data_told, pad
 from .tuning import start_told, tuning_of

@@ -9,12 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+from ..data.letters import SpelledVocab
+from ..data.vocab import Vocab
 from ..errors import BadInput
-from ..interop.files import MEGABYTE, inside, one_line, read_json
+from ..files import MEGABYTE, inside, one_line, read_json, write_json
 from ..models.elmo import ElmoConfig
-from ..text.letters import SpelledVocab
-from ..text.vocab import Vocab
-from ..train.files import write_json
 
 UNKNOWN_WORDS = "unknown.json"
 LIMIT = 256 * MEGABYTE

@@ -18,31 +18,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..corpora import facts
+from ..data.articles import Article, Example, read_articles
+from ..data.batch import Tensors
+from ..data.extract import read_by, text_of
+from ..data.files import Report, hash_of
+from ..data.plan import BucketPlan, shares
+from ..data.store import Store, write_store
+from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..decode.beam import BeamSettings, beam_search
 from ..decode.greedy import greedy
 from ..decode.step import step_of
 from ..errors import BadInput
-from ..interop.files import one_line
-from ..interop.tokenizer import TOKENIZER
-from ..models.shells import Decoder
+from ..files import one_line, write_text
+from ..interop.hf.tokenizer import TOKENIZER
+from ..models.base.shells import Decoder
 from ..parts.experts import auxiliary
-from ..recipe import ALONE, Data, Recipe
-from ..text import facts
-from ..text.articles import Article, Example, read_articles
-from ..text.extract import read_by, text_of
-from ..text.files import Report, hash_of
-from ..text.plan import BucketPlan, shares
-from ..text.store import Store, write_store
-from ..text.vocab import Vocab, groups, read_vocab, train_vocab
-from ..train.batch import Tensors
-from ..train.files import write_text
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import translate
+from .evaluation import MOST_TOKENS, Asked, Measured, by_length
 from .job import Job
-from .judging import MOST_TOKENS, Asked, Measured, by_length
 from .lm import BY_FREQUENCY
 from .long import CONFIGS
 from .metrics import interval
+from .recipe import ALONE, Data, Recipe
 from .rouge import SIGNATURE, mean_interval, rouges
 from .translate import by_frequency, chunks, collate, data_told, pad
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..recipe import Recipe
-from ..text.vocab import Vocab, read_vocab, train_vocab
-from ..train.files import write_text
+from ..data.vocab import Vocab, read_vocab, train_vocab
+from ..files import write_text
+from .recipe import Recipe
 
 
 def own_vocabulary(recipe: Recipe, folder: Path, texts: Iterator[str]) -> Vocab:

@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 import torch.nn.functional as F
 
+from ..data.conllu import Sentence
+from ..data.files import Report, hash_of
+from ..data.plan import shares
 from ..errors import BadInput
-from ..interop.files import inside, one_line, read_json
+from ..files import inside, one_line, read_json
 from ..interop.load import describe_run
+from ..models.base.shells import WithHeads
 from ..models.elmo_reader import ElmoReaderConfig
-from ..models.shells import WithHeads
 from ..models.syntax import SyntaxConfig
-from ..recipe import Recipe
-from ..text.conllu import Sentence
-from ..text.files import Report, hash_of
-from ..text.plan import shares
 from ..train.loss import NOTHING, Loss, cross_entropy
 from . import features
+from .evaluation import Asked, Measured, by_length
 from .features import penalised
 from .job import Job
-from .judging import Asked, Measured, by_length
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .origin import ENCODERS, Origin, begin, find_origin, vocabulary, with_head
+from .recipe import Recipe
 from .spelling import with_unknown
 from .translate import chunks, data_told
 from .tuning import start_told, tuning_of

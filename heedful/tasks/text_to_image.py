@@ -17,9 +17,9 @@ from typing import Any
 
 from torch import nn
 
-from ..recipe import Recipe
+from .evaluation import Asked, Measured
 from .job import Job
-from .judging import Asked, Measured
+from .recipe import Recipe
 
 
 def stage_of(recipe: Recipe) -> Any:

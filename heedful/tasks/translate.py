@@ -14,45 +14,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..corpora import phrasebook
+from ..data.batch import Tensors
+from ..data.conllu import MOST_WORDS
+from ..data.files import Report, hash_of, not_in_vain, read_parallel, read_table
+from ..data.packing import Fitted
+from ..data.plan import BucketPlan, RowPlan, shares
+from ..data.store import Store, write_store
+from ..data.trees import Parsed, read_parsed, words_of_pieces
+from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..decode.greedy import greedy_translation
 from ..errors import BadInput
+from ..files import inside, one_line, present, write_text
 from ..interop.adapters import FROM
-from ..interop.files import inside, one_line, present
-from ..interop.tokenizer import TARGET_TOKENIZER, TOKENIZER
+from ..interop.hf.tokenizer import TARGET_TOKENIZER, TOKENIZER
+from ..models.base.shells import EncoderDecoder, WithTrees
+from ..models.base.skeleton import skeleton
 from ..models.mixture_transformer import MixtureTransformerConfig
-from ..models.shells import EncoderDecoder, WithTrees
-from ..models.skeleton import skeleton
 from ..models.transformer import TransformerConfig
 from ..parts.experts import auxiliary
 from ..parts.masks import right_padded
 from ..parts.positions import Tree
-from ..recipe import Data, Recipe
-from ..text import phrasebook
-from ..text.conllu import MOST_WORDS
-from ..text.files import Report, hash_of, not_in_vain, read_parallel, read_table
-from ..text.packing import Fitted
-from ..text.plan import BucketPlan, RowPlan, shares
-from ..text.store import Store, write_store
-from ..text.trees import Parsed, read_parsed, words_of_pieces
-from ..text.vocab import Vocab, groups, read_vocab, train_vocab
-from ..train.batch import Tensors
-from ..train.files import write_text
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import before
+from .evaluation import Asked, Measured, by_length
 from .job import Job
-from .judging import Asked, Measured, by_length
 from .lm import BY_FREQUENCY, ENOUGH, unigram_entropy
 from .long import experts_of
 from .metrics import bleu, exact_match, interval, translation_scores
-from .origin import (
-    TRANSLATORS,
-    Origin,
-    begin,
-    find_origin,
-    special_of,
-    target_vocabulary,
-    vocabulary,
-)
+from .origin import TRANSLATORS, Origin, begin, find_origin, special_of, target_vocabulary, vocabulary
+from .recipe import Data, Recipe
 from .tuning import start_told, tuning_of
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from torch import nn
 
 from ..errors import BadInput
+from ..files import one_line, replacing_folder
 from ..interop import peft
-from ..interop.files import one_line, replacing
 from ..parts.lora import Lora, adapt
-from ..recipe import Recipe, lora_layers
 from .origin import Origin, taken
+from .recipe import Recipe, lora_layers
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def written_alone(run: Path) -> str:
     """Write the adapters of a finished run as Hugging Face's PEFT keeps them, beside the rest; what to say of it."""
     folder = run / ALONE
     try:
-        with replacing(folder) as aside:
+        with replacing_folder(folder) as aside:
             peft.write(run, aside)
     except BadInput as why:
         with suppress(OSError):

@@ -18,26 +18,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..corpora import phrasebook
+from ..data.batch import Tensors
+from ..data.conllu import Sentence, read_sentences
+from ..data.files import Report
+from ..data.letters import SpelledVocab, as_read
+from ..data.plan import BucketPlan
+from ..data.store import Store, write_store
+from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..errors import BadInput
-from ..interop.files import inside, one_line, present, read_json
+from ..files import inside, one_line, present, read_json, write_json, write_text
+from ..interop.hf.tokenizer import TOKENIZER
 from ..interop.load import describe_run
-from ..interop.runs import LABELS
-from ..interop.tokenizer import TOKENIZER
+from ..interop.run_folder import LABELS
+from ..models.base.shells import WithHeads
 from ..models.elmo_reader import ElmoReaderConfig
-from ..models.shells import WithHeads
 from ..models.syntax import SyntaxConfig
-from ..recipe import Data, Recipe
-from ..text import phrasebook
-from ..text.conllu import Sentence, read_sentences
-from ..text.files import Report
-from ..text.letters import SpelledVocab, as_read
-from ..text.plan import BucketPlan
-from ..text.store import Store, write_store
-from ..text.vocab import Vocab, groups, read_vocab, train_vocab
-from ..train.batch import Tensors
-from ..train.files import write_json, write_text
 from ..train.loss import NOTHING
 from .origin import FROM, NO_TOKEN, find_origin, vocabulary
+from .recipe import Data, Recipe
 from .spelling import keep_unknown, numbers_on_disk, spelling
 from .translate import pad
 

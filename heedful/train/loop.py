@@ -22,12 +22,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ..data.batch import Seen, seen_in
 from ..errors import NotFinite
-from ..parts.observe import eagerly
-from .batch import Seen, seen_in
-from .distributed import Idle, World, bare, whole
+from ..parts.watch import eagerly
 from .loss import Loss
-from .optimiser import set_rate
+from .optimizer import set_rate
+from .processes import Idle, World, bare, whole
 from .schedule import Schedule
 
 

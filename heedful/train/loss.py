@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from .. import kernels
-from ..models.shells import Decoder
-from ..parts.auxiliary import Aux
+from ..fast import kernels
+from ..models.base.shells import Decoder
+from ..parts.aux_loss import Aux
 from ..parts.layers import Tied, TokenEmbedding, Untied
 
 NOTHING = -100  # the answer at a position that has none: padding, or a word that was not masked
@@ -99,7 +99,7 @@ def sequence_loss(
 
     matrix = score.matrix() if isinstance(score, Scores) else None
     if matrix is not None and hidden_ND.is_cuda and chunk is None and kernels.THERE:
-        from ..kernels.loss import LinearCrossEntropy
+        from ..fast.kernels.loss import LinearCrossEntropy
 
         half = torch.is_autocast_enabled("cuda")
         dtype = torch.get_autocast_dtype("cuda") if half else hidden_ND.dtype

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ..data.images.prepare import ready_file
 from ..errors import BadInput
-from ..models.shells import EncoderDecoder, WithPictures
-from ..recipe import Data
+from ..models.base.shells import EncoderDecoder, WithPictures
 from ..tasks.caption import read
 from ..tasks.image_classify import data_of, guesses
-from ..vision.prepare import ready_file
+from ..tasks.recipe import Data
 from .results import Label
 from .scoring import finite, label, recipe_of
 from .writing import Given, Writing, check_number

@@ -2,7 +2,7 @@
 
 `Model` holds what was loaded and has a method for everything its kind can do. A string in gives one result, a list
 gives a list. In the examples, runs/toy and its like are tiny models that know a few sentences by heart, as the tests
-train them (tests/small_runs.py): what they answer is no measure of anything.
+train them (tests/helpers/small_runs.py): what they answer is no measure of anything.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from ..device import find_device
 from ..errors import BadInput
-from ..interop.runs import A_STAGE, OF_STAGES, refuse_stage
+from ..interop.run_folder import A_STAGE, OF_STAGES, refuse_stage
+from ..train.device import find_device
 from .results import Answer, Chosen, Filled, Found, Label, Scored, Tagged
 from .wording import ArticleWording, Wording, wording_of
 from .writing import Given, Options, Writer, Writing, asked
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import Tensor, nn
 
-    from ..decode.graph import Lanes
+    from ..data.trees import Parsed
     from ..decode.written import Hypothesis
+    from ..fast.cuda_graph import Lanes
+    from ..inside.look.attention import Look
+    from ..inside.look.captions import CaptionLook
+    from ..inside.look.codes import CodesLook
+    from ..inside.look.images import ImageLook
+    from ..interop.hf.sentences import Sentences
     from ..interop.load import Loaded
-    from ..interop.sentences import Sentences
-    from ..look import Look
-    from ..look_captions import CaptionLook
-    from ..look_codes import CodesLook
-    from ..look_images import ImageLook
-    from ..recipe import Data
-    from ..text.trees import Parsed
+    from ..tasks.recipe import Data
 
 BEAM, WRITTEN = 4, 100  # the beam of a translation (Vaswani et al. 2017), and the tokens of a continuation
 POOLINGS = ("mean", "class")
@@ -72,7 +72,7 @@ def load(
     import torch
 
     from ..interop.load import load as read
-    from ..interop.runs import is_run
+    from ..interop.run_folder import is_run
 
     how = find_device(device), torch.float32 if dtype is None else dtype
     if base is not None:
@@ -84,7 +84,7 @@ def load(
     else:
         found = read(folder, *how)
     if quantize is not None:
-        from ..interop.quantise import quantise
+        from ..interop.quantize import quantise
 
         if weights != "fp32":
             raise BadInput("`weights` and `quantize` are two ways to round weights: give one of them")
@@ -106,10 +106,10 @@ def save(model: Model | Loaded, folder: str | os.PathLike[str]) -> None:
 def save_adapter(run: str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
     """Write what a run of LoRA has learned, alone, as Hugging Face's PEFT keeps it: adapter_config.json and
     adapter_model.safetensors, for PeftModel.from_pretrained."""
+    from ..files import replacing_folder
     from ..interop import peft
-    from ..interop.files import replacing
 
-    with replacing(Path(folder)) as aside:
+    with replacing_folder(Path(folder)) as aside:
         peft.write(Path(run), aside)
 
 
@@ -202,8 +202,8 @@ class Model:
     @cached_property
     def kind(self) -> str:
         """What sort of model it is, in words."""
-        from ..models.heads import DecoderClassifier
-        from ..models.shells import Decoder, EncoderDecoder
+        from ..models.base.heads import DecoderClassifier
+        from ..models.base.shells import Decoder, EncoderDecoder
 
         if self.architecture in OF_STAGES:
             return A_STAGE
@@ -276,7 +276,7 @@ class Model:
     @cached_property
     def sentences(self) -> Sentences | None:
         """How a folder of sentence-transformers turns texts into vectors; None of any other model."""
-        from ..interop.sentences import read_sentences
+        from ..interop.hf.sentences import read_sentences
 
         return None if self.own else read_sentences(Path(self.folder))
 
@@ -302,9 +302,9 @@ class Model:
             return shown_pictures(self, network, texts)
         if not self.needs_trees:
             return network
+        from ..data.trees import Parsed
+        from ..data.vocab import read_vocab
         from ..tasks.translate import grown, with_trees
-        from ..text.trees import Parsed
-        from ..text.vocab import read_vocab
 
         for place, text in enumerate(texts, 1):
             if not isinstance(text, Parsed):
@@ -331,8 +331,8 @@ class Model:
     @cached_property
     def borrows(self) -> bool:
         """Whether it is a run whose vocabulary came with a model that is not heedful's own."""
+        from ..files import inside, read_json
         from ..interop.adapters import BORROWED
-        from ..interop.files import inside, read_json
 
         return self.own and read_json(inside(Path(self.folder), "config.json")).get("vocabulary") == BORROWED
 
@@ -388,7 +388,7 @@ class Model:
     def summarize(self, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
         """Summaries, by a beam of 4 unless another search is asked for, as long as those it was trained on at most.
 
-        A text is an article; `heedful.text.articles.Article` is one that knows its title and its paragraphs. What is too
+        A text is an article; `heedful.data.articles.Article` is one that knows its title and its paragraphs. What is too
         long is cut, or the paragraphs that fit its title are read first, as the run has learned to.
 
         >>> model = load("runs/toy-summarize")
@@ -442,7 +442,7 @@ class Model:
 
         conversation: a message of the user's, or [{"role": ..., "content": ...}, ...].
         """
-        from ..interop.chat import Refused, read_chat
+        from ..interop.hf.chat import Refused, read_chat
 
         said = [{"role": "user", "content": conversation}] if isinstance(conversation, str) else conversation
         (found,) = read_chat(Path(self.folder)).render([said])
@@ -526,7 +526,7 @@ class Model:
     @cached_property
     def writing(self) -> nn.Module:
         """The network as it writes: on a CPU with packed weights, which are made at the first text."""
-        from ..decode.packed import packed
+        from ..fast.cpu_decoder import packed
 
         weight = next(self.model.parameters())
         if weight.device.type != "cpu" or str(weight.dtype) != "torch.float32" or not self.packs:
@@ -543,7 +543,7 @@ class Model:
     @property
     def attends(self) -> bool:
         """Whether there is any attention in it."""
-        from ..parts.observe import WATCHED
+        from ..parts.watch import WATCHED
 
         return any(isinstance(module, WATCHED) for module in self.model.modules())
 
@@ -847,7 +847,7 @@ class Model:
         >>> seen.down, seen.across
         (['le', 'chat', 'dort', '[EOS]'], ['the', 'cat', 'sleeps'])
         """
-        from ..look import look, practice
+        from ..inside.look.attention import look, practice
 
         self.check_can("look")
         if self.kind in ("a model of images", "a captioner"):
@@ -869,10 +869,10 @@ class Model:
         "mean" or "best". Without either: the mean of each layer's heads. Of the codes of text-to-image: the image's codes,
         and what they become.
         """
-        from ..look_captions import look_at_caption
-        from ..look_codes import look_at_codes
-        from ..look_images import look_at_image
-        from ..vision.prepare import ready_file
+        from ..data.images.prepare import ready_file
+        from ..inside.look.captions import look_at_caption
+        from ..inside.look.codes import look_at_codes
+        from ..inside.look.images import look_at_image
         from .images import data_for, recipe_of
 
         if self.architecture == "dvae" and target is layer is head is None:

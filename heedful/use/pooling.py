@@ -11,7 +11,7 @@ from torch import Tensor
 from ..decode.step import at_last
 
 if TYPE_CHECKING:
-    from ..interop.sentences import Sentences
+    from ..interop.hf.sentences import Sentences
 
 Pool = Callable[[Tensor, Tensor], Tensor]
 

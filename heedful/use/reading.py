@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..data.questions import FEWEST, Choice, Question
 from ..errors import BadInput
 from ..tasks import choose, span
 from ..tasks.classify import row_of
 from ..tasks.origin import Borrowed
-from ..text.questions import FEWEST, Choice, Question
 from .results import Chosen, Found
 from .scoring import finite, recipe_of
 from .writing import check_number

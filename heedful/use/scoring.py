@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from ..data.letters import SpelledVocab
 from ..decode.written import pad
 from ..errors import BadInput, NotFinite
-from ..interop.files import inside, naming, read_json
+from ..files import inside, naming, read_json
 from ..parts.masks import right_padded
-from ..recipe import Recipe, from_json
-from ..tasks.judging import MOST_TOKENS, by_length
-from ..text.letters import SpelledVocab
+from ..tasks.evaluation import MOST_TOKENS, by_length
+from ..tasks.recipe import Recipe, from_json
 from .pooling import poolings_of
 from .results import Filled, Guess, Label, Scored
 from .wording import MASK, encoded, refuse_long
 from .writing import check_number
 
 if TYPE_CHECKING:
-    from ..models.shells import Decoder
+    from ..models.base.shells import Decoder
     from ..tasks.classify import Kind, TextBatch
     from ..tasks.job import Words
     from .model import Model
@@ -243,9 +243,9 @@ class RunClassifier:
 
     @classmethod
     def of(cls, model: Model) -> RunClassifier:
+        from ..data.vocab import read_vocab
         from ..tasks import classify
         from ..tasks.origin import FROM, find_origin, vocabulary
-        from ..text.vocab import read_vocab
 
         run, recipe = Path(model.folder), recipe_of(Path(model.folder))
         for name in (classify.LABELS, FROM) if recipe.train.from_folder else (classify.LABELS,):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
+from ..data.conllu import MOST_WORDS, Sentence
+from ..data.trees import Parsed
 from ..errors import BadInput
 from ..tasks import parse, words
-from ..text.conllu import MOST_WORDS, Sentence
-from ..text.trees import Parsed
 from .results import Tagged
 from .scoring import finite, in_batches
 from .wording import refuse_long

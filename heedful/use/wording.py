@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.articles import article_of
+from ..data.extract import text_of
+from ..data.vocab import Vocab, groups, no_panic, read_vocab
 from ..errors import BadInput
-from ..interop.chat import Prompt
-from ..interop.files import inside, naming, present, read_json
-from ..text.articles import article_of
-from ..text.extract import text_of
-from ..text.vocab import Vocab, groups, no_panic, read_vocab
+from ..files import inside, naming, present, read_json
+from ..interop.hf.chat import Prompt
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
     from ..interop.load import Loaded
-    from ..recipe import Data
+    from ..tasks.recipe import Data
 
 MASK = "[MASK]"
 MASKS = (MASK, "<mask>")  # as vocabularies spell it: BERT's and RoBERTa's

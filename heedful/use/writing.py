@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..errors import BadInput
 from ..models import nearest
-from ..recipe import Range
+from ..tasks.recipe import Range
 
 if TYPE_CHECKING:
     import torch
 
     from ..decode.filters import Filter
-    from ..decode.graph import Lanes
     from ..decode.step import Step
     from ..decode.written import Hypothesis, Token
-    from ..models.shells import Decoder, EncoderDecoder
+    from ..fast.cuda_graph import Lanes
+    from ..models.base.shells import Decoder, EncoderDecoder
 
 MOST_TOKENS = 1 << 14  # of a batch: long texts go in smaller ones
 
@@ -194,7 +194,7 @@ class Writer:
 
     def write(self, given: Sequence[Given]) -> list[list[Hypothesis]]:
         """The answers to each, best first; texts of like length are done together."""
-        from ..tasks.judging import by_length
+        from ..tasks.evaluation import by_length
 
         found: list[list[Hypothesis]] = [[] for _ in given]
         most = max(1, MOST_TOKENS // (self.width * (self.how.groups or 1)))
@@ -267,7 +267,7 @@ class Writer:
     def once(self, given: list[Given], window: int, soon: bool) -> Iterator[list[Token]]:
         """One pass over what is fed, with fresh steps."""
         from ..decode.sampling import Sampler
-        from ..decode.stream import likeliest, stream
+        from ..decode.streaming import likeliest, stream
         from ..decode.written import pad
 
         how = self.how

@@ -1,0 +1,267 @@
+"""Commands: what each one does and prints. torch and rich are imported when a command needs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..inside.costs import Costs, Part
+    from .options import Info
+
+COLUMN = 60  # where the numbers of the tree end
+
+
+# heedful info
+
+
+def info(args: Info) -> None:
+    """Print a model's parts and costs, or the list of presets."""
+    if args.name is None:
+        refuse_in_vain(args)
+        return list_presets(args)
+    from ..files import naming
+    from ..inside.costs import costs, default_length
+    from ..interop.load import sized
+
+    architecture, config = describe(args.name)
+    with naming(Path(args.name) / "config.json"):
+        model = sized(architecture, config)
+    length = default_length(model, config) if args.length is None else args.length
+    found = costs(model, args.batch, length, args.source_length, args.precision)
+    formats = ways_out(Path(args.name), architecture, config)
+    if args.json:
+        told = as_json(args.name, architecture, config, found) | {"formats": formats}
+        return print(json.dumps(told, indent=2))
+    show(tree(args.name, architecture, found), "", figures(found))
+    print(f"\nleaves as {', '.join(name for name, why in formats.items() if why is None) or 'nothing else'}")
+
+
+def ways_out(folder: Path, architecture: str, config: Any) -> dict[str, str | None]:
+    """{format: why such a model cannot leave in it, or None}, as heedful export would say; its texts are taken to end."""
+    from ..interop.formats import leaves
+    from ..interop.load import SPECIAL, Loaded, labels_of_run, sized
+    from ..interop.run_folder import is_run
+
+    model = sized(architecture, config, labels_of_run(folder) if is_run(folder) else 0)
+    return leaves(Loaded(architecture, config, model, None, dict.fromkeys(SPECIAL, 0)))
+
+
+def refuse_in_vain(args: Info) -> None:
+    """The list of presets has no batch and no length."""
+    for field in fields(args):
+        if field.name not in ("name", "json") and getattr(args, field.name) != field.default:
+            raise BadInput(
+                f"--{field.name.replace('_', '-')} is of one model: give its NAME too, such as gpt2"
+            )
+
+
+def describe(name: str) -> tuple[str, Any]:
+    """(architecture, config) of a preset or of a folder, whose weights are not read."""
+    from ..models import find_preset, presets
+
+    if name not in presets() and (Path(name).is_dir() or os.sep in name):
+        from ..interop.load import describe_run, read_description
+        from ..interop.run_folder import is_run
+
+        if not Path(name).is_dir():
+            raise BadInput(f"{name} is not a folder; a model is a folder with a config.json and its weights")
+        if is_run(Path(name)):
+            return describe_run(Path(name))
+        architecture, config, _, _ = read_description(Path(name))
+        return architecture, config
+    return find_preset(name)
+
+
+def list_presets(args: Info) -> None:
+    """Every preset with its parameters: counted, not remembered."""
+    from rich.table import Table
+
+    from ..inside.costs import count_parameters
+    from ..models import presets
+    from ..models.base.skeleton import skeleton
+
+    found = {
+        name: (family, count_parameters(skeleton(family, config)))
+        for name, (family, config) in presets().items()
+    }
+    if args.json:
+        rows = {name: {"architecture": family, "parameters": n} for name, (family, n) in found.items()}
+        return print(json.dumps({"presets": rows}, indent=2))
+    table = Table(box=None, pad_edge=False)
+    for heading, side in (("preset", "left"), ("architecture", "left"), ("parameters", "right")):
+        table.add_column(heading, justify=side)  # type: ignore[arg-type]
+    for name, (family, n) in found.items():
+        table.add_row(name, family, units(n, "kMBT"))
+    show(table, "", "heedful info NAME shows one of them: its parts, FLOPs and memory.")
+
+
+def as_json(name: str, architecture: str, config: Any, found: Costs) -> dict[str, Any]:
+    def nested(part: Part) -> dict[str, Any]:
+        row: dict[str, Any] = {"name": part.name, "detail": part.detail, "count": part.count}
+        row |= {"parameters": part.parameters, "flops": part.flops, "activations": part.kept}
+        return row | {"parts": [nested(inner) for inner in part.parts]}
+
+    return {
+        "name": name,
+        "architecture": architecture,
+        "config": asdict(config),
+        "parameters": found.parameters,
+        "active_parameters": found.active,
+        "parts": [nested(part) for part in found.whole.parts],
+        "flops_per_token": found.flops_per_token,
+        "token": found.tokens,
+        "flops": {"forward": found.whole.flops, "training": 3 * found.whole.flops},
+        "memory": found.memory,
+        "batch": found.batch,
+        "length": found.length,
+        "source_length": found.source_length,
+        "precision": found.precision,
+    }
+
+
+def tree(name: str, architecture: str, found: Costs, depth: int = 4) -> Any:
+    """The architecture, every part with its parameters, down to `depth`."""
+    from rich.text import Text
+    from rich.tree import Tree
+
+    def label(level: int, name: str, note: str, parameters: int) -> Text:
+        text = Text(name, style="bold" if level == 0 else "")
+        text.append(f"  {note}" if note else "", style="dim")
+        number = units(parameters, "kMBT") if parameters else "-"
+        text.pad_right(COLUMN - 4 * level - text.cell_len - len(number))
+        return text.append(number, style="cyan")
+
+    def grow(branch: Any, parts: tuple[Part, ...], level: int) -> None:
+        for part in filter(is_visible, parts):
+            each = (
+                f"{units(part.parameters / part.count, 'kMBT')} each" if part.name.endswith("blocks") else ""
+            )
+            inner = branch.add(label(level, part.name, part.detail or each, part.parameters))
+            if level < depth:
+                grow(inner, part.parts, level + 1)
+
+    root = Tree(label(0, name, architecture if architecture != name else "", found.parameters))
+    grow(root, found.whole.parts, 1)
+    return root
+
+
+def is_visible(part: Part) -> bool:
+    """Worth a line: it has parameters, or something to say."""
+    return bool(part.parameters or part.detail) or any(map(is_visible, part.parts))
+
+
+# What each line of the memory table is.
+MEMORY = {
+    "weights": "in fp32",
+    "gradients": "in fp32",
+    "optimiser": "AdamW: two fp32 numbers a parameter",
+    "copies": "the matrices again, in bf16",
+    "activations": "kept for the backward pass",
+    "logits": "the scores; in fp32 the loss keeps as much again",
+    "training": "the sum of these",
+    "cache": "keys and values of all these tokens",
+    "inference": "weights at this precision, and the cache",
+}
+
+
+def figures(found: Costs) -> Any:
+    """Parameters, FLOPs and memory, each with a word on what it is."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right", style="cyan")
+    table.add_column(style="dim")
+    flops, reading = found.flops_per_token, found.source_length
+    table.add_row("parameters", f"{found.parameters:,}", "each weight once")
+    if found.active < found.parameters:
+        table.add_row("  active", f"{found.active:,}", "those that a token meets")
+    table.add_row("FLOPs forward", units(flops["forward"]), f"a {found.tokens}")
+    if "encoder" in flops:
+        table.add_row("  encoder alone", units(flops["encoder"]), "a source token")
+        table.add_row("  decoder alone", units(flops["decoder"]), "a target token")
+    whole = flops["training"] >= 2.9 * flops["forward"]
+    told = "three times the forward pass" if whole else "three times the forward pass, but for what is frozen"
+    table.add_row("FLOPs training", units(flops["training"]), told)
+    table.add_row("", "", "matrix products; keys a mask hides count too")
+    size = f"batch {found.batch:,} x {found.length:,} tokens" + (f", reading {reading:,}" if reading else "")
+    table.add_row(f"memory, {found.precision}", "", size)
+    for name, note in MEMORY.items():
+        together = name in ("training", "inference")
+        if found.memory[name]:
+            table.add_row(name if together else f"  {name}", binary(found.memory[name]), note)
+    return table
+
+
+def units(number: float, letters: str = "kMGTP") -> str:
+    """A count for people: 124.4 M. Parameters are counted in B, FLOPs in G."""
+    unit = ""
+    for letter in letters:
+        if number < 999.95:
+            break
+        number, unit = number / 1000, f" {letter}"
+    return f"{number:,.1f}{unit}" if unit else f"{number:,.0f}"
+
+
+def binary(size: float) -> str:
+    """Bytes for people: 474.7 MiB."""
+    unit = "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1023.95:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
+
+
+# Attention as shades
+
+
+def heat_map(weights_TS: Tensor, rows: list[str], columns: list[str]) -> str:
+    """Attention weights as shades, queries downwards and keys across; the darkest is the largest weight."""
+    shades = drawable(" ░▒▓█")
+    most = float(weights_TS.max()) or 1.0
+    across = [max(3, len(word)) for word in columns]
+    heading = " ".join(f"{word:<{width}}" for word, width in zip(columns, across, strict=True))
+    lines = [
+        " ".join(shades[round(weight / most * 4)] * width for weight, width in zip(row, across, strict=True))
+        for row in weights_TS.tolist()
+    ]
+    return beside([f"{word:>{max(map(len, rows))}}" for word in ("", *rows)], [heading, *lines], " ")
+
+
+def beside(left: list[str], right: list[str], gap: str = "    ") -> str:
+    """Two pictures next to each other, line by line."""
+    width = max(map(len, left))
+    return "\n".join(f"{a:<{width}}{gap}{b}".rstrip() for a, b in zip(left, right, strict=True))
+
+
+# Printing
+
+
+def show(*things: Any) -> None:
+    """Print what rich draws, on stdout, as wide and as coloured as stdout is."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    with console.capture() as captured:  # printed by us, so that a closed pipe is everyone's same error
+        for thing in things:
+            console.print(thing)
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def drawable(text: str) -> str:
+    """The same picture in letters, where stdout has no blocks."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+        return text
+    except UnicodeEncodeError:
+        return text.translate(str.maketrans("░▒▓█■·", ".:+##."))

@@ -1,0 +1,215 @@
+"""Shell completion: scripts for bash, zsh and fish, made from the same dataclasses as the commands themselves."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+
+from ..errors import BadInput
+from . import main as cli
+
+FILES = (
+    "FILE",
+    "PATH",
+    "FOLDER",
+    "DIR",
+    "RUN",
+    "RUN|FOLDER",
+    "NAME|FOLDER",
+)  # what options that name one are called
+# The presets of every architecture, whose files would import torch whenever a shell starts.
+PRESETS = (
+    "transformer-base", "transformer-big", "gpt1", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-125m",
+    "gpt3-350m", "gpt3-760m", "gpt3-1.3b", "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "bert-base",
+    "bert-large", "roberta-base", "distilbert-base", "ernie-1.0-base", "albert-base-v2", "deberta-v3-base",
+    "t5-small", "t5-base", "bart-base", "bart-large", "smollm2-135m", "llama3-8b", "qwen2-0.5b", "modern-162m",
+    "syntax-small", "mixture-8x124m", "transformer-8x63m", "vit-ti16", "vit-s16", "vit-b16", "vit-l16", "vit-h14",
+    "deit-b16", "captioner-b16", "dvae", "dalle", "clip", "judge", "transformer-xl-base", "sparse-enwik8", "t-d",
+    "t-dmca", "t-dmca-128", "t-dmca-256", "linear-124m", "rnn-650", "gru-650", "lstm-medium", "lstm-large",
+    "seq2seq-sutskever", "rnnsearch", "luong-general", "convs2s-en-de", "elmo", "elmo-tagger",
+)  # fmt: skip
+
+
+def script(shell: str = "") -> str:
+    """The script of a shell, to be sourced by it."""
+    if shell not in SHELLS:
+        near = cli.suggestion(shell, list(SHELLS))
+        raise BadInput(f"--print-completion takes {', '.join(SHELLS)}, not {cli.quoted(shell)}{near}")
+    return SHELLS[shell]().rstrip("\n")
+
+
+# What can be typed
+
+
+def commands() -> dict[str, str]:
+    """Each command with the first line of its help."""
+    return {name: (kind.__doc__ or "").partition("\n")[0] for name, (kind, _) in cli.COMMANDS.items()}
+
+
+def choices(hint: object) -> list[str]:
+    """The values of an option, where there are only some; True and False for one that stands alone."""
+    return [kind for kind in cli.kinds_of(hint) if isinstance(kind, str)]
+
+
+def stands_alone(hint: object) -> bool:
+    return bool in cli.kinds_of(hint)
+
+
+def names_file(hint: object) -> bool:
+    """Whether its value is a file or a folder, by what help calls it."""
+    return cli.metavar(hint) in FILES
+
+
+def places(command: str) -> list[object]:
+    """The types of what stands after a command without an option before it."""
+    hints = typing.get_type_hints(cli.COMMANDS[command][0], include_extras=True)
+    return [hint for hint in hints.values() if cli.is_positional(hint)]
+
+
+def first_words(command: str) -> list[str]:
+    """The words that may stand first after a command, where they are known."""
+    if command == "info":
+        return list(PRESETS)
+    return choices(places(command)[0]) if places(command) else []
+
+
+def takes_files(command: str) -> bool:
+    """Whether a file or a folder may stand there without an option."""
+    return any(map(names_file, places(command)))
+
+
+# Three shells
+
+
+def bash() -> str:
+    cases = []
+    for command in cli.COMMANDS:
+        options = cli.options(command)
+        cases.append(f"    {command})")
+        cases.append('        case "$before" in')
+        for option, hint in options.items():
+            if some := choices(hint):
+                cases.append(f'            {option}) words="{" ".join(some)}" ;;')
+            elif names_file(hint):
+                cases.append(f"            {option}) files=1 ;;")
+            elif not stands_alone(hint):
+                cases.append(f"            {option}) return ;;")
+        files = "; files=1" if takes_files(command) else ""
+        cases.append(f'            *) words="{" ".join([*options, "--help"])}"{files} ;;')
+        cases.append("        esac")
+        if some := first_words(command):
+            cases.append(f'        [ "$COMP_CWORD" -eq 2 ] && words="{" ".join(some)} $words"')
+        cases.append("        ;;")
+    first = " ".join([*cli.COMMANDS, "--help", "--version", "--print-completion"])
+    return (
+        BASH.replace("@FIRST@", first)
+        .replace("@SHELLS@", " ".join(SHELLS))
+        .replace("@CASES@", "\n".join(cases))
+    )
+
+
+BASH = """\
+# bash completion for heedful: source <(heedful --print-completion bash)
+_heedful() {
+    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words="" files=""
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "@FIRST@" -- "$word"))
+        return
+    fi
+    case "${COMP_WORDS[1]}" in
+    --print-completion) words="@SHELLS@" ;;
+@CASES@
+    esac
+    case "$word" in -*) files="" ;; esac
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+    if [ -n "$files" ]; then
+        local IFS=$'\\n'
+        COMPREPLY+=($(compgen -f -- "$word"))
+    fi
+}
+complete -o filenames -F _heedful heedful
+"""
+
+
+def zsh() -> str:
+    listed = "\n".join(f"        {quoted(f'{name}:{told}')}" for name, told in commands().items())
+    cases = []
+    for command in cli.COMMANDS:
+        lines = []
+        for option, hint in cli.options(command).items():
+            some = choices(hint)
+            values = f"({' '.join(some)})" if some else "_files" if names_file(hint) else ""
+            lines.append(quoted(option if stands_alone(hint) else f"{option}:value:{values}"))
+        lines.append(quoted("--help"))
+        if some := first_words(command):
+            words = " ".join(some)
+            lines.append(
+                quoted(f"1:word:{{compadd {words}; _files}}" if takes_files(command) else f"1:word:({words})")
+            )
+        lines += [quoted("*:file:_files")] if takes_files(command) else []
+        cases.append(f"        {command}) _arguments {' '.join(lines)} ;;")
+    return (
+        ZSH.replace("@LISTED@", listed)
+        .replace("@SHELLS@", " ".join(SHELLS))
+        .replace("@CASES@", "\n".join(cases))
+    )
+
+
+ZSH = """\
+#compdef heedful
+# zsh completion for heedful: source <(heedful --print-completion zsh), after compinit
+_heedful() {
+    local -a commands
+    commands=(
+@LISTED@
+        '--help:this text' '--version:the version' '--print-completion:a script for a shell'
+    )
+    if (( CURRENT == 2 )); then
+        _describe command commands
+        return
+    fi
+    local command="$words[2]"
+    shift words
+    (( CURRENT-- ))
+    case "$command" in
+        --print-completion) _values shell @SHELLS@ ;;
+@CASES@
+    esac
+}
+compdef _heedful heedful
+"""
+
+
+def fish() -> str:
+    lines = ["# fish completion for heedful: heedful --print-completion fish | source"]
+    none = "__fish_use_subcommand"
+    lines += [
+        f"complete -c heedful -n {none} -f -a {name} -d {quoted(told)}" for name, told in commands().items()
+    ]
+    lines += [f"complete -c heedful -n {none} -f -l {name}" for name in ("help", "version")]
+    lines += [f"complete -c heedful -n {none} -x -l print-completion -a {quoted(' '.join(SHELLS))}"]
+    for command in cli.COMMANDS:
+        here = quoted(f"__fish_seen_subcommand_from {command}")
+        for option, hint in cli.options(command).items():
+            some = choices(hint)
+            values = f" -x -a {quoted(' '.join(some))}" if some else " -r -F" if names_file(hint) else " -x"
+            lines.append(
+                f"complete -c heedful -n {here} -l {option[2:]}{'' if stands_alone(hint) else values}"
+            )
+        if some := first_words(command):
+            first = quoted(
+                f"__fish_seen_subcommand_from {command}; and test (count (commandline -opc)) -eq 2"
+            )
+            lines.append(f"complete -c heedful -n {first} -a {quoted(' '.join(some))}")
+        if not takes_files(command):
+            lines.append(f"complete -c heedful -n {here} -f")
+    return "\n".join(lines)
+
+
+def quoted(text: str) -> str:
+    """For any of the three; a quote itself is left out rather than escaped in three ways."""
+    return "'" + text.replace("'", "") + "'"
+
+
+SHELLS: dict[str, Callable[[], str]] = {"bash": bash, "zsh": zsh, "fish": fish}

@@ -1,0 +1,455 @@
+"""`heedful evaluate`: what a finished model scores on held-out data, for people and for programs.
+
+torch is imported once everything that can be wrong with the request has been checked and the first line is out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..data.files import is_dataset
+from ..errors import BadInput, NotFinite
+from ..files import inside, naming, one_line, present, read_json, read_text
+from ..interop.hf.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
+from ..interop.run_folder import NO_WORDS, RECIPE, STAGES, check_written, refuse_stages, runs_inside
+from ..tasks.evaluation import SHOWN
+from ..tasks.recipe import Recipe, changed, from_json, parse_settings
+from ..train.device import find_device
+
+if TYPE_CHECKING:
+    from ..tasks.evaluation import Measured
+    from .options import Evaluate
+
+T = TypeVar("T")
+STATUS = "status.json"
+KEPT = "valid"  # where a run keeps its held-out text, tokenised
+PICTURES_KEPT = "data/valid"  # and where its held-out pictures
+PATIENCE, QUIET = 3.0, 10.0  # seconds before the first line about progress, and between lines
+
+# Ways to name data of one's own: options, and the settings of a recipe that they stand for.
+Way = dict[str, tuple[str, ...]]
+PAIRS: Way = {"source": ("data.valid_source",), "target": ("data.valid_target",)}
+TABLE: Way = {"data": ("data.valid_table",)}
+TEXT: Way = {"text": ("data.valid_text", "data.text")}
+IMAGES: Way = {"images": ("data.valid_images",)}
+WAYS: dict[str, tuple[Way, ...]] = {
+    "translate": (PAIRS, TABLE),
+    "lm": (TEXT,),
+    "mlm": (TEXT,),
+    "classify": (TABLE,),
+    "tag": (TABLE,),
+    "span": (TABLE,),
+    "choose": (TABLE,),
+    "parse": (TABLE,),
+    "summarize": (TABLE,),
+    "image-classify": (IMAGES,),
+    "caption": (IMAGES,),
+    "text-to-image": (IMAGES,),
+}
+WRITERS = ("translate", "summarize", "caption", "span")  # tasks that write something for each line they read
+SPLITS = {
+    "phrasebook": ("valid", "test", "combinations", "long"),
+    "pylib": ("valid",),
+    "facts": ("valid", "test", "long"),
+    "shapes": ("valid", "test"),
+}
+OPTIONS = tuple(dict.fromkeys(option for ways in WAYS.values() for way in ways for option in way))
+COLUMNS = {
+    "translate": ("source", "target"),
+    "lm": ("text",),
+    "mlm": ("text",),
+    "classify": ("text", "pair", "label"),
+    "tag": (),
+    "span": (),
+    "choose": (),
+    "parse": (),
+    "summarize": ("source", "target", "title"),
+    "image-classify": (),
+    "caption": (),
+    "text-to-image": (),
+}
+
+
+def evaluate(given: Evaluate) -> None:
+    """Measure a run on held-out data and print what it scores."""
+    run = Path(given.run)
+    if present(run / STAGES):
+        from .paint import evaluate_painter
+
+        if given.quantize is not None:
+            raise BadInput(
+                one_line(f"--quantize is for one model, and {run} holds one for each stage: leave it out")
+            )
+        return evaluate_painter(given)
+    recipe, facts = read_run(run)
+    check_options(given, recipe, run)
+    check_model(run, facts)
+    source = choose(given, recipe, run)
+    check_columns(given, source)
+    output = None if given.output is None else new_file(given.output, run)
+    described = {"task": recipe.task, "run": str(run), "step": best_step(run)}
+    described |= {"quantize": given.quantize} if given.quantize else {}
+    say(f"evaluating {run} ({recipe.task}) on {source.told}")
+    measured = measure(given, run, source)
+    if given.quantize is not None:
+        plain, measured = measured, measure(given, run, source, given.quantize)
+        measured = replace(measured, beside={"fp32": plain.metrics})
+    if measured.report.counts:
+        say(measured.report.sentence())
+    refuse_not_finite(measured)
+    if output is not None:
+        write_lines(output, measured.lines)
+    if given.json:
+        print(json.dumps(described | as_json(source, measured), indent=2))
+    else:
+        parts = figures(measured), labels(measured), signatures(measured)
+        print("\n".join([heading(described, source, measured), *(line for part in parts for line in part)]))
+
+
+def measure(given: Evaluate, run: Path, source: Source, quantize: str | None = None) -> Measured:
+    """Load the model, round its weights if asked to, and let its task judge it."""
+    import torch
+
+    from ..interop.load import load_run
+    from ..tasks.evaluation import Asked
+
+    device = find_device(given.device)
+    model = load_run(run, device, torch.float32).model
+    if quantize is not None:
+        from ..interop.quantize import quantise
+
+        quantise(model, quantize)
+    task = import_module(f"heedful.tasks.{source.recipe.task.replace('-', '_')}")
+    asked = Asked(run, source.recipe, given.split or "valid", source.own, given.batch, track)
+    with torch.no_grad():
+        return task.measure(model, asked)
+
+
+# The run
+
+
+def read_run(run: Path) -> tuple[Recipe, dict[str, Any]]:
+    """Its recipe, and what is known beside it; whatever is no run is refused."""
+    if not run.is_dir():
+        why = "is a file" if run.exists() else "is not there"
+        raise BadInput(one_line(f"{run} {why}: give the folder of a run, such as runs/translate"))
+    if not present(run / RECIPE):
+        refuse_stages(run)
+        told = f"{run} is no run: it has no {RECIPE}; give the folder that `heedful train` wrote"
+        raise BadInput(one_line(told + runs_inside(run)))
+    with naming(run / RECIPE):
+        found = read_json(inside(run, RECIPE))
+        facts = found.pop("facts", {})
+        return from_json(found), facts if isinstance(facts, dict) else {}
+
+
+def check_model(run: Path, facts: dict[str, Any]) -> None:
+    """There must be weights, and the tokenizers that they were trained with."""
+    check_written(run)
+    for name, fact in {TOKENIZER: "vocab", TARGET_TOKENIZER: "target_vocab"}.items():
+        if facts.get(fact) == NO_WORDS:
+            continue
+        if fact in facts or name == TOKENIZER:
+            with naming(run / name):
+                text = read_text(inside(run, name), LIMIT)
+            if facts.get(fact) not in (None, hashlib.sha256(text.encode()).hexdigest()):
+                why = f"is not the one its model was trained with, whose SHA-256 is in {RECIPE}"
+                raise BadInput(one_line(f"{run / name} {why}: put that back"))
+
+
+def best_step(run: Path) -> int | None:
+    """The step of the weights, as far as the run says."""
+    if not present(run / STATUS):
+        return None
+    with naming(run / STATUS):
+        step = read_json(inside(run, STATUS)).get("best_step")
+    return step if type(step) is int else None
+
+
+# The data
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the model is judged by."""
+
+    recipe: Recipe  # with the user's own files, if there are any
+    data: dict[str, str]  # which they are
+    own: bool
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        if "corpus" in self.data:
+            return f"{self.data['corpus']}, split {self.data['split']}"
+        files = " and ".join(path for name, path in self.data.items() if name != "part")
+        return one_line(f"{self.data['part']} of {files}" if "part" in self.data else files)
+
+
+def check_options(given: Evaluate, recipe: Recipe, run: Path) -> None:
+    """Options that do not fit the task are refused."""
+    task, ways = recipe.task, WAYS.get(recipe.task)
+    if ways is None:
+        raise BadInput(one_line(f"{run} was trained for {task}, which evaluate does not know"))
+    fitting = [option for way in ways for option in way]
+    for option in OPTIONS:
+        if getattr(given, option) is not None and option not in fitting:
+            instead = f"{task}, which takes {either(ways)}"
+            raise BadInput(one_line(f"--{option} does not fit {run}, a run of {instead}"))
+    if given.trees is not None and (task != "translate" or given.source is None):
+        raise BadInput(
+            one_line(
+                f"--trees are those of --source: give them together, for a run of translate, which {run} must be"
+            )
+        )
+    if given.judge is not None:
+        raise BadInput(
+            one_line(f"--judge is for all stages of text-to-image together, and {run} is a run of {task}")
+        )
+    if given.output is not None and task not in WRITERS:
+        raise BadInput(one_line(f"--output is for translations and summaries, and {run} is a run of {task}"))
+    if given.batch < 1:
+        raise BadInput(f"--batch must be at least 1, not {given.batch}")
+    settable = [*(f"data.{name}_column" for name in COLUMNS[task]), "data.bad_lines"]
+    for key in parse_settings(list(given.set)):
+        if key not in settable:
+            raise BadInput(
+                one_line(f"--set {key} does not fit {run}: how its data are read is {', '.join(settable)}")
+            )
+
+
+def choose(given: Evaluate, recipe: Recipe, run: Path) -> Source:
+    """The user's own files, or what the recipe holds out."""
+    ways = WAYS[recipe.task]
+    for key, value in parse_settings(list(given.set)).items():
+        recipe = changed(recipe, key, value)
+    mine = {option: getattr(given, option) for option in OPTIONS if getattr(given, option) is not None}
+    if not mine:
+        return Source(recipe, held_out(given, recipe, run), False)
+    if given.split is not None:
+        raise BadInput(f"--split is of a built-in corpus: give either it or {either(ways)}")
+    way = next((way for way in ways if way.keys() == mine.keys()), None)
+    if way is None:
+        raise BadInput(f"give {either(ways)}: given is {named(mine)}")
+    for option, path in mine.items():
+        if not is_there(path):
+            raise BadInput(one_line(f"--{option} {path} is not there"))
+    settings = {key: "" for other in ways for keys in other.values() for key in keys} | {"data.corpus": ""}
+    settings |= {key: path for option, path in mine.items() for key in way[option]}
+    settings |= {"data.valid_trees": given.trees or ""} if recipe.task == "translate" else {}
+    for key, value in settings.items():
+        recipe = changed(recipe, key, value)
+    return Source(recipe, mine, True)
+
+
+def check_columns(given: Evaluate, source: Source) -> None:
+    """Two files of sentences have no columns."""
+    for key in parse_settings(list(given.set)):
+        if key.endswith("_column") and source.data.keys() == PAIRS.keys():
+            raise BadInput(f"--set {key} is of a table, and {source.told} have no columns: leave it out")
+
+
+def held_out(given: Evaluate, recipe: Recipe, run: Path) -> dict[str, str]:
+    """What the recipe says is held out; files that have gone are named, with what to give instead."""
+    d, ways = recipe.data, WAYS[recipe.task]
+    kept = (TEXT in ways and (run / KEPT).is_dir()) or (IMAGES in ways and (run / PICTURES_KEPT).is_dir())
+    if given.set and (d.corpus or kept):
+        raise BadInput(f"--set says how a file is read, and none is read here: give {either(ways)} too")
+    if d.corpus:
+        split, known = given.split or "valid", SPLITS.get(d.corpus, ("valid",))
+        if split not in known:
+            raise BadInput(f"{d.corpus} has no split {split}; it has {', '.join(known)}")
+        return {"corpus": d.corpus, "split": split}
+    if given.split is not None:
+        raise BadInput(
+            one_line(f"--split is of a built-in corpus, and {run} was trained on files: give {either(ways)}")
+        )
+    files = [{option: value_of(recipe, keys[0]) for option, keys in way.items()} for way in ways]
+    data = next((some for some in files if all(some.values())), None)
+    usual = {"images": d.images} if IMAGES in ways else {"text": d.text}
+    gone = [path for path in (data or usual).values() if not is_there(path)]
+    if gone and not kept:
+        raise BadInput(
+            one_line(
+                f"{run} was judged by {gone[0] or 'data'} that is not there any more: give {either(ways)}"
+            )
+        )
+    return data or usual | {"part": "a tenth" if IMAGES in ways else "the last tenth"}
+
+
+def value_of(recipe: Recipe, key: str) -> str:
+    """One setting of a recipe, by its full name."""
+    part, _, name = key.partition(".")
+    return getattr(getattr(recipe, part), name)
+
+
+def is_there(path: str) -> bool:
+    """A file or folder; whether a data set is there, its reader will say."""
+    return is_dataset(path) or os.path.exists(path)
+
+
+METAVARS = {"text": "PATH", "images": "FOLDER"}
+
+
+def named(options: Iterable[str]) -> str:
+    return " and ".join(f"--{option} {METAVARS.get(option, 'FILE')}" for option in options)
+
+
+def either(ways: Iterable[Way]) -> str:
+    return ", or ".join(map(named, ways))
+
+
+# The translations
+
+
+def new_file(name: str, run: Path) -> Path:
+    """Where to write: a file that is not there yet, outside the run."""
+    path = Path(name)
+    if present(path):
+        raise BadInput(one_line(f"{path} is there already: give another --output, or move it away"))
+    if not path.parent.is_dir():
+        raise BadInput(one_line(f"{path.parent} is no folder, so {path.name} cannot be written there"))
+    if path.resolve().is_relative_to(run.resolve()):
+        raise BadInput(one_line(f"{path} lies in the run, which stays as it is: give another --output"))
+    return path
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    """One answer a line, whatever it holds; written aside and renamed."""
+    from ..files import write_text
+
+    if present(path):
+        raise BadInput(one_line(f"{path} has come to be there meanwhile: it is not overwritten"))
+    write_text(path, "".join(f"{one_line_of(line)}\n" for line in lines))
+    say(f"{path}: {len(lines):,} lines")
+
+
+def one_line_of(text: str) -> str:
+    """A model may write line ends, which would put the file out of step."""
+    return text.replace("\r", " ").replace("\n", " ")
+
+
+# What is printed
+
+
+def as_json(source: Source, measured: Measured) -> dict[str, Any]:
+    m = measured
+    intervals = {f"{name}_interval": list(ends) for name, ends in m.intervals.items()}
+    return {
+        "data": {**source.data, **m.counts, "dropped": m.report.counts.total()},
+        "examples": m.examples,
+        "unit": m.unit,
+        "metrics": {**m.metrics, **intervals, **m.details},
+        "baselines": {name: {"name": told, "score": score} for name, (told, score) in m.baselines.items()},
+        "signature": m.signature,
+        **({"beside": m.beside} if m.beside else {}),
+    }
+
+
+def refuse_not_finite(measured: Measured) -> None:
+    for name, value in measured.metrics.items():
+        if not math.isfinite(value):
+            raise NotFinite(f"{name} is {value}, not a number: heedful doctor says which weights are none")
+
+
+MOST_LABELS = 30  # shown; JSON has all
+
+
+def heading(described: dict[str, Any], source: Source, measured: Measured) -> str:
+    step = "" if described["step"] is None else f", step {described['step']}"
+    rounded = f", {described['quantize']}" if "quantize" in described else ""
+    return f"{described['run']}: {described['task']}{step}{rounded}; {source.told}: {measured.examples:,} {measured.unit}"
+
+
+def figures(measured: Measured) -> list[str]:
+    """A line for each metric, with its interval and with what scores without learning."""
+    lines = []
+    for name, (title, form) in SHOWN.items():
+        if name in measured.metrics:
+            notes = "; ".join(notes_on(name, form, measured))
+            lines.append(f"  {title:<14} {form.format(measured.metrics[name]):>9}  {notes}".rstrip())
+    return lines
+
+
+def signatures(measured: Measured) -> list[str]:
+    """What other figures these may be compared with."""
+    titles = {name: SHOWN[name][0] if name in SHOWN else name for name in measured.signature}
+    return ["", *(f"  {titles[name]}: {text}" for name, text in measured.signature.items())]
+
+
+def notes_on(name: str, form: str, measured: Measured) -> Iterator[str]:
+    if name == "loss":
+        yield f"nats a {measured.per}"
+    for other, scores in measured.beside.items():
+        if name in scores:
+            yield f"{other}: {form.format(scores[name])}{more_told(name, measured.metrics[name], scores[name])}"
+    if name in measured.intervals:
+        yield "{} to {}".format(*map(form.format, measured.intervals[name]))
+    if name in measured.baselines:
+        told, score = measured.baselines[name]
+        yield f"{told}: {form.format(score)}"
+
+
+def more_told(name: str, here: float, there: float) -> str:
+    """What rounding costs in perplexity, as a share of it."""
+    return f" ({here / there - 1:+.2%})" if name == "perplexity" and there else ""
+
+
+def labels(measured: Measured) -> list[str]:
+    """A line for each label, where there are labels."""
+    found = measured.details.get("labels", {})
+    if not found:
+        return []
+    width = max(5, *(len(one_line(label)) for label in list(found)[:MOST_LABELS]))
+    lines = ["", f"  {'label':<{width}}  precision  recall      F1    rows"]
+    for label, s in list(found.items())[:MOST_LABELS]:
+        shares = f"{s['precision']:>9.4f}  {s['recall']:.4f}  {s['f1']:.4f}  {s['count']:>6,}"
+        lines.append(f"  {one_line(label):<{width}}  {shares}")
+    if len(found) > MOST_LABELS:
+        lines.append(f"  and {len(found) - MOST_LABELS} more: --json has all")
+    return lines
+
+
+# What is said
+
+
+def say(line: str) -> None:
+    print(one_line(line), file=sys.stderr, flush=True)
+
+
+def track(items: Iterable[T], doing: str) -> Iterator[T]:
+    """Hand on items one by one; on stderr, say how far it is, if it takes long: a bar, or a line now and then."""
+    total = len(items) if isinstance(items, Sized) else None
+    if sys.stderr.isatty():
+        return with_bar(items, doing, total)
+    return with_lines(items, doing, total)
+
+
+def with_bar(items: Iterable[T], doing: str, total: int | None) -> Iterator[T]:
+    from rich.console import Console
+    from rich.progress import track as draw
+
+    yield from draw(items, doing, total=total, console=Console(stderr=True), transient=True)
+
+
+def with_lines(items: Iterable[T], doing: str, total: int | None) -> Iterator[T]:
+    began = time.monotonic()
+    due = began + PATIENCE
+    for done, item in enumerate(items):
+        now = time.monotonic()
+        if now >= due:
+            due = now + QUIET
+            far = f"part {done}" if total is None else f"batch {done} of {total}"
+            left = f", about {(now - began) * (total - done) / done:.0f} s left" if total and done else ""
+            say(f"{doing}: {far}{left}")
+        yield item

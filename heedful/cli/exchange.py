@@ -1,0 +1,304 @@
+"""heedful export and heedful import: models out to other libraries and in from them, each with a proof that it is the same.
+
+Everything is written aside. Only what another library has opened and found to be the same model gets its name; where that
+library is not installed, parity.json says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ..errors import BadInput, NotInstalled
+from ..files import flush, naming, one_line, present
+
+if TYPE_CHECKING:
+    from ..interop.load import Loaded
+    from ..interop.parity import Certificate
+    from .options import Export, Import
+
+DID_NOT_HOLD = 3  # the exit code
+PARITY = "parity.json"
+PATIENCE = 3.0  # seconds without a word
+PACE, LINES = 0.5, 10.0  # seconds between two words on a terminal, and elsewhere
+
+
+# The commands
+
+
+def export(given: Export) -> int:
+    """Write the model of a run as another library reads it, and compare."""
+    source, out = Path(given.run), Path(given.out)
+    check_place(source, out, given.replace)
+    with Telling(f"exporting {given.run} as {given.to}") as tell:
+        from ..interop.formats import FORMATS, check_kind
+        from ..interop.load import load
+
+        form, kind = FORMATS[given.to], check_kind(given.to, given.quantize)
+        loaded = load(source)
+        refuse(given.run, loaded, given.to)
+        with aside_of(out) as aside:
+            tell(f"writing {form.title}, {kind}")
+            form.load().write(loaded, aside, kind)
+            certificate = compared(loaded, aside, given.to, kind, tell)
+            return finish(certificate, aside, out, given.json, tell)
+
+
+def bring(given: Import) -> int:
+    """Write what heedful made of another's model as a Hugging Face folder, and compare with what they make of it."""
+    source, out = Path(given.folder), Path(given.out)
+    check_place(source, out, given.replace)
+    with Telling(f"importing {given.folder}") as tell:
+        from ..interop.load import load
+
+        loaded = load(source)
+        refuse(given.folder, loaded, "hf")
+        with aside_of(out) as aside:
+            tell("writing Hugging Face, float32")
+            from ..interop.hf.write import write
+
+            write(loaded, aside)
+            tell("reading it again")
+            weights = again(loaded, aside)
+            certificate = whole(compared(loaded, aside, "hf", "float32", tell), weights)
+            certificate = with_source(certificate, loaded, source, tell)
+            return finish(certificate, aside, out, given.json, tell)
+
+
+# Where things go
+
+
+def check_place(source: Path, out: Path, over: bool) -> None:
+    """Refuse to write over anything but what was exported before, and that only if asked."""
+    with naming(out):
+        if out.name in ("", ".."):
+            raise BadInput(f"{out} has no name of its own: give that of a folder to be written")
+        if not present(out):
+            return
+        if not out.is_dir():
+            raise BadInput(f"{out} is a file: models go into folders, so give a name that is free")
+        if source.exists() and source.resolve().is_relative_to(out.resolve()):
+            raise BadInput(f"{source} is to be read, and {out} written over it: give another OUT")
+        if not any(out.iterdir()):
+            return
+        if not over:
+            raise BadInput(f"{out} is there already and not empty: give another OUT, or --replace")
+        if not present(out / PARITY):
+            raise BadInput(f"{out} has no {PARITY}, so heedful did not export it: remove it yourself first")
+
+
+@contextmanager
+def aside_of(out: Path) -> Iterator[Path]:
+    """A folder beside OUT to write into; whatever is still there at the end is removed."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    aside = out.parent / f".{out.name}.writing-{os.getpid()}"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        yield aside
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def put_in_place(aside: Path, out: Path) -> None:
+    """Give the folder its name; one that has it goes, once the new one is on the disk."""
+    for path in (*sorted(path for path in aside.rglob("*") if path.is_file()), aside):
+        flush(path)
+    old = out.parent / f".{out.name}.old-{os.getpid()}"
+    if present(out):
+        os.replace(out, old)
+    try:
+        os.replace(aside, out)
+    except OSError:
+        if present(old):
+            os.replace(old, out)
+        raise
+    flush(out.parent)
+    if old.is_symlink():  # what it leads to is somebody else's
+        old.unlink()
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def free_name(out: Path) -> Path:
+    """Where a model is kept that is not the same one."""
+    names = (out.parent / f"{out.name}.different{'' if n == 1 else f'-{n}'}" for n in range(1, 1_000_000))
+    return next(name for name in names if not present(name))
+
+
+# What is asked
+
+
+def refuse(name: str, loaded: Loaded, to: str) -> None:
+    """Refuse a format in which such a model cannot leave, and say in which it can."""
+    from ..interop.formats import FORMATS, can_leave
+
+    why = FORMATS[to].load().refuse(loaded)
+    if why is not None:
+        can = can_leave(loaded)
+        able = f"it can leave as {', '.join(can)}" if can else "there is no format in which it can leave"
+        raise BadInput(f"{name} cannot leave as {to}: {why.rstrip('.')}; {able}")
+
+
+def compared(
+    loaded: Loaded, folder: Path, to: str, kind: str | None, tell: Callable[[str], None]
+) -> Certificate:
+    """The model that was loaded beside what another library makes of a folder; kind: of its numbers, or None to ask it."""
+    from ..interop.formats import FORMATS
+    from ..interop.parity import DIFFERENT, Certificate, certify, unchecked, versions
+
+    form = FORMATS[to]
+    tell(f"opening it with {form.packages[0]}")
+    try:
+        theirs = form.load().elsewhere(folder)
+        computes: str = getattr(theirs, "computes", "float32")
+        return certify(
+            loaded, theirs, format=to, kind=kind or computes, packages=form.packages, progress=tell
+        )
+    except NotInstalled as why:
+        return unchecked(loaded, to, kind or "float32", str(why), form.packages)
+    except MemoryError:
+        raise
+    except Exception as error:
+        if os.environ.get("HEEDFUL_DEBUG") == "1":
+            raise
+        told = one_line(f"{form.packages[0]} cannot use it: {type(error).__name__}: {error}")
+        return Certificate(
+            DIFFERENT, to, kind or "float32", loaded.architecture, versions(form.packages), (told,)
+        )
+
+
+def again(loaded: Loaded, folder: Path) -> dict[str, Any]:
+    """What was written, read again: every weight that Hugging Face knows must be the same, bit for bit."""
+    from ..interop.load import in_their_terms, load
+
+    (_, before), (_, after) = in_their_terms(loaded), in_their_terms(load(folder))
+    same = [name for name in before if name in after and before[name].equal(after[name])]
+    return {"tensors": len(before), "same": len(same) if before.keys() == after.keys() else 0}
+
+
+def whole(certificate: Certificate, weights: dict[str, Any]) -> Certificate:
+    """A certificate that knows of the weights too."""
+    from ..interop.parity import DIFFERENT
+
+    certificate = replace(certificate, more={"weights": weights})
+    if weights["same"] == weights["tensors"]:
+        return certificate
+    told = f"{weights['tensors'] - weights['same']} of {weights['tensors']} weights are other ones when read again"
+    return replace(certificate, verdict=DIFFERENT, faults=(*certificate.faults, told))
+
+
+def with_source(
+    certificate: Certificate, loaded: Loaded, source: Path, tell: Callable[[str], None]
+) -> Certificate:
+    """Beside it, how the library that the model comes from reads the original."""
+    from ..interop.formats import format_of
+    from ..interop.parity import DIFFERENT
+
+    to = format_of(source)
+    if to is None:
+        return certificate
+    origin = compared(loaded, source, to, None, tell)  # int8 in CTranslate2 rounds what it multiplies, too
+    more = certificate.more | {"source": origin.as_json() | {"path": str(source)}}
+    if origin.verdict != DIFFERENT:
+        return replace(certificate, more=more)
+    faults = (*certificate.faults, *(f"the original: {told}" for told in origin.faults))
+    return replace(certificate, verdict=DIFFERENT, faults=faults, more=more)
+
+
+def finish(
+    certificate: Certificate, aside: Path, out: Path, as_json: bool, tell: Callable[[str], None]
+) -> int:
+    """Write parity.json, give the folder the name that it deserves, and say what was found."""
+    from ..interop.parity import DIFFERENT, UNCHECKED, write
+
+    write(certificate, aside)
+    different = certificate.verdict == DIFFERENT
+    place = free_name(out) if different else out
+    put_in_place(aside, place)
+    tell("")
+    if as_json:
+        print(json.dumps({"out": str(place)} | certificate.as_json(), indent=2, allow_nan=False))
+    else:
+        first = one_line(f"{place}: {headline(certificate)}")
+        print("\n".join([first, *(f"  {line}" for line in certificate.told())]))
+    if certificate.verdict == UNCHECKED:
+        print(one_line(f"not checked: {'; '.join(certificate.faults)}"), file=sys.stderr)
+    if different:
+        told = f"it is not the same model: {'; '.join(certificate.faults)}; it is kept as {place}"
+        print(f"error: {one_line(told)}, and {PARITY} there says more", file=sys.stderr)
+    return DID_NOT_HOLD if different else 0
+
+
+def headline(certificate: Certificate) -> str:
+    """The verdict in a few words."""
+    from ..interop.formats import FORMATS
+
+    package = FORMATS[certificate.format].packages[0]
+    version = certificate.versions.get(package, "")
+    told = {
+        "same": f"the same model in {package} {version}",
+        "different": f"another model in {package} {version}",
+        "not checked": "written, and not checked",
+    }[certificate.verdict]
+    return f"{certificate.architecture} as {certificate.format}, {certificate.kind}: {told.rstrip()}"
+
+
+# Talking
+
+
+class Telling:
+    """What is being done, on stderr: each stage as it begins, and how long it takes if it takes long."""
+
+    def __init__(self, first: str) -> None:
+        self.stream = sys.stderr  # others may take its place while they talk
+        self.terminal = self.stream is not None and self.stream.isatty()
+        self.over = threading.Event()
+        self.stage, self.began = first, time.monotonic()
+        self.drawn = False
+        self.thread = threading.Thread(target=self.keep_telling, daemon=True)
+        self.say(first)
+
+    def say(self, line: str) -> None:
+        print(one_line(line), file=self.stream, flush=True)
+
+    def __call__(self, stage: str) -> None:
+        """The next stage; only those that last are told."""
+        self.stage = stage
+        if not stage:
+            self.clear()
+
+    def keep_telling(self) -> None:
+        wait = PATIENCE
+        while not self.over.wait(wait):
+            wait = PACE if self.terminal else LINES
+            if self.stage and self.terminal:
+                print(f"\r{self.line()}\x1b[K", end="", file=self.stream, flush=True)
+                self.drawn = True
+            elif self.stage:
+                self.say(self.line())
+
+    def line(self) -> str:
+        return f"{one_line(self.stage)} ({time.monotonic() - self.began:.0f} s)"
+
+    def clear(self) -> None:
+        if self.drawn:
+            print("\r\x1b[K", end="", file=self.stream, flush=True)
+            self.drawn = False
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+        self.clear()

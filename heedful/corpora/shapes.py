@@ -1,0 +1,321 @@
+"""Shapes: drawn scenes of one or two coloured things, each with a caption that is true to the letter.
+
+    a small red circle above a blue square
+
+Things have one of three sizes, of which the middle one is not mentioned. Of two things, either may be named first: both
+captions are true (`truths`), and a picture has one of them. What a picture shows follows from its split and its number
+alone, and no scene is in two splits.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, product
+from typing import overload
+
+import numpy as np
+
+from ..data.plan import keyed
+from ..errors import BadInput
+from ..models import nearest
+
+SHAPES = ("circle", "square", "triangle", "diamond", "cross")
+COLOURS = {
+    "red": (219, 50, 54),
+    "green": (38, 158, 77),
+    "blue": (46, 94, 214),
+    "yellow": (242, 196, 37),
+    "purple": (146, 66, 176),
+    "black": (33, 33, 38),
+}
+SIZES = {"small": 0.115, "medium": 0.165, "large": 0.22}  # half the width, as a share of the picture's side
+RELATIONS = {
+    "left of": "right of",
+    "right of": "left of",
+    "above": "below",
+    "below": "above",
+}  # and the reverse
+PAPER = (245, 243, 238)
+
+COUNTS = {"train": 20_000, "valid": 1000, "test": 2000}
+SPLITS = tuple(COUNTS)
+SEEDS = {"train": 1, "valid": 2, "test": 3}
+PARTS = 16  # scenes are dealt into so many parts: the first is valid, the second is test
+PLACES = 128  # along a side, where a thing's middle can be
+EDGE, GAP = 0.02, 0.03  # least room to the edge, and between two things
+SIDE = 32
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One thing. x and y: its middle, from the upper left corner, as shares of the picture's side."""
+
+    shape: str
+    colour: str
+    size: str
+    x: float
+    y: float
+
+    @property
+    def words(self) -> str:
+        """For example "a small red circle"."""
+        return " ".join(["a", *([] if self.size == "medium" else [self.size]), self.colour, self.shape])
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One thing, or two and how the first lies to the second."""
+
+    things: tuple[Thing, ...]
+    relation: str = ""
+
+    @property
+    def words(self) -> str:
+        """The caption that names the first thing first."""
+        return f" {self.relation} ".join(thing.words for thing in self.things)
+
+    @property
+    def reverse(self) -> Scene:
+        """The same scene, told from its other end."""
+        return Scene(self.things[::-1], RELATIONS.get(self.relation, ""))
+
+
+def truths(scene: Scene) -> tuple[str, ...]:
+    """Every caption that is true of a scene."""
+    return tuple(dict.fromkeys((scene.words, scene.reverse.words)))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawn scene."""
+
+    pixels_HWC: np.ndarray  # red, green and blue, 0 to 255
+    caption: str
+    scene: Scene
+
+
+# Captions read back
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a caption says: (size, colour, shape) of each thing, and how the first lies to the second."""
+
+    things: tuple[tuple[str, str, str], ...]
+    relation: str = ""
+
+    @property
+    def plain(self) -> Said:
+        """The same told in one way: captions say the same if these are equal."""
+        turned = Said(self.things[::-1], RELATIONS.get(self.relation, ""))
+        return turned if self.relation in ("right of", "below") else self
+
+
+def said_of(scene: Scene) -> Said:
+    """What the caption of a scene says."""
+    return Said(tuple((t.size, t.colour, t.shape) for t in scene.things), scene.relation)
+
+
+THING = rf"an? (?:({'|'.join(size for size in SIZES if size != 'medium')}) )?({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"
+CAPTION = re.compile(rf"{THING}(?: ({'|'.join(RELATIONS)}) {THING})?")
+
+
+def parse_caption(text: str) -> Said | None:
+    """What a caption says; None if it is none that the grammar could write. Case and white space do not count."""
+    found = CAPTION.fullmatch(" ".join(text.lower().split()))
+    if found is None:
+        return None
+    size, colour, shape, relation, *other = found.groups()
+    things = [(size or "medium", colour, shape)]
+    if relation is not None:
+        things.append((other[0] or "medium", other[1], other[2]))
+    return Said(tuple(things), relation or "")
+
+
+def checked_caption(text: str) -> Said:
+    """What a caption says, which must be of the grammar."""
+    said = parse_caption(text)
+    if said is None:
+        raise BadInput(
+            f'"{text[:200]}" is no caption of shapes: write it like "a small red circle above a blue square", with the '
+            f"shapes {', '.join(SHAPES)} and the colours {', '.join(COLOURS)}"
+        )
+    return said
+
+
+# Classes
+
+
+def labels() -> tuple[str, ...]:
+    """The classes: a colour and a shape, such as "red circle"."""
+    return tuple(f"{colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
+
+
+def label_of(scene: Scene) -> str:
+    """The class of a scene: of its one thing, or of the one that is named first."""
+    return f"{scene.things[0].colour} {scene.things[0].shape}"
+
+
+# Splits
+
+
+class Split(Sequence[Picture]):
+    """The pictures of a split, each drawn when it is asked for."""
+
+    def __init__(self, name: str, side: int, things: int, size: int) -> None:
+        self.name, self.side, self.things, self.size = name, side, things, size
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> Picture: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Picture]: ...
+
+    def __getitem__(self, index: int | slice) -> Picture | list[Picture]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self.size))]
+        i = operator.index(index)
+        i += self.size if i < 0 else 0
+        if not 0 <= i < self.size:
+            raise IndexError(f"picture {index} of {self.size}")
+        scene = scene_of(self.name, i, self.things)
+        return Picture(draw(scene, self.side), scene.words, scene)
+
+
+def split(name: str, side: int = SIDE, things: int = 0, size: int = 0) -> Split:
+    """The pictures of a split, of so many pixels a side. things: 1 or 2 in each, or 0 for either (one in four has one).
+
+    size: how many; 0 for as many as the split usually has. More of them begin with the same ones.
+    """
+    if name not in COUNTS:
+        raise BadInput(f'shapes has no split "{name}"{nearest(name, COUNTS)}')
+    if not 16 <= side <= 1024:
+        raise BadInput(f"shapes are drawn on 16 to 1024 pixels a side, not {side}")
+    if things not in (0, 1, 2):
+        raise BadInput(f"a scene of shapes has 1 or 2 things, or 0 for either, not {things}")
+    return Split(name, side, things, size or COUNTS[name])
+
+
+def scene_of(name: str, index: int, things: int = 0) -> Scene:
+    """The scene of a number: which things it has, and the first places drawn by lot that fit them and the split."""
+    kinds = kinds_by_lot(lots_of(keyed(SEEDS[name], index, things)), things)
+    for attempt in count(1):
+        scene = placed_by_lot(lots_of(keyed(SEEDS[name], index, things, attempt)), kinds)
+        if scene is not None and split_of(scene) == name:
+            return scene
+    raise AssertionError("counting does not end")
+
+
+def split_of(scene: Scene) -> str:
+    """The split that a scene belongs to, however it is told."""
+    numbers = sorted(
+        keyed(
+            SHAPES.index(thing.shape),
+            list(COLOURS).index(thing.colour),
+            list(SIZES).index(thing.size),
+            round(thing.x * PLACES),
+            round(thing.y * PLACES),
+        )
+        for thing in scene.things
+    )
+    part = keyed(*numbers) % PARTS
+    return ("valid", "test")[part] if part < 2 else "train"
+
+
+Lot = Callable[[int], int]
+
+
+def lots_of(key: int) -> Lot:
+    """Numbers drawn one after the other, each below what is asked for."""
+    numbers: Iterator[int] = (keyed(key, turn) for turn in count())
+    return lambda below: next(numbers) % below
+
+
+Kind = tuple[str, str, str]  # shape, colour, size
+
+
+def kinds_by_lot(lot: Lot, things: int) -> list[Kind]:
+    """One kind of thing, or two that differ in shape or in colour."""
+    many = things or 2 - (lot(4) == 0)
+    kinds: list[Kind] = []
+    while len(kinds) < many:
+        kind = SHAPES[lot(len(SHAPES))], list(COLOURS)[lot(len(COLOURS))], list(SIZES)[lot(len(SIZES))]
+        if not kinds or kind[:2] != kinds[0][:2]:
+            kinds.append(kind)
+    return kinds
+
+
+def placed_by_lot(lot: Lot, kinds: Sequence[Kind]) -> Scene | None:
+    """A scene of such things, or None if they would lie in each other's way."""
+    things = tuple(Thing(*kind, within(lot, SIZES[kind[2]]), within(lot, SIZES[kind[2]])) for kind in kinds)
+    relation = relation_of(*things) if len(things) == 2 else ""
+    return Scene(things, relation) if relation or len(things) == 1 else None
+
+
+def within(lot: Lot, half: float) -> float:
+    """A place where a thing of this half width does not cross the edge."""
+    least = int((half + EDGE) * PLACES) + 1
+    return (least + lot(PLACES - 2 * least + 1)) / PLACES
+
+
+def relation_of(first: Thing, second: Thing) -> str:
+    """How the first lies to the second: apart in one direction, and at least twice as far in it as in the other."""
+    across, down = second.x - first.x, second.y - first.y
+    far, near = max(abs(across), abs(down)), min(abs(across), abs(down))
+    if far < SIZES[first.size] + SIZES[second.size] + GAP or near > far / 2:
+        return ""
+    if abs(across) > abs(down):
+        return "left of" if across > 0 else "right of"
+    return "above" if down > 0 else "below"
+
+
+# Drawing
+
+
+def draw(scene: Scene, side: int = SIDE) -> np.ndarray:
+    """The picture of a scene: edges are smooth, by how far each pixel lies inside."""
+    pixels_HWC = np.empty((side, side, 3), np.float64)
+    pixels_HWC[:] = PAPER
+    middles = (np.arange(side) + 0.5) / side
+    for thing in scene.things:
+        x_1W, y_H1 = middles[None, :] - thing.x, middles[:, None] - thing.y
+        outside_HW = OUTLINES[thing.shape](x_1W, y_H1, SIZES[thing.size])
+        cover_HW1 = np.clip(0.5 - outside_HW * side, 0, 1)[..., None]
+        pixels_HWC += cover_HW1 * (np.array(COLOURS[thing.colour], np.float64) - pixels_HWC)
+    return np.rint(pixels_HWC).astype(np.uint8)
+
+
+# How far a place lies outside of a shape of half width r around (0, 0); inside it is negative. y points down.
+
+
+def circle(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
+    return np.hypot(x, y) - r
+
+
+def square(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
+    return np.maximum(np.abs(x), np.abs(y)) - 0.9 * r
+
+
+def diamond(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
+    return (np.abs(x) + np.abs(y) - r) / 2**0.5
+
+
+def triangle(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
+    """Its tip is up; twice as wide as half its height."""
+    slope = (2 * np.abs(x) - (y + 0.9 * r)) / 5**0.5 - 0.05 * r
+    return np.maximum(slope, y - 0.9 * r)
+
+
+def cross(x: np.ndarray, y: np.ndarray, r: float) -> np.ndarray:
+    arm = 0.34 * r
+    lying = np.maximum(np.abs(x) - r, np.abs(y) - arm)
+    return np.minimum(lying, np.maximum(np.abs(x) - arm, np.abs(y) - r))
+
+
+OUTLINES = {"circle": circle, "square": square, "triangle": triangle, "diamond": diamond, "cross": cross}

@@ -1,0 +1,1 @@
+"""Data: files read in constant memory, tokenizers, tokenized corpora on disk, and which examples make up a step."""

@@ -1,0 +1,1 @@
+"""Images: read from files and folders, and made ready for a model."""

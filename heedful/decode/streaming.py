@@ -1,0 +1,226 @@
+"""Streaming: write token by token, and hand each over as it comes. Greedy and sampling differ only in the choice.
+
+The text comes in passages (`passages`), since looking at a token may mean waiting for a device: then several are
+written before they are looked at, and while the host looks, the device has the first few of the next passage to write.
+`stream` hands the same over token by token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from .best import likeliest as likeliest_word
+from .best import log_probability
+from .filters import NEVER, Filter, apply, check_choice, precise
+from .step import Step
+from .transfer import LEAD, Arriving, sent
+from .written import Ends, Passage, Token, Written, checked_lengths, ends_of, limits_of
+
+Choose = Callable[[Tensor, Tensor], Tensor]  # scores [B, V] and the rows they belong to, to tokens [B]
+Choice = tuple[Tensor, ...]  # tokens, their log-probabilities, and their scores
+
+
+def stream(
+    step: Step,
+    prompts_BT: Tensor,
+    lengths_B: Tensor | None = None,
+    *,
+    choose: Choose,
+    longest: int | Sequence[int],
+    eos: Ends = None,
+    filters: Sequence[Filter] = (),
+    soon: bool = True,
+) -> Iterator[list[Token]]:
+    """After each step, the new token of every row that still writes; otherwise as `passages`."""
+    for passage in passages(
+        step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters, soon=soon
+    ):
+        yield from passage.by_token()
+
+
+@torch.no_grad()
+def passages(
+    step: Step,
+    prompts_BT: Tensor,
+    lengths_B: Tensor | None = None,
+    *,
+    choose: Choose,
+    longest: int | Sequence[int],
+    eos: Ends = None,
+    filters: Sequence[Filter] = (),
+    soon: bool = False,
+) -> Iterator[Passage]:
+    """A few tokens more of every row that still writes, again and again.
+
+    A row ends with an end of sentence or after `longest` tokens (one number for all rows, or one each), and then
+    costs nothing any more. The step must be fresh: the prompts are fed to it here. A passage has as many tokens as the
+    step writes at once (`step.ahead`), the first few passages fewer if somebody waits for them (`soon`); what a row
+    wrote after its end is thrown away.
+    """
+    ends, limits = frozenset(ends_of(eos)), limits_of(longest, len(prompts_BT))
+    lengths_B = checked_lengths(prompts_BT, lengths_B)
+    rows, done = list(range(len(prompts_BT))), 0  # those still written, and the tokens in each
+    if not rows:
+        return
+    pen = Pen(step, choose, filters, prompts_BT, lengths_B)
+    news = pen.read(prompts_BT, lengths_B)
+    while True:
+        arriving, N = Arriving(*news), len(news[0])
+        run, start, done = min(2 * N, step.ahead) if soon else step.ahead, done, done + N
+        lead = 0 if soon and N < step.ahead else head_start(step, run, shortest(rows, limits) - done, ends)
+        parts = [pen.write(lead)] if lead else []
+        passage, doubtful = looked_at(arriving.look(), rows, start, limits, ends)
+        yield passage
+        check_choice(*doubtful)
+        going = [r for r, over in enumerate(passage.over) if not over]
+        if not going:
+            return
+        if len(going) < len(rows):
+            going_R, rows = sent(torch.tensor(going), prompts_BT.device), [rows[r] for r in going]
+            pen.keep(going_R)
+            parts = [tuple(x[:, going_R] for x in part) for part in parts]
+        rest = min(run, shortest(rows, limits) - done) - lead
+        if rest := max(fitting(step, rest), 0 if lead else 1):
+            parts.append(pen.write(rest))
+        news = parts[0] if len(parts) == 1 else tuple(map(torch.cat, zip(*parts, strict=True)))
+
+
+def shortest(rows: list[int], limits: list[int]) -> int:
+    return min(limits[row] for row in rows)
+
+
+def head_start(step: Step, run: int, room: int, ends: Collection[int]) -> int:
+    """How many of the next tokens to write before it is seen who has ended: a few, or all if nobody can."""
+    if step.ahead == 1:
+        return 0
+    return max(0, fitting(step, min(run, room, LEAD if ends else run)))
+
+
+def fitting(step: Step, count: int) -> int:
+    """So many tokens, or as many as are sure to fit."""
+    return count if step.left is None else min(count, step.left)
+
+
+class Pen:
+    """Writes in all rows at once, and keeps what it must know for that on the device: nothing here waits for it."""
+
+    def __init__(
+        self,
+        step: Step,
+        choose: Choose,
+        filters: Sequence[Filter],
+        prompts_BT: Tensor,
+        lengths_B: Tensor | None,
+    ) -> None:
+        self.step, self.choose, self.filters = step, choose, filters
+        self.written = begun(filters, prompts_BT, lengths_B)
+        self.rows_R = torch.arange(len(prompts_BT), device=prompts_BT.device)
+        self.tokens_R = self.rows_R  # the newest, once there are any
+
+    def read(self, prompts_BT: Tensor, lengths_B: Tensor | None) -> Choice:
+        """Feed the prompts, and write a token in every row: [1, R] each."""
+        tokens_R, log_p_R, best_R = self.choose_from(self.step.last(prompts_BT, lengths_B))
+        return tokens_R[None], log_p_R[None], best_R[None]
+
+    def write(self, count: int) -> Choice:
+        """Feed the newest tokens, and write so many more in every row: [N, R] each."""
+        quick = None
+        if self.choose is likeliest and not self.filters:
+            quick = self.step.likeliest(self.tokens_R, count)
+        if quick is not None:
+            self.tokens_R = quick[0][-1]
+            return quick
+        chosen = [self.choose_from(self.step.last(self.tokens_R[:, None])) for _ in range(count)]
+        tokens_NR, log_p_NR, best_NR = map(torch.stack, zip(*chosen, strict=True))
+        return tokens_NR, log_p_NR, best_NR
+
+    def choose_from(self, scores_RV: Tensor) -> Choice:
+        chosen = choice(scores_RV, self.choose, self.rows_R, self.filters, self.written)
+        self.tokens_R = chosen[0]
+        self.written = None if self.written is None else self.written.then(self.tokens_R)
+        return chosen
+
+    def keep(self, some_R: Tensor) -> None:
+        """Go on with these rows only."""
+        self.step.reorder(some_R)
+        self.rows_R, self.tokens_R = self.rows_R[some_R], self.tokens_R[some_R]
+        self.written = None if self.written is None else self.written.select(some_R)
+
+
+def looked_at(
+    news: Choice, rows: list[int], start: int, limits: list[int], ends: frozenset[int]
+) -> tuple[Passage, tuple[list[float], list[int]]]:
+    """What a pen wrote in these rows, up to the end of each; `start` tokens came before.
+
+    Where a score is none, it stops just before; second, the scores and rows of that step, to be refused.
+    """
+    tokens_NR, log_p_NR, best_NR = news
+    N, tokens, log_p = len(tokens_NR), tokens_NR.long().T.tolist(), log_p_NR.T.tolist()
+    counts = [
+        until_end(mine, min(N, limits[row] - start), ends) for row, mine in zip(rows, tokens, strict=True)
+    ]
+    sound = N if bool((best_NR > NEVER).all()) else steps_before_a_fault(best_NR.tolist(), counts)
+    ended, over = [], []
+    for r, count in enumerate(counts):
+        ended.append(count <= sound and tokens[r][count - 1] in ends)
+        over.append(ended[r] or count <= sound and start + count >= limits[rows[r]])
+        if min(count, sound) < N:
+            tokens[r], log_p[r] = tokens[r][: min(count, sound)], log_p[r][: min(count, sound)]
+    doubtful = [r for r, count in enumerate(counts) if sound < count]
+    refused = best_NR[sound].tolist() if doubtful else []
+    return (
+        Passage(rows, tokens, log_p, over, ended),
+        ([refused[r] for r in doubtful], [rows[r] for r in doubtful]),
+    )
+
+
+def until_end(tokens: list[int], room: int, ends: frozenset[int]) -> int:
+    """How many there are up to the first end of sentence, or as many as there is room for."""
+    if ends.isdisjoint(tokens):
+        return room
+    return next((n for n, token in enumerate(tokens[:room], 1) if token in ends), room)
+
+
+def steps_before_a_fault(best: list[list[float]], counts: list[int]) -> int:
+    """How many steps have a score in every row that still wrote."""
+    for n, scores in enumerate(best):
+        if any(n < count and not score > NEVER for score, count in zip(scores, counts, strict=True)):
+            return n
+    return len(best)
+
+
+def choice(
+    scores_RV: Tensor, choose: Choose, rows_R: Tensor, filters: Sequence[Filter], written: Written | None
+) -> Choice:
+    """The next token of every row."""
+    allowed_RV = apply(filters, scores_RV, written)
+    tokens_R = choose(allowed_RV, rows_R)
+    return tokens_R, log_probabilities(scores_RV, tokens_R), allowed_RV.amax(-1)
+
+
+def likeliest(scores_BV: Tensor, rows_B: Tensor) -> Tensor:
+    """The choice that makes a stream greedy."""
+    return likeliest_word(scores_BV)
+
+
+def begun(filters: Sequence[Filter], prompts_BT: Tensor, lengths_B: Tensor | None) -> Written | None:
+    """The prompts, if any filter is going to read them."""
+    if not filters:
+        return None
+    B, T = prompts_BT.shape
+    return Written.prompts(
+        prompts_BT, torch.full((B,), T, device=prompts_BT.device) if lengths_B is None else lengths_B
+    )
+
+
+def log_probabilities(scores_BV: Tensor, tokens_B: Tensor) -> Tensor:
+    """log softmax of the scores, at one token a row, in fp32 at least."""
+    return log_probability(precise(scores_BV), tokens_B)
+
+
+def news(rows_B: Tensor, tokens_B: Tensor, log_p_B: Tensor, last_B: Tensor, ended_B: Tensor) -> list[Token]:
+    columns = (rows_B, tokens_B, log_p_B, last_B, ended_B)
+    return [Token(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

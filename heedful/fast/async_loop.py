@@ -1,0 +1,163 @@
+"""The loop again, for one GPU: the host never waits for a step that nobody wants to look at.
+
+`loop.train` looks at every loss before it changes a weight. Here a flag on the device guards the weights instead, the
+numbers of a step are read when they have arrived, and batches are made by a thread while the device works:
+
+    host     step 1  step 2  step 3  [loss 1]  step 4  [loss 2] ...
+    device   ------step 1------ ------step 2------ ------step 3------
+
+A step whose numbers are not finite changes nothing, nor does any after it; so when the host hears of it, the model is
+still as that step found it. Steps whose batches all have one shape become one CUDA graph (`captured`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..data.batch import Tensors, seen_in
+from ..errors import NotFinite
+from ..train.loop import Batch, Progress, Settings, accumulate, clip, not_finite, seed_for, sow
+from ..train.loss import Loss
+from ..train.optimizer import guard, rate_on, set_rate
+from .captured_step import Captured
+
+LEAD = 3  # steps that the host may be ahead
+READY = 3  # steps whose batches are made ahead of them
+
+
+def train_ahead(
+    model: nn.Module,
+    batches: Callable[[int], Sequence[Batch]],
+    loss_of: Callable[[nn.Module, Any], Loss],
+    optimisers: list[torch.optim.Optimizer],
+    settings: Settings,
+    start: int = 0,
+    look: Callable[[int], bool] = lambda step: False,
+    after: Callable[[int], None] = lambda step: None,
+    steady: bool = False,
+) -> Iterator[Progress]:
+    """Steps start + 1 to settings.steps, as `loop.train` makes them.
+
+    look: whether the caller wants the model as it is after a step; that step's Progress comes before the next step is
+    made, and is `settled`. after: called when a step is on its way, for what follows it on the device. steady: every batch
+    has one shape, and the loss never waits for the device.
+    """
+    model.train()
+    device = settings.device
+    bad, weights = torch.zeros((), device=device), list(model.parameters())
+    rate_on(optimisers, device)
+    guard(optimisers, bad)
+
+    def step_of(micro: Sequence[Batch], tokens: Tensor) -> Tensor:
+        """Everything that a step does on the device: (loss, norm of the gradient)."""
+        surprise, _ = accumulate(model, micro, loss_of, tokens, settings, None)
+        norm = clip(weights, settings)
+        seen = torch.stack([surprise / tokens, norm])
+        bad.copy_(torch.maximum(bad, (~seen.isfinite()).any().to(bad.dtype)))
+        for optimiser in optimisers:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        return seen
+
+    made = Captured(step_of, optimisers, device) if steady and device.type == "cuda" else step_of
+    waiting: deque[Sent] = deque()
+    last = time.perf_counter()
+    with Prepared(batches, start, settings.steps, device) as prepared:
+        for step in range(start, settings.steps):
+            micro = prepared.take(step)
+            count = sum(batch.count for batch in micro)
+            rate = settings.rate * settings.schedule(step + 1)
+            sow(seed_for(settings.seed, "step", step, 0), device)
+            set_rate(optimisers, rate)
+            seen = made(micro, torch.full((), count, device=device))
+            after(step + 1)
+            waiting.append(Sent(step, Arriving(seen), micro, count, rate))
+            pause = look(step + 1) or step + 1 == settings.steps
+            while waiting and (pause or len(waiting) > LEAD):
+                sent = waiting.popleft()
+                loss, norm = sent.seen.read()
+                if not (torch.tensor([loss, norm]).isfinite().all()):
+                    told = not_finite(model, sent.micro, loss_of, settings, sent.step, loss=loss, norm=norm)
+                    raise NotFinite(told, {"step": sent.step + 1, "loss": loss, "norm": norm})
+                now = time.perf_counter()
+                seconds, last = now - last, now
+                yield Progress(
+                    sent.step + 1, loss, sent.count, sent.rate, norm, seconds, settled=not waiting,
+                    seen=seen_in(sent.micro),
+                )  # fmt: skip
+                last += time.perf_counter() - now  # what the caller did meanwhile is no part of a step
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A step that the device was given."""
+
+    step: int
+    seen: Arriving
+    micro: Sequence[Batch]
+    count: int
+    rate: float
+
+
+class Arriving:
+    """Numbers on their way from the device."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self.event = None
+        if numbers.is_cuda:
+            self.here = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self.here.copy_(numbers, non_blocking=True)
+            self.event = torch.cuda.Event()
+            self.event.record()
+        else:
+            self.here = numbers.clone()
+
+    def read(self) -> list[float]:
+        """Wait for them."""
+        if self.event is not None:
+            self.event.synchronize()
+        return self.here.tolist()
+
+
+class Prepared:
+    """Batches made by a thread, a few steps before they are due; a batch is a function of its step alone."""
+
+    def __init__(
+        self, batches: Callable[[int], Sequence[Batch]], start: int, steps: int, device: torch.device
+    ) -> None:
+        self.batches, self.steps, self.pin = batches, steps, device.type == "cuda"
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
+        self.coming: deque[Future[Sequence[Batch]]] = deque()
+        self.next = start
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.thread.shutdown(wait=True, cancel_futures=True)
+
+    def take(self, step: int) -> Sequence[Batch]:
+        """The micro-batches of a step; steps are asked for in order."""
+        while self.next < min(step + 1 + READY, self.steps):
+            self.coming.append(self.thread.submit(self.make, self.next))
+            self.next += 1
+        return self.coming.popleft().result()
+
+    def make(self, step: int) -> Sequence[Batch]:
+        found = self.batches(step)
+        return [pinned(batch) for batch in found] if self.pin else found
+
+
+def pinned(batch: Any) -> Any:
+    """A batch in memory that the device can copy from while the host goes on."""
+    return (
+        batch.with_each(lambda t: t if t.is_cuda else t.pin_memory()) if isinstance(batch, Tensors) else batch
+    )

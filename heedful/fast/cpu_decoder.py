@@ -1,0 +1,388 @@
+"""Packed: a model for writing on a CPU, with the same weights in another order, or in fewer bits.
+
+    model = packed(model)              # the same to rounding, sooner
+    model = packed(model, "fp16")      # half the bytes to read, the same to three digits
+    model = packed(model, "int8")      # a quarter of them, and about two digits
+
+The shells stay, and so does everything that is given a model; what is inside a block is done in fewer and larger
+pieces: queries, keys and values by one product, one query by a formula of three lines. Blocks of another make stay
+as they are. A packed model has no gradient, no dropout, and keeps the model it was made of: `watch` shows what it
+does under the same names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..models.base.shells import Decoder, Encoder, EncoderDecoder
+from ..parts.attention import Dot, MultiHeadAttention, ScaledDot
+from ..parts.blocks import Block, Stack
+from ..parts.cache import Cache, KeysValues, LayerCache
+from ..parts.layers import (
+    FeedForward,
+    GatedFeedForward,
+    Inputs,
+    LayerNorm,
+    PostNorm,
+    PreNorm,
+    RMSNorm,
+    Tied,
+    TokenEmbedding,
+    Untied,
+)
+from ..parts.masks import View
+from ..parts.positions import Absolute, Memo, Position, Positions, Sinusoidal, index_of, once
+from ..parts.watch import is_watched
+from .cpu_weights import Layer, Matrices, Matrix, matrices
+
+Model = TypeVar("Model", Decoder, EncoderDecoder)
+
+FEW = 64  # heads of all rows together, up to which torch's own kernel for one query is the quickest
+
+
+def packed(model: Model, weights: str = "fp32") -> Model:
+    """The model with packed weights, for writing on a CPU. weights: "fp32", "fp16" or "int8".
+
+    Layouts are made when they are first needed, so the first answer takes longer. What fewer bits cost: fp16 moves a
+    weight by 1/2048 of itself at most; int8 a weight, and an input, by 1/254 of the largest of its row. Matrices of
+    fewer than 131,072 weights stay as they are.
+    """
+    make = matrices(weights)
+    if isinstance(model, Decoder):
+        return packed_decoder(model, make).eval()
+    if isinstance(model, EncoderDecoder):
+        return EncoderDecoder(packed_encoder(model.encoder, make), packed_decoder(model.decoder, make)).eval()
+    raise BadInput(f"only models that write can be packed, not {type(model).__name__}")
+
+
+def packed_encoder(encoder: Encoder, make: Matrices) -> Encoder:
+    stack = packed_stack(encoder.stack, make)
+    return Encoder(packed_inputs(encoder.inputs), stack, encoder.masks, encoder.hands_on)
+
+
+def packed_decoder(decoder: Decoder, make: Matrices) -> Decoder:
+    if not isinstance(decoder.head, Tied | Untied):
+        raise BadInput(f"a {type(decoder.head).__name__} cannot be packed: heads are Tied or Untied")
+    head = PackedHead(decoder.head, decoder.inputs.tokens, make)
+    return Decoder(packed_inputs(decoder.inputs), packed_stack(decoder.stack, make), head, decoder.masks)
+
+
+def packed_stack(stack: Stack, make: Matrices) -> Stack:
+    return PackedStack(stack, make)  # type: ignore[return-value]  # in all that a shell asks of it
+
+
+# Stack and blocks. Vectors of all tokens stand in rows, R = B T of them, or one of them several times (`Matrices.rows`).
+
+
+class PackedStack(nn.Module):
+    """The blocks of a stack by packed matrices; they themselves stay where they were, for whoever looks."""
+
+    def __init__(self, stack: Stack, make: Matrices) -> None:
+        super().__init__()
+        self.blocks, self.norm = stack.blocks, stack.norm
+        self.packed = [packed_block(block, make) for block in stack.blocks]  # type: ignore[arg-type]
+        self.last = norm_of(stack.norm)
+        self.rows = make.rows
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        views: Sequence[View],
+        source_BSD: Tensor | None = None,
+        source_view: View | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        with torch.no_grad():
+            (B, T, _), x_RD = x_BTD.shape, self.rows(x_BTD.flatten(0, 1))
+            for i, block in enumerate(self.packed):
+                layer_cache = None if cache is None else cache.layers[i]
+                x_RD = block(x_RD, B, views[i % len(views)], source_BSD, source_view, layer_cache)
+            return self.last(x_RD[: B * T]).view(x_BTD.shape)
+
+
+def packed_block(block: Block, make: Matrices) -> Callable[..., Tensor]:
+    """A block that is made of known parts, packed; any other as it is."""
+    parts = [part for part in (block.attention, block.cross, block.feed_forward) if part is not None]
+    known = all(isinstance(part, PreNorm | PostNorm) and joinable(part.layer) for part in parts)
+    return PackedBlock(block, make) if known else AsItIs(block)
+
+
+def joinable(layer: nn.Module) -> bool:
+    """Whether a layer is of a kind that is packed here: heads of one width can be told apart after one product."""
+    if not isinstance(layer, MultiHeadAttention):
+        return isinstance(layer, FeedForward | GatedFeedForward)
+    return layer.query.out_features // layer.heads == layer.key_width == layer.value_width
+
+
+class AsItIs:
+    """A block that works on [B, T, D], between others that work on rows."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    def __call__(self, x_RD: Tensor, B: int, view: View, *args: Any) -> Tensor:
+        return self.block(x_RD[: B * view.T].unflatten(0, (B, view.T)), view, *args).flatten(0, 1)
+
+
+class PackedBlock:
+    """A block: attention, attention to the source, feed-forward, each inside its residual."""
+
+    def __init__(self, block: Block, make: Matrices) -> None:
+        self.attention = residual(block.attention, SelfAttention(block.attention.layer, make))  # type: ignore[arg-type]
+        self.feed_forward = residual(block.feed_forward, packed_feed(block.feed_forward.layer, make))  # type: ignore[arg-type]
+        self.cross: Callable[..., Tensor] | None = None
+        if block.cross is not None:
+            self.cross = residual(block.cross, CrossAttention(block.cross.layer, make))  # type: ignore[arg-type]
+
+    def __call__(
+        self,
+        x_RD: Tensor,
+        B: int,
+        view: View,
+        source_BSD: Tensor | None,
+        source_view: View | None,
+        cache: LayerCache | None,
+    ) -> Tensor:
+        x_RD = self.attention(x_RD, B, view, cache)
+        if self.cross is not None:
+            x_RD = self.cross(x_RD, B, source_view, cache, source_BSD)
+        return self.feed_forward(x_RD)
+
+
+def residual(module: PreNorm | PostNorm, layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """x + layer(norm(x)), or norm(x + layer(x)). A layer is given both, and adds what it makes of the second to the first."""
+    norm = norm_of(module.norm)
+    if isinstance(module, PreNorm):
+        return lambda x_RD, *args: layer(x_RD, norm(x_RD), *args)
+    return lambda x_RD, *args: norm(layer(x_RD, x_RD, *args))
+
+
+def norm_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The norm as a function: for a few microseconds' work, a module's ceremony is too much."""
+    if isinstance(module, LayerNorm):
+        shape, gain, shift, eps = (
+            (len(module.weight),),
+            module.weight.detach(),
+            module.bias.detach(),
+            module.eps,
+        )
+        return lambda x: torch.layer_norm(x, shape, gain, shift, eps)
+    if isinstance(module, RMSNorm):
+        shape, gain, eps = (len(module.weight),), module.weight.detach(), module.eps
+        return lambda x: torch.rms_norm(x, shape, gain, eps)
+    return module
+
+
+def joined(layers: Sequence[nn.Linear], make: Matrices) -> Matrix:
+    """One matrix of layers that read the same."""
+    return make(Layer([layer.weight for layer in layers], [layer.bias for layer in layers]))
+
+
+# Attention.
+
+
+class SelfAttention:
+    """Queries, keys and values by one product, their heads side by side."""
+
+    def __init__(self, layer: MultiHeadAttention, make: Matrices) -> None:
+        self.attend, self.rows = Attend(layer), make.rows
+        self.heads = [layer.heads, layer.kv_heads, layer.kv_heads]
+        self.qkv = joined([layer.query, layer.key, layer.value], make)
+        self.out = joined([layer.out], make)
+
+    def __call__(self, onto_RD: Tensor, x_RD: Tensor, B: int, view: View, cache: LayerCache | None) -> Tensor:
+        q_BHTK, k_BGTK, v_BGTK = split(self.qkv(x_RD)[: B * view.T], B, view.T, self.heads)
+        q_BHTK = self.attend.queries(q_BHTK, view)
+        k_BGTK = self.attend.keys(k_BGTK, view.q_pos, view.memo)
+        if cache is not None:
+            k_BGTK, v_BGTK = cache.append(k_BGTK, v_BGTK)
+        return self.out.onto(onto_RD, self.rows(rows_of(self.attend(q_BHTK, k_BGTK, v_BGTK, view))))
+
+
+class CrossAttention:
+    """Queries by one product; keys and values of the source by another, once. Rows may share a source (beams do)."""
+
+    def __init__(self, layer: MultiHeadAttention, make: Matrices) -> None:
+        self.attend, self.rows = Attend(layer), make.rows
+        self.heads, self.kv_heads = [layer.heads], [layer.kv_heads, layer.kv_heads]
+        self.query = joined([layer.query], make)
+        self.kv = joined([layer.key, layer.value], make)
+        self.out = joined([layer.out], make)
+
+    def __call__(
+        self,
+        onto_RD: Tensor,
+        x_RD: Tensor,
+        B: int,
+        view: View,
+        cache: LayerCache | None,
+        source_BSD: Tensor,
+    ) -> Tensor:
+        (q_BHTK,) = split(self.query(x_RD)[: B * view.T], B, view.T, self.heads)
+        q_BHTK = self.attend.queries(q_BHTK, view)
+
+        def compute() -> KeysValues:
+            k_BGSK, v_BGSK = split(self.kv(source_BSD.flatten(0, 1)), B, view.S, self.kv_heads)
+            k_BGSK = self.attend.keys(k_BGSK, view.k_pos)
+            return k_BGSK.contiguous(), v_BGSK.contiguous()  # read again at every step
+
+        (k_NGSK, v_NGSK), sharing = (compute(), 1) if cache is None else cache.shared_source(compute)
+        if sharing > 1 and not self.attend.knows(view):
+            k_NGSK, v_NGSK = k_NGSK.repeat_interleave(sharing, 0), v_NGSK.repeat_interleave(sharing, 0)
+        return self.out.onto(onto_RD, self.rows(rows_of(self.attend(q_BHTK, k_NGSK, v_NGSK, view))))
+
+
+def split(y_RX: Tensor, B: int, T: int, heads: list[int]) -> Sequence[Tensor]:
+    """[B T, (H + H' + ...) K] to [B, H, T, K], [B, H', T, K], ..."""
+    H = sum(heads)
+    y_BHTK = y_RX.view(B, T, H, y_RX.shape[1] // H).transpose(1, 2)
+    return torch.split_with_sizes(y_BHTK, heads, 1)
+
+
+def rows_of(x_BHTK: Tensor) -> Tensor:
+    """[B, H, T, K] to [B T, H K]."""
+    B, H, T, K = x_BHTK.shape
+    return x_BHTK.transpose(1, 2).reshape(B * T, H * K)
+
+
+class Attend:
+    """Attention of one new token a row, which is all that a step asks; anything else is the layer's own affair.
+
+    N sources may serve B rows: then the B / N rows that share one lie side by side.
+    """
+
+    def __init__(self, layer: MultiHeadAttention) -> None:
+        self.layer, position = layer, type(layer.position)
+        self.scale = 1 / math.sqrt(layer.key_width) if isinstance(layer.score, ScaledDot) else 1.0
+        self.plain = type(layer.score) in (Dot, ScaledDot) and not layer.position.uses_values
+        self.normed = not isinstance(layer.query_norm, nn.Identity)
+        self.turned = position.rotate is not Position.rotate
+        self.biased = position.bias is not Position.bias
+
+    def queries(self, q_BHTK: Tensor, view: View) -> Tensor:
+        q_BHTK = self.layer.query_norm(q_BHTK) if self.normed else q_BHTK
+        return self.layer.position.rotate(q_BHTK, view.q_pos, view.memo) if self.turned else q_BHTK
+
+    def keys(self, k_BGSK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
+        k_BGSK = self.layer.key_norm(k_BGSK) if self.normed else k_BGSK
+        return self.layer.position.rotate(k_BGSK, positions, memo) if self.turned else k_BGSK
+
+    def knows(self, view: View) -> bool:
+        """Whether the layer need not be asked."""
+        return view.T == 1 and self.plain and not is_watched(self.layer)
+
+    def __call__(self, q_BHTK: Tensor, k_NGSK: Tensor, v_NGSK: Tensor, view: View) -> Tensor:
+        if not self.knows(view):
+            return self.layer.attend(q_BHTK, k_NGSK, v_NGSK, view)
+        table, empty = hidden_of(view, self.layer.heads)
+        if self.biased:
+            bias = self.layer.position.bias(q_BHTK, k_NGSK, view.q_pos, view.k_pos, view.memo)
+            table = bias if table is None or bias is None else bias + table
+        out_BH1K = attend_one(q_BHTK, k_NGSK, v_NGSK, self.scale, table)
+        return out_BH1K if empty is None else out_BH1K.masked_fill(empty, 0)
+
+
+def hidden_of(view: View, H: int) -> tuple[Tensor | None, Tensor | None]:
+    """-inf where a key is hidden and 0 elsewhere, to be added to scores; and which rows see nothing (then shown all).
+    None where all is seen."""
+
+    def compute() -> tuple[Tensor | None, Tensor | None]:
+        if view.sees_all:
+            return None, None
+        allowed, empty = view.safe(H)
+        return torch.zeros(allowed.shape).masked_fill_(~allowed, float("-inf")), empty
+
+    return once(view.memo, ("hidden", H), compute)
+
+
+def attend_one(
+    q_BH1K: Tensor, k_NGSK: Tensor, v_NGSK: Tensor, scale: float, table: Tensor | None = None
+) -> Tensor:
+    """softmax(q k^T scale + table) v for a single query a row, as two products for all of them together.
+
+    The M heads that share a key, and the W rows that share a source, are queries of one product.
+    """
+    (B, H, _, K), (N, G, S, _) = q_BH1K.shape, k_NGSK.shape
+    W, M = B // N, H // G
+    alone = W == M == 1
+    if alone and B * H <= FEW:
+        return F.scaled_dot_product_attention(q_BH1K, k_NGSK, v_NGSK, table, scale=scale)
+
+    def together(x_BH1X: Tensor) -> Tensor:
+        return x_BH1X.reshape(N, W, G, M, -1).transpose(1, 2).reshape(N, G, W * M, -1)
+
+    scores_NGXS = torch.matmul(q_BH1K if alone else together(q_BH1K), k_NGSK.mT).mul_(scale)
+    if table is not None:
+        scores_NGXS += table if alone else together(table.expand(B, H, 1, S))
+    out_NGXK = torch.matmul(scores_NGXS.softmax(-1), v_NGSK)
+    return out_NGXK if alone else out_NGXK.view(N, G, W, M, K).transpose(1, 2).reshape(B, H, 1, K)
+
+
+# Feed-forward.
+
+
+def packed_feed(layer: FeedForward | GatedFeedForward, make: Matrices) -> Callable[[Tensor, Tensor], Tensor]:
+    """Gate and value of a gated one by one product."""
+    down = joined([layer.down], make)
+    if isinstance(layer, GatedFeedForward):
+        both, activation = joined([layer.gate, layer.up], make), layer.activation
+
+        def gated(onto_RD: Tensor, x_RD: Tensor) -> Tensor:
+            gate_RF, value_RF = both(x_RD).chunk(2, -1)
+            return down.onto(onto_RD, activation(gate_RF) * value_RF)
+
+        return gated
+    up, activation = joined([layer.up], make), layer.activation
+    if activation is F.relu:
+        return lambda onto_RD, x_RD: down.onto(onto_RD, up.rectified(x_RD))
+    return lambda onto_RD, x_RD: down.onto(onto_RD, activation(up(x_RD)))
+
+
+# Both ends.
+
+
+class PackedHead(nn.Module):
+    """Scores for the next word; a tied matrix is read here in its own order, and stays the embedding's."""
+
+    def __init__(self, head: Tied | Untied, embedding: TokenEmbedding, make: Matrices) -> None:
+        super().__init__()
+        self.head, self.scale = head, head.scale
+        if isinstance(head, Tied):
+            self.matrix = make(Layer([embedding.weight], [head.bias]))
+        else:
+            self.matrix = joined([head.linear], make)
+
+    def forward(self, x_BTD: Tensor, embedding: TokenEmbedding) -> Tensor:
+        with torch.no_grad():
+            x_BTD = x_BTD if self.scale == 1 else x_BTD * self.scale
+            return self.matrix(x_BTD.flatten(0, 1)).view(*x_BTD.shape[:-1], -1)
+
+
+def packed_inputs(inputs: Inputs) -> Inputs:
+    """The same inputs; sinusoids are kept once computed."""
+    if not isinstance(inputs.position, Sinusoidal):
+        return inputs
+    return Inputs(inputs.tokens, Kept(inputs.position), inputs.segments, inputs.norm)
+
+
+class Kept(Absolute):
+    """The encodings of the first positions, in a table that grows."""
+
+    def __init__(self, position: Absolute) -> None:
+        super().__init__()
+        self.position, self.width = position, position.width
+        self.table_SD = torch.empty(0, position.width)
+
+    def encode(self, positions: Positions) -> Tensor:
+        index = index_of(positions).clamp(min=0)
+        needed = int(index.max()) + 1 if index.numel() else 0
+        if needed > len(self.table_SD):
+            self.table_SD = self.position.encode(torch.arange(2 * needed + 64)).float()
+        return F.embedding(index, self.table_SD)

@@ -1,0 +1,329 @@
+"""A linear layer for few rows, with all that stands around it: y = activation(norm(x) W^T + b) + norm(residual).
+
+For a handful of rows the time goes into reading W once and into starting kernels. So the sum after the product never
+sees memory, and with a single row the norm before it is computed again by every program that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .dependent_launch import LINE, begin, early, fetch, invite, wait
+
+NONE, LAYER, RMS = 0, 1, 2  # norms
+ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "gelu_sigmoid": 4, "silu": 5, "relu_squared": 6}
+WIDEST = 8192  # a row that one program can hold
+FEW = 64  # rows: up to here a kernel that starts early beats the vendor's library, which does not (8 % of a step)
+TILES = 100  # programs that a GPU of about as many multiprocessors should have to do
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm as a kernel takes it."""
+
+    kind: int = NONE
+    gain: Tensor | None = None
+    shift: Tensor | None = None
+    eps: float = 0.0
+
+
+NO_NORM = Norm()
+
+
+@triton.jit
+def _activate(z, KIND: tl.constexpr):
+    if KIND == 1:
+        z = tl.maximum(z, 0.0)
+    elif KIND == 2:
+        z = 0.5 * z * (1.0 + tl.erf(z * 0.7071067811865476))
+    elif KIND == 3:
+        z = z * tl.sigmoid(1.5957691216057308 * (z + 0.044715 * z * z * z))  # (1 + tanh u) / 2 = sigmoid 2u
+    elif KIND == 4:
+        z = z * tl.sigmoid(1.702 * z)
+    elif KIND == 5:
+        z = z * tl.sigmoid(z)
+    elif KIND == 6:
+        z = tl.maximum(z, 0.0)
+        z = z * z
+    return z
+
+
+@triton.jit
+def _row_stats(x, at, here, K, EPS: tl.constexpr, KIND: tl.constexpr):
+    """Mean and 1 / deviation of one row that is loaded whole."""
+    v = tl.load(x + at, mask=here, other=0.0).to(tl.float32)
+    mean = 0.0
+    if KIND == 1:
+        mean = tl.sum(v, 0) / K
+    centred = tl.where(here, v - mean, 0.0)
+    return mean, 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / K + EPS)
+
+
+@triton.jit
+def vector_kernel(
+    x, w, w2, b, b2, gain, shift, r, r_gain, r_shift, y, N, K,
+    NORM: tl.constexpr, EPS: tl.constexpr, ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr,
+    RESIDUAL: tl.constexpr, R_NORM: tl.constexpr, R_EPS: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr, BR: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """One row: each program reads BN rows of W whole."""
+    invite(EARLY)
+    row = tl.program_id(1)
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    at_NK, here_NK = n[:, None] * K + k[None, :], (n[:, None] < N) & (k[None, :] < K)
+    w_NK = tl.load(w + at_NK, mask=here_NK, other=0.0)
+    if GATED:
+        w2_NK = tl.load(w2 + at_NK, mask=here_NK, other=0.0)
+    wait(EARLY)
+    v = tl.load(x + row * K + k, mask=k < K, other=0.0).to(tl.float32)
+    if NORM:
+        mean, scale = _row_stats(x, row * K + k, k < K, K, EPS, NORM)
+        v = (v - mean) * scale * tl.load(gain + k, mask=k < K, other=0.0).to(tl.float32)
+        if NORM == 1:
+            v += tl.load(shift + k, mask=k < K, other=0.0).to(tl.float32)
+        v = tl.where(k < K, v, 0.0)
+    z = tl.sum(w_NK.to(tl.float32) * v[None, :], 1)
+    if BIAS:
+        z += tl.load(b + n, mask=n < N, other=0.0).to(tl.float32)
+    z = _activate(z, ACT)
+    if GATED:
+        u = tl.sum(w2_NK.to(tl.float32) * v[None, :], 1)
+        if BIAS:
+            u += tl.load(b2 + n, mask=n < N, other=0.0).to(tl.float32)
+        z = z * u
+    if RESIDUAL:
+        kept = tl.load(r + row * N + n, mask=n < N, other=0.0).to(tl.float32)
+        if R_NORM:
+            whole = tl.arange(0, BR)
+            mean, scale = _row_stats(r, row * N + whole, whole < N, N, R_EPS, R_NORM)
+            kept = (kept - mean) * scale * tl.load(r_gain + n, mask=n < N, other=0.0).to(tl.float32)
+            if R_NORM == 1:
+                kept += tl.load(r_shift + n, mask=n < N, other=0.0).to(tl.float32)
+        z += kept
+    tl.store(y + row * N + n, z.to(y.dtype.element_ty), mask=n < N)
+
+
+@triton.jit
+def matrix_kernel(
+    x, w, w2, b, b2, r, y, M, N, K,
+    ACT: tl.constexpr, GATED: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, PART: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """Several rows: each program makes a tile of BM x BN, of PART columns of x if there are several parts."""
+    invite(EARLY)
+    m = tl.program_id(1) * BM + tl.arange(0, BM)
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    first, last = 0, K
+    if PART:
+        first = tl.program_id(2) * PART
+        last = tl.minimum(first + PART, K)
+        y += tl.program_id(2) * M * N
+    if EARLY:
+        for k0 in range(first, last, BK):
+            line = k0 + tl.arange(0, (BK + LINE - 1) // LINE) * LINE
+            fetch(w + tl.minimum(n[:, None], N - 1) * K + tl.minimum(line[None, :], K - 1))
+    wait(EARLY)
+    z = tl.zeros((BM, BN), tl.float32)
+    u = tl.zeros((BM, BN), tl.float32)
+    for k0 in range(first, last, BK):
+        k = k0 + tl.arange(0, BK)
+        at_NK, here_NK = n[:, None] * K + k[None, :], (n[:, None] < N) & (k[None, :] < K)
+        v_MK = tl.load(x + m[:, None] * K + k[None, :], mask=(m[:, None] < M) & (k[None, :] < K), other=0.0)
+        w_NK = tl.load(w + at_NK, mask=here_NK, other=0.0)
+        z = tl.dot(v_MK, tl.trans(w_NK), z, input_precision="ieee")
+        if GATED:
+            w2_NK = tl.load(w2 + at_NK, mask=here_NK, other=0.0)
+            u = tl.dot(v_MK, tl.trans(w2_NK), u, input_precision="ieee")
+    here_MN = (m[:, None] < M) & (n[None, :] < N)
+    at_MN = m[:, None].to(tl.int64) * N + n[None, :]
+    if BIAS:
+        z += tl.load(b + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+    z = _activate(z, ACT)
+    if GATED:
+        if BIAS:
+            u += tl.load(b2 + n, mask=n < N, other=0.0).to(tl.float32)[None, :]
+        z = z * u
+    if RESIDUAL:
+        z += tl.load(r + at_MN, mask=here_MN, other=0.0).to(tl.float32)
+    tl.store(y + at_MN, z.to(y.dtype.element_ty), mask=here_MN)
+
+
+@triton.jit
+def sum_kernel(
+    parts, b, r, gain, shift, y, normed, M, N, P, BIAS: tl.constexpr, KIND: tl.constexpr, EPS: tl.constexpr,
+    BN: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """One row of y = the sum of all parts + b + r, and of norm(y)."""
+    invite(EARLY)
+    row = tl.program_id(0)
+    n = tl.arange(0, BN)
+    here = n < N
+    z = tl.zeros((BN,), tl.float32)
+    if BIAS:
+        z += tl.load(b + n, mask=here, other=0.0).to(tl.float32)
+    wait(EARLY)
+    z += tl.load(r + row * N + n, mask=here, other=0.0).to(tl.float32)
+    for p in range(P):
+        z += tl.load(parts + (p * M + row) * N + n, mask=here, other=0.0)
+    kept = z.to(y.dtype.element_ty)
+    tl.store(y + row * N + n, kept, mask=here)
+    if KIND:
+        z, mean = kept.to(tl.float32), 0.0
+        if KIND == 1:
+            mean = tl.sum(z, 0) / N
+        centred = tl.where(here, z - mean, 0.0)
+        z = centred / tl.sqrt(tl.sum(centred * centred, 0) / N + EPS)
+        z *= tl.load(gain + n, mask=here, other=0.0).to(tl.float32)
+        if KIND == 1:
+            z += tl.load(shift + n, mask=here, other=0.0).to(tl.float32)
+        tl.store(normed + row * N + n, z.to(y.dtype.element_ty), mask=here)
+
+
+@triton.jit
+def norm_kernel(
+    x, gain, shift, y, K, KIND: tl.constexpr, EPS: tl.constexpr, BK: tl.constexpr, EARLY: tl.constexpr
+):  # fmt: skip
+    begin(EARLY)
+    row = tl.program_id(0)
+    k = tl.arange(0, BK)
+    here = k < K
+    v = tl.load(x + row * K + k, mask=here, other=0.0).to(tl.float32)
+    mean, scale = _row_stats(x, row * K + k, here, K, EPS, KIND)
+    v = (v - mean) * scale * tl.load(gain + k, mask=here, other=0.0).to(tl.float32)
+    if KIND == 1:
+        v += tl.load(shift + k, mask=here, other=0.0).to(tl.float32)
+    tl.store(y + row * K + k, v.to(y.dtype.element_ty), mask=here)
+
+
+def normalise(x_MK: Tensor, norm: Norm) -> Tensor:
+    """norm(x)."""
+    if norm.kind == NONE:
+        return x_MK
+    M, K = x_MK.shape
+    y_MK, width = torch.empty_like(x_MK), triton.next_power_of_2(K)
+    shift = x_MK if norm.shift is None else norm.shift
+    norm_kernel[(M,)](
+        x_MK, norm.gain, shift, y_MK, K, KIND=norm.kind, EPS=norm.eps, BK=width, num_warps=4,
+        **early(x_MK.device),
+    )  # fmt: skip
+    return y_MK
+
+
+def linear(
+    x_MK: Tensor,
+    weight_NK: Tensor,
+    bias_N: Tensor | None = None,
+    *,
+    norm: Norm = NO_NORM,
+    activation: str = "",
+    gated: tuple[Tensor, Tensor | None] | None = None,
+    residual_MN: Tensor | None = None,
+    residual_norm: Norm = NO_NORM,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """activation(norm(x) W^T + b) [* (norm(x) V^T + c), if gated by (V, c)] + residual_norm(residual)."""
+    (M, K), N = x_MK.shape, weight_NK.shape[0]
+    if M > 1:  # a norm is then cheaper done once than by every program that reads it
+        x_MK = normalise(x_MK, norm)
+        residual_MN = None if residual_MN is None else normalise(residual_MN, residual_norm)
+        bare = gated is None and residual_MN is None and dtype in (None, x_MK.dtype)
+        if M > FEW and bare and activation in LIBRARY:
+            return LIBRARY[activation](x_MK, weight_NK, bias_N)
+    y_MN = torch.empty(M, N, dtype=dtype or x_MK.dtype, device=x_MK.device)
+    other, other_bias = gated or (None, None)
+    weights = [
+        x_MK if t is None else t for t in (weight_NK, other, bias_N, other_bias)
+    ]  # a kernel takes no None
+    kept = x_MK if residual_MN is None else residual_MN
+    choices: dict[str, Any] = {
+        "ACT": ACTIVATIONS[activation], "GATED": gated is not None, "BIAS": bias_N is not None,
+        "RESIDUAL": residual_MN is not None,
+    }  # fmt: skip
+    if M > 1:
+        BM, BN, BK = tiles(M, N, x_MK.dtype)
+        grid = (triton.cdiv(N, BN), triton.cdiv(M, BM))
+        warps = 8 if BM * BN > 4096 else 4
+        matrix_kernel[grid](
+            x_MK, *weights, kept, y_MN, M, N, K, **choices, PART=0, BM=BM, BN=BN, BK=BK, num_warps=warps,
+            num_stages=4, **early(x_MK.device),
+        )  # fmt: skip
+        return y_MN
+    norms = [x_MK if t is None else t for t in (norm.gain, norm.shift)]
+    kept_norms = [x_MK if t is None else t for t in (residual_norm.gain, residual_norm.shift)]
+    choices |= {"NORM": norm.kind, "EPS": norm.eps, "R_NORM": residual_norm.kind, "R_EPS": residual_norm.eps}
+    BK = triton.next_power_of_2(K)
+    BN = max(1, min(4096 // BK, 16))
+    vector_kernel[(triton.cdiv(N, BN), M)](
+        x_MK, *weights, *norms, kept, *kept_norms, y_MN, N, K, **choices, BN=BN, BK=BK,
+        BR=triton.next_power_of_2(N), num_warps=4 if BK <= 2048 else 8, **early(x_MK.device),
+    )  # fmt: skip
+    return y_MN
+
+
+def linear_sum(
+    x_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, residual_MN: Tensor, norm: Norm
+) -> tuple[Tensor, Tensor]:
+    """y = x W^T + b + residual of several rows, and norm(y).
+
+    A narrow y has too few tiles for a GPU: several programs then share one, each a part of the columns of x, and what
+    adds their parts up is the kernel of the norm.
+    """
+    (M, K), N = x_MK.shape, weight_NK.shape[0]
+    BM, BN, BK, P = shared_tiles(M, N, K, x_MK.dtype)
+    if P == 1:
+        y_MN = linear(x_MK, weight_NK, bias_N, residual_MN=residual_MN)
+        return y_MN, normalise(y_MN, norm)
+    part = triton.cdiv(triton.cdiv(K, P), BK) * BK
+    P = triton.cdiv(K, part)
+    parts_PMN = torch.empty(P, M, N, dtype=torch.float32, device=x_MK.device)
+    matrix_kernel[(triton.cdiv(N, BN), triton.cdiv(M, BM), P)](
+        x_MK, weight_NK, x_MK, x_MK, x_MK, x_MK, parts_PMN, M, N, K, ACT=0, GATED=False, BIAS=False, RESIDUAL=False,
+        PART=part, BM=BM, BN=BN, BK=BK, num_warps=4, num_stages=4, **early(x_MK.device),
+    )  # fmt: skip
+    y_MN = torch.empty_like(residual_MN)
+    normed_MN = y_MN if norm.kind == NONE else torch.empty_like(y_MN)
+    given = [x_MK if t is None else t for t in (bias_N, residual_MN, norm.gain, norm.shift)]
+    sum_kernel[(M,)](
+        parts_PMN, *given, y_MN, normed_MN, M, N, P, BIAS=bias_N is not None, KIND=norm.kind, EPS=norm.eps,
+        BN=triton.next_power_of_2(N), num_warps=4, **early(x_MK.device),
+    )  # fmt: skip
+    return y_MN, normed_MN
+
+
+def with_relu(x_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+    if bias_N is None:
+        return F.relu(F.linear(x_MK, weight_NK))
+    return torch._addmm_activation(bias_N, x_MK, weight_NK.t())
+
+
+def with_gelu(x_MK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+    if bias_N is None or not x_MK.is_cuda:  # on a CPU this is another GELU
+        return F.gelu(F.linear(x_MK, weight_NK, bias_N), approximate="tanh")
+    return torch._addmm_activation(bias_N, x_MK, weight_NK.t(), use_gelu=True)
+
+
+# What the vendor's library does best: its products have room for a bias and these activations.
+LIBRARY: dict[str, Callable[..., Tensor]] = {"": F.linear, "relu": with_relu, "gelu_tanh": with_gelu}
+
+
+def tiles(M: int, N: int, dtype: torch.dtype) -> tuple[int, int, int]:
+    """Tiles as large as leave every multiprocessor something to do."""
+    BM = min(64, max(16, triton.next_power_of_2(M)))
+    BN = next((n for n in (128, 64, 32) if triton.cdiv(M, BM) * triton.cdiv(N, n) >= TILES), 16)
+    return BM, BN, 32 if dtype == torch.float32 else 64 if BN == 128 else 128
+
+
+def shared_tiles(M: int, N: int, K: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
+    """The same, and how many programs share a tile: few tiles of long sums."""
+    BM, BN, BK = tiles(M, N, dtype)
+    programs = triton.cdiv(M, BM) * triton.cdiv(N, BN)
+    return BM, BN, BK, max(1, min(2 * TILES // programs, K // (2 * BK)))

@@ -1,0 +1,183 @@
+"""Reading onto a lane: the source, the prompts after it, and the scores of their last tokens, in one go.
+
+What is read is what the encoder and the decoder read by themselves, but written straight into a lane's buffers, of sizes
+that come up again and again. Nothing on the way asks the host for anything, so all of it can be one captured graph: a
+prompt is some hundred launches, and a GPU is done with a short one before they are made.
+
+A prompt may be padded as one likes: padding lies in the future of every real token, and what it leaves behind in the
+buffers is written over before anybody looks there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..decode.step import at_last
+from ..models.base.shells import Decoder, Encoder
+from ..parts.attention import Dot, MultiHeadAttention, ScaledDot
+from ..parts.blocks import Block, Stack
+from ..parts.cache import KeysValues, LayerCache
+from ..parts.layers import (
+    FeedForward,
+    GatedFeedForward,
+    Inputs,
+    LayerNorm,
+    PostNorm,
+    PreNorm,
+    RMSNorm,
+    Tied,
+    TokenEmbedding,
+    Untied,
+)
+from ..parts.masks import Mask, View, causal, full, right_padded
+from ..parts.positions import Learned, Memo, NoPosition, Position, Rotary, Sinusoidal, StretchedRotary
+from ..parts.watch import is_watched
+from .gpu_decoder import Lowered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .cuda_graph import Lane
+
+MOST = 1 << 14  # tokens, padding included: more keep a GPU busy while they are launched
+
+
+def rounded_length(T: int) -> int:
+    """Tokens that a prompt of T is padded to, so that few graphs are needed."""
+    multiple = 16 if T <= 64 else 64
+    return T if T == 1 else -(-T // multiple) * multiple
+
+
+class Reader:
+    """Reads what a step begins with: the decoder's prompt and, if there is an encoder, its source."""
+
+    def __init__(self, lowered: Lowered, encoder: Encoder | None) -> None:
+        self.lowered, self.encoder = lowered, encoder
+        self.layers = [] if encoder is None else attentions(encoder)
+        self.angles: dict[tuple[Mask, int], Memo] = {}
+        self.encodings: dict[int, Tensor] = {}
+
+    def suits(self, tokens_BT: Tensor, source_BS: Tensor | None) -> bool:
+        """Whether these can be read here. Nobody may watch, and what is refused is refused by the models themselves."""
+        decoder = self.lowered.decoder
+        if not len(tokens_BT) or not fits(tokens_BT.shape[1], decoder.inputs.position):
+            return False
+        if self.encoder is not None:
+            if source_BS is None or len(source_BS) != len(tokens_BT):
+                return False
+            if not fits(source_BS.shape[1], self.encoder.inputs.position):
+                return False
+        watched = any(is_watched(layer) for layer in [*decoder.attentions(), *self.layers])
+        return not watched and not torch.is_autocast_enabled(tokens_BT.device.type)
+
+    @torch.no_grad()
+    def __call__(self, lane: Lane, T: int) -> Tensor:
+        """Scores [R, V] after each row's last token, of the first T that lie on the lane. Every row has its own past,
+        and its own source."""
+        room, decoder = lane.room, self.lowered.decoder
+        assert room.origin_RS is not None
+        room.origin_RS.copy_(lane.own_RS)
+        view = self.view(causal(), T, None, decoder.attentions())
+        source_BSD = source_view = None
+        if self.encoder is not None:
+            assert (
+                lane.source_BS is not None
+                and room.source_lengths_B is not None
+                and room.sources_R is not None
+            )
+            room.sources_R.copy_(lane.own_RS[:, 0])
+            S = lane.source_BS.shape[1]
+            places_BS = right_padded(room.source_lengths_B, S)
+            source_BSD = self.encode(self.encoder, lane.source_BS, places_BS)
+            source_view = View(full(), T, S, source_BSD.device, view.q_pos, places_BS)
+        encodings_TD = self.lowered.table(lane.slots)[0][:T]
+        x_RTD = decoder.inputs.tokens(lane.prompts_RS[:, :T]) + encodings_TD
+        for block, layer in zip(decoder.stack.blocks, lane_layers(lane), strict=True):
+            x_RTD = block(x_RTD, view, source_BSD, source_view, layer)
+        return self.lowered.scores(decoder.stack.norm(at_last(x_RTD, room.lengths_R)))
+
+    def encode(self, encoder: Encoder, tokens_BS: Tensor, places_BS: Tensor) -> Tensor:
+        """What the encoder says of sources whose padding stands at -1."""
+        S, inputs = tokens_BS.shape[1], encoder.inputs
+        if S not in self.encodings:
+            self.encodings[S] = encodings(inputs.position, S, inputs.tokens.weight)
+        x_BSD = inputs.norm(inputs.tokens(tokens_BS) + self.encodings[S])
+        return encoder.stack(x_BSD, [self.view(full(), S, places_BS, self.layers)])
+
+    def view(
+        self, mask: Mask, T: int, places_BT: Tensor | None, layers: Sequence[MultiHeadAttention]
+    ) -> View:
+        """T tokens among themselves, in order; places: -1 where nobody is to look.
+
+        Rotary angles depend on T alone, so they are made once, and not by every replay of a graph.
+        """
+        view = View(mask, T, T, self.lowered.padded_PD.device, None, places_BT)
+        if (mask, T) not in self.angles:
+            memo = self.angles[mask, T] = {}
+            for layer in layers:
+                nothing = layer.key.weight.new_zeros(1, 1, T, layer.key_width)
+                layer.position.rotate(nothing, view.q_pos, memo)
+        view.memo.update(self.angles[mask, T])
+        return view
+
+
+def fits(size: int, position: Position) -> bool:
+    return size > 0 and (position.longest is None or size <= position.longest)
+
+
+def attentions(encoder: Encoder) -> list[MultiHeadAttention]:
+    return [module for module in encoder.modules() if isinstance(module, MultiHeadAttention)]
+
+
+def readable(decoder: Decoder, encoder: Encoder | None) -> bool:
+    """Whether they are made of parts that never ask the host, and in the encoder everyone sees everyone."""
+    modules = [*decoder.modules(), *(() if encoder is None else encoder.modules())]
+    if any(module.training or type(module) not in HOSTLESS for module in modules):
+        return False
+    return encoder is None or all(mask == full() for mask in encoder.masks)
+
+
+HOSTLESS = {
+    Encoder, Decoder, Tied, Untied, Inputs, TokenEmbedding, NoPosition, Sinusoidal, Learned, Rotary, StretchedRotary, Stack, Block, PreNorm, PostNorm, LayerNorm,
+    RMSNorm, MultiHeadAttention, ScaledDot, Dot, FeedForward, GatedFeedForward, nn.ModuleList, nn.Linear, nn.Dropout,
+    nn.Identity,
+}  # fmt: skip
+
+
+def encodings(position: Position, S: int, weight_VD: Tensor) -> Tensor:
+    """What a position adds to the embeddings of so many tokens; nothing past the end of a learned table."""
+    size = S if position.longest is None else min(S, position.longest)
+    nothing = weight_VD.new_zeros(1, size, weight_VD.shape[1])
+    encoded_SD = position.embed(nothing, torch.arange(size, device=weight_VD.device))[0]
+    return F.pad(encoded_SD, (0, 0, 0, S - size))
+
+
+class LaneLayer(LayerCache):
+    """One layer's place on a lane, while the prompts are read: all that it is given is new."""
+
+    def __init__(self, own: KeysValues, source: KeysValues | None) -> None:
+        super().__init__()
+        self.own, self.of_source = own, source
+
+    def append(self, k_BGTK: Tensor, v_BGTL: Tensor) -> KeysValues:
+        return kept(self.own, (k_BGTK, v_BGTL))
+
+    def source(self, compute: Callable[[], KeysValues]) -> KeysValues:
+        assert self.of_source is not None
+        return kept(self.of_source, compute())
+
+
+def kept(room: KeysValues, kv: KeysValues) -> KeysValues:
+    """Keys and values, after they were put into the first slots of a room."""
+    for into, x in zip(room, kv, strict=True):
+        into[:, :, : x.shape[2]] = x
+    return kv
+
+
+def lane_layers(lane: Lane) -> Sequence[LaneLayer]:
+    own, sources = lane.room.keys_values, lane.room.sources
+    return [LaneLayer(kv, sources[i] if sources else None) for i, kv in enumerate(own)]

@@ -1,0 +1,1 @@
+"""Looking inside: pictures of attention, costs by arithmetic, and a doctor for models."""

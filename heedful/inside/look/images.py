@@ -1,0 +1,195 @@
+"""Looking at a picture: where a Vision Transformer looks, laid over the picture itself.
+
+What is drawn is the gaze of what the label is read off: the row of the class token, or, where all patches are averaged, the
+mean of their rows. The rollout (Abnar and Zuidema 2020) follows it through all layers: every layer passes on half of what a
+token was and half of what it attended to, R = A'_L ... A'_1 with A' = (A + I) / 2, A being the mean of the layer's heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.images.files import png_bytes
+from ...data.images.prepare import in_channels, normal, resized
+from ...errors import BadInput, NotFinite
+from ...interop.load import Loaded
+from ...models.vit import ViTConfig
+from ...parts.watch import watch
+from ...tasks.image_classify import HEADS, scores
+from ...tasks.recipe import Data
+from . import pictures
+from .attention import Head, choose, information, paths_of
+from .pictures import MARGIN, Picture, Raster, Words
+
+PANEL, GAP, ROOM = 132, 12, 20  # pixels of a panel, between panels, and for the words below one
+ACROSS = 6  # panels side by side
+HEAT = np.array(pictures.FRAME, np.float64)  # the colour of what is looked at, over the picture in pale grey
+PALE, STRONG = 0.55, 0.9
+FINE = 4  # pixels of the overlay for each one of a small picture
+
+
+def rollout(layers: Sequence[Tensor]) -> Tensor:
+    """[T, T]: how much of each token at the start has reached each token at the end. layers: [H, T, T] each, in order."""
+    eye = torch.eye(layers[0].shape[-1], dtype=torch.float64)
+    found = eye
+    for weights_HTT in layers:
+        found = (weights_HTT.double().mean(0) + eye) / 2 @ found
+    return found
+
+
+def gaze(weights_TT: Tensor, mean: bool, leading: int = 1) -> Tensor:
+    """The share of each patch [rows, columns] in what the label is read off; that of the tokens before them is left out."""
+    row_N = weights_TT[leading:, leading:].mean(0) if mean else weights_TT[0, leading:]
+    side = round(len(row_N) ** 0.5)
+    return row_N.unflatten(0, (side, side))
+
+
+@dataclass(frozen=True)
+class ImageLook:
+    """The attention of one picture. `chosen` are the heads that were asked for, each with its weights [T, T]."""
+
+    loaded: Loaded = field(repr=False)
+    name: str
+    pixels_HWC: np.ndarray = field(repr=False)
+    heads: list[Head] = field(repr=False)
+    chosen: list[Head] = field(repr=False)
+    rollout_TT: Tensor = field(repr=False)
+    labels: list[tuple[str, float]]  # likeliest first; none of a model that tells none
+    mean: bool  # the label is read off all patches
+
+    def grid(self, head: Head) -> Tensor:
+        return gaze(head.weights_TS, self.mean, self.loaded.config.leading)
+
+    @property
+    def through(self) -> Tensor:
+        """The rollout's gaze."""
+        return gaze(self.rollout_TT, self.mean, self.loaded.config.leading)
+
+    def sentence(self) -> str:
+        """What the model takes the picture for."""
+        if not self.labels:
+            return self.name
+        return f"{self.name}  →  " + ", ".join(f"{label} {share:.0%}" for label, share in self.labels[:3])
+
+    def who(self) -> str:
+        return "all patches" if self.mean else "the class token"
+
+    # Pictures
+
+    def picture(self) -> Picture:
+        """The picture, the rollout over it, and every head that was chosen."""
+        made = Picture()
+        made.add(Words(MARGIN, MARGIN + 12, f"where {self.who()} looks", bold=True))
+        made.add(Words(MARGIN, MARGIN + 30, self.sentence(), size=11))
+        panels = [("the picture", None), ("rollout through all layers", self.through)]
+        panels += [(head.name, self.grid(head)) for head in self.chosen]
+        for i, (title, grid) in enumerate(panels):
+            x = MARGIN + (i % ACROSS) * (PANEL + GAP)
+            y = MARGIN + 44 + (i // ACROSS) * (PANEL + ROOM + GAP)
+            made.add(Raster(x, y, PANEL, PANEL, png_bytes(overlaid(self.pixels_HWC, grid))))
+            made.add(Words(x, y + PANEL + 13, title, size=9))
+        return made
+
+    def svg(self) -> str:
+        """The picture as the text of an SVG file."""
+        return self.picture().svg()
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    # Words
+
+    def text(self, width: int = 100) -> str:
+        """The rollout for a terminal, patch by patch."""
+        table = self.through
+        names = [str(i + 1) for i in range(len(table))]
+        return pictures.shades(table.tolist(), names, names, width)
+
+    def as_json(self) -> dict[str, Any]:
+        """All the numbers."""
+        return {
+            "architecture": self.loaded.architecture,
+            "image": self.name,
+            "read_off": "mean" if self.mean else "class",
+            "labels": dict(self.labels),
+            "rollout": self.through.tolist(),
+            "heads": [
+                {
+                    "layer": head.layer,
+                    "head": head.head,
+                    "path": head.path,
+                    "information": information(head.weights_TS),
+                    "weights": self.grid(head).tolist(),
+                }
+                for head in self.chosen
+            ],
+        }
+
+
+def overlaid(pixels_HWC: np.ndarray, grid: Tensor | None) -> np.ndarray:
+    """A picture in pale grey with its gaze as heat, strongest where the grid is largest; without a grid, as it is."""
+    height, width = pixels_HWC.shape[:2]
+    pixels_HWC = np.broadcast_to(pixels_HWC, (height, width, 3))
+    if grid is None:
+        return np.ascontiguousarray(pixels_HWC)
+    times = max(1, -(-FINE * 32 // height))
+    large_HWC = pixels_HWC.repeat(times, 0).repeat(times, 1)
+    shares = (grid / grid.max().clamp(min=1e-12)).clamp(0, 1)
+    light_HW1 = resized((shares * 255).round().to(torch.uint8)[..., None].numpy(), height * times, "stretch")
+    heat_HW1 = STRONG * light_HW1.astype(np.float64) / 255
+    pale_HW1 = PALE * 255 + (1 - PALE) * in_channels(large_HWC, False).astype(np.float64)
+    return np.rint(pale_HW1 + heat_HW1 * (HEAT - pale_HW1)).astype(np.uint8)
+
+
+@torch.no_grad()
+def look_at_image(
+    loaded: Loaded,
+    pixels_HWC: np.ndarray,
+    data: Data,
+    name: str = "the picture",
+    *,
+    layer: int | None = None,
+    head: int | str | None = None,
+) -> ImageLook:
+    """Where a model looks in one picture, which is ready for it (`vision.prepare.ready`).
+
+    layer: one of them, from 1. head: one of them, "mean", or "best"; without either, the mean of each layer's heads.
+    """
+    config, model = loaded.config, loaded.model
+    if not isinstance(config, ViTConfig):
+        raise BadInput(f"a {loaded.architecture} reads no pictures: give it a text")
+    weight = next(model.parameters())
+    x_BCHW = normal(torch.from_numpy(np.array(pixels_HWC[None])).to(weight.device), data).to(weight.dtype)
+    with watch(model) as trace:
+        hidden_BTD = model.encoder(x_BCHW)  # type: ignore[operator]
+    if not torch.isfinite(hidden_BTD).all():
+        raise NotFinite(
+            "what this model makes of a picture is not a number: heedful doctor says which of its weights"
+        )
+    paths = paths_of(model, "self")
+    weights = {path: trace[path].weights[-1][0].float().cpu() for path in paths.values()}
+    heads = [Head(n, i + 1, path, each) for n, path in paths.items() for i, each in enumerate(weights[path])]
+    within = heads if layer is None else [one for one in heads if one.layer == layer]
+    if not within:
+        raise BadInput(f"there is no layer {layer}: layers are counted from 1 to {len(paths)}")
+    best = max(within, key=lambda one: information(one.weights_TS))
+    chosen = choose(within, "mean" if layer is None and head is None else head, best)
+    return ImageLook(
+        loaded, name, np.asarray(pixels_HWC), heads, chosen, rollout([weights[path] for path in paths.values()]),
+        labels_of(loaded, x_BCHW), HEADS["mean"] in config.heads,
+    )  # fmt: skip
+
+
+def labels_of(loaded: Loaded, x_BCHW: Tensor) -> list[tuple[str, float]]:
+    """Every label with its probability, likeliest first; none of a model without such a head."""
+    if not set(HEADS.values()) & set(loaded.model.heads):  # type: ignore[arg-type]
+        return []
+    shares = scores(loaded.model, x_BCHW).float().softmax(-1)[0].tolist()  # type: ignore[arg-type]
+    names = loaded.labels or [str(i) for i in range(len(shares))]
+    return sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])

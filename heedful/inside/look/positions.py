@@ -1,0 +1,223 @@
+"""How order enters a model, drawn: its position table, the angles of its rotations, or the bias of its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import BadInput
+from ...interop.load import Loaded
+from ...models.base.shells import Decoder
+from ...parts.attention import MultiHeadAttention
+from ...parts.blocks import Block
+from ...parts.positions import Absolute, ALiBi, NoPosition, Position, Rotary, Sinusoidal, T5Buckets
+from .attention import shells_of
+from .pictures import Picture, Sheet, sheets
+
+LENGTH = 48  # positions drawn, unless said otherwise
+MOST = 512
+COLUMNS = 128  # coordinates drawn
+FAR = 32  # distances drawn, each way
+ROWS = 24  # of a table in a terminal
+SHADES = "·░▒▓█"  # from the most negative to the most positive
+
+
+@dataclass(frozen=True)
+class Order:
+    """How order enters one part of a model."""
+
+    where: str
+    kind: str
+    told: str  # in a sentence
+    sheets: list[Sheet]
+
+    def text(self, width: int = 100) -> str:
+        """For a terminal: what it is, and its first table as shades from the lowest number to the highest."""
+        sheet = self.sheets[0]
+        most = max(abs(x) for row in sheet.numbers for x in row) or 1.0
+        names = sheet.rows or [str(j) for j in range(len(sheet.numbers))]
+        rows = list(zip(names, sheet.numbers, strict=True))[:ROWS]
+        left = max(len(name) for name, _ in rows)
+        lines = [
+            f"{name:>{left}} {''.join(signed(x / most) for x in row[: width - left - 1])}"
+            for name, row in rows
+        ]
+        scale = f"{sheet.name}: {sheet.down} downwards, {sheet.across} across; {SHADES[0]} is {-most:.3g}, {SHADES[-1]} is {most:.3g}"
+        left_out = len(sheet.numbers) - len(rows), max(0, sheet.size[1] - (width - left - 1))
+        more = [f"{n} more {what}" for n, what in zip(left_out, (sheet.down, "columns"), strict=True) if n]
+        lines += [f"({' and '.join(more)}: the picture has them)"] if more else []
+        return "\n".join([f"{self.kind}, {self.where}:", self.told, scale, "", *lines])
+
+    def as_json(self) -> dict[str, Any]:
+        tables = [
+            {
+                "name": s.name,
+                "rows": s.down,
+                "columns": s.across,
+                "first_column": s.first,
+                "numbers": s.numbers,
+            }
+            for s in self.sheets
+        ]
+        return {"where": self.where, "kind": self.kind, "meaning": self.told, "tables": tables}
+
+
+def signed(share: float) -> str:
+    """A shade for a number from -1 to 1."""
+    return SHADES[round((share + 1) / 2 * (len(SHADES) - 1))]
+
+
+def positions(loaded: Loaded, length: int = LENGTH) -> list[Order]:
+    """Every way in which order enters a model; for each, tables of numbers."""
+    if not 2 <= length <= MOST:
+        raise BadInput(f"--length must be from 2 to {MOST} positions, not {length}")
+    shells: dict[Any, list[str]] = {}
+    first: dict[Any, tuple[str, Position, bool]] = {}
+    for shell, place, position, causal in places(loaded.model):
+        if not isinstance(position, NoPosition):
+            key = same(position)
+            first.setdefault(key, (place, position, causal))
+            shells.setdefault(key, [])
+            if shell not in shells[key]:
+                shells[key].append(shell)
+    return [
+        order_of(place + of_shells(shells[key]), position, causal, length, loaded.model)
+        for key, (place, position, causal) in first.items()
+    ]
+
+
+def places(model: nn.Module) -> Iterator[tuple[str, str, Position, bool]]:
+    """(shell, place, position, whether nobody looks ahead there): at the input of each, then inside its attentions."""
+    for name, shell in shells_of(model).items():
+        causal = isinstance(shell, Decoder)
+        yield name, "at the input", shell.inputs.position, causal
+        for block in shell.stack.blocks:
+            if not isinstance(block, Block):
+                continue  # a convolution, or a recurrence
+            layer = block.attention.layer
+            assert isinstance(layer, MultiHeadAttention)
+            yield name, "in the self-attention", layer.position, causal
+
+
+def of_shells(names: list[str]) -> str:
+    """Whose it is, where a model has several parts."""
+    return "" if names == [""] else f" of the {' and the '.join(names)}"
+
+
+def same(position: Position) -> Any:
+    """Two positions with the same key give the same numbers."""
+    if isinstance(position, Rotary):
+        return position.kind
+    if isinstance(position, Sinusoidal):
+        return "sinusoidal", position.width, position.layout, position.kind, position.base
+    if isinstance(position, ALiBi):
+        return "alibi", position.heads
+    return id(position)
+
+
+@torch.no_grad()
+def order_of(where: str, position: Position, causal: bool, length: int, model: nn.Module) -> Order:
+    if position.needs_tree:
+        raise BadInput(
+            f"{type(position).__name__} depends on the sentence's tree: it has no table of its own to draw"
+        )
+    if isinstance(position, Absolute) or hasattr(
+        position, "encoding"
+    ):  # added to the input, or set beside it
+        return absolute(where, position, length, model)
+    if isinstance(position, Rotary):
+        return rotary(where, position, length)
+    if isinstance(position, ALiBi | T5Buckets):
+        return bias(where, position, causal)
+    raise BadInput(
+        f"{type(position).__name__} depends on the words as well: it has no table of its own to draw"
+    )
+
+
+def absolute(where: str, position: Any, length: int, model: nn.Module) -> Order:
+    """A vector for each position: the table, and how alike positions are."""
+    encoding: Absolute = getattr(position, "encoding", position)
+    length = min(length, encoding.longest or length)
+    device = next(model.parameters()).device
+    table_TD = encoding.encode(torch.arange(length, device=device)).float().cpu()
+    unit_TD = table_TD / table_TD.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    kind = "sinusoidal" if isinstance(encoding, Sinusoidal) else "learned"
+    told = {
+        "sinusoidal": "sines and cosines of falling frequency: fast on one side, slow on the other, nothing learned",
+        "learned": f"a learned table of {encoding.longest} positions: what lies beyond its end cannot be read",
+    }[kind]
+    drawn_TC, every = thinned(table_TD)
+    across = (
+        "coordinate" if every == 1 else f"coordinate (every {every}th of {table_TD.shape[1]} pairs drawn)"
+    )
+    return Order(
+        where,
+        kind,
+        told,
+        [
+            Sheet("the table", drawn_TC.tolist(), "positions", across),
+            Sheet("how alike positions are (cosine)", (unit_TD @ unit_TD.T).tolist(), "positions", "position"),
+        ],
+    )  # fmt: skip
+
+
+def thinned(table_TD: Tensor) -> tuple[Tensor, int]:
+    """At most so many columns: every nth pair of coordinates, and n."""
+    D = table_TD.shape[1]
+    every = -(-D // COLUMNS)
+    if every == 1:
+        return table_TD, 1
+    pairs = torch.arange(0, D // 2, every)
+    return table_TD[:, torch.stack([2 * pairs, 2 * pairs + 1], 1).flatten()], every
+
+
+def rotary(where: str, position: Rotary, length: int) -> Order:
+    """Angles, and what they do to a query and a key that were equal."""
+    w = position.frequencies()
+    angles_TP = torch.arange(length, dtype=torch.float64)[:, None] * w
+    distance_TT = (torch.arange(length)[:, None] - torch.arange(length)).double()
+    alike_TT = (distance_TT[..., None] * w).cos().mean(-1)
+    told = f"queries and keys are turned, pair by pair of {position.width} coordinates, by position times frequency"
+    return Order(
+        where,
+        "rotary",
+        told,
+        [
+            Sheet("cosine of the angle", angles_TP.cos().tolist(), "positions", "pair of coordinates"),
+            Sheet("q·k of equal vectors", alike_TT.tolist(), "queries", "position of the key"),
+        ],
+    )  # fmt: skip
+
+
+def bias(where: str, position: ALiBi | T5Buckets, causal: bool) -> Order:
+    """What is added to the score, for each head by distance."""
+    ahead = 0 if causal else FAR
+    q_pos, k_pos = torch.tensor([FAR]), torch.arange(FAR + ahead + 1)
+    heads = position.heads if isinstance(position, ALiBi) else position.table.shape[1]
+    nothing = torch.zeros(1, heads, 1, 1)
+    if isinstance(position, T5Buckets):
+        q_pos, k_pos = q_pos.to(position.table.device), k_pos.to(position.table.device)
+    numbers_HS = position.bias(nothing, nothing, q_pos, k_pos).reshape(heads, -1).float().cpu()
+    kind = "ALiBi" if isinstance(position, ALiBi) else "T5 buckets"
+    told = {
+        "ALiBi": "each head subtracts its own slope times the distance from the score",
+        "T5 buckets": "each head adds a learned number for the distance: exact near by, the same for all far away",
+    }[kind]
+    rows = [f"head {h + 1}" for h in range(heads)]
+    sheet = Sheet("added to the score", numbers_HS.tolist(), "heads", "key minus query", -FAR, rows)
+    return Order(where, kind, told, [sheet])
+
+
+def picture_of(orders: list[Order], name: str) -> Picture:
+    """All of it in one picture, a line for each way in which order enters."""
+    lines = [
+        [replace(s, name=f"{s.name} ({order.kind}, {order.where})") for s in order.sheets[:1]]
+        + order.sheets[1:]
+        for order in orders
+    ]
+    below = [f"{order.kind}, {order.where}: {order.told}" for order in orders]
+    return sheets(lines, f"how order enters {name}", below)

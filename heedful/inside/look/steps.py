@@ -1,0 +1,202 @@
+"""One query, step by step: its score with every key, scaled, masked, made weights, and what it takes home.
+
+    scores q·k   ->   scaled by 1/sqrt(K)   ->   plus a bias   ->   masked   ->   softmax: weights   ->   sum of weight × v
+
+Every number is the model's own, recorded while it worked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import BadInput
+from ...parts.attention import MultiHeadAttention
+from ...parts.before.lookup import Lookup
+from ...parts.watch import Record
+from .pictures import columns_of
+
+FIRST = 3  # components of a vector that are shown
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What one head does for one query."""
+
+    layer: int  # from 1
+    head: int  # from 1
+    query: int  # from 1
+    word: str
+    keys: list[str]
+    q_K: Tensor = field(repr=False)
+    k_SK: Tensor = field(repr=False)
+    v_SL: Tensor = field(repr=False)
+    scores_S: Tensor  # q·k
+    scale: float
+    scaled_S: Tensor
+    bias_S: Tensor | None
+    allowed_S: Tensor
+    weights_S: Tensor
+    added_L: Tensor | None = field(repr=False)  # what relative positions add to the values (Shaw)
+
+    @property
+    def masked_S(self) -> Tensor:
+        """What the softmax sees."""
+        biased_S = self.scaled_S if self.bias_S is None else self.scaled_S + self.bias_S
+        return biased_S.masked_fill(~self.allowed_S, -math.inf)
+
+    @property
+    def weighted_SL(self) -> Tensor:
+        """Each key's value times its weight."""
+        return self.weights_S[:, None] * self.v_SL
+
+    @property
+    def output_L(self) -> Tensor:
+        """What the query takes home: the sum of all weighted values."""
+        sum_L = self.weighted_SL.sum(0)
+        return sum_L if self.added_L is None else sum_L + self.added_L
+
+    def text(self) -> str:
+        """The table, a line for each key."""
+        titles = ["q·k", f"× {self.scale:.3g}", *(["+ bias"] if self.bias_S is not None else []), "masked"]
+        titles += ["weight", "|v|", "|weight × v|"]
+        rows = [["key", *titles, "weight × v"]]
+        for s, key in enumerate(self.keys):
+            numbers = [self.scores_S[s], self.scaled_S[s]]
+            numbers += [] if self.bias_S is None else [self.bias_S[s]]
+            cells = [f"{float(x):z.2f}" for x in (*numbers, self.masked_S[s])]
+            cells += [f"{float(self.weights_S[s]):.3f}", f"{float(self.v_SL[s].norm()):.2f}"]
+            rows.append([key, *cells, *sized(self.weighted_SL[s])])
+        if self.added_L is not None:
+            rows.append(["positions", *[""] * (len(titles) - 1), *sized(self.added_L)])
+        total = f"{float(self.weights_S.sum()):.3f}"
+        rows.append(["sum", *[""] * (len(titles) - 3), total, "", *sized(self.output_L)])
+        return "\n".join([*self.heading(), "", *table(rows)])
+
+    def heading(self) -> list[str]:
+        width = len(self.q_K)
+        lines = [
+            f'query {self.query}, "{self.word}", layer {self.layer}, head {self.head}',
+            f"q = {vector(self.q_K)}, {width} numbers, |q| = {float(self.q_K.norm()):.3g}",
+        ]
+        if math.isclose(self.scale, 1 / math.sqrt(width)):
+            lines.append(f"scores are scaled by 1/√{width} = {self.scale:.3g}")
+        elif self.scale == 1:
+            lines.append("scores are not scaled: this model learned without")
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """All the numbers; what is masked has null for -inf."""
+        bias = None if self.bias_S is None else self.bias_S.tolist()
+        masked = [x if math.isfinite(x) else None for x in self.masked_S.tolist()]
+        return {
+            "query": self.query,
+            "word": self.word,
+            "layer": self.layer,
+            "head": self.head,
+            "keys": self.keys,
+            "q": self.q_K.tolist(),
+            "k": self.k_SK.tolist(),
+            "v": self.v_SL.tolist(),
+            "scores": self.scores_S.tolist(),
+            "scale": self.scale,
+            "scaled": self.scaled_S.tolist(),
+            "bias": bias,
+            "allowed": self.allowed_S.tolist(),
+            "masked": masked,
+            "weights": self.weights_S.tolist(),
+            "weighted_values": self.weighted_SL.tolist(),
+            "output": self.output_L.tolist(),
+        }
+
+
+@torch.no_grad()
+def steps_of(
+    record: Record,
+    attention: MultiHeadAttention | Lookup,
+    allowed_S: Tensor,
+    *,
+    layer: int,
+    head: int,
+    query: int,
+    word: str,
+    keys: list[str],
+) -> Steps:
+    """The steps of a query in a head of an attention that was watched, all of them counted from 1."""
+    h, t = head - 1, query - 1
+    q_BHTK, k_BHSK, v_BHSL = record.q[-1], record.k[-1], record.v[-1]
+    weights_BHTS, scaled_BHTS = record.weights[-1], record.scores[-1]
+    H, T, S = weights_BHTS.shape[1:]
+    q_pos, k_pos = (torch.arange(n, device=q_BHTK.device) for n in (T, S))
+    dot = attention.score.as_dot(q_BHTK, k_BHSK)
+    scores_BHTS = scaled_BHTS if dot is None else dot[0] @ dot[1].mT
+    bias = attention.position.bias(q_BHTK, k_BHSK, q_pos, k_pos)
+    added = attention.position.values(weights_BHTS, q_pos, k_pos)
+    return Steps(
+        layer=layer,
+        head=head,
+        query=query,
+        word=word,
+        keys=keys,
+        q_K=plain(q_BHTK[0, h, t]),
+        k_SK=plain(k_BHSK[0, h]),
+        v_SL=plain(v_BHSL[0, h]),
+        scores_S=plain(scores_BHTS[0, h, t]),
+        scale=1.0 if dot is None else dot[2],
+        scaled_S=plain(scaled_BHTS[0, h, t]),
+        bias_S=None if bias is None else plain(bias.expand(1, H, T, S)[0, h, t]),
+        allowed_S=allowed_S,
+        weights_S=plain(weights_BHTS[0, h, t]),
+        added_L=None if added is None else plain(added[0, h, t]),
+    )
+
+
+def plain(x: Tensor) -> Tensor:
+    return x.detach().float().cpu()
+
+
+def find(down: list[str], query: str | int) -> int:
+    """The place, from 0, of a query given as a word (the first of them) or by its number from 1."""
+    words = [word.lower() for word in down]
+    wanted = str(query).strip().lower()
+    if isinstance(query, str) and wanted in words:
+        return words.index(wanted)
+    if wanted.isascii() and wanted.isdigit() and 1 <= int(wanted) <= len(down):
+        return int(wanted) - 1
+    close = get_close_matches(wanted, words, n=1)
+    near = (
+        f'; did you mean "{down[words.index(close[0])]}"?'
+        if close
+        else f"; there are {', '.join(dict.fromkeys(down))}"
+    )
+    raise BadInput(f"there is no query {query}: give a number from 1 to {len(down)}, or a word{near}")
+
+
+# Text
+
+
+def sized(x_L: Tensor) -> list[str]:
+    """A vector's length and its first components."""
+    return [f"{float(x_L.norm()):.3f}", vector(x_L)]
+
+
+def vector(x_L: Tensor) -> str:
+    """The first components, and a sign that there are more."""
+    numbers = " ".join(f"{float(x):z6.3f}" for x in x_L[:FIRST])
+    return f"[{numbers}{' …' if len(x_L) > FIRST else ''}]"
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    """Columns: the first to the left, numbers to the right, the last as it is."""
+    widths = [max(columns_of(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0] + " " * (widths[0] - columns_of(row[0]))]
+        cells += [f"{cell:>{width}}" for cell, width in zip(row[1:-1], widths[1:-1], strict=True)]
+        lines.append("  ".join([*cells, row[-1]]).rstrip())
+    return lines

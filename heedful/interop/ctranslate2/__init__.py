@@ -1,0 +1,1 @@
+"""CTranslate2, in and out."""

@@ -1,0 +1,304 @@
+"""Out to CTranslate2, which decodes fast on CPUs: translators, writers and plain encoders, in float32 or int8.
+
+The folder is whole: model.bin, config.json and the vocabularies as CTranslate2 reads them, our tokenizer.json beside.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...errors import BadInput
+from ...models.base.shells import EncoderDecoder, WithHeads
+from ...parts.attention import Dot
+from ...parts.layers import GatedFeedForward, LayerNorm, PreNorm, RMSNorm
+from ...parts.positions import (
+    LearnedAfter,
+    Rotary,
+    Sinusoidal,
+    Slower,
+    SlowerIfSlow,
+    StretchedRotary,
+    T5Buckets,
+)
+from ..binary import mapped
+from ..hf.beside import reads_special_tokens_as_text, tokenizer_files, write_files
+from ..hf.tokenizer import TOKENIZER
+from ..load import Loaded
+from ..packages import needed
+from .file import read_head
+from .layout import NUMBERS, STRETCHES, activation_of, blocks, final_norm, names, sides, unlike
+from .read import MODEL, VOCABULARIES
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+KINDS = ("float32", "int8")
+ADD = 1  # how embeddings are merged
+LONGEST = 1024  # positions written of a table that never ends, where the config names no context
+UNKNOWN = ("[UNK]", "<unk>", "<|endoftext|>")
+
+
+def refuse(loaded: Loaded) -> str | None:
+    """Why this model cannot leave as CTranslate2's, or None."""
+    why = unlike(loaded.model)
+    if why is not None:
+        return f"CTranslate2 has no such {loaded.architecture}: {why}"
+    if not isinstance(loaded.model, WithHeads) and "eos" not in loaded.special:
+        return "CTranslate2 must know which token ends a text, and this model names none"
+    if isinstance(loaded.model, EncoderDecoder) and "decoder_start" not in loaded.special:
+        return "CTranslate2 must know which token a translation starts with, and this model names none"
+    return None
+
+
+def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
+    """Write the model into a folder, which is there and empty."""
+    why = refuse(loaded)
+    if why is not None:
+        raise BadInput(why)
+    if kind not in KINDS:
+        raise BadInput(f"CTranslate2 models are written as {' or '.join(KINDS)}, not {kind}")
+    specs = needed("ctranslate2.specs", "ctranslate2")
+    spec = specification(specs, loaded.model)
+    place(spec, loaded)
+    describe(spec, loaded)
+    spec.validate()
+    spec.optimize(quantization=kind)
+    spec.save(str(folder))
+    write_files(folder, tokenizer_files(loaded))
+
+
+# The specification: what the model is made of
+
+
+def specification(specs: Any, model: nn.Module) -> Any:
+    """CTranslate2's description of the model, without its weights."""
+    known = specs.transformer_spec
+    made = {theirs: side_of(specs, theirs, side) for theirs, (_, side) in sides(model).items()}
+    if isinstance(model, EncoderDecoder):
+        return known.TransformerSpec(made["encoder"], made["decoder"])
+    if isinstance(model, WithHeads):
+        return known.TransformerEncoderModelSpec(made["encoder"], pooling_layer="pooled" in model.heads)
+    return known.TransformerDecoderModelSpec(made["decoder"])
+
+
+def side_of(specs: Any, theirs: str, side: Any) -> Any:
+    first = blocks(side)[0]
+    layer, position = first.attention.layer, first.attention.layer.position
+    own = layer.heads * layer.key_width != layer.out.out_features
+    settings: dict[str, Any] = {
+        "pre_norm": isinstance(first.attention, PreNorm),
+        "no_final_norm": final_norm(side) is None,
+        "activation": NUMBERS[str(activation_of(first))],
+        "layernorm_embedding": not isinstance(side.inputs.norm, nn.Identity),
+        "relative_attention_bias": isinstance(position, T5Buckets),
+        "ffn_glu": isinstance(first.feed_forward.layer, GatedFeedForward),
+        "rms_norm": isinstance(first.attention.norm, RMSNorm),
+        "num_heads_kv": None if layer.kv_heads == layer.heads else layer.kv_heads,
+        "head_dim": layer.key_width if own else None,
+    }
+    if isinstance(position, Rotary):
+        interleaved = position.layout == "interleaved"
+        settings |= {"rotary_dim": 0, "rotary_interleave": interleaved, "rotary_base": position.base}
+    count = (len(blocks(side)), layer.heads)
+    if theirs == "decoder":
+        crosses = first.cross is not None
+        return specs.transformer_spec.TransformerDecoderSpec(
+            *count, with_encoder_attention=crosses, **settings
+        )
+    if side.inputs.segments is not None:
+        settings |= {"num_source_embeddings": 2, "embeddings_merge": ADD}
+    return specs.transformer_spec.TransformerEncoderSpec(*count, **settings)
+
+
+def place(spec: Any, loaded: Loaded) -> None:
+    """Put the weights, and the numbers that go with them, where they belong."""
+    model, copies = loaded.model, dict[tuple[str, ...], Tensor]()
+    for theirs, ours in names(model).items():
+        key = tuple(str(id(model.get_parameter(name))) for name in ours)
+        if key not in copies:  # always a copy: it is made whole numbers in place
+            copies[key] = torch.cat([model.get_parameter(name).detach().float().cpu() for name in ours])
+        put(spec, theirs, copies[key])
+    for theirs, (_, side) in sides(model).items():
+        there, position = getattr(spec, theirs), side.inputs.position
+        there.scale_embeddings = float(side.inputs.tokens.scale)
+        if isinstance(position, Sinusoidal | LearnedAfter):  # a table that is made, or begins later
+            count: Any = position.longest or getattr(loaded.config, "context", LONGEST)
+            there.position_encodings.encodings = position.encode(torch.arange(count)).detach().float()
+        if theirs == "decoder" and side.head.scale != 1:
+            there.scale_outputs = float(side.head.scale)
+        for layer, block in zip(there.layer, blocks(side), strict=True):
+            place_attention(layer, block)
+
+
+def place_attention(layer: Any, block: Any) -> None:
+    if isinstance(block.attention.layer.score, Dot):
+        for part in ("self_attention", "attention"):
+            if hasattr(layer, part):
+                getattr(layer, part).queries_scale = 1.0
+    position = block.attention.layer.position
+    if isinstance(position, T5Buckets):
+        layer.self_attention.relative_attention_max_distance = np.int32(position.farthest)
+    if isinstance(position, StretchedRotary):
+        # Not by assignment: their description has no place for the factor of LLaMA 3, which their library reads.
+        layer.self_attention.__dict__.update(stretch_of(position.stretch))
+
+
+def stretch_of(stretch: Slower | SlowerIfSlow) -> dict[str, Any]:
+    """How rotary positions are stretched, in their variables."""
+    if isinstance(stretch, Slower):
+        return {
+            "rotary_scaling_type": np.int8(STRETCHES["linear"]),
+            "rotary_scaling_factor": np.float32(stretch.factor),
+        }
+    return {
+        "rotary_scaling_type": np.int8(STRETCHES["llama3"]),
+        "rotary_scaling_factor": np.float32(stretch.factor),
+        "rotary_low_freq_factor": np.float32(stretch.low),
+        "rotary_high_freq_factor": np.float32(stretch.high),
+        "original_max_position_embeddings": np.int32(stretch.original),
+    }
+
+
+def put(spec: Any, name: str, value: Tensor) -> None:
+    """Set the variable of this path: lists are spelled with a number behind."""
+    *path, last = name.split("/")
+    for part in path:
+        if hasattr(spec, part):
+            spec = getattr(spec, part)
+        else:
+            plural, _, number = part.rpartition("_")
+            spec = getattr(spec, plural)[int(number)]
+    setattr(spec, last, value)
+
+
+# The words
+
+
+def describe(spec: Any, loaded: Loaded) -> None:
+    """Vocabularies, and which of their words have a meaning. A source is read as it is given: nothing is added to it."""
+    config, c = spec.config, loaded.config
+    read = words(loaded.tokenizer, c.vocab)
+    written = words(loaded.target_tokenizer or loaded.tokenizer, getattr(c, "target_vocab", c.vocab))
+    both = isinstance(loaded.model, EncoderDecoder)
+    if both:
+        spec.register_source_vocabulary(read)
+        spec.register_target_vocabulary(written)
+        config.decoder_start_token = written[loaded.special["decoder_start"]]
+    else:
+        spec.register_vocabulary(written)
+    named = {name: written[number] for name, number in loaded.special.items() if number < len(written)}
+    fallback = named.get("eos", written[0])
+    config.eos_token = fallback
+    config.bos_token = named.get("bos", fallback)
+    config.unk_token = next((word for word in UNKNOWN if word in written), fallback)
+    if "pad" in named:
+        config.add_attribute("pad_token", named["pad"])
+    if hasattr(c, "context"):
+        config.add_attribute("max_position_embeddings", c.context)
+    norm = next(module for module in loaded.model.modules() if isinstance(module, LayerNorm | RMSNorm))
+    config.layer_norm_epsilon = norm.eps
+
+
+def words(tokenizer: Tokenizer | None, count: int) -> list[str]:
+    """One for each token number; where no token has it, the number itself in brackets."""
+    found = {} if tokenizer is None else tokenizer.get_vocab(with_added_tokens=True)
+    by_number = {number: word for word, number in found.items()}
+    return [by_number.get(number) or unused(number, found) for number in range(count)]
+
+
+def unused(number: int, taken: dict[str, int]) -> str:
+    word = f"<{number}>"
+    while word in taken:
+        word = f"<{word}>"
+    return word
+
+
+# Opened there
+
+
+def elsewhere(folder: Path) -> Opened:
+    """The model as CTranslate2 opens it, on the CPU."""
+    return Opened(folder)
+
+
+class Opened:
+    """A CTranslate2 folder, by its own library."""
+
+    def __init__(self, folder: Path) -> None:
+        library = needed("ctranslate2", "ctranslate2")
+        with mapped(folder / MODEL) as data:
+            self.kind = read_head(data)[0]
+        opened = {
+            "TransformerSpec": library.Translator,
+            "TransformerDecoderSpec": library.Generator,
+            "TransformerEncoderSpec": library.Encoder,
+        }[self.kind]
+        self.model = opened(str(folder), inter_threads=1, intra_threads=torch.get_num_threads())
+        self.computes = self.model.compute_type.partition("_")[0]  # int8_float32: products of whole numbers
+        kept = [folder / name for name in VOCABULARIES if (folder / name).exists()]
+        lists = [json.loads(path.read_text(encoding="utf-8")) for path in kept]
+        self.reads, self.writes = lists[0], lists[-1]
+        self.numbers = {word: number for number, word in enumerate(self.writes)}
+        self.tokenizer = opened_tokenizer(folder)
+
+    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
+        if self.kind == "TransformerDecoderSpec":
+            return tensor(self.model.forward_batch([ids]))[0]
+        if self.kind == "TransformerEncoderSpec":
+            told = self.model.forward_batch([ids])
+            hidden_TD, pooled = tensor(told.last_hidden_state)[0], told.pooler_output
+            return hidden_TD if pooled is None else torch.cat([hidden_TD, tensor(pooled)])
+        forced = [self.writes[number] for number in (target or [])[1:]]
+        told = self.model.translate_batch(
+            [self.source(ids)], target_prefix=[forced], beam_size=1, max_decoding_length=len(forced) + 1,
+            min_decoding_length=0, max_input_length=0, return_logits_vocab=True,
+        )  # fmt: skip
+        return torch.stack([tensor(step).flatten() for step in told[0].logits[0]])
+
+    def greedy(self, ids: list[int], new: int) -> list[int] | None:
+        return self.search(ids, 1, new)
+
+    def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
+        return self.search(ids, width, new)
+
+    def tokens(self, text: str) -> list[int] | None:
+        return None if self.tokenizer is None else self.tokenizer.encode(text).ids
+
+    def source(self, ids: list[int]) -> list[str]:
+        return [self.reads[number] for number in ids]
+
+    def search(self, ids: list[int], width: int, new: int) -> list[int] | None:
+        if self.kind == "TransformerEncoderSpec":
+            return None
+        if self.kind == "TransformerDecoderSpec":
+            told = self.model.generate_batch(
+                [self.source(ids)], beam_size=width, max_length=new, min_length=0, length_penalty=0,
+                sampling_topk=1, include_prompt_in_result=False,
+            )  # fmt: skip
+            return told[0].sequences_ids[0]
+        told = self.model.translate_batch(
+            [self.source(ids)], beam_size=width, max_decoding_length=new, min_decoding_length=0, length_penalty=0,
+            max_input_length=0,
+        )  # fmt: skip
+        return [self.numbers[word] for word in told[0].hypotheses[0]]
+
+
+def tensor(view: Any) -> Tensor:
+    """A StorageView's numbers."""
+    return torch.from_numpy(np.array(view, dtype=np.float32))
+
+
+def opened_tokenizer(folder: Path) -> Tokenizer | None:
+    from tokenizers import Tokenizer
+
+    if not (folder / TOKENIZER).exists():
+        return None
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer.encode_special_tokens = reads_special_tokens_as_text(folder)
+    return tokenizer

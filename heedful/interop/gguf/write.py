@@ -1,0 +1,188 @@
+"""Out to GGUF, which llama.cpp and its many kin run: models of the LLaMA family, in float32, float16 or q8_0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import BadInput
+from ...models.base.shells import Decoder
+from ...models.llama import LlamaConfig
+from ..binary import mapped
+from ..formats import quiet
+from ..hf.write import OFFLINE
+from ..load import Loaded, parameters
+from ..packages import needed
+from .blocks import KINDS as PACKED
+from .file import read_contents
+from .read import TURNED, find, paired, table_of
+from .vocabulary import AS_TEXT, write_words
+
+KINDS = ("float32", "float16", "q8_0")
+FILE = "model.gguf"
+TYPES = {"float32": "F32", "float16": "F16", "q8_0": "Q8_0"}
+THEIR_SPLITS = ("gpt-2", "llama-bpe")  # which transformers reads as llama.cpp does
+BLOCK = next(kind.block for kind in PACKED.values() if kind.name == "Q8_0")
+
+
+def refuse(loaded: Loaded) -> str | None:
+    """Why this model cannot leave as a GGUF file, or None."""
+    c = loaded.config
+    if not isinstance(c, LlamaConfig) or loaded.architecture != "llama":
+        return f"GGUF files are written of the llama family, and this is a {loaded.architecture}"
+    if type(loaded.model) is not Decoder:
+        return "GGUF files hold language models, and this one has another head"
+    if c.activation != "silu":
+        return f"llama.cpp gates LLaMA's feed-forward layers with silu, and this model with {c.activation}"
+    if c.stretch != "none":
+        return "rotary positions that are stretched cannot be written as GGUF yet"
+    if c.feed_forward_bias and is_qwen(c):
+        return "llama.cpp's qwen2 has no biases in its feed-forward layers, and this model has"
+    return unsaid(loaded)
+
+
+def unsaid(loaded: Loaded) -> str | None:
+    """Why its tokenizer cannot be said in such a file."""
+    try:
+        words(loaded)
+    except BadInput as error:
+        return str(error)
+    return None
+
+
+def is_qwen(c: LlamaConfig) -> bool:
+    """Biases on queries, keys and values alone are Qwen2's."""
+    return c.attention_bias and not c.out_bias
+
+
+def words(loaded: Loaded) -> dict[str, Any]:
+    if loaded.tokenizer is None:
+        return {"tokenizer.ggml.model": "no_vocab"}
+    return write_words(loaded.tokenizer, loaded.special, loaded.config.vocab)
+
+
+def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
+    """Write model.gguf into a folder, which is there."""
+    why = refuse(loaded)
+    if why is not None:
+        raise BadInput(why)
+    if kind not in KINDS:
+        raise BadInput(f"GGUF files are written as {', '.join(KINDS)}, not {kind}")
+    c, gguf = loaded.config, needed("gguf", "gguf")
+    architecture = "qwen2" if is_qwen(c) else "llama"
+    with quiet():
+        writer = gguf.GGUFWriter(str(folder / FILE), architecture)
+        describe(writer, loaded, kind)
+        for name, value in tensors(loaded, architecture).items():
+            packed = TYPES[kind] if value.ndim == 2 else "F32"  # norms and biases are few
+            if packed == "Q8_0" and value.shape[-1] % BLOCK:
+                packed = "F16"
+            dtype = gguf.GGMLQuantizationType[packed]
+            writer.add_tensor(name, gguf.quants.quantize(value.numpy(), dtype), raw_dtype=dtype)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+
+def describe(writer: Any, loaded: Loaded, kind: str) -> None:
+    """What the file says of the model and its words."""
+    c = loaded.config
+    writer.add_name(loaded.architecture)
+    writer.add_context_length(c.context)
+    writer.add_embedding_length(c.width)
+    writer.add_block_count(c.layers)
+    writer.add_feed_forward_length(c.hidden)
+    writer.add_head_count(c.heads)
+    writer.add_head_count_kv(c.kv_heads)
+    writer.add_key_length(c.key_width)
+    writer.add_value_length(c.key_width)
+    writer.add_rope_dimension_count(c.key_width)
+    writer.add_rope_freq_base(c.rotary_base)
+    writer.add_layer_norm_rms_eps(c.eps)
+    writer.add_vocab_size(c.vocab)
+    writer.add_file_type({"float32": 0, "float16": 1, "q8_0": 7}[kind])
+    for key, value in words(loaded).items():
+        adds = {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string, list: writer.add_array}
+        adds[type(value)](key, value)
+
+
+def tensors(loaded: Loaded, architecture: str) -> dict[str, Tensor]:
+    """Theirs by name, in fp32; llama.cpp turns neighbours, so the rows of queries and keys change places."""
+    ours, found = parameters(loaded.model), {}
+    for theirs, name in table_of(loaded.config.layers).items():
+        if name in ours:
+            value = ours[name].detach().float().cpu()
+            turned = architecture == "llama" and any(part in theirs for part in TURNED)
+            found[theirs] = (paired(value, loaded.config.key_width) if turned else value).contiguous()
+    return found
+
+
+# Opened there
+
+
+def elsewhere(folder: Path) -> Opened:
+    """The file as Hugging Face transformers opens it: with its own reader, and nothing of ours."""
+    return Opened(folder)
+
+
+class Opened:
+    """A GGUF file, by transformers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.library = library = needed("transformers", "hf")
+        needed("accelerate", "gguf")  # without which transformers reads no such file
+        file = find(folder) or folder / FILE
+        with mapped(file) as data:
+            said = read_contents(data).said
+        self.end = said.get("tokenizer.ggml.eos_token_id")
+        self.begin = [said["tokenizer.ggml.bos_token_id"]] if said.get("tokenizer.ggml.add_bos_token") else []
+        self.splits, self.words = said.get(AS_TEXT, False), len(said.get("tokenizer.ggml.tokens", ()))
+        folder, named = file.parent, {"gguf_file": file.name, **OFFLINE}
+        with quiet():
+            self.model = library.AutoModelForCausalLM.from_pretrained(
+                str(folder), dtype=torch.float32, **named
+            ).eval()
+            known = said.get("tokenizer.ggml.pre") in THEIR_SPLITS and said["tokenizer.ggml.model"] == "gpt2"
+            self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), **named) if known else None
+
+    @torch.no_grad()
+    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
+        return self.model(input_ids=torch.tensor([ids])).logits[0].float()
+
+    def greedy(self, ids: list[int], new: int) -> list[int] | None:
+        return self.written(ids, new, 1)
+
+    def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
+        return self.written(ids, new, width)
+
+    def tokens(self, text: str) -> list[int] | None:
+        """Transformers does not look at whether the file wants a token at the beginning, as llama.cpp does; and it knows
+        only some ways to split texts, so that of others it says nothing here."""
+        if self.tokenizer is None:
+            return None
+        how = {"add_special_tokens": False, "split_special_tokens": self.splits}
+        with quiet():  # it remarks on long texts
+            found = self.tokenizer.encode(text, **how)
+            if max(found, default=0) >= self.words:  # it makes up special tokens that the file has not
+                found = self.tokenizer.encode(text, **how | {"split_special_tokens": True})
+        return self.begin + found
+
+    @torch.no_grad()
+    def written(self, ids: list[int], new: int, width: int) -> list[int]:
+        """By their `generate`, told everything, so that no default of theirs comes in."""
+        fed_1T = torch.tensor([ids])
+        search = {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
+        with quiet():
+            told = self.library.GenerationConfig(
+                max_new_tokens=new, do_sample=False, eos_token_id=self.end, pad_token_id=0, **search
+            )
+            self.model.generation_config = told
+            found = self.model.generate(
+                fed_1T, attention_mask=torch.ones_like(fed_1T), generation_config=told
+            )
+        tokens = found[0, len(ids) :].tolist()
+        return tokens[: tokens.index(self.end)] if self.end in tokens else tokens

@@ -1,0 +1,1 @@
+"""Hugging Face folders: weights, configs, tokenizers, chat templates."""

@@ -1,0 +1,214 @@
+"""What stands beside the weights in a Hugging Face folder, so that `AutoTokenizer` and `generate` do as heedful does:
+the tokenizer with its settings, and how to write (generation_config.json)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BadInput
+from ...files import inside, naming, present, read_json
+from ...models.base.classifying import is_taught_here
+from ...models.base.heads import DecoderClassifier
+from ...models.base.shells import Decoder, EncoderDecoder, WithHeads
+from .pipelines import Marian, marian_files
+from .token_settings import LIMIT, TOKENIZER_CONFIG
+from .tokenizer import TARGET_TOKENIZER, TOKENIZER
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import nn
+
+    from ..load import Loaded
+
+GENERATION = "generation_config.json"
+LONGEST = 512  # tokens of an answer, where a model's positions have no end
+BEAM = {"num_beams": 4, "length_penalty": 0.6, "early_stopping": False}  # Vaswani et al. 2017
+
+# How to write, as a folder says it: (setting, what it is).
+WHOLE = (
+    "max_length", "min_length", "max_new_tokens", "min_new_tokens", "num_beams", "num_beam_groups", "no_repeat_ngram_size",
+    "top_k", "encoder_no_repeat_ngram_size", "num_return_sequences",
+)  # fmt: skip
+NUMBER = ("temperature", "top_p", "min_p", "length_penalty", "repetition_penalty", "diversity_penalty")
+TOKENS = (
+    "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id",
+    "forced_eos_token_id",
+)  # fmt: skip
+
+
+# How to write
+
+
+def read_generation(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """What a folder says of how to write: in a file of its own, or, as older ones do, in its config."""
+    said = config
+    if present(folder / GENERATION):
+        with naming(folder / GENERATION):
+            said = read_json(inside(folder, GENERATION))
+    return {name: value for name, value in said.items() if is_setting(name, value)}
+
+
+def is_setting(name: str, value: Any) -> bool:
+    """Whether this is a setting of their `generate`, and its value of the right kind."""
+    if name in WHOLE:
+        return type(value) is int
+    if name in NUMBER:
+        return type(value) in (int, float)
+    if name in TOKENS:
+        return type(value) is int or (isinstance(value, list) and all(type(one) is int for one in value))
+    if name == "bad_words_ids":
+        return isinstance(value, list) and all(isinstance(row, list) and row for row in value)
+    return (name == "do_sample" and type(value) is bool) or (
+        name == "early_stopping" and value in (True, False, "never")
+    )
+
+
+def generation_config(loaded: Loaded) -> dict[str, Any] | None:
+    """How their `generate` is to write; None for a model that writes nothing."""
+    if not isinstance(loaded.model, EncoderDecoder | Decoder):
+        return None
+    own: dict[str, Any] = {"max_length": getattr(loaded.config, "context", LONGEST)}
+    own |= BEAM if isinstance(loaded.model, EncoderDecoder) else {"do_sample": False}
+    return token_ids(loaded) | (loaded.generation or own)
+
+
+def token_ids(loaded: Loaded) -> dict[str, int]:
+    """The numbers of tokens with a meaning, as their configs name them; only a translation starts with one of its own."""
+    pairs = isinstance(loaded.model, EncoderDecoder)
+    known = {name: number for name, number in loaded.special.items() if pairs or name != "decoder_start"}
+    if is_taught_here(
+        loaded.model
+    ):  # theirs reads the last token that is no padding: what ends a text must not be any
+        ends = known.get("eos")
+        known = {name: number for name, number in known.items() if name != "pad" or number != ends}
+        if known.get("bos", ends) != ends:
+            known.setdefault("pad", known["bos"])
+    return {f"{name}_token_id": number for name, number in known.items()}
+
+
+# Tokenizers
+
+
+def reads_special_tokens_as_text(folder: Path) -> bool:
+    """Whether a folder says that a text which spells a special token is only a text."""
+    if not present(folder / TOKENIZER_CONFIG):
+        return False
+    with naming(folder / TOKENIZER_CONFIG):
+        return read_json(inside(folder, TOKENIZER_CONFIG), LIMIT).get("split_special_tokens") is True
+
+
+def tokenizer_files(loaded: Loaded) -> dict[str, str | bytes]:
+    """{name of a file: what is in it} of a model's tokenizers; none if it has none."""
+    from tokenizers import Tokenizer
+
+    if loaded.tokenizer is None:
+        return {}
+    sides: list[Any] = [loaded.tokenizer, loaded.target_tokenizer]
+    if all(isinstance(side, Marian) for side in sides):
+        told = tokenizer_config(loaded, loaded.tokenizer) | {"tokenizer_class": "MarianTokenizer"}
+        told["separate_vocabs"] = sides[0].numbers != sides[1].numbers
+        return marian_files(*sides) | {TOKENIZER_CONFIG: as_json(told)}
+    text = tokenizer_text(loaded.tokenizer, loaded.model, loaded.special)
+    told = tokenizer_config(loaded, Tokenizer.from_str(text))
+    files: dict[str, str | bytes] = {TOKENIZER: text, TOKENIZER_CONFIG: as_json(told)}
+    if loaded.target_tokenizer is not None:
+        files[TARGET_TOKENIZER] = loaded.target_tokenizer.to_str()
+    return files
+
+
+def tokenizer_text(tokenizer: Tokenizer, model: nn.Module, special: Mapping[str, int] | None = None) -> str:
+    """As JSON. What a run's task puts around the texts to be judged, the tokenizer of a Hugging Face folder puts there."""
+    from tokenizers import Tokenizer, processors
+
+    made = Tokenizer.from_str(tokenizer.to_str())
+    marks = marks_of(made, model, special or {})
+    if marks:
+        single, pair = (template.format(*marks) for template in AROUND[type(model)])
+        known = [(token, made.token_to_id(token)) for token in dict.fromkeys(marks)]
+        made.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=known)
+    return made.to_str()
+
+
+# What stands around one text, and around two, of which the second's segments are 1.
+AROUND: dict[type, tuple[str, str]] = {
+    WithHeads: ("{0} $A {1}", "{0} $A {1} $B:1 {2}:1"),
+    DecoderClassifier: ("{0} $A {2}", "{0} $A {1} $B {2}"),
+}
+MARKS = {"bos": "[BOS]", "sep": "[SEP]", "eos": "[EOS]"}  # GPT-1's start, delimiter and extract
+
+
+def marks_of(tokenizer: Tokenizer, model: nn.Module, special: Mapping[str, int]) -> list[str]:
+    """The three tokens that stand before, between and after texts; none where no task of heedful's puts any there."""
+    own = all(tokenizer.token_to_id(token) is not None for token in (*MARKS.values(), "[CLS]"))
+    if isinstance(model, WithHeads):
+        return ["[CLS]", "[SEP]", "[SEP]"] if own and tokenizer.post_processor is None else []
+    if not is_taught_here(model):
+        return []
+    if "sep" in special:  # of a vocabulary that came with another model
+        return [mark(tokenizer, special[name], token) for name, token in MARKS.items()]
+    return [*MARKS.values()] if own else []
+
+
+def mark(tokenizer: Tokenizer, number: int, token: str) -> str:
+    """The token of this number; where the vocabulary ends before it, it is added under a name."""
+    if tokenizer.id_to_token(number) is None:
+        tokenizer.add_special_tokens([token])
+        if tokenizer.token_to_id(token) != number:
+            raise BadInput(
+                f"the model reads a token {number} that its tokenizer lacks and would number {tokenizer.token_to_id(token)}: "
+                f"it cannot be saved as a Hugging Face folder"
+            )
+    return str(tokenizer.id_to_token(number))
+
+
+NAMED = {  # where the model itself does not say which token it is
+    "unk": ("[UNK]", "<unk>"), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]", "<mask>"),
+}  # fmt: skip
+
+
+def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What their tokenizer is told besides: to take tokenizer.json as it is, and the names of special tokens."""
+    model: Any = loaded.model
+    encoder, decoder = isinstance(model, WithHeads), isinstance(model, Decoder)
+    numbers = token_ids(loaded)
+    known = {
+        name: tokenizer.id_to_token(numbers[f"{name}_token_id"])
+        for name in ("pad", "bos", "eos", "sep")
+        if f"{name}_token_id" in numbers
+    }
+    for name, spellings in NAMED.items():
+        found = next((one for one in spellings if tokenizer.token_to_id(one) is not None), None)
+        known.setdefault(name, found)
+    several = encoder and tells_segments(model)
+    reads = ["input_ids", *(["token_type_ids"] if several else []), "attention_mask"]
+    context = getattr(loaded.config, "context", None)
+    as_text = loaded.tokenizer is not None and loaded.tokenizer.encode_special_tokens
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": reads,
+        "padding_side": "left" if decoder else "right",  # what is to go on must stand last
+        **({} if context is None else {"model_max_length": context}),
+        # A text that says [EOS] is only a text; [MASK] in a text for an encoder is a blank.
+        **({"split_special_tokens": True} if as_text and not encoder else {}),
+        **{f"{name}_token": token for name, token in known.items() if token is not None},
+    }
+
+
+def tells_segments(model: Any) -> bool:
+    """Whether an encoder is told which of two texts a token belongs to: RoBERTa has one segment, and is not."""
+    segments = getattr(model.encoder.inputs, "segments", None)
+    return segments is not None and len(segments.weight) > 1
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write {name: what is in it}."""
+    for name, content in files.items():
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def as_json(told: dict[str, Any]) -> str:
+    return json.dumps(told, indent=2) + "\n"

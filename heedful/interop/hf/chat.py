@@ -1,0 +1,166 @@
+"""Chat templates: how a model's folder wants a conversation written down before the model is given it.
+
+The template is a small program in Jinja's language, in tokenizer_config.json or a file of its own. It is rendered in a
+process with little time and memory (chat_child.py), and gives the text that transformers' `apply_chat_template` gives.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import BadInput
+from ...files import MEGABYTE, inside, naming, one_line, present, read_text, short
+from ..packages import needed
+from . import chat_child
+from .token_settings import NAMES, TOKENIZER_CONFIG, Settings
+
+FILE, DEFAULT = "chat_template.jinja", "default"
+LONGEST = MEGABYTE // 4  # characters of a template; the longest that are published have a tenth
+WRITTEN = 100_000  # characters of what it writes
+SECONDS, PATIENCE = 0.7, 20.0  # of the processor's time; and of anybody's, should it not even start
+MEMORY = 48 * MEGABYTE  # beyond what the process has before it looks at the template
+ANSWER = 8 * MEGABYTE  # bytes of all it writes
+TOGETHER = 32  # conversations a process
+
+# What their tokenizers call these tokens where the folder does not say.
+ENDS = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+BYTES = {"unk": "<|endoftext|>", "bos": "<|endoftext|>", "eos": "<|endoftext|>"}
+HABITS = {
+    "llama": ENDS,
+    "gpt2": BYTES,
+    "qwen2": {"unk": BYTES["unk"], "eos": BYTES["eos"], "pad": BYTES["eos"]},
+}
+
+Message = dict[str, Any]
+
+
+class Prompt(str):
+    """A conversation as a template wrote it down: nothing goes around it any more."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a conversation cannot be written down."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A folder's template, and what it may name."""
+
+    path: Path
+    template: str
+    tokens: dict[str, str]  # bos_token and so on
+
+    def render(self, conversations: Sequence[list[Message]], answer: bool = True) -> list[Prompt | Refused]:
+        """Each conversation as a prompt, or why the template will not have it. answer: the model is to speak next."""
+        found: list[Prompt | Refused] = []
+        for start in range(0, len(conversations), TOGETHER):
+            found += self.some(conversations[start : start + TOGETHER], answer)
+        return found
+
+    def some(self, conversations: Sequence[list[Message]], answer: bool) -> list[Prompt | Refused]:
+        asked = {
+            "path": [place for place in sys.path if place],
+            "template": self.template,
+            "conversations": list(conversations),
+            "given": self.tokens | {"add_generation_prompt": answer},
+            "limits": {"seconds": SECONDS, "memory": MEMORY, "written": ANSWER},
+            "longest": WRITTEN,
+        }
+        said = self.child(json.dumps(asked))
+        if "error" in said:
+            raise BadInput(one_line(f"{self.path} has a chat template that {said['error']}"))
+        told = [text if isinstance(text, str) else Refused(str(text[1])) for text in said["texts"]]
+        return [Prompt(text) if isinstance(text, str) else text for text in told]
+
+    def child(self, asked: str) -> dict[str, Any]:
+        """What a process says that renders the template; it can say no more than a file may hold."""
+        needed("jinja2", "chat")
+        try:
+            import resource  # noqa: F401
+        except ImportError:
+            raise BadInput(
+                "chat templates are not rendered on a system that cannot limit a process"
+            ) from None
+        command = [sys.executable, "-I", str(Path(chat_child.__file__))]
+        with tempfile.TemporaryFile() as out:
+            try:
+                done = subprocess.run(
+                    command, input=asked.encode("ascii"), stdout=out, stderr=subprocess.DEVNULL, timeout=PATIENCE,
+                    env={}, cwd="/", check=False,
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return {"error": f"was not done after {PATIENCE:.0f} seconds"}
+            out.seek(0)
+            answer = out.read(ANSWER)
+        if done.returncode != 0:
+            limit = f"more than {SECONDS} seconds of work or {MEMORY // MEGABYTE} megabytes of memory"
+            return {"error": f"was stopped: it takes {limit}"}
+        try:
+            said = json.loads(answer)
+        except ValueError:
+            said = None
+        return said if isinstance(said, dict) else {"error": "gave no answer"}
+
+
+def read_chat(folder: Path) -> Chat:
+    """The folder's chat template; a folder without one is refused."""
+    settings = Settings(folder)
+    path = folder / (FILE if present(folder / FILE) else TOKENIZER_CONFIG)
+    with naming(path):
+        template = read_text(inside(folder, FILE), 4 * LONGEST) if path.name == FILE else named(settings.said)
+        if template is None:
+            raise BadInput(
+                f"{folder} has no chat template, so its model was not taught to talk: leave out `chat`, or put the "
+                f"template there as {FILE}"
+            )
+        if len(template) > LONGEST:
+            raise BadInput(
+                f"the chat template has {len(template):,} characters; at most {LONGEST:,} are read"
+            )
+        template.encode()  # half a character is no template
+    habits = HABITS.get(settings.kind, {})
+    tokens = {f"{name}_token": settings.name(name, habits.get(name)) for name in NAMES}
+    return Chat(path, template, {name: token for name, token in tokens.items() if token is not None})
+
+
+def named(said: dict[str, Any]) -> str | None:
+    """A template, or the default one of several."""
+    template = said.get("chat_template")
+    if isinstance(template, list):
+        several = [entry for entry in template if isinstance(entry, dict)]
+        template = next((entry.get("template") for entry in several if entry.get("name") == DEFAULT), None)
+    elif isinstance(template, dict):
+        template = template.get(DEFAULT)
+    if template is not None and not isinstance(template, str):
+        raise BadInput(f"chat_template is {short(template)}, where a text is due")
+    return template
+
+
+def conversation_of(line: str) -> list[Message] | Refused:
+    """What somebody typed: a message of the user's, or a list of messages in JSON."""
+    if not line.lstrip().startswith("[{"):
+        return [{"role": "user", "content": line}]
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return Refused("begins like a list of messages, and is not valid JSON")
+    for message in said:
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            return Refused(
+                "is a list of something else than messages: each is an object with a role and a content"
+            )
+        if not isinstance(message.get("content"), str):
+            return Refused(f"has a message of the {short(message['role'])} without a content")
+    return said

@@ -1,0 +1,160 @@
+"""Heads: what is read off an encoder. Each is given the encoder's output and, for tied weights, its inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...parts.layers import Inputs, LayerNorm, activation
+from .initialize import normal_
+from .shells import Decoder
+
+
+class FirstToken(nn.Module):
+    """The vector of the first token ([CLS]), as it is."""
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return hidden_BTD[:, 0]
+
+
+class Pooled(nn.Module):
+    """tanh(h_CLS W + b): one vector for the whole sequence."""
+
+    def __init__(self, width: int, activation_name: str = "tanh", dropout: float = 0.0) -> None:
+        """dropout: of h_CLS."""
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(width, width)
+        self.activation = activation(activation_name)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return self.activation(self.dense(self.dropout(hidden_BTD[:, 0])))
+
+
+class MeanOverTokens(nn.Module):
+    """The mean of all vectors but the first tokens' (ViT's global average pooling)."""
+
+    def __init__(self, first: int = 1) -> None:
+        super().__init__()
+        self.first = first
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return hidden_BTD[:, self.first :].mean(1)
+
+
+class MaxOverTokens(nn.Module):
+    """The largest of every number over all tokens, and 0: padding, which is 0, changes nothing."""
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return hidden_BTD.amax(1).clamp(min=0)
+
+
+class Classify(nn.Module):
+    """Scores for each label, from one vector for the whole sequence."""
+
+    def __init__(self, pool: nn.Module, width: int, labels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.pool = pool
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, labels)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return self.linear(self.dropout(self.pool(hidden_BTD, inputs)))
+
+
+class ClassifyBoth(nn.Module):
+    """Scores for each label: the mean of what is read off the class token and off the distillation token (DeiT)."""
+
+    def __init__(self, width: int, labels: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, labels)
+        self.taught = nn.Linear(width, labels)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return (self.linear(hidden_BTD[:, 0]) + self.taught(hidden_BTD[:, 1])) / 2
+
+
+class Tag(nn.Module):
+    """Scores for each label at every token."""
+
+    def __init__(self, width: int, labels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, labels)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return self.linear(self.dropout(hidden_BTD))
+
+
+class Span(nn.Module):
+    """Where an answer starts and ends: [B, T, 2] scores, S . h_i and E . h_i."""
+
+    def __init__(self, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, 2)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return self.linear(self.dropout(hidden_BTD))
+
+
+class MaskedLM(nn.Module):
+    """Fill in the blank: dense, activation, norm, then the embedding's own matrix and a bias."""
+
+    def __init__(
+        self,
+        width: int,
+        vocab: int,
+        activation_name: str = "gelu",
+        eps: float = 1e-12,
+        embedding: int | None = None,
+    ) -> None:
+        """embedding: the width of embeddings, if it is another."""
+        super().__init__()
+        self.dense = nn.Linear(width, embedding or width)
+        self.activation = activation(activation_name)
+        self.norm = LayerNorm(embedding or width, eps)
+        self.bias = nn.Parameter(torch.zeros(vocab))
+
+    def forward(self, hidden_BTD: Tensor, inputs: Inputs) -> Tensor:
+        x_BTE = self.norm(self.activation(self.dense(hidden_BTD)))
+        return nn.functional.linear(x_BTE, inputs.tokens.weight, self.bias)
+
+
+class DecoderClassifier(nn.Module):
+    """A decoder read at its last token, which alone has seen the whole text (GPT-1's fine-tuning)."""
+
+    def __init__(self, decoder: Decoder, width: int, labels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, labels)
+
+    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+        """Scores [B, labels]. lengths: real tokens in each row, the rest being padding at its end."""
+        return self.scores(self.decoder.hidden(tokens_BT, lengths_B), lengths_B)
+
+    def scores(self, hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+        """Scores from the decoder's vectors, which a language-model loss may want too."""
+        return self.judge(self.states(hidden_BTD, lengths_B))
+
+    def states(self, hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+        """The vector [B, D] of each row's last token."""
+        rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
+        return hidden_BTD[rows_B, lengths_B - 1]
+
+    def judge(self, states_BD: Tensor) -> Tensor:
+        """Scores from such vectors, or from sums of them."""
+        return self.linear(self.dropout(states_BD))
+
+
+def classifier(model: nn.Module, config: Any, labels: int, dropout: float | None = None) -> DecoderClassifier:
+    """A decoder with a fresh head over it. dropout: before the head; without it, as in the decoder."""
+    if not isinstance(model, Decoder):
+        raise TypeError(f"only a decoder is read at its last token, not a {type(model).__name__}")
+    dropout = getattr(config, "dropout", 0.0) if dropout is None else dropout
+    made = DecoderClassifier(model, config.width, labels, dropout)
+    normal_(made.linear, std=0.02)
+    return made

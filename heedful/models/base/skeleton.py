@@ -1,0 +1,43 @@
+"""Skeletons: models with shapes and no numbers, so that even the largest is there at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from .. import family
+from .heads import classifier
+
+
+class Unfilled(TorchFunctionMode):
+    """Leaves new weights as they are: filling tensors that hold nothing costs over a second of imports."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in ("normal_", "uniform_", "fill_", "zero_"):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def skeleton(architecture: str, config: Any, labels: int = 0) -> Any:
+    """The model of a config, on the meta device; labels: those that a decoder with a head over it tells apart."""
+    with torch.device("meta"), Unfilled():
+        model = family(architecture).build(config)
+        return classifier(model, config, labels) if labels else model
+
+
+def config_with_head(architecture: str, config: Any, head: str, labels: int) -> Any:
+    """The config of an encoder with this head alone, and with the pooling layer where the family's head reads that."""
+    try:
+        return config_with_heads(architecture, config, (head,), labels)
+    except ValueError:
+        return config_with_heads(architecture, config, ("pooled", head), labels)
+
+
+def config_with_heads(architecture: str, config: Any, heads: tuple[str, ...], labels: int) -> Any:
+    """The config of an encoder with these heads; a ValueError or a TypeError if there is none."""
+    made = replace(config, heads=heads, labels=labels)
+    skeleton(architecture, made)
+    return made

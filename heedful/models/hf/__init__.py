@@ -1,0 +1,1 @@
+"""How Hugging Face names the weights of each architecture."""

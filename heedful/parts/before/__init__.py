@@ -1,0 +1,1 @@
+"""What came before attention: recurrence, attentive decoders, convolution, lookup, ELMo's parts."""

@@ -1,0 +1,1 @@
+"""Attention for long texts: segment recurrence, sparse, compressed and linear attention, windowed caches."""

@@ -1,0 +1,212 @@
+"""The state of a run: what a checkpoint holds, and what may differ when a run goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import __version__
+from ..errors import BadInput
+from ..interop.run_folder import NO_WORDS
+from ..parts.lora import adapters
+from ..tasks.recipe import Recipe, to_json
+from . import checkpoint
+from ..train import optimizer as optimiser
+from ..train.average import Average, weights_of
+from ..train.processes import World, placed_as, whole
+from .folder import RunFolder
+from ..tasks.job import Carried, Job
+
+
+@dataclass
+class Best:
+    """The best evaluation so far, and how many have come since without being better."""
+
+    step: int = 0
+    scores: dict[str, float] = field(default_factory=dict)
+    since: int = 0
+
+    def beaten_by(self, scores: dict[str, float]) -> bool:
+        return not self.scores or scores["loss"] < self.scores["loss"]
+
+
+@dataclass
+class Work:
+    """Everything that changes while a run goes on."""
+
+    model: nn.Module
+    optimisers: list[torch.optim.Optimizer]
+    scaler: torch.amp.GradScaler | None = None
+    average: Average | None = None
+    step: int = 0
+    best: Best = field(default_factory=Best)
+    carried: Carried | None = None
+
+
+def facts(recipe: Recipe, job: Job, world: World, device: torch.device) -> dict[str, Any]:
+    """What a result may depend on beside the recipe."""
+    return {
+        **asked_data(recipe),
+        "heedful": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "processes": world.size,
+        "vocab": NO_WORDS if job.vocab is None else job.vocab.hash,
+        **job.facts,
+    }
+
+
+def gather(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors in one piece; of a sharded model, every process must ask."""
+    return {name: whole(tensor) for name, tensor in tensors.items()}
+
+
+def save(work: Work, folder: RunFolder | None, recipe: Recipe, found: dict[str, Any]) -> None:
+    """Everything that the rest of the run depends on; `folder` is None where another process writes."""
+    tensors = {
+        "model": gather(kept(work.model)),
+        "optimiser": optimiser.state_tensors(work.model, work.optimisers),
+    }
+    if work.average is not None:
+        tensors["average"] = gather(work.average.weights)
+    if work.carried is not None:
+        tensors["carried"] = work.carried.tensors()
+    state = {
+        "step": work.step,
+        "scaler": {} if work.scaler is None else work.scaler.state_dict(),
+        "best": {"step": work.best.step, "scores": work.best.scores, "since": work.best.since},
+        "recipe": to_json(recipe),
+        "facts": found,
+    }
+    if folder is not None:
+        folder.save(work.step, tensors, state, recipe.checkpoint.keep)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint that was read."""
+
+    path: Path
+    tensors: dict[str, dict[str, Tensor]]
+    state: dict[str, Any]
+
+
+def newest(run: Path, say: Callable[[str], None]) -> Saved | None:
+    """The newest whole checkpoint of a run; None if there is none. For the one process that owns the folder."""
+    found = checkpoint.latest(run)
+    if found is None:
+        return None
+    path, remarks = found
+    for remark in remarks:
+        say(remark)
+    return Saved(path, *checkpoint.load(path))
+
+
+def of_step(run: Path, step: int) -> Saved:
+    """The checkpoint of a step, for the other processes."""
+    path = run / checkpoint.FOLDER / f"step-{step}"
+    return Saved(path, *checkpoint.load(path))
+
+
+def restore(work: Work, saved: Saved) -> None:
+    """Put back all that a checkpoint holds, which keeps nothing: there is memory for one copy, not for two."""
+    tensors, state = dict(saved.tensors), saved.state
+    saved.tensors.clear()
+    if tensors["model"].keys() != kept(work.model).keys():
+        raise BadInput(f"{saved.path} holds another model than the recipe of its run describes")
+    put_weights(work.model, tensors["model"])
+    if work.average is not None:
+        for name, weight in work.average.weights.items():
+            weight.copy_(placed_as(weight, tensors["average"][name]))
+    if work.scaler is not None and state["scaler"]:  # none, if the run was not in fp16 until now
+        work.scaler.load_state_dict(state["scaler"])
+    optimiser.load_state_tensors(work.model, work.optimisers, tensors["optimiser"])
+    work.step, work.best = state["step"], Best(**state["best"])
+    if work.carried is not None:
+        work.carried.load(tensors.get("carried", {}), work.step)
+
+
+def put_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Every weight that a run keeps, by its name; tied ones have one name, and stay tied."""
+    with torch.no_grad():
+        for name, weight in kept(model).items():
+            weight.copy_(placed_as(weight, tensors[name]))
+
+
+def kept(model: nn.Module) -> dict[str, Tensor]:
+    """The weights that a run keeps: all of them; of a model with adapters, only what is learned."""
+    weights = weights_of(model)
+    if not adapters(model):
+        return weights
+    return {name: weights[name] for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+# What may have changed since the checkpoint was written. Changed at will, a run is no longer the one that was begun:
+# what makes it another run is refused, what only makes it less exact is said.
+
+ANOTHER_RUN = (
+    "data.", "model.", "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder", "train.tune", "train.lora",
+    "train.stage", "evaluate.rows",
+)  # fmt: skip
+WHICH_ARE_AVERAGED = ("train.steps", "checkpoint.every")
+ROUNDING = ("heedful", "torch", "python", "device", "threads", "processes")
+
+
+def asked_data(recipe: Recipe) -> dict[str, str]:
+    """A fact to know by whether what the data were made from has been edited since."""
+    settings = json.dumps([recipe.task, to_json(recipe)["data"]], sort_keys=True)
+    return {"recipe of the data": hashlib.sha256(settings.encode()).hexdigest()}
+
+
+def compare_recipes(then: dict[str, Any], recipe: Recipe, path: Path, say: Callable[[str], None]) -> None:
+    """A recipe edited by hand between two parts of a run."""
+    now = flat(to_json(recipe))
+    refused = ("task", *ANOTHER_RUN, *(WHICH_ARE_AVERAGED if recipe.train.average else ()))
+    for key, value in flat(then).items():
+        new = now.get(key)
+        if new == value:
+            continue
+        if key.startswith(refused):
+            raise BadInput(
+                f"recipe.json has {key} {new!r}, and {path} was made with {value!r}: that is another run; "
+                f"put it back, or start a new one"
+            )
+        say(
+            f"warning: {key} was {value!r} and is {new!r} now: not what the run would have been uninterrupted"
+        )
+
+
+def flat(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Every value by its name, "task" or "part.name"."""
+    parts = {part: value if isinstance(value, dict) else {"": value} for part, value in recipe.items()}
+    return {
+        f"{part}.{name}".rstrip("."): value for part, named in parts.items() for name, value in named.items()
+    }
+
+
+def compare_facts(then: dict[str, Any], now: dict[str, Any], run: Path, say: Callable[[str], None]) -> None:
+    """The same bytes come only under the same conditions."""
+    for name, value in now.items():
+        if name not in then or then[name] == value:
+            continue
+        if name not in ROUNDING:
+            raise BadInput(
+                f"{run}: the {name} is not the one the run was begun with "
+                f"({hash_in(value)} instead of {hash_in(then[name])}): put it back, or start a new run"
+            )
+        say(f"warning: {name} was {then[name]} and is {value} now: numbers will differ in their last digits")
+
+
+def hash_in(fact: Any) -> str:
+    """The beginning of a fact, or of the hash that it has among other things."""
+    return str(fact.get("sha256") if isinstance(fact, dict) else fact)[:16]

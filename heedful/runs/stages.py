@@ -1,0 +1,144 @@
+"""The stages of text-to-image in order: three runs in one folder, each begun when the one before it is done.
+
+    RUN/stages.json            the recipe of each
+    RUN/pictures/              what all of them learn from, made ready once
+    RUN/codes/ decoder/ ranker/  ordinary runs
+
+Interrupted at any moment, the folder goes on: what is done is left alone, what was begun goes on, the rest begins.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import command
+from ..errors import BadInput
+from ..files import inside, naming, present, read_json
+from ..interop.run_folder import STAGES as FILE
+from ..tasks.recipe import ONLY_AT, STAGES, Recipe, from_json, make, to_json
+from ..files import write_json
+from .folder import RECIPE
+from ..tasks.captioned import pictures_of
+from .trainer import Outcome, Talk
+from .trainer import resume as resume_run
+from .trainer import start as start_run
+
+PICTURES = "pictures"
+
+
+def is_staged(folder: Path) -> bool:
+    """Whether a folder holds the stages of one model."""
+    return (folder / FILE).is_file()
+
+
+def recipes_of(size: str, corpus: str, settings: Mapping[str, Any], path: Path) -> dict[str, Recipe]:
+    """The recipe of each stage. A setting is for all stages that have a use for it, or for one: decoder.train.steps."""
+    found = {}
+    for stage in STAGES:
+        own = {"train.stage": stage}
+        if stage == "decoder":
+            own["train.from_folder"] = str(path / "codes")
+        found[stage] = make("text-to-image", size, corpus, own | share_of(settings, stage))
+    return found
+
+
+def share_of(settings: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """The settings that are for a stage; those that name it last."""
+    common: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for key, value in settings.items():
+        first, _, rest = key.partition(".")
+        if first not in STAGES:
+            fitting = [name for name in ONLY_AT.get(key, STAGES) if name in STAGES]
+            if key == "train.from_folder" or not fitting:
+                raise BadInput(f"{key} does nothing where all stages are trained: leave it out")
+            common |= {key: value} if stage in fitting else {}
+        elif rest.startswith("data.") and rest not in ONLY_AT:
+            raise BadInput(f"all stages learn from the same pictures: set {rest}, not {key}")
+        elif first == stage:
+            own[rest] = value
+    return common | own
+
+
+@dataclass(frozen=True)
+class Staged:
+    """How the stages ended."""
+
+    finished: bool  # False: asked to stop, and can be resumed
+    outcomes: dict[str, Outcome]  # of those that were worked on
+
+
+def start(recipes: Mapping[str, Recipe], path: Path, talk: Talk, device: torch.device) -> Staged:
+    """All stages in a new folder; what was asked for in vain leaves none behind."""
+    if present(path / FILE):
+        raise BadInput(
+            f"{path} holds a run: go on with `{command('train', '--resume', path)}`, or give another --run"
+        )
+    if path.is_dir() and any(path.iterdir()):
+        raise BadInput(f"{path} is there and not empty: give another --run")
+    beside_others = path.parent.exists()
+    path.mkdir(parents=True, exist_ok=True)
+    write_json(path / FILE, {stage: to_json(recipe) for stage, recipe in recipes.items()})
+    try:
+        return go_on(recipes, path, talk, device)
+    except ValueError:
+        if not any(present(path / stage / RECIPE) for stage in STAGES):
+            shutil.rmtree(path)
+            if not beside_others:
+                with suppress(OSError):
+                    path.parent.rmdir()
+        raise
+
+
+def resume(path: Path, talk: Talk, device: torch.device) -> Staged:
+    """What is still to be done of the stages of a folder."""
+    with naming(path / FILE):
+        found = read_json(inside(path, FILE))
+        if list(found) != list(STAGES):
+            raise BadInput(
+                f"it has the stages {', '.join(map(str, found))[:200]}, and should have {', '.join(STAGES)}"
+            )
+        recipes = {stage: from_json(recipe) for stage, recipe in found.items()}
+    return go_on(moved(recipes, path), path, talk, device)
+
+
+def moved(recipes: Mapping[str, Recipe], path: Path) -> dict[str, Recipe]:
+    """The recipes for where the folder is now."""
+    decoder = recipes["decoder"]
+    train = replace(decoder.train, from_folder=str(path / "codes"))
+    return {**recipes, "decoder": replace(decoder, train=train)}
+
+
+def go_on(recipes: Mapping[str, Recipe], path: Path, talk: Talk, device: torch.device) -> Staged:
+    """Every stage that is not done, in order."""
+    outcomes = {}
+    for number, (stage, recipe) in enumerate(recipes.items(), 1):
+        folder = path / stage
+        if is_done(folder):
+            talk.say(f"stage {number} of {len(recipes)}, {stage}: done already")
+            continue
+        talk.say(f"stage {number} of {len(recipes)}, {stage}")
+        if present(folder / RECIPE):
+            outcome = resume_run(folder, talk, device)
+        else:
+            pictures_of(recipe, path / PICTURES, talk.say)
+            outcome = start_run(recipe, folder, talk, device, ready=path / PICTURES)
+        outcomes[stage] = outcome
+        if not outcome.finished:
+            return Staged(False, outcomes)
+    return Staged(True, outcomes)
+
+
+def is_done(folder: Path) -> bool:
+    """Whether a stage has finished."""
+    if not present(folder / "status.json"):
+        return False
+    with naming(folder / "status.json"):
+        return read_json(inside(folder, "status.json")).get("reason") == "done"

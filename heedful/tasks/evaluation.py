@@ -1,0 +1,113 @@
+"""Judging: what evaluating a finished model asks of its task, and what it gets back.
+
+Every task has a function `measure(model, asked)`. It reads all of the held-out data, where training tries a part of
+it, judges by the same rules, and changes nothing in the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ..data.files import Report
+from ..data.vocab import Vocab, read_vocab
+from ..interop.hf.tokenizer import TOKENIZER
+from .recipe import Recipe
+
+T = TypeVar("T")
+MOST_TOKENS = 1 << 14  # of a batch: long sentences go in smaller ones
+
+
+# Each metric in words and digits, in the order in which they are shown.
+SHOWN = {
+    "bleu": ("BLEU", "{:.2f}"),
+    "chrf": ("chrF", "{:.2f}"),
+    "rouge1": ("ROUGE-1", "{:.2f}"),
+    "rouge2": ("ROUGE-2", "{:.2f}"),
+    "rougeL": ("ROUGE-L", "{:.2f}"),
+    "exact": ("exact match", "{:.1%}"),
+    "f1": ("F1", "{:.1%}"),
+    "facts": ("facts right", "{:.1%}"),
+    "uas": ("UAS", "{:.2%}"),
+    "las": ("LAS", "{:.2%}"),
+    "accuracy": ("accuracy", "{:.1%}"),
+    "macro_f1": ("macro F1", "{:.4f}"),
+    "next_sentence": ("next sentence", "{:.1%}"),
+    "things": ("shapes and colours right", "{:.1%}"),
+    "relation": ("relation right", "{:.1%}"),
+    "off": ("pixels off by", "{:.4f}"),
+    "codes": ("codes in use", "{:,.0f}"),
+    "text": ("nats a word", "{:.4f}"),
+    "picture": ("nats a cell", "{:.4f}"),
+    "loss": ("loss", "{:.4f}"),
+    "perplexity": ("perplexity", "{:,.2f}"),
+    "forward": ("forward perplexity", "{:,.2f}"),
+    "backward": ("backward perplexity", "{:,.2f}"),
+    "bits_per_byte": ("bits per byte", "{:.4f}"),
+    "unknown": ("unknown tokens", "{:.2%}"),
+}
+
+
+def spelled(name: str, score: float) -> str:
+    """A score as people read it, while it trains and afterwards alike."""
+    title, form = SHOWN[name]
+    return f"{title} {form.format(score)}"
+
+
+class Track(Protocol):
+    """Hands on items one by one, and may say how far it is."""
+
+    def __call__(self, items: Iterable[T], doing: str) -> Iterator[T]: ...
+
+
+def silently(items: Iterable[T], doing: str) -> Iterator[T]:
+    """A `Track` that says nothing."""
+    return iter(items)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model is to be judged by."""
+
+    run: Path
+    recipe: Recipe  # the run's; the user's own files stand where its held-out ones stood
+    split: str = "valid"  # of a built-in corpus
+    own: bool = False  # the data are the user's, and not those that training held out
+    rows: int = 32  # in a batch
+    track: Track = silently
+
+    def vocab(self) -> Vocab:
+        """The run's vocabulary, if it is one of heedful's own."""
+        return read_vocab(self.run / TOKENIZER)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a task found."""
+
+    examples: int
+    unit: str  # what an example is, in the plural
+    metrics: dict[str, float]
+    per: str = "token"  # what the loss is a mean over
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)  # of some metrics, at 95 %
+    baselines: dict[str, tuple[str, float]] = field(default_factory=dict)  # what scores so without learning
+    signature: dict[str, str] = field(default_factory=dict)  # what figures may be compared with these
+    details: dict[str, Any] = field(default_factory=dict)  # what is no single number
+    counts: dict[str, int] = field(default_factory=dict)  # of the data
+    report: Report = field(default_factory=Report)  # of bad lines
+    lines: list[str] = field(default_factory=list)  # answers, one for each line of the input
+    beside: dict[str, dict[str, float]] = field(
+        default_factory=dict
+    )  # the metrics of another form of the model
+
+
+def by_length(lengths: Sequence[int], rows: int, most: int = MOST_TOKENS) -> list[list[int]]:
+    """Numbers of items in groups of like length: at most `rows`, and padded at most `most` tokens (but one item)."""
+    groups: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if not groups or len(groups[-1]) == rows or (len(groups[-1]) + 1) * lengths[i] > most:
+            groups.append([])
+        groups[-1].append(i)
+    return groups

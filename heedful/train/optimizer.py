@@ -1,0 +1,116 @@
+"""Optimisers: which weights are pulled towards zero, which are orthogonalised, and their state by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..parts.layers import TokenEmbedding
+from ..parts.positions import Learned
+from .muon import Muon
+from .processes import placed_as, whole
+
+
+def trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """(name, weight) of every weight that is to be trained."""
+    return [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+
+
+def decayed(model: nn.Module) -> set[str]:
+    """Names of the weights that decay: matrices. Gains, biases and tables of vectors do not."""
+    tables = {
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules()
+        if isinstance(module, TokenEmbedding | Learned | nn.Embedding)
+        for name, _ in module.named_parameters(recurse=False)
+    }
+    return {name for name, weight in model.named_parameters() if weight.ndim >= 2 and name not in tables}
+
+
+def adamw(
+    model: nn.Module, rate: float, decay: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9
+) -> list[torch.optim.Optimizer]:
+    """AdamW by torch's fused kernel, with the Transformer paper's betas and eps."""
+    matrices = decayed(model)
+    groups = [
+        {"params": [p for n, p in trained(model) if n in matrices], "weight_decay": decay},
+        {"params": [p for n, p in trained(model) if n not in matrices], "weight_decay": 0.0},
+    ]
+    kept = [group for group in groups if group["params"]]
+    return [torch.optim.AdamW(kept, lr=rate, betas=betas, eps=eps, fused=True)]
+
+
+def muon(
+    model: nn.Module, rate: float, decay: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9
+) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices between embeddings and scores, AdamW for the rest; both share one learning rate."""
+    inside = {n for n in decayed(model) if "stack." in n or "blocks." in n}
+    matrices = [p for n, p in trained(model) if n in inside and p.ndim == 2]
+    rest = [p for n, p in trained(model) if not (n in inside and p.ndim == 2)]
+    made: list[torch.optim.Optimizer] = [Muon(matrices, rate, decay)] if matrices else []
+    if rest:
+        made.append(torch.optim.AdamW(rest, lr=rate, betas=betas, eps=eps, weight_decay=0.0, fused=True))
+    return made
+
+
+OPTIMISERS = {"adamw": adamw, "muon": muon}
+
+
+def set_rate(optimisers: list[torch.optim.Optimizer], rate: float) -> None:
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+
+def rate_on(optimisers: list[torch.optim.Optimizer], device: torch.device) -> None:
+    """Keep the rate on the device, where a recorded step can read it."""
+    rate = torch.zeros((), device=device)
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+
+
+def guard(optimisers: list[torch.optim.Optimizer], bad: Tensor) -> None:
+    """Let every update be left out as long as `bad`, on the device, is 1: what torch's gradient scaler asks of them."""
+    for optimiser in optimisers:
+        optimiser.found_inf = bad  # type: ignore[attr-defined]
+
+
+def named_state(
+    model: nn.Module, optimisers: list[torch.optim.Optimizer]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(weight's name, its optimiser's state), in the order of the model."""
+    for name, weight in model.named_parameters():
+        for optimiser in optimisers:
+            if weight in optimiser.state:
+                yield name, optimiser.state[weight]
+
+
+def state_tensors(model: nn.Module, optimisers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Everything the optimisers remember, as named tensors."""
+    return {
+        f"{name}:{key}": whole(value) if isinstance(value, Tensor) else torch.tensor(value)
+        for name, state in named_state(model, optimisers)
+        for key, value in state.items()
+    }
+
+
+def load_state_tensors(
+    model: nn.Module, optimisers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
+) -> None:
+    """Put back what `state_tensors` gave."""
+    weights = dict(model.named_parameters())
+    owner = {id(p): o for o in optimisers for group in o.param_groups for p in group["params"]}
+    for key, value in tensors.items():
+        name, _, part = key.rpartition(":")
+        weight = weights[name]
+        # The number of steps stays on the CPU, unless the kernel is fused.
+        counts = part == "step" and not owner[id(weight)].defaults.get("fused")
+        own = value.clone() if counts else placed_as(weight, value.clone())
+        owner[id(weight)].state[weight][part] = own

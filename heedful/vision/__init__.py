@@ -1,1 +1,0 @@
-"""Pictures in: drawn by the project, read from files, made ready for a model."""

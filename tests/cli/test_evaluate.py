@@ -1,0 +1,742 @@
+"""heedful evaluate: every figure against one computed another way, and one sentence for whatever is wrong."""
+
+import gzip
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sacrebleu
+import torch
+import torch.nn.functional as F
+from helpers.runs import CPU, TINY, Interrupted, Quiet
+
+import heedful
+from heedful.cli import evaluate as evaluate_command
+from heedful.cli.main import main
+from heedful.corpora import phrasebook
+from heedful.data.vocab import Vocab
+from heedful.runs import trainer as run
+from heedful.tasks import mlm, recipe
+from heedful.tasks.evaluation import by_length
+from heedful.tasks.metrics import confusion, macro_f1, scores_by_label, translation_scores
+
+LABELS = ("back", "front", "mixed")
+
+
+def label_of(line: str) -> str:
+    return {"e": "front", "i": "front", "a": "mixed"}.get(line[1], "back")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, str]:
+    """A toy translation (each word upper-cased, their order turned round), a text, and texts with labels."""
+    folder = tmp_path_factory.mktemp("files")
+    rng = random.Random(0)
+    words = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
+    lines = [" ".join(rng.choices(words, k=n % 5 + 2)) for n in range(137)]
+    turned = [" ".join(reversed(line.upper().split())) for line in lines]
+    texts = {
+        "a.src": lines[:100], "a.tgt": turned[:100], "v.src": lines[100:], "v.tgt": turned[100:], "text": lines,
+        "a.tsv": ["sentence\tlabel", *(f"{line}\t{label_of(line)}" for line in lines[:100])],
+        "v.tsv": ["sentence\tlabel", *(f"{line}\t{label_of(line)}" for line in lines[100:])],
+    }  # fmt: skip
+    for name, start, end in (("a.pairs", 0, 100), ("v.pairs", 100, 137)):
+        both = zip(lines[start:end], turned[start:end], strict=True)
+        texts[name] = ["source\ttarget", *(f"{a}\t{b}" for a, b in both)]
+    for name, some in texts.items():
+        (folder / name).write_text("\n".join(some) + "\n")
+    return {path.name: str(path) for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory):
+    """Makes a run of each kind, once."""
+    folder = tmp_path_factory.mktemp("runs")
+    pairs = {"data.source": files["a.src"], "data.target": files["a.tgt"], "data.vocab": "word"}
+    pairs |= {"data.valid_source": files["v.src"], "data.valid_target": files["v.tgt"]}
+    table = {"data.table": files["a.tsv"], "data.valid_table": files["v.tsv"], "data.vocab": "word"}
+    table |= {"train.steps": 60, "train.rate": 1e-2, "model.context": 12, "evaluate.every": 60}
+    text = {"data.text": files["text"], "data.vocab": "char", "model.context": 13}
+    kinds = {
+        "translate": (
+            "translate",
+            pairs | {"train.steps": 100, "train.rate": 1e-2, "evaluate.every": 100, "model.dropout": 0.0},
+        ),
+        "tables": (
+            "translate",
+            {
+                "data.table": files["a.pairs"],
+                "data.valid_table": files["v.pairs"],
+                "data.joint": False,
+                "data.vocab": "word",
+                "train.steps": 3,
+            },
+        ),
+        "lower": ("translate", pairs | {"data.lower": True, "train.steps": 2}),
+        "lm": ("lm", text),
+        "documents": ("lm", text | {"data.pack": "documents", "train.steps": 5}),
+        "mlm": ("mlm", text),
+        "pairs": ("mlm", text | {"data.pairs": True, "train.seed": 3}),
+        "classify": ("classify", table),
+        "decoder": ("classify", table | {"train.from_folder": "lm", "train.steps": 8}),
+    }
+
+    def make(kind: str) -> Path:
+        path = folder / kind
+        if not path.exists():
+            task, settings = kinds[kind]
+            if "train.from_folder" in settings:
+                settings = settings | {"train.from_folder": str(make(settings["train.from_folder"]))}
+            asked = recipe.make(task, settings=TINY | {"train.steps": 12} | settings)
+            with torch.enable_grad():  # whoever asks may have none
+                run.start(asked, path, Quiet(), CPU)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def evaluate(capsys):
+    """The JSON that `heedful evaluate` prints; what it says is in .said."""
+
+    def call(*args) -> dict:
+        assert main(["evaluate", *map(str, args), "--json"]) == 0
+        out, call.said = capsys.readouterr()
+        return json.loads(out)
+
+    return call
+
+
+@pytest.fixture
+def fails(capsys):
+    """The sentence with which it refuses something."""
+
+    def call(*args, code: int = 2) -> str:
+        assert main(["evaluate", *map(str, args)]) == code
+        out, err = capsys.readouterr()
+        *said, last = err.splitlines()
+        assert out == "" and last.startswith("error: ") and all(not line.startswith("error") for line in said)
+        return last
+
+    return call
+
+
+def opened(path: Path) -> tuple[torch.nn.Module, Vocab]:
+    return heedful.load(path).model, Vocab.from_json((path / "tokenizer.json").read_text())
+
+
+def lines_of(path) -> list[str]:
+    return Path(path).read_text().splitlines()
+
+
+def wilson(share: float, n: int) -> list[float]:
+    """The shares p from which the one seen is 1.96 standard errors away: roots of (share - p)^2 = z^2 p (1 - p) / n."""
+    z2 = 1.96**2
+    return sorted(np.roots([1 + z2 / n, -(2 * share + z2 / n), share * share]).real.tolist())
+
+
+# Translate
+
+
+def translated(model, vocab, source: str) -> str:
+    """One sentence, one word at a time, nothing cached."""
+    read = torch.tensor(vocab.encode_batch([source]))
+    written = [vocab.bos]
+    while len(written) <= 2 * read.shape[1] + 20:
+        scores = model(read, torch.tensor([written]))[0, -1]
+        if (token := int(scores.argmax())) == vocab.eos:
+            break
+        written.append(token)
+    return vocab.decode(written[1:])
+
+
+def surprise(model, vocab, source: str, target: str, other: Vocab | None = None) -> tuple[float, int]:
+    """The summed loss of one pair, and its tokens; the target may have another vocabulary."""
+    (a,), (b,) = vocab.encode_batch([source]), (other or vocab).encode_batch([target])
+    scores = model(torch.tensor([a]), torch.tensor([[vocab.bos, *b]]))[0]
+    return float(F.cross_entropy(scores, torch.tensor([*b, vocab.eos]), reduction="sum")), len(b) + 1
+
+
+@torch.no_grad()
+def test_translations_are_judged_on_every_held_out_pair(trained, files, evaluate):
+    found = evaluate(trained("translate"))
+    model, vocab = opened(trained("translate"))
+    pairs = list(zip(lines_of(files["v.src"]), lines_of(files["v.tgt"]), strict=True))
+    assert found["examples"] == len(pairs) == 37 > TINY["evaluate.rows"]
+    mine = [translated(model, vocab, source) for source, _ in pairs]
+    theirs = [target for _, target in pairs]
+    losses = [surprise(model, vocab, *pair) for pair in pairs]
+    loss, tokens = (sum(column) for column in zip(*losses, strict=True))
+    metrics = found["metrics"]
+    assert metrics["loss"] == pytest.approx(loss / tokens, rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(loss / tokens), rel=1e-5)
+    assert metrics["bleu"] == pytest.approx(sacrebleu.corpus_bleu(mine, [theirs]).score)
+    assert metrics["chrf"] == pytest.approx(sacrebleu.corpus_chrf(mine, [theirs]).score)
+    assert metrics["exact"] == sum(a == b for a, b in zip(mine, theirs, strict=True)) / 37
+    assert found["baselines"]["bleu"]["score"] == pytest.approx(
+        sacrebleu.corpus_bleu([source for source, _ in pairs], [theirs]).score
+    )
+    assert found["signature"]["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.")
+    assert found["signature"]["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.")
+    assert found["data"] == {
+        "source": files["v.src"], "target": files["v.tgt"], "tokens": tokens, "dropped": 0
+    }  # fmt: skip
+
+
+@torch.no_grad()
+def test_own_files_and_translations_that_stay_in_step_with_them(trained, files, evaluate, tmp_path):
+    model, vocab = opened(trained("translate"))
+    sources = [*lines_of(files["v.src"])[:5], "", "ba DE ?", *lines_of(files["v.src"])[5:8], "ba"]
+    right = [translated(model, vocab, source) if source else "" for source in sources]
+    assert all(right[i] for i in (0, 2, 6, 7, 9))  # else they would be dropped as targets
+    targets = [right[0], "wrong", right[2], "", "wrong", "no source", *right[6:8], "wrong", right[9], ""]
+    (tmp_path / "s.gz").write_bytes(gzip.compress("\n".join(sources).encode()))
+    (tmp_path / "t").write_text("\n".join(targets) + "\n")
+    own = ["--source", tmp_path / "s.gz", "--target", tmp_path / "t"]
+    found = evaluate(trained("translate"), *own, "--output", tmp_path / "out", "--batch", 3)
+    assert "3 lines dropped: 3 empty" in evaluate.said and found["data"]["dropped"] == 3
+    assert found["examples"] == 8 and found["metrics"]["exact"] == 5 / 8
+    assert found["metrics"]["exact_interval"] == pytest.approx(wilson(5 / 8, 8))
+    kept = [i for i, (a, b) in enumerate(zip(sources, targets, strict=True)) if a and b]
+    assert (tmp_path / "out").read_text().split("\n") == [
+        right[i] if i in kept else "" for i in range(11)
+    ] + [""]
+    # "DE" and "?" are unknown to the vocabulary, as are wrong translations.
+    texts = [text for i in kept for text in (sources[i], targets[i])]
+    ids = [token for text in texts for token in vocab.encode_batch([text])[0]]
+    assert found["metrics"]["unknown"] == ids.count(vocab.unk) / len(ids) > 0
+
+
+@torch.no_grad()
+def test_tables_of_pairs_and_a_vocabulary_for_each_side(trained, files, evaluate, tmp_path, fails):
+    path = trained("tables")
+    model, vocab = opened(path)
+    other = Vocab.from_json((path / "target_tokenizer.json").read_text())
+    assert vocab.hash != other.hash
+    lines = lines_of(files["v.pairs"])[1:]
+    (tmp_path / "t.tsv").write_text("\n".join(["en\tfr", *lines[:6], "bad", *lines[6:9]]))
+    columns = ["--set", "data.source_column=en", "--set", "data.target_column=fr"]
+    own = ["--data", tmp_path / "t.tsv", *columns, "--output", tmp_path / "out"]
+    for args, some in (([], lines), (own, lines[:9])):
+        found = evaluate(path, *args)
+        losses = [surprise(model, vocab, *line.split("\t"), other) for line in some]
+        loss, tokens = (sum(column) for column in zip(*losses, strict=True))
+        assert found["examples"] == len(some) and found["data"]["tokens"] == tokens
+        assert found["metrics"]["loss"] == pytest.approx(loss / tokens, rel=1e-5)
+    assert (found["data"]["dropped"], found["data"]["data"]) == (1, str(tmp_path / "t.tsv"))
+    assert len((tmp_path / "out").read_text().split("\n")) == 11  # a line for each row, and the end
+    assert evaluate(trained("translate"), *own[:-2])["examples"] == 9  # whose own held-out data are two files
+    copy = shutil.copytree(path, tmp_path / "copy")
+    shutil.copy(copy / "tokenizer.json", copy / "target_tokenizer.json")
+    assert "target_tokenizer.json is not the one its model was trained with" in fails(copy)
+
+
+def test_a_recipe_without_capitals_is_judged_without_them(trained, files, evaluate, tmp_path):
+    found = evaluate(trained("lower"))
+    model, vocab = opened(trained("lower"))
+    with torch.no_grad():
+        mine = [translated(model, vocab, source) for source in lines_of(files["v.src"])]
+    theirs = lines_of(files["v.tgt"])
+    assert found["metrics"]["bleu"] == pytest.approx(
+        sacrebleu.corpus_bleu(mine, [theirs], lowercase=True).score
+    )
+    assert "case:lc" in found["signature"]["bleu"] and "case:lc" in found["signature"]["chrf"]
+    (tmp_path / "loud").write_text("".join(f"{line.upper() or '-'}\n" for line in mine))
+    loud = evaluate(trained("lower"), "--source", files["v.src"], "--target", tmp_path / "loud")
+    assert loud["metrics"]["exact"] == sum(bool(line) for line in mine) / 37 > 0
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_without_sacrebleu_the_score_is_the_same_and_the_signature_says_who_computed_it(lower, monkeypatch):
+    found, expected = ["The cat sat on a mat.", "no"], ["the cat sat on the mat.", "No, 3.5 %"]
+    scores, signature = translation_scores(found, expected, lower)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    ours, signed = translation_scores(found, expected, lower)
+    assert ours == {"bleu": pytest.approx(scores["bleu"])} and set(scores) == {"bleu", "chrf"}
+    theirs, _, version = signature["bleu"].rpartition("|")
+    assert version == f"version:{sacrebleu.__version__}"
+    assert signed == {"bleu": f"{theirs}|version:heedful-{heedful.__version__}"}
+
+
+def test_splits_of_the_phrasebook_and_files_beside_it(tmp_path, files, evaluate, fails, monkeypatch):
+    whole = phrasebook.split
+    monkeypatch.setattr(phrasebook, "split", lambda name: whole(name)[: 150 if name == "train" else 5])
+    settings = TINY | {"train.steps": 1}
+    run.start(recipe.make("translate", "tiny", "phrasebook", settings), tmp_path / "run", Quiet(), CPU)
+    for args, split in (([], "valid"), (["--split", "test"], "test"), (["--split", "long"], "long")):
+        found = evaluate(tmp_path / "run", *args)
+        assert found["data"]["corpus"] == "phrasebook" and found["data"]["split"] == split
+        pairs = [(pair.source, pair.target) for pair in phrasebook.split(split)]
+        model, vocab = opened(tmp_path / "run")
+        with torch.no_grad():
+            losses = [surprise(model, vocab, *pair) for pair in pairs]
+        loss, tokens = (sum(column) for column in zip(*losses, strict=True))
+        assert found["examples"] == len(pairs) == 5
+        assert found["metrics"]["loss"] == pytest.approx(loss / tokens, rel=1e-5)
+    found = evaluate(tmp_path / "run", "--source", files["v.src"], "--target", files["v.tgt"])
+    assert found["examples"] == 37 and "corpus" not in found["data"]
+    assert "--split takes valid or test or" in fails(tmp_path / "run", "--split", "train")
+
+
+# Language models
+
+
+def nats(model, ids: list[int], context: int) -> tuple[float, int]:
+    """Window by window: each begins with the last token of the one before, which it does not predict again."""
+    total, count = 0.0, 0
+    for start in range(0, len(ids) - context, context):
+        window = torch.tensor(ids[start : start + context + 1])
+        total += float(F.cross_entropy(model(window[None, :-1])[0], window[1:], reduction="sum"))
+        count += context
+    return total, count
+
+
+@torch.no_grad()
+def test_a_language_model_is_judged_on_the_whole_of_its_held_out_text(trained, files, evaluate):
+    found = evaluate(trained("lm"), "--batch", 5)
+    model, vocab = opened(trained("lm"))
+    text = Path(files["text"]).read_text()
+    held_out = text[int(0.9 * len(text)) :]
+    total, count = nats(model, vocab.encode_batch([held_out])[0], 13)
+    metrics = found["metrics"]
+    assert found["examples"] == count // 13 > TINY["evaluate.rows"]
+    assert metrics["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(total / count), rel=1e-5)
+    assert metrics["bits_per_byte"] == pytest.approx(total / count / math.log(2), rel=1e-5)  # a byte a token
+    assert found["data"] == {
+        "text": files["text"], "part": "the last tenth", "tokens": len(held_out), "bytes": len(held_out), "dropped": 0
+    }  # fmt: skip
+    learned = np.array(vocab.encode_batch([text[: int(0.9 * len(text))]])[0])
+    chances = [(1 + (learned == token).sum()) / (vocab.size + len(learned)) for token in range(vocab.size)]
+    guessed = [-math.log(chances[token]) for token in vocab.encode_batch([held_out])[0]]
+    assert found["baselines"]["loss"]["score"] == pytest.approx(sum(guessed) / len(guessed))
+
+
+@torch.no_grad()
+def test_bits_a_byte_are_of_the_bytes_of_ones_own_text(trained, evaluate, tmp_path):
+    text = "bé dà ku\n" * 9 + "ko ga"
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a").write_text(text[:36])
+    (tmp_path / "texts" / "b").write_bytes(gzip.compress(text[36:].encode()))
+    found = evaluate(trained("lm"), "--text", tmp_path / "texts")
+    model, vocab = opened(trained("lm"))
+    ids = vocab.encode_batch([text])[0]
+    total, count = nats(model, ids, 13)
+    assert found["data"]["bytes"] == len(text.encode()) > len(ids) == found["data"]["tokens"]
+    bits = total / count / math.log(2) * len(ids) / len(text.encode())
+    assert found["metrics"]["bits_per_byte"] == pytest.approx(bits, rel=1e-5)
+    assert found["metrics"]["unknown"] == pytest.approx(2 * 9 / len(ids))  # é and à
+
+
+@torch.no_grad()
+def test_a_text_shorter_than_a_window_is_one_window(trained, evaluate, tmp_path):
+    (tmp_path / "short").write_text("ba de fi")
+    found = evaluate(trained("lm"), "--text", tmp_path / "short")
+    model, vocab = opened(trained("lm"))
+    total, count = nats(model, vocab.encode_batch(["ba de fi"])[0], 7)
+    assert (found["examples"], count) == (1, 7)
+    assert found["metrics"]["loss"] == pytest.approx(total / 7, rel=1e-5)
+
+
+def test_the_held_out_text_is_that_of_training_even_if_the_file_has_gone(trained, evaluate, tmp_path, fails):
+    before = evaluate(trained("lm"))
+    copy = shutil.copytree(trained("lm"), tmp_path / "copy")
+    asked = json.loads((copy / "recipe.json").read_text())
+    asked["data"]["text"] = "gone.txt"
+    (copy / "recipe.json").write_text(json.dumps(asked))
+    assert evaluate(copy)["metrics"] == before["metrics"]
+    (copy / "recipe.json").write_text(json.dumps(asked | {"data": asked["data"] | {"corpus": "pylib"}}))
+    assert "pylib has no split test; it has valid" in fails(copy, "--split", "test")
+    found = evaluate(copy, "--split", "valid")
+    assert found["metrics"] == before["metrics"] and found["data"]["corpus"] == "pylib"
+    (copy / "recipe.json").write_text(json.dumps(asked))
+    shutil.rmtree(copy / "valid")
+    sentence = fails(copy)
+    assert "gone.txt that is not there any more: give --text PATH" in sentence
+    asked["data"]["text"] = before["data"]["text"]
+    (copy / "recipe.json").write_text(json.dumps(asked))
+    again = evaluate(copy)  # tokenised once more
+    assert again["metrics"] == pytest.approx(before["metrics"]) and not (copy / "valid").exists()
+
+
+@torch.no_grad()
+def test_documents_kept_apart_are_judged_apart(trained, evaluate, tmp_path):
+    texts = ["ba de fi go ku ba de fi\n", "ku", "go go fi\nbé"]
+    for number, text in enumerate(texts):
+        (tmp_path / str(number)).write_text(text)
+    found = evaluate(trained("documents"), "--text", tmp_path)
+    model, vocab = opened(trained("documents"))
+    total, count, size = 0.0, 0, len("".join(texts).encode())
+    for text in texts:
+        ids = vocab.encode_batch([text])[0]
+        for start in range(0, len(ids), 13):  # a document longer than the context is cut
+            read = torch.tensor(ids[start : start + 13])
+            answers = torch.tensor([*ids, vocab.eos][start + 1 : start + 1 + len(read)])
+            total += float(F.cross_entropy(model(read[None])[0], answers, reduction="sum"))
+            count += len(read)
+    assert found["metrics"]["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert found["metrics"]["bits_per_byte"] == pytest.approx(total / math.log(2) / size, rel=1e-5)
+    assert found["signature"]["loss"].startswith("documents:")
+
+
+@pytest.mark.parametrize("kind", ["mlm", "pairs"])
+@torch.no_grad()
+def test_a_masked_model_is_judged_by_every_blank(kind, trained, evaluate):
+    found = evaluate(trained(kind), "--batch", 3)
+    model, vocab = opened(trained(kind))
+    pairs, seed = (True, 3) if kind == "pairs" else (False, 0)
+    stream = np.memmap(trained(kind) / "valid" / "text.bin", "<u2", "r")
+    room = 13 - (3 if pairs else 2)
+    total = right = blanks = follows = rows = 0
+    for start in range(0, len(stream) - room + 1, room):
+        row = mlm.batch_of(stream, [start], room, pairs, vocab.size, seed, mlm.HELD_OUT)
+        out = model(row.tokens_BT, None, row.segments_BT)
+        for place in row.places_N.tolist():
+            scores, answer = out["masked_lm"][0, place], row.originals_BT[0, place]
+            total += float(F.cross_entropy(scores, answer))
+            right += int(scores.argmax() == answer)
+            blanks += 1
+        rows += 1
+        if pairs:
+            follows += int(out["next_sentence"][0].argmax() == row.follows_B[0])
+    metrics = found["metrics"]
+    assert found["examples"] == rows > TINY["evaluate.rows"] and found["data"]["blanks"] == blanks
+    assert metrics["loss"] == pytest.approx(total / blanks, rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(total / blanks), rel=1e-5)
+    assert metrics["accuracy"] == right / blanks
+    assert metrics["accuracy_interval"] == pytest.approx(wilson(right / blanks, blanks))
+    assert ("next_sentence" in metrics) == pairs
+    if pairs:
+        assert metrics["next_sentence"] == follows / rows
+        assert metrics["next_sentence_interval"] == pytest.approx(wilson(follows / rows, rows))
+
+
+# Classify
+
+
+def brute(found: list[str], right: list[str], label: str) -> tuple[float, float, float]:
+    """Precision, recall and F1 from their definitions; what would be 0 / 0 is 0."""
+    there = [i for i, x in enumerate(right) if x == label]
+    given = [i for i, x in enumerate(found) if x == label]
+    precision = len(set(there) & set(given)) / len(given) if given else 0.0
+    recall = len(set(there) & set(given)) / len(there) if there else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    return precision, recall, f1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_f1_and_its_parts_are_what_their_definitions_say(seed):
+    rng = random.Random(seed)
+    n = rng.choice([1, 7, 50])
+    found, right = (
+        rng.choices([0, 1, 2, 4], k=n),
+        rng.choices([0, 2, 3, 4], k=n),
+    )  # 1 never right, 3 never found
+    scores = scores_by_label(found, right, 7)  # 5 and 6 occur nowhere
+    for label, s in enumerate(scores):
+        assert (s.precision, s.recall, s.f1) == pytest.approx(brute(found, right, label))
+        assert s.count == sum(x == label for x in right)
+    occur = set(found) | set(right)
+    assert macro_f1(found, right) == pytest.approx(sum(brute(found, right, x)[2] for x in occur) / len(occur))
+    table = confusion(found, right)
+    for a in range(7):
+        for b in range(7):
+            pairs = sum(x == a and y == b for x, y in zip(found, right, strict=True))
+            assert table.get(b, {}).get(a, 0) == pairs
+    assert macro_f1([], []) == 0 and confusion([], []) == {}
+
+
+@pytest.mark.parametrize("kind", ["classify", "decoder"])
+@torch.no_grad()
+def test_labels_are_judged_on_every_row(kind, trained, files, evaluate):
+    found = evaluate(trained(kind))
+    model, vocab = opened(trained(kind))
+    rows = [line.split("\t") for line in lines_of(files["v.tsv"])[1:]]
+    right, mine, loss = [label for _, label in rows], [], 0.0
+    for text, label in rows:
+        ids = vocab.encode_batch([text])[0]
+        if kind == "classify":
+            assert len(ids) <= 10
+            scores = model(torch.tensor([[vocab.cls, *ids, vocab.sep]]))["classify"][0]
+        else:  # letters, of which many texts have more than fit: they are cut
+            row = torch.tensor([[vocab.bos, *ids[:11], vocab.eos]])
+            scores = model(row, torch.tensor([row.shape[1]]))[0]
+        mine.append(LABELS[int(scores.argmax())])
+        loss += float(F.cross_entropy(scores, torch.tensor(LABELS.index(label))))
+    metrics = found["metrics"]
+    accuracy = sum(a == b for a, b in zip(mine, right, strict=True)) / 37
+    assert found["examples"] == 37 and metrics["accuracy"] == accuracy
+    assert metrics["accuracy_interval"] == pytest.approx(wilson(accuracy, 37))
+    assert metrics["loss"] == pytest.approx(loss / 37, rel=1e-5)
+    assert set(metrics["labels"]) == set(LABELS)
+    for label, s in metrics["labels"].items():
+        assert (s["precision"], s["recall"], s["f1"]) == pytest.approx(brute(mine, right, label))
+        assert s["count"] == right.count(label) > 0
+    occur = set(mine) | set(right)
+    assert metrics["macro_f1"] == pytest.approx(sum(brute(mine, right, x)[2] for x in occur) / len(occur))
+    for a in LABELS:
+        for b in LABELS:
+            seen = sum(x == a and y == b for x, y in zip(mine, right, strict=True))
+            assert metrics["confusion"].get(b, {}).get(a, 0) == seen
+    often = max(LABELS, key=[line.split("\t")[1] for line in lines_of(files["a.tsv"])[1:]].count)
+    assert found["baselines"]["accuracy"]["score"] == right.count(often) / 37
+    if kind == "classify":
+        assert len(set(mine)) == 3 and accuracy > 0.5  # else little was tested
+
+
+def test_a_table_of_ones_own_may_have_other_columns(trained, evaluate, tmp_path, fails):
+    (tmp_path / "t.jsonl").write_text(
+        '{"words": "ba ba", "gold": "back"}\nnot JSON\n{"words": "de", "gold": "front"}\n'
+    )
+    columns = ["--set", "data.text_column=words", "--set", "data.label_column=gold"]
+    found = evaluate(trained("classify"), "--data", tmp_path / "t.jsonl", *columns)
+    assert found["examples"] == 2 and found["data"] == {"data": str(tmp_path / "t.jsonl"), "dropped": 1}
+    assert "--set data.text_column=NAME" in fails(trained("classify"), "--data", tmp_path / "t.jsonl")
+    strict = [*columns, "--set", "data.bad_lines=refuse"]
+    assert "t.jsonl:2: not a JSON object" in fails(
+        trained("classify"), "--data", tmp_path / "t.jsonl", *strict
+    )
+
+
+# What every task has in common
+
+
+@pytest.mark.parametrize("kind", ["translate", "lm", "pairs", "classify", "decoder"])
+def test_the_run_is_left_as_it_was_and_batches_change_nothing(kind, trained, evaluate):
+    def state() -> dict:
+        paths = [trained(kind), *trained(kind).rglob("*")]
+        return {path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes()) for path in paths}
+
+    before = state()
+    found = evaluate(trained(kind))
+    assert state() == before
+    assert list(found) == [
+        "task", "run", "step", "data", "examples", "unit", "metrics", "baselines", "signature"
+    ]  # fmt: skip
+    status = json.loads((trained(kind) / "status.json").read_text())
+    assert found["step"] == status["best_step"] and found["run"] == str(trained(kind))
+    one = evaluate(trained(kind), "--batch", 1)["metrics"]
+    for name, value in found["metrics"].items():
+        if isinstance(value, float):
+            assert one[name] == pytest.approx(value, rel=1e-4), name
+
+
+@pytest.mark.parametrize("kind", ["translate", "lm", "pairs", "classify"])
+def test_people_get_a_table(kind, trained, evaluate, capsys):
+    metrics = evaluate(trained(kind))["metrics"]
+    assert main(["evaluate", str(trained(kind))]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith(f"evaluating {trained(kind)} (") and err.count("\n") == 1
+    lines = out.splitlines()
+    assert lines[0].startswith(f"{trained(kind)}: ") and max(map(len, lines[1:])) <= 110
+    for name, value in metrics.items():
+        if isinstance(value, float):
+            title, form = evaluate_command.SHOWN[name]
+            assert any(line.startswith(f"  {title}") and form.format(value) in line.split() for line in lines)
+    for label, s in metrics.get("labels", {}).items():
+        assert any(line.split()[:4] == [label, *(f"{s[n]:.4f}" for n in ("precision", "recall", "f1"))] for line in lines)  # fmt: skip
+    if "accuracy_interval" in metrics:
+        low, high = metrics["accuracy_interval"]
+        assert f"{low:.1%} to {high:.1%}" in out
+
+
+def test_an_interrupted_run_has_a_model_once_it_was_tried(files, tmp_path, evaluate, fails):
+    settings = TINY | {"data.text": files["text"], "data.vocab": "char", "model.context": 13}
+    for until, name in ((4, "early"), (7, "late")):  # tried at step 5
+        with pytest.raises(Interrupted):
+            run.start(
+                recipe.make("lm", settings=settings | {"train.steps": 9}),
+                tmp_path / name,
+                Quiet(until=until),
+                CPU,
+            )
+    sentence = fails(tmp_path / "early")
+    assert "early has no model yet" in sentence and f"heedful train --resume {tmp_path}/early" in sentence
+    assert evaluate(tmp_path / "late")["step"] is None
+
+
+def test_what_is_no_run_is_told_in_a_sentence(trained, tmp_path, fails):
+    copy = shutil.copytree(trained("classify"), tmp_path / "copy")
+    assert "nowhere is not there: give the folder of a run" in fails(tmp_path / "nowhere")
+    assert "is a file: give the folder" in fails(copy / "recipe.json")
+    assert "labels.json is missing" in without(copy, "labels.json", fails)
+    assert "tokenizer.json is missing" in without(copy, "tokenizer.json", fails)
+    assert "no run: it has no recipe.json" in without(copy, "recipe.json", fails)
+    assert "no model yet" in without(copy, "model.safetensors", fails)
+    assert "no model yet" in without(copy, "config.json", fails)
+    assert "from.json is missing" in without(
+        shutil.copytree(trained("decoder"), tmp_path / "d"), "from.json", fails
+    )
+    tokenizer = json.loads((copy / "tokenizer.json").read_text())
+    (copy / "tokenizer.json").write_text(json.dumps(tokenizer))  # the same to read, not the same bytes
+    assert "tokenizer.json is not the one its model was trained with" in fails(copy)
+    shutil.copy(trained("classify") / "tokenizer.json", copy)
+    weights = bytearray((copy / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copy / "model.safetensors").write_bytes(weights)
+    assert "model.safetensors is damaged" in fails(copy)
+    (copy / "recipe.json").write_text('{"task": "translat"}')
+    assert "recipe.json" in fails(copy) and 'did you mean "translate"' in fails(copy)
+    assert "needs a RUN" in fails()
+
+
+def without(folder: Path, name: str, fails) -> str:
+    """What is said while a file is missing; nothing may be put in its place."""
+    (folder / name).rename(folder.parent / "away")
+    sentence = fails(folder)
+    assert not (folder / name).exists()
+    (folder.parent / "away").rename(folder / name)
+    return sentence
+
+
+@pytest.mark.parametrize(
+    "kind, args, sentence",
+    [
+        ("translate", ["--text", "{text}"], "--text does not fit {run}, a run of translate, which takes --source FILE and --target FILE, or --data FILE"),
+        ("lm", ["--source", "{a.src}"], "--source does not fit {run}, a run of lm, which takes --text PATH"),
+        ("lm", ["--data", "{a.tsv}"], "--data does not fit"),
+        ("classify", ["--target", "{a.tgt}"], "--target does not fit"),
+        ("classify", ["--output", "x"], "--output is for translations"),
+        ("translate", ["--source", "{a.src}"], "give --source FILE and --target FILE, or --data FILE: given is --source FILE"),
+        ("translate", ["--source", "{a.src}", "--target", "{a.tgt}", "--data", "{a.tsv}"], "given is --source FILE and --target FILE and --data FILE"),
+        ("translate", ["--source", "{a.src}", "--target", "{v.tgt}"], "a.src has 100 lines and {v.tgt} has 37"),
+        ("translate", ["--source", "nowhere", "--target", "{v.tgt}"], "--source nowhere is not there"),
+        ("translate", ["--source", "{empty}", "--target", "{empty}"], "no pair of sentences to judge the model by"),
+        ("translate", ["--source", "{blank}", "--target", "{blank}"], "2 lines dropped: 2 empty"),
+        ("translate", ["--split", "test"], "--split is of a built-in corpus, and {run} was trained on files"),
+        ("translate", ["--source", "{a.src}", "--target", "{a.tgt}", "--split", "test"], "give either it or --source"),
+        ("translate", ["--output", "{text}"], "text is there already"),
+        ("translate", ["--output", "{run}/out"], "lies in the run, which stays as it is"),
+        ("translate", ["--output", "no/where/out"], "no/where is no folder"),
+        ("translate", ["--batch", "0"], "--batch must be at least 1, not 0"),
+        ("lm", ["--text", "{empty}"], "empty has 0 tokens to judge the model by: at least 2 are needed"),
+        ("mlm", ["--text", "{empty}"], "empty has 0 tokens to judge the model by: at least 1 are needed"),
+        ("pairs", ["--text", "{blank}"], "at least 30 are needed"),
+        ("mlm", ["--text", "{foreign}"], "no word that the vocabulary knows"),
+        ("lm", ["--split", "valid"], "--split is of a built-in corpus"),
+        ("classify", ["--data", "{empty}"], "empty is empty"),
+        ("classify", ["--data", "{header}"], "header has no row to judge the model by"),
+        ("classify", ["--data", "{strange}"], 'strange:2: {a.tsv} has no label "frond"; did you mean "front"?'),
+        ("classify", ["--set", "model.width=3"], "--set model.width does not fit {run}: how its data are read is data.text_column, data.pair_column, data.label_column, data.bad_lines"),
+        ("classify", ["--set", "data.source_column=x"], "--set data.source_column does not fit"),
+        ("lm", ["--set", "data.text_column=x"], "none is read here: give --text PATH too"),
+        ("classify", ["--set", "width"], "--set takes part.name=value"),
+        ("lm", ["--device", "cuda"], "there is no CUDA GPU here"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_told_in_a_sentence(
+    kind, args, sentence, trained, files, tmp_path, fails, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    texts = {"empty": "", "blank": "\n \n", "foreign": "ЖЖЖ" * 9, "header": "sentence\tlabel\n"}
+    texts["strange"] = texts["header"] + "ba\tfrond\n"
+    names = {"{run}": str(trained(kind))} | {f"{{{name}}}": path for name, path in files.items()}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        names[f"{{{name}}}"] = str(tmp_path / name)
+
+    def full(text: str) -> str:
+        for name, path in names.items():
+            text = text.replace(name, path)
+        return text
+
+    assert full(sentence) in fails(trained(kind), *map(full, args))
+    assert not (trained("translate") / "out").exists()
+
+
+def test_files_of_the_recipe_that_have_gone_are_named_with_what_to_give(trained, files, tmp_path, fails):
+    for kind, setting, options in (
+        ("translate", "valid_target", "--source FILE and --target FILE, or --data FILE"),
+        ("classify", "valid_table", "--data FILE"),
+    ):
+        copy = shutil.copytree(trained(kind), tmp_path / kind)
+        asked = json.loads((copy / "recipe.json").read_text())
+        asked["data"][setting] = "held/out"
+        (copy / "recipe.json").write_text(json.dumps(asked))
+        assert f"judged by held/out that is not there any more: give {options}" in fails(copy)
+
+
+def test_weights_that_are_no_numbers_are_exit_code_3(trained, tmp_path, fails):
+    copy = shutil.copytree(trained("lm"), tmp_path / "copy")
+    loaded = heedful.load(copy)
+    with torch.no_grad():
+        next(loaded.model.parameters()).fill_(math.nan)
+    (copy / "model.json").unlink()
+    from heedful.data.tensor_files import write_tensors
+
+    write_tensors(copy / "model.safetensors", dict(loaded.model.named_parameters()))
+    assert "loss is nan" in fails(copy, code=3)
+
+
+def test_the_first_line_is_out_before_torch_is_imported(trained):
+    code = f"""
+import sys
+from heedful import cli, evaluate_command
+def stop(*args):
+    print("torch" in sys.modules)
+    raise KeyboardInterrupt
+evaluate_command.measure = stop
+sys.exit(cli.main(["evaluate", {str(trained("lm"))!r}]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "False\n") and done.stderr.startswith("evaluating ")
+
+
+def test_progress_is_told_once_it_takes_long(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr(evaluate_command.time, "monotonic", lambda: clock[0])
+    for _ in evaluate_command.track([0] * 40, "translating"):
+        clock[0] += 0.5
+    assert capsys.readouterr().err.splitlines() == [
+        "translating: batch 6 of 40, about 17 s left", "translating: batch 26 of 40, about 7 s left"
+    ]  # fmt: skip
+    for _ in evaluate_command.track(iter([0] * 7), "tokenising"):
+        clock[0] += 0.5
+    assert capsys.readouterr().err == "tokenising: part 6\n"
+    for _ in evaluate_command.track([0] * 5, "translating"):
+        clock[0] += 0.5
+    assert capsys.readouterr().err == ""
+
+
+def test_on_a_terminal_progress_is_a_bar(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert list(evaluate_command.track([3, 1, 2], "translating")) == [3, 1, 2]
+    assert "translating" in capsys.readouterr().err
+
+
+def test_groups_are_of_like_length_and_bounded():
+    rng = random.Random(1)
+    lengths = [rng.choice([1, 3, 9, 200]) for _ in range(57)]
+    groups = by_length(lengths, 7, 60)
+    assert sorted(i for group in groups for i in group) == list(range(57))
+    for group in groups:
+        assert len(group) == 1 or (len(group) <= 7 and len(group) * max(lengths[i] for i in group) <= 60)
+    flat = [lengths[i] for group in groups for i in group]
+    assert flat == sorted(flat) and by_length([], 7) == []
+    assert max(map(len, groups)) == 7
+
+
+def test_a_translation_of_two_lines_is_written_as_one(tmp_path):
+    evaluate_command.write_lines(tmp_path / "out", ["a\nb", "", "c\r\nd"])
+    assert (tmp_path / "out").read_bytes() == b"a b\n\nc  d\n"
+
+
+def test_output_is_not_written_over_what_has_come_meanwhile(trained, tmp_path, monkeypatch, fails):
+    original = evaluate_command.measure
+
+    def slow(*args):
+        measured = original(*args)
+        (tmp_path / "out").write_text("precious")
+        return measured
+
+    monkeypatch.setattr(evaluate_command, "measure", slow)
+    assert "it is not overwritten" in fails(trained("translate"), "--output", tmp_path / "out")
+    assert os.listdir(tmp_path) == ["out"] and (tmp_path / "out").read_text() == "precious"

@@ -1,0 +1,616 @@
+"""Commands that answer texts: the same answers as from Python, in step with the input, whatever the input is."""
+
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.commands import start
+from helpers.small_runs import (
+    FILMS,
+    PAIRS,
+    small_run,  # noqa: F401 (fixtures)
+)
+
+import heedful
+from heedful.cli import completion
+from heedful.cli import main as cli
+from heedful.cli import text as text_commands
+from heedful.cli.main import COMMANDS, main
+from heedful.cli.text import READ
+from heedful.models import presets
+from heedful.use.wording import LONGEST
+from heedful.use.writing import Writing
+
+SOURCES = [*PAIRS, "the cat", "a fish eats the dog and the cat and i am a teacher"]
+
+
+@pytest.fixture
+def given(small_run, monkeypatch, capsysbinary):
+    """Runs a command with lines on stdin; gives exit code, output lines and what was said."""
+
+    def call(command: str, run: str, *args: str, stdin: bytes | str = b"") -> tuple[int, list[str], str]:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        code = main([command, small_run(run) if "/" not in run else run, *args])
+        out, err = capsysbinary.readouterr()
+        return code, out.decode().split("\n"), err.decode()
+
+    return call
+
+
+def lines(*texts: str) -> str:
+    return "".join(f"{text}\n" for text in texts)
+
+
+@pytest.fixture
+def load(small_run):
+    return lambda name: heedful.load(small_run(name))
+
+
+# The same as from Python
+
+
+@pytest.mark.parametrize(
+    "options, how",
+    [
+        ([], {}),
+        (["--beam", "1"], {"beam": 1}),
+        (["--beam=3", "--alpha", "1.5", "--length-penalty", "power"], {"beam": 3, "alpha": 1.5, "length_penalty": "power"}),
+        (["--stopping", "exact", "--coverage", "0.4"], {"stopping": "exact", "coverage": 0.4}),
+        (["--sample", "--temperature", "2", "--seed", "4"], {"sample": True, "temperature": 2.0, "seed": 4}),
+        (["--sample", "--top-k", "3", "--top-p", ".9", "--min-p", ".01"], {"sample": True, "top_k": 3, "top_p": 0.9, "min_p": 0.01}),
+        (["--forbid", "chat", "--forbid", "je"], {"forbid": ["chat", "je"]}),
+        (["--prefix", "le chien", "--longest", "5"], {"prefix": "le chien", "longest": 5}),
+        (["--repetition-penalty", "1.5", "--no-repeat-ngram", "2"], {"repetition_penalty": 1.5, "no_repeat_ngram": 2}),
+        (["--groups", "2", "--diversity", "0.5", "--batch", "3"], {"groups": 2, "diversity": 0.5}),
+    ],
+)  # fmt: skip
+def test_lines_are_translated_as_python_translates_them(options, how, given, load):
+    code, out, said = given("translate", "demo", *options, stdin=lines(*SOURCES))
+    warning = 'warning: 2 tokens in 1 of 8 lines are unknown to the model (the first is "and" in line 8)\n'
+    assert (code, said, out) == (0, warning, [*load("demo").translate(SOURCES, **how), ""])
+
+
+def test_texts_are_continued_as_python_continues_them(given, load, small_run):
+    prompts, model = ["the cat", "t", "the dog ate the"], load("lm")
+    for options, how in (
+        (["--longest", "9"], {"longest": 9}),
+        (["--sample", "--seed=3", "--longest=9"], {"sample": True, "seed": 3, "longest": 9}),
+        (["--longest=40", "--draft", small_run("draft"), "--ahead", "2"], {"longest": 40}),
+        (["--beam", "2", "--longest", "5"], {"beam": 2, "longest": 5}),
+        ([], {}),
+    ):
+        code, out, said = given("generate", "lm", *options, stdin=lines(*prompts))
+        expected = [text_commands.flat(answer) for answer in model.generate(prompts, **how)]
+        assert (code, said, out) == (0, "", [*expected, ""])
+
+
+def test_what_is_drawn_for_a_line_depends_on_its_number_only(given, load, monkeypatch):
+    """However the input is cut into chunks."""
+    texts, how = ["the cat", "the dog"] * 20, ["--sample", "--temperature=3", "--batch=2"]
+    _, whole, _ = given("translate", "demo", *how, stdin=lines(*texts))
+    monkeypatch.setattr(text_commands, "CHUNK", 1)
+    monkeypatch.setattr(text_commands, "READ", 7)
+    _, cut, _ = given("translate", "demo", *how, stdin=lines(*texts))
+    assert whole == cut == [*load("demo").translate(texts, sample=True, temperature=3.0), ""]
+    assert len(set(whole)) > 10
+
+
+def test_blanks_labels_and_vectors_are_those_of_python(given, load):
+    texts = ["the [MASK] sat on the mat.", "the dog ate the [MASK]."]
+    assert given("fill", "mlm", stdin=lines(*texts)) == (0, [*load("mlm").fill(texts), ""], "")
+    assert given("classify", "classify", stdin=lines(*FILMS)) == (0, [*FILMS.values(), ""], "")
+    for options, how in (
+        ([], {}),
+        (["--pooling=class", "--normalise"], {"pooling": "class", "normalise": True}),
+    ):
+        code, out, said = given("embed", "classify", *options, stdin=lines(*FILMS))
+        found = torch.tensor([[float(number) for number in line.split(" ")] for line in out[:-1]])
+        assert torch.equal(found, load("classify").embed(list(FILMS), **how)) and (code, said) == (0, "")
+
+
+def test_pairs_of_texts_stand_on_one_line(given, load):
+    texts = list(FILMS)
+    code, out, _ = given("classify", "classify-pairs", stdin=lines(*(f"{text}\t{text}" for text in texts)))
+    assert (code, out) == (0, [*load("classify-pairs").classify(texts, texts), ""])
+    assert given("classify", "classify-pairs", stdin="one\n")[0] == 2
+
+
+def test_words_after_the_run_are_one_text(given, load):
+    assert given("translate", "demo", "the", "cat", "sleeps") == (0, ["le chat dort", ""], "")
+    assert given("translate", "demo", "the cat sleeps", "--beam", "1") == (0, ["le chat dort", ""], "")
+    assert given("translate", "demo", "") == (0, ["", ""], "")
+    assert given("classify", "classify", "a", "good", "film", stdin="bad\n") == (0, ["positive", ""], "")
+    whole = load("lm-bytes").generate("the cat", longest=60, sample=True, temperature=3.0)
+    code, out, _ = given("generate", "lm-bytes", "the cat", "--longest=60", "--sample", "--temperature=3")
+    assert "\n".join(out) == whole + "\n" and code == 0  # line ends and all: nothing has to stay in step
+
+
+# JSON
+
+
+def test_json_has_everything_that_is_known(given, load):
+    texts = ["the cat sleeps", "", "i am a teacher"]
+    code, out, said = given("translate", "demo", "--json", "--n-best", "2", stdin=lines(*texts))
+    found = [json.loads(line) for line in out[:-1]]
+    assert code == 0 and said == "" and out[-1] == "" and len(found) == 3
+    assert found[1] == {"line": 2, "input": "", "unknown": 0, "answers": []}
+    expected = load("demo").translate(texts, n_best=2)
+    for number in (0, 2):
+        assert found[number].keys() == {"line", "input", "unknown", "answers"}
+        assert (found[number]["line"], found[number]["input"]) == (number + 1, texts[number])
+        for answer, one in zip(found[number]["answers"], expected[number].n_best, strict=True):
+            assert answer == {
+                "text": str(one), "score": one.score, "log_probability": one.log_probability, "ended": one.ended,
+                "tokens": one.tokens, "log_probabilities": one.log_probabilities,
+            }  # fmt: skip
+
+
+def test_json_of_the_other_commands(given, load):
+    _, out, _ = given("fill", "mlm", "--json", "--top=2", stdin="the [MASK] sat on the mat\n\n")
+    filled = load("mlm").fill("the [MASK] sat on the mat", top=2)
+    blanks = [[{"word": g.word, "probability": g.probability} for g in some] for some in filled.blanks]
+    text = "the [MASK] sat on the mat"
+    shared = {"line": 1, "unknown": 0}
+    assert json.loads(out[0]) == shared | {"input": text, "text": str(filled), "blanks": blanks}
+    assert json.loads(out[1]) == shared | {"line": 2, "input": "", "text": "", "blanks": []}
+    _, out, _ = given("classify", "classify", "--json", stdin="good\n\n")
+    shares = load("classify").classify("good").probabilities
+    assert json.loads(out[0]) == shared | {"input": "good", "label": "positive", "probabilities": shares}
+    assert json.loads(out[1]) == shared | {"line": 2, "input": "", "label": None, "probabilities": {}}
+    _, out, _ = given("embed", "classify", "--json", "good")
+    assert json.loads(out[0]) == shared | {
+        "input": "good",
+        "embedding": load("classify").embed("good").tolist(),
+    }
+    _, out, _ = given("generate", "lm", "--json", "--longest=3", stdin="the cat\n")
+    assert json.loads(out[0])["answers"][0]["text"] == " sa"
+
+
+def test_several_answers_have_a_line_each(given, load):
+    code, out, _ = given(
+        "translate", "demo", "--n-best", "3", stdin=lines("the cat sleeps", "", "i am a student")
+    )
+    assert code == 0 and len(out) == 10 and out[3:6] == ["", "", ""]
+    best = load("demo").translate("the cat sleeps", n_best=3).n_best
+    assert out[:3] == [f"{one.score:.4f}\t{one}" for one in best]
+
+
+# Words that the model does not know
+
+
+def test_unknown_words_are_told_of_once_with_the_first_of_them(given, monkeypatch):
+    monkeypatch.setattr(text_commands, "CHUNK", 1)
+    texts = ["the cat sleeps", "the zebra eats an okapi", "", "the zebra sleeps"]
+    code, out, said = given("translate", "demo", "--batch=1", stdin=lines(*texts))
+    assert code == 0 and len(out) == 5
+    assert said == (
+        'warning: 4 tokens in 2 of 4 lines are unknown to the model (the first is "zebra" in line 2)\n'
+    )
+    _, out, _ = given("translate", "demo", "--json", stdin=lines(*texts))
+    assert [json.loads(line)["unknown"] for line in out[:-1]] == [0, 3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "command, run, text, word",
+    [
+        ("translate", "demo", "the zebra sleeps", "zebra"),
+        ("generate", "lm", "the cåt", "å"),
+        ("fill", "mlm", "the [MASK] zebra", "zebra"),
+        ("classify", "classify", "a zebra film", "zebra"),
+        ("embed", "mlm", f"the {'z' * 99}", "z" * 50),
+    ],
+)
+def test_every_command_warns_of_a_word_that_it_cannot_read(command, run, text, word, given):
+    code, out, said = given(command, run, text)
+    assert code == 0 and out[0] and said == f'warning: 1 token is unknown to the model ("{word}")\n'
+    assert given(command, run, stdin=f"{text}\n")[2] == (
+        f'warning: 1 token in 1 of 1 line is unknown to the model ("{word}" in line 1)\n'
+    )
+
+
+# Input of every kind
+
+
+def test_line_n_of_the_output_belongs_to_line_n_of_the_input(given):
+    texts = ["the cat sleeps", "", "  ", "i am a student", "the dog eats a fish", "\t"]
+    expected = ["le chat dort", "", "", "je suis étudiant", "le chien mange un poisson", ""]
+    for end in ("\n", "\r\n"):
+        assert given("translate", "demo", stdin="".join(t + end for t in texts)) == (0, [*expected, ""], "")
+    assert given("translate", "demo", stdin="\ufeff" + "\n".join(texts[:4])) == (0, [*expected[:4], ""], "")
+    assert given("translate", "demo", stdin="") == (0, [""], "")
+    assert given("translate", "demo", "--n-best=2", stdin="\n") == (0, ["", "", ""], "")
+
+
+BAD = {
+    b"\xff\xfe no": "line 2: not UTF-8: byte 1 of the line is no part of a character",
+    b"caf\xc3": "line 2: not UTF-8: byte 4 of the line is no part of a character",
+    b"a\0b": "line 2: character 2 is NUL, which no text has",
+    b"a" * (LONGEST + 1): f"line 2: longer than {LONGEST} characters",
+    b"\xe2\x82\xac" * (LONGEST + 1): f"line 2: longer than {LONGEST} characters",
+    b"a" * (2 * READ + 40): f"line 2: longer than {LONGEST} characters",
+}
+
+
+@pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
+def test_a_bad_line_is_named_and_answered_by_an_empty_one(bad, given):
+    data = b"the cat sleeps\n" + bad + b"\nthe cat eats\n"
+    code, out, said = given("translate", "demo", stdin=data)
+    assert (code, out) == (0, ["le chat dort", "", "le chat mange", ""])
+    assert (
+        said.startswith(BAD[bad]) and said.endswith("; answered by an empty line\n") and said.count("\n") == 1
+    )
+    code, out, _ = given("translate", "demo", "--json", stdin=data)
+    assert json.loads(out[1]) == {
+        "line": 2,
+        "error": BAD[bad][8:] + json.loads(out[1])["error"][len(BAD[bad]) - 8 :],
+    }
+    code, out, said = given("translate", "demo", "--bad-lines", "refuse", "--batch=1", stdin=data)
+    assert code == 2 and said.startswith("error: " + BAD[bad]) and said.count("\n") == 1
+
+
+def test_lines_that_a_model_cannot_take_are_named(given):
+    long = "the cat " * 20
+    code, out, said = given("fill", "mlm", stdin=lines("the [MASK] sat", "no blank", "[MASK]" + long))
+    assert code == 0 and [bool(line) for line in out] == [True, False, False, False]
+    assert "line 2: the text has no [MASK] to fill in" in said
+    assert "line 3: the text has 43 tokens, and the model reads at most 24: cut it" in said
+    code, out, said = given("embed", "mlm", stdin=lines("the cat", long))
+    assert code == 0 and out[1] == "" and "line 2: the text has 42 tokens" in said
+    assert given("fill", "mlm", "no", "blank") == (2, [""], "error: the text has no [MASK] to fill in\n")
+
+
+def test_only_the_first_bad_lines_are_named(given):
+    code, out, said = given("translate", "demo", stdin=b"\xff\n" * 25)
+    told = said.splitlines()
+    assert code == 0 and len(out) == 26 and len(told) == 11
+    assert told[9].startswith("line 10: ") and told[10] == "25 bad lines of 25 in all"
+
+
+@pytest.mark.parametrize(
+    "data, sentence",
+    [
+        (b"\x1f\x8b\x08\x00", "stdin is compressed by gzip: unpack it first"),
+        ("the cat".encode("utf-16"), "stdin is UTF-16 text: convert it"),
+        (b"PK\x03\x04", "stdin is a zip file"),
+    ],
+)
+def test_files_of_other_kinds_are_refused(data, sentence, given):
+    code, out, said = given("translate", "demo", stdin=data)
+    assert (code, out) == (2, [""]) and said.startswith(f"error: {sentence}") and said.count("\n") == 1
+
+
+def test_an_answer_stays_on_its_line(given, load):
+    prompts = ["the cat", "the dog"]
+    how = {"sample": True, "temperature": 3.0, "longest": 80}
+    answers = load("lm-bytes").generate(prompts, **how)
+    assert any("\n" in answer or "\r" in answer for answer in answers)  # or this test shows nothing
+    options = ["--sample", "--temperature=3", "--longest=80"]
+    _, out, _ = given("generate", "lm-bytes", *options, stdin=lines(*prompts))
+    assert out == [*(re.sub("[\r\n]", " ", answer) for answer in answers), ""]
+    _, out, _ = given("generate", "lm-bytes", *options, "--json", stdin=lines(*prompts))
+    assert [json.loads(line)["answers"][0]["text"] for line in out[:-1]] == answers
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    "command, run, args, sentence",
+    [
+        ("translate", "lm", [], "is a decoder, which cannot translate; it can generate, stream, score, embed and look"),
+        ("generate", "demo", [], "is an encoder-decoder, which cannot generate"),
+        ("fill", "classify", [], "cannot fill; it can classify, embed and look"),
+        ("classify", "mlm", [], "cannot classify; it can fill, embed and look"),
+        ("translate", "no/where", [], "no/where is not a folder"),
+        ("translate", "demo", ["--beam", "0"], "--beam must be a whole number from 1 to 1,000, not 0"),
+        ("translate", "demo", ["--beam", "many"], "--beam takes a whole number, not 'many'"),
+        ("translate", "demo", ["--length-penalty", "gnm"], '--length-penalty takes gnmt or power, not \'gnm\'; did you mean "gnmt"?'),
+        ("translate", "demo", ["--temperature", "0.5"], "--temperature does nothing unless tokens are drawn: ask for --sample too"),
+        ("translate", "demo", ["--sample", "--beam", "4"], "ask for one of them"),
+        ("translate", "demo", ["--sample", "--temperature=0"], "temperature must be a number from 0.001 to 1,000.0, not 0.0"),
+        ("translate", "demo", ["--n-best", "9"], "a beam of 4 cannot find 9 hypotheses"),
+        ("translate", "demo", ["--beam=1", "--alpha=1"], "alpha is for beam search"),
+        ("translate", "demo", ["--draft", "x"], "translate has no option --draft"),
+        ("translate", "demo", ["--forbid", "zebra"], '"zebra" is not in the vocabulary'),
+        ("translate", "demo", ["--batch", "0"], "batch must be a whole number from 1 to 100,000"),
+        ("translate", "demo", ["--bad-lines", "drop"], "--bad-lines takes blank or refuse, not 'drop'"),
+        ("translate", "demo", ["--gpu"], "translate has no option --gpu"),
+        ("generate", "lm", ["--prefix", "x"], "generate has no option --prefix"),
+        ("generate", "lm", ["--ahead", "3"], "--ahead is how far a draft guesses: give --draft too"),
+        ("generate", "lm", ["--longest", "0"], "longest must be a whole number"),
+        ("generate", "lm", ["--n-best", "2"], "--n-best is for beam search: ask for a --beam of 2 or more"),
+        ("generate", "lm", ["--beam", "2", "--coverage", "1"], "no cross-attention"),
+        ("generate", "lm", ["--draft", "no/where"], "no/where is not a folder"),
+        ("fill", "mlm", ["--top", "0"], "top must be a whole number"),
+        ("embed", "lm", ["--pooling", "class"], "without a class token: use --pooling mean"),
+        ("embed", "lm", ["--pooling", "max"], "--pooling takes mean or class, not 'max'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_and_exit_code_2(command, run, args, sentence, given):
+    code, out, said = given(command, run, *args, stdin="the cat\n")
+    assert (code, out) == (2, [""])
+    assert said.startswith("error: ") and said.count("\n") == 1 and sentence in said
+
+
+@pytest.mark.parametrize("command", ["translate", "generate", "fill", "classify", "embed"])
+def test_a_command_without_a_run_says_what_it_needs(command, capsys):
+    assert main([command]) == 2
+    assert capsys.readouterr().err == f"error: {command} needs a RUN: see `heedful {command} --help`\n"
+
+
+def test_wrong_options_are_told_before_torch_is_imported():
+    code = """
+import sys
+from heedful.cli.main import main
+main(["translate", "runs/x", "--temperature", "1"])
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n" and "temperature does nothing" in done.stderr
+
+
+def test_the_options_of_the_commands_are_those_of_python():
+    names = {f.name for f in fields(Writing)}
+    offered = {
+        command: {f.name for f in fields(COMMANDS[command][0])} for command in ("translate", "generate")
+    }
+    assert names - offered["translate"] == {"draft", "ahead"}
+    assert names - offered["generate"] == {"prefix"}
+    for found in offered.values():
+        assert found - names - {"trees", "chat"} == {
+            "run", "text", "json", "bad_lines", "device", "weights", "quantize"
+        }  # fmt: skip
+
+
+# In a process of its own
+
+
+@contextmanager
+def running(*args: str):
+    """heedful in a process of its own that does not outlive the test, should it never answer."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""}
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # what a shell starts in the background ignores it
+    try:
+        process = start(*args, stdin=subprocess.PIPE, env=environment)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        guard = threading.Timer(60, process.kill)
+        guard.start()
+        yield process
+        process.wait()
+        guard.cancel()
+
+
+def test_starting_up_imports_nothing_heavy_beside_torch(small_run):
+    code = f"""
+import io, sys, torch
+before = set(sys.modules)
+sys.stdin = io.TextIOWrapper(io.BytesIO(b"the cat sleeps\\n"))
+from heedful.cli.main import main
+assert main(["translate", {small_run("demo")!r}]) == 0
+heavy = ("rich", "transformers", "torch._dynamo", "torch._inductor", "sacrebleu", "heedful.train", "pydoc")
+print([name for name in heavy if name in set(sys.modules) - before])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "le chat dort\n[]\n"
+
+
+def resident(pid: int) -> int:
+    """Kilobytes of memory that a process has."""
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
+
+
+def test_memory_does_not_grow_with_the_input(small_run):
+    """20,000 lines through a small model: after the first tenth, memory stays what it is."""
+    count, seen = 20_000, []
+    with running("translate", small_run("demo"), "--beam", "1", "--batch", "256") as process:
+        texts = [*PAIRS, ""]
+
+        def feed():
+            for n in range(count):
+                process.stdin.write(texts[n % 7] + "\n")
+            process.stdin.close()
+
+        writer = threading.Thread(target=feed)
+        writer.start()
+        expected = [*PAIRS.values(), ""]
+        for n, line in enumerate(process.stdout):
+            assert line.rstrip("\n") == expected[n % 7]
+            if n % 2000 == 1999:
+                seen.append(resident(process.pid) if process.poll() is None else seen[-1])
+        writer.join()
+    assert n == count - 1 and process.returncode == 0
+    assert max(seen) - seen[0] < 12_000  # kilobytes
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(small_run):
+    with running("translate", small_run("demo"), "--batch=2") as process:
+        process.stdin.write(lines("the cat sleeps"))
+        process.stdin.flush()
+        assert process.stdout.readline() == "le chat dort\n"
+        process.stdout.close()  # as `| head -1` does
+        process.stdin.write(lines(*SOURCES))
+        process.stdin.close()
+        said = process.stderr.read()
+    assert (said, process.returncode) == ("", 141)
+
+
+def test_ctrl_c_leaves_what_was_answered_and_no_traceback(small_run):
+    """A line is answered as soon as it is there, though the input goes on."""
+    with running("translate", small_run("demo")) as process:
+        process.stdin.write(lines("the cat sleeps", "", "the dog sleeps"))
+        process.stdin.flush()
+        assert [process.stdout.readline() for _ in range(3)] == ["le chat dort\n", "\n", "le chien dort\n"]
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=60)
+    assert (out, said, process.returncode) == ("", "interrupted\n", 130)
+
+
+def test_a_terminal_sees_tokens_as_they_come_and_no_progress(small_run):
+    """On a terminal: what is typed is answered, in pieces; with a file, progress is told elsewhere."""
+    leader, terminal = pty.openpty()
+    command = [sys.executable, "-m", "heedful", "generate", small_run("lm"), "--longest", "8"]
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=subprocess.PIPE) as process:
+        guard = threading.Timer(60, process.kill)
+        guard.start()
+        os.write(leader, b"the cat\n")
+        seen = b""
+        while not seen.endswith(b" sat on \r\n") and process.poll() is None:
+            seen += os.read(leader, 1000) if select.select([leader], [], [], 1)[0] else b""
+        os.write(leader, b"\x04")
+        said = process.stderr.read().decode()
+        guard.cancel()
+    os.close(leader)
+    os.close(terminal)
+    assert (process.returncode, said) == (0, "one text a line; Ctrl-D ends\n")
+
+
+class Terminal(io.StringIO):
+    def __init__(self, pieces=None):
+        super().__init__()
+        self.pieces = pieces if pieces is not None else []
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.pieces.append(text)
+        return super().write(text)
+
+
+def test_an_answer_is_streamed_to_a_terminal_piece_by_piece(small_run, monkeypatch, load):
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    assert main(["generate", small_run("lm"), "the cat", "--longest", "8"]) == 0
+    assert shown.pieces == [*load("lm").stream("the cat", longest=8), "\n"] and len(shown.pieces) == 9
+    shown.pieces.clear()
+    assert main(["generate", small_run("lm"), "the cat", "--longest", "8", "--beam", "2"]) == 0
+    assert len(shown.pieces) == 1  # a beam decides at the end
+    shown.pieces.clear()
+    assert main(["generate", small_run("lm"), "the cat", "--longest", "8", "--json"]) == 0
+    assert len(shown.pieces) == 1
+
+
+def test_a_terminal_is_not_made_to_obey_a_model(monkeypatch):
+    """Control characters go into files as they are, and on a terminal they are shown as unknown ones."""
+    said = "a\x1b[31mb\x9bc\x07\td\n"
+    for kind, expected in ((Terminal, "a\ufffd[31mb\ufffdc\ufffd\td\n"), (io.StringIO, said)):
+        monkeypatch.setattr(sys, "stdout", kind())
+        text_commands.write(said)
+        assert sys.stdout.getvalue() == expected
+
+
+def test_progress_is_told_to_who_can_see_it_once_it_takes_long(given, monkeypatch):
+    talk = Terminal()
+    monkeypatch.setattr(sys, "stderr", talk)
+    given("translate", "demo", "--batch=1", stdin=lines(*PAIRS) * 4)
+    assert talk.getvalue() == ""
+    monkeypatch.setattr(text_commands, "PATIENCE", 0.0)
+    monkeypatch.setattr(text_commands, "PACE", 0.0)
+    monkeypatch.setattr(text_commands, "CHUNK", 2)
+    _, out, _ = given("translate", "demo", "--batch=1", stdin=lines(*PAIRS) * 4)
+    assert len(out) == 25
+    told = talk.getvalue().split("\r")
+    assert told[1].startswith("2 lines, ") and told[-2].startswith("24 lines, ") and told[-1] == "\x1b[K"
+
+
+def test_progress_counts_what_was_answered_and_not_what_was_read(small_run, tmp_path, monkeypatch, capsys):
+    """A file is read far ahead of the answers."""
+    talk = Terminal()
+    (tmp_path / "in").write_text(lines(*PAIRS) * 4)
+    for name, value in {"PATIENCE": 0.0, "PACE": 0.0, "CHUNK": 6}.items():
+        monkeypatch.setattr(text_commands, name, value)
+    with open(tmp_path / "in") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        monkeypatch.setattr(sys, "stderr", talk)
+        assert main(["translate", small_run("demo"), "--batch=1"]) == 0
+    told = [re.search(r"(\d+)% of the input", line)[1] for line in talk.getvalue().split("\r")[1:-1]]
+    assert told == ["25", "50", "75", "100"]
+
+
+# Completion
+
+
+def test_bash_completes_commands_options_choices_and_files(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my run").mkdir()
+    assert main(["--print-completion", "bash"]) == 0
+    script = tmp_path / "script"
+    script.write_text(capsys.readouterr().out)
+    cases = {
+        ("heedful", "tr"): ["train", "translate"],
+        ("heedful", "--v"): ["--version"],
+        ("heedful", "translate", "--be"): ["--beam"],
+        ("heedful", "translate", "--device", ""): ["auto", "cpu", "cuda"],
+        ("heedful", "translate", "--length-penalty", "g"): ["gnmt"],
+        ("heedful", "translate", "--beam", ""): [],
+        ("heedful", "translate", "my"): ["my run"],
+        ("heedful", "generate", "--draft", "m"): ["my run"],
+        ("heedful", "train", "cl"): ["classify"],
+        ("heedful", "train", "m"): ["mlm"],  # and not "my run", for no file stands there
+        ("heedful", "train", "lm", "cl"): [],
+        ("heedful", "train", "--from", "m"): ["my run"],
+        ("heedful", "info", "gpt2-"): ["gpt2-medium", "gpt2-large", "gpt2-xl"],
+        ("heedful", "info", "m"): ["modern-162m", "mixture-8x124m", "my run"],
+        ("heedful", "info", "gpt2", "gpt2-"): [],
+        ("heedful", "embed", "runs", "--json", "--po"): ["--pooling"],
+        ("heedful", "--print-completion", "z"): ["zsh"],
+    }
+    calls = "".join(
+        f"COMP_WORDS=({' '.join(repr(w) for w in words)}); COMP_CWORD={len(words) - 1}; _heedful; "
+        'printf "%s;" "${COMPREPLY[@]}"; echo\n'
+        for words in cases
+    )
+    done = subprocess.run(
+        ["bash", "-c", f"source {script}; cd {tmp_path}\n{calls}"], capture_output=True, text=True, check=True
+    )
+    found = [[word for word in line.split(";") if word] for line in done.stdout.splitlines()]
+    assert found == list(cases.values()) and done.stderr == ""
+
+
+def test_the_presets_that_a_shell_completes_are_those_there_are():
+    assert completion.PRESETS == tuple(presets())
+    code = "import sys, heedful.cli.completion as c; [c.script(s) for s in c.SHELLS]; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_command_and_option_can_be_completed(shell, capsys):
+    assert main(["--print-completion", shell]) == 0
+    out = capsys.readouterr().out
+    assert shell in out.splitlines()[0] or shell in out.splitlines()[1]
+    for command in COMMANDS:
+        assert command in out
+        for option in cli.options(command):
+            assert (f"-l {option[2:]}" if shell == "fish" else option) in out
+    assert out.count("'") % 2 == 0
+
+
+@pytest.mark.parametrize(
+    "args", [["--print-completion"], ["--print-completion", "tcsh"], ["--print-completion=fsh"]]
+)
+def test_a_shell_that_is_not_known_is_refused(args, capsys):
+    assert main(args) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: --print-completion takes bash, zsh, fish") and said.count("\n") == 1
+
+
+def test_completion_is_told_of_in_the_help(capsys):
+    assert main(["--help"]) == 0
+    assert "source <(heedful --print-completion bash)" in capsys.readouterr().out

@@ -1,0 +1,493 @@
+"""Comparing: the same data and budget for all, nothing done twice, and noise is called noise."""
+
+import csv
+import json
+import math
+import random
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from helpers.command_lines import AtOnce
+from helpers.runs import (
+    TINY,
+    recipe_for,
+    texts,  # noqa: F401 (fixtures)
+)
+
+from heedful.cli.main import main
+from heedful.cli.options import Compare
+from heedful.compare import command, trials
+from heedful.compare import significance as noise
+from heedful.compare.asked import STORIES, Asked, Variant, chapters, check, read_variant
+from heedful.compare.cost import Alive, Weight, counted, flops_rule, weigh
+from heedful.compare.report import SAME, rows_of, told
+from heedful.compare.trials import Entry, Record
+from heedful.errors import BadInput, NotFinite
+from heedful.runs import trainer as run
+from heedful.tasks import recipe
+
+CPU = torch.device("cpu")
+VARIANTS = ["--variant", "base", "--variant", "post: model.norm=post"]
+
+
+def words(texts, folder, *more, task="translate", steps=6):
+    """A small comparison, as it is typed."""
+    files = {
+        "translate": [
+            "--source", texts["a.src"], "--target", texts["a.tgt"], "--valid-source", texts["v.src"],
+            "--valid-target", texts["v.tgt"], "--set=data.vocab=word",
+        ],
+        "lm": ["--text", texts["text"], "--set=data.vocab=char", "--set=model.context=16"],
+    }[task]  # fmt: skip
+    sizes = [f"--set={key}={value}" for key, value in TINY.items()]
+    budget = [] if steps is None else ["--steps", str(steps)]
+    return ["compare", task, *files, *sizes, *budget, "--run", str(folder), *more]
+
+
+def table(folder: Path, name: str = "table.csv") -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / name).read_text().splitlines()))
+
+
+def without_times(rows):
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+# Noise
+
+
+def test_students_quantiles_are_those_of_the_table():
+    for freedom, expected in {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262, 30: 2.042, 1000: 1.962}.items():
+        assert noise.quantile(freedom) == pytest.approx(expected, abs=6e-4)
+        assert noise.p_value(expected, freedom) == pytest.approx(0.05, abs=2e-4)
+        assert noise.p_value(-expected, freedom) == noise.p_value(expected, freedom)
+    assert noise.p_value(0, 3) == 1 and noise.p_value(1e9, 3) < 1e-12
+    assert noise.p_value(1.0, 1) == pytest.approx(0.5)  # Cauchy's quartile
+
+
+def test_the_interval_of_a_mean_is_students():
+    low, high = noise.interval([1.0, 2.0, 3.0])
+    assert (low + high) / 2 == pytest.approx(2) and (high - low) / 2 == pytest.approx(
+        4.303 / math.sqrt(3), abs=1e-3
+    )
+    assert noise.interval([1.0]) is None and noise.interval([]) is None
+
+
+def test_holm_lets_the_smallest_count_as_often_as_there_are():
+    chances = {("a", "b"): 0.01, ("a", "c"): 0.04, ("b", "c"): 0.03}
+    assert noise.holm(chances) == pytest.approx({("a", "b"): 0.03, ("b", "c"): 0.06, ("a", "c"): 0.06})
+    assert noise.holm({("a", "b"): 0.7, ("a", "c"): 0.8}) == {("a", "b"): 1.0, ("a", "c"): 1.0}
+
+
+def test_a_difference_is_judged_seed_by_seed():
+    """Both swing from seed to seed, but one is always better by the same amount, about."""
+    a = {0: 10.0, 1: 50.0, 2: 90.0, 3: 30.0}
+    b = {seed: value - 5 + 0.1 * seed for seed, value in a.items()}
+    (pair,) = noise.pairs({"a": a, "b": b})
+    assert pair.distinguishable and pair.difference == pytest.approx(4.85)
+    swapped = {0: b[3], 1: b[0], 2: b[1], 3: b[2]}
+    assert not noise.pairs({"a": a, "b": swapped})[0].distinguishable
+
+
+def test_one_seed_and_no_visible_noise_tell_nothing():
+    (pair,) = noise.pairs({"a": {0: 1.0}, "b": {0: 9.0}})
+    assert pair.p is None and not pair.distinguishable
+    (pair,) = noise.pairs({"a": {0: 1.0, 1: 1.0, 2: 1.0}, "b": {0: 2.0, 1: 2.0, 2: 2.0}})
+    assert pair.p is None and not pair.distinguishable
+    (pair,) = noise.pairs({"a": {0: 1.0, 1: 2.0}, "b": {2: 1.0, 3: 2.0}})  # no seed in common
+    assert pair.p is None
+
+
+def test_a_spread_that_is_small_by_luck_is_not_believed():
+    """Two seeds that differ by nearly the same amount would give a tiny p; the other pairs show how noisy it is."""
+    lucky = {"a": {0: 1.0, 1: 1.1}, "b": {0: 2.0, 1: 2.1001}}
+    assert noise.pairs(lucky)[0].distinguishable
+    noisy = lucky | {"c": {0: 0.0, 1: 3.0}}
+    assert not any(pair.distinguishable for pair in noise.pairs(noisy))
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_variants_that_are_alike_are_seldom_told_apart_and_others_often_are(seeds):
+    rng, wrong, right, rounds = random.Random(seeds), 0, 0, 300
+    for _ in range(rounds):
+        common = [rng.gauss(0, 3) for _ in range(seeds)]
+        figures = {name: {s: common[s] + rng.gauss(0, 1) for s in range(seeds)} for name in "abcd"}
+        wrong += any(pair.distinguishable for pair in noise.pairs(figures))
+        better = figures | {"d": {s: value + 40 for s, value in figures["d"].items()}}
+        right += any(pair.distinguishable for pair in noise.pairs(better))
+    assert wrong / rounds <= 0.05
+    assert right / rounds > (0.05 if seeds == 2 else 0.9)
+
+
+# Variants
+
+
+def test_a_variant_is_a_name_and_settings():
+    assert read_variant("rotary: model.positions=rotary train.rate=1e-4", "translate") == Variant(
+        "rotary", {"model.positions": "rotary", "train.rate": "1e-4"}
+    )
+    assert read_variant("base", "lm") == Variant("base")
+    assert read_variant("model.width=64 train.rate=0.1", "lm").name == "model.width=64 train.rate=0.1"
+    assert read_variant("a b/c: model.width=64", "lm").folder == "a-b-c"
+    assert read_variant("../..", "lm").folder == "variant" and read_variant("..x", "lm").folder == "x"
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("", "--variant takes"),
+        (": model.width=3", "--variant takes"),
+        ("x" * 61, "at most 60 characters"),
+        ("a: model.widht=3", 'variant a: there is no setting "model.widht"; did you mean "model.width"'),
+        ('a: train.rate="3', "a quote is opened and not closed"),
+        ("a: gone", "variant a: gone is neither part.name=value nor a run"),
+    ],
+)
+def test_a_variant_that_is_none_is_one_sentence(text, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        read_variant(text, "lm")
+
+
+def asked(*variants, base=None, task="translate", budget=None, seeds=2):
+    return Asked(task, "tiny", "", {"data.vocab": "word", **(base or {})}, variants, budget, seeds)
+
+
+@pytest.mark.parametrize(
+    "wrong, sentence",
+    [
+        (asked(Variant("a")), "a comparison needs two variants or more"),
+        (asked(Variant("a"), Variant("a", {"model.width": 8})), 'two variants are called "a"'),
+        (asked(Variant("a b"), Variant("a/b", {"model.width": 8})), 'two variants are called "a-b"'),
+        (asked(Variant("a"), Variant("b")), "variants a and b are the same"),
+        (asked(Variant("a"), Variant("b", {"data.vocab": "char"})), "variant b sets data.vocab, but all variants read the same"),
+        (asked(Variant("a"), Variant("b", {"train.seed": 3})), "variant b sets train.seed, but all variants have the same seeds"),
+        (asked(Variant("a"), Variant("b", {"train.steps": 3})), "the same budget"),
+        (asked(Variant("a"), Variant("b", {"evaluate.rows": 3})), "are judged alike"),
+        (asked(Variant("a"), Variant("b", {"model.experts": 3})), "variant b: model.experts does nothing in transformer"),
+        (asked(Variant("a"), Variant("b", {"model.norm": "post"}), seeds=0), "--seeds is from 1 to 100, not 0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared_is_refused(wrong, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        check(wrong)
+
+
+def test_a_shared_setting_may_concern_some_variants_only_but_not_none():
+    mixed = asked(
+        Variant("plain"), Variant("mixture", {"model.architecture": "mixture"}), base={"model.experts": 4}
+    )
+    check(mixed)
+    assert mixed.recipe(mixed.variants[1]).model.experts == 4
+    assert mixed.recipe(mixed.variants[0]).model.architecture == "transformer"
+    other = asked(
+        Variant("a", {"model.positions": "rotary"}),
+        Variant("b", {"model.norm": "post"}),
+        base={"model.experts": 4},
+    )
+    with pytest.raises(BadInput, match="model.experts does nothing in any of these variants"):
+        check(other)
+
+
+def test_a_variant_can_take_the_settings_of_a_run(texts, tmp_path):
+    run.start(recipe_for("lm", texts, 1, **{"train.rate": 0.017}), tmp_path / "old", Quiet(), CPU)
+    found = read_variant(f"old: {tmp_path / 'old'} model.width=8", "lm").settings
+    assert found["train.rate"] == 0.017 and found["model.width"] == "8" and found["model.hidden"] == 24
+    assert not any(key.startswith(("data.", "evaluate.", "train.steps", "train.seed")) for key in found)
+    with pytest.raises(BadInput, match="is a run of lm, not of translate"):
+        read_variant(f"old: {tmp_path / 'old'}", "translate")
+
+
+class Quiet:
+    def __init__(self):
+        self.lines, self.steps = [], []
+
+    def say(self, line):
+        self.lines.append(line)
+
+    def step(self, progress, steps):
+        self.steps.append((progress.step, steps))
+
+
+def test_history_tells_of_every_architecture_and_position_that_there_is():
+    names = [variant.name for variant in chapters("history")]
+    assert "Transformer, rotary" in names and "Transformer, sinusoidal" in names
+    for chapter, architecture in (
+        ("RNN", "seq2seq"),
+        ("RNN with attention", "bahdanau"),
+        ("ConvS2S", "convs2s"),
+    ):
+        assert (chapter in names) == (architecture in recipe.ARCHITECTURES["translate"])
+    found = command.asked_of(Compare(what="history"), CPU)
+    assert {found.recipe(v).data.corpus for v in found.variants} == {"phrasebook"}
+    assert {found.recipe(v).train.steps for v in found.variants} == {STORIES["history"].steps}
+    longer = command.asked_of(Compare(what="history", steps=7, variant=("x: model.norm=post",)), CPU)
+    assert longer.variants[-1].name == "x"
+
+
+# Weighing
+
+
+def test_counted_flops_are_those_of_the_arithmetic(texts, tmp_path):
+    asked = recipe_for("translate", texts, 3, **{"model.dropout": 0.0})
+    job = run.make_job(asked, tmp_path, Quiet())
+    model = run.fresh_model(job, asked, CPU)
+    batch = job.batches(0)[0]
+    by_rule = flops_rule(model, job, asked)(batch)
+    assert by_rule == pytest.approx(
+        counted(model, job, batch), rel=0.02
+    )  # padding of the target is not scored
+
+
+def test_a_model_without_a_rule_is_counted(texts, tmp_path, monkeypatch):
+    asked = recipe_for("lm", texts, 3)
+    job = run.make_job(asked, tmp_path, Quiet())
+    expected = weigh(asked, job, CPU)
+    monkeypatch.setattr("heedful.compare.cost.costs", refuse)
+    assert weigh(asked, job, CPU).flops == pytest.approx(expected.flops, rel=0.02)
+    assert expected.tokens == 64 and expected.parameters == expected.active > 0
+    assert expected.memory > 16 * expected.parameters  # weights, gradients and two moments, in fp32
+
+
+def refuse(*args):
+    raise ValueError("no rule")
+
+
+def test_memory_counts_each_storage_while_it_lives():
+    there = torch.zeros(100)
+    with Alive([there]) as alive:
+        a = torch.ones(1000)
+        assert alive.now == 4400
+        b = a.view(10, 100)
+        del a
+        c = b + 1
+        assert alive.now == 8400
+        del b, c
+        torch.ones(1)
+    assert alive.most == 8400 and alive.now == 404
+
+
+# Whole comparisons
+
+
+def test_a_comparison_from_start_to_end(texts, tmp_path, capsys):
+    folder = tmp_path / "compare"
+    assert main(words(texts, folder, *VARIANTS, "--seeds", "2", "--metric", "loss")) == 0
+    out, err = capsys.readouterr()
+    assert "2 variants x 2 seeds are 4 trials" in err and "post, seed 1 (4 of 4): 6 steps" in err
+    assert out.splitlines()[0].split()[:2] == ["variant", "loss"] and "paired t-test over seeds" in out
+    rows = table(folder)
+    assert {row["variant"] for row in rows} == {"base", "post"}
+    assert [row["beside_the_best"] == "best" for row in rows] == [True, False]
+    assert float(rows[0]["loss"]) <= float(rows[1]["loss"])
+    lines = table(folder, "trials.csv")
+    assert sorted((line["variant"], line["seed"]) for line in lines) == [
+        (v, s) for v in ("base", "post") for s in "01"
+    ]
+    mine = [float(line["loss"]) for line in lines if line["variant"] == rows[0]["variant"]]
+    assert float(rows[0]["loss"]) == statistics.fmean(mine)
+    low, high = noise.interval(mine)
+    assert (float(rows[0]["low"]), float(rows[0]["high"])) == (max(0, low), high)
+    picture = ElementTree.parse(folder / "plot.svg").getroot()
+    assert sum(element.tag.endswith("circle") for element in picture.iter()) == 4
+    found = [
+        json.loads((folder / f"runs/{v}-{s}/recipe.json").read_text())
+        for v in ("base", "post")
+        for s in (0, 1)
+    ]
+    assert len({(f["facts"]["data"], f["facts"]["vocab"], f["facts"]["held-out data"]) for f in found}) == 1
+    assert (folder / "runs/post-1/tokenizer.json").samefile(folder / "data/plain/tokenizer.json")
+    assert main(["evaluate", str(folder / "runs/post-1")]) == 0  # a model like any other
+
+
+def test_the_same_seed_has_the_same_order_in_every_variant(texts, tmp_path):
+    comparison = asked(Variant("a"), Variant("b", {"model.norm": "post"}), base=base_of(texts))
+    for seed in (0, 1):
+        orders = []
+        for variant in comparison.variants:
+            job = run.make_job(comparison.recipe(variant, seed), tmp_path, Quiet())
+            orders.append([batch.ids for step in range(5) for batch in job.batches(step)])
+        assert orders[0] == orders[1]
+
+
+def base_of(texts):
+    pairs = {
+        "data.source": "a.src",
+        "data.target": "a.tgt",
+        "data.valid_source": "v.src",
+        "data.valid_target": "v.tgt",
+    }
+    return TINY | {key: texts[name] for key, name in pairs.items()}
+
+
+def test_a_second_run_trains_nothing_and_tells_the_same(texts, tmp_path, capsys, monkeypatch):
+    line = words(texts, tmp_path / "c", *VARIANTS, "--seeds", "2")
+    assert main(line) == 0
+    first = capsys.readouterr().out
+    files = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
+    monkeypatch.setattr(run, "start", refuse)
+    monkeypatch.setattr(trials, "weigh", refuse)
+    for again in (line, ["compare", "--resume", str(tmp_path / "c")]):
+        assert main(again) == 0
+        out, err = capsys.readouterr()
+        assert out == first and "4 of them done already" in err
+        assert {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()} == files
+
+
+def test_what_was_interrupted_goes_on_and_ends_the_same(texts, tmp_path, capsys, monkeypatch):
+    line = words(texts, tmp_path / "whole", *VARIANTS, "--seeds", "2")
+    assert main(line) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "Stop", AtOnce)
+        capsys.readouterr()
+        assert main(words(texts, tmp_path / "twice", *VARIANTS, "--seeds", "2")) == 75
+        out, err = capsys.readouterr()
+        assert out == "" and err.endswith(f"go on with `heedful compare --resume {tmp_path / 'twice'}`\n")
+        assert not (tmp_path / "twice/table.csv").exists()
+    (tmp_path / "twice/records.jsonl").write_text('{"variant": "base", "se')  # as a kill leaves it
+    assert main(["compare", "--resume", str(tmp_path / "twice")]) == 0
+    for name in ("table.csv", "trials.csv"):
+        both = [table(tmp_path / which, name) for which in ("whole", "twice")]
+        assert without_times(both[0]) == without_times(both[1])
+
+
+def test_seeds_and_variants_can_be_added(texts, tmp_path, capsys):
+    folder = tmp_path / "c"
+    assert main(words(texts, folder, *VARIANTS, "--seeds", "1")) == 0
+    out, _ = capsys.readouterr()
+    assert "with one seed no difference can be told from noise" in out and SAME in out
+    more = ["--variant", "wide: model.width=24"]
+    assert main(words(texts, folder, *VARIANTS, *more, "--seeds", "2")) == 0
+    out, err = capsys.readouterr()
+    assert "6 trials, 2 of them done already" in err and err.count("weighing") == 1
+    assert len(table(folder)) == 3
+
+
+@pytest.mark.parametrize("kind", ["tokens", "flops"])
+def test_a_budget_of_tokens_or_flops_makes_steps_of_each(kind, texts, tmp_path, capsys):
+    variants = [
+        "--variant",
+        "narrow: model.width=8",
+        "--variant",
+        "wide: model.width=32 train.batch_tokens=32",
+    ]
+    amount = {"tokens": 500, "flops": 1e7}[kind]
+    line = words(
+        texts, tmp_path / "c", *variants, f"--{kind}", str(amount), "--seeds", "1", task="lm", steps=None
+    )
+    assert main(line) == 0
+    found = {row["variant"]: row for row in table(tmp_path / "c")}
+    for row in found.values():
+        assert float(row[kind]) == pytest.approx(amount, rel=0.5 / int(row["steps"]) + 1e-9)
+    assert found["narrow"]["steps"] != found["wide"]["steps"]
+
+
+def test_a_variant_that_fails_has_a_row_and_the_others_go_on(texts, tmp_path, capsys, monkeypatch):
+    start = run.start
+
+    def begin(asked, *args, **more):
+        if asked.model.norm == "post" and asked.train.seed == 1:
+            raise NotFinite("step 3: the loss is nan")
+        return start(asked, *args, **more)
+
+    monkeypatch.setattr(run, "start", begin)
+    assert main(words(texts, tmp_path / "c", *VARIANTS, "--seeds", "2")) == 0
+    out, err = capsys.readouterr()
+    assert "failed: step 3: the loss is nan" in err and "post, seed 1: step 3: the loss is nan" in out
+    post = next(row for row in table(tmp_path / "c") if row["variant"] == "post")
+    assert (post["seeds"], post["failed"], post["low"]) == ("1", "1", "")
+
+
+def test_json_has_every_pair(texts, tmp_path, capsys):
+    more = ["--variant", "wide: model.width=24", "--seeds", "2", "--json"]
+    assert main(words(texts, tmp_path / "c", *VARIANTS, *more)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["metric"] == "bleu" and not found["lower_is_better"] and len(found["pairs"]) == 3
+    assert {pair["distinguishable"] for pair in found["pairs"]} <= {True, False}
+
+
+@pytest.mark.parametrize("task", ["mlm", "classify", "tag", "parse", "summarize"])
+def test_every_task_can_be_compared(task, texts, tmp_path, capsys):
+    ending = {"classify": "tsv", "summarize": "jsonl"}.get(task, "conllu")
+    files = ["--data", texts[f"a.{ending}"], "--valid-data", texts[f"v.{ending}"], "--set=data.vocab=word"]
+    if task == "mlm":
+        files = ["--text", texts["text"], "--set=model.context=16", "--set=data.vocab=char"]
+    sizes = [f"--set={key}={value}" for key, value in TINY.items()]
+    more = ["--variant", "base", "--variant", "narrow: model.width=8", "--steps", "2", "--seeds", "1"]
+    assert main(["compare", task, *files, *sizes, *more, "--run", str(tmp_path / "c")]) == 0
+    shown = {
+        "mlm": "loss",
+        "classify": "accuracy",
+        "tag": "accuracy",
+        "parse": "UAS",
+        "summarize": "ROUGE-L",
+    }[task]
+    assert capsys.readouterr().out.split()[:2] == ["variant", shown]
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--steps", "7"], "holds a comparison with another base"),
+        (["--tokens", "70"], "--steps and --tokens are two budgets: give one of them"),
+        (["--set", "model.layers=2"], "holds a comparison with another base"),
+        (["--variant", "post: model.norm=pre model.width=8"], 'two variants are called "post"'),
+        (["--metric", "blue"], 'translate has no score "blue"; did you mean "bleu"?'),
+    ],
+)
+def test_another_comparison_is_not_mixed_in(more, sentence, texts, tmp_path, capsys):
+    folder = tmp_path / "c"
+    assert main(words(texts, folder, *VARIANTS, "--seeds", "1", steps=2)) == 0
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    line = words(texts, folder, *VARIANTS, "--seeds", "1", *more, steps=None if more[0] == "--steps" else 2)
+    assert main(line) == 2
+    assert sentence in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_variant_of_the_same_name_with_other_settings_is_refused(texts, tmp_path, capsys):
+    assert main(words(texts, tmp_path / "c", *VARIANTS, "--seeds", "1", steps=2)) == 0
+    other = ["--variant", "base", "--variant", "post: model.norm=post model.width=8", "--seeds", "1"]
+    assert main(words(texts, tmp_path / "c", *other, steps=2)) == 2
+    assert (
+        "has a variant post with other settings (model.width): give this one another name"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_comparison_in_vain_leaves_nothing(texts, tmp_path, capsys):
+    folder = tmp_path / "new" / "c"
+    line = words(texts, folder, *VARIANTS, "--set", "data.longest=1")
+    assert main(line) == 2
+    assert not folder.parent.exists() and capsys.readouterr().err.startswith("weighing base\nerror: ")
+
+
+# The report
+
+
+def entry(name, active=100):
+    return Entry(Variant(name), 10, Weight(100, active, 5e6, 64.0, 1 << 20))
+
+
+def test_the_table_calls_noise_noise_and_names_what_is_worse():
+    figures = {"good": [9.0, 9.1, 9.0, 9.2], "alike": [9.1, 9.0, 9.1, 9.1], "bad": [2.0, 2.1, 2.2, 2.0]}
+    records = [Record(n, s, {"bleu": v}, 10, 1.0) for n, row in figures.items() for s, v in enumerate(row)]
+    rows = rows_of([entry("bad"), entry("alike", 60), entry("good"), entry("none")], records, "bleu")
+    assert [row.name for row in rows] == ["alike", "good", "bad", "none"] or [row.name for row in rows] == [
+        "good",
+        "alike",
+        "bad",
+        "none",
+    ]
+    best, other = rows[0].name, rows[1].name
+    assert (
+        rows[1].verdict.startswith(f"{SAME} from {best} (p ") and rows[0].verdict == "best" and other != best
+    )
+    assert rows[2].verdict.startswith("worse (p ") and rows[3].verdict == "failed"
+    lines = told(rows, 4, "translate").splitlines()
+    assert "active" in lines[0] and "60" in next(line for line in lines if line.startswith("alike"))
+    loss = [replace(record, scores={"loss": record.scores["bleu"]}) for record in records]
+    assert rows_of([entry("bad"), entry("good")], loss, "loss")[0].name == "bad"

@@ -1,0 +1,538 @@
+"""The kernels of the decoding step are what the parts compute, and a step made of them decodes the same text.
+
+Without a GPU they run in Triton's interpreter, number by number: sizes are very small.
+"""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers.kernel_cases import (
+    DEVICE,
+    MODELS,
+    fast,
+    plain,
+    shaken,
+    tiny_gpt2,
+    tiny_llama,
+    tiny_transformer,
+)
+
+from heedful.decode import step as steps
+from heedful.decode.beam import BeamSettings, Rules, Tree, beam_search, begin, look_and_extend, several
+from heedful.decode.greedy import greedy
+from heedful.decode.sampling import sample
+from heedful.decode.step import step_of
+from heedful.decode.written import pad
+from heedful.fast.cuda_graph import Lanes, rounded
+from heedful.fast.gpu_beam import KINDS, beams_on
+from heedful.fast.gpu_decoder import Lowered, NoKernel, lower, norm_of
+from heedful.fast.kernels import beam as beam_kernels
+from heedful.fast.kernels import linear as linear_kernels
+from heedful.fast.kernels import loss as loss_kernels
+from heedful.fast.kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
+from heedful.fast.kernels.beam import Beams, best_words, extend_beams
+from heedful.fast.kernels.linear import LAYER, NO_NORM, NONE, RMS, Norm, linear, linear_sum, shared_tiles
+from heedful.fast.kernels.loss import LinearCrossEntropy
+from heedful.models import gpt2, t5, transformer
+from heedful.parts.layers import LayerNorm, PostNorm, RMSNorm, activation
+from heedful.parts.positions import Rotary
+from heedful.train.loss import NOTHING, cross_entropy
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:overflow encountered in exp"
+)  # the interpreter's: 1 / (1 + inf) is 0
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(3)
+
+
+def random(*shape):
+    return torch.randn(*shape, device=DEVICE)
+
+
+# One kernel at a time
+
+
+@pytest.mark.parametrize("rows", [1, 3, 19, 70])
+@pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])
+def test_linear_is_norm_matrix_activation_and_sum(rows, kind):
+    norm, after = shaken(kind(24)), shaken(kind(37))
+    x, w, b, kept = random(rows, 24) + 1, random(37, 24), random(37), random(rows, 37) - 1
+    for name in ("relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu_squared"):
+        found = linear(
+            x, w, b, norm=norm_of(norm), activation=name, residual_MN=kept, residual_norm=norm_of(after)
+        )
+        expected = activation(name)(F.linear(norm(x), w, b)) + after(kept)
+        torch.testing.assert_close(found, expected.detach(), rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(linear(x, w), F.linear(x, w), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_linear_can_be_gated(rows):
+    x, w, v, b, c = random(rows, 20), random(9, 20), random(9, 20), random(9), random(9)
+    expected = F.silu(F.linear(x, w, b)) * F.linear(x, v, c)
+    torch.testing.assert_close(
+        linear(x, w, b, activation="silu", gated=(v, c)), expected, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", [NONE, LAYER, RMS])
+@pytest.mark.parametrize("rows, inner, width", [(2, 300, 20), (5, 1100, 33), (70, 520, 16), (3, 40, 12)])
+def test_programs_that_share_a_tile_add_up(rows, inner, width, kind):
+    """x W^T + b + residual, and its norm: the sum in several parts, the last one shorter; or, of few columns, in one."""
+    x, w, b, r = random(rows, inner), random(width, inner), random(width), random(rows, width)
+    gain, shift = random(width), random(width)
+    norm = Norm(kind, gain, shift if kind == LAYER else None, 1e-5) if kind else NO_NORM
+    parts = shared_tiles(rows, width, inner, x.dtype)[3]
+    assert parts > 1 if inner >= 300 else parts == 1
+    for bias in (b, None):
+        found, normed = linear_sum(x, w, bias, r, norm)
+        expected = F.linear(x, w, bias) + r
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+        apply = {
+            NONE: lambda y: y,
+            LAYER: lambda y: F.layer_norm(y, (width,), gain, shift),
+            RMS: lambda y: F.rms_norm(y, (width,), gain, 1e-5),
+        }[kind]
+        torch.testing.assert_close(normed, apply(expected), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("layout", [None, "halves", "interleaved"])
+def test_attention_reads_the_cache_and_writes_to_it(layout):
+    R, H, G, S, K = 3, 4, 2, 16, 6
+    lengths, scale = torch.tensor([5, 0, 11], device=DEVICE), 0.4
+    qkv, keys, values = random(R, (H + 2 * G) * K), random(R, G, S, K), random(R, G, S, K)
+    before = keys.clone(), values.clone()
+    rotary, turn = None, lambda x, position: x
+    if layout:
+        part = Rotary(K, layout)
+        angles = torch.arange(S, device=DEVICE)[:, None] * (
+            10000.0 ** -(torch.arange(0, K, 2, device=DEVICE) / K)
+        )
+        rotary = (HALVES if layout == "halves" else INTERLEAVED, angles.cos(), angles.sin())
+
+        def turn(x, position):
+            return part.rotate(x[None, :, None], torch.tensor([position], device=DEVICE))[0, :, 0]
+
+    found = attend_cached(qkv, keys, values, lengths, heads=H, scale=scale, rotary=rotary)
+    for r, length in enumerate(lengths.tolist()):
+        q, k, v = (x.view(-1, K) for x in qkv[r].split([H * K, G * K, G * K]))
+        q, k = turn(q, length), turn(k, length)
+        k_all = torch.cat([before[0][r, :, :length], k[:, None]], 1).repeat_interleave(H // G, 0)
+        v_all = torch.cat([before[1][r, :, :length], v[:, None]], 1).repeat_interleave(H // G, 0)
+        weights = (torch.einsum("hk,hsk->hs", q, k_all) * scale).softmax(-1)
+        expected = torch.einsum("hs,hsk->hk", weights, v_all).flatten()
+        torch.testing.assert_close(found[r], expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(keys[r, :, length], k, rtol=1e-5, atol=1e-5)
+        assert torch.equal(values[r, :, length], v)
+        untouched = torch.arange(S, device=DEVICE) != length
+        assert torch.equal(keys[r][:, untouched], before[0][r][:, untouched])
+
+
+def test_a_row_can_have_its_past_in_other_rows():
+    R, H, S, K = 3, 2, 8, 4
+    lengths = torch.tensor([5, 5, 5], device=DEVICE)
+    qkv, keys, values = random(R, 3 * H * K), random(R, H, S, K), random(R, H, S, K)
+    origin = torch.tensor([[0, 2, 2, 1, 0, 0, 0, 0], [1] * 8, [2, 0, 1, 2, 2, 2, 2, 2]], device=DEVICE)
+    at = torch.arange(S, device=DEVICE)
+    own_keys, own_values = (
+        x.transpose(1, 2)[origin, at].transpose(1, 2).contiguous() for x in (keys, values)
+    )
+    expected = attend_cached(qkv, own_keys, own_values, lengths, heads=H, scale=0.5)
+    found = attend_cached(qkv, keys, values, lengths, heads=H, scale=0.5, origin_RS=origin.int())
+    torch.testing.assert_close(found, expected)
+
+
+def test_attention_to_a_source():
+    B, R, H, S, K = 2, 3, 2, 7, 4
+    q, keys, values = random(R, H * K), random(B, H, S, K), random(B, H, S, K)
+    sources, lengths = torch.tensor([1, 0, 1], device=DEVICE), torch.tensor([7, 3], device=DEVICE)
+    found = attend_source(q, keys, values, sources, lengths, heads=H, scale=0.3)
+    for r, b in enumerate(sources.tolist()):
+        length = int(lengths[b])
+        weights = (torch.einsum("hk,hsk->hs", q[r].view(H, K), keys[b, :, :length]) * 0.3).softmax(-1)
+        expected = torch.einsum("hs,hsk->hk", weights, values[b, :, :length]).flatten()
+        torch.testing.assert_close(found[r], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("biased", [False, True])
+def test_linear_cross_entropy_is_both(smoothing, biased):
+    N, D, V = 5, 8, 37
+    x, w = random(N, D).requires_grad_(), random(V, D).requires_grad_()
+    b = (random(V) - 300).requires_grad_() if biased else None  # far below what fills the vocabulary up
+    answers = torch.tensor([3, NOTHING, 36, 0, 11], device=DEVICE)
+    learned = [x, w, b] if biased else [x, w]
+    found = LinearCrossEntropy.apply(x, w, b, answers, smoothing, torch.float32)
+    mine = torch.autograd.grad(0.25 * found[0], learned)
+    expected = cross_entropy(F.linear(x, w, b), answers, smoothing)
+    theirs = torch.autograd.grad(0.25 * expected[0], learned)
+    for one, other in zip([*found, *mine], [*expected, *theirs], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    assert not found[1].requires_grad
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN", "ignore:invalid value encountered")
+@pytest.mark.parametrize("blocks", [((32, 4), (16, 4)), ((128, 4), (16, 4))])
+def test_scores_of_many_words_are_added_up_block_by_block(blocks, monkeypatch):
+    """A vocabulary of several blocks, long and short ones; and a row that nobody asks about may hold anything."""
+    monkeypatch.setattr(loss_kernels, "BLOCKS", blocks)
+    N, D, V = 4, 6, 127
+    x, w = random(N, D), random(V, D)
+    answers = torch.tensor([126, NOTHING, 31, 0], device=DEVICE)
+    x[1] = float("inf")
+    for one in (x, w):
+        one.requires_grad_()
+    found = LinearCrossEntropy.apply(x, w, None, answers, 0.1, torch.float32)[0]
+    (mine,) = torch.autograd.grad(found, x)
+    asked = [0, 2, 3]
+    expected = cross_entropy(F.linear(x[asked], w), answers[asked], 0.1)[0]
+    (its,) = torch.autograd.grad(expected, x)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine[asked], its[asked], rtol=1e-5, atol=1e-5)
+
+
+def test_a_decoder_wide_enough_shares_its_tiles(monkeypatch):
+    """The same text, with the last products of layers in several parts; norms before layers, and after."""
+    torch.manual_seed(4)
+    sizes = {"vocab": 23, "layers": 2, "width": 136, "heads": 2, "hidden": 200}
+    more = {"decoder_layers": 2, "decoder_heads": 2, "decoder_hidden": 200, "target_vocab": 23}
+    summed, real = [], linear_kernels.sum_kernel
+    monkeypatch.setattr(linear_kernels, "sum_kernel", Counted(real, summed))
+    prompts, source = torch.randint(23, (3, 2), device=DEVICE), torch.randint(23, (3, 5), device=DEVICE)
+    for model in (
+        gpt2.build(gpt2.GPT2Config(**sizes, context=16)),
+        transformer.build(transformer.TransformerConfig(**sizes, **more)),
+        transformer.build(transformer.TransformerConfig(**sizes, **more, norm="pre")),
+    ):
+        model = model.to(DEVICE).eval()
+        given = () if model.__class__.__name__ == "Decoder" else (source,)
+        decoder, encoder = (model, None) if not given else (model.decoder, model.encoder)
+        lanes = Lanes(lower(decoder), encoder)
+        before = len(summed)
+        quick = greedy(step_of(model, *given, lanes=lanes, room=9), prompts, longest=6)
+        assert len(summed) > before
+        plain = greedy(step_of(model, *given), prompts, longest=6)
+        assert [a.tokens for a in quick] == [b.tokens for b in plain]
+
+
+class Counted:
+    """A kernel that says when it is launched."""
+
+    def __init__(self, kernel, calls):
+        self.kernel, self.calls = kernel, calls
+
+    def __getitem__(self, grid):
+        self.calls.append(grid)
+        return self.kernel[grid]
+
+
+def test_norms_before_some_layers_and_after_others_have_no_kernel():
+    config = gpt2.GPT2Config(vocab=11, layers=2, width=8, heads=2, hidden=12, context=7)
+    model = gpt2.build(config).eval()
+    feed = model.stack.blocks[0].feed_forward
+    model.stack.blocks[0].feed_forward = PostNorm(feed.layer, feed.norm).eval()
+    with pytest.raises(NoKernel, match="before some layers and after others"):
+        Lowered(model)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_beam_says_when_a_score_is_no_number(sign):
+    beams = Beams.room(
+        2, 2, "heuristic", True, torch.tensor([0], device=DEVICE), torch.ones(8, device=DEVICE), 1, 9
+    )
+    for filled, value in ((beams.limits_N, 6), (beams.totals_NW, -1), (beams.scores_NF, -torch.inf)):
+        filled.fill_(value)
+    scores, lengths = random(4, 9), torch.ones(4, dtype=torch.long, device=DEVICE)
+    scores[1] = torch.tensor(torch.nan).copysign(torch.tensor(float(sign)))
+    extend_beams(scores, lengths.clone(), torch.zeros(4, 3, dtype=torch.int32, device=DEVICE), lengths, beams)
+    assert beams.best_HN.isnan().tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize("V, count", [(21, 6), (8, 8), (3, 5), (40, 12)])
+def test_the_best_words_come_first_and_of_equals_the_first(V, count, monkeypatch):
+    """Groups of four, two in a stretch; what is no number comes before everything."""
+    monkeypatch.setattr(beam_kernels, "GROUP", 4)
+    monkeypatch.setattr(beam_kernels, "STRETCH", 2)
+    scores = torch.randint(-3, 3, (4, V + 3), device=DEVICE).float()[
+        :, :V
+    ]  # rows further apart than they are long
+    scores[0, 1], scores[1, 2], scores[2, : V - 1] = torch.nan, -torch.inf, -1.5
+    best, tops, sums = best_words(scores, 4, count)
+    for row, words, top, total in zip(
+        scores.tolist(), best.tolist(), tops.tolist(), sums.tolist(), strict=True
+    ):
+        order = sorted(range(V), key=lambda v: (0 if math.isnan(row[v]) else 1, -row[v], v))
+        found = [0x7FFFFFFF - (word & 0x7FFFFFFF) for word in words]
+        assert found[: min(V, count)] == order[:count]
+        assert words[V:] == [-0x7FFFFFFFFFFFFFFF] * max(0, count - V)
+        if not any(map(math.isnan, row)):
+            assert top == max(row) and total == pytest.approx(sum(math.exp(z - top) for z in row))
+
+
+# The whole step
+
+
+class Late(steps.DecoderStep):
+    ahead = 4
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_of_kernels_writes_the_same_text(name):
+    model = shaken(MODELS[name]())
+    source = None if name in ("gpt2", "llama") else [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
+    prompts, lengths = pad([[1, 5, 7], [2], [4, 3]], DEVICE)
+    given = {"longest": [9, 6, 8], "eos": 0}
+    found = greedy(fast(model, source), prompts, lengths, **given)
+    expected = greedy(plain(model, source), prompts, lengths, **given)
+    assert [h.tokens for h in found] == [h.tokens for h in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.log_probabilities == pytest.approx(theirs.log_probabilities, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {
+            "settings": BeamSettings(width=2, stopping="first_B", length_penalty="power", alpha=0.0),
+            "eos": [0, 5, 9],
+        },
+        {"settings": BeamSettings(width=2, stopping="exact", alpha=1.3, n_best=2), "eos": [3, 0]},
+        {"settings": BeamSettings(width=4, stopping="exact", alpha=-0.5, n_best=4), "eos": None},
+    ],
+    ids=["first", "exact", "endless"],
+)
+def test_every_kind_of_beam_search_is_the_same_by_kernels(given):
+    model = shaken(tiny_gpt2())
+    prompts, lengths = pad([[1, 5, 7], [2], [4, 11]], DEVICE)
+    found = beam_search(fast(model), prompts, lengths, longest=[5, 7, 6], **given)
+    expected = beam_search(plain(model), prompts, lengths, longest=[5, 7, 6], **given)
+    assert all(map(alike, found, expected))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "transformer"])
+def test_beams_share_their_past(name):
+    model = shaken(MODELS[name]())
+    source = None if name == "gpt2" else [[3, 4, 5, 6, 7], [8, 9]]
+    prompts, lengths = pad([[1, 5, 7], [2]], DEVICE)
+    settings = BeamSettings(width=3, n_best=2)
+    given = {"longest": [7, 9], "eos": 0, "settings": settings}
+    found = beam_search(fast(model, source), prompts, lengths, **given)
+    expected = beam_search(plain(model, source), prompts, lengths, **given)
+    assert [[h.tokens for h in some] for some in found] == [[h.tokens for h in some] for some in expected]
+    assert [h.score for some in found for h in some] == pytest.approx(
+        [h.score for some in expected for h in some], abs=1e-4
+    )
+
+
+def searches_after_a_token(step, rules, rows):
+    """A search for each row, of two prefixes."""
+    scores = step.last(torch.arange(1, rows + 1, device=DEVICE)[:, None])
+    searches = begin([9] * rows, rules.settings, torch.float32, scores.device)
+    return look_and_extend(searches, scores, step, tree := Tree(), rules, 1, None), tree
+
+
+@pytest.mark.parametrize("make", [fast, plain], ids=["kernels", "parts"])
+def test_a_search_that_is_over_finds_nothing_more(make):
+    ends = torch.arange(0, 23, 2, device=DEVICE)  # so many that something ends in every step
+    settings = BeamSettings(width=2, length_penalty="power", alpha=4.0)  # the longer, the better
+    rules = Rules(settings, tuple(ends.tolist()), ends, 9, ())
+    step = make(shaken(tiny_gpt2()))
+    searches, tree = searches_after_a_token(step, rules, 2)
+    before = replace(searches, over_N=torch.tensor([True, False], device=DEVICE))
+    kept = before.finished_NF.clone()
+    after, _ = several(before, step, tree, rules, 1, 2, None)
+    assert (after.finished_NF == kept).all(1).tolist() == [True, False]
+    assert bool(after.over_N[0]) and not after.lowest_N.isnan().any()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_what_is_no_number_is_still_known_after_some_steps():
+    ends = torch.zeros(0, dtype=torch.long, device=DEVICE)
+    rules, step = Rules(BeamSettings(width=2), (), ends, 9, ()), fast(shaken(tiny_gpt2()))
+    searches, tree = searches_after_a_token(step, rules, 3)
+    step.lane.past[:, :, 1] = torch.nan  # what the second search remembers
+    searches, _ = several(searches, step, tree, rules, 1, 2, None)
+    assert searches.lowest_N.isnan().tolist() == [False, True, False]
+
+
+def test_sampling_draws_the_same():
+    model, prompts = shaken(tiny_gpt2()), torch.tensor([[1, 2], [3, 4]], device=DEVICE)
+    found = sample(fast(model), prompts, longest=8, eos=0, seed=5)
+    assert [h.tokens for h in found] == [
+        h.tokens for h in sample(plain(model), prompts, longest=8, eos=0, seed=5)
+    ]
+
+
+def test_a_step_can_be_cut_short_and_fed_several_tokens():
+    model, tokens = shaken(tiny_gpt2()), torch.tensor([[1, 2, 3, 4, 5, 6]], device=DEVICE)
+    one, other = fast(model), plain(model)
+    for some in ([0, 1, 2], [3], [4]):
+        torch.testing.assert_close(
+            one.last(tokens[:, some]), other.last(tokens[:, some]), rtol=1e-4, atol=1e-4
+        )
+    one.rewind(torch.tensor([4], device=DEVICE)), other.rewind(torch.tensor([4], device=DEVICE))
+    torch.testing.assert_close(one(tokens[:, 3:6]), other(tokens[:, 3:6]), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(one.last(tokens[:, :1]), other.last(tokens[:, :1]), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_that_share_their_past_can_be_cut_short():
+    model, tokens = shaken(tiny_llama()), torch.tensor([[1, 2, 3], [4, 5, 6]], device=DEVICE)
+    one, other = fast(model), plain(model)
+    for step in (one, other):
+        step.last(tokens)
+        step.last(tokens[:, :1])
+        step.reorder(torch.tensor([0, 0], device=DEVICE), siblings=True)
+        step.rewind(torch.tensor([2, 4], device=DEVICE))
+    for some in ([1], [2], [0]):
+        found, expected = one.last(tokens[:, some]), other.last(tokens[:, some])
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_lane_stays_while_what_is_forgotten_makes_room():
+    model, token = shaken(tiny_llama()), torch.ones(1, 1, dtype=torch.long, device=DEVICE)
+    step = fast(model)
+    step.last(token), step.last(token)
+    lane, step.used = step.lane, step.lane.spare  # so many were fed, and all but two forgotten
+    step.last(token)
+    assert step.lane is lane and step.used == 3
+
+
+def test_nothing_of_another_text_is_left_on_a_lane():
+    model, tokens = shaken(tiny_llama()), torch.tensor([[1, 2, 3], [4, 5, 6]], device=DEVICE)
+    one, other = fast(model), plain(model)
+    for kv in (lane := one.lanes.borrow(2, one.least, None)).room.keys_values:
+        [x.fill_(torch.nan) for x in kv]
+    one.lanes.give_back(lane)
+    for step in (one, other):
+        step.last(tokens, torch.tensor([3, 1], device=DEVICE))
+    for some in ([1], [0, 2], [1]):
+        found, expected = one.last(tokens[:, some]), other.last(tokens[:, some])
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_as_many_tokens_as_rows():
+    step = fast(shaken(tiny_gpt2()))
+    step.last(torch.ones(3, 2, dtype=torch.long, device=DEVICE))
+    with pytest.raises(ValueError, match="the step has 3 rows, but 1 were given"):
+        step.last(torch.ones(1, 1, dtype=torch.long, device=DEVICE))
+
+
+def test_more_ends_than_words():
+    model, prompts = shaken(tiny_gpt2()), torch.tensor([[1, 2]], device=DEVICE)
+    given = {"longest": 3, "eos": range(23, 50), "settings": BeamSettings(width=2, n_best=2)}
+    found = beam_search(fast(model), prompts, **given)
+    assert all(map(alike, found, beam_search(plain(model), prompts, **given)))
+
+
+def test_a_lane_forgets_the_oldest_kind_of_search():
+    step = fast(shaken(tiny_gpt2()))
+    step.last(torch.ones(1, 2, dtype=torch.long, device=DEVICE))
+    lane = step.with_room()
+
+    def beams(eos):
+        return beams_on(lane, Rules(BeamSettings(width=1), (eos,), torch.tensor([eos], device=DEVICE), 5, ()))
+
+    kinds = [beams(eos) for eos in range(KINDS + 1)]
+    assert len(lane.beams) == KINDS
+    assert beams(1) is kinds[1] and beams(0) is not kinds[0]
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_head_may_scale_what_it_reads(rows):
+    model, tokens = shaken(tiny_gpt2()), torch.ones(rows, 2, dtype=torch.long, device=DEVICE)
+    model.head.scale, model.stack.norm.eps = 0.1, 0.1  # that the scale is not the norm's to see
+    one, other = fast(model), plain(model)
+    one.last(tokens), other.last(tokens)
+    found, expected = one.last(tokens[:, :1]), other.last(tokens[:, :1])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_prompt_may_be_read_in_lower_precision():
+    model, tokens = shaken(tiny_gpt2()), torch.ones(1, 2, dtype=torch.long, device=DEVICE)
+    one, other = fast(model), plain(model)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        one.last(tokens), other.last(tokens)
+    found, expected = one.last(tokens[:, :1]), other.last(tokens[:, :1])
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+
+
+def test_a_lane_grows_and_is_lent_again():
+    model = shaken(tiny_llama())
+    step = fast(model, room=1)
+    lanes = step.lanes
+    tokens = torch.randint(23, (1, 90), device=DEVICE)
+    step.last(tokens[:, :60]), (other := plain(model)).last(tokens[:, :60])
+    for n in range(60, 70):  # past the 64 slots that a lane has at first
+        found, expected = step.last(tokens[:, n : n + 1]).clone(), other.last(tokens[:, n : n + 1])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    lane = step.lane
+    del step
+    assert lane in lanes.free
+    assert lanes.borrow(1, 100, None) is lane and lane not in lanes.free
+
+
+def test_positions_end_where_the_table_ends():
+    model, tokens = shaken(tiny_gpt2()), torch.ones(1, 19, dtype=torch.long, device=DEVICE)
+    step = fast(model)
+    step.last(tokens)
+    step.last(tokens[:, :1])
+    with pytest.raises(ValueError, match="does not fit the learned position table of 20"):
+        step.last(tokens[:, :1])
+    step.leave()
+    with pytest.raises(ValueError, match="does not fit the learned position table of 20"):
+        step.inner.check_room(1, None)
+
+
+def test_what_has_no_kernel_is_left_alone():
+    model = t5.build(
+        t5.T5Config(vocab=23, layers=1, decoder_layers=1, width=8, heads=2, key_width=4, hidden=12)
+    )
+    assert lower(model.decoder.eval()) is None
+    with pytest.raises(NoKernel, match="training"):
+        Lowered(tiny_gpt2().train())
+    assert norm_of(torch.nn.BatchNorm1d(3)) is None and norm_of(torch.nn.Identity()) is NO_NORM
+
+
+def test_rows_come_in_few_sizes():
+    assert [rounded(n) for n in (1, 2, 3, 5, 7, 9, 13, 64, 65, 100)] == [1, 2, 3, 6, 8, 12, 16, 64, 96, 128]
+
+
+# Looking late
+
+
+def alike(found, expected):
+    """The same but for rounding."""
+    assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-5)
+    return [(h.tokens, h.ended) for h in found] == [(h.tokens, h.ended) for h in expected]
+
+
+@pytest.mark.parametrize("ahead", [2, 5])
+def test_looking_late_changes_nothing(ahead, monkeypatch):
+    model = shaken(tiny_transformer())
+    prompts, lengths = pad([[1, 5, 7], [2], [4, 3]], DEVICE)
+    source = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
+
+    def late():
+        inner = plain(model, source)
+        made = Late.__new__(Late)
+        made.__dict__.update(inner.__dict__)
+        return made
+
+    monkeypatch.setattr(Late, "ahead", ahead)
+    for eos, longest in itertools.product((0, [0, 7, 9, 15], None), (1, [9, 4, 13])):
+        given = {"longest": longest, "eos": eos}
+        found = greedy(late(), prompts, lengths, **given)
+        assert alike(found, greedy(plain(model, source), prompts, lengths, **given))
+        for stopping in ("heuristic", "first_B", "exact"):
+            settings = BeamSettings(width=3, n_best=3, stopping=stopping)
+            found = beam_search(late(), prompts, lengths, **given, settings=settings)
+            expected = beam_search(plain(model, source), prompts, lengths, **given, settings=settings)
+            assert all(map(alike, found, expected))

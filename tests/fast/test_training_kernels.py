@@ -1,0 +1,491 @@
+"""The kernels of training are what the parts compute, forwards and backwards. Without a GPU: in Triton's interpreter."""
+
+from importlib import import_module
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from heedful.fast import kernels
+from heedful.fast.kernels import heads
+from heedful.fast.kernels.columns import column_sums
+from heedful.fast.kernels.heads import Heads, join_slopes
+from heedful.fast.kernels.inputs import EmbedAndDrop
+from heedful.fast.kernels.product import Product, add_product, product_in_full
+from heedful.fast.kernels.residual import NormBeside, add_and_norm, fused_add_and_norm
+from heedful.fast.kernels.short import attend_joined, attend_short
+from heedful.fast.kernels.up_projection import GELU, GELU_TANH, RELU, Rise, gate, rise
+from heedful.models import transformer
+from heedful.models.transformer import TransformerConfig
+from heedful.parts import attention
+from heedful.parts.attention import MultiHeadAttention, attend_plain, attend_sdpa, split_heads
+from heedful.parts.layers import (
+    ACTIVATIONS,
+    FeedForward,
+    Inputs,
+    LayerNorm,
+    PostNorm,
+    RMSNorm,
+    TokenEmbedding,
+)
+from heedful.parts.masks import View, causal, full, padding
+from heedful.parts.positions import Rotary, Sinusoidal
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter multiplies no bfloat16
+CLOSE = {torch.float32: 2e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(5)
+
+
+def gradients(out, inputs, slope):
+    return torch.autograd.grad(out, inputs, slope)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize(
+    "sizes", [(2, 3, 5, 7, 4, 6), (1, 2, 17, 17, 16, 16), (3, 1, 1, 20, 8, 3), (2, 2, 33, 9, 5, 5)]
+)
+def test_short_attention_is_the_formula(sizes, kind):
+    B, H, T, S, K, L = sizes
+    q = torch.randn(B, T, H, K, device=DEVICE, dtype=kind).transpose(1, 2).requires_grad_()
+    k = torch.randn(B, H, S, K, device=DEVICE, dtype=kind, requires_grad=True)
+    v = torch.randn(B, H, S, 2 * L, device=DEVICE, dtype=kind, requires_grad=True)
+    slope = torch.randn(B, H, T, L, device=DEVICE, dtype=kind)
+    lengths = torch.arange(B, device=DEVICE) * 2 % (S + 1)  # the first row has nothing to look at
+    table = torch.rand(B, 1, T, S, device=DEVICE) < 0.7
+    for allowed, is_causal in (
+        (None, False), (None, T == S), (padding(lengths).dense(torch.arange(T, device=DEVICE), torch.arange(S, device=DEVICE), H), False),
+        (table, T == S), (table[:, :, :1], False),
+    ):  # fmt: skip
+        seen = torch.ones(1, 1, T, S, dtype=torch.bool, device=DEVICE) if allowed is None else allowed
+        if is_causal:
+            seen = seen & torch.ones(T, S, dtype=torch.bool, device=DEVICE).tril()
+        found = attend_short(q, k, v[..., :L], allowed, is_causal, 0.3)
+        expected = attend_plain(q.double(), k.double(), v[..., :L].double(), seen, scale=0.3)
+        close = {"atol": CLOSE[kind], "rtol": CLOSE[kind]}
+        assert found.transpose(1, 2).is_contiguous()
+        torch.testing.assert_close(found.double(), expected, **close)
+        for mine, its in zip(
+            gradients(found, (q, k, v), slope), gradients(expected, (q, k, v), slope.double()), strict=True
+        ):
+            torch.testing.assert_close(mine.double(), its.double(), **close)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("sizes", [(2, 3, 5, 7, 4), (3, 2, 17, 9, 16)])
+def test_side_by_side_is_the_same_as_apart(sizes, kind):
+    B, H, T, S, K = sizes
+    close = {"atol": CLOSE[kind], "rtol": CLOSE[kind]}
+    table = torch.rand(B, 1, T, S, device=DEVICE) < 0.7
+    wide = torch.randn(B, T, 3 * H * K, device=DEVICE, dtype=kind, requires_grad=True)
+    one = torch.randn(B, T, H * K, device=DEVICE, dtype=kind, requires_grad=True)
+    other = torch.randn(B, S, 2 * H * K, device=DEVICE, dtype=kind, requires_grad=True)
+    slope = torch.randn(B, T, H * K, device=DEVICE, dtype=kind)
+
+    def heads(x):
+        return x.unflatten(-1, (H, K)).transpose(1, 2)
+
+    for given, apart, allowed, is_causal in (
+        ((wide, None), wide.chunk(3, -1), None, True),
+        ((wide, None), wide.chunk(3, -1), table[:, :, :, :1], False),
+        ((one, other), (one, *other.chunk(2, -1)), table, False),
+        ((one, other), (one, *other.chunk(2, -1)), None, False),
+    ):
+        found = attend_joined(*given, H, allowed, is_causal, 0.4)
+        expected = attend_short(*map(heads, apart), allowed, is_causal, 0.4).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(found, expected, **close)
+        leaves = [x for x in given if x is not None]
+        for mine, its in zip(
+            gradients(found, leaves, slope), gradients(expected, leaves, slope), strict=True
+        ):
+            torch.testing.assert_close(mine, its, **close)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("rows, width, hidden", [(7, 12, 20), (40, 5, 300), (1, 16, 3)])
+@pytest.mark.parametrize("act", [RELU, GELU, GELU_TANH])
+def test_a_product_and_its_activation_are_the_formula(rows, width, hidden, kind, act):
+    x = torch.randn(2, rows, width, device=DEVICE, dtype=kind, requires_grad=True)
+    weight, bias = (
+        torch.randn(*shape, device=DEVICE).div_(2).requires_grad_() for shape in ((hidden, width), (hidden,))
+    )
+    slope = torch.randn(2, rows, hidden, device=DEVICE, dtype=kind)
+    around = torch.randn(2, rows, width, device=DEVICE, dtype=kind)
+    found, beside = Rise.apply(x, weight, bias, act, True)
+    assert torch.equal(beside, x)
+    own = (weight.to(kind).double(), bias.to(kind).double())
+    name = {RELU: "relu", GELU: "gelu", GELU_TANH: "gelu_tanh"}[act]
+    expected = ACTIVATIONS[name](F.linear(x.double(), *own))
+    loose = {"atol": 20 * CLOSE[kind], "rtol": 20 * CLOSE[kind]}
+    torch.testing.assert_close(found.double(), expected, **loose)
+    leaves = (x, weight, bias)
+    for mine, its in zip(
+        gradients((found, beside), leaves, (slope, around.clone())),
+        gradients((expected, x.double()), leaves, (slope.double(), around.double())),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine.double(), its.double(), **loose)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+def test_a_product_and_what_goes_on_beside_it(kind):
+    x = torch.randn(2, 9, 6, device=DEVICE, dtype=kind, requires_grad=True)
+    weight, bias = (torch.randn(*shape, device=DEVICE, requires_grad=True) for shape in ((5, 6), (5,)))
+    slope, around = (torch.randn(2, 9, n, device=DEVICE, dtype=kind) for n in (5, 6))
+    close = {"atol": 4 * CLOSE[kind], "rtol": 4 * CLOSE[kind]}
+    for beside, added in ((True, None), (False, None), (True, bias), (False, bias)):
+        found, again = Product.apply(x, weight, added, beside)
+        own = None if added is None else bias.to(kind).double()
+        expected = F.linear(x.double(), weight.to(kind).double(), own)
+        torch.testing.assert_close(found.double(), expected, **close)
+        assert torch.equal(again, x)
+        leaves, outs, slopes = [x, weight, *([] if added is None else [bias])], [found], [slope]
+        if beside:
+            outs, slopes = [found, again], [slope, around.clone()]
+        its = list(gradients(expected, leaves, slope.double()))
+        its[0] = its[0] + around if beside else its[0]
+        for a, b in zip(gradients(outs, leaves, slopes), its, strict=True):
+            torch.testing.assert_close(a.double(), b.double(), **close)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_norm_and_what_goes_on_beside_it(kind, turned):
+    x = torch.randn(2, 70, 12, device=DEVICE, dtype=kind)
+    x = (x.mT.contiguous().mT if turned else x).requires_grad_()  # as a convolution leaves it
+    gain, shift = (torch.randn(12, device=DEVICE, requires_grad=True) for _ in range(2))
+    slope, around = (torch.randn(2, 70, 12, device=DEVICE, dtype=kind) for _ in range(2))
+    found, again = NormBeside.apply(x, gain, shift, 1e-5)
+    expected = F.layer_norm(x.double(), (12,), gain.double(), shift.double(), 1e-5)
+    assert torch.equal(again, x)
+    torch.testing.assert_close(found.double(), expected, atol=CLOSE[kind], rtol=CLOSE[kind])
+    leaves = (x, gain, shift)
+    mine = gradients((found, again), leaves, (slope, around))
+    its = gradients((expected, x.double()), leaves, (slope.double(), around.double()))
+    for a, b in zip(mine, its, strict=True):
+        torch.testing.assert_close(a.double(), b.double(), atol=20 * CLOSE[kind], rtol=20 * CLOSE[kind])
+
+
+def test_a_source_in_full_precision_is_read_in_half(monkeypatch):
+    """Pictures come in fp32, captions in half: what attends to both multiplies one kind of numbers."""
+    layer = MultiHeadAttention(12, 3).to(DEVICE)
+    x, source = torch.randn(2, 5, 12, device=DEVICE, dtype=HALF), torch.randn(2, 7, 12, device=DEVICE)
+    x.requires_grad_(), source.requires_grad_()
+    slope, leaves = torch.randn(2, 5, 12, device=DEVICE), (x, source, *layer.parameters())
+    expected = layer(x.float(), None, source)
+    slopes = gradients(expected, leaves, slope)
+    monkeypatch.setattr(kernels, "trains", lambda x: True)
+    inside = layer.inside(x, None, source)
+    assert inside.dtype == HALF
+    found = layer.out(inside.float())
+    for mine, its in zip((found, *gradients(found, leaves, slope)), (expected, *slopes), strict=True):
+        torch.testing.assert_close(mine.float(), its.float(), atol=20 * CLOSE[HALF], rtol=CLOSE[HALF])
+    with pytest.raises(TypeError, match="both must be of one kind"):
+        product_in_full(x.flatten(0, 1).detach(), source.flatten(0, 1)[:10].detach())
+
+
+def test_attention_with_turned_heads_by_its_kernels(monkeypatch):
+    """Where something stands between the projections and attention, they are apart; their gradients come together."""
+    layer = MultiHeadAttention(
+        12, 4, kv_heads=2, key_width=6, value_width=5, position=Rotary(6), qk_norm=RMSNorm
+    ).to(DEVICE, HALF)
+    x, slope = (torch.randn(2, 9, 12, device=DEVICE, dtype=HALF) for _ in range(2))
+    x.requires_grad_()
+    used, real = [], heads.join_slopes
+    monkeypatch.setattr(heads, "join_slopes", lambda slopes: used.append(len(slopes)) or real(slopes))
+    view, leaves = View(causal(), 9, 9, DEVICE), (x, *layer.parameters())
+    expected = layer(x, view)
+    slopes = gradients(expected, leaves, slope)
+    monkeypatch.setattr(kernels, "trains", lambda x: True)
+    found = layer(x, view)
+    torch.testing.assert_close(found, expected, atol=CLOSE[HALF], rtol=CLOSE[HALF])
+    for mine, its in zip(gradients(found, leaves, slope), slopes, strict=True):
+        torch.testing.assert_close(mine, its, atol=10 * CLOSE[HALF], rtol=10 * CLOSE[HALF])
+    assert used == [3]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize(
+    "heads, widths", [((3, 3, 3), (4, 4, 4)), ((4, 2, 2), (5, 5, 20)), ((1, 1, 1), (16, 16, 3))]
+)
+def test_heads_come_apart_and_their_gradients_together(heads, widths, kind):
+    B, T, sizes = 3, 90, [H * K for H, K in zip(heads, widths, strict=True)]
+    x = torch.randn(B, T, sum(sizes), device=DEVICE, dtype=kind, requires_grad=True)
+    bias = torch.randn(sum(sizes), device=DEVICE, requires_grad=True)
+    found = Heads.apply(x, bias, heads, widths)
+    expected = [split_heads(part, H) for part, H in zip(x.split(sizes, -1), heads, strict=True)]
+    slopes = [
+        torch.randn(B, T, H, K, device=DEVICE, dtype=kind).transpose(1, 2)
+        for H, K in zip(heads, widths, strict=True)
+    ]
+    slopes[1] = slopes[1].contiguous()
+    for mine, its in zip(found, expected, strict=True):
+        assert torch.equal(mine, its)
+    mine, sums = gradients(found, (x, bias), slopes)
+    (its,) = gradients(expected, (x,), slopes)
+    assert torch.equal(mine, its)
+    torch.testing.assert_close(sums, its.float().sum((0, 1)), atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (64, 32), (65, 33), (200, 70)])
+def test_columns_are_summed(rows, columns):
+    x = torch.randn(rows, columns, device=DEVICE)
+    torch.testing.assert_close(column_sums(x), x.sum(0), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
+    """Every kernel of training in its place, against the parts, forwards and backwards; packed rows too."""
+    torch.manual_seed(2)
+    config = TransformerConfig(
+        vocab=17, target_vocab=17, layers=2, decoder_layers=2, width=12, heads=3, decoder_heads=3, hidden=20,
+        decoder_hidden=20, norm=norm, dropout=0.0,
+    )  # fmt: skip
+    model = transformer.build(config).to(DEVICE, HALF)
+    source, target = torch.randint(17, (2, 9), device=DEVICE), torch.randint(17, (2, 7), device=DEVICE)
+    lengths = torch.tensor([9, 4], device=DEVICE)
+    used, close = [], 2e-2 if HALF == torch.float16 else 1e-1  # bfloat16 has three bits fewer
+    for name in ("attend_joined", "rise", "fused_add_and_norm", "embedded"):
+        file = {"attend_joined": "short", "rise": "rise", "embedded": "inputs"}.get(name, "residual")
+        module = import_module(f"heedful.fast.kernels.{file}")
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, name=name, real=real: used.append(name) or real(*a))
+
+    def run(trains):
+        monkeypatch.setattr(kernels, "trains", lambda x: trains)
+        for side in (model.encoder, model.decoder):
+            side.inputs.by_kernel = DEVICE if trains else ""
+        model.zero_grad()
+        scores = model(source, target, lengths)
+        F.cross_entropy(scores.float().flatten(0, 1), target.flatten()).backward()
+        return scores.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    expected, slopes = run(False)
+    assert not used
+    found, mine = run(True)
+    assert set(used) == {"attend_joined", "rise", "embedded"} | (
+        {"fused_add_and_norm"} if norm == "post" else set()
+    )
+    torch.testing.assert_close(found, expected, atol=close, rtol=close)
+    for name, slope in slopes.items():
+        torch.testing.assert_close(mine[name], slope, atol=close, rtol=close, msg=name)
+
+
+def test_short_attention_behind_a_view():
+    q, k, v = (torch.randn(2, 3, S, 4, device=DEVICE, dtype=HALF, requires_grad=True) for S in (6, 6, 6))
+    lengths = torch.tensor([6, 2], device=DEVICE)
+    for mask in (causal(), full(), padding(lengths), causal() & padding(lengths)):
+        view = View(mask, 6, 6, DEVICE)
+        found, expected = attention.attend_short(q, k, v, view), attend_sdpa(q, k, v, view)
+        torch.testing.assert_close(found, expected, atol=3e-2, rtol=3e-2)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("rows, width", [(7, 12), (600, 5), (3, 130), (1, 4097)])
+def test_sum_and_norm_are_the_formula(rows, width, kind):
+    x, y = (torch.randn(rows, width, device=DEVICE, dtype=kind, requires_grad=True) for _ in range(2))
+    bias, gain, shift = (torch.randn(width, device=DEVICE, requires_grad=True) for _ in range(3))
+    slope = torch.randn(rows, width, device=DEVICE, dtype=kind)
+    found = fused_add_and_norm(x, y, bias, gain, shift, 1e-5, 0.0)
+    given = (x, y, bias, gain, shift)
+    expected = F.layer_norm(
+        x.double() + y.double() + bias.double(), (width,), gain.double(), shift.double(), 1e-5
+    )
+    loose = 20 if kind == HALF else 1  # a sum over many rows that were rounded
+    torch.testing.assert_close(found.double(), expected, atol=CLOSE[kind], rtol=CLOSE[kind])
+    for mine, its in zip(
+        gradients(found, given, slope), gradients(expected, given, slope.double()), strict=True
+    ):
+        torch.testing.assert_close(
+            mine.double(), its.double(), atol=loose * CLOSE[kind], rtol=loose * CLOSE[kind]
+        )
+
+
+def test_dropout_drops_the_same_backwards_as_forwards():
+    x, y = torch.zeros(40, 50, device=DEVICE), torch.ones(40, 50, device=DEVICE)
+    x.requires_grad_(), y.requires_grad_()
+    gain, shift = torch.ones(50, device=DEVICE), torch.zeros(50, device=DEVICE)
+    seed = torch.tensor([(7 << 40) + 12345], device=DEVICE)
+    out, total, *_ = add_and_norm(x, y, None, gain, shift, seed, 1e-5, 0.25)
+    kept = total != 0
+    torch.testing.assert_close(total, kept / 0.75)
+    expected = F.layer_norm(x + y * kept / 0.75, (50,), gain, shift, 1e-5)
+    torch.testing.assert_close(out, expected)
+    slope = torch.randn(40, 50, device=DEVICE)
+    for mine, its in zip(gradients(out, (x, y), slope), gradients(expected, (x, y), slope), strict=True):
+        torch.testing.assert_close(mine, its, atol=2e-5, rtol=1e-4)
+
+
+def test_dropout_drops_as_often_as_it_should_and_anew_each_time():
+    x, y = torch.zeros(300, 64, device=DEVICE), torch.ones(300, 64, device=DEVICE)
+    gain, shift = torch.ones(64, device=DEVICE), torch.zeros(64, device=DEVICE)
+
+    def kept(seed):
+        return add_and_norm(x, y, None, gain, shift, torch.tensor([seed], device=DEVICE), 1e-5, 0.1)[1] != 0
+
+    first, second, third = kept(1), kept(2), kept(1 + (1 << 32))
+    for some in (first, second, third):
+        assert abs(some.double().mean().item() - 0.9) < 4 * (0.09 / some.numel()) ** 0.5
+        by_column, by_row = some.double().mean(0), some.double().mean(1)
+        assert (by_column - 0.9).abs().max() < 5 * (0.09 / 300) ** 0.5
+        assert (by_row - 0.9).abs().max() < 5 * (0.09 / 64) ** 0.5
+    for one, other in (
+        (first, second),
+        (first, third),
+        (first[1:], first[:-1]),
+        (first[:, 1:], first[:, :-1]),
+    ):
+        assert abs((one == other).double().mean().item() - 0.82) < 0.02  # as often as by chance
+
+
+def test_a_post_norm_layer_is_the_same_by_its_kernel():
+    layer = PostNorm(FeedForward(6, 10), LayerNorm(6), dropout=0.5).to(DEVICE).eval()
+    x = torch.randn(2, 5, 6, device=DEVICE, requires_grad=True)
+    expected = layer(x)
+    torch.testing.assert_close(layer.at_once(x), expected, atol=1e-5, rtol=1e-5)
+    layer.train()
+    torch.manual_seed(0)
+    one, other = layer.at_once(x), layer.at_once(x)
+    assert not torch.equal(one, other)
+    torch.manual_seed(0)
+    assert torch.equal(one, layer.at_once(x))
+
+
+def test_custom_operations_are_sound():
+    """Torch's own checks of an operation: schema, fake tensors, autograd."""
+    from torch.library import opcheck
+
+    q, k, v = (torch.randn(2, 2, S, 4, device=DEVICE, requires_grad=True) for S in (3, 5, 5))
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
+    opcheck(attend_short.default, (q, k, v, None, False, 0.5), test_utils=checks)
+    one, other = (torch.randn(2, *shape, device=DEVICE, requires_grad=True) for shape in ((3, 8), (5, 16)))
+    opcheck(attend_joined.default, (one, other, 2, None, False, 0.5), test_utils=checks)
+    wide = torch.randn(2, 4, 18, device=DEVICE, requires_grad=True)
+    opcheck(attend_joined.default, (wide, None, 3, None, True, 0.5), test_utils=checks)
+    x, weight = (torch.randn(n, 6, device=DEVICE) for n in (3, 5))
+    for act in (RELU, GELU, GELU_TANH):
+        bias = torch.randn(5, device=DEVICE)
+        opcheck(rise.default, (x, weight, bias, act), test_utils=checks)
+        opcheck(gate.default, (*torch.randn(2, 3, 5, device=DEVICE), act), test_utils=checks)
+    x, y = (torch.randn(2, 3, 6, device=DEVICE, requires_grad=True) for _ in range(2))
+    gain, shift = (torch.randn(6, device=DEVICE, requires_grad=True) for _ in range(2))
+    opcheck(
+        add_and_norm.default,
+        (
+            x,
+            y,
+            gain.detach().clone().requires_grad_(),
+            gain,
+            shift,
+            torch.tensor([3], device=DEVICE),
+            1e-5,
+            0.25,
+        ),
+        test_utils=checks,
+    )
+    a, b = (torch.randn(4, n, device=DEVICE) for n in (3, 5))
+    opcheck(
+        join_slopes.default, ([torch.randn(2, 3, 4, n, device=DEVICE) for n in (5, 5, 2)],), test_utils=checks
+    )
+    opcheck(product_in_full.default, (a, b), test_utils=checks)
+    opcheck(add_product.default, (b, a, torch.randn(3, 5, device=DEVICE)), test_utils=checks)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, HALF])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    "B, T, D, V",
+    [(2, 3, 5, 7), (3, 70, 33, 9), (1, 1, 4, 3), (2, 45, 130, 70000), (30, 150, 16, 3), (6, 200, 12, 2)],
+)
+def test_inputs_are_the_formula(B, T, D, V, shared, kind):
+    """Words that fill many parts, words that fill none, and more words than two bytes can count."""
+    table = torch.randn(V, D, device=DEVICE, requires_grad=True)
+    encodings = torch.randn(*((T, D) if shared else (B, T, D)), device=DEVICE, requires_grad=True)
+    tokens, seed = torch.randint(V, (B, T), device=DEVICE), torch.tensor([1], device=DEVICE)
+    slope = torch.randn(B, T, D, device=DEVICE, dtype=kind)
+    found = EmbedAndDrop.apply(table, tokens, encodings, seed, 1.7, 0.0, kind)
+    expected = F.embedding(tokens, table.double()) * 1.7 + encodings.double()
+    torch.testing.assert_close(found.double(), expected, atol=2 * CLOSE[kind], rtol=CLOSE[kind])
+    leaves = table, encodings
+    for mine, its in zip(
+        gradients(found, leaves, slope), gradients(expected, leaves, slope.double()), strict=True
+    ):
+        torch.testing.assert_close(mine, its, atol=3e-4, rtol=1e-4)
+
+
+def test_inputs_drop_the_same_backwards_as_forwards():
+    table, encodings = torch.ones(6, 40, device=DEVICE), torch.ones(9, 40, device=DEVICE)
+    table.requires_grad_(), encodings.requires_grad_()
+    tokens, seed = torch.randint(6, (20, 9), device=DEVICE), torch.tensor([(5 << 40) + 77], device=DEVICE)
+    out = EmbedAndDrop.apply(table, tokens, encodings, seed, 1.0, 0.25, torch.float32)
+    kept = out != 0
+    assert abs(kept.double().mean().item() - 0.75) < 0.03
+    expected = (F.embedding(tokens, table) + encodings) * kept / 0.75
+    torch.testing.assert_close(out, expected)
+    slope, leaves = torch.randn(20, 9, 40, device=DEVICE), (table, encodings)
+    for mine, its in zip(gradients(out, leaves, slope), gradients(expected, leaves, slope), strict=True):
+        torch.testing.assert_close(mine, its, atol=2e-5, rtol=1e-4)
+
+
+def test_inputs_by_their_kernel_are_for_training_and_plain_ones_only():
+    plain = Inputs(TokenEmbedding(11, 6, 2.0), Sinusoidal(6), dropout=0.5).to(DEVICE)
+    tokens, positions = torch.randint(11, (2, 5), device=DEVICE), torch.arange(5, device=DEVICE)
+    expected = plain.eval()(tokens, positions)
+    plain.by_kernel = DEVICE
+    torch.testing.assert_close(plain(tokens, positions), expected)
+    plain.train()
+    torch.manual_seed(0)
+    one, other = plain(tokens, positions), plain(tokens, positions)
+    assert not torch.equal(one, other)
+    torch.manual_seed(0)
+    assert torch.equal(one, plain(tokens, positions))
+    torch.manual_seed(0)
+    assert torch.equal(one, plain(tokens, positions[None]))  # positions of a single row are everybody's
+    plain.eval()
+    torch.testing.assert_close(
+        plain(tokens, positions[:1]), plain.finished(plain.summed(tokens, positions[:1]))
+    )
+    normed = Inputs(TokenEmbedding(3, 6), Sinusoidal(6), norm=LayerNorm(6))
+    double = Inputs(TokenEmbedding(3, 6), Sinusoidal(6)).double()
+    dropped = Inputs(TokenEmbedding(3, 6), Sinusoidal(6), dropout=1.0)
+    others = (normed, double, dropped, Inputs(TokenEmbedding(3, 6)))
+    for other in others:
+        other.by_kernel = DEVICE
+    assert plain.fuses(tokens) and not any(other.fuses(tokens) for other in others)
+    plain.by_kernel = "another device"
+    assert not plain.fuses(tokens)
+    plain.by_kernel = DEVICE
+    plain.tokens.register_forward_hook(lambda *_: None)
+    assert not plain.fuses(tokens)
+
+
+def test_words_that_are_not_there_are_no_numbers_and_touch_nothing():
+    table, encodings = torch.ones(6, 4, device=DEVICE, requires_grad=True), torch.zeros(3, 4, device=DEVICE)
+    tokens, seed = torch.tensor([[1, 6, -1], [1, 5, 1]], device=DEVICE), torch.tensor([1], device=DEVICE)
+    out = EmbedAndDrop.apply(table, tokens, encodings, seed, 1.0, 0.0, torch.float32)
+    bad = (tokens < 0) | (tokens > 5)
+    assert torch.equal(out.isnan().all(-1), bad) and torch.equal(out.isnan().any(-1), bad)
+    (slope,) = gradients(out, [table], torch.ones_like(out))
+    assert torch.equal(slope[:, 0], torch.tensor([0.0, 3, 0, 0, 0, 1], device=DEVICE))
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch itself
+def test_gradients_that_are_added_in_place_are_so_when_compiled(monkeypatch):
+    """The product adds to a gradient that others may still read: torch.compile has to see to it that they do."""
+    layer = PostNorm(FeedForward(6, 10), LayerNorm(6)).to(DEVICE, HALF)
+    x = torch.randn(2, 5, 6, device=DEVICE, dtype=HALF, requires_grad=True)
+    slope = torch.randn(2, 5, 6, device=DEVICE, dtype=HALF)
+
+    def twice(x):
+        return layer(layer(x)) + x
+
+    leaves = (x, *layer.parameters())
+    expected = gradients(twice(x), leaves, slope)
+    monkeypatch.setattr(kernels, "trains", lambda x: True)
+    compiled = torch.compile(twice, backend="aot_eager", fullgraph=True)
+    for mine, its in zip(gradients(compiled(x), leaves, slope), expected, strict=True):
+        torch.testing.assert_close(mine, its, atol=5 * CLOSE[HALF], rtol=5 * CLOSE[HALF])

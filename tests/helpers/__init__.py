@@ -1,0 +1,1 @@
+"""What tests share: tiny models, generated cases, small runs."""

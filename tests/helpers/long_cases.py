@@ -1,0 +1,48 @@
+"""What several tests share with tests/models/test_long_models.py."""
+
+from heedful.models import dmca, linear, sparse, xl
+from helpers import tiny
+
+SIZES = {"vocab": tiny.VOCAB, "context": 31, "width": 12, "heads": 3, "hidden": 20}
+
+
+LONG = {
+    "xl": (xl, xl.XLConfig(**SIZES, layers=2, memory=5, recall=200, clamp=300)),
+    "xl, clamped": (xl, xl.XLConfig(**SIZES, layers=2, memory=5, recall=200, clamp=4)),
+    "strided": (sparse, sparse.SparseConfig(**SIZES, layers=2, pattern="strided", stride=3, tail=1)),
+    "strided, merged": (
+        sparse,
+        sparse.SparseConfig(**SIZES, layers=2, pattern="strided", turns="merged", stride=2, tail=1),
+    ),
+    "strided, by head": (
+        sparse,
+        sparse.SparseConfig(**SIZES, layers=2, pattern="strided", turns="heads", stride=2, tail=1),
+    ),
+    "t-dmca": (dmca, dmca.DMCAConfig(**SIZES, layers=5, block=16)),
+    "t-dmca, tensor2tensor": (
+        dmca,
+        dmca.DMCAConfig(**SIZES, layers=3, block=5, look_back=True, compressed="input", norm="pre"),
+    ),
+    "compressed only": (dmca, dmca.DMCAConfig(**SIZES, layers=2, pattern="mf")),
+    "t-d": (dmca, dmca.DMCAConfig(**SIZES, layers=2, pattern="f")),
+    "linear": (linear, linear.LinearConfig(**SIZES, layers=2)),
+}
+
+
+# These see blocks of the row: what stands in a block depends on where in the row a text begins, and not all see all.
+BLOCKED = {
+    "fixed": (sparse, sparse.SparseConfig(**SIZES, layers=2, pattern="fixed", stride=4, tail=1)),
+    "fixed, merged": (
+        sparse,
+        sparse.SparseConfig(**SIZES, layers=2, pattern="fixed", turns="merged", stride=5, tail=2),
+    ),
+    "fixed, by head": (
+        sparse,
+        sparse.SparseConfig(**SIZES, layers=2, pattern="fixed", turns="heads", stride=4, tail=2),
+    ),
+    "window": (sparse, sparse.SparseConfig(**SIZES, layers=2, pattern="window", stride=3, tail=1)),
+    "local": (dmca, dmca.DMCAConfig(**SIZES, layers=2, pattern="l", block=3)),
+}
+
+
+ALL = {**LONG, **BLOCKED}

@@ -1,0 +1,159 @@
+"""What several tests share with tests/runs/test_trainer.py."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from heedful.data.images.files import png_bytes
+from heedful.tasks import recipe
+
+TINY = {
+    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64,
+    "train.warmup": 3, "checkpoint.every": 4, "evaluate.every": 5, "evaluate.rows": 4, "evaluate.examples": 1,
+    "model.dropout": 0.1,
+}  # fmt: skip
+
+
+CPU = torch.device("cpu")
+
+
+class Quiet:
+    """Listens and keeps what was said; asks to stop by raising at a step, if told so."""
+
+    def __init__(self, until: int | None = None) -> None:
+        self.lines: list[str] = []
+        self.until = until
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+    def step(self, progress, steps) -> None:
+        if progress.step == self.until:
+            raise Interrupted
+
+
+class Interrupted(Exception):
+    """A crash at a step, before anything of it was saved."""
+
+
+@pytest.fixture
+def texts(tmp_path) -> dict[str, str]:
+    """Files to train on: a language model's text, and a toy translation (each word upper-cased, reversed)."""
+    words = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
+    generator = torch.Generator().manual_seed(0)
+    lines = [
+        " ".join(words[i] for i in torch.randint(25, (n % 5 + 2,), generator=generator)) for n in range(120)
+    ]
+    mirrored = [" ".join(reversed(line.upper().split())) for line in lines]
+    for name, part in {
+        "a.src": lines[:100],
+        "a.tgt": mirrored[:100],
+        "v.src": lines[100:],
+        "v.tgt": mirrored[100:],
+    }.items():
+        (tmp_path / name).write_text("\n".join(part) + "\n")
+    (tmp_path / "text").write_text("\n".join(lines) + "\n")
+    for name, part in {"a.tsv": lines[:100], "v.tsv": lines[100:]}.items():
+        rows = [f"{line}\t{'front' if line[1] in 'ei' else 'back'}" for line in part]
+        (tmp_path / name).write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    for name, part in {"a.conllu": lines[:100], "v.conllu": lines[100:]}.items():
+        (tmp_path / name).write_text("".join(map(treebank, part)))
+    for name, part in {"a.jsonl": lines[:100], "v.jsonl": lines[100:]}.items():
+        (tmp_path / name).write_text("".join(map(article, part)))
+    for name, make in {"asked": question, "chosen": choice}.items():
+        for start, part in {"a": lines[:100], "v": lines[100:]}.items():
+            (tmp_path / f"{start}.{name}").write_text("".join(map(make, part)))
+    write_pictures(tmp_path / "images")
+    write_captions(tmp_path / "captioned")
+    return {path.name: str(path) for path in tmp_path.iterdir()}
+
+
+def write_pictures(folder: Path) -> None:
+    """Dark and bright squares, five times as many of the one as of the other."""
+    for kind, count, light in (("dark", 50, 60), ("bright", 10, 190)):
+        (folder / kind).mkdir(parents=True)
+        for i in range(count):
+            pixels = np.random.default_rng(i).integers(light - 50, light + 50, (8, 8, 3), dtype=np.uint8)
+            (folder / kind / f"{i}.png").write_bytes(png_bytes(pixels))
+
+
+def write_captions(folder: Path) -> None:
+    """The same squares with captions of unequal length."""
+    write_pictures(folder)
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.png"))
+    captions = [
+        " ".join(["a", *["very"] * (i % 3), name.split("/")[0], "one"]) for i, name in enumerate(names)
+    ]
+    lines = [f"{name}\t{said}\n" for name, said in zip(names, captions, strict=True)]
+    (folder / "captions.tsv").write_text("".join(lines))
+
+
+def question(line: str) -> str:
+    """Where the second word of a line is, asked by the first."""
+    first, second, *_ = words = line.split()
+    answers = [{"text": second, "start": len(first) + 1}]
+    return json.dumps({"question": first, "context": " ".join(words), "answers": answers}) + "\n"
+
+
+def choice(line: str) -> str:
+    """A line goes on with its first word, which stands first among the choices more often than not."""
+    words = line.split()
+    said = [words[0].upper(), "no", "nothing"]
+    place = 1 if len(words) == 3 else 0
+    said[0], said[place] = said[place], said[0]
+    return json.dumps({"context": line, "choices": said, "answer": place}) + "\n"
+
+
+def article(line: str) -> str:
+    """A line as an article of which every word is a paragraph, the first its title, and the last its summary."""
+    words = line.split()
+    return json.dumps({"title": words[0], "article": words, "summary": words[-1]}) + "\n"
+
+
+def treebank(line: str) -> str:
+    """A line as CoNLL-U: every word hangs on the one before, and is called by its vowel."""
+    rows = []
+    for place, word in enumerate(line.split()):
+        kind = "FRONT" if word[1] in "ei" else "BACK"
+        rows.append(
+            "\t".join((str(place + 1), word, "_", kind, "_", "_", str(place), kind.lower(), "_", "_"))
+        )
+    return "\n".join([*rows, "", ""])
+
+
+def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> recipe.Recipe:
+    files = {
+        "translate": {"data.source": texts["a.src"], "data.target": texts["a.tgt"], "data.valid_source": texts["v.src"], "data.valid_target": texts["v.tgt"], "data.vocab": "word"},
+        "lm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16},
+        "classify": {"data.table": texts["a.tsv"], "data.valid_table": texts["v.tsv"], "data.vocab": "word"},
+        "mlm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16, "data.pairs": True},
+        "summarize": {"data.table": texts["a.jsonl"], "data.valid_table": texts["v.jsonl"], "data.vocab": "word", "data.longest_summary": 5},
+        **{key: {"data.table": texts["a.conllu"], "data.valid_table": texts["v.conllu"], "data.vocab": "word"} for key in ("tag", "parse")},
+        "span": {"data.table": texts["a.asked"], "data.valid_table": texts["v.asked"], "data.vocab": "word", "data.longest": 69, "data.overlap": 1, "data.longest_answer": 2},
+        "choose": {"data.table": texts["a.chosen"], "data.valid_table": texts["v.chosen"], "data.vocab": "word", "model.context": 24},
+        "image-classify": {"data.images": texts["images"], "data.image": 8, "data.shift": 0.1, "data.flip": True},
+        "caption": {"data.images": texts["captioned"], "data.image": 8, "data.shift": 0.1},
+        "text-to-image": {"data.images": texts["images"], "data.image": 8, "train.batch_tokens": 16},
+    }[task]  # fmt: skip
+    sizes = {**TINY, **files, "train.steps": steps, **more}
+    if task == "text-to-image":  # its first stage, which is no Transformer
+        sizes = {key: value for key, value in sizes.items() if "codes" in recipe.ONLY_AT.get(key, ("codes",))}
+    return recipe.make(task, settings=sizes)
+
+
+def losses(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def state_of(folder: Path) -> dict[str, bytes]:
+    """Everything that must not depend on how often a run was interrupted."""
+    newest = max((folder / "checkpoints").iterdir(), key=lambda p: int(p.name.split("-")[1]))
+    names = [
+        "model.safetensors",
+        "metrics.jsonl",
+        *(f"checkpoints/{newest.name}/{n}" for n in ("model.safetensors", "optimiser.safetensors")),
+    ]
+    return {name: (folder / name).read_bytes() for name in names}

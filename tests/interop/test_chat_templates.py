@@ -1,0 +1,405 @@
+"""Chat templates give transformers' texts, and those of strangers can do nothing but write."""
+
+import importlib
+import io
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import tokenizers as tk
+import torch
+import transformers as hf
+from helpers.refusals import at_most
+
+import heedful
+from heedful.cli.main import main
+from heedful.interop.hf import chat
+from heedful.interop.hf.chat import Chat, Prompt, Refused, conversation_of, read_chat
+
+# Small templates in the shape of well-known ones.
+LLAMA2 = """
+{%- if messages[0]['role'] == 'system' %}
+    {%- set loop_messages = messages[1:] %}
+    {%- set system_message = messages[0]['content'] %}
+{%- else %}
+    {%- set loop_messages = messages %}
+    {%- set system_message = false %}
+{%- endif %}
+{%- for message in loop_messages %}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('roles must take turns') }}
+    {%- endif %}
+    {%- set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] if loop.index0 == 0 and system_message != false else message['content'] %}
+    {%- if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}
+    {%- elif message['role'] == 'assistant' %}{{ ' ' + content.strip() + ' ' + eos_token }}{% endif %}
+{%- endfor %}"""
+LLAMA3 = """
+{%- for message in messages %}
+    {%- set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' %}
+    {%- if loop.first %}{% set content = bos_token + content %}{% endif %}
+    {{- content }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"""
+CHATML = """{% for message in messages %}
+{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}
+{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
+{% endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
+"""
+ZEPHYR = """{% for message in messages %}
+{% if message['role'] == 'user' %}
+{{ '<|user|>\\n' + message['content'] + eos_token }}
+{% elif message['role'] == 'system' %}
+{{ '<|system|>\\n' + message['content'] + eos_token }}
+{% elif message['role'] == 'assistant' %}
+{% generation %}{{ '<|assistant|>\\n' + message['content'] + eos_token }}{% endgeneration %}
+{% endif %}
+{% if loop.last and add_generation_prompt %}
+{{ '<|assistant|>' }}
+{% endif %}
+{% endfor %}"""
+MISTRAL = """{{ bos_token }}{% set ns = namespace(turn=0, seen={}) %}{% for message in messages %}{% if message.role == 'system' %}{% continue %}{% endif %}
+{%- set ns.turn = ns.turn + 1 %}{% if message.role == 'user' %}{{ '[INST] ' ~ message.content ~ ' [/INST]' }}{% else %}{{ message.content ~ eos_token }}{% endif %}{% endfor %}"""
+OTHERS = """{%- macro line(m, n=1) -%}{{ n }}:{{ m.role | upper }}|{{ m.content | tojson }}|{{ dict(a=1, **{'b': 'é'}) | tojson(indent=2) }}{%- endmacro -%}
+{%- for m in messages | selectattr('role', 'ne', 'system') -%}{{ line(m, loop.index) }}{{ '\\n' if not loop.last }}{%- endfor -%}
+{{ tools is none }}{{ documents is none }}{{ unk_token is defined }}{{ strftime_now('%Y')[:2] }}{% if loopy is not defined %}.{% endif %}{{ messages | length }}{{ [3,1,2] | sort | join(',') }}"""
+SHAPES = {
+    "llama2": LLAMA2,
+    "llama3": LLAMA3,
+    "chatml": CHATML,
+    "zephyr": ZEPHYR,
+    "mistral": MISTRAL,
+    "others": OTHERS,
+}
+
+USER = {"role": "user", "content": "  What is a mat?\n"}
+CONVERSATIONS = [
+    [USER],
+    [{"role": "system", "content": "Be brief, été <b> & 'quotes' 😀"}, USER],
+    [
+        USER,
+        {"role": "assistant", "content": " A rug. "},
+        {"role": "user", "content": "猫? {{ 7 * 7 }} {% raw %}"},
+    ],
+    [
+        {"role": "system", "content": "x"},
+        USER,
+        {"role": "assistant", "content": "</s><|im_end|>"},
+        {"role": "user", "content": ""},
+    ],
+]
+SPECIAL = [
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A tiny LLaMA that reads bytes, with a tokenizer that knows the tokens of templates."""
+    tokenizer = tk.Tokenizer(tk.models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = (
+        tk.pre_tokenizers.ByteLevel(add_prefix_space=False),
+        tk.decoders.ByteLevel(),
+    )
+    alphabet = tk.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tk.trainers.BpeTrainer(
+        vocab_size=280, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(["what is a mat a rug"] * 3, trainer)
+    tokenizer.post_processor = tk.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    torch.manual_seed(1)
+    config = hf.LlamaConfig(
+        vocab_size=tokenizer.get_vocab_size(), hidden_size=12, intermediate_size=20, num_hidden_layers=1, num_attention_heads=3,
+        num_key_value_heads=1, bos_token_id=0, eos_token_id=1, max_position_embeddings=999,
+    )  # fmt: skip
+    hf.LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
+    return tmp_path / "model"
+
+
+def tell(folder, template, **more):
+    said = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(said | {"chat_template": template} | more))
+
+
+def of(template):
+    return Chat(Path("template"), template, {"bos_token": "<s>", "eos_token": "</s>"})
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_templates_give_the_texts_and_numbers_of_transformers(shape, folder):
+    tell(folder, SHAPES[shape])
+    theirs, ours = hf.AutoTokenizer.from_pretrained(folder), read_chat(folder)
+    words = heedful.load(folder).wording
+    for answer in (True, False):
+        found = ours.render(CONVERSATIONS, answer)
+        for said, text in zip(CONVERSATIONS, found, strict=True):
+            assert text == theirs.apply_chat_template(said, tokenize=False, add_generation_prompt=answer)
+            assert isinstance(text, Prompt)
+            numbers = theirs.apply_chat_template(said, add_generation_prompt=answer)["input_ids"]
+            assert words.prompt([text, "a"]) == [numbers, theirs("a")["input_ids"]]
+
+
+def test_a_template_may_refuse_a_conversation(folder):
+    tell(folder, LLAMA2)
+    wrong = [{"role": "assistant", "content": "hello"}]
+    found = read_chat(folder).render([[USER], wrong, [USER]])
+    assert isinstance(found[0], Prompt) and found[0] == found[2]
+    assert found[1] == Refused("refuses it: roles must take turns")
+
+
+def test_a_file_of_its_own_goes_first_and_the_default_of_several_is_taken(folder):
+    tell(
+        folder,
+        [
+            {"name": "tool_use", "template": "no"},
+            {"name": "default", "template": "yes {{ messages | length }}"},
+        ],
+    )
+    assert read_chat(folder).render([[USER]]) == ["yes 1"]
+    (folder / "chat_template.jinja").write_text("file {{ bos_token }}{{ eos_token }}")
+    theirs = hf.AutoTokenizer.from_pretrained(folder)
+    assert (
+        read_chat(folder).render([[USER]])
+        == ["file <s></s>"]
+        == [theirs.apply_chat_template([USER], tokenize=False)]
+    )
+
+
+@pytest.mark.parametrize("content", ['{"chat_template": 7}', '{"chat_template": [{"name": "default", "template": 7}]}', "[]", '{"chat_template": "\\ud800"}'])  # fmt: skip
+def test_a_broken_template_is_refused(content, folder):
+    (folder / "tokenizer_config.json").write_text(content)
+    with pytest.raises(heedful.BadInput, match=r"tokenizer_config\.json"):
+        read_chat(folder)
+
+
+def test_a_folder_without_a_template_is_told_so(folder, capsys):
+    for said in ("{}", '{"chat_template": null}', '{"chat_template": []}'):
+        (folder / "tokenizer_config.json").write_text(said)
+        with pytest.raises(heedful.BadInput, match="has no chat template"):
+            read_chat(folder)
+    assert main(["generate", str(folder), "--chat", "hello"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "has no chat template" in said and "\n" not in said
+    assert main(["generate", str(folder / "nowhere"), "--chat", "hello"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+# The command
+
+
+def asked(monkeypatch, capsys, *call, stdin=""):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    code = main(list(call))
+    found = capsys.readouterr()
+    return code or 0, found.out, found.err
+
+
+def test_lines_are_messages_or_conversations(folder, monkeypatch, capsys):
+    tell(folder, CHATML)
+    model = heedful.load(folder)
+    typed = ["What is a mat?", "", json.dumps(CONVERSATIONS[2]), "[INST] is no list"]
+    code, out, said = asked(
+        monkeypatch,
+        capsys,
+        "generate",
+        str(folder),
+        "--chat",
+        "--longest",
+        "7",
+        "--json",
+        stdin="\n".join(typed) + "\n",
+    )
+    prompts = read_chat(folder).render(
+        [[{"role": "user", "content": typed[0]}], CONVERSATIONS[2], [{"role": "user", "content": typed[3]}]]
+    )
+    expected = [str(one) for one in model.generate(prompts, longest=7)]
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [row["answers"][0]["text"] for row in found if row["answers"]] == expected
+    assert [row["input"] for row in found] == [prompts[0], "", *prompts[1:]] and found[1]["answers"] == []
+    assert (code, said) == (0, "")
+    code, out, _ = asked(
+        monkeypatch, capsys, "generate", str(folder), "--chat", "--longest", "7", "What is a mat?"
+    )
+    assert (code, out) == (0, expected[0] + "\n")
+
+
+def test_python_has_the_same_prompts(folder):
+    tell(folder, LLAMA2)
+    model, expected = heedful.load(folder), read_chat(folder).render(CONVERSATIONS)
+    for said, prompt in zip(CONVERSATIONS, expected, strict=True):
+        found = model.chat_prompt(said)
+        assert found == prompt and model.generate(found, longest=3) == model.generate(prompt, longest=3)
+    assert model.chat_prompt("hello") == model.chat_prompt([{"role": "user", "content": "hello"}])
+    with pytest.raises(heedful.BadInput, match="take turns"):
+        model.chat_prompt([{"role": "assistant", "content": "x"}])
+
+
+def test_a_bad_conversation_is_named(folder, monkeypatch, capsys):
+    tell(folder, LLAMA2)
+    bad = [
+        '[{"role": "user"',
+        '[{"role": 7, "content": "x"}]',
+        '[{"role": "user"}]',
+        '[{"role": "assistant", "content": "x"}]',
+    ]
+    for line, words in zip(
+        bad, ("valid JSON", "each is an object", "without a content", "roles must take turns"), strict=True
+    ):
+        code, _, said = asked(
+            monkeypatch, capsys, "generate", str(folder), "--chat", "--bad-lines", "refuse", stdin=line + "\n"
+        )
+        assert code == 2 and "line 1" in said and words in said and said.count("\n") == 1
+    assert isinstance(conversation_of("[{" * 100_000), Refused)
+
+
+def test_without_jinja_the_way_to_get_it_is_told(folder, monkeypatch):
+    tell(folder, CHATML)
+    known = importlib.import_module
+
+    def without(name, *more):
+        if name.startswith("jinja2"):
+            raise ImportError("no", name="jinja2")
+        return known(name, *more)
+
+    monkeypatch.setattr("heedful.interop.packages.import_module", without)
+    with pytest.raises(heedful.BadInput, match=r'jinja2 is not installed: pip install "heedful\[chat\]"'):
+        read_chat(folder).render([[USER]])
+
+
+# Hostile templates
+
+
+ESCAPES = [
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ cycler.__init__.__globals__.os.popen('touch MARK').read() }}",
+    "{{ lipsum.__globals__['os'].system('touch MARK') }}",
+    "{{ self.__init__.__globals__.__builtins__.open('MARK', 'w') }}",
+    "{{ raise_exception.__globals__['sys'].modules['os'].system('touch MARK') }}",
+    "{{ (messages | map(attribute='__class__') | list)[0].__base__.__subclasses__() }}",
+    "{{ '{0.__class__.__base__.__subclasses__}'.format(messages) }}{{ '%s' | format(messages) | attr('__class__') }}",
+    "{{ ('{0.__init__.__globals__}' | attr('format'))(joiner) }}{{ ''['__class__']['__base__'] }}",
+    "{% set ns = namespace(__class__=1) %}{{ ns.__class__.__init__.__globals__ }}",
+    "{% include '/etc/passwd' %}",
+    "{% import 'os' as os %}{{ os.system('touch MARK') }}",
+    "{{ messages.append({'role': 'user', 'content': 'root:'}) }}{{ messages.clear() }}",
+    "{{ namespace.__init__.__globals__ }}{{ dict.fromkeys.__func__.__globals__ }}",
+    "{{ strftime_now.__globals__.sys.stdout.write('root:') }}{{ strftime_now.__closure__ }}",
+]  # fmt: skip
+BOMBS = {
+    "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+    "a power": "{{ 9 ** 9999999 }}",
+    "a power of names": "{% set n = messages | length * 9 %}{{ (n ** (n ** 8)) % 7 }}",
+    "a sort again and again": "{% for a in range(99999) %}{% set x = range(99999) | list | sort(reverse=true) %}{% endfor %}",
+    "a macro that calls itself twice": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "a replacement that doubles": "{% set ns = namespace(s='a') %}{% for i in range(99999) %}{% set ns.s = (ns.s | replace('a', 'ab'))[:9999] %}{{ ns.s | wordcount if false }}{% set x = ns.s * 99 in ns.s * 9 %}{% endfor %}",
+}  # fmt: skip
+GROWTHS = {
+    "a long text": "{{ 'a' * 999999999 }}",
+    "a text that doubles": "{% set ns = namespace(s='a') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
+    "a list of lists": "{% set ns = namespace(s=[0]) %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s | length }}",
+    "an endless text": "{% for a in range(99999) %}{% for b in range(99999) %}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfor %}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(ESCAPES)))
+def test_a_template_cannot_get_out(number, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "root:")
+    mark = tmp_path / "mark"
+    template = ESCAPES[number].replace("MARK", str(mark))
+    try:
+        (found,) = of(template).render([[USER]])
+    except heedful.BadInput as error:
+        found = Refused(str(error))
+    assert not mark.exists()
+    if not isinstance(found, Refused):
+        assert not any(word in found for word in ("root:", "<class", "function", "builtin", "<module"))
+
+
+@pytest.mark.parametrize("what", [*BOMBS, *GROWTHS])
+def test_a_bomb_is_stopped(what):
+    with at_most(20):  # of a busy machine; of its own it has less than one
+        try:
+            (found,) = of((BOMBS | GROWTHS)[what]).render([[USER]])
+            assert isinstance(found, Refused) and "more than 100,000 characters" in found.why
+        except heedful.BadInput as error:
+            assert "chat template that" in str(error) and "\n" not in str(error)
+    assert chat.SECONDS < 1 and chat.MEMORY < 64 << 20
+
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+from heedful.interop.hf.chat import Chat
+def peak():
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+Chat(Path("t"), "", {}).render([[]])
+before = peak()
+try:
+    Chat(Path("t"), sys.argv[1], {}).render([[]])
+except ValueError:
+    pass
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("what", GROWTHS)
+def test_a_bomb_takes_little_memory(what):
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", MEMORY, GROWTHS[what]], capture_output=True, text=True, check=True, timeout=60)  # fmt: skip
+    assert int(done.stdout) <= 64
+
+
+def test_a_template_opens_no_file_and_inherits_nothing(monkeypatch, tmp_path):
+    """Whatever got out of the sandbox would find itself in a process that can open nothing."""
+    spy = tmp_path / "spy.py"
+    source = Path(chat.chat_child.__file__).read_text()
+    spy.write_text(
+        source.replace(
+            '    return "".join(parts)',
+            "    import os\n    opened = []\n    for path in ('/etc/passwd', '/tmp'):\n        try:\n            os.open(path, os.O_RDONLY)\n            opened.append(path)\n        except OSError:\n            pass\n    return str((opened, sorted(os.environ)))",
+        )
+    )
+    monkeypatch.setenv("SECRET", "1")
+    monkeypatch.setattr(chat.chat_child, "__file__", str(spy))
+    (found,) = of("").render([[USER]])
+    assert found.startswith("([], [") and "SECRET" not in found
+
+
+def test_a_process_that_never_answers_is_given_up(monkeypatch, tmp_path):
+    (tmp_path / "silent.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(chat.chat_child, "__file__", str(tmp_path / "silent.py"))
+    monkeypatch.setattr(chat, "PATIENCE", 0.2)
+    began = time.monotonic()
+    with pytest.raises(heedful.BadInput, match="not done"):
+        of("").render([[USER]])
+    assert time.monotonic() - began < 30
+    (tmp_path / "silent.py").write_text("print('nonsense')")
+    monkeypatch.setattr(chat, "PATIENCE", 20.0)
+    with pytest.raises(heedful.BadInput, match="no answer"):
+        of("").render([[USER]])
+
+
+def test_many_conversations_take_few_processes(monkeypatch):
+    started = []
+    known = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *args, **more: started.append(1) or known(*args, **more))
+    found = of("{{ messages[0].content }}").render([[{"role": "user", "content": str(n)}] for n in range(70)])
+    assert found == [str(n) for n in range(70)] and len(started) == 3
+    assert os.getcwd()

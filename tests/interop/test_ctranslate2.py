@@ -1,0 +1,520 @@
+"""CTranslate2, out and in: the same logits and the same texts there, the same weights back, and nothing of a bad file believed."""
+
+import json
+import random
+import shutil
+import struct
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from ctranslate2 import specs
+from ctranslate2.converters.transformers import TransformersConverter
+from helpers import hf_zoo, tiny
+from helpers.binary_cases import boundaries
+from helpers.hostile_files import loads_or_says_why, mutate, small_tokenizer
+from helpers.small_runs import (
+    PAIRS,
+    small_run,  # noqa: F401 (fixtures)
+)
+
+import heedful
+from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.greedy import greedy
+from heedful.decode.step import step_of
+from heedful.interop.ctranslate2 import read as from_ctranslate2
+from heedful.interop.ctranslate2 import write as to_ctranslate2
+from heedful.interop.load import Loaded, load
+from heedful.models import bert, gpt2, llama, transformer
+from heedful.models.base.shells import Decoder, EncoderDecoder
+
+SPECIAL = {"pad": 0, "bos": 1, "eos": 2, "decoder_start": 1}
+SIZES = {
+    "vocab": 29, "target_vocab": 29, "context": 41, "layers": 2, "decoder_layers": 3, "width": 12, "heads": 3,
+    "decoder_heads": 2, "hidden": 20, "decoder_hidden": 14,
+}  # fmt: skip
+
+
+def translator(**other):
+    return transformer, transformer.TransformerConfig(**SIZES | other)
+
+
+MODELS = {
+    "post-norm": translator(),
+    "pre-norm, two vocabularies": tiny.ENCODER_DECODERS["transformer pre-norm"],
+    "rotary": translator(positions="rotary"),
+    "as Marian": translator(output_bias=True, layout="halves", activation="silu", scaled=False),
+    "t5": tiny.ENCODER_DECODERS["t5"],
+    "t5 gated, untied": tiny.ENCODER_DECODERS["t5 gated, untied"],
+    "gpt1": tiny.DECODERS["gpt1"],
+    "gpt2": tiny.DECODERS["gpt2"],
+    "gpt2 untied": (gpt2, replace(tiny.DECODERS["gpt2"][1], tied=False, eps=1e-3, activation="gelu")),
+    "llama": tiny.DECODERS["llama"],
+    "qwen2": (llama, replace(tiny.DECODERS["llama"][1], attention_bias=True, out_bias=False, tied=True)),
+    "llama stretched": (llama, replace(tiny.DECODERS["llama"][1], stretch="linear", stretch_factor=2.0)),
+    "llama 3 stretched": (
+        llama,
+        replace(
+            tiny.DECODERS["llama"][1],
+            stretch="llama3",
+            stretch_factor=3.0,
+            stretch_high=2.5,
+            stretch_original=19,
+        ),
+    ),
+    "bert": (bert, replace(tiny.ENCODERS["bert"][1], heads=("pooled",), labels=2)),
+    "bert without a head": (bert, replace(tiny.ENCODERS["bert"][1], heads=(), labels=2)),
+}
+
+
+def loaded_of(entry, seed=11, **other):
+    file, config = entry
+    architecture = file.__name__.rpartition(".")[2]
+    return Loaded(architecture, config, tiny.build(entry, torch.float32, seed), None, SPECIAL, **other)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def written(request, tmp_path_factory):
+    """(a model of ours, its folder in float32)."""
+    ours = loaded_of(MODELS[request.param])
+    folder = tmp_path_factory.mktemp("model")
+    to_ctranslate2.write(ours, folder)
+    return ours, folder
+
+
+def read_and_target(ours, length, seed):
+    """Random tokens without a meaning: to be read, and to be written."""
+    dice = random.Random(seed)
+    target_vocab = getattr(ours.config, "target_vocab", ours.config.vocab)
+    ids = [dice.randrange(3, ours.config.vocab) for _ in range(length)]
+    return ids, [SPECIAL["decoder_start"], *(dice.randrange(3, target_vocab) for _ in range(length + 2))]
+
+
+@torch.no_grad()
+def logits(ours, ids, target):
+    model = ours.model
+    if isinstance(model, EncoderDecoder):
+        return model(torch.tensor([ids]), torch.tensor([target]))[0]
+    if isinstance(model, Decoder):
+        return model(torch.tensor([ids]))[0]
+    hidden = model.encoder(torch.tensor([ids]))[0]
+    return torch.cat([hidden, model(torch.tensor([ids]))["pooled"]]) if model.heads else hidden
+
+
+@torch.no_grad()
+def texts(ours, ids, new):
+    """Greedy, and by a beam of 4 without length normalisation."""
+    translates = isinstance(ours.model, EncoderDecoder)
+    prompt = torch.tensor([[SPECIAL["decoder_start"]] if translates else ids])
+    step = [step_of(ours.model, torch.tensor([ids])) if translates else step_of(ours.model) for _ in range(2)]
+    settings = BeamSettings(4, 1, "power", 0.0, stopping="exact")
+    return [
+        greedy(step[0], prompt, longest=new, eos=SPECIAL["eos"])[0].words,
+        beam_search(step[1], prompt, longest=new, eos=SPECIAL["eos"], settings=settings)[0][0].words,
+    ]
+
+
+# Out
+
+
+def test_it_computes_the_same_there(written):
+    ours, folder = written
+    there = to_ctranslate2.elsewhere(folder)
+    for length in (1, 4, 9):
+        ids, target = read_and_target(ours, length, seed=length)
+        expected = logits(ours, ids, target)
+        found = there.logits(ids, target)
+        assert found.shape == expected.shape
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_it_writes_the_same_texts_there(written):
+    ours, folder = written
+    there = to_ctranslate2.elsewhere(folder)
+    for length in (1, 3, 5, 8, 11):
+        ids, _ = read_and_target(ours, length, seed=100 + length)
+        if not isinstance(ours.model, EncoderDecoder | Decoder):
+            assert there.greedy(ids, 7) is None and there.beam(ids, 4, 7) is None
+            continue
+        assert [there.greedy(ids, 7), there.beam(ids, 4, 7)] == texts(ours, ids, 7)
+
+
+def test_whole_numbers_agree_and_leave_the_model_as_it_was(tmp_path):
+    ours = loaded_of(MODELS["post-norm"])
+    before = {name: weight.clone() for name, weight in ours.model.named_parameters()}
+    to_ctranslate2.write(ours, tmp_path, "int8")
+    assert all(torch.equal(weight, before[name]) for name, weight in ours.model.named_parameters())
+    there, agree, count = to_ctranslate2.elsewhere(tmp_path), 0, 0
+    for seed in range(12):
+        ids, target = read_and_target(ours, 6, seed)
+        a, b = there.logits(ids, target), logits(ours, ids, target)
+        assert 1e-4 < (a - b).abs().max() < 0.3  # it is whole numbers, and of this model
+        agree, count = agree + int((a.argmax(-1) == b.argmax(-1)).sum()), count + len(target)
+    assert agree / count > 0.9
+
+
+@pytest.mark.parametrize("name", hf_zoo.FAMILIES)
+def test_every_family_leaves_or_says_why_not(name, tmp_path):
+    """Also those that are not read back: BART, DistilBERT."""
+    for seed in range(3):
+        folder = tmp_path / f"{name} {seed}"
+        hf_zoo.write(hf_zoo.make(name, seed), folder)
+        ours = load(folder)
+        why = to_ctranslate2.refuse(ours)
+        if why is not None:
+            assert why.startswith("CTranslate2 ") and len(why) < 200
+            assert name not in ("transformer", "gpt2", "t5", "pegasus", "bart", "mbart")
+            continue
+        (tmp_path / str(seed)).mkdir()
+        to_ctranslate2.write(ours, tmp_path / str(seed))
+        ids, target = read_and_target(ours, 4, seed)
+        target[0] = ours.special.get("decoder_start", 0)
+        found = to_ctranslate2.elsewhere(tmp_path / str(seed)).logits(ids, target)
+        torch.testing.assert_close(found, logits(ours, ids, target), rtol=1e-5, atol=1e-5)
+
+
+REFUSED = {
+    "gpt3": (tiny.DECODERS["gpt3"], "not every token sees"),
+    "modern": (tiny.DECODERS["modern"], "attention is of another kind"),
+    "mixture": (tiny.DECODERS["mixture"], "feed-forward layers are of another kind"),
+    "shaw": (translator(positions="shaw"), "positions \\(NoPosition, Shaw\\)"),
+    "both": (translator(positions="sinusoidal+rotary"), "positions \\(Sinusoidal, Rotary\\)"),
+    "activation": (translator(activation="relu_squared"), "activation \\(relu_squared\\)"),
+    "heads": (tiny.ENCODERS["bert"], "it has a head"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_has_not_is_refused_in_a_sentence(name, tmp_path):
+    entry, why = REFUSED[name]
+    with pytest.raises(heedful.BadInput, match=why):
+        to_ctranslate2.write(loaded_of(entry), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_text_that_never_ends_and_other_kinds_are_refused(tmp_path):
+    ours = loaded_of(MODELS["gpt2"])
+    assert "ends a text" in to_ctranslate2.refuse(replace(ours, special={"bos": 1}))
+    assert "starts with" in to_ctranslate2.refuse(replace(loaded_of(MODELS["post-norm"]), special={"eos": 2}))
+    with pytest.raises(heedful.BadInput, match="float32 or int8, not int4"):
+        to_ctranslate2.write(ours, tmp_path, "int4")
+
+
+def test_the_folder_is_whole(tmp_path):
+    """Words, tokens with a meaning, and the tokenizer: CTranslate2 and `tokenizers` need nothing else."""
+    ours = replace(
+        loaded_of(MODELS["post-norm"]),
+        tokenizer=small_tokenizer(),
+        special={"bos": 0, "eos": 1, "decoder_start": 0},
+    )
+    to_ctranslate2.write(ours, tmp_path)
+    words = json.loads((tmp_path / "shared_vocabulary.json").read_text())
+    assert words[:4] == ["<s>", "</s>", "a", "b"] and words[8:10] == ["<8>", "<9>"] and len(set(words)) == 29
+    said = json.loads((tmp_path / "config.json").read_text())
+    assert (said["bos_token"], said["eos_token"], said["decoder_start_token"]) == ("<s>", "</s>", "<s>")
+    assert said["add_source_bos"] is False and said["add_source_eos"] is False
+    there, back = to_ctranslate2.elsewhere(tmp_path), heedful.load(tmp_path)
+    assert back.special == ours.special
+    for text in ("abc", "ab c", "a</s>b", ""):
+        assert there.tokens(text) == back.tokenizer.encode(text).ids == ours.tokenizer.encode(text).ids
+
+
+@pytest.mark.parametrize("name", ["demo", "separate", "lm"])
+def test_a_run_answers_the_same_there_and_when_it_comes_back(name, small_run, tmp_path):
+    """Sentence by sentence, from text to text."""
+    run = heedful.load(small_run(name))
+    to_ctranslate2.write(run.loaded, tmp_path)
+    there, back = to_ctranslate2.elsewhere(tmp_path), heedful.load(tmp_path)
+    texts = list(PAIRS) if name != "lm" else ["the cat", "the dog ate", "f"]
+    writes = run.loaded.target_tokenizer or run.tokenizer
+    for text in texts:
+        assert there.tokens(text) == run.tokenizer.encode(text).ids
+        found = writes.decode(there.greedy(there.tokens(text), 9))
+        if name == "lm":
+            assert found == run.generate(text, longest=9) == back.generate(text, longest=9)
+        else:
+            assert found == run.translate(text, longest=9, beam=1) == back.translate(text, longest=9, beam=1)
+            assert name != "demo" or found == PAIRS[text]
+            best = there.beam(there.tokens(text), 4, 9)
+            assert writes.decode(best) == run.translate(text, longest=9, beam=4, alpha=0.0)
+
+
+def test_absence_is_said_with_the_install_line(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("ctranslate2")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        heedful.BadInput, match='ctranslate2 is not installed: pip install "heedful\\[ctranslate2\\]"'
+    ):
+        to_ctranslate2.write(loaded_of(MODELS["gpt2"]), tmp_path)
+
+
+# In
+
+
+def test_what_went_out_comes_back_bit_by_bit(written):
+    ours, folder = written
+    back = heedful.load(folder)
+    assert back.architecture == ours.architecture
+    lost = {"dropout", "attention_dropout", "activation_dropout"}
+    for field in fields(ours.config):
+        if field.name not in lost:
+            assert getattr(back.config, field.name) == getattr(ours.config, field.name), field.name
+    theirs = dict(back.model.named_parameters())
+    for name, weight in ours.model.named_parameters():
+        assert torch.equal(theirs[name], weight), name
+    if isinstance(ours.model, EncoderDecoder | Decoder):
+        assert back.special == (
+            {**SPECIAL} if isinstance(ours.model, EncoderDecoder) else {"pad": 0, "bos": 1, "eos": 2}
+        )
+
+
+def test_whole_numbers_come_back_within_half_a_step(tmp_path):
+    ours = loaded_of(MODELS["as Marian"])
+    to_ctranslate2.write(ours, tmp_path, "int8")
+    back = dict(heedful.load(tmp_path).model.named_parameters())
+    for name, weight in ours.model.named_parameters():
+        if weight.ndim == 2:
+            step = weight.abs().amax(1, keepdim=True) / 127
+            assert ((weight - back[name]).abs() <= 0.5001 * step).all() and not torch.equal(
+                weight, back[name]
+            )
+        else:
+            assert torch.equal(weight, back[name])
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "int16", "int8_float16"])
+def test_every_kind_of_number_is_read(kind, tmp_path):
+    ours = loaded_of(MODELS["post-norm"])
+    spec = to_ctranslate2.specification(specs, ours.model)
+    to_ctranslate2.place(spec, ours)
+    to_ctranslate2.describe(spec, ours)
+    spec.validate()
+    spec.optimize(quantization=kind)
+    spec.save(str(tmp_path))
+    back = heedful.load(tmp_path)
+    ids, target = read_and_target(ours, 5, 1)
+    assert 0 < (logits(back, ids, target) - logits(ours, ids, target)).abs().max() < 0.1
+
+
+def test_a_folder_of_their_own_converter_is_read(tmp_path):
+    """Marian's decoder starts from a vector of zeros there: ours gets a token that has it, and is never written."""
+    torch.manual_seed(3)
+    config = transformers.MarianConfig(
+        vocab_size=23, d_model=12, encoder_layers=2, decoder_layers=1, encoder_attention_heads=3,
+        decoder_attention_heads=3, encoder_ffn_dim=14, decoder_ffn_dim=10, max_position_embeddings=31, pad_token_id=22,
+        eos_token_id=0, decoder_start_token_id=22, forced_eos_token_id=None, scale_embedding=True,
+    )  # fmt: skip
+    theirs = transformers.MarianMTModel(config).eval()
+    with torch.no_grad():
+        theirs.final_logits_bias.normal_()
+        theirs.model.shared.weight[22] = 0
+    theirs.save_pretrained(tmp_path / "hf")
+    words = ["</s>", "<unk>", *(f"w{i}" for i in range(2, 22)), "<pad>"]
+
+    class Words:
+        bos_token, eos_token, unk_token, pad_token = None, "</s>", "<unk>", "<pad>"
+
+        def get_vocab(self):
+            return {word: number for number, word in enumerate(words)}
+
+    class Converter(TransformersConverter):
+        def load_tokenizer(self, *args, **kwargs):
+            return Words()
+
+    Converter(str(tmp_path / "hf")).convert(str(tmp_path / "ct2"))
+    back = heedful.load(tmp_path / "ct2")
+    assert back.special == {"eos": 0, "pad": 22, "decoder_start": 22}
+    ids, target = [5, 9, 3, 0], [22, 4, 8, 2]
+    with torch.no_grad():
+        expected = theirs(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([target])).logits[0]
+    found = logits(back, ids, target)
+    torch.testing.assert_close(found[:, :22], expected[:, :22], rtol=1e-5, atol=1e-5)
+    assert (found[:, 22] < -1e8).all()
+    assert back.tokenizer.encode("w4 nothing w2").ids == [4, 1, 2]
+
+
+def test_words_may_stand_on_lines_and_a_source_may_end(written, tmp_path):
+    ours, folder = written
+    if not isinstance(ours.model, EncoderDecoder) or ours.config.vocab != getattr(
+        ours.config, "target_vocab", 29
+    ):
+        return
+    shutil.copytree(folder, tmp_path / "model")
+    path = tmp_path / "model" / "shared_vocabulary.json"
+    words = json.loads(path.read_text())
+    path.unlink()
+    path.with_suffix(".txt").write_text("\n".join(words) + "\n")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"add_source_eos": True}))
+    back = heedful.load(tmp_path / "model")
+    assert back.tokenizer.encode("<7> <5>").ids == [7, 5, SPECIAL["eos"]]
+
+
+# Bad files
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A folder of one layer."""
+    entry = translator(layers=1, decoder_layers=1, vocab=11, target_vocab=11, context=5)
+    (tmp_path / "model").mkdir()
+    to_ctranslate2.write(loaded_of(entry), tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize(
+    "file, times", [("model.bin", 200), ("config.json", 60), ("shared_vocabulary.json", 60)]
+)
+def test_a_file_altered_at_random_loads_or_is_refused(file, times, small):
+    whole = (small / file).read_bytes()
+    assert loads_or_says_why(small)
+    dice, refused = random.Random(file), 0
+    for _ in range(times):
+        (small / file).write_bytes(mutate(whole, dice))
+        refused += not loads_or_says_why(small)
+    assert refused > times / 4
+
+
+def test_a_file_cut_anywhere_is_refused(small):
+    path = small / "model.bin"
+    whole = path.read_bytes()
+    places = boundaries(small, heedful.load)
+    assert len(places) > 300
+    for place in [*places, *(place + 1 for place in places[::7]), len(whole) - 1]:
+        path.write_bytes(whole[:place])
+        assert not loads_or_says_why(small)
+    path.write_bytes(whole + b"\0")
+    assert not loads_or_says_why(small)
+
+
+def head(version=6, kind=b"TransformerSpec\0", count=1):
+    return struct.pack("<IH", version, len(kind)) + kind + struct.pack("<II", 7, count)
+
+
+def variable(name, rank, *shape, number=0, size=0):
+    spelled = name.encode() + b"\0"
+    return struct.pack("<H", len(spelled)) + spelled + struct.pack(f"<B{rank}IBI", rank, *shape, number, size)
+
+
+@pytest.mark.parametrize(
+    "data, why",
+    [
+        (b"", "empty"),
+        (b"\x06\0", "damaged"),
+        (head(version=3), "layout 3"),
+        (head(version=2**31), "layout 2147483648"),
+        (head(kind=b"WhisperSpec\0", count=0) + bytes(4), "WhisperSpec"),
+        (head(count=2**32 - 1), "announces 4294967295 variables"),
+        (head() + variable("a", 2, 2**32 - 1, 2**32 - 1, size=16), "a is 4294967295 x 4294967295"),
+        (head() + variable("a", 1, 2**30, size=2**32 - 4), "has 4294967292 bytes"),
+        (head() + variable("a", 1, 2**29, number=0, size=2**31), "would take 2147483648 bytes"),
+        (head() + variable("a", 9, *[1] * 9, size=4), "9 axes"),
+        (head() + variable("a", 1, 1, number=77, size=4), "type of number 77"),
+        (head() + variable("a\x1b[31m", 1, 1, size=4), "a name is"),
+        (head(count=0) + struct.pack("<I", 2**32 - 1), "announces 4294967295 other names"),
+        (head(kind=b"Transfor\xffSpec\0"), "not UTF-8"),
+    ],
+)  # fmt: skip
+def test_lies_are_refused(data, why, small):
+    (small / "model.bin").write_bytes(data)
+    with pytest.raises(heedful.BadInput, match=why) as error:
+        heedful.load(small)
+    assert str(small) in str(error.value) and str(error.value).isprintable()
+
+
+def edited(small, name, value):
+    """The folder with a variable that is a single number set to another."""
+    path = small / "model.bin"
+    data = path.read_bytes()
+    at = data.index(name.encode() + b"\0") + len(name) + 1
+    rank, number, size = struct.unpack_from("<BBI", data, at)
+    assert rank == 0
+    kind = {0: "f", 1: "b", 2: "h", 3: "i"}[number]
+    path.write_bytes(data[: at + 6] + struct.pack(f"<{kind}", value) + data[at + 6 + size :])
+
+
+@pytest.mark.parametrize(
+    "name, value, why",
+    [
+        ("decoder/alibi", 1, "alibi is 1"),
+        ("encoder/pre_norm", 1, "decoder/pre_norm is 0"),
+        ("encoder/num_heads", 5, "divided into 5 heads"),
+        ("encoder/num_heads", -1, "heads"),
+        ("encoder/activation", 99, "activation is"),
+        ("decoder/scale_embeddings", float("nan"), "scale_embeddings is nan"),
+        ("decoder/scale_embeddings", 3.0, "neither 1 nor the root"),
+    ],
+)
+def test_settings_that_change_the_model_are_refused(name, value, why, small):
+    edited(small, name, value)
+    with pytest.raises(heedful.BadInput, match=why):
+        heedful.load(small)
+
+
+def test_a_variable_that_nobody_asked_for_is_refused(small):
+    path = small / "model.bin"
+    data = bytearray(path.read_bytes())
+    start = 4 + 2 + len("TransformerSpec") + 1 + 4
+    count = struct.unpack_from("<I", data, start)[0]
+    struct.pack_into("<I", data, start, count + 1)
+    extra = variable("decoder/layer_0/self_attention/sliding_window", 0, number=3, size=4) + struct.pack(
+        "<i", 4
+    )
+    path.write_bytes(bytes(data[: start + 4]) + extra + bytes(data[start + 4 :]))
+    with pytest.raises(heedful.BadInput, match="sliding_window, which heedful has no place for"):
+        heedful.load(small)
+
+
+def test_a_link_that_leads_out_is_not_followed(small, tmp_path):
+    for name in ("model.bin", "shared_vocabulary.json", "config.json"):
+        outside = shutil.move(small / name, tmp_path / name)
+        (small / name).symlink_to(outside)
+        with pytest.raises(heedful.BadInput, match="leads out of its folder"):
+            heedful.load(small)
+        (small / name).unlink()
+        shutil.move(outside, small / name)
+    assert loads_or_says_why(small)
+
+
+LYING = """
+import pathlib, resource, struct, sys
+import heedful
+folder = pathlib.Path(sys.argv[1])
+heedful.load(folder)
+print([name for name in ("ctranslate2", "transformers", "gguf") if name in sys.modules])
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+before, files = peak(), sorted(folder.iterdir())
+whole = (folder / "model.bin").read_bytes()
+head = struct.pack("<IH", 6, 16) + b"TransformerSpec\\0" + struct.pack("<II", 7, 1)
+def of(shape, size):
+    return head + struct.pack("<H", 2) + b"a\\0" + struct.pack("<BIIBI", 2, *shape, 0, size)
+for start in (of((2**16, 2**13), 2**31), of((2**14, 2**12), 2**28), head[:-4] + struct.pack("<I", 2**32 - 1), whole):
+    with open(folder / "model.bin", "wb") as file:
+        file.write(start)
+        file.truncate(600 << 20)  # a file of holes: it takes no room on the disk
+    try:
+        heedful.load(folder)
+        sys.exit("it was believed")
+    except heedful.BadInput:
+        pass
+assert sorted(folder.iterdir()) == files
+print(peak() - before)
+"""
+
+
+def test_a_lie_about_sizes_takes_no_memory_and_loading_needs_no_other_library(small):
+    done = subprocess.run(
+        [sys.executable, "-c", LYING, small], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    imported, grown = done.stdout.splitlines()
+    assert imported == "[]" and int(grown) <= 50
+
+
+def test_our_reader_knows_one_when_it_sees_it(small, tmp_path):
+    assert from_ctranslate2.is_one(small) and not from_ctranslate2.is_one(tmp_path)
+    assert not from_ctranslate2.is_one(Path("nowhere"))

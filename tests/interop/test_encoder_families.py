@@ -1,0 +1,515 @@
+"""The encoders after BERT: every class of theirs loads, computes the same, leaves again bit for bit, and is of use."""
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tokenizers as tk
+import torch
+import transformers as hf
+from helpers import hf_zoo, tiny
+from helpers.tokenizer_cases import byte_level, word_piece
+from safetensors.torch import load_file, save_file
+
+import heedful
+from heedful.cli.main import main
+from heedful.data.images.files import png_bytes
+from heedful.data.images.prepare import normal
+from heedful.errors import BadInput
+from heedful.models import MODEL_TYPES, family, find_preset, vit
+from heedful.models.base.skeleton import skeleton
+from heedful.parts.disentangled import log_bucket
+from heedful.use.images import data_for
+
+PARTS = (
+    "Model",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+)
+CLASSES = {
+    "roberta": [f"Roberta{part}" for part in PARTS],
+    "distilbert": [f"DistilBert{part}" for part in PARTS],
+    "ernie": [f"Ernie{part}" for part in (*PARTS, "ForPreTraining", "ForNextSentencePrediction")],
+    "albert": [f"Albert{part}" for part in (*PARTS, "ForPreTraining")],
+    "deberta": [f"DebertaV2{part}" for part in PARTS],
+    "deit": ["DeiTModel", "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"],
+}
+EVERY = [(name, kind) for name, kinds in CLASSES.items() for kind in kinds]
+
+
+@pytest.fixture(autouse=True)
+def _no_progress_bars():
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+def case_of(name: str, kind: str, start: int = 0) -> hf_zoo.Case:
+    """The first case whose model is of this class."""
+    cases = (hf_zoo.make(name, seed) for seed in range(start, start + 200))
+    return next(case for case in cases if type(case.theirs).__name__ == kind)
+
+
+def compared(case: hf_zoo.Case, theirs, ours) -> float:
+    """The largest difference."""
+    with torch.no_grad():
+        pairs = list(case.compare(theirs, ours))
+    assert pairs and all(expected.abs().max() > 1e-2 for expected, _ in pairs), "a comparison of nothing"
+    assert all(torch.isfinite(found).all() for _, found in pairs), "max() would not see it"
+    return max(float((expected - found).abs().max()) for expected, found in pairs)
+
+
+@pytest.mark.parametrize("name, kind", EVERY)
+def test_every_class_gives_their_numbers_in_both_directions(name, kind, tmp_path):
+    for start in (0, 50):
+        case = case_of(name, kind, start)
+        hf_zoo.write(case, tmp_path / "theirs")
+        loaded = heedful.load(tmp_path / "theirs")
+        assert compared(case, case.theirs, loaded.model) < 1e-5
+        heedful.save(loaded, tmp_path / "ours")
+        auto = hf.AutoConfig.from_pretrained(tmp_path / "ours")
+        assert type(auto) is type(case.theirs.config) and auto.architectures == [kind]
+        again, told = type(case.theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
+        assert not told["missing_keys"] and not told["unexpected_keys"], told
+        assert compared(case, again.eval(), loaded.model) < 1e-5
+        assert kept_settings(auto) == kept_settings(case.theirs.config)
+
+
+def kept_settings(config) -> dict:
+    """What a config says, but for who wrote it."""
+    said = json.loads(config.to_json_string(use_diff=False))
+    return {
+        key: value
+        for key, value in said.items()
+        if key not in ("transformers_version", "_name_or_path", "dtype")
+    }
+
+
+@pytest.mark.parametrize("name, kind", EVERY)
+def test_weights_leave_come_back_and_leave_again_bit_for_bit(name, kind, tmp_path):
+    hf_zoo.write(case_of(name, kind), tmp_path / "theirs")
+    heedful.save(heedful.load(tmp_path / "theirs"), tmp_path / "ours")
+    heedful.save(heedful.load(tmp_path / "ours"), tmp_path / "again")
+    first, second, third = (
+        load_file(tmp_path / f / "model.safetensors") for f in ("theirs", "ours", "again")
+    )
+    assert first.keys() == second.keys() == third.keys()
+    for key in first:
+        assert torch.equal(first[key], second[key]) and torch.equal(first[key], third[key]), key
+    assert (tmp_path / "ours" / "config.json").read_text() == (tmp_path / "again" / "config.json").read_text()
+
+
+# Presets
+
+PUBLISHED = {  # parameters of their class with the published sizes
+    "roberta-base": (124_645_632, lambda: hf.RobertaModel(hf.RobertaConfig(
+        vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5))),
+    "distilbert-base": (66_362_880, lambda: hf.DistilBertModel(hf.DistilBertConfig())),
+    "ernie-1.0-base": (99_866_112, lambda: hf.ErnieModel(hf.ErnieConfig(
+        vocab_size=18000, hidden_act="relu", max_position_embeddings=513, layer_norm_eps=1e-5))),
+    "albert-base-v2": (11_683_584, lambda: hf.AlbertModel(hf.AlbertConfig(
+        hidden_size=768, num_attention_heads=12, intermediate_size=3072))),
+    "deberta-v3-base": (183_831_552, lambda: hf.DebertaV2Model(hf.DebertaV2Config(
+        hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, relative_attention=True,
+        position_buckets=256, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type="p2c|c2p",
+        position_biased_input=False, legacy=False))),
+    "deit-b16": (87_338_192, lambda: hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(num_labels=1000))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", PUBLISHED)
+def test_presets_have_as_many_parameters_as_theirs(preset):
+    count, make = PUBLISHED[preset]
+    with torch.device("meta"):
+        theirs = make()
+    assert sum(weight.numel() for weight in theirs.parameters()) == count
+    architecture, config = find_preset(preset)
+    assert sum(weight.numel() for weight in skeleton(architecture, config).parameters()) == count
+    said = type(theirs.config)(**family(architecture).write_config(config)).to_dict()
+    different = {key for key, value in theirs.config.to_dict().items() if said.get(key) != value}
+    assert different <= {"architectures", "id2label", "label2id", "dtype"}
+
+
+# In use
+
+
+def template(tokenizer: tk.Tokenizer, first: str, last: str, pair: str) -> tk.Tokenizer:
+    special = [(token, tokenizer.token_to_id(token)) for token in (first, last)]
+    tokenizer.post_processor = tk.processors.TemplateProcessing(
+        single=f"{first} $A {last}", pair=pair, special_tokens=special
+    )
+    return tokenizer
+
+
+def roberta_tokens() -> tk.Tokenizer:
+    made = byte_level()
+    made.add_special_tokens(
+        ["<s>", "<pad>", "</s>", "<unk>", tk.AddedToken("<mask>", lstrip=True, special=True)]
+    )
+    return template(made, "<s>", "</s>", "<s> $A </s> </s> $B </s>")
+
+
+def bert_tokens() -> tk.Tokenizer:
+    return template(word_piece(), "[CLS]", "[SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+
+
+SMALL = {"hidden_size": 20, "num_hidden_layers": 2, "num_attention_heads": 5, "intermediate_size": 36}
+TOKENS = {
+    "roberta": roberta_tokens,
+    "distilbert": bert_tokens,
+    "ernie": bert_tokens,
+    "albert": bert_tokens,
+    "deberta": bert_tokens,
+}
+CONFIGS = {
+    "roberta": lambda n, pad: hf.RobertaConfig(
+        **SMALL, vocab_size=n, pad_token_id=pad, max_position_embeddings=60 + pad + 1, type_vocab_size=1
+    ),
+    "distilbert": lambda n, pad: hf.DistilBertConfig(
+        vocab_size=n,
+        pad_token_id=pad,
+        max_position_embeddings=60,
+        dim=20,
+        n_layers=2,
+        n_heads=5,
+        hidden_dim=36,
+    ),
+    "ernie": lambda n, pad: hf.ErnieConfig(
+        **SMALL, vocab_size=n, pad_token_id=pad, max_position_embeddings=60, use_task_id=True
+    ),
+    "deberta": lambda n, pad: hf.DebertaV2Config(
+        **SMALL,
+        vocab_size=n,
+        pad_token_id=pad,
+        max_position_embeddings=60,
+        relative_attention=True,
+        position_buckets=8,
+        pos_att_type="p2c|c2p",
+        share_att_key=True,
+        position_biased_input=False,
+        norm_rel_ebd="layer_norm",
+    ),
+    "albert": lambda n, pad: hf.AlbertConfig(
+        **SMALL, embedding_size=12, vocab_size=n, pad_token_id=pad, max_position_embeddings=60
+    ),
+}
+PREFIX = {
+    "roberta": "Roberta",
+    "distilbert": "DistilBert",
+    "ernie": "Ernie",
+    "albert": "Albert",
+    "deberta": "DebertaV2",
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """(folder, their model, its tokenizer) of a family's class, small but with every weight in use."""
+    root, made = tmp_path_factory.mktemp("folders"), {}
+
+    def get(name: str, part: str):
+        if (name, part) not in made:
+            torch.manual_seed(3)
+            tokenizer = TOKENS[name]()
+            pad = next(
+                tokenizer.token_to_id(t) for t in ("<pad>", "[PAD]") if tokenizer.token_to_id(t) is not None
+            )
+            config = CONFIGS[name](tokenizer.get_vocab_size() + 3, pad)
+            config.id2label = {0: "bad", 1: "good", 2: "so-so"}
+            model = getattr(hf, PREFIX[name] + part)(config)
+            with torch.no_grad():
+                for weight in model.parameters():
+                    weight.add_(torch.randn_like(weight) * 0.2)
+            folder = root / f"{name} {part}"
+            model.eval().save_pretrained(folder)
+            tokenizer.save(str(folder / "tokenizer.json"))
+            made[name, part] = folder, model, tokenizer
+        return made[name, part]
+
+    return get
+
+
+def said_of(model, encoding: tk.Encoding, **given):
+    """Their output of one row; classes that tell no segments apart are given none."""
+    if getattr(model.config, "type_vocab_size", 0) > 0:
+        given["token_type_ids"] = torch.tensor([encoding.type_ids])
+    with torch.no_grad():
+        return model(torch.tensor([encoding.ids]), **given)
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_they_fill_blanks_and_embed(name, folders):
+    folder, model, tokenizer = folders(name, "ForMaskedLM")
+    ours = heedful.load(folder)
+    assert ours.can == ("fill", "embed", "look")
+    mask = next(token for token in ("[MASK]", "<mask>") if tokenizer.token_to_id(token) is not None)
+    texts = ["the [MASK] sat on the mat", "the cat's [MASK], isn't [MASK]?"]
+    for text, filled in zip(texts, ours.fill(texts, top=4), strict=True):
+        encoding = tokenizer.encode(text.replace("[MASK]", mask))
+        shares = said_of(model, encoding).logits[0].softmax(-1)
+        places = [i for i, number in enumerate(encoding.ids) if number == tokenizer.token_to_id(mask)]
+        assert len(places) == len(filled.blanks) == text.count("[MASK]")
+        for place, guesses in zip(places, filled.blanks, strict=True):
+            assert [g.probability for g in guesses] == pytest.approx(
+                shares[place].topk(4).values.tolist(), abs=1e-5
+            )
+    encoding = tokenizer.encode("the cat")
+    hidden = said_of(model.base_model, encoding).last_hidden_state[0]
+    torch.testing.assert_close(ours.embed("the cat"), hidden.mean(0), atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours.embed("the cat", pooling="class"), hidden[0], atol=1e-5, rtol=0)
+    assert len(ours.look("the cat").weights) == model.config.num_hidden_layers
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_they_classify_texts_and_pairs(name, folders):
+    folder, model, tokenizer = folders(name, "ForSequenceClassification")
+    ours = heedful.load(folder)
+    for texts in (("the cat",), ("the cat sat", "on the mat")):
+        shares = said_of(model, tokenizer.encode(*texts)).logits[0].softmax(-1).tolist()
+        found = ours.classify(*texts).probabilities
+        assert found == pytest.approx(dict(zip(["bad", "good", "so-so"], shares, strict=True)), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_info_and_doctor_read_them(name, folders, capsys):
+    for part in ("ForMaskedLM", "ForSequenceClassification"):
+        folder, model, _ = folders(name, part)
+        assert main(["info", str(folder), "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told["parameters"] == sum(weight.numel() for weight in model.parameters())
+        assert main(["doctor", str(folder)]) == 0, capsys.readouterr()
+        capsys.readouterr()
+
+
+def test_a_deit_classifies_pictures_and_shows_where_it_looks(tmp_path, capsys):
+    torch.manual_seed(5)
+    config = hf.DeiTConfig(**SMALL, image_size=12, patch_size=4, num_labels=3)
+    model = hf.DeiTForImageClassificationWithTeacher(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.2)
+    model.save_pretrained(tmp_path / "deit")
+    pixels = np.random.default_rng(2).integers(0, 256, (12, 12, 3), dtype=np.uint8)
+    (tmp_path / "a.png").write_bytes(png_bytes(pixels))
+    ours = heedful.load(tmp_path / "deit")
+    assert ours.can == ("classify", "look")
+    with torch.no_grad():
+        x = normal(torch.from_numpy(pixels[None]), data_for(ours))
+        shares = model(x).logits[0].softmax(-1).tolist()
+    found = ours.classify(str(tmp_path / "a.png")).probabilities
+    assert found == pytest.approx({f"LABEL_{i}": share for i, share in enumerate(shares)}, abs=1e-5)
+    seen = ours.look_at(str(tmp_path / "a.png"))
+    assert seen.through.shape == (3, 3) and seen.grid(seen.chosen[0]).shape == (3, 3)
+    assert dict(seen.labels) == pytest.approx(found, abs=1e-6)
+    assert main(["info", str(tmp_path / "deit"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["parameters"] == sum(weight.numel() for weight in model.parameters())
+    assert main(["doctor", str(tmp_path / "deit")]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("image", [8, 20])
+def test_a_deit_reads_pictures_of_another_size_as_theirs_does(image, tmp_path):
+    torch.manual_seed(6)
+    theirs = hf.DeiTModel(hf.DeiTConfig(**SMALL, image_size=12, patch_size=4)).eval()
+    torch.nn.init.normal_(theirs.embeddings.position_embeddings)
+    theirs.save_pretrained(tmp_path)
+    loaded = heedful.load(tmp_path)
+    images = torch.randn(2, 3, image, image)
+    model, resized = vit.resized(loaded.model, loaded.config, image)
+    with torch.no_grad():
+        expected = theirs(images, interpolate_pos_encoding=True).last_hidden_state
+        torch.testing.assert_close(model.eval().encoder(images), expected, atol=1e-5, rtol=0)
+    assert resized.tokens == 2 + (image // 4) ** 2
+
+
+# Files as they were published: with weights that nothing reads, other spellings, and configs that say little
+
+
+def published(folder, model, config: dict, change) -> heedful.Model:
+    """A folder with the weights of a model under the names that `change` gives them, and this config."""
+    folder.mkdir()
+    weights = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+    change(weights)
+    save_file(
+        {name: weight.contiguous().clone() for name, weight in weights.items()}, folder / "model.safetensors"
+    )
+    (folder / "config.json").write_text(json.dumps(config))
+    return heedful.load(folder)
+
+
+def sizes_of(config, *left_out: str) -> dict:
+    said = json.loads(config.to_json_string(use_diff=False))
+    return {key: value for key, value in said.items() if key not in ("architectures", "dtype", *left_out)}
+
+
+def test_structbert_and_minilm_are_berts_that_say_little(tmp_path):
+    """Gains and biases by their old names, position ids, a prefix without a head, and no architectures."""
+    config = hf.BertConfig(**SMALL, vocab_size=31, max_position_embeddings=19)
+    model, ids = hf.BertForMaskedLM(config).eval(), torch.randint(31, (2, 7))
+    few = {key: value for key, value in sizes_of(config).items() if not key.startswith(("id2", "label2"))}
+
+    def old(weights):
+        for name in [name for name in weights if "LayerNorm" in name]:
+            new = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+                "LayerNorm.bias", "LayerNorm.beta"
+            )
+            weights[new] = weights.pop(name)
+        weights["bert.embeddings.position_ids"] = torch.arange(19)[None]
+
+    ours = published(
+        tmp_path / "structbert", model, few | {"classifier_dropout": 0.3, "pooler_fc_size": 768}, old
+    )
+    assert ours.can[0] == "fill" and ours.config.classifier_dropout == 0.3
+    with torch.no_grad():
+        assert torch.equal(ours.model(ids)["masked_lm"], model(ids).logits)
+        bare = published(tmp_path / "minilm", model.bert, few, lambda weights: None)
+        assert torch.equal(bare.model.encoder(ids), model.bert(ids).last_hidden_state)
+    heedful.save(ours, tmp_path / "again")
+    assert hf.AutoConfig.from_pretrained(tmp_path / "again").classifier_dropout == 0.3
+
+
+def test_roberta_as_published_keeps_its_pooling_layer_and_a_copy_of_its_words(tmp_path):
+    config = hf.RobertaConfig(**SMALL, vocab_size=31, max_position_embeddings=21, type_vocab_size=1)
+    model, ids = hf.RobertaForMaskedLM(config).eval(), torch.randint(2, 31, (2, 7))
+
+    def more(weights):
+        weights["roberta.pooler.dense.weight"], weights["roberta.pooler.dense.bias"] = (
+            torch.ones(20, 20),
+            torch.ones(20),
+        )
+        weights["roberta.embeddings.position_ids"] = torch.arange(21)[None]
+
+    ours = published(
+        tmp_path / "m", model, sizes_of(config) | {"architectures": ["RobertaForMaskedLM"]}, more
+    )
+    assert ours.config.heads == ("pooled", "masked_lm") and ours.config.context == 19
+    with torch.no_grad():
+        assert torch.equal(ours.model(ids)["masked_lm"], model(ids).logits)
+
+
+def test_places_count_from_the_padding_of_the_table_whatever_else_is_called_padding(tmp_path):
+    hf_zoo.write(case_of("roberta", "RobertaForMaskedLM"), tmp_path / "theirs")
+    loaded = heedful.load(tmp_path / "theirs").loaded
+    other = replace(loaded, special={**loaded.special, "pad": 9})
+    heedful.save(other, tmp_path / "ours")
+    said = json.loads((tmp_path / "ours" / "config.json").read_text())
+    assert said["pad_token_id"] == loaded.config.offset - 1 != 9
+
+
+def test_deberta_v3_as_published_has_places_and_a_discriminator_that_nothing_reads(tmp_path):
+    config = CONFIGS["deberta"](31, 0)
+    config.legacy = False
+    model, ids = hf.DebertaV2ForMaskedLM(config).eval(), torch.randint(31, (2, 9))
+
+    def more(weights):
+        weights["deberta.embeddings.position_embeddings.weight"] = torch.ones(60, 20)
+        for layer, rows in (("dense", 20), ("classifier", 1)):
+            weights[f"mask_predictions.{layer}.weight"] = torch.ones(rows, 20)
+            weights[f"mask_predictions.{layer}.bias"] = torch.ones(rows)
+        weights["mask_predictions.LayerNorm.weight"] = weights["mask_predictions.LayerNorm.bias"] = (
+            torch.ones(20)
+        )
+
+    said = sizes_of(config, "legacy", "id2label", "label2id") | {"pos_att_type": "p2c|c2p"}
+    ours = published(tmp_path / "m", model, said, more)
+    assert ours.can[0] == "fill" and not ours.config.legacy
+    with torch.no_grad():
+        assert (ours.model(ids)["masked_lm"] - model(ids).logits).abs().max() < 1e-5
+
+
+# Parts
+
+
+def test_log_buckets_are_theirs_at_every_distance():
+    from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position as theirs
+
+    for buckets, farthest in ((256, 512), (32, 128), (8, 60), (6, 9), (4, 513)):
+        steps = torch.arange(-700, 701)
+        assert torch.equal(log_bucket(steps, buckets, farthest), theirs(steps, buckets, farthest).long())
+
+
+def test_a_convolution_refuses_packed_rows():
+    model = tiny.build(tiny.ENCODERS["deberta"]).encoder
+    with pytest.raises(ValueError, match="a row of its own"):
+        model(torch.randint(tiny.VOCAB, (1, 4)), documents_BT=torch.tensor([[0, 0, 1, 1]]))
+
+
+def test_alberts_layers_share_their_weights_also_after_they_were_loaded_and_copied(tmp_path):
+    cases = (hf_zoo.make("albert", seed) for seed in range(99))
+    hf_zoo.write(next(case for case in cases if case.theirs.config.num_hidden_layers == 3), tmp_path)
+    model = heedful.load(tmp_path).model
+    for one in (model, copy.deepcopy(model), model.double()):
+        first, *others = one.encoder.stack.blocks
+        assert len(others) == 2 and first is not others[0]
+        for other in others:
+            for a, b in zip(first.parameters(), other.parameters(), strict=True):
+                assert a is b
+
+
+def test_an_albert_may_have_more_layers_than_its_file_has_tensors_for(tmp_path):
+    config = hf.AlbertConfig(**SMALL | {"num_hidden_layers": 12}, embedding_size=12, vocab_size=31)
+    theirs, ids = hf.AlbertModel(config).eval(), torch.randint(31, (2, 7))
+    theirs.save_pretrained(tmp_path)
+    with torch.no_grad():
+        found = heedful.load(tmp_path).model.encoder(ids)
+        assert (found - theirs(ids).last_hidden_state).abs().max() < 1e-5
+
+
+# What is refused
+
+WRONG = {
+    "albert in groups": ("albert", {"num_hidden_groups": 2}, "num_hidden_groups"),
+    "albert in inner groups": ("albert", {"inner_group_num": 3}, "inner_group_num"),
+    "albert without end": ("albert", {"num_hidden_layers": 2**30}, "num_hidden_layers"),
+    "albert's embeddings of nothing": ("albert", {"embedding_size": 0}, "embedding_size"),
+    "deberta's other way": ("deberta", {"pos_att_type": ["p2p"]}, "pos_att_type"),
+    "deberta's ways as a number": ("deberta", {"pos_att_type": 3}, "pos_att_type"),
+    "deberta's other norm": ("deberta", {"norm_rel_ebd": "rms"}, "norm_rel_ebd"),
+    "deberta's narrow embeddings": ("deberta", {"embedding_size": 3}, "embedding_size"),
+    "deberta's convolution in groups": ("deberta", {"conv_kernel_size": 3, "conv_groups": 2}, "conv_groups"),
+    "deberta's lopsided convolution": ("deberta", {"conv_kernel_size": 4}, "convolution"),
+    "deberta's buckets for everything": ("deberta", {"position_buckets": 10**6}, "buckets"),
+    "deberta's single bucket": ("deberta", {"position_buckets": 1}, "buckets"),
+    "deberta's distances that are a word": (
+        "deberta",
+        {"max_relative_positions": "far"},
+        "max_relative_positions",
+    ),
+    "deberta's segments that are negative": ("deberta", {"type_vocab_size": -7}, "type_vocab_size"),
+    "deberta's wide pooling": ("deberta", {"pooler_hidden_size": 1}, "pooler_hidden_size"),
+    "roberta's padding far away": ("roberta", {"pad_token_id": 10**6}, "pad_token_id"),
+    "roberta's padding of nothing": ("roberta", {"pad_token_id": None}, "pad_token_id"),
+    "roberta without places": (
+        "roberta",
+        {"max_position_embeddings": 2, "pad_token_id": 1},
+        "max_position_embeddings",
+    ),
+    "roberta's other places": (
+        "roberta",
+        {"position_embedding_type": "relative_key"},
+        "position_embedding_type",
+    ),
+    "roberta untied": ("roberta", {"tie_word_embeddings": False}, "tie_word_embeddings"),
+    "roberta's other class": ("roberta", {"architectures": ["RobertaForCausalLM"]}, "architectures"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_settings_that_make_no_sense_are_refused_by_name(what, tmp_path):
+    name, changed, field = WRONG[what]
+    hf_zoo.write(case_of(name, CLASSES[name][1]), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | changed))
+    with pytest.raises(BadInput, match=field):
+        heedful.load(tmp_path)
+
+
+def test_every_class_named_here_is_one_that_heedful_says_it_reads():
+    for name, kinds in CLASSES.items():
+        config = case_of(name, kinds[0]).theirs.config
+        file = family(MODEL_TYPES[config.model_type])
+        assert set(kinds) == set(file.ARCHITECTURES.get(config.model_type, file.ARCHITECTURES))

@@ -1,0 +1,494 @@
+"""heedful export: what leaves is the same model elsewhere, and what is not does not get its name."""
+
+import json
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import tiny
+from helpers.export_cases import (
+    ENDS,
+    certificate,
+    names,
+    without,  # noqa: F401 (fixtures)
+)
+from helpers.look_cases import imported
+from safetensors.torch import load_file, save_file
+
+import heedful
+from heedful.cli import exchange as exchange_command
+from heedful.cli.main import main
+from heedful.errors import BadInput
+from heedful.interop import formats, parity
+from heedful.interop.formats import FORMATS, can_leave, leaves
+from heedful.interop.hf import write as to_hf
+from heedful.interop.parity import BOUNDS, Bound, Here, certify
+from heedful.models import bert
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """Folders of tiny random models with their tokenizers, each written when it is first asked for."""
+    folder = tmp_path_factory.mktemp("models")
+
+    def give(name):
+        if not (folder / name).exists():
+            loaded = imported(name)
+            ends = ENDS if name in ("gpt2", "llama") else loaded.special
+            heedful.save(replace(loaded, special=ends), folder / name)
+        return folder / name
+
+    return give
+
+
+def export(models, name, out, *more):
+    return main(["export", str(models(name)), str(out), *more])
+
+
+# The same model
+
+
+@pytest.mark.parametrize(
+    "name, to",
+    [
+        *((name, "hf") for name in ("gpt1", "gpt2", "llama", "bert", "t5", "transformer")),
+        *((name, "ctranslate2") for name in ("gpt2", "transformer", "t5")),
+        ("llama", "gguf"),
+    ],
+)
+def test_what_leaves_is_the_same_model_elsewhere(name, to, models, tmp_path, capsys):
+    assert export(models, name, tmp_path / "out", "--to", to, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told.pop("out") == str(tmp_path / "out")
+    assert told == certificate(tmp_path / "out") and names(tmp_path) == ["out"]
+    assert (told["verdict"], told["format"], told["kind"], told["faults"]) == ("same", to, "float32", [])
+    assert (
+        told["architecture"] == name
+        and {"heedful", "torch", FORMATS[to].packages[0]} <= told["versions"].keys()
+    )
+    assert told["tolerance"]["difference"] == 1e-5 > told["logits"]["relative"] > 0 < told["logits"]["mean"]
+    assert told["logits"]["argmax"] == 1 and told["logits"]["inputs"] >= 14
+    if name != "bert":
+        assert told["greedy"]["same"] == told["greedy"]["inputs"] == told["beam"]["same"] == 6
+        assert told["beam"]["width"] == 4
+    assert told["tokenizer"]["same"] == told["tokenizer"]["texts"] > 100
+
+
+def test_what_is_told_to_people(models, tmp_path, capsys):
+    assert export(models, "gpt2", tmp_path / "out") == 0
+    out, err = capsys.readouterr()
+    first, *rest = out.splitlines()
+    assert first.startswith(f"{tmp_path / 'out'}: gpt2 as hf, float32: the same model in transformers ")
+    assert [line.split(":")[0].strip() for line in rest] == ["logits", "greedy", "beam 4", "tokenizer"]
+    assert err.splitlines()[0] == f"exporting {models('gpt2')} as hf"
+
+
+def test_fewer_bits_have_bounds_of_their_own(models, tmp_path):
+    assert export(models, "gpt2", tmp_path / "out", "--to", "ctranslate2", "--quantize", "int8") == 0
+    told = certificate(tmp_path / "out")
+    assert told["kind"] == "int8" and told["logits"]["relative"] > 1e-4  # it is stored in fewer bits
+    assert told["tolerance"] == {"difference": 0.1, "argmax": 0.85, "outputs": 0.0}
+
+
+def test_the_folder_is_as_private_as_others(models, tmp_path):
+    (tmp_path / "plain").mkdir()
+    assert export(models, "gpt2", tmp_path / "a" / "out") == 0
+    assert (tmp_path / "a" / "out").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    for path in (tmp_path / "a" / "out").iterdir():
+        assert path.stat().st_mode & 0o044, path
+
+
+# Another model
+
+
+def change_tensors(folder):
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if name.endswith("mlp.c_fc.weight"))
+    weights[name][3, 5] += 0.01
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def change_bytes(name, floats):
+    """Another number in place of one that is sure to be a weight, found by its bytes."""
+
+    def change(folder):
+        data = bytearray((folder / name).read_bytes())
+        at = data.find(np.float32(floats).tobytes())
+        assert at > 0
+        data[at : at + 4] = struct.pack("<f", floats[0] + 0.05)
+        (folder / name).write_bytes(data)
+
+    return change
+
+
+def change_words(folder):
+    told = json.loads((folder / "tokenizer.json").read_text())
+    vocab = told["model"]["vocab"]
+    vocab["t"], vocab["h"] = vocab["h"], vocab["t"]
+    (folder / "tokenizer.json").write_text(json.dumps(told))
+
+
+def change_settings(folder):
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(told | {"layer_norm_epsilon": 1e-2}))
+
+
+def a_row(name):
+    """Three numbers in a row of the output projection of the last feed-forward layer."""
+    weights = dict(imported(name).model.named_parameters())
+    return next(w for n, w in weights.items() if n.endswith("blocks.1.feed_forward.layer.down.weight"))[
+        4, :3
+    ].tolist()
+
+
+@pytest.mark.parametrize(
+    "name, to, change, fault",
+    [
+        ("gpt2", "hf", change_tensors, "logits differ by"),
+        ("gpt2", "hf", change_settings, "logits differ by"),
+        ("gpt2", "hf", change_words, "the tokenizers agree about"),
+        ("gpt2", "ctranslate2", change_bytes("model.bin", a_row("gpt2")), "logits differ by"),
+        ("llama", "gguf", change_bytes("model.gguf", a_row("llama")), "logits differ by"),
+    ],
+)
+def test_one_number_changed_after_writing_is_found_and_kept_aside(
+    name, to, change, fault, models, tmp_path, capsys, monkeypatch
+):
+    module = FORMATS[to].load()
+    writes = module.write
+
+    def write(loaded, folder, kind="float32"):
+        writes(loaded, folder, kind)
+        change(folder)
+
+    monkeypatch.setattr(module, "write", write)
+    assert export(models, name, tmp_path / "out", "--to", to) == 3
+    _, err = capsys.readouterr()
+    kept = tmp_path / "out.different"
+    assert err.splitlines()[-1].startswith(f"error: it is not the same model: {fault}")
+    assert f"it is kept as {kept}" in err and names(tmp_path) == ["out.different"]
+    told = certificate(kept)
+    assert told["verdict"] == "different" and told["faults"][0].startswith(fault)
+    assert export(models, name, tmp_path / "out", "--to", to, "--json") == 3
+    assert json.loads(capsys.readouterr().out)["out"] == f"{kept}-2"
+    assert names(tmp_path) == ["out.different", "out.different-2"]
+
+
+def test_what_the_other_library_cannot_open_is_kept_aside(models, tmp_path, capsys, monkeypatch):
+    writes = to_hf.write
+
+    def write(loaded, folder, kind="float32"):
+        writes(loaded, folder, kind)
+        (folder / "model.safetensors").write_bytes(b"\x08" + bytes(20))
+
+    monkeypatch.setattr(to_hf, "write", write)
+    assert export(models, "gpt2", tmp_path / "out") == 3
+    assert "transformers cannot use it: " in capsys.readouterr().err
+    assert certificate(tmp_path / "out.different")["verdict"] == "different"
+
+
+def test_what_was_exported_before_stays_when_the_new_one_is_different(models, tmp_path, monkeypatch):
+    assert export(models, "gpt2", tmp_path / "out") == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    writes = to_hf.write
+    monkeypatch.setattr(to_hf, "write", lambda *given: [writes(*given), change_tensors(given[1])])
+    assert export(models, "gpt2", tmp_path / "out", "--replace") == 3
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+    assert names(tmp_path) == ["out", "out.different"]
+
+
+# Without the other library
+
+
+def test_without_the_other_library_it_is_written_and_said_to_be_unchecked(models, tmp_path, capsys, without):
+    without("transformers")
+    assert export(models, "gpt2", tmp_path / "out") == 0
+    out, err = capsys.readouterr()
+    assert out == f"{tmp_path / 'out'}: gpt2 as hf, float32: written, and not checked\n"
+    assert err.splitlines()[1:] == ['not checked: transformers is not installed: pip install "heedful[hf]"']
+    told = certificate(tmp_path / "out")
+    assert told["verdict"] == "not checked" and told["logits"] is None
+    assert told["faults"] == ['transformers is not installed: pip install "heedful[hf]"']
+    assert heedful.load(tmp_path / "out").architecture == "gpt2"
+
+
+@pytest.mark.parametrize(
+    "to, package", [("ctranslate2", "ctranslate2"), ("gguf", "gguf"), ("onnx", "onnxscript")]
+)
+def test_what_cannot_be_written_without_a_package_is_not(to, package, models, tmp_path, capsys, without):
+    without(package)
+    assert export(models, "llama", tmp_path / "out", "--to", to) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told == f'error: {package} is not installed: pip install "heedful[{to}]"'
+    assert names(tmp_path) == []
+
+
+def test_importing_heedful_and_asking_for_help_import_no_other_library():
+    code = """
+import sys, heedful, heedful.cli.main
+for name in heedful.__all__:
+    getattr(heedful, name)
+for command in ("export", "import"):
+    heedful.cli.main.main([command, "--help"])
+import heedful.cli.exchange
+from heedful.interop import formats, parity, to_hf, to_onnx, to_ctranslate2, to_gguf
+theirs = ("transformers", "ctranslate2", "onnx", "onnxruntime", "onnxscript", "gguf", "peft", "torchao", "sentencepiece")
+print([name for name in theirs if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    "name, more, sentence",
+    [
+        ("gpt2", ["--to", "gguf"], "cannot leave as gguf: GGUF files are written of the llama family, and this is a gpt2; it can leave as hf, ctranslate2, onnx"),
+        ("bert", ["--to", "ctranslate2"], "it can leave as hf, onnx"),
+        ("gpt2", ["--quantize", "int8"], "hf stores numbers as float32, not as int8: leave out --quantize, or name another --to"),
+        ("gpt2", ["--to", "ctranslate2", "--quantize", "int9"], "ctranslate2 stores numbers as float32 or int8, not as int9"),
+        ("gpt2", ["--to", "onxx"], "--to takes hf or ctranslate2 or onnx or gguf, not 'onxx'; did you mean \"onnx\"?"),
+    ],
+)  # fmt: skip
+def test_a_format_that_cannot_be_is_refused_with_those_that_can(
+    name, more, sentence, models, tmp_path, capsys
+):
+    assert export(models, name, tmp_path / "out", *more) == 2
+    assert sentence in capsys.readouterr().err.splitlines()[-1]
+    assert names(tmp_path) == []
+
+
+def test_a_model_of_no_format_says_so(tmp_path):
+    from heedful.models import family
+
+    file = family("rnn")
+    model = file.build(file.PRESETS["rnn-650"].__class__(vocab=17, layers=1, width=6))
+    loaded = heedful.Loaded("rnn", None, model, None, {})
+    with pytest.raises(BadInput, match="cannot leave as onnx: .*; there is no format in which it can leave"):
+        exchange_command.refuse("x", loaded, "onnx")
+
+
+def test_nothing_is_written_over(models, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("x")
+    (tmp_path / "file").write_text("x")
+    for place, more, sentence in (
+        (out, [], f"{out} is there already and not empty: give another OUT, or --replace"),
+        (
+            out,
+            ["--replace"],
+            f"{out} has no parity.json, so heedful did not export it: remove it yourself first",
+        ),
+        (tmp_path / "file", ["--replace"], f"{tmp_path / 'file'} is a file"),
+        (models("gpt2"), ["--replace"], "written over it: give another OUT"),
+        (models("gpt2").parent, ["--replace"], "written over it: give another OUT"),
+    ):
+        assert export(models, "gpt2", place, *more) == 2
+        assert sentence in capsys.readouterr().err
+    assert names(tmp_path) == ["file", "out"] and names(out) == ["mine.txt"]
+
+
+def test_an_empty_folder_is_filled_and_an_export_replaced(models, tmp_path, without):
+    without("transformers")
+    out = tmp_path / "out"
+    out.mkdir()
+    assert export(models, "gpt2", out) == 0
+    (out / "old").touch()
+    assert export(models, "bert", out) == 2
+    assert export(models, "bert", out, "--replace") == 0
+    assert json.loads((out / "config.json").read_text())["model_type"] == "bert"
+    assert "old" not in names(out) and names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize(
+    "error, code", [(OSError(28, "No space left on device"), 5), (KeyboardInterrupt(), 130)]
+)
+def test_a_failure_leaves_everything_as_it_was(error, code, models, tmp_path, monkeypatch, without):
+    without("transformers")
+    monkeypatch.setattr("heedful.cli.main.give_up_stdout", lambda: None)
+    out = tmp_path / "out"
+    assert export(models, "gpt2", out) == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def fail(loaded, folder, kind):
+        (folder / "half").touch()
+        raise error
+
+    monkeypatch.setattr(to_hf, "write", fail)
+    assert export(models, "bert", out, "--replace") == code
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before and names(tmp_path) == ["out"]
+
+
+def test_info_says_how_a_model_can_leave(models, capsys):
+    assert main(["info", str(models("llama"))]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "leaves as hf, ctranslate2, onnx, gguf"
+    assert main(["info", "gpt2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["formats"]
+    assert found.keys() == FORMATS.keys() and found["hf"] is None and "llama family" in found["gguf"]
+
+
+def test_formats_are_those_of_the_option():
+    from typing import get_args, get_type_hints
+
+    from heedful.cli.options import Export
+
+    assert get_args(get_type_hints(Export)["to"]) == tuple(FORMATS)
+    for form in FORMATS.values():
+        assert form.load().KINDS[0] == "float32" and set(form.load().KINDS) <= BOUNDS.keys()
+
+
+def test_progress_is_told_when_it_takes_long(models, tmp_path, capsys, monkeypatch, without):
+    without("transformers")
+    monkeypatch.setattr(exchange_command, "PATIENCE", 0.01)
+    monkeypatch.setattr(exchange_command, "LINES", 0.01)
+    writes = to_hf.write
+
+    def slowly(*given):
+        import time
+
+        time.sleep(0.1)
+        writes(*given)
+
+    monkeypatch.setattr(to_hf, "write", slowly)
+    assert export(models, "gpt2", tmp_path / "out") == 0
+    told = capsys.readouterr().err
+    assert "writing Hugging Face, float32 (0 s)" in told
+
+
+# The comparison itself
+
+
+class Twin:
+    """Our own model in the part of another library's, with something changed."""
+
+    def __init__(self, loaded, **changes):
+        self.here, self.changes = Here(loaded), changes
+
+    def __getattr__(self, name):
+        def ask(*given):
+            found = getattr(self.here, name)(*given)
+            return self.changes[name](found) if name in self.changes else found
+
+        if name not in ("logits", "greedy", "beam", "tokens"):
+            raise AttributeError(name)
+        return ask
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return replace(imported("gpt2"), special=ENDS)
+
+
+def test_a_twin_is_the_same_and_a_certificate_is_always_the_same(gpt2):
+    first, second = (certify(gpt2, Twin(gpt2), format="hf") for _ in range(2))
+    assert first == second and first.verdict == "same" and first.logits.largest == 0
+
+
+@pytest.mark.parametrize(
+    "changes, verdict, fault",
+    [
+        ({"logits": lambda x: x + 1e-7}, "same", ""),
+        ({"logits": lambda x: x + 1e-3}, "different", "logits differ by"),
+        ({"logits": lambda x: x * torch.nan}, "different", "logits differ by inf"),
+        ({"logits": lambda x: x[:-1]}, "different", "logits differ by inf"),
+        ({"logits": lambda x: x.flip(-1)}, "different", "logits differ by"),
+        ({"greedy": lambda x: [*x[:-1], x[-1] ^ 1]}, "different", "greedy gives the same in 0 of 6 only"),
+        ({"beam": lambda x: x[:-1]}, "different", "beam gives the same in 0 of 6 only"),
+        ({"tokens": lambda x: x[1:]}, "different", "the tokenizers agree about"),
+        ({"tokens": lambda x: None}, "same", ""),
+        ({"logits": lambda x: None, "greedy": lambda x: None}, "same", ""),
+        (
+            {name: lambda x: None for name in ("logits", "greedy", "beam", "tokens")},
+            "not checked",
+            "the other library says nothing",
+        ),
+    ],
+)
+def test_what_differs_is_named(changes, verdict, fault, gpt2):
+    found = certify(gpt2, Twin(gpt2, **changes), format="hf")
+    assert found.verdict == verdict and "; ".join(found.faults).startswith(fault)
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_log_probabilities_will_do(gpt2):
+    twin = Twin(gpt2, logits=lambda x: x.log_softmax(-1))
+    assert certify(gpt2, twin, format="hf").verdict == "different"
+    twin.says_log_probabilities = True
+    assert certify(gpt2, twin, format="hf").verdict == "same"
+
+
+def test_outputs_between_which_nothing_decides_are_ties(gpt2):
+    """Two tokens with one row of weights: which of them is written says nothing of the model."""
+    loaded = imported("gpt2", seed=12)
+    with torch.no_grad():
+        table = loaded.model.inputs.tokens.weight
+        table.copy_(table[torch.arange(len(table)) // 2 * 2])
+    loaded = replace(loaded, special={})
+    twin = Twin(loaded, **dict.fromkeys(("greedy", "beam"), lambda row: [token ^ 1 for token in row]))
+    found = certify(loaded, twin, format="hf")
+    assert found.verdict == "same" and found.greedy.ties == found.beam.ties == 6 and not found.greedy.same
+
+
+def test_a_second_head_is_looked_at_too(tmp_path):
+    config = bert.BertConfig(
+        vocab=29, context=31, layers=1, width=12, attention_heads=3, hidden=20,
+        heads=("pooled", "masked_lm", "next_sentence"),
+    )  # fmt: skip
+    loaded = heedful.Loaded("bert", config, tiny.build((bert, config), torch.float32), None, {"pad": 0})
+    to_hf.write(loaded, tmp_path)
+    assert certify(loaded, to_hf.elsewhere(tmp_path), format="hf").verdict == "same"
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["cls.seq_relationship.bias"][1] += 0.01
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    assert certify(loaded, to_hf.elsewhere(tmp_path), format="hf").verdict == "different"
+
+
+def test_a_bound_may_be_given(gpt2):
+    twin = Twin(gpt2, logits=lambda x: x + 1e-3)
+    assert certify(gpt2, twin, format="hf", bound=Bound(1e-2, 1.0, 1.0)).verdict == "same"
+
+
+def test_a_certificate_is_written_whole(gpt2, tmp_path):
+    found = certify(gpt2, Twin(gpt2), format="hf")
+    parity.write(found, tmp_path)
+    assert names(tmp_path) == ["parity.json"] and certificate(tmp_path) == found.as_json()
+
+
+def test_quiet_is_over_when_it_is_over(capsys):
+    import logging
+    import warnings
+
+    with formats.quiet():
+        print("out")
+        print("err", file=sys.stderr)
+        warnings.warn("odd", stacklevel=1)
+        logging.getLogger("x").error("log")
+    print("said")
+    assert capsys.readouterr() == ("said\n", "") and logging.root.manager.disable == 0
+
+
+def test_every_preset_can_be_asked_how_it_leaves():
+    from heedful.cli.commands import ways_out
+    from heedful.models import presets
+
+    found = {
+        name: ways_out(Path("nowhere"), *entry) for name, entry in presets().items() if "175b" not in name
+    }
+    assert all(ways.keys() == FORMATS.keys() for ways in found.values())
+    assert all(why is None or len(why) > 10 for ways in found.values() for why in ways.values())
+
+
+def test_leaves_and_can_leave_agree(gpt2):
+    assert (
+        can_leave(gpt2)
+        == [name for name, why in leaves(gpt2).items() if why is None]
+        == ["hf", "ctranslate2", "onnx"]
+    )

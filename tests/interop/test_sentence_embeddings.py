@@ -1,0 +1,228 @@
+"""A sentence embedder's folder gives the vectors that sentence-transformers gives."""
+
+import json
+import shutil
+import warnings
+
+import pytest
+import torch
+import transformers as hf
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as models
+
+import heedful
+from heedful.interop.hf.probes import corpus
+from heedful.interop.hf.sentences import read_sentences
+
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "cat",
+    "Cat",
+    "sat",
+    "on",
+    "mat",
+    "a",
+    "##s",
+    ".",
+    ",",
+    "été",
+    "ete",
+    "query",
+    ":",
+]
+WORDS += [*"bcdefghijklmnopqrstuvwxyz", *(f"##{letter}" for letter in "abcdefghijklmnopqrtuvwxyz")]
+TEXTS = [
+    "the cat sat on the mat.",
+    "Cats",
+    "",
+    "a",
+    "  the   CAT  ",
+    "été, ete",
+    "the cat " * 20,
+    "a [MASK] sat",
+    "x",
+]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A tiny random BERT with words."""
+    folder = tmp_path_factory.mktemp("bert")
+    torch.manual_seed(3)
+    config = hf.BertConfig(
+        vocab_size=len(WORDS), hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
+        max_position_embeddings=23,
+    )  # fmt: skip
+    model = hf.BertModel(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.3)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "BertTokenizer", "do_lower_case": false}'
+    )
+    return folder
+
+
+def embedder(bert, folder, pooling="mean", normalise=False, prompts=None, **settings):
+    """A folder of sentence-transformers, as the package itself writes it."""
+    steps = [models.Transformer(str(bert)), models.Pooling(12, pooling_mode=pooling)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = SentenceTransformer(
+            modules=[*steps, *([models.Normalize()] if normalise else [])], device="cpu", **(prompts or {})
+        )
+        model.save(str(folder), create_model_card=False)
+    said = json.loads((folder / "sentence_bert_config.json").read_text())
+    (folder / "sentence_bert_config.json").write_text(json.dumps(said | settings))
+    return folder
+
+
+def agree(folder, texts=TEXTS):
+    theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    ours = heedful.load(folder)
+    expected = theirs.encode(texts, convert_to_tensor=True, show_progress_bar=False).cpu()
+    found = ours.embed(texts, batch=4)
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=1e-5)
+    return found
+
+
+POOLINGS = [
+    "cls",
+    "mean",
+    "max",
+    "mean_sqrt_len_tokens",
+    "weightedmean",
+    "lasttoken",
+    ("cls", "max"),
+    ("mean", "lasttoken", "cls"),
+]
+
+
+@pytest.mark.parametrize("pooling", POOLINGS, ids=str)
+def test_every_pooling_gives_their_vectors(pooling, bert, tmp_path):
+    found = agree(embedder(bert, tmp_path / "model", pooling))
+    assert found.shape == (len(TEXTS), 12 * (len(pooling) if isinstance(pooling, tuple) else 1))
+
+
+def test_poolings_differ(bert, tmp_path):
+    vectors = [agree(embedder(bert, tmp_path / name, name), ["the cat sat"]) for name in POOLINGS[:6]]
+    assert all(not torch.allclose(a, b, atol=1e-3) for n, a in enumerate(vectors) for b in vectors[:n])
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_vectors_are_one_long_where_the_folder_says_so(normalise, bert, tmp_path):
+    folder = embedder(bert, tmp_path / "model", normalise=normalise)
+    lengths = agree(folder).norm(dim=-1)
+    assert torch.allclose(lengths, torch.ones(len(TEXTS)), atol=1e-5) == normalise
+    model = heedful.load(folder)
+    assert torch.allclose(model.embed("a", normalise=True).norm(), torch.tensor(1.0), atol=1e-5)
+    assert not torch.allclose(model.embed("a", normalise=False).norm(), torch.tensor(1.0), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"max_seq_length": 5}, {"max_seq_length": 3}, {"max_seq_length": None}, {"do_lower_case": True}, {}],
+    ids=str,
+)
+def test_texts_are_cut_and_lowered_as_the_folder_says(settings, bert, tmp_path):
+    folder = embedder(bert, tmp_path / "model", **settings)
+    if "max_seq_length" in settings:
+        said = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "tokenizer_config.json").write_text(json.dumps(said | {"model_max_length": 17}))
+    agree(folder)
+
+
+def test_a_prompt_stands_before_every_text_only_if_the_folder_says_so(bert, tmp_path):
+    prompts = {"prompts": {"query": "query: ", "other": "on "}}
+    plain = agree(embedder(bert, tmp_path / "plain", prompts=prompts))
+    asked = agree(embedder(bert, tmp_path / "asked", prompts=prompts | {"default_prompt_name": "query"}))
+    assert not torch.allclose(plain, asked, atol=1e-3)
+
+
+def test_older_folders_say_it_by_flags(bert, tmp_path):
+    folder = embedder(bert, tmp_path / "model")
+    older = {
+        "word_embedding_dimension": 12,
+        "pooling_mode_cls_token": True,
+        "pooling_mode_mean_tokens": False,
+        "pooling_mode_max_tokens": True,
+    }
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(older))
+    agree(folder)
+    assert read_sentences(folder).poolings == ("cls", "max")
+
+
+def test_the_corpus_of_probes_embeds_alike(bert, tmp_path):
+    agree(embedder(bert, tmp_path / "model", normalise=True), corpus())
+
+
+def test_what_is_asked_for_goes_before_what_the_folder_says(bert, tmp_path):
+    model = heedful.load(embedder(bert, tmp_path / "model", "cls"))
+    alone = heedful.load(bert)
+    assert torch.equal(model.embed("the cat", pooling="mean"), alone.embed("the cat"))
+    assert torch.equal(model.embed("the cat"), alone.embed("the cat", pooling="class"))
+
+
+def test_the_command_prints_their_vectors(bert, tmp_path, capsys, monkeypatch):
+    import io
+
+    from heedful.cli.main import main
+
+    folder = embedder(bert, tmp_path / "model", "max", normalise=True)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\na\n")))
+    assert main(["embed", str(folder)]) in (0, None)
+    printed = [list(map(float, line.split())) for line in capsys.readouterr().out.splitlines()]
+    torch.testing.assert_close(torch.tensor(printed), agree(folder, ["the cat", "a"]), atol=1e-5, rtol=1e-4)
+
+
+# Folders that are not read
+
+
+def module(kind, path=""):
+    return {"idx": 0, "name": "0", "path": path, "type": f"sentence_transformers.models.{kind}"}
+
+
+GOOD = [module("Transformer"), module("Pooling", "1_Pooling")]
+BROKEN = {
+    "a dense layer": ("modules.json", [*GOOD, module("Dense", "2_Dense")], "Dense"),
+    "no pooling": ("modules.json", [module("Transformer")], "Transformer"),
+    "an object": ("modules.json", {}, "a list"),
+    "steps that are numbers": ("modules.json", [1, 2], "a type and a path"),
+    "a path that climbs": ("modules.json", [GOOD[0], module("Pooling", "../1_Pooling")], "plain names"),
+    "a path from the root": ("modules.json", [GOOD[0], module("Pooling", "/etc")], "plain names"),
+    "an unknown pooling": ("1_Pooling/config.json", {"pooling_mode": "median"}, "median"),
+    "a pooling that is a number": ("1_Pooling/config.json", {"pooling_mode": 7}, "7"),
+    "a flag that is a word": ("1_Pooling/config.json", {"pooling_mode_cls_token": "yes"}, "pooling_mode_cls_token"),
+    "a length that is a word": ("sentence_bert_config.json", {"max_seq_length": "long"}, "long"),
+    "a length of nothing": ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length"),
+    "a prompt that is not there": ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "'x'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_folder_that_says_something_else_is_refused(what, bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "model")
+    (folder / "1_Pooling").mkdir()
+    (folder / "modules.json").write_text(json.dumps(GOOD))
+    name, content, words = BROKEN[what]
+    (folder / name).write_text(json.dumps(content))
+    with pytest.raises(heedful.BadInput, match=words) as told:
+        heedful.load(folder).embed("a")
+    assert str(folder) in str(told.value)
+
+
+def test_a_link_that_leads_out_is_not_followed(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "model")
+    (folder / "modules.json").write_text(json.dumps(GOOD))
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "config.json").write_text("{}")
+    (folder / "1_Pooling").symlink_to(tmp_path / "outside")
+    with pytest.raises(heedful.BadInput, match="leads out"):
+        heedful.load(folder).embed("a")

@@ -1,0 +1,314 @@
+"""What may change between an interruption and --resume: everything is refused or said, and nothing passes in silence.
+
+The tables here are the promise; `heedful/runs/resume.py` keeps it.
+"""
+
+import json
+import platform
+import shutil
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.runs import CPU, Interrupted, Quiet, recipe_for, state_of
+from helpers.runs import texts  # noqa: F401 (fixtures)
+
+from heedful.tasks import recipe
+from heedful.errors import BadInput
+from heedful.runs import trainer as run, resume as state
+
+# Settings. A change of these makes it another run; of these it only changes the rest of the way.
+REFUSED = {
+    *(key for key in recipe.known_settings() if key.startswith(("data.", "model."))),
+    "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder", "train.stage", "evaluate.rows",
+    "train.tune", "train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers",
+}  # fmt: skip
+WARNED = {
+    "train.steps", "train.minutes", "train.batch_tokens", "train.accumulate", "train.rate", "train.warmup",
+    "train.schedule", "train.floor", "train.decay", "train.beta2", "train.clip", "train.smoothing", "train.lm_weight",
+    "train.hide", "train.mix_penalty", "train.text_weight", "train.divergence", "train.rise", "train.cooling",
+    "train.coldest",
+    "train.recompute", "train.compile", "train.shard", "train.precision", "checkpoint.every", "checkpoint.keep",
+    "evaluate.every", "evaluate.examples", "evaluate.patience",
+}  # fmt: skip
+
+
+def another(key: str, value: object) -> object:
+    """A value that a setting may have, and does not."""
+    hint = recipe.known_settings()[key]
+    if typing.get_origin(hint) is typing.Literal:
+        return next(choice for choice in typing.get_args(hint) if choice != value)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str):
+        return value + "x"
+    if isinstance(value, float):
+        return value / 2 if value else 0.5
+    return value * 2 if value else 1
+
+
+def test_every_setting_is_in_the_table():
+    assert REFUSED | WARNED == recipe.known_settings().keys() and not REFUSED & WARNED
+
+
+@pytest.mark.parametrize("key", sorted(REFUSED | WARNED))
+def test_a_changed_setting_is_refused_or_said_by_name(key):
+    then = recipe.make("translate")
+    part, name = key.split(".")
+    now = recipe.to_json(then)
+    now[part][name] = another(key, now[part][name])
+    assert now != recipe.to_json(then)
+    said: list[str] = []
+
+    def compare():
+        state.compare_recipes(recipe.to_json(then), recipe.from_json(now), Path("step-4"), said.append)
+
+    if key in REFUSED:
+        with pytest.raises(BadInput, match=f"recipe.json has {key} .*that is another run") as caught:
+            compare()
+        assert str(caught.value).isprintable()
+    else:
+        compare()
+        (line,) = said
+        assert line.startswith(f"warning: {key} was ") and repr(now[part][name]) in line
+
+
+def test_nothing_is_said_of_what_has_not_changed():
+    then = recipe.make("lm", "tiny", "pylib")
+    said: list[str] = []
+    state.compare_recipes(recipe.to_json(then), then, Path("step-4"), said.append)
+    assert said == []
+
+
+@pytest.mark.parametrize("key", ["train.steps", "checkpoint.every"])
+def test_which_steps_are_averaged_cannot_change_half_way(key):
+    then = recipe.make("lm", settings={"train.average": 3})
+    now = recipe.changed(then, key, 77)
+    with pytest.raises(BadInput, match=f"recipe.json has {key} 77"):
+        state.compare_recipes(recipe.to_json(then), now, Path("step-4"), print)
+
+
+# Through a run
+
+SETTINGS = {"train.rate": 2e-3, "checkpoint.every": 2, "evaluate.every": 3, "evaluate.examples": 0}
+
+
+@pytest.fixture
+def begun(texts, tmp_path) -> Callable[..., Path]:  # noqa: F811
+    """A run of a task that was killed at step 5, two steps after its last checkpoint; or before its first."""
+
+    def start(task: str, at: int = 5, **more) -> Path:
+        folder = tmp_path / "run"
+        with pytest.raises(Interrupted):
+            run.start(recipe_for(task, texts, steps=7, **{**SETTINGS, **more}), folder, Quiet(until=at), CPU)
+        assert (folder / "checkpoints").exists() == (at > 2)
+        return folder
+
+    return start
+
+
+def edit(folder: Path, key: str, value: object) -> None:
+    found = json.loads((folder / "recipe.json").read_text())
+    part, _, name = key.partition(".")
+    if name:
+        found[part][name] = value
+    else:
+        found[part] = value
+    (folder / "recipe.json").write_text(json.dumps(found))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {name: data for name, data in found.items() if name not in ("lock", "status.json")}
+
+
+def refused(folder: Path, *said: str) -> None:
+    """In one line with these words, and not a byte of the run is changed."""
+    before = files_of(folder)
+    with pytest.raises(BadInput) as caught:
+        run.resume(folder, Quiet(), CPU)
+    message = str(caught.value)
+    assert all(words in message for words in said), message
+    assert message.isprintable()
+    assert files_of(folder) == before
+
+
+def warned(folder: Path, *said: str) -> None:
+    """It goes on to the end, and exactly these warnings are given."""
+    talk = Quiet()
+    assert run.resume(folder, talk, CPU).finished
+    warnings = [
+        line for line in talk.lines if line.startswith("warning: ") and "has learned nothing" not in line
+    ]
+    assert len(warnings) == len(said), warnings
+    for words, line in zip(said, warnings, strict=True):
+        assert words in line
+
+
+CONDITIONS = {
+    "threads": lambda patch: patch.setattr(torch, "get_num_threads", lambda: 77),
+    "torch": lambda patch: patch.setattr(torch, "__version__", "77.0.0"),
+    "python": lambda patch: patch.setattr(platform, "python_version", lambda: "77.0"),
+    "heedful": lambda patch: patch.setattr(state, "__version__", "77.0"),
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_other_conditions_are_said(name, begun, monkeypatch):
+    folder = begun("lm")
+    CONDITIONS[name](monkeypatch)
+    warned(folder, f"warning: {name} was ")
+    written = json.loads((folder / "recipe.json").read_text())["facts"]
+    assert str(written[name]).startswith("77")  # what holds from now on
+
+
+@pytest.mark.parametrize("name, value", [("device", "cuda"), ("processes", 4)])
+def test_another_device_or_number_of_processes_is_said(name, value, begun, monkeypatch):
+    honest = run.facts
+    monkeypatch.setattr(run, "facts", lambda *given: {**honest(*given), name: value})
+    folder = begun("lm")
+    monkeypatch.setattr(run, "facts", honest)
+    warned(folder, f"warning: {name} was {value} and is ")
+
+
+WARNED_ON_THE_WAY = {
+    "train.steps": 9, "train.rate": 1e-3, "train.accumulate": 2, "train.schedule": "constant", "train.batch_tokens": 32,
+    "train.precision": "fp16", "train.shard": True, "evaluate.every": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", WARNED_ON_THE_WAY)
+def test_another_way_for_the_rest_is_said_and_taken(key, begun):
+    folder = begun("lm")
+    edit(folder, key, WARNED_ON_THE_WAY[key])
+    warned(folder, f"warning: {key} was ")
+    part, name = key.split(".")
+    assert json.loads((folder / "recipe.json").read_text())[part][name] == WARNED_ON_THE_WAY[key]
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [("task", "mlm"), ("train.seed", 3), ("train.optimiser", "muon"), ("data.vocab_size", 99), ("model.layers", 2), ("train.ema", 0.5), ("train.from_folder", "elsewhere")],
+)  # fmt: skip
+def test_another_run_is_refused(key, value, begun):
+    folder = begun("lm")
+    edit(folder, key, value)
+    refused(folder, f"recipe.json has {key} {value!r}", "that is another run")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_another_tokenizer_is_refused(begun):
+    folder = begun("lm")
+    found = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(found, indent=3))  # the same to the eye, other bytes
+    refused(folder, "another vocabulary", "tokenizer.json")
+
+
+@pytest.mark.parametrize(
+    "task, name", [("lm", "train"), ("mlm", "valid"), ("translate", "data"), ("classify", "data")]
+)
+def test_altered_tokens_are_refused(task, name, begun):
+    folder = begun(task)
+    store = max((folder / name).glob("*.bin"), key=lambda path: path.stat().st_size)
+    flip(store)
+    refused(folder, store.name, "is damaged")
+
+
+def test_other_tokens_are_refused_even_if_they_are_whole(begun):
+    """Training text and held-out text, made by the same run, changed places."""
+    folder = begun("lm")
+    for old, new in (("train", "aside"), ("valid", "train"), ("aside", "valid")):
+        (folder / old).rename(folder / new)
+    refused(folder, "the data is not the one the run was begun with")
+
+
+@pytest.mark.parametrize(
+    "task, name", [("translate", "v.tgt"), ("translate", "v.src"), ("classify", "v.tsv")]
+)
+def test_other_held_out_files_are_refused(task, name, begun, texts):  # noqa: F811
+    folder = begun(task)
+    path = Path(texts[name])
+    lines = path.read_text().splitlines(keepends=True)
+    head = lines[:1] if name.endswith("tsv") else []
+    path.write_text("".join(head + lines[:0:-1] + ([] if head else lines[:1])))
+    refused(folder, "the held-out data is not the one the run was begun with")
+
+
+def test_other_labels_are_refused(begun):
+    folder = begun("classify")
+    found = json.loads((folder / "labels.json").read_text())
+    (folder / "labels.json").write_text(json.dumps(dict(reversed(found.items()))))
+    refused(folder, "the list of labels is not the one the run was begun with")
+
+
+# The model to start from
+
+
+@pytest.fixture
+def origin(texts, tmp_path) -> Path:  # noqa: F811
+    run.start(recipe_for("lm", texts, steps=2), tmp_path / "origin", Quiet(), CPU)
+    return tmp_path / "origin"
+
+
+def test_a_run_with_a_checkpoint_does_not_need_the_model_it_started_from(begun, origin, texts, tmp_path):  # noqa: F811
+    more = {"train.from_folder": str(origin)}
+    run.start(
+        recipe_for("classify", texts, steps=7, **{**SETTINGS, **more}), tmp_path / "whole", Quiet(), CPU
+    )
+    folder = begun("classify", **more)
+    shutil.rmtree(origin)
+    warned(folder)
+    assert state_of(folder) == state_of(tmp_path / "whole")
+
+
+def test_without_a_checkpoint_another_model_to_start_from_is_refused(begun, origin):
+    folder = begun("classify", at=1, **{"train.from_folder": str(origin)})
+    flip(origin / "model.safetensors")
+    refused(folder, "has other weights than when this run was begun")
+
+
+def test_another_word_on_where_it_started_is_refused(begun, origin):
+    folder = begun("classify", **{"train.from_folder": str(origin)})
+    found = json.loads((folder / "from.json").read_text())
+    (folder / "from.json").write_text(json.dumps({**found, "sha256": "0" * 64}))
+    refused(folder, "the from is not the one the run was begun with (0000000000000000 instead of ")
+
+
+# Before the first checkpoint
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [("data.vocab_size", 99), ("data.vocab", "word"), ("data.text", "elsewhere"), ("task", "mlm")],
+)
+def test_data_that_were_prepared_from_another_recipe_are_not_taken(key, value, begun):
+    folder = begun("lm", at=1)
+    edit(folder, key, value)
+    refused(folder, "the recipe of the data is not the one the run was begun with")
+
+
+def test_killed_while_the_data_were_prepared_the_recipe_cannot_change_either(texts, tmp_path, monkeypatch):  # noqa: F811
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "with_steps", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run.start(recipe_for("lm", texts, steps=3), tmp_path / "run", Quiet(), CPU)
+    edit(tmp_path / "run", "data.vocab_size", 99)
+    refused(tmp_path / "run", "the recipe of the data is not the one the run was begun with")
+
+
+def test_before_the_first_checkpoint_a_run_simply_begins_again(begun, texts, tmp_path):  # noqa: F811
+    """Nothing of the old way is left: it is the run that was asked for now."""
+    folder = begun("lm", at=1)
+    edit(folder, "train.rate", 5e-3)
+    warned(folder)
+    run.start(
+        recipe_for("lm", texts, steps=7, **{**SETTINGS, "train.rate": 5e-3}), tmp_path / "new", Quiet(), CPU
+    )
+    assert state_of(folder) == state_of(tmp_path / "new")

@@ -1,0 +1,478 @@
+"""Captions from files to sentences: one vector or a grid, what a run learns, how it is judged, what is refused, where words look."""
+
+import io
+import json
+import shutil
+import sys
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from helpers import tiny
+from helpers.runs import CPU, Quiet
+
+import heedful
+from heedful.cli.main import main
+from heedful.corpora import shapes
+from heedful.data.images.files import png_bytes
+from heedful.data.images.prepare import moved, normal, ready_file
+from heedful.decode.greedy import greedy
+from heedful.decode.step import step_of
+from heedful.errors import BadInput
+from heedful.fast.cpu_decoder import packed
+from heedful.inside.costs import costs, default_length
+from heedful.inside.doctor import FAIL, examine
+from heedful.inside.look.attention import paths_of
+from heedful.inside.look.captions import look_at_caption
+from heedful.models import captioner, transformer, vit
+from heedful.parts.positions import Sinusoidal
+from heedful.parts.watch import watch
+from heedful.runs import trainer as run
+from heedful.tasks import caption, recipe
+from heedful.tasks.evaluation import Asked
+from heedful.tasks.recipe import Data
+from heedful.use.scoring import recipe_of
+
+CONFIG = captioner.CaptionerConfig(
+    vocab=17,
+    image=12,
+    patch=4,
+    channels=3,
+    layers=2,
+    decoder_layers=3,
+    width=12,
+    heads=3,
+    hidden=20,
+    dropout=0.0,
+)
+SMALL = {
+    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.patch": 4, "data.image": 8,
+    "train.batch_tokens": 100, "train.steps": 90, "train.rate": 2e-2, "train.warmup": 3, "evaluate.every": 90,
+    "evaluate.examples": 1, "evaluate.rows": 9,
+}  # fmt: skip
+COLOURS = {"red": (220, 30, 40), "green": (30, 200, 60), "blue": (20, 50, 210)}
+
+
+def built(sees="grid", seed=5):
+    """A tiny captioner in fp64."""
+    return tiny.build((captioner, replace(CONFIG, sees=sees)), seed=seed)
+
+
+def images(count=2, seed=1):
+    return torch.randn(count, 3, 12, 12, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def tokens(rows=2, length=5, seed=2):
+    return torch.randint(CONFIG.vocab, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+# The model
+
+
+@pytest.mark.parametrize("sees", captioner.SEES)
+def test_it_is_the_encoder_of_a_vision_transformer_and_the_decoder_of_the_transformer(sees):
+    model, x, target = built(sees), images(), tokens()
+    eye = tiny.build((vit, CONFIG.reading), seed=8)
+    eye.encoder.load_state_dict(model.encoder.state_dict())
+    writer = tiny.build((transformer, CONFIG.writing), seed=9)
+    weights = model.decoder.state_dict()
+    last = weights.pop("head.linear.weight")  # scores have a matrix of their own
+    writer.decoder.load_state_dict(weights)
+    hidden = eye.encoder(x)
+    places = captioner.rows_and_columns(3, 12)
+    memory = {
+        "grid": hidden[:, 1:] + places,
+        "class": hidden[:, :1],
+        "mean": hidden[:, 1:].mean(1, keepdim=True),
+    }[sees]
+    torch.testing.assert_close(model.encoder(x), memory)
+    hidden = writer.decoder.hidden(target, source_BSD=memory)
+    torch.testing.assert_close(model(x, target), hidden @ last.T)
+    assert memory.shape[1] == (9 if sees == "grid" else 1)
+
+
+@pytest.mark.parametrize("sees", ["class", "mean"])
+def test_attention_to_one_vector_has_nothing_to_choose_from(sees):
+    """Its weight is 1 whatever the query: every word is given the same, out(value(vector))."""
+    model, x = built(sees), images()
+    path = paths_of(model, "cross")[2]
+    layer, memory = model.get_submodule(path), model.encoder(x)
+    same = layer.out(layer.value(memory))
+    seen = []
+    hook = layer.register_forward_hook(lambda module, given, found: seen.append(found))
+    with watch(model) as trace:
+        model.decoder(tokens(), source_BSD=memory)
+    hook.remove()
+    assert torch.equal(trace[path].weights[-1], torch.ones_like(trace[path].weights[-1]))
+    torch.testing.assert_close(seen[0], same.expand(-1, 5, -1))
+
+
+def test_a_word_sees_the_words_before_it_and_the_whole_picture():
+    model, x, target = built(), images(1), tokens(1)
+    before = model(x, target)
+    later = target.clone()
+    later[0, 3] = (target[0, 3] + 1) % CONFIG.vocab
+    after = model(x, later)
+    assert torch.equal(before[:, :3], after[:, :3]) and not torch.allclose(before[:, 3], after[:, 3])
+    x[0, 1, -1, -1] += 1
+    assert (model(x, target) - before).abs().amax(-1).min() > 1e-9
+
+
+def test_captions_of_unequal_length_together_are_each_alone():
+    model, data, pixels = built(), Data(image=12), torch.randint(256, (3, 12, 12, 3), dtype=torch.uint8)
+    rows = [[5, 6, 7, 8], [9], [10, 11]]
+    model, whole = model.float(), caption.batch_of(pixels, rows, CONFIG)
+    together = caption.caption_loss(model, whole, data)
+    alone = [
+        caption.caption_loss(model, caption.batch_of(pixels[i : i + 1], rows[i : i + 1], CONFIG), data)
+        for i in range(3)
+    ]
+    assert together.count == sum(one.count for one in alone) == 10
+    torch.testing.assert_close(together.surprise, sum(one.surprise for one in alone))
+    filled = caption.batch_of(pixels, [[*row, *[3] * (4 - len(row))] for row in rows], CONFIG)
+    scores = [model(normal(pixels, data), batch.target_BT) for batch in (whole, filled)]
+    torch.testing.assert_close(scores[0][1, :2], scores[1][1, :2])
+
+
+@pytest.mark.parametrize("sees", captioner.SEES)
+def test_cached_equals_uncached(sees):
+    model, x = built(sees).requires_grad_(False), images(3)
+    start = torch.full((3, 1), 1)
+    found = greedy(step_of(model, x), start, longest=6, eos=2)
+    for row, hypothesis in enumerate(found):
+        written = [1]
+        for token, log_p in zip(hypothesis.tokens, hypothesis.log_probabilities, strict=True):
+            scores = model(x[row : row + 1], torch.tensor([written]))[0, -1].log_softmax(-1)
+            assert int(scores.argmax()) == token and float(scores.max()) == pytest.approx(log_p, abs=1e-9)
+            written.append(token)
+    quick = packed(model.float())
+    torch.testing.assert_close(quick.encoder(x.float()), model.encoder(x.float()), atol=1e-5, rtol=1e-5)
+
+
+def test_places_of_a_grid_are_sinusoids_of_row_and_column():
+    table = captioner.rows_and_columns(3, 14)
+    rows, columns = (Sinusoidal(size, base=100.0).encode(torch.arange(3)) for size in (6, 8))
+    for row, column in product(range(3), range(3)):
+        assert torch.equal(table[3 * row + column], torch.cat([rows[row], columns[column]]))
+
+
+def test_patches_that_do_not_fit_and_words_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="13 pixels cannot be cut into patches of 4"):
+        captioner.CaptionerConfig(image=13, patch=4)
+    with pytest.raises(ValueError, match="sees grid, class, mean of a picture, not 'all'"):
+        captioner.CaptionerConfig(sees="all")
+
+
+@pytest.mark.parametrize("sees", captioner.SEES)
+def test_costs_are_of_what_is_there(sees):
+    model = built(sees)
+    found = costs(model, batch=2, length=5)
+    assert found.parameters == sum(weight.numel() for weight in model.parameters())
+    assert found.source_length == 10 and default_length(model, CONFIG) == 64
+    assert found.memory["cache"] == 4 * 2 * 3 * 2 * 12 * (5 + (9 if sees == "grid" else 1))
+    with pytest.raises(ValueError, match="12 x 12 pixels are always 10 tokens .* never 7"):
+        costs(model, source_length=7)
+
+
+# A run
+
+
+def write_pictures(folder, each=6, kind="tsv"):
+    """Pictures of two colours, one above the other, with captions that say so."""
+    folder.mkdir(parents=True)
+    lines = []
+    for i, (top, bottom) in product(range(each), product(COLOURS, COLOURS)):
+        noise = np.random.default_rng(i).integers(-20, 20, (8, 8, 3))
+        halves = np.repeat([COLOURS[top], COLOURS[bottom]], 4, axis=0)[:, None]
+        name = f"{top}-{bottom}-{i}.png"
+        (folder / name).write_bytes(png_bytes((halves + noise).clip(0, 255).astype(np.uint8)))
+        said = f"{top} above {bottom}" if top != bottom else f"all {top}"
+        lines.append(f"{name}\t{said}" if kind == "tsv" else json.dumps({"file": name, "caption": said}))
+    (folder / f"captions.{kind}").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder of pictures, held-out ones, and a run that has learned them."""
+    folder = tmp_path_factory.mktemp("captions")
+    write_pictures(folder / "images")
+    write_pictures(folder / "more", each=1, kind="jsonl")
+    files = {"data.images": str(folder / "images"), "data.valid_images": str(folder / "more")}
+    outcome = run.start(recipe.make("caption", settings=SMALL | files), folder / "run", Quiet(), CPU)
+    assert outcome.best.scores["exact"] == 1
+    return folder
+
+
+def names(place):
+    return sorted(map(str, (place / "more").glob("*.png")))
+
+
+def test_a_run_writes_captions_of_files(place):
+    model = heedful.load(place / "run")
+    assert model.can == ("caption", "look") and model.kind == "a captioner"
+    files = names(place)
+    found = model.caption(files)
+    assert (
+        found[2] == "blue above red" and found[0] == "all blue" and isinstance(model.caption(files[1]), str)
+    )
+    greedily, data = model.caption(files, beam=1, batch=2), recipe_of(place / "run").data
+    pixels = torch.from_numpy(np.stack([ready_file(name, data) for name in files]))
+    vocab = Asked(place / "run", recipe.make("caption")).vocab()
+    assert greedily == caption.caption(model.model, vocab, data, pixels)
+    answer = model.caption(files[2], n_best=2, coverage=0.1)
+    assert len(answer.n_best) == 2 and answer.ended and answer.tokens[-1] == "[EOS]"
+    assert model.caption(files[2], prefix="red").startswith("red")
+    assert model.caption(files[2], longest=1, beam=1) == "blue"
+    assert model.caption(files, sample=True, temperature=0.01, seed=4) == found
+    assert heedful.load(place / "run", weights="int8").caption(files) == found
+
+
+def test_what_a_captioner_does_not_do_is_said(place):
+    model = heedful.load(place / "run")
+    with pytest.raises(BadInput, match="is a captioner, which cannot translate; it can caption and look"):
+        model.translate("x")
+    with pytest.raises(BadInput, match="reads pictures: look_at takes the name of a file"):
+        model.look("x")
+    with pytest.raises(BadInput, match="a draft guesses ahead for a decoder"):
+        model.caption("x.png", draft=model)
+    with pytest.raises(BadInput, match="x.png is not there"):
+        model.caption("x.png")
+    with pytest.raises(BadInput, match="captioner has no Hugging Face counterpart"):
+        heedful.save(model, place / "theirs")
+
+
+def test_the_command_answers_files_and_lines(place, capsys, monkeypatch):
+    folder, files = str(place / "run"), names(place)
+    assert main(["caption", folder, *files[:3]]) == 0
+    assert capsys.readouterr().out == "all blue\nblue above green\nblue above red\n"
+    assert main(["caption", folder, files[1], "--json", "--beam", "3", "--n-best", "2"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["file"] == files[1] and told["answers"][0]["text"] == "blue above green"
+    assert told["answers"][0]["score"] > told["answers"][1]["score"]
+    assert main(["caption", folder, files[1], "--n-best", "2"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split("\t")[1] == "blue above green"
+    lines = f"{files[0]}\nno.png\n{files[2]}\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    assert main(["caption", folder]) == 0
+    out, err = capsys.readouterr()
+    assert out == "all blue\n\nblue above red\n" and "no.png is not there; answered by an empty line" in err
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    assert main(["caption", folder, "--json"]) == 0
+    assert [set(json.loads(line)) for line in capsys.readouterr().out.splitlines()][1] == {"file", "error"}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    assert main(["caption", folder, "--bad-lines", "refuse"]) == 2
+    assert "no.png is not there" in capsys.readouterr().err
+    assert main(["caption", folder, files[0], "--alpha", "1", "--beam", "1"]) == 2
+    assert "--alpha is for beam search" in capsys.readouterr().err
+
+
+def test_a_run_is_evaluated_on_its_own_and_on_other_pictures(place, tmp_path, capsys):
+    folder = str(place / "run")
+    assert main(["evaluate", folder, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["examples"] == 9 and told["metrics"]["exact"] == 1 and told["metrics"]["chrf"] == 100
+    assert told["baselines"]["exact"]["score"] == pytest.approx(1 / 9)
+    assert "things" not in told["metrics"] and told["signature"]["exact"] == "the same to the letter"
+    written = tmp_path / "captions.txt"
+    words = ["--images", str(place / "images"), "--output", str(written), "--batch", "7"]
+    assert main(["evaluate", folder, *words]) == 0
+    assert "exact match" in capsys.readouterr().out and written.read_text().startswith(
+        "all red\nred above green\n"
+    )
+    assert len(written.read_text().splitlines()) == 54
+
+
+def test_a_run_is_sound(place):
+    loaded = heedful.load(place / "run").loaded
+    found = list(examine(loaded, place / "run", recipe_of(place / "run")))
+    made = {one.name: one.verdict for one in found if not isinstance(one, tuple)}
+    assert [name for name, verdict in made.items() if verdict == FAIL] == []
+    left = dict(one for one in found if isinstance(one, tuple))
+    assert left == {"padding changes nothing": "images are all of one size"}
+
+
+def test_speed_is_told_in_pictures(place, tmp_path):
+    class Talk(Quiet):
+        def step(self, progress, steps):
+            self.lines.append(f"{progress.seen.number} {progress.seen.unit} seen")
+
+    asked = recipe.make("caption", settings={**SMALL, "data.images": str(place / "images"), "train.steps": 1})
+    talk = Talk()
+    run.start(asked, tmp_path / "run", talk, CPU)
+    (seen,) = (line for line in talk.lines if line.endswith(" seen"))
+    assert any(line.split("; ")[-1].startswith(seen.removesuffix(" seen") + " a step") for line in talk.lines)
+
+
+def test_batches_are_a_function_of_seed_and_step(place, tmp_path):
+    settings = SMALL | {"data.images": str(place / "images"), "data.shift": 0.2, "train.accumulate": 3}
+    jobs = [
+        caption.make_job(recipe.make("caption", settings=settings), tmp_path / "run", lambda line: None)
+        for _ in range(2)
+    ]
+    for step in (0, 4):
+        one, other = (job.batches(step) for job in jobs)
+        assert len(one) == 3 and [batch.ids for batch in one] == [batch.ids for batch in other]
+        assert all(torch.equal(a.moves_B23, b.moves_B23) for a, b in zip(one, other, strict=True))
+        assert all(torch.equal(a.target_BT, b.target_BT) for a, b in zip(one, other, strict=True))
+    batch, data = jobs[0].batches(0)[0], recipe.make("caption", settings=settings).data
+    still = caption.caption_loss(
+        run.fresh_model(jobs[0], recipe.make("caption", settings=settings), CPU), batch, data
+    )
+    assert not torch.equal(
+        moved(normal(batch.pixels_BHWC, data), batch.moves_B23), normal(batch.pixels_BHWC, data)
+    )
+    assert still.count == batch.count == int((batch.answers_BT >= 0).sum())
+
+
+# Right and wrong
+
+
+def test_a_caption_of_shapes_is_right_if_it_says_the_same():
+    shapes, other = Data(corpus="shapes"), Data()
+    told, turned = "a red circle left of a small blue square", "a small blue square right of a red circle"
+    wrong = "a red circle right of a small blue square"
+    assert caption.exact([turned, wrong, told], [told] * 3, shapes) == pytest.approx(2 / 3)
+    assert caption.exact([turned, told], [told] * 2, other) == 0.5
+    assert caption.exact(["A  Dog"], ["a dog"], Data(lower=True)) == 1
+    found = [turned, wrong, "a red circle left of a blue square", "a red circle", "red red", "a blue cross"]
+    parts = caption.parts_right(found, [told] * 5 + ["a blue cross"], shapes)
+    assert parts == {"things": pytest.approx(4 / 6), "relation": pytest.approx(2 / 5)}
+    assert caption.parts_right(found, found, other) == {}
+
+
+def test_captions_that_are_too_long_are_left_out_and_counted(place, tmp_path):
+    folder = shutil.copytree(place / "images", tmp_path / "images")
+    settings = SMALL | {"data.images": str(folder), "data.longest": 3}
+    job = caption.make_job(recipe.make("caption", settings=settings), tmp_path / "a", lambda line: None)
+    assert job.steps_per_epoch == 1 and any("over data.longest, 3 tokens" in line for line in job.plan)
+    assert all(batch.target_BT.shape[1] == 3 for batch in job.batches(0))
+    with pytest.raises(BadInput, match="captions are over data.longest, 2 tokens: raise it"):
+        settings |= {"data.longest": 2}
+        caption.make_job(recipe.make("caption", settings=settings), tmp_path / "b", lambda line: None)
+
+
+def test_pictures_without_captions_are_refused_in_one_sentence(place, tmp_path, capsys):
+    def refused(*words):
+        folder = str(tmp_path / "images")
+        assert main(["train", "caption", "--images", folder, "--run", str(tmp_path / "run"), *words]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1
+        return err
+
+    folder = shutil.copytree(place / "images", tmp_path / "images")
+    lines = (folder / "captions.tsv").read_text().splitlines()
+    (folder / "captions.tsv").unlink()
+    assert "has no captions: put one there, captions.tsv or captions.jsonl" in refused()
+    (folder / "captions.tsv").write_text("\n".join(lines[1:]))
+    assert "has no caption in captions.tsv" in refused()
+    (folder / "captions.tsv").write_text("\n".join([lines[0].partition("\t")[0] + "\t  ", *lines[1:]]))
+    assert "has no caption: write one, or remove the line" in refused()
+    (folder / "captions.tsv").write_text("\n".join([lines[0].partition("\t")[0], *lines[1:]]))
+    assert "there is no tab" in refused()
+    (folder / "captions.tsv").write_text("")
+    assert "names no image" in refused("--set", "data.bad_lines=drop")
+    (folder / "captions.tsv").write_text("\n".join(lines))
+    assert "does nothing in caption: it is for image-classify" in refused("--set", "model.pool=mean")
+    assert "which patches of 5 do not divide" in refused("--set", "model.patch=5")
+    assert (
+        main(
+            [
+                "train",
+                "caption",
+                "--corpus",
+                "shapes",
+                "--set",
+                "data.flip=true",
+                "--run",
+                str(tmp_path / "r"),
+            ]
+        )
+        == 2
+    )
+    assert "so no mirror is true" in capsys.readouterr().err
+
+
+# Where words look
+
+
+def test_each_word_looks_at_patches(place, tmp_path, capsys, monkeypatch):
+    model, name = heedful.load(place / "run"), names(place)[2]
+    seen = model.look_at(name)
+    assert seen.caption == "blue above red" and seen.words == ["blue", "above", "red"]
+    assert [head.weights_TS.shape for head in seen.chosen] == [(3, 4)] and len(seen.heads) == 2
+    assert all(float(seen.grid(seen.chosen[0], t).sum()) == pytest.approx(1, abs=1e-5) for t in range(3))
+    assert seen.svg().count("<image") == 1 + 3
+    both = model.look_at(name, layer=1, target="red")
+    assert both.caption == "red" and both.words == ["red"] and both.svg().count("<image") == 1 + 2
+    monkeypatch.chdir(tmp_path)
+    assert main(["look", str(place / "run"), name]) == 0
+    out = capsys.readouterr().out
+    assert "→  blue above red" in out and "row " in out and (tmp_path / "attention.svg").is_file()
+    assert main(["look", str(place / "run"), name, "--json", "--head", "best", "--target", "all red"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["words"] == ["all", "red"] and np.shape(told["heads"][0]["weights"]) == (2, 2, 2)
+    for words, why in {
+        ("--layer", "2"): "there is no layer 2",
+        ("--which", "self"): "--which is of texts",
+    }.items():
+        assert main(["look", str(place / "run"), name, *words]) == 2
+        assert why in capsys.readouterr().err
+
+
+def test_the_weights_of_a_word_are_those_by_which_it_was_chosen():
+    """softmax(q k / sqrt(K)) of the state that predicts the word, patch by patch."""
+    model = built().float()
+    loaded = heedful.Model(
+        heedful.interop.load.Loaded("captioner", CONFIG, model, FakeTokenizer(), {"bos": 1, "eos": 2})
+    ).loaded
+    pixels = np.random.default_rng(3).integers(256, size=(12, 12, 3), dtype=np.uint8)
+    data = Data(image=12)
+    seen = look_at_caption(loaded, pixels, data, target="5 6 7")
+    layer = model.get_submodule(paths_of(model, "cross")[1])
+    given = []
+    hook = layer.register_forward_pre_hook(
+        lambda module, args, kwargs: given.append(args[0]), with_kwargs=True
+    )
+    x = normal(torch.from_numpy(pixels[None]), data)
+    memory = model.encoder(x)
+    model.decoder(torch.tensor([[1, 5, 6]]), source_BSD=memory)
+    hook.remove()
+    q = layer.query(given[0]).unflatten(-1, (3, 4)).transpose(1, 2)
+    k = layer.key(memory).unflatten(-1, (3, 4)).transpose(1, 2)
+    weights = (q @ k.mT / 2).softmax(-1)[0]
+    found = torch.stack([head.weights_TS for head in seen.heads if head.layer == 1])
+    torch.testing.assert_close(found, weights.detach())
+
+
+class FakeTokenizer:
+    """Numbers are words."""
+
+    def encode(self, text, add_special_tokens):
+        return type("Encoded", (), {"ids": [int(word) for word in text.split()]})
+
+    def decode(self, ids, skip_special_tokens):
+        return " ".join(map(str, ids))
+
+
+def test_one_vector_is_not_looked_at(place, tmp_path):
+    settings = SMALL | {"data.images": str(place / "images"), "model.sees": "mean", "train.steps": 2}
+    outcome = run.start(recipe.make("caption", settings=settings), tmp_path / "run", Quiet(), CPU)
+    assert outcome.job.config.sees == "mean" and outcome.job.config.source == 1
+    model = heedful.load(tmp_path / "run")
+    assert isinstance(model.caption(names(place)[0], longest=3), str)
+    with pytest.raises(BadInput, match=r"one vector \(mean\), so its words have nothing to choose from"):
+        model.look_at(names(place)[0])
+
+
+def test_the_corpus_shapes_is_captioned(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(shapes, "COUNTS", {"train": 20, "valid": 6, "test": 7})
+    settings = SMALL | {"data.image": 16, "train.steps": 2, "model.patch": 8}
+    outcome = run.start(recipe.make("caption", "tiny", "shapes", settings), tmp_path / "run", Quiet(), CPU)
+    assert outcome.finished
+    assert main(["evaluate", str(tmp_path / "run"), "--split", "test", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["examples"] == 7 and {"exact", "things", "relation", "loss"} <= told["metrics"].keys()
+    assert told["signature"]["exact"] == "says what the true caption says"
