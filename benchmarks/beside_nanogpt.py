@@ -1,6 +1,6 @@
 """Tiny Shakespeare with nanoGPT's CPU settings, beside nanoGPT: `python -m benchmarks.beside_nanogpt CHECKOUT`.
 
-CHECKOUT is a copy of karpathy/nanoGPT, of which model.py is used (its model and its optimiser); the loop around it does
+CHECKOUT is a copy of karpathy/nanoGPT, of which model.py is used (its model and its optimizer); the loop around it does
 what its train.py does. Both make 2000 steps of 12 windows of 64 characters, in turns of 100, in one process; both are
 judged on all non-overlapping windows of the last tenth.
 """
@@ -44,7 +44,7 @@ def theirs(checkout: Path, stream: np.ndarray, vocab: int) -> tuple[nn.Module, I
     torch.manual_seed(1337)
     sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": CONTEXT, "vocab_size": vocab}
     model = nanogpt.GPT(nanogpt.GPTConfig(bias=False, dropout=0.0, **sizes))
-    optimiser = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
+    optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
 
     def rate(step: int) -> float:
         if step < 100:
@@ -53,7 +53,7 @@ def theirs(checkout: Path, stream: np.ndarray, vocab: int) -> tuple[nn.Module, I
 
     def steps() -> Iterator[float]:
         for step in range(STEPS):
-            for group in optimiser.param_groups:
+            for group in optimizer.param_groups:
                 group["lr"] = rate(step)
             starts = torch.randint(len(stream) - CONTEXT, (ROWS,))
             rows = [torch.from_numpy(stream[i : i + CONTEXT + 1].astype(np.int64)) for i in starts]
@@ -61,8 +61,8 @@ def theirs(checkout: Path, stream: np.ndarray, vocab: int) -> tuple[nn.Module, I
             _, loss = model(both[:, :-1], both[:, 1:].contiguous())
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
             yield loss.item()
 
     return model, steps()
@@ -75,7 +75,7 @@ def ours(folder: Path, data: Path) -> tuple[Job, nn.Module, Iterator[Any]]:
     job = lm.make_job(made, folder, print)
     model = run.fresh_model(job, made, CPU)
     steps = loop.train(
-        model, job.batches, job.loss, run.make_optimisers(made, model), run.settings_of(made, CPU)
+        model, job.batches, job.loss, run.make_optimizers(made, model), run.settings_of(made, CPU)
     )
     return job, model, steps
 

@@ -37,7 +37,7 @@ from heedful.parts.masks import View, causal, document, fixed, full, strided, wi
 from heedful.parts.watch import watch
 from heedful.tasks import lm
 from heedful.train.loop import Settings, train
-from heedful.train.optimizer import OPTIMISERS
+from heedful.train.optimizer import OPTIMIZERS
 from heedful.train.schedule import constant
 
 TOLERANCE = {
@@ -235,8 +235,8 @@ def check_recorded(steps: int = 20) -> dict[str, Any]:
             torch.manual_seed(0)
             model = gpt2.build(config).cuda()
             settings = Settings(1e-3, constant(3), steps, precision="bf16", device=torch.device("cuda"))
-            optimisers = OPTIMISERS[kind](model, 1e-3, 0.1)
-            given = (model, windows_of, lm.loss_of, optimisers, settings)
+            optimizers = OPTIMIZERS[kind](model, 1e-3, 0.1)
+            given = (model, windows_of, lm.loss_of, optimizers, settings)
             made = train(*given) if way == "plain" else train_ahead(*given, steady=way == "recorded")
             losses = [progress.loss for progress in made]
             ends[way] = losses, torch.cat([p.detach().flatten() for p in model.parameters()])

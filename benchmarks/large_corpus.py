@@ -37,8 +37,8 @@ SYLLABLES = [a + b for a in ("b", "d", "f", "gr", "k", "l", "m", "pr", "s", "t")
 # What a run leaves in its folder when a part is done.
 PHASES = {
     "vocabulary": "tokenizer.json",
-    "tokenising": "train",
-    "tokenising what is held out": "valid",
+    "tokenizing": "train",
+    "tokenizing what is held out": "valid",
     "beginning": "config.json",
 }
 

@@ -65,10 +65,10 @@ COMMON: dict[str, Any] = {
     "checkpoint.every": 10**12,
 }  # fmt: skip
 GPT2 = COMMON | {
-    "model.architecture": "gpt2", "model.heads": 12, "train.optimiser": "adamw", "train.warmup": 100,
+    "model.architecture": "gpt2", "model.heads": 12, "train.optimizer": "adamw", "train.warmup": 100,
 }  # fmt: skip
 MODERN = COMMON | {
-    "model.architecture": "modern", "model.heads": 6, "train.optimiser": "muon", "train.warmup": 50,
+    "model.architecture": "modern", "model.heads": 6, "train.optimizer": "muon", "train.warmup": 50,
 }  # fmt: skip
 RECIPES = {"gpt2": GPT2, "modern": MODERN}
 SMALL: dict[str, Any] = {
@@ -144,7 +144,7 @@ def is_held_out(digest: bytes) -> bool:
 
 
 def prepare(folder: Path, corpus: Corpus, words: int, workers: int = 1) -> dict[str, Any]:
-    """Learn a vocabulary and tokenise everything; what there is to say of the corpus now."""
+    """Learn a vocabulary and tokenize everything; what there is to say of the corpus now."""
     began = time.perf_counter()
     vocab = train_vocab("bpe", beginning(corpus.learned, SAMPLE), words)
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,10 +153,10 @@ def prepare(folder: Path, corpus: Corpus, words: int, workers: int = 1) -> dict[
     about = {
         **corpus.about,
         "words": vocab.size,
-        "tokens": tokenise(folder / "train", corpus.learned, vocab, workers),
-        "held-out tokens": tokenise(folder / "valid", corpus.held_out, vocab, workers),
+        "tokens": tokenize(folder / "train", corpus.learned, vocab, workers),
+        "held-out tokens": tokenize(folder / "valid", corpus.held_out, vocab, workers),
         "vocabulary seconds": round(learned - began, 1),
-        "tokenising seconds": round(time.perf_counter() - learned, 1),
+        "tokenizing seconds": round(time.perf_counter() - learned, 1),
     }
     (folder / "corpus.json").write_text(
         json.dumps(about), encoding="utf-8"
@@ -174,7 +174,7 @@ def beginning(texts: Iterable[str], size: int) -> Iterator[str]:
         yield text
 
 
-def tokenise(folder: Path, texts: Sequence[str], vocab: Vocab, workers: int) -> int:
+def tokenize(folder: Path, texts: Sequence[str], vocab: Vocab, workers: int) -> int:
     """Write every document and its end; the number of tokens."""
     end = np.array([vocab.eos], Encoder(vocab).dtype)
     rows = ({"text": np.concatenate([tokens, end])} for tokens in encoded(texts, vocab, workers))
@@ -195,7 +195,7 @@ def encoded(texts: Sequence[str], vocab: Vocab, workers: int) -> Iterator[np.nda
         yield from chain.from_iterable(pool.map(encode_group, groups))
 
 
-encoder: Encoder  # of a process that tokenises
+encoder: Encoder  # of a process that tokenizes
 
 
 def begin_encoding(vocab: Vocab) -> None:
@@ -360,7 +360,7 @@ def read_options(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--evaluations", type=int, default=6, help="of each run, evenly spread; the last one counts")
     add("--seed", type=int, default=0)
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--workers", type=int, default=os.cpu_count() or 1, help="processes that tokenise")
+    add("--workers", type=int, default=os.cpu_count() or 1, help="processes that tokenize")
     add("--source", type=Path, action="append", help="a folder of source; by default, where packages lie")
     add("--folder", type=Path, help="where the tokens are kept, and found again the next time")
     add("--out", type=Path, help="a file to add the result to, as a line of JSON")

@@ -47,7 +47,7 @@ SHAKESPEARE_CPU = SHAKESPEARE | {
     "train.rate": 3e-3, "train.floor": 0.03, "evaluate.every": 1000,
 }  # fmt: skip
 SHAKESPEARE_FAST = SHAKESPEARE | {
-    "model.architecture": "modern", "train.optimiser": "muon", "train.steps": 800, "train.rate": 1e-2,
+    "model.architecture": "modern", "train.optimizer": "muon", "train.steps": 800, "train.rate": 1e-2,
     "train.warmup": 50, "train.floor": 0.02, "train.beta2": 0.95, "evaluate.every": 800, "train.compile": True,
 }  # fmt: skip
 MULTI30K = {
@@ -58,7 +58,7 @@ MULTI30K = {
 }  # fmt: skip
 MULTI30K_FAST = MULTI30K | {
     "data.packed": True, "data.longest": 64, "model.positions": "sinusoidal+rotary", "model.dropout": 0.4,
-    "train.optimiser": "muon", "train.rate": 4e-3, "train.steps": 2800, "evaluate.every": 2800, "train.compile": True,
+    "train.optimizer": "muon", "train.rate": 4e-3, "train.steps": 2800, "evaluate.every": 2800, "train.compile": True,
 }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ SCITLDR_DMCA = {key: value for key, value in SCITLDR.items() if key != "model.po
 
 # 58,000 pictures to learn from, 2,000 held out to choose by, and t10k to be judged by once.
 FASHION = {
-    "data.image": 28, "data.colour": False, "data.mean": 0.286, "data.deviation": 0.353, "data.flip": True,
+    "data.image": 28, "data.color": False, "data.mean": 0.286, "data.deviation": 0.353, "data.flip": True,
     "data.shift": 0.08, "data.zoom": 0.1, "data.erase": 0.3, "model.patch": 4, "model.layers": 5, "model.width": 96,
     "model.heads": 4, "model.hidden": 192, "train.batch_tokens": 512 * 50, "train.steps": 9000, "train.rate": 6e-3,
     "train.warmup": 300, "train.floor": 0.01, "train.decay": 0.1, "train.smoothing": 0.1, "train.ema": 0.999,

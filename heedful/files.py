@@ -117,7 +117,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def one_line(text: str) -> str:
-    """A message that no name in it can break up, colour or flood."""
+    """A message that no name in it can break up, color or flood."""
     return "".join(c if c.isprintable() else "?" for c in text)[:LONGEST]
 
 

@@ -226,7 +226,7 @@ def test_every_decoder_layer_reads_the_top_of_the_encoder():
     assert len(read) == 2 * 3 and all(torch.equal(x, top) for x in read)
 
 
-def test_distant_words_meet_in_one_step_and_through_neighbours_only_in_many():
+def test_distant_words_meet_in_one_step_and_through_neighbors_only_in_many():
     def steps(mask, size: int) -> int:
         here = torch.arange(size)
         step = mask.dense(here, here)[0, 0].expand(size, size).double()
@@ -319,7 +319,7 @@ def test_layer_norm_takes_a_true_mean_and_keeps_eps_beside_the_variance():
     assert normed.mean().abs() < 1e-12 and normed.var(correction=0) == pytest.approx(1)
 
 
-def test_layer_norm_centres_the_gradient_and_divides_it_by_the_spread():
+def test_layer_norm_centers_the_gradient_and_divides_it_by_the_spread():
     """Xu 2019: what helps is that mean and variance have derivatives, not the numbers that they give."""
     x, one, zero = normal(B, T, D), torch.ones(D), torch.zeros(D)
     back = normal(B, T, D) + 3

@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         help="contenders that start (and compile) side by side",
     )
     option("--against", default="length", choices=["length", "batch", "size"], help="scaling: what grows")
-    option("--utilisation", type=float, metavar="FLOAT", help="costs: share of the matrix-product rate")
+    option("--utilization", type=float, metavar="FLOAT", help="costs: share of the matrix-product rate")
     option("--small", action="store_true", help="microscopic sizes: only whether everything works")
     option("--list", action="store_true", help="only list works and contenders")
     option("--json", action="store_true", help="print one JSON object instead of tables")

@@ -30,5 +30,5 @@ def check(args: Any) -> None:
             raise BadInput(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
     if not args.seconds > 0:
         raise BadInput(f"--seconds must be above 0, not {args.seconds}")
-    if args.utilisation is not None and not 0 < args.utilisation <= 1:
-        raise BadInput(f"--utilisation is a share above 0 and at most 1, not {args.utilisation}")
+    if args.utilization is not None and not 0 < args.utilization <= 1:
+        raise BadInput(f"--utilization is a share above 0 and at most 1, not {args.utilization}")

@@ -143,13 +143,13 @@ def stepping(
     """`heedful train`, or the step that peers make: without a loop around it."""
     if variant.compiled:
         compile_whole(model)
-    optimisers = adamw(model, RATE, 0.1)
+    optimizers = adamw(model, RATE, 0.1)
     device = torch.device(place.device)
     if variant.name != "bare step":
         settings = Settings(
             RATE, constant(0), sys.maxsize, clip=0.0, precision=place.precision, device=device
         )
-        given = (model, lambda step: [batch], loss_of, optimisers, settings)
+        given = (model, lambda step: [batch], loss_of, optimizers, settings)
         steps = train_ahead(*given, steady=True) if device.type == "cuda" else train(*given)
         return lambda: next(steps).loss
 
@@ -157,9 +157,9 @@ def stepping(
         with place.autocast():
             loss = loss_of(model, batch).total / batch.count
         loss.backward()
-        for optimiser in optimisers:
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
     model.train()

@@ -1,6 +1,6 @@
 """Plots: lines over two logarithmic axes, as SVG with nothing but the standard library, in the style of pictures.py.
 
-Each series has a colour and a mark of its own and its name at its end, so that a grey print says the same.
+Each series has a color and a mark of its own and its name at its end, so that a gray print says the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..inside.look.pictures import FAINT, FAMILY, FONT, INK, MARGIN, PAPER, SMAL
 
 WIDTH, HEIGHT = 380, 260  # of a panel's field
 GRID = (226, 226, 226)
-COLOURS = ((8, 48, 107), (217, 95, 2), (35, 139, 69), (117, 107, 177))
+COLORS = ((8, 48, 107), (217, 95, 2), (35, 139, 69), (117, 107, 177))
 Point = tuple[float, float]
 
 
@@ -96,15 +96,15 @@ def draw(panel: Panel, left: float, top: float) -> tuple[list[str], float]:
 
 def drawn_series(series: Series, i: int, x: Axis, y: Axis, name_at: float) -> list[str]:
     """A line, its marks, and its name at the end."""
-    colour = COLOURS[i % len(COLOURS)]
+    color = COLORS[i % len(COLORS)]
     places = [(x.place(a), y.place(b)) for a, b in series.points]
     path = " ".join(f"{number(a)},{number(b)}" for a, b in places)
-    shapes = [f'<polyline points="{path}" fill="none" stroke="{of(colour)}" stroke-width="1.8"/>']
+    shapes = [f'<polyline points="{path}" fill="none" stroke="{of(color)}" stroke-width="1.8"/>']
     shapes += [
-        mark(i, a, b, colour, f"{series.name}: {n:,.0f}, {v:,.4g}")
+        mark(i, a, b, color, f"{series.name}: {n:,.0f}, {v:,.4g}")
         for (a, b), (n, v) in zip(places, series.points, strict=True)
     ]
-    return [*shapes, text(places[-1][0] + 8, name_at + 3.5, series.name, SMALL, fill=colour, halo=True)]
+    return [*shapes, text(places[-1][0] + 8, name_at + 3.5, series.name, SMALL, fill=color, halo=True)]
 
 
 def apart(places: Sequence[float], least: float) -> list[float]:
@@ -116,10 +116,10 @@ def apart(places: Sequence[float], least: float) -> list[float]:
     return moved
 
 
-def mark(i: int, x: float, y: float, colour: tuple[int, int, int], title: str) -> str:
+def mark(i: int, x: float, y: float, color: tuple[int, int, int], title: str) -> str:
     """A circle, a square, a triangle or a diamond; hovering tells the numbers."""
     told, a, b = f"<title>{clean(title)}</title>", number(x), number(y)
-    fill = f'fill="{of(colour)}"'
+    fill = f'fill="{of(color)}"'
     if i % 4 == 0:
         return f'<circle cx="{a}" cy="{b}" r="3.2" {fill}>{told}</circle>'
     corners = {

@@ -1,7 +1,7 @@
 """Prediction: whether the costs that `heedful info` foretells are those that are measured.
 
 The time foretold is the FLOPs of a step over the matrix-product rate of this machine and the share of it that training
-is said to reach; the memory is that of weights, gradients, optimiser and activations.
+is said to reach; the memory is that of weights, gradients, optimizer and activations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .records import append, output_of
 from .table import NOTHING, milliseconds, percent, size, table
 from .work import TrainGPT2, Work, as_json, choose, settings
 
-UTILISATION = {"cpu": 0.6, "cuda": 0.5}  # of the matrix-product rate, unless --utilisation says another
+UTILIZATION = {"cpu": 0.6, "cuda": 0.5}  # of the matrix-product rate, unless --utilization says another
 TURNS = 5
 
 
@@ -36,7 +36,7 @@ def prediction(args: Any, house: House) -> int:
     """A line for each work: foretold, measured, and by how much it was wrong."""
     if args.only or args.peer:
         raise BadInput("costs measures heedful alone: leave out --only and --peer")
-    share = args.utilisation or UTILISATION[house.device]
+    share = args.utilization or UTILIZATION[house.device]
     works = works_of(args, house.device)
     house.introduce(args)
     records: list[dict[str, Any]] = []
@@ -67,8 +67,8 @@ def one(work: Work, house: House, share: float) -> dict[str, Any]:
     expected = foretold["flops"] / house.ceilings["flops"] / share
     return {
         "sizes": as_json(work),
-        "utilisation_foretold": share,
-        "utilisation": foretold["flops"] / house.ceilings["flops"] / seconds,
+        "utilization_foretold": share,
+        "utilization": foretold["flops"] / house.ceilings["flops"] / seconds,
         "flops": foretold["flops"],
         "ms_foretold": 1000 * expected,
         "ms": 1000 * seconds,
@@ -81,7 +81,7 @@ def one(work: Work, house: House, share: float) -> dict[str, Any]:
 
 
 HEADINGS = (
-    "work", "ms foretold", "measured", "error", "utilisation", "memory foretold", "measured", "error", ""
+    "work", "ms foretold", "measured", "error", "utilization", "memory foretold", "measured", "error", ""
 )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def prediction_row(r: dict[str, Any]) -> list[str]:
         milliseconds(r["ms_foretold"]),
         milliseconds(r["ms"]),
         signed(r["ms_error"]),
-        percent(r["utilisation"]),
+        percent(r["utilization"]),
         size(r["memory_foretold"]),
         size(r["memory_bytes"]),
         signed(r["memory_error"]),

@@ -59,11 +59,11 @@ def training(
     batch: Iterable[Tensor],
     compiled: bool,
     place: Place,
-    optimiser: torch.optim.Optimizer | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> Callable[[], Any]:
     """One training step a call, on the same batch every time; it gives the loss before the step."""
     model.to(place.device).train()
-    optimiser = optimiser or torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
     given = tuple(batch)
     score = torch.compile(loss_of) if compiled else loss_of
 
@@ -71,8 +71,8 @@ def training(
         with place.autocast():
             loss = score(*given)
         loss.backward()
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
     return step

@@ -163,7 +163,7 @@ def is_visible(part: Part) -> bool:
 MEMORY = {
     "weights": "in fp32",
     "gradients": "in fp32",
-    "optimiser": "AdamW: two fp32 numbers a parameter",
+    "optimizer": "AdamW: two fp32 numbers a parameter",
     "copies": "the matrices again, in bf16",
     "activations": "kept for the backward pass",
     "logits": "the scores; in fp32 the loss keeps as much again",
@@ -248,7 +248,7 @@ def beside(left: list[str], right: list[str], gap: str = "    ") -> str:
 
 
 def show(*things: Any) -> None:
-    """Print what rich draws, on stdout, as wide and as coloured as stdout is."""
+    """Print what rich draws, on stdout, as wide and as colored as stdout is."""
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 STATUS = "status.json"
-KEPT = "valid"  # where a run keeps its held-out text, tokenised
+KEPT = "valid"  # where a run keeps its held-out text, tokenized
 PICTURES_KEPT = "data/valid"  # and where its held-out pictures
 PATIENCE, QUIET = 3.0, 10.0  # seconds before the first line about progress, and between lines
 
@@ -126,9 +126,9 @@ def measure(given: Evaluate, run: Path, source: Source, quantize: str | None = N
     device = find_device(given.device)
     model = load_run(run, device, torch.float32).model
     if quantize is not None:
-        from ..interop.quantize import quantise
+        from ..interop.quantize import quantize_weights
 
-        quantise(model, quantize)
+        quantize_weights(model, quantize)
     task = import_module(f"heedful.tasks.{source.recipe.task.replace('-', '_')}")
     asked = Asked(run, source.recipe, given.split or "valid", source.own, given.batch, track)
     with torch.no_grad():

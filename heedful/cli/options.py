@@ -45,7 +45,7 @@ class Info:
     """Tokens an encoder-decoder reads."""
 
     precision: Literal["fp32", "bf16"] = "fp32"
-    """How numbers are multiplied: fp32, or bf16 (autocast: weights, norms and the optimiser stay in fp32)."""
+    """How numbers are multiplied: fp32, or bf16 (autocast: weights, norms and the optimizer stay in fp32)."""
 
     json: bool = False
     """Print one JSON object instead, sizes in bytes."""
@@ -775,7 +775,7 @@ class Embed(Lines):
 
     Prints one vector a line, its numbers separated by spaces.
 
-    Examples: heedful embed runs/mlm "a good film"; heedful embed ./minilm --normalise < in.txt > vectors.txt
+    Examples: heedful embed runs/mlm "a good film"; heedful embed ./minilm --normalize < in.txt > vectors.txt
     """
 
     pooling: Annotated[
@@ -785,7 +785,7 @@ class Embed(Lines):
     """mean: of all tokens. class: the token that stands for all, [CLS] of an encoder, the last of a decoder that
     classifies. A folder of sentence-transformers says itself which it needs."""
 
-    normalise: bool = False
+    normalize: bool = False
     """Make every vector one long, so that the product of two is their cosine; some folders say so themselves."""
 
 
@@ -854,7 +854,7 @@ class Bench:
     against: Literal["length", "batch", "size"] = "length"
     """Of scaling, what grows: tokens in a row (for full, window and strided attention), rows, or the model."""
 
-    utilisation: Annotated[
+    utilization: Annotated[
         float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: CPU 0.6, GPU 0.4)")
     ] = None
     """Of costs, the share of the matrix-product rate that time is foretold by."""

@@ -53,7 +53,7 @@ NAMED = 10  # bad lines that are named; the others are counted
 LONG = 50  # characters of a word in a sentence
 PATIENCE, PACE = 3.0, 0.5  # seconds before the first word about progress, and between words
 
-# A model may write anything, and a terminal obeys some of it: colours, cursor, clipboard.
+# A model may write anything, and a terminal obeys some of it: colors, cursor, clipboard.
 CONTROLS = {n: "\ufffd" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t"}
 
 R = TypeVar("R")
@@ -90,7 +90,7 @@ def classify(given: Classify) -> None:
 
     if picture_commands.reads_pictures(given.run):
         return picture_commands.classify(given)
-    answer(given, Labeller(given))
+    answer(given, Labeler(given))
 
 
 def tag(given: Tag) -> None:
@@ -277,7 +277,7 @@ class Filler(Work[Filled]):
         return {"text": result or "", "blanks": [[guess._asdict() for guess in some] for some in blanks]}
 
 
-class Labeller(Work[Label]):
+class Labeler(Work[Label]):
     what = "classify"
 
     def __init__(self, given: Classify) -> None:
@@ -391,7 +391,7 @@ class Embedder(Work[list[float]]):
 
     def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[list[float]]:
         how = self.given
-        found = model.embed(texts, pooling=how.pooling, normalise=how.normalise or None, batch=how.batch)
+        found = model.embed(texts, pooling=how.pooling, normalize=how.normalize or None, batch=how.batch)
         return found.tolist()
 
     def plain(self, result: list[float]) -> str:

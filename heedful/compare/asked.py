@@ -202,12 +202,12 @@ class Story:
     base: dict[str, Any]
 
 
-# Small enough for a laptop: narrow and shallow, one optimiser and one rate for all.
+# Small enough for a laptop: narrow and shallow, one optimizer and one rate for all.
 STORIES = {
     "history": Story(
         "translate", "phrasebook", "tiny", 1000,
         {
-            "model.width": 64, "model.hidden": 256, "train.batch_tokens": 512, "train.optimiser": "adamw",
+            "model.width": 64, "model.hidden": 256, "train.batch_tokens": 512, "train.optimizer": "adamw",
             "train.rate": 2e-3, "train.warmup": 100, "evaluate.every": 250,
         },
     )

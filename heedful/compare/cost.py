@@ -103,17 +103,17 @@ def counted(model: nn.Module, job: Job, batch: Any) -> float:
 def step_memory(model: nn.Module, recipe: Recipe, job: Job, micro: Any, device: torch.device) -> int:
     """Bytes of tensors alive at once, at most, in a training step on the largest batch; weights included."""
     trained, loss_of = run.arranged(model, job.loss, recipe, run.ALONE, device)
-    optimisers = run.make_optimisers(recipe, model)
+    optimizers = run.make_optimizers(recipe, model)
     made = loop.train(
-        trained, lambda step: micro, loss_of, optimisers, run.settings_of(recipe, device),
+        trained, lambda step: micro, loss_of, optimizers, run.settings_of(recipe, device),
         scaler=run.make_scaler(recipe, device),
     )  # fmt: skip
-    next(made)  # from now on the optimiser's own memory is there
+    next(made)  # from now on the optimizer's own memory is there
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         next(made)
         return torch.cuda.max_memory_allocated(device)
-    states = [value for o in optimisers for state in o.state.values() for value in state.values()]
+    states = [value for o in optimizers for state in o.state.values() for value in state.values()]
     with Alive([*model.parameters(), *(value for value in states if isinstance(value, Tensor))]) as alive:
         next(made)
     return alive.most

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ..bench.plot import COLOURS, GRID, line, text
+from ..bench.plot import COLORS, GRID, line, text
 from ..inside.look.pictures import FAINT, FAMILY, FONT, MARGIN, PAPER, SMALL, clean, number, of, width_of
 from ..tasks.evaluation import SHOWN
 from .asked import LOWER
@@ -13,8 +13,8 @@ from .report import SAME, Row
 from .significance import TEST
 
 WIDTH, STEP = 460, 34  # of the field, and from one variant to the next
-SURE, UNSURE = COLOURS[0], (130, 130, 130)  # worse than the best for sure, or not
-BEST = COLOURS[1]
+SURE, UNSURE = COLORS[0], (130, 130, 130)  # worse than the best for sure, or not
+BEST = COLORS[1]
 
 
 def plot(rows: Sequence[Row], title: str) -> str:
@@ -39,7 +39,7 @@ def plot(rows: Sequence[Row], title: str) -> str:
     better = "lower" if rows[0].metric in LOWER else "higher"
     below = [
         f"{shown}, {better} is better. Circles: seeds. Diamond and bar: mean and its 95 % interval.",
-        *wrapped(f"Grey: {SAME} from the best ({TEST})."),
+        *wrapped(f"Gray: {SAME} from the best ({TEST})."),
     ]
     shapes += [
         text(MARGIN, bottom + 42 + 16 * i, told, SMALL + 1, fill=FAINT) for i, told in enumerate(below)
@@ -79,11 +79,9 @@ def axis(numbers: Sequence[float], most: int = 7) -> list[float]:
 
 def drawn(row: Row, left: float, y: float, at: Callable[[float], float]) -> list[str]:
     """A variant: its name, the interval as a bar, seeds as circles, the mean as a diamond."""
-    colour = (
-        BEST if row.verdict == "best" else SURE if row.to_best and row.to_best.distinguishable else UNSURE
-    )
+    color = BEST if row.verdict == "best" else SURE if row.to_best and row.to_best.distinguishable else UNSURE
     shapes = [text(left - 10, y + 4, row.name, FONT, "end")]
-    mean, between, ink = row.mean, row.interval, of(colour)
+    mean, between, ink = row.mean, row.interval, of(color)
     assert mean is not None
     if between is not None:
         a, b = (number(at(end)) for end in between)

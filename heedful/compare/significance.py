@@ -26,7 +26,7 @@ Figures = Mapping[int, float]  # {seed: figure}
 
 
 def incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), by Lentz's continued fraction."""
+    """The regularized incomplete beta function I_x(a, b), by Lentz's continued fraction."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):  # the fraction converges on this side only

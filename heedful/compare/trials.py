@@ -3,7 +3,7 @@
 FOLDER/
   compare.json     what was asked, and what each variant costs
   records.jsonl    a line for each trial that is done: it is not done again
-  data/            tokenised data, made once and shared by all
+  data/            tokenized data, made once and shared by all
   runs/VARIANT-SEED/
   table.csv, trials.csv, plot.svg
 """

@@ -51,7 +51,7 @@ TOWNS = listed(
     "Melrose Nairn Norwell Oakham Orford Pendle Quarley Ravensby Redmire Selby Skelton Tarrant Thornby Ulverston Velden Wexcombe "
     "Wickford Yarmley Zellin"
 )
-COLOURS = listed(
+COLORS = listed(
     "amber black blue broken crimson crystal empty frozen golden green grey hidden iron ivory lost paper red silent silver white"
 )
 THINGS = listed(
@@ -153,7 +153,7 @@ def story(draw: random.Random, person: Person, sources: int) -> tuple[Article, s
 
 def value_of(draw: random.Random, kind: str) -> str:
     if kind == "work":
-        return f"{draw.choice(COLOURS)} {draw.choice(THINGS)}"
+        return f"{draw.choice(COLORS)} {draw.choice(THINGS)}"
     choices = {"trade": TRADES, "year": YEARS, "town": TOWNS, "master": SURNAMES, "prize": PRIZES}
     return str(draw.choice(choices[kind]))
 

@@ -38,7 +38,7 @@ class Adjective:
     formes: tuple[str, str, str, str]  # masculine, feminine, then their plurals
     liaison: str  # masculine singular before a vowel: bel, nouvel, vieil
     before: bool  # stands before its noun in French
-    rank: int  # English order: opinion 1, size 2, state 3, age 4, colour 5, origin 6, material 7
+    rank: int  # English order: opinion 1, size 2, state 3, age 4, color 5, origin 6, material 7
     kinds: Kinds
     tag: str  # its part of speech in English
 
@@ -377,7 +377,7 @@ def _adjective(rank: int, place: str, kinds: str, entry: str) -> Adjective:
     english, french = entry.split()
     word, _, comparative = english.partition("/")
     masculine, feminine, liaison = (french.replace("_", " ") + "//").split("/")[:3]
-    # Colours named after a thing, and phrases with `en`, do not agree.
+    # Colors named after a thing, and phrases with `en`, do not agree.
     fixed = masculine in ("marron", "en bois", "en laine", "en or", "en cuir")
     formes = (masculine, masculine, masculine, masculine) if fixed else agreeing(masculine, feminine)
     tag = "NOUN" if word == "leather" else "ADJ"  # a noun that stands where adjectives do

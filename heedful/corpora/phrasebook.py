@@ -1,7 +1,7 @@
 """The phrasebook: English sentences with their French, from one grammar that writes both at once.
 
 A sentence grows as two lists side by side: English words that know their part of speech and their head, and
-French words that know which English words they render. Elision and contraction come last, when the neighbours
+French words that know which English words they render. Elision and contraction come last, when the neighbors
 are known.
 
 One English sentence has one French sentence. What French must say and English hides (the gender of `they`,

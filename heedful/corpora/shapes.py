@@ -1,4 +1,4 @@
-"""Shapes: drawn scenes of one or two coloured things, each with a caption that is true to the letter.
+"""Shapes: drawn scenes of one or two colored things, each with a caption that is true to the letter.
 
     a small red circle above a blue square
 
@@ -23,7 +23,7 @@ from ..errors import BadInput
 from ..models import nearest
 
 SHAPES = ("circle", "square", "triangle", "diamond", "cross")
-COLOURS = {
+COLORS = {
     "red": (219, 50, 54),
     "green": (38, 158, 77),
     "blue": (46, 94, 214),
@@ -54,7 +54,7 @@ class Thing:
     """One thing. x and y: its middle, from the upper left corner, as shares of the picture's side."""
 
     shape: str
-    colour: str
+    color: str
     size: str
     x: float
     y: float
@@ -62,7 +62,7 @@ class Thing:
     @property
     def words(self) -> str:
         """For example "a small red circle"."""
-        return " ".join(["a", *([] if self.size == "medium" else [self.size]), self.colour, self.shape])
+        return " ".join(["a", *([] if self.size == "medium" else [self.size]), self.color, self.shape])
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Said:
-    """What a caption says: (size, colour, shape) of each thing, and how the first lies to the second."""
+    """What a caption says: (size, color, shape) of each thing, and how the first lies to the second."""
 
     things: tuple[tuple[str, str, str], ...]
     relation: str = ""
@@ -116,10 +116,10 @@ class Said:
 
 def said_of(scene: Scene) -> Said:
     """What the caption of a scene says."""
-    return Said(tuple((t.size, t.colour, t.shape) for t in scene.things), scene.relation)
+    return Said(tuple((t.size, t.color, t.shape) for t in scene.things), scene.relation)
 
 
-THING = rf"an? (?:({'|'.join(size for size in SIZES if size != 'medium')}) )?({'|'.join(COLOURS)}) ({'|'.join(SHAPES)})"
+THING = rf"an? (?:({'|'.join(size for size in SIZES if size != 'medium')}) )?({'|'.join(COLORS)}) ({'|'.join(SHAPES)})"
 CAPTION = re.compile(rf"{THING}(?: ({'|'.join(RELATIONS)}) {THING})?")
 
 
@@ -128,8 +128,8 @@ def parse_caption(text: str) -> Said | None:
     found = CAPTION.fullmatch(" ".join(text.lower().split()))
     if found is None:
         return None
-    size, colour, shape, relation, *other = found.groups()
-    things = [(size or "medium", colour, shape)]
+    size, color, shape, relation, *other = found.groups()
+    things = [(size or "medium", color, shape)]
     if relation is not None:
         things.append((other[0] or "medium", other[1], other[2]))
     return Said(tuple(things), relation or "")
@@ -141,7 +141,7 @@ def checked_caption(text: str) -> Said:
     if said is None:
         raise BadInput(
             f'"{text[:200]}" is no caption of shapes: write it like "a small red circle above a blue square", with the '
-            f"shapes {', '.join(SHAPES)} and the colours {', '.join(COLOURS)}"
+            f"shapes {', '.join(SHAPES)} and the colors {', '.join(COLORS)}"
         )
     return said
 
@@ -150,13 +150,13 @@ def checked_caption(text: str) -> Said:
 
 
 def labels() -> tuple[str, ...]:
-    """The classes: a colour and a shape, such as "red circle"."""
-    return tuple(f"{colour} {shape}" for colour, shape in product(COLOURS, SHAPES))
+    """The classes: a color and a shape, such as "red circle"."""
+    return tuple(f"{color} {shape}" for color, shape in product(COLORS, SHAPES))
 
 
 def label_of(scene: Scene) -> str:
     """The class of a scene: of its one thing, or of the one that is named first."""
-    return f"{scene.things[0].colour} {scene.things[0].shape}"
+    return f"{scene.things[0].color} {scene.things[0].shape}"
 
 
 # Splits
@@ -217,7 +217,7 @@ def split_of(scene: Scene) -> str:
     numbers = sorted(
         keyed(
             SHAPES.index(thing.shape),
-            list(COLOURS).index(thing.colour),
+            list(COLORS).index(thing.color),
             list(SIZES).index(thing.size),
             round(thing.x * PLACES),
             round(thing.y * PLACES),
@@ -237,15 +237,15 @@ def lots_of(key: int) -> Lot:
     return lambda below: next(numbers) % below
 
 
-Kind = tuple[str, str, str]  # shape, colour, size
+Kind = tuple[str, str, str]  # shape, color, size
 
 
 def kinds_by_lot(lot: Lot, things: int) -> list[Kind]:
-    """One kind of thing, or two that differ in shape or in colour."""
+    """One kind of thing, or two that differ in shape or in color."""
     many = things or 2 - (lot(4) == 0)
     kinds: list[Kind] = []
     while len(kinds) < many:
-        kind = SHAPES[lot(len(SHAPES))], list(COLOURS)[lot(len(COLOURS))], list(SIZES)[lot(len(SIZES))]
+        kind = SHAPES[lot(len(SHAPES))], list(COLORS)[lot(len(COLORS))], list(SIZES)[lot(len(SIZES))]
         if not kinds or kind[:2] != kinds[0][:2]:
             kinds.append(kind)
     return kinds
@@ -287,7 +287,7 @@ def draw(scene: Scene, side: int = SIDE) -> np.ndarray:
         x_1W, y_H1 = middles[None, :] - thing.x, middles[:, None] - thing.y
         outside_HW = OUTLINES[thing.shape](x_1W, y_H1, SIZES[thing.size])
         cover_HW1 = np.clip(0.5 - outside_HW * side, 0, 1)[..., None]
-        pixels_HWC += cover_HW1 * (np.array(COLOURS[thing.colour], np.float64) - pixels_HWC)
+        pixels_HWC += cover_HW1 * (np.array(COLORS[thing.color], np.float64) - pixels_HWC)
     return np.rint(pixels_HWC).astype(np.uint8)
 
 

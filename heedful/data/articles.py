@@ -29,7 +29,7 @@ SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
 class Article(str):
-    """A text to summarise. It is a string; it knows its title, if it has one, and its paragraphs.
+    """A text to summarize. It is a string; it knows its title, if it has one, and its paragraphs.
 
     Of a text that is not cut into paragraphs already, they are its lines; of a single line, its sentences.
     """

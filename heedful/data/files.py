@@ -27,7 +27,7 @@ from ..models import nearest
 CHUNK = 1 << 16  # bytes read at a time
 PIECE = 1 << 16  # bytes of a text without line ends before it is cut elsewhere
 LINE = 10_000  # characters
-TABLE_LINE = 100_000  # an article to summarise stands in one cell
+TABLE_LINE = 100_000  # an article to summarize stands in one cell
 DOCUMENT = 4_000_000  # a book may stand in one line of JSON
 BYTES = 4  # of the longest character in UTF-8
 FIRST = 5  # places kept of each kind of bad line

@@ -1,4 +1,4 @@
-"""Tokenised corpora on disk, mapped into memory, so that one larger than memory works.
+"""Tokenized corpora on disk, mapped into memory, so that one larger than memory works.
 
     FOLDER/source.bin    every token of the field, row after row (uint16, uint32 for large vocabularies, uint8 for bytes)
     FOLDER/source.idx    where each row begins, and at last where the last one ends (int64)
@@ -267,7 +267,7 @@ def writing(folder: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             free = shutil.disk_usage(folder.parent).free
-            why = f"the disk is full, or your share of it: {free} bytes are free, too few for the tokenised texts"
+            why = f"the disk is full, or your share of it: {free} bytes are free, too few for the tokenized texts"
             raise DiskFull(errno.ENOSPC, why, str(folder)) from None
         raise
     flush(folder.parent)

@@ -62,7 +62,7 @@ class Vocab:
         refuse_long(texts)
         found: list[list[int]] = []
         for group in groups(texts):
-            with no_panic("a text cannot be tokenised (has it half a character?)"):
+            with no_panic("a text cannot be tokenized (has it half a character?)"):
                 encodings = self.tokenizer.encode_batch_fast(group, add_special_tokens=False)
             found.extend(encoding.ids for encoding in encodings)
         return found
@@ -72,7 +72,7 @@ class Vocab:
         refuse_long(texts)
         found: list[list[tuple[int, int]]] = []
         for group in groups(texts):
-            with no_panic("a text cannot be tokenised (has it half a character?)"):
+            with no_panic("a text cannot be tokenized (has it half a character?)"):
                 encodings = self.tokenizer.encode_batch(group, add_special_tokens=False)
             found.extend(encoding.offsets for encoding in encodings)
         return found
@@ -117,7 +117,7 @@ def refuse_long(texts: list[str]) -> None:
     for number, text in enumerate(texts, 1):
         if len(text) > LONGEST:
             raise BadInput(
-                f"text {number} has {len(text)} characters; at most {LONGEST} are tokenised at once: cut it"
+                f"text {number} has {len(text)} characters; at most {LONGEST} are tokenized at once: cut it"
             )
 
 

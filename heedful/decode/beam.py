@@ -11,7 +11,7 @@ log P(Y|X) alone.
 Where others differ. Of the 2 W candidates of a step, an end of sentence counts only among the best W (fairseq and
 Hugging Face; T2T takes all of them). A prefix that reaches the greatest length counts as it stands (Hugging Face;
 fairseq makes it end, T2T takes it only where nothing else ended). Filters lower log-probabilities and do not
-normalise them anew (fairseq, Hugging Face).
+normalize them anew (fairseq, Hugging Face).
 
 Besides the usual letters: N searches (a sentence, or a group of a sentence, each), R = N W rows of the step,
 C candidates, F finished hypotheses kept.

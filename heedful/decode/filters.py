@@ -97,12 +97,12 @@ def repetition_penalty(penalty: float) -> Filter:
             f"a repetition penalty of {penalty:g} means nothing: 1 changes nothing, more discourages"
         )
 
-    def penalise(scores_BV: Tensor, written: Written) -> Tensor:
+    def penalize(scores_BV: Tensor, written: Written) -> Tensor:
         seen_BV = named(written.tokens_BT, written.tokens_BT >= 0, scores_BV.shape[-1])
         lower_BV = torch.where(scores_BV < 0, scores_BV * penalty, scores_BV / penalty)
         return torch.where(seen_BV, lower_BV, scores_BV)
 
-    return penalise
+    return penalize
 
 
 def no_repeat_ngram(n: int) -> Filter:
@@ -229,7 +229,7 @@ def apply_to_log_probabilities(
 ) -> tuple[Tensor, Tensor]:
     """The log-probabilities, and the same changed by as much as the filters change the scores.
 
-    They are not normalised anew: that a word is forbidden does not make a hypothesis without it likelier.
+    They are not normalized anew: that a word is forbidden does not make a hypothesis without it likelier.
     """
     scores_BV = precise(scores_BV)
     log_p_BV = scores_BV.log_softmax(-1)

@@ -82,7 +82,7 @@ def sample(
 ) -> list[Hypothesis]:
     """A random continuation of each prompt. seed: one for the batch, or one for each row.
 
-    Temperature, top-k and the like are filters; the distribution is what they leave, normalised.
+    Temperature, top-k and the like are filters; the distribution is what they leave, normalized.
     """
     choose = Sampler(row_seeds(seed, len(prompts_BT)), prompts_BT.device)
     words = passages(step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters)

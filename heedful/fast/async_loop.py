@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ..data.batch import Tensors, seen_in
 from ..errors import NotFinite
-from ..train.loop import Batch, Progress, Settings, accumulate, clip, not_finite, seed_for, sow
+from ..train.loop import Batch, Progress, Settings, accumulate, clip, not_finite, seed_device, seed_for
 from ..train.loss import Loss
 from ..train.optimizer import guard, rate_on, set_rate
 from .captured_step import Captured
@@ -37,7 +37,7 @@ def train_ahead(
     model: nn.Module,
     batches: Callable[[int], Sequence[Batch]],
     loss_of: Callable[[nn.Module, Any], Loss],
-    optimisers: list[torch.optim.Optimizer],
+    optimizers: list[torch.optim.Optimizer],
     settings: Settings,
     start: int = 0,
     look: Callable[[int], bool] = lambda step: False,
@@ -53,8 +53,8 @@ def train_ahead(
     model.train()
     device = settings.device
     bad, weights = torch.zeros((), device=device), list(model.parameters())
-    rate_on(optimisers, device)
-    guard(optimisers, bad)
+    rate_on(optimizers, device)
+    guard(optimizers, bad)
 
     def step_of(micro: Sequence[Batch], tokens: Tensor) -> Tensor:
         """Everything that a step does on the device: (loss, norm of the gradient)."""
@@ -62,12 +62,12 @@ def train_ahead(
         norm = clip(weights, settings)
         seen = torch.stack([surprise / tokens, norm])
         bad.copy_(torch.maximum(bad, (~seen.isfinite()).any().to(bad.dtype)))
-        for optimiser in optimisers:
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         return seen
 
-    made = Captured(step_of, optimisers, device) if steady and device.type == "cuda" else step_of
+    made = Captured(step_of, optimizers, device) if steady and device.type == "cuda" else step_of
     waiting: deque[Sent] = deque()
     last = time.perf_counter()
     with Prepared(batches, start, settings.steps, device) as prepared:
@@ -75,8 +75,8 @@ def train_ahead(
             micro = prepared.take(step)
             count = sum(batch.count for batch in micro)
             rate = settings.rate * settings.schedule(step + 1)
-            sow(seed_for(settings.seed, "step", step, 0), device)
-            set_rate(optimisers, rate)
+            seed_device(seed_for(settings.seed, "step", step, 0), device)
+            set_rate(optimizers, rate)
             seen = made(micro, torch.full((), count, device=device))
             after(step + 1)
             waiting.append(Sent(step, Arriving(seen), micro, count, rate))

@@ -2,7 +2,7 @@
 
 A small model's step is all launches: the device waits for the host most of the time. A graph is recorded once and then
 replayed on other numbers in the same places; so it serves batches of one shape. A shape is done openly at first, so that
-all that is made once (compiled kernels, the optimiser's memory) is there; then it is recorded.
+all that is made once (compiled kernels, the optimizer's memory) is there; then it is recorded.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Captured:
     def __init__(
         self,
         step: Callable[[Sequence[Any], Tensor], Tensor],
-        optimisers: list[torch.optim.Optimizer],
+        optimizers: list[torch.optim.Optimizer],
         device: torch.device,
     ) -> None:
-        self.step, self.optimisers, self.device = step, optimisers, device
+        self.step, self.optimizers, self.device = step, optimizers, device
         self.met: dict[Shapes, int] = {}
         self.recorded: dict[Shapes, Recorded] = {}
         self.pool = torch.cuda.graph_pool_handle()
@@ -65,7 +65,7 @@ class Captured:
         tokens = tokens.clone()
         graph = torch.cuda.CUDAGraph()
         with (
-            recordable(self.optimisers),
+            recordable(self.optimizers),
             torch.cuda.graph(graph, self.pool, capture_error_mode="thread_local"),
         ):
             seen = self.step(held, tokens)
@@ -73,9 +73,9 @@ class Captured:
 
 
 @contextmanager
-def recordable(optimisers: list[torch.optim.Optimizer]) -> Iterator[None]:
-    """torch's optimisers want to be told that they are being recorded."""
-    groups = [group for optimiser in optimisers for group in optimiser.param_groups if "capturable" in group]
+def recordable(optimizers: list[torch.optim.Optimizer]) -> Iterator[None]:
+    """torch's optimizers want to be told that they are being recorded."""
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True
     try:

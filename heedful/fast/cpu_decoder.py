@@ -64,7 +64,7 @@ def packed(model: Model, weights: str = "fp32") -> Model:
 
 def packed_encoder(encoder: Encoder, make: Matrices) -> Encoder:
     stack = packed_stack(encoder.stack, make)
-    return Encoder(packed_inputs(encoder.inputs), stack, encoder.masks, encoder.hands_on)
+    return Encoder(packed_inputs(encoder.inputs), stack, encoder.masks, encoder.project_out)
 
 
 def packed_decoder(decoder: Decoder, make: Matrices) -> Decoder:

@@ -23,7 +23,7 @@ from ..parts.masks import causal
 from ..parts.positions import Absolute, NoPosition, Rotary, StretchedRotary
 from .kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from .kernels.embed import embed
-from .kernels.linear import ACTIVATIONS, LAYER, NO_NORM, RMS, WIDEST, Norm, linear, linear_sum, normalise
+from .kernels.linear import ACTIVATIONS, LAYER, NO_NORM, RMS, WIDEST, Norm, linear, linear_sum, normalize
 from .kernels.loss import MULTIPLE
 
 Pair = tuple[Tensor, Tensor | None]  # a weight and its bias
@@ -217,7 +217,7 @@ def scores_of(
     """In fp32, whatever they are made of: of several rows by the vendor's library, which has no kernel for one."""
     if len(x_RD) == 1 or not x_RD.is_cuda or x_RD.dtype == torch.float32:
         return linear(x_RD, weight_VD, bias_V, norm=norm, dtype=torch.float32)
-    scores_RP = torch.mm(normalise(x_RD, norm), padded_PD.t(), out_dtype=torch.float32)
+    scores_RP = torch.mm(normalize(x_RD, norm), padded_PD.t(), out_dtype=torch.float32)
     scores_RV = scores_RP[:, : len(weight_VD)]
     return scores_RV if bias_V is None else scores_RV.add_(bias_V)
 
@@ -289,7 +289,7 @@ def attention_of(module: nn.Module) -> tuple[MultiHeadAttention, float]:
     if layer.value_width != layer.key_width or layer.key_width % 2 or layer.key_width > 256:
         raise NoKernel("widths of heads")
     if not isinstance(layer.query_norm, nn.Identity):
-        raise NoKernel("normalised queries")
+        raise NoKernel("normalized queries")
     return layer, layer.key_width**-0.5 if type(layer.score) is ScaledDot else 1.0
 
 

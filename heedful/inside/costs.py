@@ -41,7 +41,7 @@ from ..models.captioner import Grid, OneVector
 from ..models.clip import Clip
 from ..models.dalle import Dalle
 from ..models.dvae import DVAE, Residual
-from ..models.elmo import Neighbours
+from ..models.elmo import Neighbors
 from ..models.elmo_reader import Featured
 from ..models.ernie import TaskInputs
 from ..models.judge import Judge
@@ -208,7 +208,7 @@ def patches_of(encoder: Any) -> int | None:
 
 def handed_on(encoder: Any, tokens: int) -> int:
     """Vectors of so many tokens that a decoder sees: of pictures, perhaps one."""
-    return encoder.hands_on.length(tokens) if isinstance(encoder.hands_on, Grid | OneVector) else tokens
+    return encoder.project_out.length(tokens) if isinstance(encoder.project_out, Grid | OneVector) else tokens
 
 
 def inputs_of(model: Any) -> Any:
@@ -257,7 +257,7 @@ def flops_per_token(
 def memory(model: Any, walk: Walk, whole: Part, length: int, source_length: int) -> dict[str, int]:
     """Bytes by use, and the two sums people ask for.
 
-    training: weights, gradients, optimiser, copies, activations, and the scores: twice in full (the loss keeps their
+    training: weights, gradients, optimizer, copies, activations, and the scores: twice in full (the loss keeps their
     logarithms), once in half precision, which is a GPU's, where scores and loss are one kernel (kernels/loss.py).
     inference: weights at the precision asked for, and the cache.
     """
@@ -265,7 +265,7 @@ def memory(model: Any, walk: Walk, whole: Part, length: int, source_length: int)
     found = {
         "weights": FULL * whole.parameters,
         "gradients": FULL * trained,
-        "optimiser": 2 * FULL * trained,
+        "optimizer": 2 * FULL * trained,
         "copies": walk.number * sum(walk.multiplied.values()) if half else 0,
         "activations": whole.kept,
         "logits": walk.number * walk.batch * scores(model, length),
@@ -334,7 +334,7 @@ def scores(model: Any, length: int) -> int:
     for head in getattr(model, "heads", nn.ModuleDict()).values():
         if isinstance(head, MaskedLM):
             sizes.append(length * head.bias.numel())
-        elif isinstance(head, Neighbours):
+        elif isinstance(head, Neighbors):
             sizes.append(length * 2 * head.words.linear.out_features)
         elif isinstance(head, Arcs):
             sizes.append(length * (length + 1))
@@ -486,11 +486,11 @@ class Walk:
             dropout = self.dropout(residual.dropout, self.batch * T * width)
             parts.append(replace(part, name=name, kept=part.kept + dropout))
         if isinstance(block, ConvolvedBlock):
-            parts.append(self.neighbours(block, T))
+            parts.append(self.neighbors(block, T))
             norms.append(self.norm(block.norm, self.batch * T, block.convolution.out_channels))
         return whole("block", [*parts, replace(whole("norms", norms), parts=())])
 
-    def neighbours(self, block: ConvolvedBlock, T: int) -> Part:
+    def neighbors(self, block: ConvolvedBlock, T: int) -> Part:
         """A convolution over the tokens that a block reads."""
         layer, rows = block.convolution, self.batch * T
         _, beside, result = self.activation(block.activation)
@@ -890,7 +890,7 @@ class Walk:
         if isinstance(head, ClassifyBoth):
             linears = [self.linear(name, linear, B) for linear in (head.linear, head.taught)]
             return replace(whole(name, linears, "the mean of two"), parts=())
-        if isinstance(head, Neighbours):
+        if isinstance(head, Neighbors):
             part = self.linear(name, head.words.linear, 2 * B * T)
             return replace(part, kept=self.dropout(head.dropout, 2 * B * T * head.width))
         if isinstance(head, Tag | Span):
@@ -949,7 +949,7 @@ def within(layer: Any) -> list[Any]:
 
 
 def alike(blocks: Sequence[Part]) -> list[Part]:
-    """Neighbours that cost the same become one part, "12 blocks"."""
+    """Neighbors that cost the same become one part, "12 blocks"."""
     groups = [list(group) for _, group in groupby(blocks)]
     return [times(group[0], len(group), f"{len(group)} block{'s' * (len(group) > 1)}") for group in groups]
 

@@ -351,7 +351,7 @@ def round_trip(p: Patient) -> Finding:
     tokenizers = [t for t in (p.loaded.tokenizer, p.loaded.target_tokenizer) if t is not None]
     if not tokenizers:
         raise NotApplicable(
-            "there is no tokenizer in the folder" if p.reads_text else "images are not tokenised"
+            "there is no tokenizer in the folder" if p.reads_text else "images are not tokenized"
         )
     exact = unknown = total = 0
     changed: list[tuple[str, str]] = []
@@ -395,8 +395,8 @@ def own_texts(p: Patient, tokenizer: Tokenizer) -> list[str]:
 
 
 def there_and_back(tokenizer: Tokenizer, text: str) -> tuple[str, bool]:
-    """A text that was tokenised, and whether every part of it was known."""
-    with no_panic("a text cannot be tokenised"):
+    """A text that was tokenized, and whether every part of it was known."""
+    with no_panic("a text cannot be tokenized"):
         encoding = tokenizer.encode(text, add_special_tokens=False)
         back = tokenizer.decode(encoding.ids, skip_special_tokens=False)
     unknown = {tokenizer.token_to_id(token) for token in UNKNOWN}
@@ -448,7 +448,7 @@ def first_loss(p: Patient) -> Finding:
     loss = float(F.cross_entropy(scores_NV.float(), targets_N))
     off = loss - math.log(V)
     told = f"{loss:.2f} {what}, ln {V} is {math.log(V):.2f}"
-    remedy = "weights start too large or too small: look at the initialisation of this architecture"
+    remedy = "weights start too large or too small: look at the initialization of this architecture"
     return Finding(OK if abs(off) <= NEAR_LN_V else FAIL, finite(off), told, f"± {NEAR_LN_V:g}", remedy)
 
 
@@ -459,8 +459,8 @@ def guesses(p: Patient, fresh: nn.Module) -> tuple[Tensor, str]:
     if isinstance(fresh, Decoder):
         return fresh(p.targets(8)).flatten(0, 1), "of the next token"
     out = fresh(p.inputs(32))
-    if "neighbours" in out:
-        return torch.cat(out["neighbours"].flatten(0, 1).chunk(2, -1)), "of a neighbour"
+    if "neighbors" in out:
+        return torch.cat(out["neighbors"].flatten(0, 1).chunk(2, -1)), "of a neighbor"
     if "masked_lm" in out:
         return out["masked_lm"].flatten(0, 1), "of a blank"
     for name in ("classify", "classify_mean", "tag", "arcs"):

@@ -137,7 +137,7 @@ def describe_run(folder: Path) -> tuple[str, Any]:
         architecture, sizes = str(described.get("heedful")), described.get("config")
         kind = type(next(iter(family(architecture).PRESETS.values())))
         known = {f.name for f in fields(kind)}
-        if not isinstance(sizes, dict) or not known - kind.LATER <= sizes.keys() <= known:
+        if not isinstance(sizes, dict) or sizes.keys() != known:
             raise BadInput(f"the config is not that of a {architecture}")
         return architecture, kind(
             **{name: tuple(v) if isinstance(v, list) else v for name, v in sizes.items()}

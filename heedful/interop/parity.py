@@ -69,7 +69,7 @@ class Elsewhere(Protocol):
         """The likeliest continuation (or translation): at most `new` tokens, without the token that ends it."""
 
     def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
-        """The same by beam search with no length normalisation: the hypothesis of highest probability among those that
+        """The same by beam search with no length normalization: the hypothesis of highest probability among those that
         ended, and those that have `new` tokens."""
 
     def tokens(self, text: str) -> list[int] | None:

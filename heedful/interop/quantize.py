@@ -1,4 +1,4 @@
-"""Quantised weights, through torchao: the matrices of all blocks, and of an output layer of its own, in fewer bits.
+"""Quantized weights, through torchao: the matrices of all blocks, and of an output layer of its own, in fewer bits.
 
     int8   8 bits a number, one scale for each row
     int4   4 bits a number, one scale for each 128, 64 or 32 of a row (for a whole row that none of these divides)
@@ -26,7 +26,7 @@ KINDS = ("int8", "int4")
 GROUPS = (128, 64, 32)
 
 
-def quantise(model: nn.Module, kind: str) -> nn.Module:
+def quantize_weights(model: nn.Module, kind: str) -> nn.Module:
     """The same model with rounded weights; it can be used, and no longer trained or saved."""
     if kind not in KINDS:
         raise BadInput(f'`quantize` is {" or ".join(KINDS)}, not "{kind}"')
@@ -35,7 +35,7 @@ def quantise(model: nn.Module, kind: str) -> nn.Module:
         grain = needed("torchao.quantization.granularity", "quant")
     layers = list(linear_layers(model))
     if not layers:
-        raise BadInput(f"there is no matrix of a block in a {type(model).__name__} that could be quantised")
+        raise BadInput(f"there is no matrix of a block in a {type(model).__name__} that could be quantized")
     for layer in layers:
         with quietly():
             ao.quantize_(layer, config_of(ao, grain, kind, layer.in_features))

@@ -13,7 +13,7 @@ from ..parts.before.recurrent import CandidateGRU
 from ..parts.layers import Inputs, Untied
 from .base.config import Config
 from .base.shells import Decoder, EncoderDecoder
-from .recurrent import check_shared, embeddings, initialise, reader
+from .recurrent import check_shared, embeddings, initialize, reader
 
 
 @dataclass(frozen=True)
@@ -52,5 +52,5 @@ def build(config: BahdanauConfig) -> EncoderDecoder:
         reader("gru", source, c.width, c.layers, c.dropout),
         Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.maxout, c.target_vocab, bias=True)),  # type: ignore[arg-type]
     )
-    initialise(model)
+    initialize(model)
     return model

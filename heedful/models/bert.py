@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
@@ -45,8 +45,6 @@ class BertConfig(Config):
     heads: tuple[str, ...] = ("pooled",)  # of: pooled, masked_lm, next_sentence, classify, tag, span
     labels: int = 2  # for classify and tag
     classifier_dropout: float | None = None  # before these; None: as everywhere
-
-    LATER: ClassVar[frozenset[str]] = frozenset({"classifier_dropout"})
 
     @property
     def before_labels(self) -> float:

@@ -142,7 +142,7 @@ def build(config: CaptionerConfig) -> EncoderDecoder:
 def build_encoder(c: CaptionerConfig) -> Encoder:
     blocks = [vit.build_block(c.reading) for _ in range(c.layers)]
     stack = Stack(blocks, LayerNorm(c.width, c.eps))
-    return Encoder(PatchInputs(c.reading), stack, hands_on=SEES[c.sees]())
+    return Encoder(PatchInputs(c.reading), stack, project_out=SEES[c.sees]())
 
 
 def build_decoder(c: TransformerConfig) -> Decoder:

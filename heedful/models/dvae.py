@@ -2,7 +2,7 @@
 
 The picture is cut into cells as a Vision Transformer cuts it into patches, and the encoder gives every cell scores for K
 codes. In training a cell is a mixture of codes, drawn with Gumbel noise and ever sharper as the temperature falls, so
-that gradients pass; afterwards it is the likeliest code. What is maximised is
+that gradients pass; afterwards it is the likeliest code. What is maximized is
 
     E_{z ~ q(z|x)} [ log p(x | z) ] - beta KL( q(z|x) || uniform )
 """
@@ -20,7 +20,7 @@ from ..parts.kmeans import k_means
 from .base.config import Config
 
 EPS = 0.1  # pixels are kept so far from 0 and 1, where the logit is not finite
-# No scale is less: flat colours would otherwise become infinitely likely, and all that is learned is how flat they are.
+# No scale is less: flat colors would otherwise become infinitely likely, and all that is learned is how flat they are.
 LEAST_LOG_SCALE = math.log(0.3)
 
 
@@ -50,9 +50,9 @@ def outside(y: Tensor, eps: float = EPS) -> Tensor:
     return ((y - eps) / (1 - 2 * eps)).clamp(0, 1)
 
 
-def logit_laplace(y: Tensor, centre: Tensor, log_scale: Tensor) -> Tensor:
+def logit_laplace(y: Tensor, center: Tensor, log_scale: Tensor) -> Tensor:
     """log f(y | mu, b) = -|logit(y) - mu| / b - log(2 b y (1 - y)), a density over y in (0, 1)."""
-    distance = (torch.logit(y) - centre).abs() * torch.exp(-log_scale)
+    distance = (torch.logit(y) - center).abs() * torch.exp(-log_scale)
     return -distance - math.log(2) - log_scale - torch.log(y) - torch.log1p(-y)
 
 
@@ -82,7 +82,7 @@ def divergence(scores_BKhw: Tensor) -> Tensor:
 
 
 class Residual(nn.Module):
-    """x + W2 relu(W1 relu(x)): a look at the neighbours, then every cell for itself."""
+    """x + W2 relu(W1 relu(x)): a look at the neighbors, then every cell for itself."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -127,9 +127,9 @@ class DVAE(nn.Module):
 
     def likelihood(self, pixels_BCHW: Tensor, mixture_BKhw: Tensor) -> Tensor:
         """log p(x | z) [B], summed over the picture."""
-        centre, log_scale = self.decoder(mixture_BKhw).float().chunk(2, dim=1)
+        center, log_scale = self.decoder(mixture_BKhw).float().chunk(2, dim=1)
         log_scale = torch.logaddexp(log_scale, log_scale.new_full((), LEAST_LOG_SCALE))
-        return logit_laplace(inside(pixels_BCHW.float()), centre, log_scale).flatten(1).sum(1)
+        return logit_laplace(inside(pixels_BCHW.float()), center, log_scale).flatten(1).sum(1)
 
     def forward(self, pixels_BCHW: Tensor, temperature: Tensor | float) -> tuple[Tensor, Tensor]:
         """(log p(x | z) for one drawn z, KL(q || uniform)), [B] each."""
@@ -144,8 +144,8 @@ class DVAE(nn.Module):
     def decode(self, codes_Bhw: Tensor) -> Tensor:
         """Pictures [B, C, H, W] of codes: the middle of each pixel's distribution."""
         one_hot_BKhw = self.one_hot(codes_Bhw)
-        centre, _ = self.decoder(one_hot_BKhw).float().chunk(2, dim=1)
-        return outside(torch.sigmoid(centre))
+        center, _ = self.decoder(one_hot_BKhw).float().chunk(2, dim=1)
+        return outside(torch.sigmoid(center))
 
     def one_hot(self, codes_Bhw: Tensor) -> Tensor:
         """Codes as mixtures [B, K, h, w] of one."""
@@ -173,7 +173,7 @@ PATCHES = 40_000  # that are looked at to begin with
 def begin_with(model: DVAE, pixels_BCHW: Tensor, seed: int) -> None:
     """Let each code begin as a patch that pictures are made of, where gradients would take long to find it.
 
-    Codes are the centres c of patches (k-means); as in a mixture of Gaussians, the score of a code for a patch x is
+    Codes are the centers c of patches (k-means); as in a mixture of Gaussians, the score of a code for a patch x is
     -|x - c|^2 / (2 spread^2), of which |x|^2 is the same for all. Blocks that do nothing yet leave both ends linear.
     """
     c, generator = model.config, torch.Generator().manual_seed(seed)
@@ -181,19 +181,19 @@ def begin_with(model: DVAE, pixels_BCHW: Tensor, seed: int) -> None:
     patches_NX = patches_BXN.transpose(1, 2).flatten(0, 1).unique(dim=0)
     patches_NX = patches_NX[torch.randperm(len(patches_NX), generator=generator)[:PATCHES]]
     mean_X = patches_NX.mean(0)  # left out, so that scores are no small differences of large numbers
-    centres_KX, off = k_means(patches_NX - mean_X, c.codes, generator)
+    centers_KX, off = k_means(patches_NX - mean_X, c.codes, generator)
     spread, X = max(off**0.5, LEAST_SPREAD), len(mean_X)
     if c.width >= X:  # turned somehow, so that every channel has a share
         basis_DX = torch.linalg.qr(torch.randn(c.width, X, generator=generator)).Q
     else:  # the directions in which codes differ most
-        basis_DX = torch.linalg.eigh(centres_KX.T @ centres_KX).eigenvectors.flip(1)[:, : c.width].T
-    turned_KD = centres_KX @ basis_DX.T
+        basis_DX = torch.linalg.eigh(centers_KX.T @ centers_KX).eigenvectors.flip(1)[:, : c.width].T
+    turned_KD = centers_KX @ basis_DX.T
     into, scores, vectors, out = model.encoder[0], model.encoder[-1], model.decoder[0], model.decoder[-2]
     put(into, basis_DX.unflatten(1, (c.channels, c.patch, c.patch)), -basis_DX @ mean_X)
     put(scores, (turned_KD / spread**2)[..., None, None], -turned_KD.square().sum(1) / (2 * spread**2))
     put(vectors, turned_KD.T[..., None, None], torch.zeros(c.width))
-    centre_and_scale = torch.cat([basis_DX.T, torch.zeros_like(basis_DX.T)])
-    put(out, centre_and_scale[..., None, None], torch.cat([mean_X, torch.full((X,), LEAST_LOG_SCALE)]))
+    center_and_scale = torch.cat([basis_DX.T, torch.zeros_like(basis_DX.T)])
+    put(out, center_and_scale[..., None, None], torch.cat([mean_X, torch.full((X,), LEAST_LOG_SCALE)]))
 
 
 def put(layer: nn.Module, weight: Tensor, bias: Tensor) -> None:

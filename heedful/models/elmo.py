@@ -70,7 +70,7 @@ INPUTS: dict[str, Callable[[ElmoConfig], Spelled | Inputs]] = {"characters": spe
 PRESETS = {"elmo": ElmoConfig()}
 
 
-class Neighbours(nn.Module):
+class Neighbors(nn.Module):
     """Scores for the word after each, by what reads from the left, and for the one before, by what reads from the right."""
 
     def __init__(self, width: int, vocab: int, dropout: float = 0.0) -> None:
@@ -93,8 +93,8 @@ class Neighbours(nn.Module):
 def build(config: ElmoConfig) -> WithHeads:
     """The model with fresh weights; its encoder gives all layers side by side."""
     c = config
-    model = WithHeads(language_models(c), {"neighbours": Neighbours(c.width, c.vocab, c.dropout)})
-    initialise(model)
+    model = WithHeads(language_models(c), {"neighbors": Neighbors(c.width, c.vocab, c.dropout)})
+    initialize(model)
     return model
 
 
@@ -106,7 +106,7 @@ def language_models(c: ElmoConfig) -> Encoder:
     return Encoder(INPUTS[c.input](c), TwoDirections(forwards, backwards, c.dropout))  # type: ignore[arg-type]
 
 
-def initialise(model: nn.Module) -> None:
+def initialize(model: nn.Module) -> None:
     """Glorot's, orthogonal where a state is read; highways that begin by letting pass, and small scores."""
     xavier_(model)
     orthogonal_(model)

@@ -21,7 +21,7 @@ from ..parts.masks import View, full
 from .base.heads import Classify, MaxOverTokens, Tag
 from .base.initialize import normal_
 from .base.shells import WithHeads, given_positions
-from .elmo import ElmoConfig, initialise, language_models
+from .elmo import ElmoConfig, initialize, language_models
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def build(config: ElmoReaderConfig) -> WithHeads:
         c.mix_dropout,
     )
     model = WithHeads(encoder, build_heads(c))  # type: ignore[arg-type]
-    initialise(model)
+    initialize(model)
     normal_(model.heads, std=0.02)
     return model
 

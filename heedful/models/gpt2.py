@@ -49,7 +49,7 @@ def build(config: GPT2Config) -> Decoder:
     inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.context, c.width), dropout=c.dropout)
     stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
     model = Decoder(inputs, stack, Tied() if c.tied else Untied(c.width, c.vocab))
-    return initialise(model)
+    return initialize(model)
 
 
 def build_block(c: GPT2Config) -> Block:
@@ -61,7 +61,7 @@ def build_block(c: GPT2Config) -> Block:
     )
 
 
-def initialise(model: Decoder) -> Decoder:
+def initialize(model: Decoder) -> Decoder:
     """N(0, 0.02), and less where a layer adds to the residual: the sum over N layers then keeps its size."""
     normal_(model, std=0.02)
     layers = 2 * len(model.stack.blocks)

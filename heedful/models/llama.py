@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from reprlib import repr as short
-from typing import Any, ClassVar
+from typing import Any
 
 from ..errors import BadInput
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import GatedFeedForward, Inputs, PreNorm, RMSNorm, Tied, TokenEmbedding, Untied
-from ..parts.positions import Rotary, Slower, SlowerIfSlow, StretchedRotary
+from ..parts.positions import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
 from .base.config import Config
 from .base.initialize import normal_
 from .base.shells import Decoder
@@ -22,10 +22,6 @@ from .hf.names import Rule, Table, same, weight_and_bias
 
 @dataclass(frozen=True)
 class LlamaConfig(Config):
-    LATER: ClassVar[frozenset[str]] = frozenset(
-        {"out_bias", "stretch", "stretch_factor", "stretch_low", "stretch_high", "stretch_original"}
-    )
-
     vocab: int = 32000
     context: int = 2048
     layers: int = 32
@@ -116,7 +112,7 @@ def build_position(c: LlamaConfig) -> Rotary:
         return Rotary(c.key_width, layout="halves", base=c.rotary_base)
     original = (c.stretch_low, c.stretch_high, c.stretch_original)
     linear = c.stretch == "linear"
-    stretch = Slower(c.stretch_factor) if linear else SlowerIfSlow(c.stretch_factor, *original)
+    stretch = LinearScaling(c.stretch_factor) if linear else Llama3Scaling(c.stretch_factor, *original)
     return StretchedRotary(c.key_width, stretch, layout="halves", base=c.rotary_base)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import nn
 
@@ -18,7 +17,7 @@ from ..parts.before.recurrent import check_cell
 from ..parts.layers import Inputs, Untied
 from .base.config import Config, check
 from .base.shells import Decoder, EncoderDecoder
-from .recurrent import chain, check_shared, embeddings, initialise, reader
+from .recurrent import chain, check_shared, embeddings, initialize, reader
 
 # From the widths of a state and of an annotation.
 SCORES: dict[str, Callable[[int, int], Score]] = {
@@ -30,7 +29,6 @@ SCORES: dict[str, Callable[[int, int], Score]] = {
 
 @dataclass(frozen=True)
 class LuongConfig(Config):
-    LATER: ClassVar[frozenset[str]] = frozenset({"direction"})
     vocab: int = 50000
     target_vocab: int = 50000
     shared: bool = False  # one vocabulary, and one embedding, for source and target
@@ -83,7 +81,7 @@ def build(config: LuongConfig) -> EncoderDecoder:
         reader(c.cell, source, c.annotation // 2, c.layers, c.dropout),
         Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.width, c.target_vocab, bias=True)),  # type: ignore[arg-type]
     )
-    initialise(model)
+    initialize(model)
     for tokens in (
         source,
         target,

@@ -52,7 +52,7 @@ def build(config: MixtureConfig) -> Decoder:
         )  # fmt: skip
 
     put_experts(model.stack, experts, c.every)
-    return initialise(model)
+    return initialize(model)
 
 
 def put_experts(stack: Stack, make: Callable[[], Experts], every: int) -> None:
@@ -61,7 +61,7 @@ def put_experts(stack: Stack, make: Callable[[], Experts], every: int) -> None:
         block.feed_forward.layer = make()  # type: ignore[union-attr]
 
 
-def initialise(model: Decoder) -> Decoder:
+def initialize(model: Decoder) -> Decoder:
     """As GPT-2: N(0, 0.02), and less where a layer adds to the residual. Gates stay as they were made."""
     normal_(model, std=0.02)
     layers = 2 * len(model.stack.blocks)

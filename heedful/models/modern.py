@@ -1,6 +1,6 @@
 """A GPT of today: what has proved to learn faster at equal size, put together from the same parts.
 
-Against GPT-2: rotary instead of learned positions, normalised queries and keys (Henry et al. 2020), squared ReLU (So et
+Against GPT-2: rotary instead of learned positions, normalized queries and keys (Henry et al. 2020), squared ReLU (So et
 al. 2021), RMSNorm, no biases, a head of its own, and matrices that add to the residual starting from zero, so that at
 first every block hands on what it was given. Public records of training small GPTs fast agree on these, with Muon.
 """
@@ -40,7 +40,7 @@ def build(config: ModernConfig) -> Decoder:
     c = config
     stack = Stack([build_block(c) for _ in range(c.layers)], RMSNorm(c.width, c.eps))
     inputs = Inputs(TokenEmbedding(c.vocab, c.width), norm=RMSNorm(c.width, c.eps), dropout=c.dropout)
-    return initialise(Decoder(inputs, stack, Untied(c.width, c.vocab)))
+    return initialize(Decoder(inputs, stack, Untied(c.width, c.vocab)))
 
 
 def build_block(c: ModernConfig) -> Block:
@@ -59,7 +59,7 @@ def build_block(c: ModernConfig) -> Block:
     )
 
 
-def initialise(model: Decoder) -> Decoder:
+def initialize(model: Decoder) -> Decoder:
     """N(0, 1 / fan-in) inside, and zero where a layer adds to the residual and in the head."""
     normal_(model, std=0.02)
     for name, weight in model.named_parameters():

@@ -37,7 +37,7 @@ def language_model(cell: str, config: RecurrentConfig) -> Decoder:
     inputs = Inputs(TokenEmbedding(c.vocab, c.width), dropout=c.dropout)
     stack = RecurrentStack(chain(cell, c.width, c.width, c.layers), c.dropout)
     model = Decoder(inputs, stack, Untied(c.width, c.vocab, bias=True))  # type: ignore[arg-type]
-    initialise(model)
+    initialize(model)
     return model
 
 
@@ -67,7 +67,7 @@ def check_shared(shared: bool, vocab: int, target_vocab: int) -> None:
         raise ValueError(f"a shared vocabulary has one size, not {vocab} and {target_vocab}")
 
 
-def initialise(model: nn.Module) -> None:
+def initialize(model: nn.Module) -> None:
     """Glorot's, orthogonal where a state is read, and small scores at first."""
     xavier_(model)
     orthogonal_(model)

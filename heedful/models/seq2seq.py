@@ -12,7 +12,7 @@ from ..parts.before.recurrent import LastStates, RecurrentStack, check_cell
 from ..parts.layers import Inputs, Untied
 from .base.config import Config
 from .base.shells import Decoder, Encoder, EncoderDecoder
-from .recurrent import chain, check_shared, embeddings, initialise
+from .recurrent import chain, check_shared, embeddings, initialize
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,5 @@ def build(config: Seq2SeqConfig) -> EncoderDecoder:
             Untied(c.width, c.target_vocab, bias=True),
         ),
     )
-    initialise(model)
+    initialize(model)
     return model

@@ -78,7 +78,7 @@ def build(config: SparseConfig) -> Decoder:
     c = config
     inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.context, c.width), dropout=c.dropout)
     stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
-    return initialise(Decoder(inputs, stack, Tied(), masks_of(c)))
+    return initialize(Decoder(inputs, stack, Tied(), masks_of(c)))
 
 
 def build_block(c: SparseConfig) -> Block:
@@ -92,7 +92,7 @@ def build_block(c: SparseConfig) -> Block:
     )
 
 
-def initialise(model: Decoder) -> Decoder:
+def initialize(model: Decoder) -> Decoder:
     """N(0, 0.02), and 1 / sqrt(2N) of it where a layer adds to the residual, 2N times in all."""
     normal_(model, std=0.02)
     ends = (

@@ -68,7 +68,7 @@ def build(config: T5Config) -> EncoderDecoder:
         Inputs(tokens, dropout=c.dropout), build_stack(c, c.decoder_layers, writing, cross=True), head
     )
     model = EncoderDecoder(encoder, decoder)
-    initialise(model)
+    initialize(model)
     return model
 
 
@@ -101,7 +101,7 @@ def build_block(c: T5Config, position: T5Buckets, cross: bool) -> Block:
     )
 
 
-def initialise(model: EncoderDecoder) -> None:
+def initialize(model: EncoderDecoder) -> None:
     """Each matrix by its fan-in; the query's also by sqrt(K), in place of the scale its scores go without."""
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,8 +33,6 @@ from .hf.names import Fixed, Rule, Table, reshaped, same, weight_and_bias
 
 @dataclass(frozen=True)
 class TransformerConfig(Config):
-    LATER: ClassVar[frozenset[str]] = frozenset({"clip", "scope"})
-
     vocab: int = 37000
     target_vocab: int = 37000
     context: int = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -53,8 +53,6 @@ class ViTConfig(Config):
     )  # of: class_token, pooled, classify, classify_mean, classify_both
     labels: int = 1000
     distilled: bool = False  # whether there is a distillation token
-
-    LATER: ClassVar[frozenset[str]] = frozenset({"distilled"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -230,10 +228,10 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfi
 
 def write_config(c: ViTConfig) -> dict[str, Any]:
     kind = "deit" if c.distilled else "vit"
-    labelled = [name for name, heads in ARCHITECTURES[kind].items() if set(heads) & LABELLED & set(c.heads)]
+    labeled = [name for name, heads in ARCHITECTURES[kind].items() if set(heads) & LABELLED & set(c.heads)]
     return {
         "model_type": kind,
-        "architectures": labelled or list(ARCHITECTURES[kind])[:1],
+        "architectures": labeled or list(ARCHITECTURES[kind])[:1],
         "image_size": c.image,
         "patch_size": c.patch,
         "num_channels": c.channels,

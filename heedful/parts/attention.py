@@ -581,16 +581,16 @@ class MultiHeadAttention(nn.Module):
         return compute() if cache is None else cache.source(compute)
 
     def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor, view: View) -> Tensor:
-        """By a kernel where one exists for this score and position; else openly. `watch` puts `openly` here."""
+        """By a kernel where one exists for this score and position; else openly. `watch` puts `attend_recorded` here."""
         dot = None if self.position.uses_values else self.score.as_dot(q_BHTK, k_BGSK)
         if dot is None:
-            return self.openly(q_BHTK, k_BGSK, v_BGSL, view)
+            return self.attend_recorded(q_BHTK, k_BGSK, v_BGSL, view)
         bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos, view.memo)
         q_BHTK, k_BGSK, scale = dot
         dropout = self.dropout if self.training else 0.0
         return attend_fused(q_BHTK, k_BGSK, v_BGSL, view, bias, scale, dropout)
 
-    def openly(
+    def attend_recorded(
         self,
         q_BHTK: Tensor,
         k_BGSK: Tensor,

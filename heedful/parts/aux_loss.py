@@ -2,7 +2,7 @@
 
     aux = Aux()
     hidden_BTD = model.hidden(tokens_BT, aux=aux)
-    told = aux.close()                              # the sum of what was to be minimised as well, and who did the work
+    told = aux.close()                              # the sum of what was to be minimized as well, and who did the work
 
 It belongs to one forward pass. No part keeps anything, no output becomes a tuple, and whoever does not ask passes none.
 """

@@ -143,7 +143,7 @@ class DisentangledAttention(MultiHeadAttention):
 
 
 class ConvolvedBlock(Block):
-    """A block that also reads each token's neighbours: norm(block(x) + activation(convolution(x))).
+    """A block that also reads each token's neighbors: norm(block(x) + activation(convolution(x))).
 
     The first of the largest DeBERTa is one. Padding counts as nothing.
     """

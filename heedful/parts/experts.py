@@ -146,7 +146,7 @@ def largest(scores_NE: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return sorted_NE[:, :count], order_NE[:, :count]
 
 
-# Balance: what is minimised beside the task's own loss.
+# Balance: what is minimized beside the task's own loss.
 
 
 def cv_squared(amount_E: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ class Experts(nn.Module):
         return torch.zeros_like(x_BTD).masked_scatter(real_BT[..., None], y_ND)
 
     def room(self, routing: Routing) -> int | None:
-        """Tokens that an expert takes; None for all. Only in training: an answer must not depend on its neighbours."""
+        """Tokens that an expert takes; None for all. Only in training: an answer must not depend on its neighbors."""
         if self.capacity is None or not self.training:
             return None
         return math.ceil(self.capacity * routing.chosen_NK.numel() / len(self.experts))

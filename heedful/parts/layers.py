@@ -1,4 +1,4 @@
-"""Layers: embeddings, feed-forward, normalisation, and the residual connection around each sub-layer."""
+"""Layers: embeddings, feed-forward, normalization, and the residual connection around each sub-layer."""
 
 from __future__ import annotations
 
@@ -244,13 +244,13 @@ class GatedFeedForward(nn.Module):
         return self.down(self.dropout(self.activation(self.gate(x_BTD)) * self.up(x_BTD)))
 
 
-# Normalisation: each vector brought to a common size.
+# Normalization: each vector brought to a common size.
 
 
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
     """gain * (x - mean) / sqrt(variance + eps) + bias, over the last axis, biased variance (Ba et al. 2016)."""
-    centred = x - x.mean(-1, keepdim=True)
-    return gain * centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt() + bias
+    centered = x - x.mean(-1, keepdim=True)
+    return gain * centered / (centered.square().mean(-1, keepdim=True) + eps).sqrt() + bias
 
 
 def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
@@ -298,7 +298,7 @@ def has_kernel(norm: nn.Module, x_BTD: Tensor) -> bool:
 
 
 class PreNorm(nn.Module):
-    """x + dropout(layer(norm(x))): the skip is never normalised, so deep stacks train (GPT-2, ViT, LLaMA)."""
+    """x + dropout(layer(norm(x))): the skip is never normalized, so deep stacks train (GPT-2, ViT, LLaMA)."""
 
     def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float = 0.0) -> None:
         super().__init__()

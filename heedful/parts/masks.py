@@ -140,7 +140,7 @@ class Causal(Mask):
 
 @dataclass(frozen=True)
 class Window(Mask):
-    """Only neighbours closer than `width` positions, on either side; `causal() & window(w)` for the past only."""
+    """Only neighbors closer than `width` positions, on either side; `causal() & window(w)` for the past only."""
 
     width: int
     sparse = True
@@ -225,7 +225,7 @@ class Opening(Mask):
 
 
 @dataclass(frozen=True)
-class Neighbourhood(Mask):
+class Neighborhood(Mask):
     """Cells of a picture at most `reach` rows and `reach` columns apart: what a convolution sees.
 
     The picture stands in the sequence row by row, `columns` cells each, from position `start` on.
@@ -474,7 +474,7 @@ def padding(lengths: Tensor) -> Mask:
 
 
 def window(width: int) -> Mask:
-    """Neighbours closer than `width`; with `causal()`, the sliding window k > q - width."""
+    """Neighbors closer than `width`; with `causal()`, the sliding window k > q - width."""
     return Window(width)
 
 
@@ -526,10 +526,10 @@ def picture_column(text: int, columns: int) -> Mask:
 
 
 def picture_convolution(text: int, columns: int, kernel: int = 11) -> Mask:
-    """DALL-E: the caption, and what a convolution of `kernel` x `kernel` cells centred here has read so far."""
+    """DALL-E: the caption, and what a convolution of `kernel` x `kernel` cells centered here has read so far."""
     if kernel % 2 == 0:
-        raise ValueError(f"a kernel of {kernel} cells has no centre: it must be odd")
-    return causal() & (Opening(text) | Neighbourhood(text, columns, kernel // 2))
+        raise ValueError(f"a kernel of {kernel} cells has no center: it must be odd")
+    return causal() & (Opening(text) | Neighborhood(text, columns, kernel // 2))
 
 
 def right_padded(lengths: Tensor, size: int) -> Tensor:
@@ -549,7 +549,7 @@ class View:
 
     Made once a forward and handed to every layer, so that what is derived from it (the boolean table,
     the block table of a sparse kernel) is made once. Without positions, the S keys are 0..S-1 and the
-    queries are the last T of them: then `causal` and `full` stay recognisable for kernels.
+    queries are the last T of them: then `causal` and `full` stay recognizable for kernels.
     """
 
     def __init__(

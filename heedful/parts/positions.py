@@ -537,7 +537,7 @@ def t5_bucket(distance: Tensor, buckets: int = 32, farthest: int = 128, both_way
 class T5Buckets(Position):
     """One learned number a head for each bucket of distance (Raffel et al. 2020); shared over layers.
 
-    T5 leaves its scores unscaled: its initialisation absorbs the scale. Use it with `Dot()`.
+    T5 leaves its scores unscaled: its initialization absorbs the scale. Use it with `Dot()`.
     """
 
     def __init__(self, heads: int, buckets: int = 32, farthest: int = 128, both_ways: bool = True) -> None:
@@ -599,7 +599,7 @@ class Rotary(Position):
 
 
 @dataclass(frozen=True)
-class Slower:
+class LinearScaling:
     """Every frequency divided: positions `factor` times as far away look as near as before (Chen et al. 2023)."""
 
     factor: float
@@ -609,7 +609,7 @@ class Slower:
 
 
 @dataclass(frozen=True)
-class SlowerIfSlow:
+class Llama3Scaling:
     """Divided where a turn is longer than original / low positions, kept where it is shorter than original / high,
     and in between something in between (LLaMA 3; Grattafiori et al. 2024)."""
 
@@ -628,7 +628,11 @@ class StretchedRotary(Rotary):
     """Rotary positions of a model made to read longer texts than it was first trained on, by turning less."""
 
     def __init__(
-        self, width: int, stretch: Slower | SlowerIfSlow, layout: str = "interleaved", base: float = 10000.0
+        self,
+        width: int,
+        stretch: LinearScaling | Llama3Scaling,
+        layout: str = "interleaved",
+        base: float = 10000.0,
     ) -> None:
         super().__init__(width, layout, base)
         self.stretch = stretch

@@ -84,7 +84,7 @@ def watch(model: nn.Module, also: str | Sequence[str] = ()) -> Iterator[Trace]:
 
     try:
         for path, layer in layers.items():
-            layer.__dict__["attend"] = partial(layer.openly, record=partial(keep, path))
+            layer.__dict__["attend"] = partial(layer.attend_recorded, record=partial(keep, path))
         with eagerly():
             yield trace
     finally:

@@ -1,7 +1,7 @@
 """Checkpoints: everything needed to go on exactly, in a folder that is whole or is not there.
 
     checkpoints/step-N/
-      NAME.safetensors    one for each set of tensors: model, optimiser, ...
+      NAME.safetensors    one for each set of tensors: model, optimizer, ...
       state.json          numbers and names
       manifest.json       bytes and SHA-256 of each file, written last, and of itself: no format notices a flipped
                           bit on its own

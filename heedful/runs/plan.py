@@ -76,12 +76,12 @@ def memory_needed(
     weights = weights_kept(model, rows, length) if device.type == "cpu" else 0
     needed = memory["training"] + weights
     held = sum(weight.numel() for weight in model.parameters() if not weight.requires_grad)
-    needed -= (memory["gradients"] + memory["optimiser"]) * held // max(1, count_parameters(model))
+    needed -= (memory["gradients"] + memory["optimizer"]) * held // max(1, count_parameters(model))
     if t.recompute:  # only one block's activations exist at a time
         kept, blocks = memory["activations"] + weights, sum(isinstance(m, Block) for m in model.modules())
         needed -= kept - kept // blocks
     if t.shard:
-        state = memory["weights"] + memory["gradients"] + memory["optimiser"]
+        state = memory["weights"] + memory["gradients"] + memory["optimizer"]
         needed -= state - state // world.size
     elif world.size > 1:  # gradients travel in one message
         needed += memory["gradients"]

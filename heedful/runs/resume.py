@@ -19,7 +19,7 @@ from ..interop.run_folder import NO_WORDS
 from ..parts.lora import adapters
 from ..tasks.recipe import Recipe, to_json
 from . import checkpoint
-from ..train import optimizer as optimiser
+from ..train import optimizer as optimizer
 from ..train.average import Average, weights_of
 from ..train.processes import World, placed_as, whole
 from .folder import RunFolder
@@ -43,7 +43,7 @@ class Work:
     """Everything that changes while a run goes on."""
 
     model: nn.Module
-    optimisers: list[torch.optim.Optimizer]
+    optimizers: list[torch.optim.Optimizer]
     scaler: torch.amp.GradScaler | None = None
     average: Average | None = None
     step: int = 0
@@ -75,7 +75,7 @@ def save(work: Work, folder: RunFolder | None, recipe: Recipe, found: dict[str, 
     """Everything that the rest of the run depends on; `folder` is None where another process writes."""
     tensors = {
         "model": gather(kept(work.model)),
-        "optimiser": optimiser.state_tensors(work.model, work.optimisers),
+        "optimizer": optimizer.state_tensors(work.model, work.optimizers),
     }
     if work.average is not None:
         tensors["average"] = gather(work.average.weights)
@@ -130,7 +130,7 @@ def restore(work: Work, saved: Saved) -> None:
             weight.copy_(placed_as(weight, tensors["average"][name]))
     if work.scaler is not None and state["scaler"]:  # none, if the run was not in fp16 until now
         work.scaler.load_state_dict(state["scaler"])
-    optimiser.load_state_tensors(work.model, work.optimisers, tensors["optimiser"])
+    optimizer.load_state_tensors(work.model, work.optimizers, tensors["optimizer"])
     work.step, work.best = state["step"], Best(**state["best"])
     if work.carried is not None:
         work.carried.load(tensors.get("carried", {}), work.step)
@@ -155,7 +155,7 @@ def kept(model: nn.Module) -> dict[str, Tensor]:
 # what makes it another run is refused, what only makes it less exact is said.
 
 ANOTHER_RUN = (
-    "data.", "model.", "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder", "train.tune", "train.lora",
+    "data.", "model.", "train.seed", "train.optimizer", "train.ema", "train.average", "train.from_folder", "train.tune", "train.lora",
     "train.stage", "evaluate.rows",
 )  # fmt: skip
 WHICH_ARE_AVERAGED = ("train.steps", "checkpoint.every")

@@ -34,7 +34,7 @@ from ..parts.blocks import Block, Stack
 from ..parts.experts import auxiliary
 from ..parts.watch import eagerly
 from ..tasks.recipe import Recipe, from_json, to_json, with_warmup
-from ..train import processes as distributed, finder, loop, optimizer as optimiser
+from ..train import processes as distributed, finder, loop, optimizer as optimizer
 from ..fast.async_loop import train_ahead
 from ..train.average import Average, MovingAverage, TailAverage
 from ..train.processes import World
@@ -294,7 +294,7 @@ def work_on(
         world.take_over(model)  # what was computed from data may be rounded otherwise on another machine
     trained, loss_of = arranged(model, job.loss, recipe, world, device)
     work = Work(
-        model, make_optimisers(recipe, model), make_scaler(recipe, device), make_average(recipe, model)
+        model, make_optimizers(recipe, model), make_scaler(recipe, device), make_average(recipe, model)
     )
     work.carried = job.carried
     if saved is not None:
@@ -363,11 +363,11 @@ def steps_of(
     if runs_ahead(job, work.model, work.scaler, world, device):
         steady = job.steady and not recipe.train.recompute
         yield from train_ahead(
-            trained, batches, loss_of, work.optimisers, settings, work.step, look, after, steady
+            trained, batches, loss_of, work.optimizers, settings, work.step, look, after, steady
         )
         return
     for progress in loop.train(
-        trained, batches, loss_of, work.optimisers, settings, work.step, work.scaler, world
+        trained, batches, loss_of, work.optimizers, settings, work.step, work.scaler, world
     ):
         after(progress.step)
         yield progress
@@ -478,7 +478,7 @@ def arranged(
             module.compile()
     if t.compile and not t.shard:
         compile_whole(model)
-    loss_of = distributed.idly(loss_of)
+    loss_of = distributed.with_idle(loss_of)
     if not t.shard or world.size == 1:  # alone: a run that several processes had begun
         return model, loss_of
     return distributed.shard(model, world, device), distributed.whole_loss(loss_of)
@@ -516,14 +516,14 @@ def shares_of(job: Job, recipe: Recipe, world: World) -> Callable[[int], Sequenc
 
     def batches(step: int) -> Sequence[Batch]:
         mine = job.batches(step, world.rank, world.size)
-        return distributed.busy(mine, recipe.train.accumulate, lambda: job.batches(step)[0])
+        return distributed.fill_idle(mine, recipe.train.accumulate, lambda: job.batches(step)[0])
 
     return batches
 
 
-def make_optimisers(recipe: Recipe, model: nn.Module) -> list[torch.optim.Optimizer]:
+def make_optimizers(recipe: Recipe, model: nn.Module) -> list[torch.optim.Optimizer]:
     t = recipe.train
-    return optimiser.OPTIMISERS[t.optimiser](model, t.rate, t.decay, (0.9, t.beta2))
+    return optimizer.OPTIMIZERS[t.optimizer](model, t.rate, t.decay, (0.9, t.beta2))
 
 
 def make_scaler(recipe: Recipe, device: torch.device) -> torch.amp.GradScaler | None:
@@ -554,16 +554,16 @@ def with_steps(recipe: Recipe, job: Job, talk: Talk, device: torch.device, world
         recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, shard=False, compile=False)
     )
     trial, loss_of = arranged(fresh_model(job, few, device), job.loss, few, world, device)
-    optimisers, scaler = make_optimisers(few, trial), make_scaler(few, device)
+    optimizers, scaler = make_optimizers(few, trial), make_scaler(few, device)
     settings = settings_of(few, device)
     if runs_ahead(job, trial, scaler, world, device):
         steady = job.steady and not few.train.recompute
-        made = list(train_ahead(trial, job.batches, loss_of, optimisers, settings, steady=steady))
+        made = list(train_ahead(trial, job.batches, loss_of, optimizers, settings, steady=steady))
     else:
         made = list(
             loop.train(
                 trial, lambda step: job.batches(step, world.rank, world.size) or job.batches(step), loss_of,
-                optimisers, settings, scaler=scaler,
+                optimizers, settings, scaler=scaler,
             )
         )  # fmt: skip
     seconds = statistics.median(progress.seconds for progress in made[MEASURED // 2 :])
@@ -637,7 +637,7 @@ def find_rate(recipe: Recipe, talk: Talk, device: torch.device) -> Iterator[find
             settings_of(recipe, device), rate=1.0, schedule=finder.growing(), steps=finder.STEPS
         )
         made = loop.train(
-            model, job.batches, loss_of, make_optimisers(recipe, model), settings,
+            model, job.batches, loss_of, make_optimizers(recipe, model), settings,
             scaler=make_scaler(recipe, device),
         )  # fmt: skip
         yield from finder.tried(made)

@@ -151,7 +151,7 @@ def config_of(recipe: Recipe, vocab: int) -> CaptionerConfig:
     """The sizes of the recipe: as many layers for the encoder as for the decoder."""
     d, m = recipe.data, recipe.model
     return CaptionerConfig(
-        vocab=vocab, image=fitting(d.image, m.patch), patch=m.patch, channels=3 if d.colour else 1, sees=m.sees,
+        vocab=vocab, image=fitting(d.image, m.patch), patch=m.patch, channels=3 if d.color else 1, sees=m.sees,
         layers=m.layers, decoder_layers=m.layers, width=m.width, heads=m.heads, hidden=m.hidden,
         activation=m.activation, dropout=m.dropout,
     )  # fmt: skip
@@ -237,7 +237,7 @@ def exact(found: Sequence[str], expected: Sequence[str], d: Data) -> float:
 
 
 def parts_right(found: Sequence[str], expected: Sequence[str], d: Data) -> dict[str, float]:
-    """Of the corpus shapes, what of its captions is right: shapes and colours, and which of two things lies where."""
+    """Of the corpus shapes, what of its captions is right: shapes and colors, and which of two things lies where."""
     if d.corpus != "shapes":
         return {}
     told = [(parse_caption(a), parse_caption(b)) for a, b in zip(found, expected, strict=True)]

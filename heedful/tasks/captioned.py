@@ -114,9 +114,9 @@ class PictureBatch(Tensors):
 
 def data_told(train: int, tried: int, held_out: int, d: Data, more: str = "") -> str:
     """The first sentence of a plan."""
-    grey = "" if d.colour else " of grey"
+    gray = "" if d.color else " of gray"
     return (
-        f"data: {train:,} pictures of {d.image} x {d.image} pixels{grey}, {tried:,} of {held_out:,} held-out ones tried "
+        f"data: {train:,} pictures of {d.image} x {d.image} pixels{gray}, {tried:,} of {held_out:,} held-out ones tried "
         f"each time{more}"
     )
 

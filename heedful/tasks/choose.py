@@ -162,7 +162,7 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, 
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the texts, learn or take over a vocabulary, tokenise, and plan the batches."""
+    """Read the texts, learn or take over a vocabulary, tokenize, and plan the batches."""
     d, t = recipe.data, recipe.train
     check_asked(d)
     report = Report(d.bad_lines)
@@ -170,7 +170,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
     config, kind = model_of(recipe, vocab, origin)
     room = room_of(d, config.context, vocab)
-    train = tokenised(recipe, folder / "data", vocab, report)
+    train = tokenized(recipe, folder / "data", vocab, report)
     there = held_out_rows(d, "valid", report)
     held_out = spread(there, recipe.evaluate.rows)
     if report.counts:
@@ -259,7 +259,7 @@ FIELDS = {
 LARGEST = 1 << 16
 
 
-def tokenised(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Store:
+def tokenized(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Store:
     """The training texts as numbers, made once and kept in the run's folder."""
     if folder.is_dir():
         return Store.open(folder, vocab.hash)

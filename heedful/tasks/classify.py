@@ -51,7 +51,7 @@ from ..models.syntax import SyntaxConfig
 from ..train.loss import Loss, cross_entropy
 from . import features
 from .evaluation import Asked, Measured, by_length
-from .features import penalised
+from .features import penalized
 from .job import Job, Words
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .mlm import config_of
@@ -179,7 +179,7 @@ def encoder_loss(
 ) -> Loss:
     """How surprised the model is by the right labels. mix_penalty: what the weights of ELMo's mixes cost."""
     loss = Loss(*cross_entropy(encoder_scores(model, batch), batch.labels_B, smoothing), batch.count)
-    return penalised(loss, model, mix_penalty)
+    return penalized(loss, model, mix_penalty)
 
 
 def decoder_loss(
@@ -210,7 +210,7 @@ def text_losses(decoder: Decoder, hidden_BTD: Tensor, tokens_BT: Tensor, lengths
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the labels, learn or take over a vocabulary, tokenise, and plan the batches."""
+    """Read the labels, learn or take over a vocabulary, tokenize, and plan the batches."""
     d, t = recipe.data, recipe.train
     check_asked(d)
     report = Report(d.bad_lines)
@@ -221,7 +221,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     config, kind = model_of(recipe, vocab, origin, len(labels))
     featured = isinstance(config, ElmoReaderConfig)
     room = room_of(d, config.context, vocab)
-    train = tokenised(recipe, folder / "data", vocab, labels, report)
+    train = tokenized(recipe, folder / "data", vocab, labels, report)
     there = held_out_rows(recipe, labels, report)
     held_out = spread(there, recipe.evaluate.rows)
     if report.counts:
@@ -373,7 +373,7 @@ def room_of(d: Data, context: int, vocab: Words | None = None) -> int:
 FIELDS = {"first": "texts", "second": "the texts they are paired with", "label": "numbers of their labels"}
 
 
-def tokenised(recipe: Recipe, folder: Path, vocab: Words, labels: list[str], report: Report) -> Store:
+def tokenized(recipe: Recipe, folder: Path, vocab: Words, labels: list[str], report: Report) -> Store:
     """The training rows as numbers, made once and kept in the run's folder."""
     if folder.is_dir():
         return Store.open(folder, vocab.hash)

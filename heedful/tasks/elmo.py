@@ -74,7 +74,7 @@ def collate(
 
 def both_losses(model: WithHeads, batch: SentenceBatch, smoothing: float = 0.0) -> tuple[Loss, Loss]:
     """Of every next word by what stands to its left, and of every word before by what stands to its right."""
-    head: Any = model.heads["neighbours"]
+    head: Any = model.heads["neighbors"]
     from_left_BTD, from_right_BTD = head.top(model.encoder(batch.tokens_BT, batch.lengths_B))
     numbers_BT = numbers_of(batch.tokens_BT)
     slots_U = torch.arange(1, numbers_BT.shape[1], device=numbers_BT.device)
@@ -113,7 +113,7 @@ def config_of(recipe: Recipe, vocab: int) -> ElmoConfig:
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the sentences, learn a vocabulary, tokenise, and plan the batches."""
+    """Read the sentences, learn a vocabulary, tokenize, and plan the batches."""
     t = recipe.train
     vocab, config, train, valid, report = prepare(recipe, folder)
     if report.counts:
@@ -188,7 +188,7 @@ def lines_of(pieces: Iterable[str]) -> Iterator[str]:
 
 
 def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabulary, ElmoConfig, Store, Store, Report]:
-    """The vocabulary and the tokenised sentences, made once and kept in the run's folder."""
+    """The vocabulary and the tokenized sentences, made once and kept in the run's folder."""
     d, report = recipe.data, Report(recipe.data.bad_lines)
     text = Text(recipe, report)
     if not (folder / TOKENIZER).is_file():
@@ -199,11 +199,11 @@ def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabulary, ElmoConfig, Store
     vocab = spelling(plain, config)
     if (folder / "train").is_dir():
         vocab = with_unknown(vocab, folder)
-    train, valid = (tokenised(text, folder, split, vocab, config) for split in ("train", "valid"))
+    train, valid = (tokenized(text, folder, split, vocab, config) for split in ("train", "valid"))
     return vocab, config, train, valid, report
 
 
-def tokenised(text: Text, folder: Path, split: str, vocab: Vocabulary, config: ElmoConfig) -> Store:
+def tokenized(text: Text, folder: Path, split: str, vocab: Vocabulary, config: ElmoConfig) -> Store:
     """The sentences of a split as numbers, on disk."""
     if (folder / split).is_dir():
         return Store.open(folder / split, vocab.hash)
@@ -289,14 +289,14 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
 
 
 def held_out_rows(asked: Asked, report: Report) -> tuple[Vocabulary, list[Any]]:
-    """(vocabulary, sentences): as training kept them in the run, or of another text, tokenised now."""
+    """(vocabulary, sentences): as training kept them in the run, or of another text, tokenized now."""
     recipe, plain, kept = asked.recipe, asked.vocab(), asked.run / "valid"
     config = config_of(recipe, plain.size)
     vocab = spelling(plain, config)
     if kept.is_dir() and not asked.own and asked.split == "valid":
         store = Store.open(kept, plain.hash)
         return with_unknown(vocab, asked.run), [store.row("text", i) for i in range(len(store))]
-    lines = asked.track(sentences(Text(recipe, report), asked.split), "tokenising")
+    lines = asked.track(sentences(Text(recipe, report), asked.split), "tokenizing")
     rows = list(rows_of(lines, vocab, config.context))
     if not rows:
         text = recipe.data.valid_text or recipe.data.text or recipe.data.corpus
@@ -329,7 +329,7 @@ def frequencies(
 
 def show(model: WithHeads, vocab: Vocabulary, rows: Sequence[np.ndarray]) -> list[str]:
     """A few sentences, and what each direction would have said in the place of every word."""
-    head: Any = model.heads["neighbours"]
+    head: Any = model.heads["neighbors"]
     lines = []
     for row in rows:
         batch = collate(vocab, [row]).to(next(model.parameters()).device)

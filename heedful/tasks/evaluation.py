@@ -35,7 +35,7 @@ SHOWN = {
     "accuracy": ("accuracy", "{:.1%}"),
     "macro_f1": ("macro F1", "{:.4f}"),
     "next_sentence": ("next sentence", "{:.1%}"),
-    "things": ("shapes and colours right", "{:.1%}"),
+    "things": ("shapes and colors right", "{:.1%}"),
     "relation": ("relation right", "{:.1%}"),
     "off": ("pixels off by", "{:.4f}"),
     "codes": ("codes in use", "{:,.0f}"),

@@ -43,7 +43,7 @@ def begin(model: nn.Module, origin: Origin) -> None:
             weight.copy_(found[name])
 
 
-def penalised(loss: Loss, model: nn.Module, weight: float) -> Loss:
+def penalized(loss: Loss, model: nn.Module, weight: float) -> Loss:
     """The loss, and what the weights of the mixes cost: one number for a batch, which counts as often as it has targets."""
     told: Tensor | float = mix_penalty(model)
     return Loss(loss.total + loss.count * weight * told, loss.surprise, loss.count) if weight else loss

@@ -151,7 +151,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
 
 def pictures_told(d: Data, config: ViTConfig, rows: int) -> str:
-    size = f"{d.image} x {d.image} pixels{'' if d.colour else ' of grey'}"
+    size = f"{d.image} x {d.image} pixels{'' if d.color else ' of gray'}"
     patches = f"{config.grid**2} patches of {config.patch} x {config.patch}"
     return f"pictures: {size}, {patches}; {rows:,} pictures a step{moved_told(d)}"
 
@@ -173,7 +173,7 @@ def config_of(recipe: Recipe, labels: int, origin: Origin | None = None) -> ViTC
             origin.config, image=fitting(d.image, origin.config.patch), heads=(HEADS[m.pool],), labels=labels
         )
     return ViTConfig(
-        image=fitting(d.image, m.patch), patch=m.patch, channels=3 if d.colour else 1, layers=m.layers, width=m.width,
+        image=fitting(d.image, m.patch), patch=m.patch, channels=3 if d.color else 1, layers=m.layers, width=m.width,
         attention_heads=m.heads, hidden=m.hidden, activation=m.activation, dropout=m.dropout, eps=EPS,
         heads=(HEADS[m.pool],), labels=labels,
     )  # fmt: skip
@@ -253,12 +253,10 @@ def find_start(folder: str, run: Path, d: Data, say: Callable[[str], None]) -> O
 
 def check_pictures(folder: str, config: ViTConfig, d: Data, say: Callable[[str], None]) -> None:
     """The model must read pictures of this kind; numbers that it is not used to are said."""
-    if config.channels != (3 if d.colour else 1):
-        kind = "colours" if config.channels == 3 else "grey"
+    if config.channels != (3 if d.color else 1):
+        kind = "colors" if config.channels == 3 else "gray"
         raise BadInput(
-            one_line(
-                f"{folder} reads pictures of {kind}: set data.colour={str(config.channels == 3).lower()}"
-            )
+            one_line(f"{folder} reads pictures of {kind}: set data.color={str(config.channels == 3).lower()}")
         )
     if not is_run(Path(folder)):
         return
@@ -290,10 +288,10 @@ def begin(model: WithHeads, origin: Origin, image: int) -> None:
 
 MOST = 256  # pictures at once
 
-Labelled = tuple[np.ndarray, list[int]]  # pixels [B, H, W, C] and the numbers of their labels
+Labeled = tuple[np.ndarray, list[int]]  # pixels [B, H, W, C] and the numbers of their labels
 
 
-def batched(gallery: Gallery, rows: Sequence[tuple[int, int]]) -> Iterator[Labelled]:
+def batched(gallery: Gallery, rows: Sequence[tuple[int, int]]) -> Iterator[Labeled]:
     for start in range(0, len(rows), MOST):
         some = rows[start : start + MOST]
         yield gallery.pixels_NHWC[[i for i, _ in some]], [number for _, number in some]
@@ -306,7 +304,7 @@ def guesses(model: nn.Module, d: Data, pixels_BHWC: np.ndarray) -> Tensor:
     return scores(model, x_BCHW.to(next(model.parameters()).dtype)).float()  # type: ignore[arg-type]
 
 
-def judged(model: nn.Module, d: Data, batches: Iterable[Labelled]) -> tuple[list[int], list[int], float]:
+def judged(model: nn.Module, d: Data, batches: Iterable[Labeled]) -> tuple[list[int], list[int], float]:
     """(labels found, right labels, loss): the loss is in nats a picture."""
     found: list[int] = []
     right: list[int] = []
@@ -319,7 +317,7 @@ def judged(model: nn.Module, d: Data, batches: Iterable[Labelled]) -> tuple[list
     return found, right, surprise / max(1, len(right))
 
 
-def evaluate(model: nn.Module, d: Data, batches: Iterable[Labelled]) -> dict[str, float]:
+def evaluate(model: nn.Module, d: Data, batches: Iterable[Labeled]) -> dict[str, float]:
     """Held-out loss (nats a picture), accuracy and macro F1."""
     found, right, loss = judged(model, d, batches)
     return {"loss": loss, "accuracy": accuracy(found, right), "macro_f1": macro_f1(found, right)}
@@ -372,7 +370,7 @@ def rows_asked(asked: Asked, report: Report, captions: bool = False) -> Iterator
     return split_rows(d, asked.split, captions, report)
 
 
-def gathered(rows: Iterable[Row], number: dict[str, int], d: Data, most: int) -> Iterator[Labelled]:
+def gathered(rows: Iterable[Row], number: dict[str, int], d: Data, most: int) -> Iterator[Labeled]:
     """Rows in batches."""
     some: list[Row] = []
     for row in rows:
@@ -384,7 +382,7 @@ def gathered(rows: Iterable[Row], number: dict[str, int], d: Data, most: int) ->
         yield put_together(some, number, d)
 
 
-def put_together(rows: Sequence[Row], number: dict[str, int], d: Data) -> Labelled:
+def put_together(rows: Sequence[Row], number: dict[str, int], d: Data) -> Labeled:
     return np.stack([row.pixels_HWC for row in rows]), [number_of(row.label, number, d) for row in rows]
 
 
@@ -416,4 +414,4 @@ def show(
 
 def data_of(recipe: Recipe | None, config: Any) -> Data:
     """How pictures are made ready for a model: as its run says, or as published ones were."""
-    return recipe.data if recipe is not None else Data(image=config.image, colour=config.channels == 3)
+    return recipe.data if recipe is not None else Data(image=config.image, color=config.channels == 3)

@@ -210,7 +210,7 @@ def rows_for(recipe: Recipe) -> type[Windows | Documents | Segments]:
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the text, learn a vocabulary, tokenise, and plan the rows; a model of both directions is another matter."""
+    """Read the text, learn a vocabulary, tokenize, and plan the rows; a model of both directions is another matter."""
     if recipe.model.architecture == "elmo":
         from . import elmo
 
@@ -353,7 +353,7 @@ def part_of(documents: Iterable[Iterator[str]], cut: int, before: bool) -> Itera
 
 
 def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple[Vocab, Store, Store, Report]:
-    """The vocabulary and the tokenised text, made once and kept in the run's folder; or the vocabulary of the model to
+    """The vocabulary and the tokenized text, made once and kept in the run's folder; or the vocabulary of the model to
     start from."""
     d, report = recipe.data, Report(recipe.data.bad_lines)
     tokenizer, text = folder / "tokenizer.json", Text(recipe, report)
@@ -365,11 +365,11 @@ def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple
         texts = islice(joined(text.documents("train")), 0, None, text.every)
         vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
         write_text(tokenizer, vocab.to_json())
-    train, valid = (tokenised(text, folder / split, split, vocab) for split in ("train", "valid"))
+    train, valid = (tokenized(text, folder / split, split, vocab) for split in ("train", "valid"))
     return vocab, train, valid, report
 
 
-def tokenised(text: Text, folder: Path, split: str, vocab: Vocab) -> Store:
+def tokenized(text: Text, folder: Path, split: str, vocab: Vocab) -> Store:
     """The tokens of a split, on disk."""
     if folder.is_dir():
         return Store.open(folder, vocab.hash)
@@ -478,7 +478,7 @@ def context_of(model: Decoder, recipe: Recipe, stream: np.ndarray) -> int:
 
 
 def held_out_text(asked: Asked, vocab: Vocab, least: int) -> tuple[np.ndarray, int, Report]:
-    """(tokens, bytes, bad lines): as training kept them in the run, or of the user's own text, tokenised now."""
+    """(tokens, bytes, bad lines): as training kept them in the run, or of the user's own text, tokenized now."""
     d, kept = asked.recipe.data, asked.run / "valid"
     report = Report(d.bad_lines)
     if kept.is_dir() and not asked.own:
@@ -489,7 +489,7 @@ def held_out_text(asked: Asked, vocab: Vocab, least: int) -> tuple[np.ndarray, i
             )
         return store.stream("text"), store.about["bytes"], report
     about = {"bytes": 0}
-    rows = asked.track(rows_of(Text(asked.recipe, report), "valid", vocab, about), "tokenising")
+    rows = asked.track(rows_of(Text(asked.recipe, report), "valid", vocab, about), "tokenizing")
     stream = np.concatenate([np.empty(0, np.uint16), *(row["text"] for row in rows)])
     if len(stream) < least:
         text = d.valid_text or d.text or d.corpus

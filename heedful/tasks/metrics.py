@@ -14,7 +14,7 @@ from .. import __version__
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp"  # sacreBLEU's, for what `bleu` computes
 
-# The tokenisation of mteval-v13a: split off punctuation, but not inside numbers.
+# The tokenization of mteval-v13a: split off punctuation, but not inside numbers.
 RULES = (
     (re.compile(r"([\{-\~\[-\` -\&\(-\+\:-\@\/])"), r" \1 "),
     (re.compile(r"([^0-9])([\.,])"), r"\1 \2 "),

@@ -239,7 +239,7 @@ def config_of(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: int = 
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the text, learn a vocabulary, tokenise, and plan the windows."""
+    """Read the text, learn a vocabulary, tokenize, and plan the windows."""
     d, seed = recipe.data, recipe.train.seed
     if d.corpus not in ("", "pylib"):
         raise BadInput(f'mlm has no built-in corpus "{d.corpus}"; it has pylib')

@@ -227,12 +227,12 @@ class Borrowed:
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Token numbers of each text, without special tokens."""
-        with no_panic("a text cannot be tokenised"):
+        with no_panic("a text cannot be tokenized"):
             return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def places(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         """Where each token of each text stands in it: its first character, and the one after its last."""
-        with no_panic("a text cannot be tokenised"):
+        with no_panic("a text cannot be tokenized"):
             return [e.offsets for e in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -255,7 +255,7 @@ class BorrowedSource(Borrowed):
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """Token numbers of each text, with special tokens."""
-        with no_panic("a text cannot be tokenised"):
+        with no_panic("a text cannot be tokenized"):
             return [e.ids for e in self.tokenizer.encode_batch(texts, add_special_tokens=True)]
 
 

@@ -45,7 +45,7 @@ from .words import (
     rows_of,
     surprise_by_frequency,
     tag_scores,
-    tokenised,
+    tokenized,
     words_of,
 )
 
@@ -165,11 +165,11 @@ def best_labels(scores_BWL: Tensor, counts: Sequence[int]) -> list[list[int]]:
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the treebank, learn a vocabulary, tokenise, and plan the batches."""
+    """Read the treebank, learn a vocabulary, tokenize, and plan the batches."""
     d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
     check_asked(d, "parse", CORPORA)
     vocab, labels, _ = learn(recipe, folder, NEED)
-    train = tokenised(recipe, folder / "data", vocab, labels, report, NEED)
+    train = tokenized(recipe, folder / "data", vocab, labels, report, NEED)
     there = held_out_sentences(recipe, "valid", report, NEED)
     held_out = there[: recipe.evaluate.rows]
     if report.counts:
@@ -178,7 +178,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     valid = [collate(vocab, rows_of(vocab, labels, some)) for some in chunks(held_out, 64)]
     heads = (*(["tag"] if labels.tags else []), "arcs", *(["relations"] if labels.relations else []))
     taught = ["heads", *(["relations"] if labels.relations else []), *(["tags"] if labels.tags else [])]
-    before, after = neighbours(held_out)
+    before, after = neighbors(held_out)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[WordBatch]:
         parts = shares(plan.batch(step), t.accumulate, rank, world)
@@ -222,7 +222,7 @@ class Score:
 
     words: int = 0
     heads: int = 0
-    labelled: int = 0
+    labeled: int = 0
     tags: int = 0
     surprise: float = 0.0
 
@@ -231,7 +231,7 @@ class Score:
         called = [mine == right for mine, right in zip(found.relations, relations, strict=False)]
         self.words += len(heads)
         self.heads += sum(hang)
-        self.labelled += sum(a and b for a, b in zip(hang, called, strict=False))
+        self.labeled += sum(a and b for a, b in zip(hang, called, strict=False))
         self.tags += sum(mine == right for mine, right in zip(found.tags, tags, strict=False))
 
 
@@ -253,7 +253,7 @@ def scores_in(score: Score, model: WithHeads) -> dict[str, float]:
     return {
         "loss": score.surprise / score.words,
         "uas": score.heads / score.words,
-        **({"las": score.labelled / score.words} if "relations" in model.heads else {}),
+        **({"las": score.labeled / score.words} if "relations" in model.heads else {}),
     }
 
 
@@ -272,7 +272,7 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
     metrics = scores_in(score, model)
     if "tag" in model.heads:
         metrics["accuracy"] = score.tags / score.words
-    before, after = neighbours(sentences)
+    before, after = neighbors(sentences)
     which = "before" if before > after else "after"
     return Measured(
         examples=score.words,
@@ -287,7 +287,7 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
     )  # fmt: skip
 
 
-def neighbours(sentences: Sequence[Sentence]) -> tuple[float, float]:
+def neighbors(sentences: Sequence[Sentence]) -> tuple[float, float]:
     """The shares of words that hang on the word before them, and on the one after; the first or last being the root."""
     words = sum(map(len, sentences))
     before = sum(head == word - 1 for s in sentences for word, head in enumerate(s.heads))

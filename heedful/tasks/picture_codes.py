@@ -104,7 +104,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 def config_of(recipe: Recipe) -> DVAEConfig:
     m = recipe.model
     return DVAEConfig(
-        channels=3 if recipe.data.colour else 1, codes=m.codes, patch=m.patch, layers=m.layers, width=m.width,
+        channels=3 if recipe.data.color else 1, codes=m.codes, patch=m.patch, layers=m.layers, width=m.width,
         dropout=m.dropout,
     )  # fmt: skip
 
@@ -137,6 +137,6 @@ def plain_loss(gallery: Gallery, ids: np.ndarray) -> float:
     """The loss of giving every pixel of every picture the same distribution, the best there is."""
     y = inside(bright(gallery.pixels(ids[:LOOKED_AT])))
     logit_CN = torch.logit(y).transpose(0, 1).flatten(1)
-    centre_C1 = logit_CN.median(1, keepdim=True).values
-    scale_C1 = (logit_CN - centre_C1).abs().mean(1, keepdim=True).clamp(min=1e-6)
-    return -logit_laplace(torch.sigmoid(logit_CN), centre_C1, scale_C1.log()).mean().item()
+    center_C1 = logit_CN.median(1, keepdim=True).values
+    scale_C1 = (logit_CN - center_C1).abs().mean(1, keepdim=True).clamp(min=1e-6)
+    return -logit_laplace(torch.sigmoid(logit_CN), center_C1, scale_C1.log()).mean().item()

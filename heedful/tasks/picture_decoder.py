@@ -82,7 +82,7 @@ def surprises(model: Dalle, batch: StreamBatch) -> tuple[Tensor, Tensor]:
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Write all pictures as codes once, tokenise their captions, and plan the batches."""
+    """Write all pictures as codes once, tokenize their captions, and plan the batches."""
     d, t = recipe.data, recipe.train
     if not t.from_folder:
         raise BadInput(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..corpora.shapes import COLOURS, SHAPES, SIZES, Said, checked_caption
+from ..corpora.shapes import COLORS, SHAPES, SIZES, Said, checked_caption
 from ..data.images.prepare import normal
 from ..errors import BadInput
 from ..models.judge import JudgeConfig
@@ -35,7 +35,7 @@ from .metrics import interval
 from .recipe import Data, Recipe
 
 RELATION = ("", "left of", "above")  # of one thing, or of two told in one way
-THING = (tuple(SIZES), tuple(COLOURS), SHAPES)
+THING = (tuple(SIZES), tuple(COLORS), SHAPES)
 QUESTIONS: tuple[tuple[str, ...], ...] = (RELATION, *THING, *THING)
 UNASKED = -100  # the second thing of a picture that has one
 
@@ -56,16 +56,14 @@ def said_by(answers: Sequence[int]) -> Said:
     """What answers say: the way back."""
     relation = RELATION[answers[0]]
     words = [[kinds[n] for kinds, n in zip(THING, answers[i : i + 3], strict=True)] for i in (1, 4)]
-    return Said(
-        tuple((size, colour, shape) for size, colour, shape in words[: 2 if relation else 1]), relation
-    )
+    return Said(tuple((size, color, shape) for size, color, shape in words[: 2 if relation else 1]), relation)
 
 
 @dataclass(frozen=True)
 class Right:
     """What of a picture is as its caption says."""
 
-    things: bool  # every shape and every colour, and as many
+    things: bool  # every shape and every color, and as many
     relation: bool  # which thing lies where; of one thing, that it is one
 
 
@@ -110,7 +108,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         for gallery in (train, there)
     )
     config = JudgeConfig(
-        image=d.image, channels=3 if d.colour else 1, layers=m.layers, width=m.width, dropout=m.dropout,
+        image=d.image, channels=3 if d.color else 1, layers=m.layers, width=m.width, dropout=m.dropout,
         answers=tuple(map(len, QUESTIONS)),
     )  # fmt: skip
     plan = planned(recipe, len(train), 64)
@@ -154,7 +152,7 @@ def told(model: nn.Module, pixels_BHWC: Tensor, data: Data) -> list[Said]:
 
 
 def scores(model: nn.Module, pairs: Iterable[tuple[Tensor, np.ndarray]], data: Data) -> dict[str, float]:
-    """Held-out loss, and the share of pictures of which all shapes and colours, and the relation, are told right."""
+    """Held-out loss, and the share of pictures of which all shapes and colors, and the relation, are told right."""
     loss, things, relation, pictures = 0.0, 0, 0, 0
     for pixels_BHWC, answers_BQ in pairs:
         batch = JudgeBatch(pixels_BHWC=pixels_BHWC, answers_BQ=torch.from_numpy(answers_BQ), length=1)

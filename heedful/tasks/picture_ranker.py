@@ -61,7 +61,7 @@ def pair_loss(model: Clip, batch: PairBatch, data: Data) -> Loss:
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the pictures once, tokenise their captions, and plan the batches."""
+    """Read the pictures once, tokenize their captions, and plan the batches."""
     d = recipe.data
     train, there = pictures_of(recipe, folder, say)
     captions = captions_of(train)
@@ -117,7 +117,7 @@ def config_of(recipe: Recipe, vocab: int) -> ClipConfig:
     d, m = recipe.data, recipe.model
     cells_of(d.image, m.patch)
     return ClipConfig(
-        vocab=vocab, text=d.longest, image=d.image, patch=m.patch, channels=3 if d.colour else 1, layers=m.layers,
+        vocab=vocab, text=d.longest, image=d.image, patch=m.patch, channels=3 if d.color else 1, layers=m.layers,
         width=m.width, heads=m.heads, hidden=m.hidden, common=m.width, activation=m.activation, dropout=m.dropout,
     )  # fmt: skip
 

@@ -106,7 +106,7 @@ class Data:
     valid_images: str = ""
     image: Annotated[int, Range(4, 1024)] = 32  # pixels a side, to which every picture is brought
     fit: Literal["crop", "pad", "stretch"] = "crop"  # how, if it is no square
-    colour: bool = True  # red, green and blue, or grey
+    color: bool = True  # red, green and blue, or gray
     # What a pixel from 0 to 1 becomes: less the mean, over the deviation.
     mean: Annotated[float, Range(0, 1)] = 0.5
     deviation: Annotated[float, Range(0, 1, "(]")] = 0.5
@@ -223,7 +223,7 @@ class Train:
     warmup: Annotated[int, Range(0, MANY)] = 400  # steps; unless it is set, at most a quarter of them all
     schedule: Literal["noam", "cosine", "linear", "wsd", "constant"] = "cosine"
     floor: Share = 0.05  # where the schedule ends, as a share of the rate
-    optimiser: Literal["adamw", "muon"] = "adamw"
+    optimizer: Literal["adamw", "muon"] = "adamw"
     decay: Annotated[float, Range(0, 10)] = 0.01
     beta2: Part = 0.98
     clip: Annotated[float, Range(0, 1_000_000)] = 1.0
@@ -297,7 +297,7 @@ class Recipe:
 
 TREEBANK: dict[str, Any] = {  # a treebank is small: much is hidden and dropped
     "model.activation": "gelu", "model.dropout": 0.2, "data.vocab_size": 4000, "data.bad_lines": "refuse",
-    "train.optimiser": "muon", "train.rate": 6e-3, "train.decay": 0.1, "train.smoothing": 0.05, "train.hide": 0.2,
+    "train.optimizer": "muon", "train.rate": 6e-3, "train.decay": 0.1, "train.smoothing": 0.05, "train.hide": 0.2,
     "train.warmup": 200, "train.steps": 4000, "evaluate.every": 250,
 }  # fmt: skip
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -328,12 +328,12 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "image-classify": {
         "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.shift": 0.1,
-        "train.optimiser": "muon", "train.rate": 6e-3, "train.decay": 0.05, "train.warmup": 100, "train.steps": 2000,
+        "train.optimizer": "muon", "train.rate": 6e-3, "train.decay": 0.05, "train.warmup": 100, "train.steps": 2000,
         "evaluate.every": 250,
     },
     "caption": {
         "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
-        "data.vocab_size": 10000, "data.lower": True, "data.longest": 64, "train.optimiser": "muon", "train.rate": 6e-3,
+        "data.vocab_size": 10000, "data.lower": True, "data.longest": 64, "train.optimizer": "muon", "train.rate": 6e-3,
         "train.decay": 0.05, "train.smoothing": 0.0, "train.warmup": 100, "train.steps": 2000, "train.batch_tokens": 2048,
         "evaluate.every": 250,
     },
@@ -380,7 +380,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "model.context": ("lm", "mlm", "classify", "span", "choose"),
     **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower"), (*TEXTS, "caption", "text-to-image")),
     **dict.fromkeys(
-        ("data.images", "data.valid_images", "data.image", "data.fit", "data.colour", "data.mean", "data.deviation",
+        ("data.images", "data.valid_images", "data.image", "data.fit", "data.color", "data.mean", "data.deviation",
          "data.shift", "data.zoom", "data.flip", "model.patch"), PICTURES
     ),
     **dict.fromkeys(("data.erase", "model.pool"), ("image-classify",)),
@@ -459,7 +459,7 @@ ARCHITECTURE_DEFAULTS: dict[str, dict[str, Any]] = {
     "elmo": {
         "model.layers": 2,
         "data.vocab": "word",
-        "train.optimiser": "adamw",
+        "train.optimizer": "adamw",
         "train.rate": 4e-3,
         "train.decay": 0.01,
     },
@@ -474,14 +474,14 @@ FINE_TUNING: dict[str, Any] = {"train.rate": 5e-5}
 
 # For a head over a model that stays as it is, and for adapters beside its layers: what is new learns faster.
 TUNING: dict[str, dict[str, Any]] = {
-    "head": {"train.optimiser": "adamw", "train.rate": 1e-3},
-    "lora": {"train.optimiser": "adamw", "train.rate": 5e-4},
+    "head": {"train.optimizer": "adamw", "train.rate": 1e-3},
+    "lora": {"train.optimizer": "adamw", "train.rate": 5e-4},
 }
 LORA = ("train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers")
 
 # For a recurrent network that reads ELMo's vectors, and what it has no use for.
 FEATURES: dict[str, Any] = {
-    "model.layers": 2, "train.optimiser": "adamw", "train.rate": 4e-3, "train.decay": 0.01,
+    "model.layers": 2, "train.optimizer": "adamw", "train.rate": 4e-3, "train.decay": 0.01,
 }  # fmt: skip
 IDLE_FEATURES = ("model.heads", "model.hidden", "model.norm", "model.activation", "train.hide")
 OF_FEATURES = ("model.mix_norm", "model.at_output", "train.mix_penalty")
@@ -500,9 +500,9 @@ STAGE_DEFAULTS: dict[str, dict[str, Any]] = {
         "train.rate": 1e-3, "train.batch_tokens": 1024, "train.steps": 1500, "train.ema": 0.995, "evaluate.every": 500,
     },
     "decoder": {
-        "train.optimiser": "muon", "train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 2800, "evaluate.every": 700,
+        "train.optimizer": "muon", "train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 2800, "evaluate.every": 700,
     },
-    "ranker": {"train.optimiser": "muon", "train.rate": 4e-3, "train.batch_tokens": 2080, "train.steps": 2000},
+    "ranker": {"train.optimizer": "muon", "train.rate": 4e-3, "train.batch_tokens": 2080, "train.steps": 2000},
     "judge": {"train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 5000},
 }  # fmt: skip
 STAGE_SIZES: dict[str, dict[str, tuple[int, int, int, int]]] = {  # layers, width, heads, hidden
@@ -551,13 +551,13 @@ def check_stage(recipe: Recipe, settings: Collection[str]) -> None:
 CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
     "phrasebook": {
         "data.vocab": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "train.smoothing": 0.0,
-        "model.positions": "sinusoidal+rotary", "train.optimiser": "muon", "train.rate": 4e-3, "train.warmup": 150,
+        "model.positions": "sinusoidal+rotary", "train.optimizer": "muon", "train.rate": 4e-3, "train.warmup": 150,
         "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 200,
     },
     "pylib": {"data.vocab_size": 4000},
     "facts": {
         "data.vocab": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "train.smoothing": 0.0,
-        "model.positions": "sinusoidal+rotary", "train.optimiser": "muon", "train.rate": 4e-3, "train.warmup": 150,
+        "model.positions": "sinusoidal+rotary", "train.optimizer": "muon", "train.rate": 4e-3, "train.warmup": 150,
         "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 100,
     },
 }  # fmt: skip
@@ -685,7 +685,7 @@ def check_positions(recipe: Recipe, settings: Collection[str]) -> None:
 
 
 def idle_in_summary(key: str, architecture: str) -> bool:
-    """Whether a setting does nothing in an architecture that summarises."""
+    """Whether a setting does nothing in an architecture that summarizes."""
     if architecture in ALONE:  # which have sinusoids
         return key in ("model.positions", "model.clip")
     return key == "train.lm_weight"
@@ -836,10 +836,6 @@ def to_json(recipe: Recipe) -> dict[str, Any]:
     return asdict(recipe)
 
 
-# Settings that there are no more: every older run names them, and few had a use for them.
-RETIRED = ("model.halvings",)
-
-
 def from_json(found: dict[str, Any]) -> Recipe:
     """A recipe read back; parts and settings that there never were are refused."""
     recipe = Recipe(found.get("task", ""))
@@ -854,12 +850,5 @@ def from_json(found: dict[str, Any]) -> Recipe:
         if not isinstance(section, dict):
             raise BadInput(f"the part {part} of a recipe must be an object {{...}}, not {short(section)}")
         for name, value in section.items():
-            if f"{part}.{name}" not in RETIRED:
-                recipe = changed(recipe, f"{part}.{name}", value)
-    if (
-        recipe.task == "text-to-image"
-        and recipe.train.stage == "codes"
-        and "halvings" in found.get("model", {})
-    ):
-        raise BadInput("the codes of this run were made in a way that there is no more: train them again")
+            recipe = changed(recipe, f"{part}.{name}", value)
     return agreeing(recipe)

@@ -211,7 +211,7 @@ def best_span(start_T: Tensor, end_T: Tensor, longest: int) -> tuple[float, int,
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the questions, learn or take over a vocabulary, tokenise, cut windows, and plan the batches."""
+    """Read the questions, learn or take over a vocabulary, tokenize, cut windows, and plan the batches."""
     d, t = recipe.data, recipe.train
     check_asked(d)
     report = Report(d.bad_lines)
@@ -219,7 +219,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     vocab: Any = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
     config, layout = model_of(recipe, vocab, origin)
     rooms = rooms_of(d, config.context, vocab)
-    train = tokenised(recipe, folder / "data", vocab, report)
+    train = tokenized(recipe, folder / "data", vocab, report)
     there = held_out_rows(d, "valid", report)
     held_out = spread(there, recipe.evaluate.rows)
     if report.counts:
@@ -305,7 +305,7 @@ FIELDS = {
 LARGEST = 1 << 20  # tokens of a context
 
 
-def tokenised(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Store:
+def tokenized(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Store:
     """The training questions as numbers, made once and kept in the run's folder."""
     if folder.is_dir():
         return Store.open(folder, vocab.hash)

@@ -1,4 +1,4 @@
-"""Summarise: read an article, write its lead (Liu et al. 2018), in two stages: choose what to read of it, then write.
+"""Summarize: read an article, write its lead (Liu et al. 2018), in two stages: choose what to read of it, then write.
 
 T-ED reads the article by an encoder (`Apart`). T-D and T-DMCA are decoders alone: article, separator and summary are one
 row, w = (m_1 ... m_n, delta, y_1 ... y_eta), every token of which is predicted (`InOneRow`).
@@ -74,7 +74,7 @@ class Form(ABC):
 
     @abstractmethod
     def loss(self, model: Any, batch: Any, smoothing: float) -> Loss:
-        """What is minimised."""
+        """What is minimized."""
 
     @abstractmethod
     def surprise(self, model: Any, batch: Any) -> Loss:
@@ -268,7 +268,7 @@ def rows_of(vocab: Vocab, examples: Sequence[Example], d: Data) -> Iterator[dict
 
 
 def prepare(recipe: Recipe, folder: Path) -> tuple[Vocab, Store, Report]:
-    """The vocabulary and the tokenised articles, made once and kept in the run's folder."""
+    """The vocabulary and the tokenized articles, made once and kept in the run's folder."""
     d, report, data = recipe.data, Report(recipe.data.bad_lines), folder / "data"
     if data.is_dir() and (folder / TOKENIZER).is_file():
         vocab = read_vocab(folder / TOKENIZER)
@@ -491,7 +491,7 @@ def measure(model: Any, asked: Asked) -> Measured:
     judge = Judge(recipe, form, vocab, examples)
     found, surprise, count = [""] * len(examples), 0.0, 0
     lengths = [len(row) for row in judge.sources]
-    for some in asked.track(by_length(lengths, asked.rows, MOST_TOKENS // BEAM), "summarising"):
+    for some in asked.track(by_length(lengths, asked.rows, MOST_TOKENS // BEAM), "summarizing"):
         loss = form.surprise(model, judge.batch(some).to(device_of(model)))
         surprise, count = surprise + float(loss.surprise), count + loss.count
         for i, text in zip(some, judge.write(model, some, BEAM), strict=True):

@@ -23,7 +23,7 @@ from ..models.syntax import SyntaxConfig
 from ..train.loss import NOTHING, Loss, cross_entropy
 from . import features
 from .evaluation import Asked, Measured, by_length
-from .features import penalised
+from .features import penalized
 from .job import Job
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .origin import ENCODERS, Origin, begin, find_origin, vocabulary, with_head
@@ -50,7 +50,7 @@ from .words import (
     rows_of,
     surprise_by_frequency,
     tag_scores,
-    tokenised,
+    tokenized,
     vocab_in,
     words_of,
 )
@@ -70,11 +70,11 @@ def loss_of(
     words_BWD, _ = words_of(model, batch, hide)
     scores_BWL = tag_scores(model, words_BWD)
     total, surprise = cross_entropy(scores_BWL.flatten(0, 1), batch.tags_BW.flatten(), smoothing)
-    return penalised(Loss(total, surprise, batch.count), model, mix_penalty)
+    return penalized(Loss(total, surprise, batch.count), model, mix_penalty)
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the treebank, learn a vocabulary and the tags, tokenise, and plan the batches."""
+    """Read the treebank, learn a vocabulary and the tags, tokenize, and plan the batches."""
     d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
     check_asked(d, "tag", CORPORA)
     origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
@@ -83,7 +83,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         raise BadInput(one_line(f"{d.table} has {len(labels.tags)} tags: at least two are needed"))
     config, featured = model_of(recipe, vocab, labels, origin)
     most = places_of(config)
-    train = tokenised(recipe, folder / "data", vocab, labels, report, NEED)
+    train = tokenized(recipe, folder / "data", vocab, labels, report, NEED)
     there = short_enough(vocab, held_out_sentences(recipe, "valid", report, NEED), most)
     held_out = there[: recipe.evaluate.rows]
     if report.counts:

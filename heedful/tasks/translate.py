@@ -112,7 +112,7 @@ def collate(
         pad(answers, NOTHING),
         count,
         tuple(map(int, ids)),
-        *planted(trees),
+        *stack_trees(trees),
     )
 
 
@@ -149,14 +149,14 @@ class Grown:
     heads: Sequence[int] | np.ndarray
 
 
-def planted(trees: Sequence[Grown]) -> tuple[Tensor, ...]:
+def stack_trees(trees: Sequence[Grown]) -> tuple[Tensor, ...]:
     """Trees as (heads, words) of a batch; padding hangs on nothing. None are none."""
     if not trees:
         return ()
     return tuple(pad([np.asarray(getattr(tree, name)) for tree in trees], -1) for name in ("heads", "words"))
 
 
-def grown(vocab: Vocabs, sources: Sequence[str]) -> list[Grown]:
+def trees_of(vocab: Vocabs, sources: Sequence[str]) -> list[Grown]:
     """The trees of parsed texts, whose tokens inherit the places of their words; none of plain texts."""
     texts = [source for source in sources if isinstance(source, Parsed)]
     if len(texts) < len(sources):
@@ -319,7 +319,7 @@ def learn_vocabs(recipe: Recipe, folder: Path) -> Vocabs:
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read or generate the pairs, learn a vocabulary, tokenise, and plan the batches."""
+    """Read or generate the pairs, learn a vocabulary, tokenize, and plan the batches."""
     t = recipe.train
     origin = find_origin(t.from_folder, folder, TRANSLATORS) if t.from_folder else None
     if origin is not None:
@@ -570,7 +570,7 @@ def left_out(train: int, valid: int, longest: int) -> list[str]:
 
 
 def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple[Vocabs, Store, Report]:
-    """The vocabulary and the tokenised pairs, made once and kept in the run's folder."""
+    """The vocabulary and the tokenized pairs, made once and kept in the run's folder."""
     d, report, data = recipe.data, Report(recipe.data.bad_lines), folder / "data"
     kept = [folder / TOKENIZER, *([] if d.joint else [folder / TARGET_TOKENIZER])]
     there = None if origin is None else taken_vocabs(folder, origin)
@@ -586,7 +586,7 @@ def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple
     def rows() -> Iterator[dict[str, list[int]]]:
         for chunk in groups(pairs_of(recipe, "train", report), lambda pair: len(pair[0]) + len(pair[1])):
             made = [{"source": s, "target": t} for s, t in zip(*encoded(vocab, chunk), strict=True)]
-            trees = grown(vocab, [source for source, _ in chunk])
+            trees = trees_of(vocab, [source for source, _ in chunk])
             for row, tree in zip(made, trees, strict=bool(more)):
                 row |= {"words": list(tree.words), "heads": [head + 1 for head in tree.heads]}
             yield from made
@@ -620,7 +620,7 @@ def numbers(vocab: Vocabs, pairs: list[Text]) -> PairBatch:
     sources, targets = encoded(vocab, pairs)
     return collate(
         [np.array(s) for s in sources], [np.array(t) for t in targets], vocab.bos, vocab.eos, vocab.pad,
-        trees=grown(vocab, [source for source, _ in pairs]),
+        trees=trees_of(vocab, [source for source, _ in pairs]),
     )  # fmt: skip
 
 
@@ -634,7 +634,7 @@ def unknown(vocab: Vocabs, pairs: list[Text]) -> float:
 def translate(model: EncoderDecoder, vocab: Vocabs, sources: list[str], longest: int = 200) -> list[str]:
     """Greedy translations, in order; sentences of like length are done together."""
     device = model.encoder.inputs.tokens.weight.device
-    ids, trees = vocab.encode_batch(sources), grown(vocab, sources)
+    ids, trees = vocab.encode_batch(sources), trees_of(vocab, sources)
     order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
     found = [""] * len(ids)
     for some in chunks(order, 64):
@@ -655,7 +655,7 @@ def with_trees(model: EncoderDecoder, trees: Sequence[Grown]) -> EncoderDecoder:
     if not trees:
         return model
     device = model.decoder.inputs.tokens.weight.device
-    heads_BW, words_BS = (tensor.to(device) for tensor in planted(trees))
+    heads_BW, words_BS = (tensor.to(device) for tensor in stack_trees(trees))
     encoder: Any = WithTrees(model.encoder, heads_BW, words_BS)
     return EncoderDecoder(encoder, model.decoder)
 

@@ -3,7 +3,7 @@
     [CLS] The  unb  eliev  able  cat [SEP]        pieces, which the encoder reads
       0    1    2                 5               of each word, the first piece speaks for it; [CLS] is the root
 
-A word is cut into pieces by itself, so that what a vocabulary makes of it does not depend on its neighbours.
+A word is cut into pieces by itself, so that what a vocabulary makes of it does not depend on its neighbors.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def vocab_in(run: Path) -> Vocabulary:
     return spelling(read_vocab(run / TOKENIZER), describe_run(run)[1])
 
 
-def tokenised(
+def tokenized(
     recipe: Recipe, folder: Path, vocab: Vocabulary, labels: Labels, report: Report, need: Sequence[str]
 ) -> Store:
     """The training sentences as numbers, made once and kept in the run's folder."""

@@ -1,1 +1,1 @@
-"""Training: loss, schedule, optimiser, loop, checkpoints."""
+"""Training: loss, schedule, optimizer, loop, checkpoints."""

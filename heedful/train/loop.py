@@ -81,7 +81,7 @@ def seed_for(seed: int, *what: object) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def sow(seed: int, device: torch.device) -> None:
+def seed_device(seed: int, device: torch.device) -> None:
     """Let all that is drawn on a device depend on the seed. `torch.manual_seed` seeds every kind of device there could
     be, and writes down where it was called from: half a millisecond, which a small step on a CPU would notice."""
     if device.type == "cpu":
@@ -102,7 +102,7 @@ def train(
     model: nn.Module,
     batches: Callable[[int], Sequence[Batch]],
     loss_of: Callable[[nn.Module, Any], Loss],
-    optimisers: list[torch.optim.Optimizer],
+    optimizers: list[torch.optim.Optimizer],
     settings: Settings,
     start: int = 0,
     scaler: torch.amp.GradScaler | None = None,
@@ -113,15 +113,15 @@ def train(
     weights = list(model.parameters())
     for step in range(start, settings.steps):
         began = time.perf_counter()
-        sow(seed_for(settings.seed, "step", step, world.rank), settings.device)
+        seed_device(seed_for(settings.seed, "step", step, world.rank), settings.device)
         micro = batches(step)
         tokens, seen_all = count_targets(micro, world, settings.device)
         surprise, loads_LE = accumulate(model, micro, loss_of, tokens, settings, scaler)
         surprise = world.sum(surprise)
         world.add_gradients(model)
         if scaler is not None:
-            for optimiser in optimisers:
-                scaler.unscale_(optimiser)
+            for optimizer in optimizers:
+                scaler.unscale_(optimizer)
         seen = torch.stack([surprise / tokens, clip(weights, settings)])
         if loads_LE is not None:
             seen = torch.cat([seen, world.sum(loads_LE).flatten().to(seen.dtype)])
@@ -130,13 +130,13 @@ def train(
             told = not_finite(model, micro, loss_of, settings, step, world, loss, size)
             raise NotFinite(told, {"step": step + 1, "loss": loss, "norm": size})
         rate = settings.rate * settings.schedule(step + 1)
-        set_rate(optimisers, rate)
-        for optimiser in optimisers:
+        set_rate(optimizers, rate)
+        for optimizer in optimizers:
             if scaler is None:
-                optimiser.step()
+                optimizer.step()
             else:
-                scaler.step(optimiser)
-            optimiser.zero_grad(set_to_none=True)
+                scaler.step(optimizer)
+            optimizer.zero_grad(set_to_none=True)
         if scaler is not None:
             scaler.update()
         seconds = time.perf_counter() - began
@@ -204,7 +204,7 @@ def not_finite(
 
     Every process says so of its own batches, and every one gets the same sentence.
     """
-    sow(seed_for(settings.seed, "step", step, world.rank), settings.device)
+    seed_device(seed_for(settings.seed, "step", step, world.rank), settings.device)
     faults = [fault(model, batch, loss_of, settings) for batch in micro]
     mine = next(filter(None, faults), None)
     named = [batch for batch, found in zip(micro, faults, strict=True) if found or mine is None]

@@ -22,14 +22,14 @@ NOTHING = -100  # the answer at a position that has none: padding, or a word tha
 class Loss:
     """Sums over target tokens, not means: micro-batches and processes can then be added up exactly."""
 
-    total: Tensor  # what is minimised: smoothed
+    total: Tensor  # what is minimized: smoothed
     surprise: Tensor  # the plain negative log-likelihood, which perplexity is made of
     count: int  # target tokens
     loads_LE: Tensor | None = None  # tokens that each expert of each layer got, in a model that has some
 
 
 def with_aux(loss: Loss, aux: Aux | None) -> Loss:
-    """The loss, and what parts of the model want minimised as well.
+    """The loss, and what parts of the model want minimized as well.
 
     Theirs is one number for the whole micro-batch, not a sum over its tokens: it counts as often as there are target
     tokens, so that over micro-batches and processes it becomes the mean of theirs, weighted by their tokens.

@@ -20,7 +20,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 
 
-def orthogonalise(updates_NAB: Tensor) -> Tensor:
+def orthogonalize(updates_NAB: Tensor) -> Tensor:
     """Each matrix with its singular values brought near 1. In bf16 on a GPU, where that is faster and enough."""
     dtype = updates_NAB.dtype
     x = updates_NAB.bfloat16() if updates_NAB.device.type == "cuda" else updates_NAB
@@ -37,7 +37,7 @@ def orthogonalise(updates_NAB: Tensor) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Muon with Nesterov momentum; updates have the size AdamW's would have (Moonshot's rule: 0.2 a weight).
 
-    lr may be a tensor. found_inf, as in torch's fused optimisers: a tensor that leaves the update out where it is 1.
+    lr may be a tensor. found_inf, as in torch's fused optimizers: a tensor that leaves the update out where it is 1.
     """
 
     found_inf: Tensor | None = None
@@ -73,6 +73,6 @@ class Muon(torch.optim.Optimizer):
             rate = rate * good
         torch._foreach_lerp_(buffers, gradients, 1 - momentum)
         ahead = torch._foreach_lerp(gradients, buffers, momentum)
-        updates = orthogonalise(torch.stack(tuple(ahead))) * (-rate * 0.2 * math.sqrt(max(matrices[0].shape)))
+        updates = orthogonalize(torch.stack(tuple(ahead))) * (-rate * 0.2 * math.sqrt(max(matrices[0].shape)))
         torch._foreach_mul_(matrices, 1 - rate * decay)
         torch._foreach_add_(matrices, list(updates.unbind()))

@@ -1,4 +1,4 @@
-"""Optimisers: which weights are pulled towards zero, which are orthogonalised, and their state by name."""
+"""Optimizers: which weights are pulled towards zero, which are orthogonalized, and their state by name."""
 
 from __future__ import annotations
 
@@ -56,57 +56,57 @@ def muon(
     return made
 
 
-OPTIMISERS = {"adamw": adamw, "muon": muon}
+OPTIMIZERS = {"adamw": adamw, "muon": muon}
 
 
-def set_rate(optimisers: list[torch.optim.Optimizer], rate: float) -> None:
-    for optimiser in optimisers:
-        for group in optimiser.param_groups:
+def set_rate(optimizers: list[torch.optim.Optimizer], rate: float) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
 
 
-def rate_on(optimisers: list[torch.optim.Optimizer], device: torch.device) -> None:
+def rate_on(optimizers: list[torch.optim.Optimizer], device: torch.device) -> None:
     """Keep the rate on the device, where a recorded step can read it."""
     rate = torch.zeros((), device=device)
-    for optimiser in optimisers:
-        for group in optimiser.param_groups:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
             group["lr"] = rate
 
 
-def guard(optimisers: list[torch.optim.Optimizer], bad: Tensor) -> None:
+def guard(optimizers: list[torch.optim.Optimizer], bad: Tensor) -> None:
     """Let every update be left out as long as `bad`, on the device, is 1: what torch's gradient scaler asks of them."""
-    for optimiser in optimisers:
-        optimiser.found_inf = bad  # type: ignore[attr-defined]
+    for optimizer in optimizers:
+        optimizer.found_inf = bad  # type: ignore[attr-defined]
 
 
 def named_state(
-    model: nn.Module, optimisers: list[torch.optim.Optimizer]
+    model: nn.Module, optimizers: list[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(weight's name, its optimiser's state), in the order of the model."""
+    """(weight's name, its optimizer's state), in the order of the model."""
     for name, weight in model.named_parameters():
-        for optimiser in optimisers:
-            if weight in optimiser.state:
-                yield name, optimiser.state[weight]
+        for optimizer in optimizers:
+            if weight in optimizer.state:
+                yield name, optimizer.state[weight]
 
 
-def state_tensors(model: nn.Module, optimisers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Everything the optimisers remember, as named tensors."""
+def state_tensors(model: nn.Module, optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
+    """Everything the optimizers remember, as named tensors."""
     return {
         f"{name}:{key}": whole(value) if isinstance(value, Tensor) else torch.tensor(value)
-        for name, state in named_state(model, optimisers)
+        for name, state in named_state(model, optimizers)
         for key, value in state.items()
     }
 
 
 def load_state_tensors(
-    model: nn.Module, optimisers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
+    model: nn.Module, optimizers: list[torch.optim.Optimizer], tensors: dict[str, Tensor]
 ) -> None:
     """Put back what `state_tensors` gave."""
     weights = dict(model.named_parameters())
-    owner = {id(p): o for o in optimisers for group in o.param_groups for p in group["params"]}
+    owner = {id(p): o for o in optimizers for group in o.param_groups for p in group["params"]}
     for key, value in tensors.items():
         name, _, part = key.rpartition(":")
         weight = weights[name]

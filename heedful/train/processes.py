@@ -160,12 +160,12 @@ class Idle:
         return Idle(self.batch.to(device))
 
 
-def busy(mine: Sequence[Any], batches: int, anyone: Callable[[], Any]) -> list[Any]:
+def fill_idle(mine: Sequence[Any], batches: int, anyone: Callable[[], Any]) -> list[Any]:
     """This process's micro-batches, made up to the number that every process has."""
     return [*mine, *(Idle(anyone()) for _ in range(batches - len(mine)))]
 
 
-def idly(loss_of: Callable[[nn.Module, Any], Loss]) -> Callable[[nn.Module, Any], Loss]:
+def with_idle(loss_of: Callable[[nn.Module, Any], Loss]) -> Callable[[nn.Module, Any], Loss]:
     """A loss that knows idle batches."""
 
     def loss(model: nn.Module, batch: Any) -> Loss:

@@ -35,7 +35,7 @@ def data_for(model: Model) -> Data:
 
 
 @torch.no_grad()
-def labelled_images(model: Model, files: list[str], batch: int) -> list[Label]:
+def labeled_images(model: Model, files: list[str], batch: int) -> list[Label]:
     """The labels of image files."""
     check_number("batch", batch)
     data = data_for(model)

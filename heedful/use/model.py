@@ -84,11 +84,11 @@ def load(
     else:
         found = read(folder, *how)
     if quantize is not None:
-        from ..interop.quantize import quantise
+        from ..interop.quantize import quantize_weights
 
         if weights != "fp32":
             raise BadInput("`weights` and `quantize` are two ways to round weights: give one of them")
-        quantise(found.model, quantize)
+        quantize_weights(found.model, quantize)
     return Model(found, os.fspath(folder), own=is_run(Path(folder)), weights=weights, quantize=quantize)
 
 
@@ -222,7 +222,7 @@ class Model:
     def can(self) -> tuple[str, ...]:
         """The methods that this model has a use for."""
         heads = getattr(self.model, "heads", {})
-        if self.summarises is not None:
+        if self.summarizes is not None:
             pairs = self.kind == "an encoder-decoder"
             return "summarize", *(("score",) if pairs else ()), "embed", *(("look",) if self.attends else ())
         return {
@@ -264,7 +264,7 @@ class Model:
         return recipe_of(Path(self.folder)).task
 
     @cached_property
-    def summarises(self) -> Data | None:
+    def summarizes(self) -> Data | None:
         """Of a run that writes summaries, how it reads articles; None of any other model."""
         if not self.own:
             return None
@@ -304,7 +304,7 @@ class Model:
             return network
         from ..data.trees import Parsed
         from ..data.vocab import read_vocab
-        from ..tasks.translate import grown, with_trees
+        from ..tasks.translate import trees_of, with_trees
 
         for place, text in enumerate(texts, 1):
             if not isinstance(text, Parsed):
@@ -312,7 +312,7 @@ class Model:
                     f"{self.folder} reads sentences with their trees, and text {place} has none: give `trees`, a CoNLL-U file "
                     f"as `heedful parse` writes it, or from Python what model.parse gives"
                 )
-        return with_trees(network, grown(read_vocab(Path(self.folder) / "tokenizer.json"), texts))
+        return with_trees(network, trees_of(read_vocab(Path(self.folder) / "tokenizer.json"), texts))
 
     def check_can(self, what: str) -> None:
         """Refuse what this kind of model does not do, and say what it does."""
@@ -324,8 +324,8 @@ class Model:
     @cached_property
     def wording(self) -> Wording:
         """How texts become its numbers, and back."""
-        if self.summarises is not None:
-            return ArticleWording(self.loaded, self.folder, self.summarises)
+        if self.summarizes is not None:
+            return ArticleWording(self.loaded, self.folder, self.summarizes)
         return wording_of(self.loaded, self.folder, self.own and not self.borrows)
 
     @cached_property
@@ -488,7 +488,7 @@ class Model:
 
     def written(self, given: Given, found: list[Hypothesis]) -> Answer:
         """Hypotheses, best first, as text."""
-        prompt = given.prompt if given.source is None and self.summarises is None else []
+        prompt = given.prompt if given.source is None and self.summarizes is None else []
         answers = [
             Answer(
                 self.wording.text(one.words, prompt),
@@ -579,8 +579,8 @@ class Model:
 
     def given(self, texts: list[str], how: Writing, numbers: Sequence[int]) -> list[Given | None]:
         """Texts as the model is given them; None for a text that says nothing, to which nothing is the answer."""
-        if self.summarises is not None:
-            return self.given_articles(texts, how.longest or self.summarises.longest_summary, numbers)
+        if self.summarizes is not None:
+            return self.given_articles(texts, how.longest or self.summarizes.longest_summary, numbers)
         if "caption" in self.can:
             from .images import given_pictures
 
@@ -706,18 +706,18 @@ class Model:
         >>> label, label.probability > 0.5, sorted(label.probabilities)
         ('positive', True, ['negative', 'positive'])
         """
-        from .scoring import labelled
+        from .scoring import labeled
 
         self.check_can("classify")
         if self.kind == "a model of images":
-            from .images import labelled_images
+            from .images import labeled_images
 
             if seconds is not None:
                 raise BadInput(f"{self.folder} reads pictures, one by one: leave out the second ones")
-            return each(texts, lambda rows: labelled_images(self, rows, batch))
+            return each(texts, lambda rows: labeled_images(self, rows, batch))
         if seconds is None:
-            return each(texts, lambda rows: labelled(self, rows, [""] * len(rows), batch))
-        return both(texts, seconds, lambda a, b: labelled(self, a, b, batch))
+            return each(texts, lambda rows: labeled(self, rows, [""] * len(rows), batch))
+        return both(texts, seconds, lambda a, b: labeled(self, a, b, batch))
 
     @overload
     def answer(self, questions: str, contexts: str, *, batch: int = 32) -> Found: ...  # type: ignore[overload-overlap]
@@ -802,19 +802,19 @@ class Model:
         texts: str | Iterable[str],
         *,
         pooling: str | None = None,
-        normalise: bool | None = None,
+        normalize: bool | None = None,
         batch: int = 32,
     ) -> Tensor:
         """The last layer's vectors as one a text: [D] for a string, [N, D] for a list.
 
         pooling: "mean" of all tokens, or "class", the one token that stands for all: [CLS] of an encoder, the last one
-        of a decoder that classifies. normalise: to length 1, so that a product of two is their cosine. What is not said
+        of a decoder that classifies. normalize: to length 1, so that a product of two is their cosine. What is not said
         is done as the folder's sentence-transformers files say; without those, the mean, as long as it is.
 
         >>> model = load("runs/toy")
         >>> model.embed("i am a student").shape
         torch.Size([16])
-        >>> one, other = model.embed(["i am a student", "the cat sleeps"], normalise=True)
+        >>> one, other = model.embed(["i am a student", "the cat sleeps"], normalize=True)
         >>> bool(one @ one > one @ other)
         True
         """
@@ -826,7 +826,7 @@ class Model:
         if pooling == "class" and self.kind not in ("an encoder", "a classifier"):
             raise BadInput(f'{self.folder} is {self.kind}, without a class token: use `pooling="mean"`')
         rows, one = listed_texts(texts)
-        found = embedded(self, rows, pooling, normalise, batch)
+        found = embedded(self, rows, pooling, normalize, batch)
         return found[0] if one else found
 
     def look(

@@ -216,7 +216,7 @@ def put_in(model: Model, text: str, guesses: list[list[tuple[int, float]]]) -> F
 # Labels
 
 
-def labelled(model: Model, firsts: list[str], seconds: list[str], batch: int) -> list[Label]:
+def labeled(model: Model, firsts: list[str], seconds: list[str], batch: int) -> list[Label]:
     """The labels of texts, or of pairs of them."""
     classifier = RunClassifier.of(model) if model.own else TheirClassifier(model)
     classifier.check(seconds)
@@ -338,7 +338,7 @@ def classifier_rows(model: Model, texts: list[str]) -> list[Row]:
 
 
 def embedded(
-    model: Model, texts: list[str], pooling: str | None, normalise: bool | None, batch: int
+    model: Model, texts: list[str], pooling: str | None, normalize: bool | None, batch: int
 ) -> Tensor:
     """[N, D] in fp32, on the CPU. What is not said is done as the folder says."""
     vocab = vocabulary_of(model)
@@ -358,8 +358,8 @@ def embedded(
 
     found = in_batches(rows, batch, do)
     vectors_ND = torch.stack(found) if found else torch.empty(0, len(pools) * model.config.width)
-    said = model.sentences is not None and model.sentences.normalise
-    unit = said if normalise is None else normalise
+    said = model.sentences is not None and model.sentences.normalize
+    unit = said if normalize is None else normalize
     return torch.nn.functional.normalize(vectors_ND, dim=-1) if unit else vectors_ND
 
 

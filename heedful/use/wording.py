@@ -218,7 +218,7 @@ class OwnWording(Wording):
 
 
 class ArticleWording(Wording):
-    """A run's that summarises: of each article what it has learned to read, and a separator where one row has all."""
+    """A run's that summarizes: of each article what it has learned to read, and a separator where one row has all."""
 
     def __init__(self, loaded: Loaded, folder: str, data: Data) -> None:
         super().__init__(loaded, folder)
@@ -320,7 +320,7 @@ def encoded(tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], around
     """Texts, or pairs of them, through a tokenizer; around: with the special tokens it puts there."""
     refuse_long(texts)
     for group in groups(texts, lambda text: len(text) if isinstance(text, str) else sum(map(len, text))):
-        with no_panic("a text cannot be tokenised (has it half a character?)"):
+        with no_panic("a text cannot be tokenized (has it half a character?)"):
             found = tokenizer.encode_batch(group, add_special_tokens=around)
         yield from found
 

@@ -572,10 +572,10 @@ def test_predictions_are_compared_with_measurements(house, tmp_path, capsys):
     flops = ours.predict(TRAINING, CPU)["flops"]
     worker = Growing(lambda n: 1000 * flops / 1e9 / 0.5, lambda n: 2 * ours.predict(TRAINING, CPU)["memory"])
     house.start = lambda threads: worker
-    args = asked_for(work=["train-gpt2"], utilisation=0.25, small=True, output=str(tmp_path / "r.jsonl"))
+    args = asked_for(work=["train-gpt2"], utilization=0.25, small=True, output=str(tmp_path / "r.jsonl"))
     assert prediction.prediction(args, house) == 0
     (found,) = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
-    assert found["utilisation"] == pytest.approx(0.5)
+    assert found["utilization"] == pytest.approx(0.5)
     assert found["ms_error"] == pytest.approx(1.0)  # foretold twice as long as it took
     assert found["memory_error"] == pytest.approx(-0.5)
     assert "+100 %" in capsys.readouterr().out
@@ -708,7 +708,7 @@ def test_both_command_lines_have_the_same_options_and_defaults():
         (["--threads", "0"], "--threads must be at least 1, not 0"),
         (["--rounds", "-1"], "--rounds must be at least 1, not -1"),
         (["--seconds", "0"], "--seconds must be above 0, not 0.0"),
-        (["costs", "--utilisation", "1.5"], "--utilisation is a share above 0 and at most 1, not 1.5"),
+        (["costs", "--utilization", "1.5"], "--utilization is a share above 0 and at most 1, not 1.5"),
     ],
 )
 def test_a_mistake_is_one_sentence_on_either_command_line(args, sentence, capsys):

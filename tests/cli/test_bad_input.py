@@ -325,7 +325,7 @@ def test_a_run_whose_data_has_changed_is_not_resumed_and_not_touched(alter, said
 
 
 def test_a_text_that_has_changed_is_not_taken_for_the_old_one(here, capsys):
-    """What a run has tokenised is its own, and stays as it is; made again of another text, it is refused."""
+    """What a run has tokenized is its own, and stays as it is; made again of another text, it is refused."""
     assert train("lm", "good", "run", **{"train.steps": 2, "checkpoint.every": 1}) == 0
     shutil.rmtree(here / "run" / "checkpoints" / "step-2")
     (here / "good").write_bytes(GOOD.replace(b"ba", b"be"))

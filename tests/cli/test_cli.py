@@ -242,10 +242,10 @@ def test_info_of_an_encoder_decoder_takes_a_source_length(capsys):
     assert info(capsys, "t5-small", "--length", "10")["source_length"] == 10
 
 
-def test_info_in_bf16_halves_the_cache_and_not_the_optimiser(capsys):
+def test_info_in_bf16_halves_the_cache_and_not_the_optimizer(capsys):
     full, half = info(capsys, "smollm2-135m"), info(capsys, "smollm2-135m", "--precision", "bf16")
     assert full["memory"]["cache"] == 2 * half["memory"]["cache"]
-    assert full["memory"]["optimiser"] == half["memory"]["optimiser"]
+    assert full["memory"]["optimizer"] == half["memory"]["optimizer"]
     assert full["length"] == 8192
 
 

@@ -363,7 +363,7 @@ def test_the_held_out_text_is_that_of_training_even_if_the_file_has_gone(trained
     assert "gone.txt that is not there any more: give --text PATH" in sentence
     asked["data"]["text"] = before["data"]["text"]
     (copy / "recipe.json").write_text(json.dumps(asked))
-    again = evaluate(copy)  # tokenised once more
+    again = evaluate(copy)  # tokenized once more
     assert again["metrics"] == pytest.approx(before["metrics"]) and not (copy / "valid").exists()
 
 
@@ -698,9 +698,9 @@ def test_progress_is_told_once_it_takes_long(monkeypatch, capsys):
     assert capsys.readouterr().err.splitlines() == [
         "translating: batch 6 of 40, about 17 s left", "translating: batch 26 of 40, about 7 s left"
     ]  # fmt: skip
-    for _ in evaluate_command.track(iter([0] * 7), "tokenising"):
+    for _ in evaluate_command.track(iter([0] * 7), "tokenizing"):
         clock[0] += 0.5
-    assert capsys.readouterr().err == "tokenising: part 6\n"
+    assert capsys.readouterr().err == "tokenizing: part 6\n"
     for _ in evaluate_command.track([0] * 5, "translating"):
         clock[0] += 0.5
     assert capsys.readouterr().err == ""

@@ -140,7 +140,7 @@ def drawn(rng):
 def typed(command, name, hint, care, rng):
     """An option with its value, in one of the ways in which people type it."""
     given = value(command, hint, care, rng)
-    name = name if rng.random() < care else misspelt(name, rng)
+    name = name if rng.random() < care else misspelled(name, rng)
     alone = bool in cli.kinds_of(hint)
     if rng.random() > care:  # a flag with a value, or an option without one
         alone = not alone
@@ -148,7 +148,7 @@ def typed(command, name, hint, care, rng):
     return together if alone or rng.random() < 0.3 else [name, given]
 
 
-def misspelt(name, rng):
+def misspelled(name, rng):
     """Cut short, with one dash, and so on; underscores for dashes are right."""
     short, under = name[: rng.randrange(2, len(name) + 1)], f"--{name[2:].replace('-', '_')}"
     return rng.choice([short, under, name[1:], name.upper(), f"{name}x", f"--no{name[1:]}"])

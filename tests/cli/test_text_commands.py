@@ -114,7 +114,7 @@ def test_blanks_labels_and_vectors_are_those_of_python(given, load):
     assert given("classify", "classify", stdin=lines(*FILMS)) == (0, [*FILMS.values(), ""], "")
     for options, how in (
         ([], {}),
-        (["--pooling=class", "--normalise"], {"pooling": "class", "normalise": True}),
+        (["--pooling=class", "--normalize"], {"pooling": "class", "normalize": True}),
     ):
         code, out, said = given("embed", "classify", *options, stdin=lines(*FILMS))
         found = torch.tensor([[float(number) for number in line.split(" ")] for line in out[:-1]])

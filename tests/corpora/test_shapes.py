@@ -50,7 +50,7 @@ def test_relations_are_true_and_never_in_doubt(pictures):
         )
         assert along > 0 if relation in ("left of", "above") else along < 0
         assert abs(along) >= 2 * abs(across) and abs(along) > shapes.SIZES[a.size] + shapes.SIZES[b.size]
-        assert (a.shape, a.colour) != (b.shape, b.colour)
+        assert (a.shape, a.color) != (b.shape, b.color)
 
 
 def test_captions_are_read_back_whichever_thing_is_named_first(pictures):
@@ -90,9 +90,9 @@ def test_a_thing_is_drawn_where_and_as_large_as_it_is_said_to_be(shape, side):
             assert abs((found[0] + found[-1] + 1) / 2 - middle * side) <= 1
             assert abs((found[-1] - found[0] + 1) - 2 * half * side) <= 2.2
         y, x = int(thing.y * side), int(thing.x * side)
-        assert tuple(pixels[y, x]) == shapes.COLOURS["blue"]
-        smooth = ~away | (pixels == shapes.COLOURS["blue"]).all(-1)
-        assert not smooth.all()  # edges are neither paper nor colour
+        assert tuple(pixels[y, x]) == shapes.COLORS["blue"]
+        smooth = ~away | (pixels == shapes.COLORS["blue"]).all(-1)
+        assert not smooth.all()  # edges are neither paper nor color
 
 
 def test_shapes_of_one_size_differ_in_what_they_cover():
@@ -109,7 +109,7 @@ def test_every_class_comes_and_has_the_name_of_its_thing():
     assert set(found) == set(shapes.labels()) and len(shapes.labels()) == 30
     one, two = shapes.split("test", things=1)[5], shapes.split("test", things=2)[5]
     assert len(one.scene.things) == 1 and len(two.scene.things) == 2
-    assert shapes.label_of(two.scene) == f"{two.scene.things[0].colour} {two.scene.things[0].shape}"
+    assert shapes.label_of(two.scene) == f"{two.scene.things[0].color} {two.scene.things[0].shape}"
 
 
 def test_what_there_is_not_is_refused():

@@ -51,14 +51,14 @@ def test_a_png_that_is_written_is_the_one_that_others_read():
         images.png_bytes(np.zeros((3, 4, 3)))
 
 
-def test_other_modes_become_grey_or_colour_and_what_is_transparent_lies_on_white(tmp_path):
+def test_other_modes_become_gray_or_color_and_what_is_transparent_lies_on_white(tmp_path):
     rgb = Image.fromarray(pixels())
     clear = Image.new("RGBA", (3, 2), (255, 0, 0, 0))
     cases = {
         "palette": (rgb.convert("P", palette=Image.Palette.ADAPTIVE), 3, None),
         "black and white": (Image.new("1", (3, 2), 1), 1, (255,)),
         "transparent": (clear, 3, (255, 255, 255)),
-        "grey with a mask": (Image.new("LA", (3, 2), (0, 255)), 3, (0, 0, 0)),
+        "gray with a mask": (Image.new("LA", (3, 2), (0, 255)), 3, (0, 0, 0)),
     }
     for name, (image, channels, all_of_it) in cases.items():
         path = tmp_path / "a.png"
@@ -305,14 +305,14 @@ def test_what_is_no_square_is_cropped_padded_or_stretched():
 
 
 def test_channels_are_joined_or_repeated():
-    grey = prepare.ready(pixels(), Data(image=5, colour=False))
-    assert grey.shape == (5, 5, 1) and grey.dtype == np.uint8
+    gray = prepare.ready(pixels(), Data(image=5, color=False))
+    assert gray.shape == (5, 5, 1) and gray.dtype == np.uint8
     known = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 9, 9]]], np.uint8)
     assert prepare.in_channels(known, False)[0, :, 0].tolist() == [76, 150, 29, 9]
     assert prepare.in_channels(known[..., :1], True).tolist() == [[[255] * 3, [0] * 3, [0] * 3, [9] * 3]]
 
 
-def test_normalising_goes_there_and_back():
+def test_normalizing_goes_there_and_back():
     data = Data(mean=0.3, deviation=0.25)
     known = torch.from_numpy(pixels()[None])
     x_BCHW = prepare.normal(known, data)
@@ -394,7 +394,7 @@ def test_galleries_are_made_once_and_mapped(tmp_path):
 
 
 def test_idx_folders_hold_out_a_part_of_the_training_images_and_keep_those_for_testing(tmp_path):
-    data = Data(images=str(write_idx(tmp_path / "idx")), image=6, colour=False)
+    data = Data(images=str(write_idx(tmp_path / "idx")), image=6, color=False)
     made = prepare.galleries(data, tmp_path / "data", False, REFUSE)
     assert [len(made["train"]), len(made["valid"])] == [22, 3]
     assert sorted(made["valid"].label(i) for i in range(3)) == ["0", "1", "2"]

@@ -78,7 +78,7 @@ def test_every_permutation_of_few_is_about_equally_likely(n):
 
 @pytest.mark.parametrize("n", [300, 5000])
 def test_places_of_many_look_random(n):
-    """As many fixed points, neighbours that stay neighbours, and as much displacement as chance would give."""
+    """As many fixed points, neighbors that stay neighbors, and as much displacement as chance would give."""
     keys = range(40)
     found = np.stack([permuted_array(np.arange(n), n, key) for key in keys])
     assert abs(np.abs(found - np.arange(n)).mean() / (n / 3) - 1) < 0.03

@@ -33,10 +33,10 @@ def test_the_best_words_and_their_log_probabilities(sizes, V):
 def test_the_best_words_as_filters_leave_them(sizes, V):
     """Each row has written something else, and its filters see that, whichever part of the rows it is in."""
     tokens = torch.randint(V, (R, 4), generator=torch.Generator().manual_seed(3))
-    favourites = scores(V).argmax(-1)
-    tokens[:, 1] = torch.where(torch.arange(R) % 2 == 0, favourites, tokens[:, 1])
+    favorites = scores(V).argmax(-1)
+    tokens[:, 1] = torch.where(torch.arange(R) % 2 == 0, favorites, tokens[:, 1])
     written = Written.prompts(tokens, torch.tensor([4, 2, 3, 4, 2]))
-    filters = [repetition_penalty(1.01), forbidden([[int(favourites[1])]])]
+    filters = [repetition_penalty(1.01), forbidden([[int(favorites[1])]])]
     log_p, changed, words = best.best(scores(V), K, filters, written)
     all_log_p, all_changed = apply_to_log_probabilities(filters, scores(V), written)
     assert torch.equal(words, all_changed.topk(K).indices) and not torch.equal(log_p, changed)

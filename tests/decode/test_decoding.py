@@ -390,7 +390,7 @@ THEIRS_AND_OURS = {
 @pytest.mark.parametrize("name, seed", [(name, seed) for name in FAMILIES for seed in (0, 3)])
 def test_greedy_equals_generate(name, seed, what, tmp_path):
     """Prompts of equal length where history matters: they count their padding (on the left) as text, and so
-    penalise or forbid the padding's token; here padding is nobody."""
+    penalize or forbid the padding's token; here padding is nobody."""
     options, filters = THEIRS_AND_OURS[what]
     pair, even = Pair(name, seed, tmp_path), what != "plain" and name in DECODERS
     # They let an end of sentence be a bad word only as part of a longer one; here what is forbidden is forbidden.

@@ -1,4 +1,4 @@
-"""Sampling: the distribution is the model's, the same seed gives the same text, and neighbours do not matter."""
+"""Sampling: the distribution is the model's, the same seed gives the same text, and neighbors do not matter."""
 
 from collections import Counter
 from functools import cache
@@ -36,7 +36,7 @@ def test_the_same_seed_gives_the_same_text_and_another_gives_another(name):
 
 
 @every_family
-def test_a_row_does_not_depend_on_its_neighbours(name):
+def test_a_row_does_not_depend_on_its_neighbors(name):
     """Alone, in another order, beside others that end early: longer than one block of random numbers."""
     case, seeds = Case(name, seed=3), [101, 202, 303]
     longest = 24 if name == "gpt2" else BLOCK + 7

@@ -153,7 +153,7 @@ def test_the_drafts_own_distribution_would_not_pass(name):
 
 
 @every_family
-def test_a_row_does_not_depend_on_its_neighbours_and_streams_the_same(name):
+def test_a_row_does_not_depend_on_its_neighbors_and_streams_the_same(name):
     case, draft, seeds, limits = case_of(name), case_of(OTHER[name], seed=7), [31, 32, 33], [12, 3, 9]
     given = {"eos": EOS, "ahead": 3}
     found = speculative_sample(

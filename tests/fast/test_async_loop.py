@@ -9,8 +9,7 @@ from torch import nn
 
 from heedful.errors import NotFinite
 from heedful.fast.async_loop import LEAD, train_ahead
-from heedful.train import loop, schedule
-from heedful.train import optimizer as optimiser
+from heedful.train import loop, optimizer, schedule
 from heedful.train.loss import Loss
 
 STEPS = 11
@@ -57,7 +56,7 @@ def batches(step, worst=None):
 def fresh(kind):
     torch.manual_seed(0)
     model = Toy()
-    return model, getattr(optimiser, kind)(model, 0.02, 0.1)
+    return model, getattr(optimizer, kind)(model, 0.02, 0.1)
 
 
 def settings(steps=STEPS):
@@ -66,8 +65,8 @@ def settings(steps=STEPS):
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_ahead_makes_the_steps_of_the_plain_loop(kind):
-    plain, optimisers = fresh(kind)
-    expected = list(loop.train(plain, batches, loss_of, optimisers, settings()))
+    plain, optimizers = fresh(kind)
+    expected = list(loop.train(plain, batches, loss_of, optimizers, settings()))
     model, others = fresh(kind)
     found = list(train_ahead(model, batches, loss_of, others, settings()))
     for a, b in zip(expected, found, strict=True):
@@ -81,13 +80,13 @@ def test_ahead_makes_the_steps_of_the_plain_loop(kind):
 def test_a_step_is_settled_where_the_caller_looks_and_the_model_is_then_its_own(kind):
     wanted = {1, 4, 5, STEPS}
     at: dict[int, list[torch.Tensor]] = {}
-    model, optimisers = fresh(kind)
-    for progress in loop.train(model, batches, loss_of, optimisers, settings()):
+    model, optimizers = fresh(kind)
+    for progress in loop.train(model, batches, loss_of, optimizers, settings()):
         at[progress.step] = [p.detach().clone() for p in model.parameters()]
-    model, optimisers = fresh(kind)
+    model, optimizers = fresh(kind)
     followed, settled = [], []
     for progress in train_ahead(
-        model, batches, loss_of, optimisers, settings(), look=wanted.__contains__, after=followed.append
+        model, batches, loss_of, optimizers, settings(), look=wanted.__contains__, after=followed.append
     ):
         assert progress.step <= followed[-1] <= progress.step + LEAD
         if progress.settled:
@@ -101,32 +100,32 @@ def test_a_step_is_settled_where_the_caller_looks_and_the_model_is_then_its_own(
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_a_step_that_is_not_finite_changes_nothing_and_nothing_after_it_does(kind):
     worst = 4  # the fifth step
-    model, optimisers = fresh(kind)
-    before = list(loop.train(model, batches, loss_of, optimisers, settings(worst)))
+    model, optimizers = fresh(kind)
+    before = list(loop.train(model, batches, loss_of, optimizers, settings(worst)))
     weights = copy.deepcopy(model.state_dict())
-    state = optimiser.state_tensors(model, optimisers)
-    model, optimisers = fresh(kind)
+    state = optimizer.state_tensors(model, optimizers)
+    model, optimizers = fresh(kind)
     found = []
     with pytest.raises(
         NotFinite, match=r"step 5: the loss is nan .*first in first;.*examples \[\[0, 1, 2, 3\]\]"
     ):
         for progress in train_ahead(
-            model, lambda step: batches(step, worst), loss_of, optimisers, settings()
+            model, lambda step: batches(step, worst), loss_of, optimizers, settings()
         ):
             found.append(progress.step)
     assert found == [progress.step for progress in before]
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(weight, weights[name], rtol=1e-5, atol=1e-6)
-    for name, value in optimiser.state_tensors(model, optimisers).items():
+    for name, value in optimizer.state_tensors(model, optimizers).items():
         torch.testing.assert_close(value, state[name], rtol=1e-5, atol=1e-6)
 
 
 def test_a_run_cut_in_two_equals_one_run():
-    whole, optimisers = fresh("muon")
-    list(train_ahead(whole, batches, loss_of, optimisers, settings()))
-    model, optimisers = fresh("muon")
-    list(train_ahead(model, batches, loss_of, optimisers, settings(4)))
-    list(train_ahead(model, batches, loss_of, optimisers, settings(), start=4))
+    whole, optimizers = fresh("muon")
+    list(train_ahead(whole, batches, loss_of, optimizers, settings()))
+    model, optimizers = fresh("muon")
+    list(train_ahead(model, batches, loss_of, optimizers, settings(4)))
+    list(train_ahead(model, batches, loss_of, optimizers, settings(), start=4))
     for a, b in zip(whole.parameters(), model.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -137,8 +136,8 @@ def test_what_goes_wrong_with_a_batch_comes_out_where_it_is_due():
             raise OSError("the disk is gone")
         return batches(step)
 
-    model, optimisers = fresh("adamw")
-    made, seen = train_ahead(model, broken, loss_of, optimisers, settings()), []
+    model, optimizers = fresh("adamw")
+    made, seen = train_ahead(model, broken, loss_of, optimizers, settings()), []
     with pytest.raises(OSError, match="the disk is gone"):
         for progress in made:
             seen.append(progress.step)

@@ -325,7 +325,7 @@ def trained():
     made, V, length = torch.Generator().manual_seed(1), 19, 9
     sizes = GPT2Config(vocab=V, context=length, layers=2, width=48, heads=4, hidden=96, dropout=0.0)
     model = build_gpt2(sizes)
-    optimiser = torch.optim.AdamW(model.parameters(), 0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     tables = torch.stack([torch.randperm(V, generator=made) for _ in range(3)])
 
     def texts(count):
@@ -339,8 +339,8 @@ def trained():
         tokens = texts(64)
         loss = F.cross_entropy(model(tokens[:, :-1])[:, 1:].flatten(0, 1), tokens[:, 2:].flatten())
         loss.backward()
-        optimiser.step()
-        optimiser.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
     return model.eval(), texts(64)
 
 

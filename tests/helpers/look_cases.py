@@ -101,10 +101,10 @@ def write_files(folder: Path) -> dict[str, str]:
     words = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
     lines = [" ".join(rng.choices(words, k=n % 5 + 2)) for n in range(137)]
     turned = [" ".join(reversed(line.upper().split())) for line in lines]
-    labelled = [f"{line}\t{'front' if line[1] in 'ei' else 'back'}" for line in lines]
+    labeled = [f"{line}\t{'front' if line[1] in 'ei' else 'back'}" for line in lines]
     texts = {
         "a.src": lines[:100], "a.tgt": turned[:100], "v.src": lines[100:], "v.tgt": turned[100:], "text": lines,
-        "a.tsv": ["sentence\tlabel", *labelled[:100]], "v.tsv": ["sentence\tlabel", *labelled[100:]],
+        "a.tsv": ["sentence\tlabel", *labeled[:100]], "v.tsv": ["sentence\tlabel", *labeled[100:]],
     }  # fmt: skip
     for name, some in texts.items():
         (folder / name).write_text("\n".join(some) + "\n")

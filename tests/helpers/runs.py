@@ -154,6 +154,6 @@ def state_of(folder: Path) -> dict[str, bytes]:
     names = [
         "model.safetensors",
         "metrics.jsonl",
-        *(f"checkpoints/{newest.name}/{n}" for n in ("model.safetensors", "optimiser.safetensors")),
+        *(f"checkpoints/{newest.name}/{n}" for n in ("model.safetensors", "optimizer.safetensors")),
     ]
     return {name: (folder / name).read_bytes() for name in names}

@@ -9,14 +9,13 @@ import torch
 
 from heedful.models import gpt2
 from heedful.tasks import lm
-from heedful.train import loop, schedule
-from heedful.train import optimizer as optimiser
+from heedful.train import loop, optimizer, schedule
 from heedful.train import processes as distributed
 
 ROWS, LENGTH, VOCAB = 6, 9, 29
 
 
-def main(kind: str, optimiser_kind: str = "adamw") -> None:
+def main(kind: str, optimizer_kind: str = "adamw") -> None:
     torch.set_num_threads(1)
     device = torch.device("cpu")
     world = distributed.join_world(device)
@@ -35,7 +34,7 @@ def main(kind: str, optimiser_kind: str = "adamw") -> None:
     loss_of = lm.loss_of
     if kind == "fsdp":
         model, loss_of = distributed.shard(model, world, device), distributed.whole_loss(lm.loss_of)
-    optimisers = optimiser.OPTIMISERS[optimiser_kind](model, 1e-2, 0.1)
+    optimizers = optimizer.OPTIMIZERS[optimizer_kind](model, 1e-2, 0.1)
 
     def batches(step: int) -> list[lm.WindowBatch]:
         rows = torch.randint(VOCAB, (ROWS, LENGTH + 1), generator=torch.Generator().manual_seed(step))
@@ -43,7 +42,7 @@ def main(kind: str, optimiser_kind: str = "adamw") -> None:
         return [lm.WindowBatch(part) for part in mine.split(2)]  # two or more micro-batches
 
     settings = loop.Settings(rate=1e-2, schedule=schedule.constant(3), steps=8, seed=1)
-    for progress in loop.train(model, batches, loss_of, optimisers, settings, world=world):
+    for progress in loop.train(model, batches, loss_of, optimizers, settings, world=world):
         if world.leads:
             print(f"{progress.loss:.9f} {progress.norm:.9f} {progress.tokens}", flush=True)
     distributed.leave_world(world)

@@ -39,12 +39,12 @@ SEED = 7
 
 
 class Toy:
-    """A network with dropout and its optimiser; each step is a function of the weights and (seed, step)."""
+    """A network with dropout and its optimizer; each step is a function of the weights and (seed, step)."""
 
     def __init__(self) -> None:
         torch.manual_seed(SEED)
         self.model = nn.Sequential(nn.Linear(5, 11), nn.Tanh(), nn.Dropout(0.2), nn.Linear(11, 3))
-        self.optimiser = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
 
     def step(self, step: int) -> float:
         torch.manual_seed(SEED * 1_000_003 + step)
@@ -52,27 +52,27 @@ class Toy:
         loss = (self.model(x) - torch.sin(x[:, :3])).square().mean()
         if not math.isfinite(loss.item()):
             raise NotFinite(f"the loss of step {step} is {loss.item()}")
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         loss.backward()
-        self.optimiser.step()
+        self.optimizer.step()
         return loss.item()
 
     def tensors(self) -> dict[str, dict[str, torch.Tensor]]:
         moments = {
             f"{number}.{name}": value
-            for number, values in self.optimiser.state_dict()["state"].items()
+            for number, values in self.optimizer.state_dict()["state"].items()
             for name, value in values.items()
         }
-        return {"model": self.model.state_dict(), "optimiser": moments}
+        return {"model": self.model.state_dict(), "optimizer": moments}
 
     def restore(self, tensors: dict[str, dict[str, torch.Tensor]]) -> None:
         self.model.load_state_dict(tensors["model"])
         state: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in tensors["optimiser"].items():
+        for key, value in tensors["optimizer"].items():
             number, name = key.split(".")
             state.setdefault(int(number), {})[name] = value
-        groups = self.optimiser.state_dict()["param_groups"]
-        self.optimiser.load_state_dict({"state": state, "param_groups": groups})
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def facts() -> dict[str, object]:
@@ -145,7 +145,7 @@ def numbers(seed: float) -> dict[str, dict[str, torch.Tensor]]:
     """Tensors that a seed tells apart."""
     return {
         "model": {"a": torch.full((3, 5), seed), "b": torch.arange(7)},
-        "optimiser": {"c": torch.full((2,), seed)},
+        "optimizer": {"c": torch.full((2,), seed)},
     }
 
 
@@ -270,9 +270,9 @@ def mapped(path: Path | str) -> mmap.mmap:
 
 def serve(shared: str, errors: str) -> None:
     torch.set_num_threads(1)
-    toy = Toy()  # the first optimiser imports a thousand modules: once is enough
+    toy = Toy()  # the first optimizer imports a thousand modules: once is enough
     toy.model(torch.zeros(1, 5))
-    toy.optimiser.step()  # but no backward pass: its threads would not survive a fork
+    toy.optimizer.step()  # but no backward pass: its threads would not survive a fork
     gc.freeze()
     print("ready", flush=True)
     while line := sys.stdin.readline():

@@ -308,11 +308,11 @@ def test_logits_are_the_largest_scores(name):
     assert costs(model, B, *lengths).memory["logits"] == found.nbytes
 
 
-def test_memory_of_weights_gradients_and_optimiser():
+def test_memory_of_weights_gradients_and_optimizer():
     model = build("gpt2")[0]
     found, half = costs(model, B, T).memory, costs(model, B, T, precision="bf16").memory
     numbers = count_parameters(model)
-    assert (found["weights"], found["gradients"], found["optimiser"]) == (
+    assert (found["weights"], found["gradients"], found["optimizer"]) == (
         4 * numbers,
         4 * numbers,
         8 * numbers,

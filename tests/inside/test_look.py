@@ -372,14 +372,13 @@ def test_many_heads_are_a_table_and_the_best_of_them():
 # Pictures
 
 
-def test_colours_get_steadily_darker_or_lighter_so_that_a_grey_print_says_the_same():
+def test_colors_get_steadily_darker_or_lighter_so_that_a_gray_print_says_the_same():
     for ramp, sign in ((pictures.WEIGHTS, -1), (pictures.SIGNED, 1)):
-        grey = [
-            0.299 * r + 0.587 * g + 0.114 * b
-            for r, g, b in (pictures.colour(i / 50, ramp) for i in range(51))
+        gray = [
+            0.299 * r + 0.587 * g + 0.114 * b for r, g, b in (pictures.color(i / 50, ramp) for i in range(51))
         ]
-        assert all(sign * (b - a) > 0 for a, b in pairwise(grey))
-    assert pictures.colour(-3) == (255, 255, 255) and pictures.colour(7) == pictures.WEIGHTS[-1]
+        assert all(sign * (b - a) > 0 for a, b in pairwise(gray))
+    assert pictures.color(-3) == (255, 255, 255) and pictures.color(7) == pictures.WEIGHTS[-1]
 
 
 def titles(root):

@@ -666,8 +666,8 @@ def test_a_snapshot_of_the_cache_loads(zoo, tmp_path):
     snapshot = as_cache(zoo / "gpt2", tmp_path)
     expected = heedful.load(zoo / "gpt2")
     assert same_weights(heedful.load(snapshot), expected)
-    (tmp_path / "favourite").symlink_to(snapshot)
-    assert same_weights(heedful.load(tmp_path / "favourite"), expected)
+    (tmp_path / "favorite").symlink_to(snapshot)
+    assert same_weights(heedful.load(tmp_path / "favorite"), expected)
     assert same_weights(heedful.load(os.path.relpath(snapshot)), expected)
 
 

@@ -107,7 +107,7 @@ def logits(ours, ids, target):
 
 @torch.no_grad()
 def texts(ours, ids, new):
-    """Greedy, and by a beam of 4 without length normalisation."""
+    """Greedy, and by a beam of 4 without length normalization."""
     translates = isinstance(ours.model, EncoderDecoder)
     prompt = torch.tensor([[SPECIAL["decoder_start"]] if translates else ids])
     step = [step_of(ours.model, torch.tensor([ids])) if translates else step_of(ours.model) for _ in range(2)]

@@ -311,7 +311,7 @@ def test_many_weights_lie_beside_the_graph(exported):
 def test_int8_is_smaller_and_about_the_same(exported, tmp_path):
     ours, folder = exported("gpt2")
     shutil.copytree(folder, tmp_path / "out")
-    to_onnx.quantise(tmp_path / "out" / "model.onnx")
+    to_onnx.quantize(tmp_path / "out" / "model.onnx")
     found = certify(ours, to_onnx.elsewhere(tmp_path / "out"), format="onnx", kind="int8")
     assert found.verdict == "same" and 1e-4 < found.logits.relative < BOUNDS["int8"].difference
     assert not list((tmp_path / "out").glob("*whole*"))

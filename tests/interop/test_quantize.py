@@ -12,7 +12,7 @@ from torch import nn
 import heedful
 from heedful.cli.main import main
 from heedful.errors import BadInput, NotInstalled
-from heedful.interop import quantize as quantise
+from heedful.interop import quantize
 from heedful.parts.blocks import Block
 
 
@@ -23,11 +23,11 @@ def test_every_weight_is_off_by_at_most_half_a_step_of_its_row_or_group(kind, st
     block = Block(nn.Identity(), nn.Sequential(nn.Linear(width, 7)))
     layer = block.feed_forward[0]
     before = layer.weight.detach().clone()
-    quantise.quantise(block, kind)
+    quantize.quantize_weights(block, kind)
     eye = torch.eye(width)
     with torch.no_grad():
         after = (layer(eye) - layer.bias).T
-    group = next((size for size in quantise.GROUPS if width % size == 0), width) if kind == "int4" else width
+    group = next((size for size in quantize.GROUPS if width % size == 0), width) if kind == "int4" else width
     largest = (
         before.reshape(7, -1, group)
         .abs()
@@ -43,7 +43,7 @@ def test_every_weight_is_off_by_at_most_half_a_step_of_its_row_or_group(kind, st
 def test_only_matrices_of_blocks_and_of_an_output_of_its_own_are_rounded(name):
     model = tiny.build(tiny.DECODERS[name]).float()
     before = {n: w.detach().clone() for n, w in model.named_parameters()}
-    quantise.quantise(model, "int8")
+    quantize.quantize_weights(model, "int8")
     changed = {n for n, w in model.named_parameters() if "Int8" in type(w).__name__}
     expected = {
         n for n in before
@@ -53,7 +53,7 @@ def test_only_matrices_of_blocks_and_of_an_output_of_its_own_are_rounded(name):
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])
-def test_a_quantised_model_writes_and_reads(kind, small_run):
+def test_a_quantized_model_writes_and_reads(kind, small_run):
     plain, model = heedful.load(small_run("demo")), heedful.load(small_run("demo"), quantize=kind)
     sources = ["i am a student", "the cat sleeps", "the dog eats a fish"]
     if kind == "int8":

@@ -70,13 +70,13 @@ def bert(tmp_path_factory):
     return folder
 
 
-def embedder(bert, folder, pooling="mean", normalise=False, prompts=None, **settings):
+def embedder(bert, folder, pooling="mean", normalize=False, prompts=None, **settings):
     """A folder of sentence-transformers, as the package itself writes it."""
     steps = [models.Transformer(str(bert)), models.Pooling(12, pooling_mode=pooling)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = SentenceTransformer(
-            modules=[*steps, *([models.Normalize()] if normalise else [])], device="cpu", **(prompts or {})
+            modules=[*steps, *([models.Normalize()] if normalize else [])], device="cpu", **(prompts or {})
         )
         model.save(str(folder), create_model_card=False)
     said = json.loads((folder / "sentence_bert_config.json").read_text())
@@ -116,14 +116,14 @@ def test_poolings_differ(bert, tmp_path):
     assert all(not torch.allclose(a, b, atol=1e-3) for n, a in enumerate(vectors) for b in vectors[:n])
 
 
-@pytest.mark.parametrize("normalise", [True, False])
-def test_vectors_are_one_long_where_the_folder_says_so(normalise, bert, tmp_path):
-    folder = embedder(bert, tmp_path / "model", normalise=normalise)
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_are_one_long_where_the_folder_says_so(normalize, bert, tmp_path):
+    folder = embedder(bert, tmp_path / "model", normalize=normalize)
     lengths = agree(folder).norm(dim=-1)
-    assert torch.allclose(lengths, torch.ones(len(TEXTS)), atol=1e-5) == normalise
+    assert torch.allclose(lengths, torch.ones(len(TEXTS)), atol=1e-5) == normalize
     model = heedful.load(folder)
-    assert torch.allclose(model.embed("a", normalise=True).norm(), torch.tensor(1.0), atol=1e-5)
-    assert not torch.allclose(model.embed("a", normalise=False).norm(), torch.tensor(1.0), atol=1e-3)
+    assert torch.allclose(model.embed("a", normalize=True).norm(), torch.tensor(1.0), atol=1e-5)
+    assert not torch.allclose(model.embed("a", normalize=False).norm(), torch.tensor(1.0), atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_older_folders_say_it_by_flags(bert, tmp_path):
 
 
 def test_the_corpus_of_probes_embeds_alike(bert, tmp_path):
-    agree(embedder(bert, tmp_path / "model", normalise=True), corpus())
+    agree(embedder(bert, tmp_path / "model", normalize=True), corpus())
 
 
 def test_what_is_asked_for_goes_before_what_the_folder_says(bert, tmp_path):
@@ -175,7 +175,7 @@ def test_the_command_prints_their_vectors(bert, tmp_path, capsys, monkeypatch):
 
     from heedful.cli.main import main
 
-    folder = embedder(bert, tmp_path / "model", "max", normalise=True)
+    folder = embedder(bert, tmp_path / "model", "max", normalize=True)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\na\n")))
     assert main(["embed", str(folder)]) in (0, None)
     printed = [list(map(float, line.split())) for line in capsys.readouterr().out.splitlines()]

@@ -359,13 +359,13 @@ def test_one_batch_can_be_overfitted(name):
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     source, ids = tokens(4, 6), tokens(4, 8)
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(150):
         scores = model(ids[:, :-1]) if isinstance(model, Decoder) else model(source, ids[:, :-1])
         loss = torch.nn.functional.cross_entropy(scores.flatten(0, 1), ids[:, 1:].flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert loss < 0.1
 
 

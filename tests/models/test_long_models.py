@@ -195,12 +195,12 @@ def test_a_fresh_model_guesses(name):
 @fresh
 def test_it_learns_one_batch_by_heart(name):
     model, ids = MAKERS[name](), tokens(2, 20, vocab=1000)
-    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for _ in range(60):
         loss = F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert float(loss.detach()) < 0.5
 
 

@@ -190,7 +190,7 @@ def test_dot_products_of_unit_vectors_have_variance_k_until_scaled():
 
 
 def test_multiplying_by_a_zero_one_matrix_is_not_masking():
-    """One lecture multiplies the weights by 0 and 1: rows no longer sum to one. Minus infinity renormalises."""
+    """One lecture multiplies the weights by 0 and 1: rows no longer sum to one. Minus infinity renormalizes."""
     scores = normal(1, 1, 4, 4)
     allowed = torch.ones(4, 4).tril().bool()
     multiplied, masked = scores.softmax(-1) * allowed, masked_softmax(scores, allowed)
@@ -290,7 +290,7 @@ def test_the_layer_gives_the_same_by_kernel_and_openly(score, position):
     x = normal(B, T, 24)
     view = View(causal() & padding(torch.tensor([2, 5])), T, T)
     fast = layer(x, view)
-    layer.attend = layer.openly
+    layer.attend = layer.attend_recorded
     torch.testing.assert_close(layer(x, view), fast)
 
 
@@ -300,7 +300,7 @@ def test_attention_ignores_order():
     torch.testing.assert_close(layer(x[:, order]), layer(x)[:, order])
 
 
-def test_queries_and_keys_can_be_normalised():
+def test_queries_and_keys_can_be_normalized():
     from heedful.parts.layers import RMSNorm
 
     layer = MultiHeadAttention(12, 3, qk_norm=RMSNorm)

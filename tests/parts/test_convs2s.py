@@ -58,7 +58,7 @@ def test_a_stack_neither_swells_nor_fades(dropout):
     x = torch.randn(4, 40, 256)
     with torch.no_grad():
         for block in blocks:
-            x = block.train().centred(x)
+            x = block.train().centered(x)
     assert 0.5 < float(x[:, 12:-12].var()) < 10
 
 

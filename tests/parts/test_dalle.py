@@ -15,7 +15,7 @@ from heedful.models.dvae import DVAEConfig
 from heedful.parts.kmeans import k_means, nearest
 from heedful.parts.masks import (
     EveryNth,
-    Neighbourhood,
+    Neighborhood,
     Window,
     picture_column,
     picture_convolution,
@@ -83,7 +83,7 @@ def test_a_convolution_sees_a_square_as_far_as_it_was_read(kernel):
     assert table(picture_convolution(TEXT, COLUMNS, kernel)) == by_definition(near)
 
 
-def test_a_kernel_has_a_centre():
+def test_a_kernel_has_a_center():
     with pytest.raises(ValueError, match="odd"):
         picture_convolution(TEXT, COLUMNS, 4)
     with pytest.raises(ValueError, match="kernel"):
@@ -91,7 +91,7 @@ def test_a_kernel_has_a_centre():
 
 
 def test_layers_take_turns_and_the_last_is_a_convolution():
-    kinds = {Window: "row", EveryNth: "column", Neighbourhood: "convolution"}
+    kinds = {Window: "row", EveryNth: "column", Neighborhood: "convolution"}
     masks = dalle.masks_of(DalleConfig(layers=10))
     found = [kinds[type(mask.masks[1].masks[1])] for mask in masks]
     # Ramesh et al.: column where (i - 2) mod 4 is 0, i from 1 on.
@@ -229,13 +229,13 @@ def test_unequal_captions_are_for_pads(model):
 # The discrete VAE
 
 
-@pytest.mark.parametrize("centre, scale", [(0.0, 1.0), (1.7, 0.4), (-2.0, 0.1)])
-def test_the_density_of_a_pixel_integrates_to_one(centre, scale):
+@pytest.mark.parametrize("center, scale", [(0.0, 1.0), (1.7, 0.4), (-2.0, 0.1)])
+def test_the_density_of_a_pixel_integrates_to_one(center, scale):
     y = torch.linspace(0, 1, 400_001, dtype=torch.float64)[1:-1]
-    log_p = dvae.logit_laplace(y, torch.tensor(centre), torch.tensor(math.log(scale), dtype=torch.float64))
+    log_p = dvae.logit_laplace(y, torch.tensor(center), torch.tensor(math.log(scale), dtype=torch.float64))
     assert torch.trapezoid(log_p.exp(), y).item() == pytest.approx(1, abs=2e-3)
     median = y[torch.searchsorted(log_p.exp().cumsum(0), log_p.exp().sum() / 2)]
-    assert median.item() == pytest.approx(1 / (1 + math.exp(-centre)), abs=1e-3)
+    assert median.item() == pytest.approx(1 / (1 + math.exp(-center)), abs=1e-3)
 
 
 def test_pixels_are_kept_off_the_ends_and_come_back():
@@ -308,14 +308,14 @@ def test_k_means_finds_what_lies_together_and_counts_equal_points_once():
     torch.manual_seed(4)
     places = torch.tensor([[0.0, 0, 9], [9, 0, 0], [0, 9, 0], [5, 5, 5]])
     points = (places[:, None] + 0.1 * torch.randn(4, 30, 3)).flatten(0, 1)
-    centres, off = k_means(
+    centers, off = k_means(
         torch.cat([points, points[:1].repeat(500, 1)]), 16, torch.Generator().manual_seed(1)
     )
-    near = torch.cdist(points, centres).argmin(1)
-    assert torch.equal(nearest(points, centres), near)
-    for k in near.unique():  # where it ends, every centre is the mean of what is nearest to it
-        assert torch.allclose(centres[k], points[near == k].mean(0), atol=1e-4)
-    assert off == pytest.approx((points - centres[near]).square().mean().item(), rel=1e-4)
+    near = torch.cdist(points, centers).argmin(1)
+    assert torch.equal(nearest(points, centers), near)
+    for k in near.unique():  # where it ends, every center is the mean of what is nearest to it
+        assert torch.allclose(centers[k], points[near == k].mean(0), atol=1e-4)
+    assert off == pytest.approx((points - centers[near]).square().mean().item(), rel=1e-4)
     assert off < 0.1**2  # four would leave that, one at each place
     few, none = k_means(points[:3], 7, torch.Generator().manual_seed(1))
     assert few.shape == (7, 3) and none == 0
@@ -337,8 +337,8 @@ def test_codes_begin_as_the_patches_that_pictures_are_made_of(width):
     found = model.scores(other).flatten(2)
     patch_BXN = F.unfold(torch.logit(dvae.inside(other)), 4, stride=4)
     drawn = model.decode(torch.arange(9).view(9, 1, 1))  # what each code is
-    centre_KX = torch.logit(dvae.inside(drawn)).flatten(1)
-    distance_BKN = (patch_BXN[:, None] - centre_KX[None, :, :, None]).square().sum(2)
+    center_KX = torch.logit(dvae.inside(drawn)).flatten(1)
+    distance_BKN = (patch_BXN[:, None] - center_KX[None, :, :, None]).square().sum(2)
     expected = -distance_BKN / (2 * dvae.LEAST_SPREAD**2)
     shift = (found - expected).mean(1, keepdim=True)
     assert torch.allclose(found - shift, expected, rtol=1e-3, atol=1.0)
@@ -397,13 +397,13 @@ def test_schedules_begin_and_end_where_they_should():
 def test_a_few_pictures_can_be_learned_by_heart():
     torch.manual_seed(0)
     model = small_vae(width=24)
-    x_BCHW = torch.rand(3, 3, 2, 2).repeat_interleave(4, 2).repeat_interleave(4, 3)  # a colour a cell
-    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    x_BCHW = torch.rand(3, 3, 2, 2).repeat_interleave(4, 2).repeat_interleave(4, 3)  # a color a cell
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     for step in range(250):
         log_p_B, kl_B = model(x_BCHW, dvae.annealed(step, 200))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (-log_p_B + 0.1 * kl_B).mean().backward()
-        optimiser.step()
+        optimizer.step()
     wrong = (model.decode(model.encode(x_BCHW)) - x_BCHW).abs().mean().item()
     assert wrong < 0.08 < (x_BCHW.mean((0, 2, 3), keepdim=True) - x_BCHW).abs().mean().item() / 2
 

@@ -25,7 +25,7 @@ from heedful.parts.before.characters import (
 )
 from heedful.parts.before.mix import ScalarMix, scalar_mix
 from heedful.tasks import elmo as task
-from heedful.tasks.features import mixes_told, penalised
+from heedful.tasks.features import mixes_told, penalized
 from heedful.train.loss import Loss
 
 B, T, V, D, CELLS, LAYERS, LETTERS = 3, 7, 29, 5, 9, 3, 11
@@ -208,10 +208,10 @@ def test_a_filling_that_is_left_out_changes_nothing():
 
 
 @torch.no_grad()
-def test_the_loss_is_that_of_every_neighbour():
+def test_the_loss_is_that_of_every_neighbor():
     model, tokens = model_of(), tokens_of()
     batch = task.SentenceBatch(tokens, LENGTHS, 2 * int((LENGTHS - 1).sum()))
-    head, left, right = model.heads["neighbours"].words.linear, 0.0, 0.0
+    head, left, right = model.heads["neighbors"].words.linear, 0.0, 0.0
     for b, length in enumerate(LENGTHS.tolist()):
         top, numbers = by_hand(model, tokens[b, :length])[:, -2 * D :], tokens[b, :, 0]
         for t in range(length):
@@ -246,7 +246,7 @@ def test_neither_direction_sees_what_it_predicts(reads):
         return words[-1]
 
     hook = model.encoder.inputs.register_forward_hook(keep)
-    scores = model(tokens)["neighbours"][0]
+    scores = model(tokens)["neighbors"][0]
     hook.remove()
     for t in range(T):
         for direction, score in enumerate(scores[t].chunk(2)):
@@ -261,7 +261,7 @@ def test_another_letter_is_seen_on_one_side_only():
     model, tokens = model_of(), tokens_of(1)
     other = tokens.clone()
     other[0, 3, 1] = (tokens[0, 3, 1] + 1) % 256
-    before, after = (model(some)["neighbours"][0].chunk(2, -1) for some in (tokens, other))
+    before, after = (model(some)["neighbors"][0].chunk(2, -1) for some in (tokens, other))
     for t in range(T):
         assert torch.equal(before[0][t], after[0][t]) == (t < 3)
         assert torch.equal(before[1][t], after[1][t]) == (t > 3)
@@ -309,8 +309,8 @@ def test_a_fresh_mix_is_the_mean_and_gamma_scales_it():
 
 def test_a_norm_is_of_each_vector_by_itself():
     layers, mix = torch.randn(2, 3, 4, 6, dtype=torch.float64), ScalarMix(4, norm=True).double()
-    centred = layers - layers.mean(-1, keepdim=True)
-    normed = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    centered = layers - layers.mean(-1, keepdim=True)
+    normed = centered / (centered.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     torch.testing.assert_close(mix(layers.flatten(-2)), normed.mean(2))
     torch.testing.assert_close(mix(layers.flatten(-2))[:1], mix(layers[:1].flatten(-2)))
 
@@ -387,10 +387,10 @@ def test_the_weights_of_mixes_cost_what_they_are_asked_to():
     model = reader_of(at_output=True)
     plain = Loss(torch.tensor(5.0, dtype=torch.float64), torch.tensor(5.0), 7)
     weights = [w for mix in (model.encoder.mix, model.encoder.output) for w in mix.weights.tolist()]
-    found = penalised(plain, model, 0.3)
+    found = penalized(plain, model, 0.3)
     assert found.total.item() == pytest.approx(5 + 7 * 0.3 * sum(w * w for w in weights))
     assert found.surprise is plain.surprise
-    assert penalised(plain, model, 0.0) is plain
+    assert penalized(plain, model, 0.0) is plain
     told = mixes_told(model)
     assert len(told) == 2 and "ELMo at the output" in told[1] and mixes_told(model_of()) == []
 

@@ -44,7 +44,7 @@ from heedful.runs import trainer as run
 from heedful.tasks import expert_load as loads
 from heedful.tasks import lm, recipe, translate
 from heedful.train.loss import Loss, with_aux
-from heedful.train.processes import Idle, idly
+from heedful.train.processes import Idle, with_idle
 
 N, D, F, E, K = 13, 6, 10, 5, 2
 B, T = 3, 7
@@ -389,7 +389,7 @@ def test_recomputed_blocks_give_the_same_gradients_and_speak_once(name, monkeypa
 def test_an_idle_process_says_as_much_as_the_others_and_counts_nothing():
     model = family("mixture").build(DECODER)
     batch = lm.WindowBatch(torch.randint(29, (2, 9)))
-    found = idly(lm.loss_of)(model, Idle(batch))
+    found = with_idle(lm.loss_of)(model, Idle(batch))
     assert found.total.item() == 0 and found.loads_LE.shape == (2, 5) and not found.loads_LE.any()
 
 

@@ -55,7 +55,7 @@ def test_norms_are_their_formulas_and_torchs():
     close(norm(x)[0, 0], torch.stack(by_hand) * norm.weight + norm.bias)
 
 
-def test_normalised_vectors_have_mean_zero_and_variance_one():
+def test_normalized_vectors_have_mean_zero_and_variance_one():
     x = LayerNorm(D, eps=0.0).double()(3 + 5 * normal(B, T, D))
     close(x.mean(-1), torch.zeros(B, T, dtype=torch.float64))
     close(x.var(-1, correction=0), torch.ones(B, T, dtype=torch.float64))

@@ -159,7 +159,7 @@ def test_padding_positions():
     assert left_padded(lengths, 4).tolist() == [[-1, -1, 0, 1], [0, 1, 2, 3], [-1] * 4]
 
 
-def test_symbolic_masks_stay_recognisable_for_kernels():
+def test_symbolic_masks_stay_recognizable_for_kernels():
     assert View(causal(), 5, 5).is_causal and not View(causal(), 5, 7).is_causal
     assert not View(causal() & window(3), 5, 5).is_causal and not View(causal(strict=True), 5, 5).is_causal
     assert not View(causal(), 5, 5, q_pos=torch.arange(5), k_pos=torch.arange(5)).is_causal

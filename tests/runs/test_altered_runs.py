@@ -1,6 +1,6 @@
 """Files of a run, altered at random: every loader gives what was written, or says BadInput with the file's name, soon.
 
-What is hashed (checkpoints, published weights, tokenised texts and, through these, the tokenizer) never comes back
+What is hashed (checkpoints, published weights, tokenized texts and, through these, the tokenizer) never comes back
 as something else; of other files, which people may edit, only the form can be checked.
 """
 
@@ -57,7 +57,7 @@ def tokens_of(run: Path) -> object:
 
 
 def vocabulary_of(run: Path) -> object:
-    """As when a run is resumed: the tokenised text must have been made with it."""
+    """As when a run is resumed: the tokenized text must have been made with it."""
     vocab = read_vocab(run / "tokenizer.json")
     return vocab.to_json(), Store.open(run / "train", vocab.hash).about
 
@@ -80,7 +80,7 @@ LOADERS = [
     ("checkpoints/step-2/manifest.json", checkpoint_of, True),
     ("checkpoints/step-2/state.json", checkpoint_of, True),
     ("checkpoints/step-2/model.safetensors", checkpoint_of, True),
-    ("checkpoints/step-2/optimiser.safetensors", checkpoint_of, True),
+    ("checkpoints/step-2/optimizer.safetensors", checkpoint_of, True),
     ("model.safetensors", model_of, True),
     ("model.json", model_of, True),
     ("train/store.json", tokens_of, True),

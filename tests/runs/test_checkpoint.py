@@ -19,7 +19,7 @@ from heedful.runs import checkpoint
 from heedful import files
 from heedful.data import tensor_files
 
-FILES = ["model.safetensors", "optimiser.safetensors", "state.json", "manifest.json"]
+FILES = ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +165,8 @@ def test_what_could_not_be_found_again_is_refused(tmp_path, bad):
 def test_a_checkpoint_that_is_not_finite_is_never_written(run, dtype, value):
     poisoned = torch.ones(3, 7)
     poisoned[1, 4] = value
-    with pytest.raises(NotFinite, match=r"step 40, optimiser: c "):
-        checkpoint.save(run, 40, {"model": {"b": torch.ones(2)}, "optimiser": {"c": poisoned.to(dtype)}}, {})
+    with pytest.raises(NotFinite, match=r"step 40, optimizer: c "):
+        checkpoint.save(run, 40, {"model": {"b": torch.ones(2)}, "optimizer": {"c": poisoned.to(dtype)}}, {})
     with pytest.raises(NotFinite):
         checkpoint.save(run, 40, {}, {"best": value})
     assert names(run) == ["step-10", "step-20", "step-30"]
@@ -282,7 +282,7 @@ def test_a_full_disk_has_its_exit_code_and_the_run_goes_on_when_there_is_room(
     assert not list((tmp_path / "run").rglob("*.tmp-*"))
     monkeypatch.undo()
     assert train_toy.main([f"{tmp_path}/run", "--steps", "8", "--resume"]) == 0
-    for name in ("metrics.jsonl", "model.safetensors", "checkpoints/step-8/optimiser.safetensors"):
+    for name in ("metrics.jsonl", "model.safetensors", "checkpoints/step-8/optimizer.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
@@ -674,7 +674,7 @@ def test_a_file_changed_just_now_is_read_again(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "identity", coarse)
     for step in (1, 2, 3):
         save(tmp_path, step, keep=3)
-    flip(tmp_path / "checkpoints/step-3/optimiser.safetensors", 300)
+    flip(tmp_path / "checkpoints/step-3/optimizer.safetensors", 300)
     save(tmp_path, 4, keep=2)
     assert names(tmp_path) == ["step-2", "step-3", "step-4"]
 

@@ -22,7 +22,7 @@ from heedful.runs import trainer as run, resume as state
 # Settings. A change of these makes it another run; of these it only changes the rest of the way.
 REFUSED = {
     *(key for key in recipe.known_settings() if key.startswith(("data.", "model."))),
-    "train.seed", "train.optimiser", "train.ema", "train.average", "train.from_folder", "train.stage", "evaluate.rows",
+    "train.seed", "train.optimizer", "train.ema", "train.average", "train.from_folder", "train.stage", "evaluate.rows",
     "train.tune", "train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers",
 }  # fmt: skip
 WARNED = {
@@ -190,7 +190,7 @@ def test_another_way_for_the_rest_is_said_and_taken(key, begun):
 
 @pytest.mark.parametrize(
     "key, value",
-    [("task", "mlm"), ("train.seed", 3), ("train.optimiser", "muon"), ("data.vocab_size", 99), ("model.layers", 2), ("train.ema", 0.5), ("train.from_folder", "elsewhere")],
+    [("task", "mlm"), ("train.seed", 3), ("train.optimizer", "muon"), ("data.vocab_size", 99), ("model.layers", 2), ("train.ema", 0.5), ("train.from_folder", "elsewhere")],
 )  # fmt: skip
 def test_another_run_is_refused(key, value, begun):
     folder = begun("lm")

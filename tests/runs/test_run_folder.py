@@ -60,7 +60,7 @@ def toy(run, *args):
 def same_as(whole, run, steps=60):
     """Weights, moments and every loss, bit for bit."""
     names = ["metrics.jsonl", "model.safetensors"] if steps == 60 else []
-    names += [f"checkpoints/step-{steps}/{name}" for name in ("model.safetensors", "optimiser.safetensors")]
+    names += [f"checkpoints/step-{steps}/{name}" for name in ("model.safetensors", "optimizer.safetensors")]
     return all((run / name).read_bytes() == (whole / name).read_bytes() for name in names)
 
 
@@ -137,10 +137,10 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(whole, tmp_path):
 def test_a_damaged_checkpoint_is_passed_over_said_and_made_again(whole, tmp_path, capsys):
     run = tmp_path / "run"
     assert toy(run, "--steps", 20) == 0
-    damaged = run / "checkpoints/step-20/optimiser.safetensors"
+    damaged = run / "checkpoints/step-20/optimizer.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
     assert toy(run, "--resume") == 0
-    assert "checkpoints/step-20 is damaged (optimiser.safetensors: expected" in capsys.readouterr().err
+    assert "checkpoints/step-20 is damaged (optimizer.safetensors: expected" in capsys.readouterr().err
     assert same_as(whole, run)
 
 

@@ -13,7 +13,7 @@ import torch
 from heedful.cli.main import main
 from heedful.models import gpt3, llama, t5, transformer
 from heedful.tasks import lm, translate
-from heedful.train import loop, optimizer as optimiser, schedule
+from heedful.train import loop, optimizer as optimizer, schedule
 
 SIZES = {
     "model.layers": 1, "model.width": 12, "model.heads": 3, "model.hidden": 20, "train.batch_tokens": 60,
@@ -52,10 +52,10 @@ def asked(task: str, files: Path) -> list[str]:
 
 
 def bits_of(run: Path) -> dict[str, object]:
-    """All weights, what the optimiser remembers, and all that was computed on the way."""
+    """All weights, what the optimizer remembers, and all that was computed on the way."""
     names = [
         "model.safetensors",
-        *(f"checkpoints/step-3/{part}.safetensors" for part in ("model", "optimiser")),
+        *(f"checkpoints/step-3/{part}.safetensors" for part in ("model", "optimizer")),
     ]
     computed = ("step", "loss", "norm", "rate", "valid_loss")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -115,10 +115,10 @@ def looped(name: str, kind: str, precision: str, seed: int) -> tuple[list[bytes]
     pairs = name not in ("llama", "gpt3")
     torch.manual_seed(loop.seed_for(seed, "weights"))
     model = file.build(config)
-    optimisers = optimiser.OPTIMISERS[kind](model, 0.01, 0.1)
+    optimizers = optimizer.OPTIMIZERS[kind](model, 0.01, 0.1)
     settings = loop.Settings(0.01, schedule.constant(2), 3, seed, precision=precision)
     loss = partial(translate.loss_of if pairs else lm.loss_of, smoothing=0.1)
-    made = list(loop.train(model, lambda step: [batch(step, pairs)], loss, optimisers, settings))
+    made = list(loop.train(model, lambda step: [batch(step, pairs)], loss, optimizers, settings))
     return [weight.detach().numpy().tobytes() for weight in model.parameters()], [
         (p.loss, p.norm) for p in made
     ]

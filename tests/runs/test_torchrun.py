@@ -50,7 +50,7 @@ RUNS: dict[str, tuple[str, dict]] = {
     "translate": ("translate", TRANSLATE),
     "lm": (
         "lm",
-        LM | {"train.optimiser": "muon", "train.average": 2, "model.hidden": 19},
+        LM | {"train.optimizer": "muon", "train.average": 2, "model.hidden": 19},
     ),  # odd: unequal shards
     "mlm": ("mlm", LM | {"data.pairs": True, "train.accumulate": 2, "train.recompute": True}),
     "classify": ("classify", CLASSIFY | {"data.vocab": "word"}),

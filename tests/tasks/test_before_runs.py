@@ -130,7 +130,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(name, tmp_path
 
 @pytest.mark.parametrize("name", ["lstm", "bahdanau", "convs2s"])
 @pytest.mark.parametrize(
-    "settings", [{"train.precision": "bf16"}, {"train.optimiser": "muon"}, {"train.ema": 0.9}]
+    "settings", [{"train.precision": "bf16"}, {"train.optimizer": "muon"}, {"train.ema": 0.9}]
 )
 def test_other_ways_to_train(name, settings, tmp_path):
     files = write_files(tmp_path)

@@ -52,7 +52,7 @@ SMALL = {
     "train.batch_tokens": 100, "train.steps": 90, "train.rate": 2e-2, "train.warmup": 3, "evaluate.every": 90,
     "evaluate.examples": 1, "evaluate.rows": 9,
 }  # fmt: skip
-COLOURS = {"red": (220, 30, 40), "green": (30, 200, 60), "blue": (20, 50, 210)}
+COLORS = {"red": (220, 30, 40), "green": (30, 200, 60), "blue": (20, 50, 210)}
 
 
 def built(sees="grid", seed=5):
@@ -180,12 +180,12 @@ def test_costs_are_of_what_is_there(sees):
 
 
 def write_pictures(folder, each=6, kind="tsv"):
-    """Pictures of two colours, one above the other, with captions that say so."""
+    """Pictures of two colors, one above the other, with captions that say so."""
     folder.mkdir(parents=True)
     lines = []
-    for i, (top, bottom) in product(range(each), product(COLOURS, COLOURS)):
+    for i, (top, bottom) in product(range(each), product(COLORS, COLORS)):
         noise = np.random.default_rng(i).integers(-20, 20, (8, 8, 3))
-        halves = np.repeat([COLOURS[top], COLOURS[bottom]], 4, axis=0)[:, None]
+        halves = np.repeat([COLORS[top], COLORS[bottom]], 4, axis=0)[:, None]
         name = f"{top}-{bottom}-{i}.png"
         (folder / name).write_bytes(png_bytes((halves + noise).clip(0, 255).astype(np.uint8)))
         said = f"{top} above {bottom}" if top != bottom else f"all {top}"

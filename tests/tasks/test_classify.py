@@ -15,8 +15,7 @@ from heedful.errors import BadInput
 from heedful.models.base.heads import DecoderClassifier
 from heedful.runs import trainer as run
 from heedful.tasks import classify, recipe
-from heedful.train import loop, schedule
-from heedful.train import optimizer as optimiser
+from heedful.train import loop, optimizer, schedule
 
 
 def vocab_of() -> Vocab:
@@ -160,7 +159,7 @@ def test_one_batch_can_be_learned_by_heart(name):
     model, layout, loss_of, scores_of = models()[name]
     made = classify.collate(Vocab, layout, 20, TEXTS, [0, 4, 2, 1])
     settings = loop.Settings(rate=1e-2, schedule=schedule.constant(10), steps=120)
-    steps = list(loop.train(model, lambda step: [made], loss_of, optimiser.adamw(model, 1e-2, 0.0), settings))
+    steps = list(loop.train(model, lambda step: [made], loss_of, optimizer.adamw(model, 1e-2, 0.0), settings))
     assert steps[-1].loss < 0.05
     with torch.no_grad():
         scores = classify.evaluate(model.eval(), classify.Kind(layout, scores_of, loss_of), [made])

@@ -32,14 +32,14 @@ SMALL = {
 
 
 def squares(folder, size=9, **counts):
-    """Pictures of one colour with some noise, by class; and those of a class that are to come later."""
-    colours = {"red": (220, 30, 40), "green": (30, 200, 60), "blue": (20, 50, 210)}
+    """Pictures of one color with some noise, by class; and those of a class that are to come later."""
+    colors = {"red": (220, 30, 40), "green": (30, 200, 60), "blue": (20, 50, 210)}
     for name, count in counts.items():
         for i in range(count):
             noise = np.random.default_rng(i).integers(-20, 20, (size, size, 3))
             path = folder / name / f"{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(png_bytes((np.array(colours[name]) + noise).clip(0, 255).astype(np.uint8)))
+            path.write_bytes(png_bytes((np.array(colors[name]) + noise).clip(0, 255).astype(np.uint8)))
     return folder
 
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_begun_from_is_refused(place, tmp_path):
             )
         shutil.rmtree(folder)
 
-    refused("reads pictures of colours: set data.colour=true", **{"data.colour": False})
+    refused("reads pictures of colors: set data.color=true", **{"data.color": False})
     refused(
         "data.image is 10 pixels, which patches of 4 do not divide: set it to 8 or 12", **{"data.image": 10}
     )
@@ -271,7 +271,7 @@ def test_idx_files_are_learned_and_judged_by_their_own_test_part(tmp_path, capsy
             gzip.compress(idx((noise + 200 * labels[:, None, None]).astype(np.uint8)))
         )
         (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
-    words = [f"--set={key}={value}" for key, value in (SMALL | {"data.colour": "false"}).items()]
+    words = [f"--set={key}={value}" for key, value in (SMALL | {"data.color": "false"}).items()]
     assert (
         main(["train", "image-classify", "--images", str(folder), "--run", str(tmp_path / "run"), *words])
         == 0
@@ -374,13 +374,13 @@ def test_the_rollout_is_the_product_of_layers_with_their_residuals():
 
 
 @pytest.mark.parametrize("light", [0, 200, 255])
-def test_what_is_looked_at_is_hot_whatever_its_colour(light):
+def test_what_is_looked_at_is_hot_whatever_its_color(light):
     pixels = np.full((8, 8, 1), light, np.uint8)
     grid = torch.tensor([[0.5, 0.0], [0.0, 0.0]])
     found = look_images.overlaid(pixels, grid)
-    heat, grey = found[0, 0].astype(int), found[-1, -1].astype(int)
-    assert np.abs(heat - look_images.HEAT).max() < 30 and grey.max() == grey.min() and grey[0] > 130
-    assert np.abs(heat - grey).max() > 90
+    heat, gray = found[0, 0].astype(int), found[-1, -1].astype(int)
+    assert np.abs(heat - look_images.HEAT).max() < 30 and gray.max() == gray.min() and gray[0] > 130
+    assert np.abs(heat - gray).max() > 90
     assert np.array_equal(look_images.overlaid(pixels, None), np.repeat(pixels, 3, -1))
 
 

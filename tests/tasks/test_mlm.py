@@ -12,8 +12,7 @@ from heedful.data.vocab import SPECIALS, Vocab
 from heedful.errors import BadInput
 from heedful.models import bert, family
 from heedful.tasks import mlm, recipe
-from heedful.train import loop, schedule
-from heedful.train import optimizer as optimiser
+from heedful.train import loop, optimizer, schedule
 
 LINE = "the cat sat on the mat and the dog sat on the log ."
 V, PAIRS = 50, ("pooled", "masked_lm", "next_sentence")
@@ -192,7 +191,7 @@ def test_one_batch_can_be_learned_by_heart():
     model, (made,) = tiny_model(), mlm.step_of([batch()])
     settings = loop.Settings(rate=3e-3, schedule=schedule.constant(10), steps=150)
     steps = list(
-        loop.train(model, lambda step: [made], mlm.loss_of, optimiser.adamw(model, 3e-3, 0.0), settings)
+        loop.train(model, lambda step: [made], mlm.loss_of, optimizer.adamw(model, 3e-3, 0.0), settings)
     )
     assert steps[-1].loss < 0.02 and steps[0].loss > 3
     with torch.no_grad():

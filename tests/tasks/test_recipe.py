@@ -299,15 +299,3 @@ def test_near_misses_are_suggested():
     with pytest.raises(BadInput, match="part.name=value"):
         recipe.parse_settings(["model.heads"])
     assert recipe.parse_settings(["a.b=c=d", " x.y = 3 "]) == {"a.b": "c=d", "x.y": "3"}
-
-
-def test_a_recipe_of_before_may_name_settings_that_there_are_no_more():
-    old = recipe.to_json(recipe.make("lm", "tiny"))
-    for key in recipe.RETIRED:
-        assert key not in recipe.known_settings()
-        part, _, name = key.partition(".")
-        found = recipe.from_json({**old, part: {**old[part], name: 2}})
-        assert recipe.to_json(found) == old
-    codes = recipe.to_json(recipe.make("text-to-image", "tiny", "shapes", {"train.stage": "codes"}))
-    with pytest.raises(BadInput, match="train them again"):
-        recipe.from_json({**codes, "model": {**codes["model"], "halvings": 2}})

@@ -262,18 +262,18 @@ def best_window_begins(words: Vocab, model: bert.WithHeads) -> int:
 def squad_script(found: str, expected: str) -> tuple[float, float]:
     """SQuAD's evaluation script, in its own words."""
 
-    def normalise(s):
+    def normalize(s):
         s = "".join(ch for ch in s.lower() if ch not in set(string.punctuation))
         return " ".join(re.sub(r"\b(a|an|the)\b", " ", s).split())
 
-    mine, right = normalise(found).split(), normalise(expected).split()
+    mine, right = normalize(found).split(), normalize(expected).split()
     common = Counter(mine) & Counter(right)
     same = sum(common.values())
     f1 = 0.0
     if same:
         precision, recall = same / len(mine), same / len(right)
         f1 = 2 * precision * recall / (precision + recall)
-    return float(normalise(found) == normalise(expected)), f1
+    return float(normalize(found) == normalize(expected)), f1
 
 
 def test_scores_are_squads():

@@ -1,4 +1,4 @@
-"""Summarising: both forms of a model, what is minimised and judged, and the command from file to lines."""
+"""Summarizing: both forms of a model, what is minimized and judged, and the command from file to lines."""
 
 import io
 import json
@@ -114,7 +114,7 @@ def test_the_loss_is_of_every_token_and_a_model_is_judged_by_the_summary_alone(n
 
 
 @torch.no_grad()
-def test_padding_and_neighbours_change_no_loss():
+def test_padding_and_neighbors_change_no_loss():
     for form, model in ((InOneRow(), made(*DECODERS["t-dmca, experts"])), (Apart(), made(transformer, T_ED))):
         together = form.surprise(model, form.batch(VOCAB, SOURCES, TARGETS, []))
         alone = [
@@ -285,7 +285,7 @@ def answered(monkeypatch, capsysbinary, folder, lines, *options):
     return code, said.out.decode(), said.err.decode()
 
 
-def test_lines_and_objects_are_summarised_in_step(learned, monkeypatch, capsysbinary):
+def test_lines_and_objects_are_summarized_in_step(learned, monkeypatch, capsysbinary):
     texts, leads = list(ARTICLES), list(ARTICLES.values())
     paragraphs = {"source": texts[1].replace(". ", ".\n").split("\n"), "target": "whatever"}
     lines = [

@@ -190,11 +190,11 @@ def test_pieces_are_hidden_in_training_only_and_never_special_ones():
 def test_scores_count_heads_relations_and_tags_of_every_word():
     score = parse.Score()
     score.add(parse.Found([1, -1, 1], [0, 4, 2], [0, 1, 1]), [2, 0, 1], [0, 4, 2], [0, 1, 0])
-    assert (score.words, score.heads, score.labelled, score.tags) == (3, 2, 2, 2)
+    assert (score.words, score.heads, score.labeled, score.tags) == (3, 2, 2, 2)
     score.add(
         parse.Found([-1], [4], [1]), [0], [NOTHING], [NOTHING]
     )  # what training does not know is never right
-    assert (score.words, score.heads, score.labelled, score.tags) == (4, 3, 2, 2)
+    assert (score.words, score.heads, score.labeled, score.tags) == (4, 3, 2, 2)
 
 
 def test_baselines_are_what_they_say():
@@ -205,7 +205,7 @@ def test_baselines_are_what_they_say():
     shares = [0.25, 0.5, 0.5, 0.25]
     assert tag.by_frequency(labels, sentences) == pytest.approx(-sum(map(math.log, shares)) / 4)
     chain = [Sentence(tuple("abc"), heads=(-1, 0, 1)), Sentence(tuple("ab"), heads=(1, -1))]
-    assert parse.neighbours(chain) == (3 / 5, 2 / 5)
+    assert parse.neighbors(chain) == (3 / 5, 2 / 5)
     assert parse.by_frequency(words.Labels({}, {}), chain) == pytest.approx(
         (3 * math.log(3) + 2 * math.log(2)) / 5
     )

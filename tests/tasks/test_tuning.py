@@ -22,7 +22,7 @@ from heedful.runs import trainer as run
 from heedful.tasks import choose, recipe, span
 from heedful.tasks.classify import encoder_row, one_segment_row
 from heedful.tasks.origin import Origin, with_head
-from heedful.train import optimizer as optimiser
+from heedful.train import optimizer
 
 SMALL = Lora(rank=3, alpha=5.0, dropout=0.0, layers=("query", "value"))
 
@@ -146,14 +146,14 @@ def test_only_what_is_new_learns(kind, way, origin_of, files, tmp_path):
     adapters = {f"{path}.{part}" for path in parts.adapters(model) for part in "AB"}
     assert trained(model) == new | adapters and bool(adapters) == (way == "lora")
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    optimisers = run.make_optimisers(made, model)
+    optimizers = run.make_optimizers(made, model)
     (batch,) = job.batches(0)
     job.loss(model.train(), batch).total.backward()
     touched = {name for name, weight in model.named_parameters() if weight.grad is not None}
     assert touched == trained(model)
-    for one in optimisers:
+    for one in optimizers:
         one.step()
-    state = {name.rpartition(":")[0] for name in optimiser.state_tensors(model, optimisers)}
+    state = {name.rpartition(":")[0] for name in optimizer.state_tensors(model, optimizers)}
     assert state == trained(model)
     moved = {name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
     # A has no gradient as long as B is zero, but decay pulls at it.
@@ -299,7 +299,7 @@ def test_what_is_new_learns_faster_unless_told_otherwise():
     settings = {"train.from_folder": "runs/mlm"}
     for way, more in recipe.TUNING.items():
         made = recipe.make("tag", settings=settings | {"train.tune": way})
-        assert (made.train.rate, made.train.optimiser) == (more["train.rate"], "adamw")
+        assert (made.train.rate, made.train.optimizer) == (more["train.rate"], "adamw")
     made = recipe.make("classify", settings=settings | {"train.tune": "lora", "train.rate": 0.25})
     assert made.train.rate == 0.25
 

@@ -27,12 +27,12 @@ def losses(processes: int, *kind: str) -> list[list[float]]:
     return [[float(x) for x in line.split()] for line in done.stdout.splitlines() if line[:1].isdigit()]
 
 
-# Seen: 2e-7, the rounding of fp32, for Muon too; a shard orthogonalised by itself would be off by 1e-2.
-@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
-def test_two_processes_give_the_losses_of_one(optimiser, tolerance=1e-6):
-    alone = losses(1, "dp", optimiser)
+# Seen: 2e-7, the rounding of fp32, for Muon too; a shard orthogonalized by itself would be off by 1e-2.
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_two_processes_give_the_losses_of_one(optimizer, tolerance=1e-6):
+    alone = losses(1, "dp", optimizer)
     for kind in ("dp", "fsdp"):
-        together = losses(2, kind, optimiser)
+        together = losses(2, kind, optimizer)
         assert len(alone) == len(together) == 8
         for one, two in zip(alone, together, strict=True):
             assert two[0] == pytest.approx(one[0], rel=tolerance), kind  # the loss

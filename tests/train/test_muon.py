@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from heedful.train import optimizer as optimiser
-from heedful.train.muon import COEFFICIENTS, Muon, orthogonalise
+from heedful.train import optimizer
+from heedful.train.muon import COEFFICIENTS, Muon, orthogonalize
 
 SHAPES = [(5, 9), (9, 5), (7, 7), (5, 9), (1, 6), (9, 5), (5, 9)]
 RATE, DECAY, MOMENTUM = 0.03, 0.2, 0.9
@@ -97,7 +97,7 @@ def test_singular_values_come_to_lie_around_one(shape):
     )
     count = min(shape[1:])
     values = torch.logspace(-1.6, 0, count, dtype=torch.float64).expand(shape[0], count)
-    found = orthogonalise(7.5 * u @ torch.diag_embed(values) @ v)
+    found = orthogonalize(7.5 * u @ torch.diag_embed(values) @ v)
     after = torch.linalg.svdvals(found)
     assert 0.68 < after.min() and after.max() < 1.21
     inside = u.mT @ found @ v.mT
@@ -108,11 +108,11 @@ def test_singular_values_come_to_lie_around_one(shape):
 def test_a_batch_of_matrices_is_each_of_them_alone():
     generator = torch.Generator().manual_seed(1)
     several = torch.randn(6, 5, 8, generator=generator) * torch.logspace(-3, 3, 6)[:, None, None]
-    together = orthogonalise(several)
+    together = orthogonalize(several)
     for number, matrix in enumerate(several):
-        torch.testing.assert_close(together[number], orthogonalise(matrix[None])[0], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(together[number], orthogonalize(matrix[None])[0], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(together[number], newton_schulz(matrix), rtol=1e-4, atol=1e-5)
-    assert (orthogonalise(torch.zeros(2, 3, 4)) == 0).all()  # a gradient of zero moves nothing
+    assert (orthogonalize(torch.zeros(2, 3, 4)) == 0).all()  # a gradient of zero moves nothing
 
 
 class Small(nn.Module):
@@ -125,38 +125,38 @@ class Small(nn.Module):
         self.out = nn.Linear(6, 4, bias=False)
 
 
-def model_and_optimisers() -> tuple[Small, list[torch.optim.Optimizer]]:
+def model_and_optimizers() -> tuple[Small, list[torch.optim.Optimizer]]:
     torch.manual_seed(0)
     model = Small()
-    return model, optimiser.muon(model, 0.02, 0.1)
+    return model, optimizer.muon(model, 0.02, 0.1)
 
 
-def move(model: Small, optimisers: list[torch.optim.Optimizer], seed: int) -> None:
+def move(model: Small, optimizers: list[torch.optim.Optimizer], seed: int) -> None:
     with_gradients(list(model.parameters()), seed)
-    for one in optimisers:
+    for one in optimizers:
         one.step()
 
 
 def test_its_state_is_kept_by_name_and_put_back():
-    model, optimisers = model_and_optimisers()
-    move(model, optimisers, 1)
-    tensors = {name: t.clone() for name, t in optimiser.state_tensors(model, optimisers).items()}
+    model, optimizers = model_and_optimizers()
+    move(model, optimizers, 1)
+    tensors = {name: t.clone() for name, t in optimizer.state_tensors(model, optimizers).items()}
     momenta = {name for name in tensors if name.endswith(":momentum_buffer")}
     assert momenta == {f"blocks.{n}.weight:momentum_buffer" for n in range(3)}  # the rest is AdamW's
     weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
-    move(model, optimisers, 2)
+    move(model, optimizers, 2)
 
-    other, again = model_and_optimisers()
+    other, again = model_and_optimizers()
     with torch.no_grad():
         for name, weight in other.named_parameters():
             weight.copy_(weights[name])
-    optimiser.load_state_tensors(other, again, tensors)
+    optimizer.load_state_tensors(other, again, tensors)
     move(other, again, 2)
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
     assert all(
-        torch.equal(value, optimiser.state_tensors(other, again)[name])
-        for name, value in optimiser.state_tensors(model, optimisers).items()
+        torch.equal(value, optimizer.state_tensors(other, again)[name])
+        for name, value in optimizer.state_tensors(model, optimizers).items()
     )
 
 

@@ -1,4 +1,4 @@
-"""Training: losses, schedules, optimisers and the loop, each against its definition."""
+"""Training: losses, schedules, optimizers and the loop, each against its definition."""
 
 import itertools
 import math
@@ -14,8 +14,7 @@ from heedful.data.batch import Seen, seen_in
 from heedful.errors import NotFinite
 from heedful.models import gpt2, transformer
 from heedful.tasks import lm, translate
-from heedful.train import loop, schedule
-from heedful.train import optimizer as optimiser
+from heedful.train import loop, optimizer, schedule
 from heedful.train.loss import NOTHING, Loss, cross_entropy, sequence_loss
 from heedful.train.processes import Idle
 
@@ -116,12 +115,12 @@ def test_schedules_work_without_a_warm_up_and_unknown_names_are_refused():
         schedule.schedule("cosin", 1, 2)
 
 
-# Optimisers
+# Optimizers
 
 
 def test_only_matrices_decay():
     model = gpt2.build(tiny.DECODERS["gpt2"][1])
-    names = optimiser.decayed(model)
+    names = optimizer.decayed(model)
     assert "stack.blocks.0.attention.layer.query.weight" in names
     assert not names & {
         "inputs.tokens.weight",
@@ -132,33 +131,33 @@ def test_only_matrices_decay():
     assert all(dict(model.named_parameters())[n].ndim == 2 for n in names)
 
 
-@pytest.mark.parametrize("kind", optimiser.OPTIMISERS)
-def test_an_optimiser_continues_from_its_saved_state_to_the_same_bytes(kind):
+@pytest.mark.parametrize("kind", optimizer.OPTIMIZERS)
+def test_an_optimizer_continues_from_its_saved_state_to_the_same_bytes(kind):
     def fresh():
         torch.manual_seed(1)
         model = gpt2.build(tiny.DECODERS["gpt2"][1]).eval()
-        return model, optimiser.OPTIMISERS[kind](model, 1e-2, 0.1)
+        return model, optimizer.OPTIMIZERS[kind](model, 1e-2, 0.1)
 
-    def steps(model, optimisers, n):
+    def steps(model, optimizers, n):
         for i in range(n):
             torch.manual_seed(i)
             model(torch.randint(tiny.VOCAB, (2, 9))).square().mean().backward()
-            for o in optimisers:
+            for o in optimizers:
                 o.step()
                 o.zero_grad()
 
-    model, optimisers = fresh()
-    steps(model, optimisers, 3)
+    model, optimizers = fresh()
+    steps(model, optimizers, 3)
     weights = {k: v.clone() for k, v in model.state_dict().items()}
-    state = {k: v.clone() for k, v in optimiser.state_tensors(model, optimisers).items()}
-    steps(model, optimisers, 4)
+    state = {k: v.clone() for k, v in optimizer.state_tensors(model, optimizers).items()}
+    steps(model, optimizers, 4)
     other, others = fresh()
     other.load_state_dict(weights)
-    optimiser.load_state_tensors(other, others, state)
+    optimizer.load_state_tensors(other, others, state)
     steps(other, others, 4)
     for a, b in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert state.keys() == optimiser.state_tensors(other, others).keys()
+    assert state.keys() == optimizer.state_tensors(other, others).keys()
 
 
 # The loop
@@ -190,19 +189,19 @@ def toy_loss(model, batch):
     return Loss(error, error, batch.count)
 
 
-def toy_run(parts, steps=5, start=0, model=None, optimisers=None, seed=3, **settings):
+def toy_run(parts, steps=5, start=0, model=None, optimizers=None, seed=3, **settings):
     """A few steps on rows that are a pure function of the step, cut into `parts` micro-batches."""
     if model is None:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
-        optimisers = optimiser.adamw(model, 0.1, 0.0)
+        optimizers = optimizer.adamw(model, 0.1, 0.0)
 
     def batches(step):
         rows = torch.randn(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
         return [Numbers(part) for part in rows.split(parts)]
 
     how = loop.Settings(rate=0.1, schedule=schedule.constant(2), steps=steps, seed=seed, **settings)
-    return model, optimisers, list(loop.train(model, batches, toy_loss, optimisers, how, start))
+    return model, optimizers, list(loop.train(model, batches, toy_loss, optimizers, how, start))
 
 
 def test_accumulated_micro_batches_of_unequal_size_equal_the_full_batch():
@@ -228,8 +227,8 @@ def test_speed_is_told_in_what_a_batch_says_it_has_and_else_in_target_tokens():
 
 def test_a_run_cut_in_two_equals_one_run():
     whole, _, report = toy_run([7], steps=6)
-    model, optimisers, first = toy_run([7], steps=2)
-    _, _, rest = toy_run([7], steps=6, start=2, model=model, optimisers=optimisers)
+    model, optimizers, first = toy_run([7], steps=2)
+    _, _, rest = toy_run([7], steps=6, start=2, model=model, optimizers=optimizers)
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), model.parameters(), strict=True))
     assert [p.loss for p in first + rest] == [p.loss for p in report]
     assert [p.step for p in rest] == [3, 4, 5, 6]
@@ -250,7 +249,7 @@ def test_random_numbers_follow_from_seed_and_step():
 def test_a_device_alone_is_seeded_as_all_of_them_are():
     torch.manual_seed(2**62 + 5)
     expected = torch.rand(3)
-    loop.sow(2**62 + 5, torch.device("cpu"))
+    loop.seed_device(2**62 + 5, torch.device("cpu"))
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -261,7 +260,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step_and_names_the_layer():
         model[2].weight[0, 3] = float("inf")
     before = [p.clone() for p in model.parameters()]
     with pytest.raises(NotFinite, match="step 1: the loss is .*first in 2;.*learning rate"):
-        toy_run([7], model=model, optimisers=optimiser.adamw(model, 0.1, 0.0))
+        toy_run([7], model=model, optimizers=optimizer.adamw(model, 0.1, 0.0))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 

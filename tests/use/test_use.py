@@ -411,7 +411,7 @@ def test_a_vector_is_the_last_layers(name, pooling, load):
         expected = hidden.mean(0) if pooling == "mean" else hidden[-1 if name == "classify-decoder" else 0]
         torch.testing.assert_close(vector, expected, atol=1e-5, rtol=0)
         torch.testing.assert_close(model.embed(text, pooling=pooling), vector, atol=1e-5, rtol=0)
-    unit = model.embed(texts, pooling=pooling, normalise=True)
+    unit = model.embed(texts, pooling=pooling, normalize=True)
     torch.testing.assert_close(unit, found / found.norm(dim=-1, keepdim=True))
     assert model.embed([]).shape == (0, model.config.width)
 
@@ -671,7 +671,7 @@ def test_words_that_a_vocabulary_lacks_are_found_where_they_stand(load, theirs):
         ("demo", lambda m: m.translate("x", draft=m), "it is for generate"),
         ("demo", lambda m: m.translate(3), "texts are a string or a list of strings, not int"),
         ("demo", lambda m: m.translate(["a", None]), "text 2 is NoneType: texts are strings"),
-        ("demo", lambda m: m.translate("\ud800"), "a text cannot be tokenised"),
+        ("demo", lambda m: m.translate("\ud800"), "a text cannot be tokenized"),
         ("demo", lambda m: m.stream("x", beam=2), "a beam decides at the end"),
         ("demo", lambda m: m.stream(["x"]), "stream takes one text"),
         ("demo", lambda m: m.score("x"), "which scores pairs: give their targets too"),

@@ -1,6 +1,6 @@
 """nanoGPT: its model.py, from a checkout of github.com/karpathy/nanoGPT; training only, for it decodes without a cache.
 
-GPT-2 has biases and nanoGPT's own bench leaves them out, so both are measured. Model and optimiser are nanoGPT's, the
+GPT-2 has biases and nanoGPT's own bench leaves them out, so both are measured. Model and optimizer are nanoGPT's, the
 vocabulary is filled up as its train.py does, and with biases it starts from heedful's weights.
 """
 
@@ -55,7 +55,7 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     model = nanogpt.GPT(config).to(place.device)
     if bias and place.weights is not None:
         fill(model, Path(place.weights))
-    optimiser = model.configure_optimizers(0.1, units.RATE, (0.9, 0.95), place.device)
+    optimizer = model.configure_optimizers(0.1, units.RATE, (0.9, 0.95), place.device)
     tokens_BT = units.windows(work, place)
     inputs_BT, answers_BT = tokens_BT[:, :-1].contiguous(), tokens_BT[:, 1:].contiguous()
     score = torch.compile(model) if variant.compiled else model
@@ -63,7 +63,7 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     def surprise(inputs_BT: Any, answers_BT: Any) -> Any:
         return score(inputs_BT, answers_BT)[1]
 
-    return units.training(model, surprise, [inputs_BT, answers_BT], False, place, optimiser)
+    return units.training(model, surprise, [inputs_BT, answers_BT], False, place, optimizer)
 
 
 def model_file(place: Place, name: str) -> Path:

@@ -27,7 +27,7 @@ MOST_PIXELS = 50_000_000  # of one image
 MOST_BYTES = 200_000_000  # of one file
 MOST_IN_IDX = 4_000_000_000
 
-# Pillow's modes that become grey or colour without losing what can be seen; others are refused.
+# Pillow's modes that become gray or color without losing what can be seen; others are refused.
 MODES = {"1": "L", "L": "L", "P": "RGBA", "LA": "RGBA", "PA": "RGBA", "RGB": "RGB", "RGBA": "RGBA", "CMYK": "RGB", "YCbCr": "RGB"}  # fmt: skip
 
 NETPBM = re.compile(rb"P([56])\s+(?:#[^\n]*\n\s*)*(\d{1,9})\s+(\d{1,9})\s+(\d{1,5})\s")
@@ -39,7 +39,7 @@ def is_image(path: Path) -> bool:
 
 
 def read_image(path: str | Path) -> np.ndarray:
-    """An image as [H, W, 1] (grey) or [H, W, 3] (red, green, blue), 0 to 255. What is transparent lies on white."""
+    """An image as [H, W, 1] (gray) or [H, W, 3] (red, green, blue), 0 to 255. What is transparent lies on white."""
     path = Path(path)
     with naming(path):
         if not path.is_file():
@@ -100,7 +100,7 @@ def read_by_pillow(file: BinaryIO) -> np.ndarray:
             ) from None
         refuse_large(*image.size)
         if image.mode not in MODES:
-            raise BadInput(f'its pixels are of the kind "{image.mode}": save it with 8 bits a colour')
+            raise BadInput(f'its pixels are of the kind "{image.mode}": save it with 8 bits a color')
         try:
             image.load()
             upright = import_module("PIL.ImageOps").exif_transpose(

@@ -27,11 +27,11 @@ from ..store import BYTES, Store, write_store
 from .files import read_image
 from .folders import Item, is_idx, items_of, read_all
 
-GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
+GRAY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 HELD_OUT, MOST_HELD_OUT = 10, 2000  # without held-out images: one in so many, and no more than these
 MOVES, HOLES = 0x6D6F7665, 0x686F6C65  # tell these random numbers apart from others of the same step
 FIELDS = {
-    "pixels": "rows of pixels, colours side by side",
+    "pixels": "rows of pixels, colors side by side",
     "label": "the name of the class, UTF-8",
     "caption": "the caption, UTF-8",
 }
@@ -49,8 +49,8 @@ class Row(NamedTuple):
 
 
 def ready(pixels_HWC: np.ndarray, data: Data) -> np.ndarray:
-    """Any picture as the recipe wants it: [image, image, 3], or 1 without colour, 0 to 255."""
-    return in_channels(resized(pixels_HWC, data.image, data.fit), data.colour)
+    """Any picture as the recipe wants it: [image, image, 3], or 1 without color, 0 to 255."""
+    return in_channels(resized(pixels_HWC, data.image, data.fit), data.color)
 
 
 def ready_file(path: str | Path, data: Data) -> np.ndarray:
@@ -58,20 +58,20 @@ def ready_file(path: str | Path, data: Data) -> np.ndarray:
     return ready(read_image(path), data)
 
 
-def in_channels(pixels_HWC: np.ndarray, colour: bool) -> np.ndarray:
-    """Grey in all three colours, or colours as grey."""
-    have, want = pixels_HWC.shape[-1], 3 if colour else 1
+def in_channels(pixels_HWC: np.ndarray, color: bool) -> np.ndarray:
+    """Gray in all three colors, or colors as gray."""
+    have, want = pixels_HWC.shape[-1], 3 if color else 1
     if have == want:
         return pixels_HWC
     if have == 1:
         return np.repeat(pixels_HWC, 3, axis=-1)
     if have != 3:
         raise BadInput(f"a picture has 1 or 3 channels, not {have}")
-    return np.rint(pixels_HWC @ np.array(GREY)).astype(np.uint8)[..., None]
+    return np.rint(pixels_HWC @ np.array(GRAY)).astype(np.uint8)[..., None]
 
 
 def resized(pixels_HWC: np.ndarray, side: int, fit: str = "crop") -> np.ndarray:
-    """A square of so many pixels a side. fit: crop what is too long, pad it with its edge's colour, or stretch it."""
+    """A square of so many pixels a side. fit: crop what is too long, pad it with its edge's color, or stretch it."""
     height, width = pixels_HWC.shape[:2]
     if fit == "crop":
         least = min(height, width)
@@ -223,7 +223,7 @@ class Gallery:
 
 def write_gallery(folder: Path, rows: Iterable[Row], data: Data) -> Gallery:
     """Pictures to a folder that is not there yet."""
-    about = {"image": data.image, "channels": 3 if data.colour else 1, "fit": data.fit}
+    about = {"image": data.image, "channels": 3 if data.color else 1, "fit": data.fit}
 
     def fields() -> Iterator[dict[str, np.ndarray]]:
         for row in rows:

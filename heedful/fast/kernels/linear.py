@@ -63,8 +63,8 @@ def _row_stats(x, at, here, K, EPS: tl.constexpr, KIND: tl.constexpr):
     mean = 0.0
     if KIND == 1:
         mean = tl.sum(v, 0) / K
-    centred = tl.where(here, v - mean, 0.0)
-    return mean, 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / K + EPS)
+    centered = tl.where(here, v - mean, 0.0)
+    return mean, 1.0 / tl.sqrt(tl.sum(centered * centered, 0) / K + EPS)
 
 
 @triton.jit
@@ -180,8 +180,8 @@ def sum_kernel(
         z, mean = kept.to(tl.float32), 0.0
         if KIND == 1:
             mean = tl.sum(z, 0) / N
-        centred = tl.where(here, z - mean, 0.0)
-        z = centred / tl.sqrt(tl.sum(centred * centred, 0) / N + EPS)
+        centered = tl.where(here, z - mean, 0.0)
+        z = centered / tl.sqrt(tl.sum(centered * centered, 0) / N + EPS)
         z *= tl.load(gain + n, mask=here, other=0.0).to(tl.float32)
         if KIND == 1:
             z += tl.load(shift + n, mask=here, other=0.0).to(tl.float32)
@@ -204,7 +204,7 @@ def norm_kernel(
     tl.store(y + row * K + k, v.to(y.dtype.element_ty), mask=here)
 
 
-def normalise(x_MK: Tensor, norm: Norm) -> Tensor:
+def normalize(x_MK: Tensor, norm: Norm) -> Tensor:
     """norm(x)."""
     if norm.kind == NONE:
         return x_MK
@@ -233,8 +233,8 @@ def linear(
     """activation(norm(x) W^T + b) [* (norm(x) V^T + c), if gated by (V, c)] + residual_norm(residual)."""
     (M, K), N = x_MK.shape, weight_NK.shape[0]
     if M > 1:  # a norm is then cheaper done once than by every program that reads it
-        x_MK = normalise(x_MK, norm)
-        residual_MN = None if residual_MN is None else normalise(residual_MN, residual_norm)
+        x_MK = normalize(x_MK, norm)
+        residual_MN = None if residual_MN is None else normalize(residual_MN, residual_norm)
         bare = gated is None and residual_MN is None and dtype in (None, x_MK.dtype)
         if M > FEW and bare and activation in LIBRARY:
             return LIBRARY[activation](x_MK, weight_NK, bias_N)
@@ -281,7 +281,7 @@ def linear_sum(
     BM, BN, BK, P = shared_tiles(M, N, K, x_MK.dtype)
     if P == 1:
         y_MN = linear(x_MK, weight_NK, bias_N, residual_MN=residual_MN)
-        return y_MN, normalise(y_MN, norm)
+        return y_MN, normalize(y_MN, norm)
     part = triton.cdiv(triton.cdiv(K, P), BK) * BK
     P = triton.cdiv(K, part)
     parts_PMN = torch.empty(P, M, N, dtype=torch.float32, device=x_MK.device)

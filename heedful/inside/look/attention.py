@@ -127,7 +127,7 @@ def finished(loaded: Loaded, tokenizer: Tokenizer, ids: list[int]) -> list[int]:
 def encode(tokenizer: Tokenizer | None, text: str, special: bool, rows: int) -> list[int]:
     """Token numbers. A model without a tokenizer is given the numbers themselves."""
     if tokenizer is not None:
-        with no_panic("the text cannot be tokenised"):
+        with no_panic("the text cannot be tokenized"):
             return list(tokenizer.encode(text, add_special_tokens=special).ids)
     words = text.split()
     if not words or not all(word.isascii() and word.isdigit() and int(word) < rows for word in words):
@@ -284,7 +284,7 @@ def sharpness(weights_TS: Tensor) -> float:
 
 
 def habits(weights_TS: Tensor) -> dict[str, float]:
-    """Shares of self-attention that go to the query itself, to its neighbours and to the first token."""
+    """Shares of self-attention that go to the query itself, to its neighbors and to the first token."""
     return {
         "itself": float(weights_TS.diagonal().mean()),
         "one before": float(weights_TS.diagonal(-1).mean()) if len(weights_TS) > 1 else 0.0,

@@ -29,7 +29,7 @@ from .pictures import MARGIN, Picture, Raster, Words
 
 PANEL, GAP, ROOM = 132, 12, 20  # pixels of a panel, between panels, and for the words below one
 ACROSS = 6  # panels side by side
-HEAT = np.array(pictures.FRAME, np.float64)  # the colour of what is looked at, over the picture in pale grey
+HEAT = np.array(pictures.FRAME, np.float64)  # the color of what is looked at, over the picture in pale gray
 PALE, STRONG = 0.55, 0.9
 FINE = 4  # pixels of the overlay for each one of a small picture
 
@@ -133,7 +133,7 @@ class ImageLook:
 
 
 def overlaid(pixels_HWC: np.ndarray, grid: Tensor | None) -> np.ndarray:
-    """A picture in pale grey with its gaze as heat, strongest where the grid is largest; without a grid, as it is."""
+    """A picture in pale gray with its gaze as heat, strongest where the grid is largest; without a grid, as it is."""
     height, width = pixels_HWC.shape[:2]
     pixels_HWC = np.broadcast_to(pixels_HWC, (height, width, 3))
     if grid is None:

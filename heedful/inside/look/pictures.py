@@ -1,7 +1,7 @@
 """Pictures: tables of numbers as SVG with nothing but the standard library, as PNG through Pillow, and as shades of text.
 
-A `Picture` is a list of boxes, grids, texts and images; it is laid out once and drawn either way. Colours get darker or
-lighter all the way, so that a grey print says the same.
+A `Picture` is a list of boxes, grids, texts and images; it is laid out once and drawn either way. Colors get darker or
+lighter all the way, so that a gray print says the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xml.sax.saxutils import escape
 from ...errors import BadInput
 
 Table = Sequence[Sequence[float]]
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 CELL, FONT, SMALL = 28, 13, 10
 MARGIN = 14
@@ -29,17 +29,17 @@ WIDEST = 1000  # pixels across, where cells can be made smaller
 SLOPE = math.radians(60)  # of the words above columns
 FAMILY = "DejaVu Sans, Verdana, Arial, sans-serif"
 INK, FAINT, PAPER, FRAME = (34, 34, 34), (110, 110, 110), (255, 255, 255), (217, 95, 2)
-LEVELS = 32  # colours of a grid
+LEVELS = 32  # colors of a grid
 FONTS = ("DejaVuSans.ttf", "Arial Unicode.ttf", "Arial.ttf", "arial.ttf", "NotoSans-Regular.ttf")  # for PNG
 PLAIN = {"→": "->", "␣": "_", "√": "sqrt ", "×": "x", "·": "."}  # for a font without them
 
 # From white to navy, and for numbers with a sign from navy to yellow: each gets steadily darker or lighter.
-WEIGHTS: tuple[Colour, ...] = ((255, 255, 255), (158, 202, 225), (49, 130, 189), (8, 48, 107))
-SIGNED: tuple[Colour, ...] = ((0, 32, 76), (87, 92, 109), (165, 156, 116), (255, 234, 70))
+WEIGHTS: tuple[Color, ...] = ((255, 255, 255), (158, 202, 225), (49, 130, 189), (8, 48, 107))
+SIGNED: tuple[Color, ...] = ((0, 32, 76), (87, 92, 109), (165, 156, 116), (255, 234, 70))
 
 
-def colour(share: float, ramp: Sequence[Colour] = WEIGHTS) -> Colour:
-    """A colour of the ramp, for a share from 0 to 1."""
+def color(share: float, ramp: Sequence[Color] = WEIGHTS) -> Color:
+    """A color of the ramp, for a share from 0 to 1."""
     at = min(1.0, max(0.0, share)) * (len(ramp) - 1)
     i = min(int(at), len(ramp) - 2)
     r, g, b = (round(a + (at - i) * (b - a)) for a, b in zip(ramp[i], ramp[i + 1], strict=True))
@@ -55,8 +55,8 @@ class Box:
     y: float
     width: float
     height: float
-    fill: Colour | None
-    stroke: Colour | None = None
+    fill: Color | None
+    stroke: Color | None = None
     thick: float = 1.0
     title: str = ""  # shown where the mouse rests
 
@@ -68,21 +68,21 @@ class Words:
     text: str
     size: float = FONT
     anchor: str = "start"  # or middle, or end
-    fill: Colour = INK
+    fill: Color = INK
     bold: bool = False
     rising: bool = False  # at a slope, from its start upwards
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Many small cells without words: one path a colour, so that a hundred heads are a small file."""
+    """Many small cells without words: one path a color, so that a hundred heads are a small file."""
 
     x: float
     y: float
     cell_width: float
     cell_height: float
     shares: Table  # 0 to 1
-    ramp: Sequence[Colour] = WEIGHTS
+    ramp: Sequence[Color] = WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def width_of(text: str, size: float) -> float:
 # SVG
 
 
-def of(rgb: Colour) -> str:
+def of(rgb: Color) -> str:
     return "#{:02x}{:02x}{:02x}".format(*rgb)
 
 
@@ -185,14 +185,14 @@ def svg_grid(grid: Grid) -> str:
     paths = []
     for level, runs in sorted(runs_of(grid).items()):
         ways = "".join(f"M{x} {y}h{n}v1h-{n}z" for x, y, n in runs)
-        paths.append(f'<path fill="{of(colour(level / (LEVELS - 1), grid.ramp))}" d="{ways}"/>')
+        paths.append(f'<path fill="{of(color(level / (LEVELS - 1), grid.ramp))}" d="{ways}"/>')
     move = f"translate({number(grid.x)} {number(grid.y)})"
     size = f"scale({grid.cell_width:g} {grid.cell_height:g})"
     return f'<g transform="{move} {size}" shape-rendering="crispEdges">{"".join(paths)}</g>'
 
 
 def runs_of(grid: Grid) -> dict[int, list[tuple[int, int, int]]]:
-    """{level of colour: [(x, y, how many cells in a row have it)]}; what is white as paper is left out."""
+    """{level of color: [(x, y, how many cells in a row have it)]}; what is white as paper is left out."""
     found: dict[int, list[tuple[int, int, int]]] = {}
     for y, row in enumerate(grid.shares):
         levels = [round(min(1.0, max(0.0, share)) * (LEVELS - 1)) for share in row]
@@ -201,7 +201,7 @@ def runs_of(grid: Grid) -> dict[int, list[tuple[int, int, int]]]:
             end = x + 1
             while end < len(levels) and levels[end] == levels[x]:
                 end += 1
-            if colour(levels[x] / (LEVELS - 1), grid.ramp) != PAPER:
+            if color(levels[x] / (LEVELS - 1), grid.ramp) != PAPER:
                 found.setdefault(levels[x], []).append((x, y, end - x))
             x = end
     return found
@@ -242,7 +242,7 @@ def drawn(picture: Picture, zoom: float) -> bytes:
             paste(image, image_of, shape, zoom)
         else:
             for level, runs in runs_of(shape).items():
-                fill = colour(level / (LEVELS - 1), shape.ramp)
+                fill = color(level / (LEVELS - 1), shape.ramp)
                 for x, y, n in runs:
                     left, top = shape.x + x * shape.cell_width, shape.y + y * shape.cell_height
                     fill_box(draw, Box(left, top, n * shape.cell_width, shape.cell_height, fill), zoom)
@@ -360,13 +360,13 @@ def map_of(
 def cell_of(
     weight: float, share: float, place: tuple[float, float], cell: float, told: str, marked: bool
 ) -> list[Shape]:
-    """A cell: its colour, its number where there is room for one, and a frame if it is marked."""
+    """A cell: its color, its number where there is room for one, and a frame if it is marked."""
     x, y = place
     gap = 1 if cell > 10 else 0.25
     size = cell - 2 * gap
     edge = FRAME if marked else (204, 204, 204) if cell > 10 else None
     box = Box(
-        x + gap, y + gap, size, size, colour(share), edge, (2.5 if marked else 1) * min(1, cell / CELL), told
+        x + gap, y + gap, size, size, color(share), edge, (2.5 if marked else 1) * min(1, cell / CELL), told
     )
     if cell < CELL or weight < 0.095:
         return [box]
@@ -390,18 +390,18 @@ def rise(words: Sequence[str], font: float) -> float:
 
 
 def notes(picture: Picture, left: float, y: float, most: float, below: Sequence[str]) -> None:
-    """The scale of colours from 0 to the largest number, and sentences under it."""
+    """The scale of colors from 0 to the largest number, and sentences under it."""
     step = 12
     picture.add(Words(left, y + 10, "0", SMALL, fill=FAINT))
     for i in range(8):
-        picture.add(Box(left + 12 + i * step, y + 1, step, 11, colour((i + 0.5) / 8), (204, 204, 204), 0.5))
+        picture.add(Box(left + 12 + i * step, y + 1, step, 11, color((i + 0.5) / 8), (204, 204, 204), 0.5))
     picture.add(Words(left + 12 + 8 * step + 6, y + 10, f"{most:.2f}", SMALL, fill=FAINT))
     for i, line in enumerate(below):
         picture.add(Words(MARGIN, y + 32 + 15 * i, line, SMALL + 1, fill=FAINT))
 
 
 def largest(*tables: Table) -> float:
-    """The largest number of all, by which colours are scaled."""
+    """The largest number of all, by which colors are scaled."""
     return max((x for table in tables for row in table for x in row), default=0.0) or 1.0
 
 
@@ -426,7 +426,7 @@ def small_multiples(
     *,
     below: Sequence[str] = (),
 ) -> Picture:
-    """Many maps of the same words, so many across, all on one scale of colours."""
+    """Many maps of the same words, so many across, all on one scale of colors."""
     picture, most, gap = Picture(), largest(*(panel.weights for panel in panels)), 16
     name = width_of(max((panel.name for panel in panels), key=len), SMALL)
     room = max((WIDEST - 100) / across - gap, name)  # of one map: no narrower than its name
@@ -476,7 +476,7 @@ class Sheet:
 
 
 def sheets(tables: Sequence[Sequence[Sheet]], title: str, below: Sequence[str] = ()) -> Picture:
-    """Lines of tables side by side, each coloured from its own most negative to its own most positive number."""
+    """Lines of tables side by side, each colored from its own most negative to its own most positive number."""
     picture = Picture()
     y = heading(picture, title)
     starts = [float(MARGIN)]  # of the first table of each line, of the second, ...
@@ -541,7 +541,7 @@ def signed_scale(picture: Picture, left: float, y: float, most: float) -> float:
     start = left + width_of(low, SMALL) + 6
     picture.add(Words(left, y + 10, low, SMALL, fill=FAINT))
     for i in range(8):
-        picture.add(Box(start + i * step, y + 1, step, 11, colour((i + 0.5) / 8, SIGNED)))
+        picture.add(Box(start + i * step, y + 1, step, 11, color((i + 0.5) / 8, SIGNED)))
     picture.add(Words(start + 8 * step + 6, y + 10, f"{most:.3g}", SMALL, fill=FAINT))
     return y + 14
 

@@ -103,7 +103,7 @@ def of_side(side: Any, alone: bool) -> Iterator[str]:
         return
     if side.masks != ((full(),) if isinstance(side, Encoder) else (causal(),)):
         yield "not every token sees all tokens (in a decoder, all earlier ones)"
-    if isinstance(side, Encoder) and not isinstance(side.hands_on, nn.Identity):
+    if isinstance(side, Encoder) and not isinstance(side.project_out, nn.Identity):
         yield "its encoder does more after its last block"
     if isinstance(side, Decoder) and type(side.head) not in (Tied, Untied):
         yield "its scores are made in another way"

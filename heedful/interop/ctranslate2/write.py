@@ -19,10 +19,10 @@ from ...parts.attention import Dot
 from ...parts.layers import GatedFeedForward, LayerNorm, PreNorm, RMSNorm
 from ...parts.positions import (
     LearnedAfter,
+    LinearScaling,
+    Llama3Scaling,
     Rotary,
     Sinusoidal,
-    Slower,
-    SlowerIfSlow,
     StretchedRotary,
     T5Buckets,
 )
@@ -149,9 +149,9 @@ def place_attention(layer: Any, block: Any) -> None:
         layer.self_attention.__dict__.update(stretch_of(position.stretch))
 
 
-def stretch_of(stretch: Slower | SlowerIfSlow) -> dict[str, Any]:
+def stretch_of(stretch: LinearScaling | Llama3Scaling) -> dict[str, Any]:
     """How rotary positions are stretched, in their variables."""
-    if isinstance(stretch, Slower):
+    if isinstance(stretch, LinearScaling):
         return {
             "rotary_scaling_type": np.int8(STRETCHES["linear"]),
             "rotary_scaling_factor": np.float32(stretch.factor),

@@ -1,6 +1,6 @@
 """In from GGUF: models of the LLaMA family, whatever their numbers are packed as, made fp32 again, with their tokenizer.
 
-llama.cpp turns neighbouring numbers of a query and a key, and we, as Hugging Face, those half a head apart: in files of
+llama.cpp turns neighboring numbers of a query and a key, and we, as Hugging Face, those half a head apart: in files of
 the architecture "llama" the rows of both projections stand in another order, which is undone here.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from ...errors import BadInput
 from ...files import inside, naming, short
 from ...models.llama import LlamaConfig
-from ...parts.positions import SlowerIfSlow, frequencies
+from ...parts.positions import Llama3Scaling, frequencies
 from ..binary import mapped
 from ..load import Loaded, by, parameters, sized, some, with_room
 from .file import Contents, is_gguf, read_contents
@@ -221,7 +221,7 @@ def read_factors(contents: Contents, config: LlamaConfig) -> dict[str, Any]:
     most = float(held.max())
     if 1 <= most <= 1e6:
         w = frequencies(config.key_width, base=config.rotary_base)
-        slower = SlowerIfSlow(most, config.stretch_low, config.stretch_high, config.stretch_original)
+        slower = Llama3Scaling(most, config.stretch_low, config.stretch_high, config.stretch_original)
         if bool((w / slower(w) - held).abs().le(CLOSE * held).all()):
             return {"stretch": "llama3", "stretch_factor": most}
     raise BadInput(f"{contents.path}: {FACTORS} are not those of LLaMA 3, and others are not read")

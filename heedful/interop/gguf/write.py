@@ -111,7 +111,7 @@ def describe(writer: Any, loaded: Loaded, kind: str) -> None:
 
 
 def tensors(loaded: Loaded, architecture: str) -> dict[str, Tensor]:
-    """Theirs by name, in fp32; llama.cpp turns neighbours, so the rows of queries and keys change places."""
+    """Theirs by name, in fp32; llama.cpp turns neighbors, so the rows of queries and keys change places."""
     ours, found = parameters(loaded.model), {}
     for theirs, name in table_of(loaded.config.layers).items():
         if name in ours:

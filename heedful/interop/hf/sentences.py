@@ -36,7 +36,7 @@ class Sentences:
     """How a folder makes vectors of texts."""
 
     poolings: tuple[str, ...]  # of POOLINGS; the vectors of several stand one after the other
-    normalise: bool
+    normalize: bool
     longest: int | None  # tokens of a text, its ends included; what is longer is cut
     lower: bool
     prompt: str  # before every text

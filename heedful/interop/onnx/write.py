@@ -91,7 +91,7 @@ def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
     for name, graph in graphs(loaded).items():
         graph.write(folder / name)
         if kind == "int8":
-            quantise(folder / name)
+            quantize(folder / name)
     write_files(folder, beside(loaded))
 
 
@@ -106,8 +106,8 @@ def beside(loaded: Loaded) -> dict[str, str | bytes]:
     return files if writing is None else files | {GENERATION: as_json(writing)}
 
 
-def quantise(path: Path) -> None:
-    """Matrices as int8, and what is multiplied with them as it comes: onnxruntime's dynamic quantisation."""
+def quantize(path: Path) -> None:
+    """Matrices as int8, and what is multiplied with them as it comes: onnxruntime's dynamic quantization."""
     with quiet():
         theirs = needed("onnxruntime.quantization", "onnx")
         whole = path.with_suffix(".whole.onnx")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, fields
 from reprlib import repr as short  # a hostile value may be a megabyte long
-from typing import Any, ClassVar
+from typing import Any
 
 LARGEST = 2**31 - 1
 
@@ -13,10 +13,6 @@ LARGEST = 2**31 - 1
 @dataclass(frozen=True)
 class Config:
     """The base of every config. An impossible number is refused with its name."""
-
-    LATER: ClassVar[frozenset[str]] = (
-        frozenset()
-    )  # fields that older runs lack: their defaults are what those did
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -1,4 +1,4 @@
-"""Initialisation: the few ways the papers fill their matrices."""
+"""Initialization: the few ways the papers fill their matrices."""
 
 from __future__ import annotations
 

@@ -26,12 +26,16 @@ class Encoder(nn.Module):
     """Everyone sees everyone: tokens (or patches) to vectors that know their context."""
 
     def __init__(
-        self, inputs: Any, stack: Stack, masks: Sequence[Mask] = (full(),), hands_on: nn.Module | None = None
+        self,
+        inputs: Any,
+        stack: Stack,
+        masks: Sequence[Mask] = (full(),),
+        project_out: nn.Module | None = None,
     ) -> None:
-        """hands_on: what becomes of the vectors of all tokens; without it, they are handed on as they are."""
+        """project_out: what becomes of the vectors of all tokens; without it, they are handed on as they are."""
         super().__init__()
         self.inputs, self.stack, self.masks = inputs, stack, tuple(masks)
-        self.hands_on = nn.Identity() if hands_on is None else hands_on
+        self.project_out = nn.Identity() if project_out is None else project_out
 
     def forward(
         self,
@@ -60,7 +64,7 @@ class Encoder(nn.Module):
             places = torch.arange(T, device=tokens.device)
         x_BTD = self.inputs(tokens, views[0].q_pos if places is None else places, segments_BT)
         x_BTD = self.stack(x_BTD, views) if aux is None else self.stack(x_BTD, views, aux=aux)
-        return self.hands_on(x_BTD)
+        return self.project_out(x_BTD)
 
     @property
     def needs_tree(self) -> bool:

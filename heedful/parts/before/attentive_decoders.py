@@ -20,7 +20,7 @@ from .states import StateCache
 
 
 def maxout(x: Tensor) -> Tensor:
-    """The larger of each pair of neighbours (Goodfellow et al. 2013)."""
+    """The larger of each pair of neighbors (Goodfellow et al. 2013)."""
     return x.unflatten(-1, (-1, 2)).amax(-1)
 
 

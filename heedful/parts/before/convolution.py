@@ -1,6 +1,6 @@
-"""Convolution: each word sees its neighbours in a window, and windows upon windows see far (Gehring et al. 2017).
+"""Convolution: each word sees its neighbors in a window, and windows upon windows see far (Gehring et al. 2017).
 
-Every layer is normalised by weight (Salimans and Kingma 2016), and every sum of two things of variance 1 is multiplied by
+Every layer is normalized by weight (Salimans and Kingma 2016), and every sum of two things of variance 1 is multiplied by
 sqrt(1/2), so that a deep stack neither swells nor fades. L layers of kernel k see 1 + L (k - 1) words.
 """
 
@@ -90,7 +90,7 @@ class ConvolutionBlock(nn.Module):
         self.skip = resized(inputs, width)
         self.cross = None if source is None else AttentionStep(width, source)
 
-    def centred(self, x_BTI: Tensor) -> Tensor:
+    def centered(self, x_BTI: Tensor) -> Tensor:
         """An encoder's: as many words on either side."""
         k = self.window.kernel
         x_BSI = F.pad(self.window.dropout(x_BTI), (0, 0, (k - 1) // 2, k // 2))
@@ -187,7 +187,7 @@ class ConvolutionEncoder(nn.Module):
 
         x_BTD = self.enter(e_BTE)
         for block in self.blocks:
-            x_BTD = block.centred(real(x_BTD))  # type: ignore[operator]
+            x_BTD = block.centered(real(x_BTD))  # type: ignore[operator]
         z_BTE = Faded.apply(real(self.leave(x_BTD)), self.share)
         return torch.cat([z_BTE, (z_BTE + e_BTE) * HALF], -1)
 

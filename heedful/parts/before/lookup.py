@@ -30,10 +30,10 @@ class Lookup(nn.Module):
         return self.attend(q_B1TK, k_B1SK, v_B1SL, view)
 
     def attend(self, q_B1TK: Tensor, k_B1SK: Tensor, v_B1SL: Tensor, view: View) -> Tensor:
-        """The same; `watch` puts a recording `openly` here."""
-        return self.openly(q_B1TK, k_B1SK, v_B1SL, view)
+        """The same; `watch` puts a recording `attend_recorded` here."""
+        return self.attend_recorded(q_B1TK, k_B1SK, v_B1SL, view)
 
-    def openly(
+    def attend_recorded(
         self,
         q_B1TK: Tensor,
         k_B1SK: Tensor,
@@ -69,7 +69,7 @@ class Cross(nn.Module):
 
     def unwatched(self, q_BTK: Tensor, source: KeysValues, view: View) -> Tensor:
         """The same behind the back of whoever watches: a loop over tokens shows them all at once when it has ended."""
-        return self.layer.openly(q_BTK[:, None], *source, view)[:, 0]
+        return self.layer.attend_recorded(q_BTK[:, None], *source, view)[:, 0]
 
     def show(self, q_BTK: Tensor, source: KeysValues, view: View) -> None:
         """Let whoever watches see all queries of a loop as one call."""
