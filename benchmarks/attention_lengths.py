@@ -28,17 +28,8 @@ from heedful.bench.plot import Panel, Series, plot
 from heedful.parts.attention import attend_fused, attend_plain
 from heedful.parts.long.compressed import compressed, slots_view, with_first
 from heedful.parts.long.linear import attend_linear
-from heedful.parts.masks import (
-    Mask,
-    SameBlock,
-    View,
-    causal,
-    fixed,
-    fixed_steps,
-    strided,
-    strided_steps,
-    window,
-)
+from heedful.parts.masks import Mask, SameBlock, causal, fixed, fixed_steps, strided, strided_steps, window
+from heedful.parts.view import View
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 TAIL = 8

@@ -33,7 +33,8 @@ from helpers import attention_cases
 from heedful.fast.async_loop import train_ahead
 from heedful.models import gpt2, llama
 from heedful.parts.attention import attend_flex, attend_plain, attend_sdpa
-from heedful.parts.masks import View, causal, document, fixed, full, strided, window
+from heedful.parts.masks import causal, document, fixed, full, strided, window
+from heedful.parts.view import View
 from heedful.parts.watch import watch
 from heedful.tasks import lm
 from heedful.train.loop import Settings, train

@@ -29,7 +29,7 @@ from heedful.parts.attention import (
 )
 from heedful.parts.layers import FeedForward, LayerNorm, PreNorm, layer_norm
 from heedful.parts.masks import causal, full, window
-from heedful.parts.positions import Sinusoidal, frequencies, sinusoids
+from heedful.parts.positions.absolute import Sinusoidal, frequencies, sinusoids
 from heedful.parts.watch import watch
 
 B, T, S, D = 2, 5, 7, 12

@@ -167,23 +167,26 @@ def test_tensor_names_tell_the_truth(told):
 
 
 def tiny_tree():
-    from heedful.parts.masks import View, full
-    from heedful.parts.positions import Tree
+    from heedful.parts.masks import full
+    from heedful.parts.positions.base import Tree
+    from heedful.parts.view import View
 
     places = Tree(torch.arange(5), torch.tensor([[1, -1, 1, 2, 3], [-1, 0, 0, 0, 1]]))
     return View(full(), 5, 5, q_pos=places, k_pos=places)
 
 
 def every_relative_position():
-    from heedful.parts import positions as p
+    from heedful.parts.positions.relative import ALiBi, Shaw, T5Buckets, TransformerXL
+    from heedful.parts.positions.rotary import Rotary
+    from heedful.parts.positions.syntax import StructuralRelative
 
     yield from (
-        p.Shaw(2, 4),
-        p.StructuralRelative(2, 4),
-        p.TransformerXL(12, 3, 4),
-        p.ALiBi(3),
-        p.Rotary(4),
-        p.T5Buckets(3),
+        Shaw(2, 4),
+        StructuralRelative(2, 4),
+        TransformerXL(12, 3, 4),
+        ALiBi(3),
+        Rotary(4),
+        T5Buckets(3),
     )
 
 

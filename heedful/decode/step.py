@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ..errors import BadInput
 from ..models.base.shells import Decoder, EncoderDecoder
 from ..parts.cache import GrowingCache
-from ..parts.masks import right_padded
-from ..parts.positions import check_length
+from ..parts.positions.base import check_length
+from ..parts.view import right_padded
 from ..parts.watch import WATCHED, watch
 
 if TYPE_CHECKING:

@@ -37,8 +37,9 @@ from ..parts.layers import (
     TokenEmbedding,
     Untied,
 )
-from ..parts.masks import View
-from ..parts.positions import Absolute, Memo, Position, Positions, Sinusoidal, index_of, once
+from ..parts.positions.absolute import Absolute, Sinusoidal
+from ..parts.positions.base import Memo, Position, Positions, index_of, once
+from ..parts.view import View
 from ..parts.watch import is_watched
 from .cpu_weights import Layer, Matrices, Matrix, matrices
 

@@ -19,7 +19,7 @@ from ..decode.step import AHEAD, DecoderStep, Step, ahead_of
 from ..models.base.shells import Encoder
 from ..parts.attention import MultiHeadAttention
 from ..parts.cache import GrowingCache, KeysValues, check_rows
-from ..parts.positions import check_length
+from ..parts.positions.base import check_length
 from .gpu_decoder import Lowered, Room
 from .kernels.beam import Beams
 from .kernels.choose import Choices, take_likeliest

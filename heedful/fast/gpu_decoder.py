@@ -20,7 +20,9 @@ from ..parts.cache import KeysValues
 from ..parts.layers import ACTIVATIONS as FUNCTIONS
 from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm, Tied, Untied
 from ..parts.masks import causal
-from ..parts.positions import Absolute, NoPosition, Rotary, StretchedRotary
+from ..parts.positions.absolute import Absolute
+from ..parts.positions.base import NoPosition
+from ..parts.positions.rotary import Rotary, StretchedRotary
 from .kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from .kernels.embed import embed
 from .kernels.linear import ACTIVATIONS, LAYER, NO_NORM, RMS, WIDEST, Norm, linear, linear_sum, normalize

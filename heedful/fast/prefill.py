@@ -33,8 +33,11 @@ from ..parts.layers import (
     TokenEmbedding,
     Untied,
 )
-from ..parts.masks import Mask, View, causal, full, right_padded
-from ..parts.positions import Learned, Memo, NoPosition, Position, Rotary, Sinusoidal, StretchedRotary
+from ..parts.masks import Mask, causal, full
+from ..parts.positions.absolute import Learned, Sinusoidal
+from ..parts.positions.base import Memo, NoPosition, Position
+from ..parts.positions.rotary import Rotary, StretchedRotary
+from ..parts.view import View, right_padded
 from ..parts.watch import is_watched
 from .gpu_decoder import Lowered
 

@@ -79,20 +79,11 @@ from ..parts.layers import (
 from ..parts.long.compressed import RATE, CompressedAttention, CompressedInput
 from ..parts.long.linear import CHUNK, KernelAttention
 from ..parts.long.windowed_cache import Remembering
-from ..parts.positions import (
-    CaptionAndGrid,
-    Learned,
-    NoPosition,
-    Position,
-    Rotary,
-    Shaw,
-    Sinusoidal,
-    StructuralAbsolute,
-    StructuralRelative,
-    T5Buckets,
-    TransformerXL,
-    check_length,
-)
+from ..parts.positions.absolute import CaptionAndGrid, Learned, Sinusoidal
+from ..parts.positions.base import NoPosition, Position, check_length
+from ..parts.positions.relative import Shaw, T5Buckets, TransformerXL
+from ..parts.positions.rotary import Rotary
+from ..parts.positions.syntax import StructuralAbsolute, StructuralRelative
 
 PRECISIONS = {"fp32": 4, "bf16": 2}  # bytes of a number in a matrix product
 FULL = 4  # bytes of a number that stays in fp32 whatever the precision

@@ -38,8 +38,9 @@ from ..models.vit import PatchInputs
 from ..parts.before.characters import LETTERS
 from ..parts.cache import Cache
 from ..parts.layers import Inputs
-from ..parts.masks import Mask, View, right_padded
-from ..parts.positions import Tree
+from ..parts.masks import Mask
+from ..parts.positions.base import Tree
+from ..parts.view import View, right_padded
 from ..parts.watch import watch
 from ..tasks import (
     caption,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..errors import BadInput
 from ..parts.blocks import Block
 from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
-from ..parts.positions import Learned
+from ..parts.positions.absolute import Learned
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
 from .base.shells import WithHeads
 from .bert import (

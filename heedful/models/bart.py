@@ -10,7 +10,7 @@ from typing import Any
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
-from ..parts.positions import LearnedAfter
+from ..parts.positions.absolute import LearnedAfter
 from .base.config import Config
 from .base.initialize import normal_
 from .base.shells import Decoder, Encoder, EncoderDecoder

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..parts.blocks import Stack
 from ..parts.layers import LayerNorm, TokenEmbedding, Untied
-from ..parts.positions import Sinusoidal
+from ..parts.positions.absolute import Sinusoidal
 from . import transformer, vit
 from .base.config import Config
 from .base.heads import FirstToken, MeanOverTokens

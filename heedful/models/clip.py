@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from ..parts.blocks import Stack
 from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
-from ..parts.masks import right_padded
-from ..parts.positions import Learned
+from ..parts.positions.absolute import Learned
+from ..parts.view import right_padded
 from . import vit
 from .base.config import Config
 from .base.initialize import normal_

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..parts.before.convolution import ConvolutionDecoder, ConvolutionEncoder, NormedLinear
 from ..parts.layers import Inputs, TokenEmbedding, Untied
-from ..parts.positions import Learned
+from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.shells import Decoder, Encoder, EncoderDecoder
 from .recurrent import check_shared, embeddings

@@ -19,7 +19,7 @@ from ..parts.blocks import Block, Stack
 from ..parts.cache import Cache
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, TokenEmbedding, Untied
 from ..parts.masks import Mask, picture_column, picture_convolution, picture_row
-from ..parts.positions import CaptionAndGrid
+from ..parts.positions.absolute import CaptionAndGrid
 from .base.config import Config
 from .base.initialize import normal_
 from .base.shells import Decoder

@@ -13,7 +13,7 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block
 from ..parts.disentangled import ConvolvedBlock, DisentangledAttention, Distances, ScaledByTerms
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
-from ..parts.positions import Learned
+from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
 from .base.shells import WithHeads

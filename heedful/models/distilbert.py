@@ -11,7 +11,7 @@ from torch import nn
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
-from ..parts.positions import Learned
+from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
 from .base.shells import WithHeads

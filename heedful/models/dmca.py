@@ -19,7 +19,7 @@ from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, Toke
 from ..parts.long.compressed import KINDS
 from ..parts.long.windowed_cache import RecentAttention
 from ..parts.masks import Mask, SameBlock, causal
-from ..parts.positions import Sinusoidal
+from ..parts.positions.absolute import Sinusoidal
 from .base.config import Config
 from .base.initialize import LEVEL, level_
 from .base.shells import Decoder

@@ -17,7 +17,8 @@ from ..parts.before.characters import numbers_of
 from ..parts.before.mix import ScalarMix
 from ..parts.before.recurrent import LSTM, BidirectionalStack, BothWays
 from ..parts.layers import Inputs, TokenEmbedding
-from ..parts.masks import View, full
+from ..parts.masks import full
+from ..parts.view import View
 from .base.heads import Classify, MaxOverTokens, Tag
 from .base.initialize import normal_
 from .base.shells import WithHeads, given_positions

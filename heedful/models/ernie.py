@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
-from ..parts.positions import Learned, Positions
+from ..parts.positions.absolute import Learned
+from ..parts.positions.base import Positions
 from . import bert
 from .base.shells import WithHeads
 from .bert import BertConfig, assemble, build_block, build_heads, find_architecture, find_heads

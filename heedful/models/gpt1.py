@@ -9,7 +9,7 @@ from typing import Any
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, Tied, TokenEmbedding, Untied
-from ..parts.positions import Learned
+from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.initialize import normal_
 from .base.shells import Decoder

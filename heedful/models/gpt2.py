@@ -12,7 +12,7 @@ from torch import nn
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding, Untied
-from ..parts.positions import Learned
+from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.initialize import normal_
 from .base.shells import Decoder

@@ -8,7 +8,7 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding
 from ..parts.long.linear import KernelAttention, KernelScore
-from ..parts.positions import Sinusoidal
+from ..parts.positions.absolute import Sinusoidal
 from .base.config import Config
 from .base.initialize import LEVEL, level_
 from .base.shells import Decoder

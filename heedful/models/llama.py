@@ -12,7 +12,7 @@ from ..errors import BadInput
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import GatedFeedForward, Inputs, PreNorm, RMSNorm, Tied, TokenEmbedding, Untied
-from ..parts.positions import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
+from ..parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
 from .base.config import Config
 from .base.initialize import normal_
 from .base.shells import Decoder

@@ -14,7 +14,7 @@ from torch import nn
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, PreNorm, RMSNorm, TokenEmbedding, Untied
-from ..parts.positions import Rotary
+from ..parts.positions.rotary import Rotary
 from .base.config import Config
 from .base.initialize import normal_
 from .base.shells import Decoder

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..errors import BadInput
 from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
-from ..parts.positions import LearnedAfter
+from ..parts.positions.absolute import LearnedAfter
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
 from .base.shells import WithHeads
 from .bert import (

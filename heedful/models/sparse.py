@@ -18,7 +18,7 @@ from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding
 from ..parts.long.windowed_cache import RecentAttention
 from ..parts.masks import Mask, PerHead, causal, fixed_steps, strided_steps, window
-from ..parts.positions import Learned
+from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.initialize import normal_
 from .base.shells import Decoder

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, TokenEmbedding
-from ..parts.positions import Rotary, Sinusoidal
+from ..parts.positions.absolute import Sinusoidal
+from ..parts.positions.rotary import Rotary
 from .base.config import Config
 from .base.heads import Tag
 from .base.initialize import normal_, xavier_

@@ -23,7 +23,7 @@ from ..parts.layers import (
     TokenEmbedding,
     Untied,
 )
-from ..parts.positions import T5Buckets
+from ..parts.positions.relative import T5Buckets
 from .base.config import Config
 from .base.shells import Decoder, Encoder, EncoderDecoder
 from .hf.folder import ACTIVATION_NAMES, THEIR_ACTIVATIONS, read, read_unless_null

@@ -14,16 +14,11 @@ from ..errors import BadInput
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
-from ..parts.positions import (
-    SCOPES,
-    NoPosition,
-    Position,
-    Rotary,
-    Shaw,
-    Sinusoidal,
-    StructuralAbsolute,
-    StructuralRelative,
-)
+from ..parts.positions.absolute import Sinusoidal
+from ..parts.positions.base import NoPosition, Position
+from ..parts.positions.relative import Shaw
+from ..parts.positions.rotary import Rotary
+from ..parts.positions.syntax import SCOPES, StructuralAbsolute, StructuralRelative
 from .base.config import Config
 from .base.initialize import xavier_
 from .base.shells import Decoder, Encoder, EncoderDecoder

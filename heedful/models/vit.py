@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, LayerNorm, PreNorm
-from ..parts.positions import Learned, Positions
+from ..parts.positions.absolute import Learned
+from ..parts.positions.base import Positions
 from .base.config import Config
 from .base.heads import Classify, ClassifyBoth, FirstToken, MeanOverTokens, Pooled
 from .base.initialize import normal_

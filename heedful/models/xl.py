@@ -12,7 +12,7 @@ from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, Tied, TokenEmbedding
 from ..parts.long.segments import RecurrentAttention, SegmentMemory
-from ..parts.positions import TransformerXL
+from ..parts.positions.relative import TransformerXL
 from .base.config import Config
 from .base.initialize import normal_
 from .base.shells import Decoder

@@ -29,8 +29,9 @@ from ..fast.kernels import HALVES
 from .cache import KeysValues, LayerCache
 from .layers import hooked
 from .long.sparse import attend_gathered, gather_pays
-from .masks import View, full, without_empty_rows
-from .positions import NoPosition, Position
+from .masks import full
+from .positions.base import NoPosition, Position
+from .view import View, without_empty_rows
 
 AnyMask = View | Tensor | None  # a tensor is boolean, True = may attend, and broadcasts to [B, H, T, S]
 

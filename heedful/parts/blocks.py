@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from .aux_loss import Aux
 from .cache import Cache, LayerCache
-from .masks import View
-from .positions import CLOSED
+from .positions.base import CLOSED
+from .view import View
 
 
 class Block(nn.Module):

@@ -19,8 +19,10 @@ from .attention import MultiHeadAttention, ScaledDot
 from .blocks import Block
 from .cache import LayerCache
 from .layers import activation
-from .masks import Full, View
-from .positions import Memo, Position, Positions, distances, edge_scores, index_of, once
+from .masks import Full
+from .positions.base import Memo, Position, Positions, index_of, once
+from .positions.relative import distances, edge_scores
+from .view import View
 
 
 class ScaledByTerms(ScaledDot):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from ..fast import kernels
 from .aux_loss import Aux
-from .positions import Absolute, NoPosition, Position, Positions
+from .positions.absolute import Absolute
+from .positions.base import NoPosition, Position, Positions
 
 
 def gelu_sigmoid(x: Tensor) -> Tensor:

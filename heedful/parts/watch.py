@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from .attention import MultiHeadAttention
 from .before.lookup import Lookup
-from .masks import View
-from .positions import index_of
+from .positions.base import index_of
+from .view import View
 
 KINDS = ("weights", "scores", "q", "k", "v")
 WATCHED = (MultiHeadAttention, Lookup)

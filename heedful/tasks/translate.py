@@ -33,8 +33,8 @@ from ..models.base.skeleton import skeleton
 from ..models.mixture_transformer import MixtureTransformerConfig
 from ..models.transformer import TransformerConfig
 from ..parts.experts import auxiliary
-from ..parts.masks import right_padded
-from ..parts.positions import Tree
+from ..parts.positions.base import Tree
+from ..parts.view import right_padded
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import before
 from .evaluation import Asked, Measured, by_length

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..parts.layers import TokenEmbedding
-from ..parts.positions import Learned
+from ..parts.positions.absolute import Learned
 from .muon import Muon
 from .processes import placed_as, whole
 

@@ -18,7 +18,7 @@ from ..data.letters import SpelledVocab
 from ..decode.written import pad
 from ..errors import BadInput, NotFinite
 from ..files import inside, naming, read_json
-from ..parts.masks import right_padded
+from ..parts.view import right_padded
 from ..tasks.evaluation import MOST_TOKENS, by_length
 from ..tasks.recipe import Recipe, from_json
 from .pooling import poolings_of

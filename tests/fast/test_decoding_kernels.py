@@ -39,7 +39,7 @@ from heedful.fast.kernels.linear import LAYER, NO_NORM, NONE, RMS, Norm, linear,
 from heedful.fast.kernels.loss import LinearCrossEntropy
 from heedful.models import gpt2, t5, transformer
 from heedful.parts.layers import LayerNorm, PostNorm, RMSNorm, activation
-from heedful.parts.positions import Rotary
+from heedful.parts.positions.rotary import Rotary
 from heedful.train.loss import NOTHING, cross_entropy
 
 pytestmark = pytest.mark.filterwarnings(

@@ -31,7 +31,8 @@ from heedful.fast.gpu_decoder import Lowered
 from heedful.fast.prefill import Reader, readable, rounded_length
 from heedful.parts.layers import FeedForward
 from heedful.parts.masks import causal
-from heedful.parts.positions import ALiBi, Learned
+from heedful.parts.positions.absolute import Learned
+from heedful.parts.positions.relative import ALiBi
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp")
 

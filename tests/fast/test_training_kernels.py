@@ -28,8 +28,10 @@ from heedful.parts.layers import (
     RMSNorm,
     TokenEmbedding,
 )
-from heedful.parts.masks import View, causal, full, padding
-from heedful.parts.positions import Rotary, Sinusoidal
+from heedful.parts.masks import causal, full, padding
+from heedful.parts.positions.absolute import Sinusoidal
+from heedful.parts.positions.rotary import Rotary
+from heedful.parts.view import View
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter multiplies no bfloat16

@@ -12,18 +12,17 @@ from heedful.parts.attention import AnyMask
 from heedful.parts.masks import (
     Mask,
     PerHead,
-    View,
     causal,
     document,
     fixed,
     full,
-    left_padded,
     padding,
     prefix,
     strided,
     strided_steps,
     window,
 )
+from heedful.parts.view import View, left_padded
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 MASKS = (

@@ -13,7 +13,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from heedful.models.base.shells import EncoderDecoder, WithHeads
-from heedful.parts.masks import left_padded, right_padded
+from heedful.parts.view import left_padded, right_padded
 
 CASES_PER_FAMILY = 8
 

@@ -3,9 +3,7 @@
 import torch
 
 from heedful.models import transformer
-from heedful.parts.positions import (
-    Tree,
-)
+from heedful.parts.positions.base import Tree
 
 B, S, T, D, H = 2, 7, 5, 12, 3
 

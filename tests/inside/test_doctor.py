@@ -22,7 +22,7 @@ from heedful.models import gpt2
 from heedful.models.base import shells
 from heedful.parts.cache import GrowingCache, StaticCache, count_on
 from heedful.parts.masks import causal, full, window
-from heedful.parts.positions import T5Buckets
+from heedful.parts.positions.relative import T5Buckets
 
 EVERY = {**tiny.DECODERS, **tiny.ENCODER_DECODERS, **tiny.ENCODERS, "vit": (tiny.vit, tiny.VIT)}
 

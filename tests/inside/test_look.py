@@ -28,7 +28,10 @@ from heedful.inside.look.attention import Head, information, look
 from heedful.inside.look.positions import picture_of, positions
 from heedful.interop.load import Loaded, load
 from heedful.models import gpt2, transformer
-from heedful.parts.positions import ALiBi, Learned, NoPosition, Rotary, Shaw, Sinusoidal
+from heedful.parts.positions.absolute import Learned, Sinusoidal
+from heedful.parts.positions.base import NoPosition
+from heedful.parts.positions.relative import ALiBi, Shaw
+from heedful.parts.positions.rotary import Rotary
 from heedful.parts.watch import watch
 from heedful.tasks import alignment
 from heedful.tasks.translate import translate

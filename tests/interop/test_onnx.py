@@ -21,7 +21,7 @@ from heedful.interop.onnx import write as to_onnx
 from heedful.interop.parity import BOUNDS, certify
 from heedful.models import bert, family, gpt2, llama, transformer, vit
 from heedful.models.base import heads
-from heedful.parts.masks import left_padded, right_padded
+from heedful.parts.view import left_padded, right_padded
 
 VOCAB, PAD, EOS = 29, 0, 1
 MODELS = {

@@ -17,7 +17,7 @@ from heedful.decode.written import hypotheses
 from heedful.errors import BadInput
 from heedful.inside.costs import costs
 from heedful.parts.before import states
-from heedful.parts.masks import left_padded, right_padded
+from heedful.parts.view import left_padded, right_padded
 from heedful.parts.watch import watch
 
 EOS = 2

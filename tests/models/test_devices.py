@@ -15,6 +15,7 @@ from heedful.models.base.shells import EncoderDecoder
 from heedful.parts import masks
 from heedful.parts.before.recurrent import PlainState
 from heedful.parts.long.sparse import attend_gathered
+from heedful.parts.view import View
 from heedful.tasks import lm, parse, words
 from heedful.tasks.long import Recurrent, SegmentBatch
 
@@ -147,7 +148,7 @@ def test_a_parser_learns_and_parses():
 )
 def test_gathered_attention_stays_there(mask):
     q, k, v = (Elsewhere(torch.randn(2, 4, 40, 8)).requires_grad_() for _ in range(3))
-    out = attend_gathered(q, k, v, masks.View(mask, 40, 40, DEVICE))
+    out = attend_gathered(q, k, v, View(mask, 40, 40, DEVICE))
     out.square().sum().backward()
     assert isinstance(q.grad, Elsewhere)
 

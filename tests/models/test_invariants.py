@@ -6,7 +6,7 @@ from helpers import tiny
 from helpers.invariant_cases import B, S, T, close, future_leaks, tokens
 
 from heedful.models.base.shells import Decoder, EncoderDecoder
-from heedful.parts.masks import left_padded, right_padded
+from heedful.parts.view import left_padded, right_padded
 
 
 @pytest.fixture(autouse=True)

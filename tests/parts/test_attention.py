@@ -27,8 +27,10 @@ from heedful.parts.attention import (
     masked_softmax,
     open_pays,
 )
-from heedful.parts.masks import View, causal, full, padding
-from heedful.parts.positions import ALiBi, Rotary, Shaw
+from heedful.parts.masks import causal, full, padding
+from heedful.parts.positions.relative import ALiBi, Shaw
+from heedful.parts.positions.rotary import Rotary
+from heedful.parts.view import View
 
 B, T, S, H, G, K, Kv = 2, 5, 7, 6, 3, 4, 8
 

@@ -21,7 +21,7 @@ from heedful.parts.masks import (
     picture_convolution,
     picture_row,
 )
-from heedful.parts.positions import CaptionAndGrid
+from heedful.parts.positions.absolute import CaptionAndGrid
 
 TEXT, ROWS, COLUMNS = 5, 4, 3  # the start included
 SIZES = DalleConfig(

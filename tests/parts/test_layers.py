@@ -24,8 +24,9 @@ from heedful.parts.layers import (
     layer_norm,
     rms_norm,
 )
-from heedful.parts.masks import View, causal, full
-from heedful.parts.positions import Concatenated, Learned, Sinusoidal
+from heedful.parts.masks import causal, full
+from heedful.parts.positions.absolute import Concatenated, Learned, Sinusoidal
+from heedful.parts.view import View
 
 B, T, S, D, V = 2, 5, 7, 12, 19
 

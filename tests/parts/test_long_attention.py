@@ -17,7 +17,6 @@ from heedful.parts.long.sparse import Band, attend_gathered, gather_pays, layout
 from heedful.parts.masks import (
     PerHead,
     SameBlock,
-    View,
     causal,
     document,
     fixed,
@@ -27,7 +26,8 @@ from heedful.parts.masks import (
     strided_steps,
     window,
 )
-from heedful.parts.positions import TransformerXL, shifted
+from heedful.parts.positions.relative import TransformerXL, shifted
+from heedful.parts.view import View
 
 B, H, N, K, L = 2, 4, 23, 5, 3
 EXACT = 1e-12

@@ -8,29 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.attention import flex_attention
 
-from heedful.parts import masks as parts_masks
+from heedful.parts import view as parts_view
 from heedful.parts.masks import (
     EveryNth,
     Full,
     Mask,
     PerHead,
-    View,
     causal,
     document,
     fixed,
     fixed_steps,
     full,
-    left_padded,
     padding,
     picture_column,
     picture_convolution,
     picture_row,
     prefix,
-    right_padded,
     strided,
     strided_steps,
     window,
 )
+from heedful.parts.view import View, left_padded, right_padded
 
 T = 23
 LENGTHS = torch.tensor([5, 23, 0])
@@ -197,14 +195,14 @@ def test_block_tables_made_in_strips_are_those_made_at_once(rows, heads, T, S, m
     if heads:
         mask = PerHead((mask, causal() & window(300)))
     q_pos, k_pos = torch.arange(S - T, S), torch.arange(S)
-    whole = parts_masks.make_blocks(mask, rows, heads, q_pos, k_pos)
+    whole = parts_view.make_blocks(mask, rows, heads, q_pos, k_pos)
     made = []
     create = flex_attention.create_block_mask
     monkeypatch.setattr(
         flex_attention, "create_block_mask", lambda *a, **k: made.append(a) or create(*a, **k)
     )
-    monkeypatch.setattr(parts_masks, "STRIP", 2 * 128 * S * (rows or 1) * (heads or 1))
-    strips = parts_masks.make_blocks(mask, rows, heads, q_pos, k_pos)
+    monkeypatch.setattr(parts_view, "STRIP", 2 * 128 * S * (rows or 1) * (heads or 1))
+    strips = parts_view.make_blocks(mask, rows, heads, q_pos, k_pos)
     assert len(made) == -(-T // 256)
     assert strips.seq_lengths == whole.seq_lengths == (T, S) and strips.BLOCK_SIZE == whole.BLOCK_SIZE
     rule = flex_attention.create_mask(strips.mask_mod, rows or 1, heads or 1, T, S, device="cpu")

@@ -7,28 +7,19 @@ import pytest
 import torch
 
 from heedful.parts.attention import Dot, MultiHeadAttention
-from heedful.parts.masks import View, causal
-from heedful.parts.positions import (
-    POSITIONS,
-    ALiBi,
-    Concatenated,
-    Learned,
-    NoPosition,
-    Rotary,
-    Shaw,
-    Sinusoidal,
+from heedful.parts.masks import causal
+from heedful.parts.positions import POSITIONS
+from heedful.parts.positions.absolute import Concatenated, Learned, Sinusoidal, frequencies, sinusoids
+from heedful.parts.positions.base import NoPosition, Tree
+from heedful.parts.positions.relative import ALiBi, Shaw, T5Buckets, TransformerXL, alibi_slopes, t5_bucket
+from heedful.parts.positions.rotary import Rotary
+from heedful.parts.positions.syntax import (
     StructuralAbsolute,
     StructuralRelative,
-    T5Buckets,
-    TransformerXL,
-    Tree,
-    alibi_slopes,
     depths,
-    frequencies,
-    sinusoids,
     structural_distances,
-    t5_bucket,
 )
+from heedful.parts.view import View
 
 B, T, S, H, K, D = 2, 5, 7, 3, 4, 12
 Q_POS, K_POS = torch.arange(2, 7), torch.arange(7)

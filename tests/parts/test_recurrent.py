@@ -22,7 +22,8 @@ from heedful.parts.before.recurrent import (
     lstm,
     reverse,
 )
-from heedful.parts.masks import View, full, left_padded, right_padded
+from heedful.parts.masks import full
+from heedful.parts.view import View, left_padded, right_padded
 from heedful.train.optimizer import muon
 
 B, T, S, I, H, A = 3, 5, 6, 4, 7, 2

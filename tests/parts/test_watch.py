@@ -7,7 +7,8 @@ from helpers import tiny
 from heedful import watch
 from heedful.models.base.shells import EncoderDecoder
 from heedful.parts.attention import MultiHeadAttention, attention_weights
-from heedful.parts.masks import View, causal
+from heedful.parts.masks import causal
+from heedful.parts.view import View
 
 B, S, T = 2, 7, 5
 EVERY = {**tiny.DECODERS, **tiny.ENCODER_DECODERS, **tiny.ENCODERS}

@@ -27,7 +27,7 @@ from heedful.inside.doctor import FAIL, examine
 from heedful.inside.look.attention import paths_of
 from heedful.inside.look.captions import look_at_caption
 from heedful.models import captioner, transformer, vit
-from heedful.parts.positions import Sinusoidal
+from heedful.parts.positions.absolute import Sinusoidal
 from heedful.parts.watch import watch
 from heedful.runs import trainer as run
 from heedful.tasks import caption, recipe

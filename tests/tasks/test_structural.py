@@ -18,10 +18,10 @@ from heedful.data.conllu import Sentence, written
 from heedful.data.trees import Parsed
 from heedful.errors import BadInput
 from heedful.models import transformer
-from heedful.parts.positions import (
+from heedful.parts.positions.base import Tree
+from heedful.parts.positions.syntax import (
     StructuralAbsolute,
     StructuralRelative,
-    Tree,
     depths,
     of_tokens,
     structural_distances,

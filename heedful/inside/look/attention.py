@@ -33,7 +33,8 @@ from ...models.base.classifying import is_taught_here
 from ...models.base.heads import DecoderClassifier
 from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads
 from ...parts.layers import Inputs
-from ...parts.masks import Mask, View, full
+from ...parts.masks import Mask, full
+from ...parts.view import View
 from ...parts.watch import WATCHED, Trace, watch
 from ...tasks.alignment import error_rates, links_of, token_links, word_of_token
 from ...tasks.metrics import alignment_error_rate

@@ -14,7 +14,10 @@ from ...interop.load import Loaded
 from ...models.base.shells import Decoder
 from ...parts.attention import MultiHeadAttention
 from ...parts.blocks import Block
-from ...parts.positions import Absolute, ALiBi, NoPosition, Position, Rotary, Sinusoidal, T5Buckets
+from ...parts.positions.absolute import Absolute, Sinusoidal
+from ...parts.positions.base import NoPosition, Position
+from ...parts.positions.relative import ALiBi, T5Buckets
+from ...parts.positions.rotary import Rotary
 from .attention import shells_of
 from .pictures import Picture, Sheet, sheets
 

@@ -28,15 +28,10 @@ from ...parts.layers import (
     Untied,
 )
 from ...parts.masks import causal, full
-from ...parts.positions import (
-    Learned,
-    LearnedAfter,
-    NoPosition,
-    Rotary,
-    Sinusoidal,
-    StretchedRotary,
-    T5Buckets,
-)
+from ...parts.positions.absolute import Learned, LearnedAfter, Sinusoidal
+from ...parts.positions.base import NoPosition
+from ...parts.positions.relative import T5Buckets
+from ...parts.positions.rotary import Rotary, StretchedRotary
 
 STRETCHES = {"linear": 0, "llama3": 2}  # of rotary positions, by their numbers
 NUMBERS = {"relu": 0, "gelu_tanh": 1, "silu": 2, "gelu": 3, "gelu_sigmoid": 4, "tanh": 5}  # of activations

@@ -22,7 +22,7 @@ from ...models.gpt2 import GPT2Config
 from ...models.llama import LlamaConfig
 from ...models.t5 import T5Config
 from ...models.transformer import TransformerConfig
-from ...parts.positions import Sinusoidal
+from ...parts.positions.absolute import Sinusoidal
 from ..binary import mapped
 from ..hf.beside import reads_special_tokens_as_text
 from ..hf.tokenizer import guarded, read_target, read_tokenizer

@@ -17,15 +17,9 @@ from ...errors import BadInput
 from ...models.base.shells import EncoderDecoder, WithHeads
 from ...parts.attention import Dot
 from ...parts.layers import GatedFeedForward, LayerNorm, PreNorm, RMSNorm
-from ...parts.positions import (
-    LearnedAfter,
-    LinearScaling,
-    Llama3Scaling,
-    Rotary,
-    Sinusoidal,
-    StretchedRotary,
-    T5Buckets,
-)
+from ...parts.positions.absolute import LearnedAfter, Sinusoidal
+from ...parts.positions.relative import T5Buckets
+from ...parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
 from ..binary import mapped
 from ..hf.beside import reads_special_tokens_as_text, tokenizer_files, write_files
 from ..hf.tokenizer import TOKENIZER

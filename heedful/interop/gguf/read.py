@@ -17,7 +17,8 @@ from torch import Tensor
 from ...errors import BadInput
 from ...files import inside, naming, short
 from ...models.llama import LlamaConfig
-from ...parts.positions import Llama3Scaling, frequencies
+from ...parts.positions.absolute import frequencies
+from ...parts.positions.rotary import Llama3Scaling
 from ..binary import mapped
 from ..load import Loaded, by, parameters, sized, some, with_room
 from .file import Contents, is_gguf, read_contents

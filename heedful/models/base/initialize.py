@@ -7,7 +7,7 @@ import math
 from torch import nn
 
 from ...parts.layers import TokenEmbedding
-from ...parts.positions import Learned
+from ...parts.positions.absolute import Learned
 
 
 def normal_(model: nn.Module, std: float) -> None:

@@ -18,8 +18,9 @@ from ...parts.blocks import Stack
 from ...parts.cache import Cache, GrowingCache, StaticCache, check_rows
 from ...parts.layers import Inputs
 from ...parts.long.windowed_cache import OwnCache, Remembering
-from ...parts.masks import FromStart, Mask, View, across, causal, document, full, right_padded
-from ...parts.positions import Position, Positions, Tree, check_length, index_of
+from ...parts.masks import FromStart, Mask, across, causal, document, full
+from ...parts.positions.base import Position, Positions, Tree, check_length, index_of
+from ...parts.view import View, right_padded
 
 
 class Encoder(nn.Module):

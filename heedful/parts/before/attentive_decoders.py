@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..attention import Score
 from ..cache import Cache, KeysValues
-from ..masks import View
+from ..view import View
 from .lookup import Cross, at_first_word, needed, one_query
 from .recurrent import CandidateGRU, Recurrence, Rows, read_on, whole_precision
 from .states import StateCache

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..masks import View
+from ..view import View
 from .recurrent import Rows, reverse, whole_precision
 
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..layers import halved
-from ..positions import NoPosition, Positions
+from ..positions.base import NoPosition, Positions
 
 # After the 256 bytes: around a whole text, around a word, and what fills up a row.
 TEXT_BEGINS, TEXT_ENDS, BEGIN, END, NO_LETTER = range(256, 261)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ..attention import Dot
 from ..cache import Cache
-from ..masks import View
-from ..positions import index_of
+from ..positions.base import index_of
+from ..view import View
 from .lookup import Cross, needed
 from .recurrent import Rows
 from .states import StateCache

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ..attention import Score, masked_softmax
 from ..cache import Cache, KeysValues
-from ..masks import View, full
-from ..positions import NoPosition, index_of
+from ..masks import full
+from ..positions.base import NoPosition, index_of
+from ..view import View
 from .states import StateCache
 
 

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ..cache import Cache
-from ..masks import AllOf, Document, View
-from ..positions import index_of
+from ..masks import AllOf, Document
+from ..positions.base import index_of
+from ..view import View
 from .states import StateCache
 
 # The formulas: one step, from an input x and the state h before it. W reads the input, U the state.

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from ..attention import MultiHeadAttention, split_heads
 from ..cache import KeysValues
-from ..masks import AllOf, Causal, Document, Mask, View
-from ..positions import index_of, once
+from ..masks import AllOf, Causal, Document, Mask
+from ..positions.base import index_of, once
+from ..view import View
 from .windowed_cache import SLACK, OwnLayer, Remembering, mixed, positions_of
 
 RATE = 3  # tokens that become one

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..attention import MultiHeadAttention, Score, join_heads, repeat_heads
-from ..masks import Causal, View
+from ..masks import Causal
+from ..view import View
 from ..watch import is_watched
 from .windowed_cache import SLACK, OwnLayer, Remembering, positions_of, projected
 

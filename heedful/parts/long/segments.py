@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..cache import Cache, KeysValues, LayerCache, check_rows
-from ..masks import View
+from ..view import View
 from .windowed_cache import RecentAttention, RecentLayer
 
 

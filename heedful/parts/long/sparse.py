@@ -23,21 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..masks import (
-    AllOf,
-    AnyOf,
-    BlockTail,
-    Causal,
-    Combined,
-    EveryNth,
-    Mask,
-    PerHead,
-    SameBlock,
-    View,
-    Window,
-    without_empty_rows,
-)
-from ..positions import once
+from ..masks import AllOf, AnyOf, BlockTail, Causal, Combined, EveryNth, Mask, PerHead, SameBlock, Window
+from ..positions.base import once
+from ..view import View, without_empty_rows
 
 FEWER, FAR_FEWER = (
     2,

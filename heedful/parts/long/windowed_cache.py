@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from ..attention import MultiHeadAttention, join_heads, split_heads
 from ..cache import Cache, GrowingLayer, KeysValues, LayerCache, check_rows, count_on
-from ..masks import View
-from ..positions import KEPT, Memo, index_of
+from ..positions.base import KEPT, Memo, index_of
+from ..view import View
 
 SLACK = 128  # tokens that are kept beyond need, so that a cache can be rewound
 

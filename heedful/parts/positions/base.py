@@ -1,0 +1,109 @@
+"""Positions: where order enters the model.
+
+Attention by itself sees a set: shuffle the keys and nothing changes. A `Position` puts order back in one
+of four places, and most schemes use just one: `embed` (absolute encodings, at the input), `rotate`
+(rotary, on queries and keys), `bias` (relative schemes, added to the scores), `values` (Shaw, added to
+the output). Everything here is given positions; nothing counts slots, so padding and caches need no care.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Positions that also know the sentence's dependency tree: heads[b, w] is the word that word w hangs on.
+
+    The root is its own head (index equal to its own) or -1. Where words are cut into pieces, words[b, t] is the word
+    that token t belongs to: all pieces of a word have its place in the tree.
+    """
+
+    index: Tensor
+    heads_BW: Tensor
+    words_BT: Tensor | None = None  # None: every token is a word
+
+
+Positions = Tensor | Tree
+
+
+def index_of(positions: Positions) -> Tensor:
+    """The plain index, whatever else the positions carry."""
+    return positions.index if isinstance(positions, Tree) else positions
+
+
+Memo = dict[Any, Any]  # tables that depend on positions alone, made once a call and shared by its layers
+IN_ORDER = "in order"  # in a memo: whether keys are 0, 1, .. and queries the last of them
+KEPT = "kept"  # in a memo: another one, which a cache keeps from call to call
+CLOSED = "closed"  # in a memo: nothing more is to be remembered
+
+
+def once(memo: Memo | None, key: Any, compute: Callable[[], Any]) -> Any:
+    """What `compute` gives, remembered under `key` if there is a memo. For tables without gradients only:
+    a recomputed layer (activation checkpointing) finds them already made."""
+    if memo is None:
+        return compute()
+    if key in memo:
+        return memo[key]
+    found = compute()
+    if CLOSED not in memo:
+        memo[key] = found
+    return found
+
+
+class Position(nn.Module):
+    """The places where order can enter; a scheme overrides the ones it uses. This class itself uses none."""
+
+    added_width = 0  # how much `embed` widens its input (only concatenation does)
+    longest: int | None = None  # the last position it knows, plus one (only learned tables end)
+    needs_tree = False  # whether positions must be a `Tree` (only those from syntax)
+
+    def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
+        """Order at the input: called once, on the embeddings."""
+        return x_BTD
+
+    def rotate(self, x_BHTK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
+        """Order in queries and keys: called on each before their product."""
+        return x_BHTK
+
+    def bias(
+        self, q_BHTK: Tensor, k_BGSK: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor | None:
+        """Order in the scores: added after scaling, broadcasts to [B, H, T, S]."""
+        return None
+
+    def values(
+        self, weights_BHTS: Tensor, q_pos: Positions, k_pos: Positions, memo: Memo | None = None
+    ) -> Tensor | None:
+        """Order in the output: added to the weighted values."""
+        return None
+
+    @property
+    def uses_values(self) -> bool:
+        """Whether `values` needs the attention weights, which no fused kernel hands out."""
+        return False
+
+
+class NoPosition(Position):
+    """No order: the model sees a bag of words (or gets order from the causal mask alone)."""
+
+
+def check_length(size: int, position: Position) -> None:
+    """Refuse a sequence that a learned table cannot hold."""
+    if position.longest is not None and size > position.longest:
+        raise ValueError(
+            f"a sequence of {size} tokens does not fit the learned position table of {position.longest}: "
+            f"shorten it, or use a model with a longer table"
+        )
+
+
+def need_tree(positions: Positions) -> Tree:
+    if not isinstance(positions, Tree):
+        raise TypeError(
+            "positions from syntax need the sentence's tree: give it, as positions=Tree(index, heads)"
+        )
+    return positions
