@@ -5,7 +5,6 @@ torch is imported once everything that can be wrong with the request has been ch
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -19,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..data.files import is_dataset
 from ..errors import BadInput, NotFinite
-from ..files import inside, naming, one_line, present, read_json, read_text
-from ..interop.hf.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
-from ..interop.run_folder import NO_WORDS, RECIPE, STAGES, check_written, refuse_stages, runs_inside
+from ..files import one_line, present
+from ..interop.run_folder import STAGES
+from ..runs.finished import best_step, check_model, read_run
 from ..tasks.evaluation import SHOWN
-from ..tasks.recipe import Recipe, changed, from_json, parse_settings
+from ..tasks.recipe import Recipe, changed, parse_settings
 from ..train.device import find_device
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from .options import Evaluate
 
 T = TypeVar("T")
-STATUS = "status.json"
 KEPT = "valid"  # where a run keeps its held-out text, tokenized
 PICTURES_KEPT = "data/valid"  # and where its held-out pictures
 PATIENCE, QUIET = 3.0, 10.0  # seconds before the first line about progress, and between lines
@@ -133,47 +131,6 @@ def measure(given: Evaluate, run: Path, source: Source, quantize: str | None = N
     asked = Asked(run, source.recipe, given.split or "valid", source.own, given.batch, track)
     with torch.no_grad():
         return task.measure(model, asked)
-
-
-# The run
-
-
-def read_run(run: Path) -> tuple[Recipe, dict[str, Any]]:
-    """Its recipe, and what is known beside it; whatever is no run is refused."""
-    if not run.is_dir():
-        why = "is a file" if run.exists() else "is not there"
-        raise BadInput(one_line(f"{run} {why}: give the folder of a run, such as runs/translate"))
-    if not present(run / RECIPE):
-        refuse_stages(run)
-        told = f"{run} is no run: it has no {RECIPE}; give the folder that `heedful train` wrote"
-        raise BadInput(one_line(told + runs_inside(run)))
-    with naming(run / RECIPE):
-        found = read_json(inside(run, RECIPE))
-        facts = found.pop("facts", {})
-        return from_json(found), facts if isinstance(facts, dict) else {}
-
-
-def check_model(run: Path, facts: dict[str, Any]) -> None:
-    """There must be weights, and the tokenizers that they were trained with."""
-    check_written(run)
-    for name, fact in {TOKENIZER: "vocab", TARGET_TOKENIZER: "target_vocab"}.items():
-        if facts.get(fact) == NO_WORDS:
-            continue
-        if fact in facts or name == TOKENIZER:
-            with naming(run / name):
-                text = read_text(inside(run, name), LIMIT)
-            if facts.get(fact) not in (None, hashlib.sha256(text.encode()).hexdigest()):
-                why = f"is not the one its model was trained with, whose SHA-256 is in {RECIPE}"
-                raise BadInput(one_line(f"{run / name} {why}: put that back"))
-
-
-def best_step(run: Path) -> int | None:
-    """The step of the weights, as far as the run says."""
-    if not present(run / STATUS):
-        return None
-    with naming(run / STATUS):
-        step = read_json(inside(run, STATUS)).get("best_step")
-    return step if type(step) is int else None
 
 
 # The data

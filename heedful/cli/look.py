@@ -19,16 +19,15 @@ from ..inside.look.captions import CaptionLook, look_at_caption
 from ..inside.look.codes import look_at_codes
 from ..inside.look.images import look_at_image
 from ..inside.look.pictures import Picture, pillow
-from ..interop.load import Loaded, load
+from ..interop.load import Loaded
 from ..interop.run_folder import is_run, refuse_stage
 from ..models.captioner import CaptionerConfig
 from ..models.dvae import DVAEConfig
 from ..models.vit import ViTConfig
+from ..runs.finished import open_model, read_run
 from ..tasks.alignment import find_pair
 from ..tasks.image_classify import data_of
-from ..train.device import find_device
 from .commands import drawable
-from .evaluate import check_model, read_run
 
 if TYPE_CHECKING:
     from .options import Look as Options
@@ -41,7 +40,7 @@ def look(given: Options) -> None:
     """Show what a model attends to, and draw it."""
     check_options(given)
     output = None if given.output is None else new_file(given.output)
-    loaded = loaded_from(Path(given.run), given.device)
+    loaded = open_model(Path(given.run), given.device)
     if isinstance(loaded.config, DVAEConfig) and given.text is not None:
         return tell_codes(given, loaded, output)
     refuse_stage(Path(given.run), loaded.architecture, "look")
@@ -95,13 +94,6 @@ def head_of(given: str | None) -> int | str | None:
     if not (given.isascii() and given.isdigit()):
         raise BadInput(f'--head takes a number, mean or best, not "{one_line(given)}"')
     return int(given)
-
-
-def loaded_from(folder: Path, device: str) -> Loaded:
-    """A run that has a model, or a Hugging Face folder."""
-    if folder.is_dir() and is_run(folder):
-        check_model(folder, read_run(folder)[1])
-    return load(folder, find_device(device))
 
 
 # What is printed

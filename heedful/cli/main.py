@@ -369,7 +369,7 @@ def ours(error: Exception) -> bool:
     assert last is not None
     frame = last.tb_frame
     package = frame.f_globals.get("__name__", "").partition(".")[0]
-    return package == __package__ and frame.f_code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return package == "heedful" and frame.f_code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def complain(sentence: str, code: int) -> int:

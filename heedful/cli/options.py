@@ -1055,7 +1055,7 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "classify": (Classify, "heedful.cli.text:classify"),
     "compare": (Compare, "heedful.compare.command:compare"),
     "demo": (Demo, "heedful.cli.train:demo"),
-    "doctor": (Doctor, "heedful.inside.doctor:doctor"),
+    "doctor": (Doctor, "heedful.cli.doctor:doctor"),
     "embed": (Embed, "heedful.cli.text:embed"),
     "evaluate": (Evaluate, "heedful.cli.evaluate:evaluate"),
     "export": (Export, "heedful.cli.exchange:export"),

@@ -6,12 +6,11 @@ is worth knowing; a failure means that the model, its files or the code that run
 
 from __future__ import annotations
 
-import json
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,10 +63,7 @@ from .look import attention as looking
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from ..cli.options import Doctor as Options
-
 OK, WARN, FAIL = "ok", "warn", "fail"
-DID_NOT_HOLD = 3  # the exit code
 ROUNDING = (
     1e-4  # of the size of the numbers compared: fp32 differs by a hundredth of that, a fault by much more
 )
@@ -707,58 +703,3 @@ def examine(
             yield replace(check(patient), name=name)
         except NotApplicable as why:
             yield name, str(why)
-
-
-# The command
-
-
-def doctor(given: Options) -> int:
-    """Examine the model of a folder, and print what was found as it is found."""
-    from ..cli.evaluate import read_run
-    from ..cli.look import loaded_from
-    from ..interop.run_folder import is_run, refuse_stage
-
-    if given.seed not in SEEDS:
-        raise BadInput(f"--seed must be a whole number {SEEDS}, not {given.seed}")
-    folder = Path(given.run)
-    loaded = loaded_from(folder, given.device)
-    refuse_stage(folder, loaded.architecture, "be examined")
-    recipe = read_run(folder)[0] if is_run(folder) else None
-    task = f", trained for {recipe.task}" if recipe else ""
-    size = sum(weight.numel() for weight in loaded.model.parameters())
-    found: list[Finding] = []
-    skipped: dict[str, str] = {}
-    if not given.json:
-        print(f"{given.run}: {loaded.architecture}, {size:,} parameters{task}\n", flush=True)
-    for finding in examine(loaded, folder, recipe, given.seed):
-        if isinstance(finding, tuple):
-            skipped[finding[0]] = finding[1]
-        else:
-            found.append(finding)
-            if not given.json:
-                print("\n".join(lines_of(finding)), flush=True)
-    failed = sum(finding.verdict == FAIL for finding in found)
-    if given.json:
-        report = {
-            "run": given.run,
-            "architecture": loaded.architecture,
-            "parameters": size,
-            "sound": not failed,
-        }
-        report |= {"checks": [asdict(finding) for finding in found], "not_applicable": skipped}
-        print(json.dumps(report, indent=2, allow_nan=False))
-    else:
-        print("\n".join(closing(found, skipped)))
-    return DID_NOT_HOLD if failed else 0
-
-
-def lines_of(finding: Finding) -> list[str]:
-    """A check in a line; below it, if it did not hold, what to do."""
-    lines = [f"  {finding.verdict:<5} {finding.name:<24} {one_line(finding.told)}  [{finding.limit}]"]
-    return lines if finding.verdict == OK else [*lines, f"        → {finding.remedy}"]
-
-
-def closing(found: Sequence[Finding], skipped: dict[str, str]) -> list[str]:
-    counts = {verdict: sum(finding.verdict == verdict for finding in found) for verdict in (OK, WARN, FAIL)}
-    lines = [f"\n{len(found)} checks: {counts[OK]} ok, {counts[WARN]} to know about, {counts[FAIL]} failed"]
-    return [*lines, *(f"not checked: {name} ({why})" for name, why in skipped.items())]

@@ -24,11 +24,11 @@ from typing import Any
 
 from torch import Tensor
 
+from .. import files
+from ..data import tensor_files
 from ..errors import BadInput, NoCheckpoint, NotFinite
 from ..files import MEGABYTE, inside, is_plain, one_line, present, read_bytes, read_json, short
 from ..interop.hf.weights import opened
-from .. import files
-from ..data import tensor_files
 
 FORMAT = 1
 FOLDER, MANIFEST, STATE, TENSORS = "checkpoints", "manifest.json", "state.json", ".safetensors"
@@ -96,7 +96,8 @@ def write_folder(
         files.remove(aside)  # of an earlier process with our number
         files.make_folder(aside)
         entries = {
-            f"{n}{TENSORS}": tensor_files.write_tensors(aside / f"{n}{TENSORS}", part) for n, part in tensors.items()
+            f"{n}{TENSORS}": tensor_files.write_tensors(aside / f"{n}{TENSORS}", part)
+            for n, part in tensors.items()
         }
         with files.writing(aside / STATE) as file:
             file.write(state)

@@ -31,12 +31,12 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from .. import files
+from ..data import tensor_files
 from ..errors import BadInput
 from ..files import inside, one_line, present, read_json
 from ..interop.hf.weights import SINGLE
 from . import checkpoint
-from .. import files
-from ..data import tensor_files
 
 if sys.platform != "win32":
     import fcntl

@@ -10,23 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import command
+from ..data.images.prepare import normal
+from ..data.vocab import Vocab, read_vocab
 from ..decode.pictures import draw_codes
-from ..errors import BadInput
+from ..errors import BadInput, command
 from ..files import inside, naming, read_json
-from ..interop.load import load_run
 from ..interop.hf.tokenizer import TOKENIZER
+from ..interop.load import load_run
 from ..models.clip import Clip
 from ..models.dalle import Dalle
 from ..models.dvae import DVAE
-from ..tasks.recipe import STAGES, Recipe
-from ..data.vocab import Vocab, read_vocab
-from .folder import RECIPE
-from ..train.loop import seed_for
-from ..data.images.prepare import normal
 from ..tasks.captioned import padded
-from .trainer import recipe_of
+from ..tasks.recipe import STAGES, Recipe
+from ..train.loop import seed_for
+from .folder import RECIPE
 from .stages import is_done, is_staged
+from .trainer import recipe_of
 
 AT_ONCE = 256  # pictures drawn together
 TOP_K = 8  # of the codes of a cell, the likeliest: what is rarer is mostly a blot

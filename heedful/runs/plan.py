@@ -13,9 +13,9 @@ from ..inside.costs import costs, count_active, count_parameters
 from ..models.base.heads import DecoderClassifier
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block
+from ..tasks.job import Job
 from ..tasks.recipe import Recipe
 from ..train.processes import World
-from ..tasks.job import Job
 
 LOOKED_AT = 5  # batches, to find a large one
 TIGHT = 0.9  # of the memory that is free; the estimate leaves out what kernels take for themselves

@@ -18,14 +18,12 @@ from typing import Any
 
 import torch
 
-from ..errors import command
-from ..errors import BadInput
-from ..files import inside, naming, present, read_json
+from ..errors import BadInput, command
+from ..files import inside, naming, present, read_json, write_json
 from ..interop.run_folder import STAGES as FILE
-from ..tasks.recipe import ONLY_AT, STAGES, Recipe, from_json, make, to_json
-from ..files import write_json
-from .folder import RECIPE
 from ..tasks.captioned import pictures_of
+from ..tasks.recipe import ONLY_AT, STAGES, Recipe, from_json, make, to_json
+from .folder import RECIPE
 from .trainer import Outcome, Talk
 from .trainer import resume as resume_run
 from .trainer import start as start_run

@@ -23,29 +23,29 @@ from typing import Any, Protocol, Self
 import torch
 from torch import nn
 
-from ..errors import command
-from ..errors import BadInput, NotFinite
+from ..errors import BadInput, NotFinite, command
+from ..fast.async_loop import train_ahead
+from ..files import naming, present, write_json
 from ..interop.adapters import BORROWED, described
-from ..files import naming, present
 from ..models import family
 from ..models.base.heads import classifier
 from ..models.base.shells import compile_whole
 from ..parts.blocks import Block, Stack
 from ..parts.experts import auxiliary
 from ..parts.watch import eagerly
-from ..tasks.recipe import Recipe, from_json, to_json, with_warmup
-from ..train import processes as distributed, finder, loop, optimizer as optimizer
-from ..fast.async_loop import train_ahead
-from ..train.average import Average, MovingAverage, TailAverage
-from ..train.processes import World
-from ..files import write_json
-from .folder import METRICS, RECIPE, RunFolder, Stop
-from ..train.loop import Batch, Progress, Settings, seed_for
-from ..train.schedule import schedule
 from ..tasks import expert_load as loads
-from ..tasks.job import Job
 from ..tasks.evaluation import spelled
+from ..tasks.job import Job
 from ..tasks.origin import borrowed
+from ..tasks.recipe import Recipe, from_json, to_json, with_warmup
+from ..tasks.tuning import written_alone
+from ..train import finder, loop, optimizer
+from ..train import processes as distributed
+from ..train.average import Average, MovingAverage, TailAverage
+from ..train.loop import Batch, Progress, Settings, seed_for
+from ..train.processes import World
+from ..train.schedule import schedule
+from .folder import METRICS, RECIPE, RunFolder, Stop
 from .plan import binary, outlook, peak_memory, span
 from .resume import (
     ROUNDING,
@@ -64,7 +64,6 @@ from .resume import (
     restore,
     save,
 )
-from ..tasks.tuning import written_alone
 
 MEASURED = 12  # steps made and thrown away to find out how long one takes: the later half of them is timed
 SETTLED = 20  # steps after which the speed is said

@@ -13,7 +13,6 @@ from helpers.tokenizer_cases import byte_level, word_piece
 from torch import nn
 
 import heedful
-from heedful.cli.evaluate import read_run
 from heedful.cli.main import main
 from heedful.inside import doctor
 from heedful.inside.doctor import CHECKS, FAIL, OK, WARN, Finding, NotApplicable, Patient, examine
@@ -23,6 +22,7 @@ from heedful.models.base import shells
 from heedful.parts.cache import GrowingCache, StaticCache, count_on
 from heedful.parts.masks import causal, full, window
 from heedful.parts.positions.relative import T5Buckets
+from heedful.runs.finished import read_run
 
 EVERY = {**tiny.DECODERS, **tiny.ENCODER_DECODERS, **tiny.ENCODERS, "vit": (tiny.vit, tiny.VIT)}
 

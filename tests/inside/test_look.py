@@ -627,7 +627,7 @@ def test_the_phrasebook_has_gold_alignments(command, phrases, monkeypatch, tmp_p
     from heedful.cli import look as look_command
 
     loaded, _, pairs = phrases
-    monkeypatch.setattr(look_command, "loaded_from", lambda folder, device: loaded)
+    monkeypatch.setattr(look_command, "open_model", lambda folder, device: loaded)
     monkeypatch.setattr(looking, "practice", lambda folder: pairs[10:14])
     monkeypatch.setattr(phrasebook, "split", lambda name: pairs[:5])
     pair = pairs[1]

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.refusals import at_most
 from helpers.hostile_files import mutate
+from helpers.refusals import at_most
 
 import heedful
-from heedful.tasks import recipe
 from heedful.cli.main import main
-from heedful.errors import BadInput
-from heedful.files import read_json
 from heedful.data.store import Store
 from heedful.data.vocab import read_vocab
+from heedful.errors import BadInput
+from heedful.files import read_json
 from heedful.runs import checkpoint
+from heedful.tasks import recipe
 
 SIZES = {
     "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.context": 16, "train.batch_tokens": 64,

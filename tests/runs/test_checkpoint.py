@@ -14,10 +14,10 @@ import safetensors.torch
 import torch
 from helpers import train_toy
 
-from heedful.errors import BadInput, DiskFull, NoCheckpoint, NotFinite
-from heedful.runs import checkpoint
 from heedful import files
 from heedful.data import tensor_files
+from heedful.errors import BadInput, DiskFull, NoCheckpoint, NotFinite
+from heedful.runs import checkpoint
 
 FILES = ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
 
@@ -119,7 +119,9 @@ def test_everything_comes_back_bit_for_bit(tmp_path):
 
 def test_files_are_the_same_as_the_librarys(tmp_path):
     torch.manual_seed(0)
-    tensors = {f"{number} {dtype}": torch.randn(3, 2).to(dtype) for number, dtype in enumerate(tensor_files.TYPES)}
+    tensors = {
+        f"{number} {dtype}": torch.randn(3, 2).to(dtype) for number, dtype in enumerate(tensor_files.TYPES)
+    }
     tensors |= {"ü": torch.randn(0, 4), "one": torch.tensor(2.5), "a": torch.randn(5, 7).T.contiguous()}
     entry = tensor_files.write_tensors(tmp_path / "x", tensors)
     written = (tmp_path / "x").read_bytes()

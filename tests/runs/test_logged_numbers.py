@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from heedful.tasks import recipe
 from heedful.cli.main import main
 from heedful.models import family
-from heedful.tasks import lm
 from heedful.runs import checkpoint
+from heedful.tasks import lm, recipe
 from heedful.train import loop
 
 SIZES = {

@@ -8,13 +8,20 @@ import subprocess
 import sys
 
 import pytest
-from helpers.runs import CPU, Quiet, recipe_for
-from helpers.runs import texts  # noqa: F401 (fixtures)
+from helpers.runs import (
+    CPU,
+    Quiet,
+    recipe_for,
+    texts,  # noqa: F401 (fixtures)
+)
 
-from heedful.cli import main as cli, options, train as train_command
-from heedful.tasks import recipe
-from heedful.tasks import evaluation as judging, picture_codes
-from heedful.runs import plan as outlook, trainer as run
+from heedful.cli import main as cli
+from heedful.cli import options
+from heedful.cli import train as train_command
+from heedful.runs import plan as outlook
+from heedful.runs import trainer as run
+from heedful.tasks import evaluation as judging
+from heedful.tasks import picture_codes, recipe
 from heedful.tasks.metrics import interval
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -29,7 +36,7 @@ def told(talk: Quiet) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("task", recipe.TASKS)
-def test_every_task_says_what_memory_it_takes(task, texts, tmp_path, monkeypatch):  # noqa: F811
+def test_every_task_says_what_memory_it_takes(task, texts, tmp_path, monkeypatch):
     monkeypatch.setattr(outlook, "free_memory", lambda device: 3 << 30)
     talk = Quiet()
     run.start(recipe_for(task, texts, steps=1), tmp_path / "run", talk, CPU)
@@ -38,7 +45,7 @@ def test_every_task_says_what_memory_it_takes(task, texts, tmp_path, monkeypatch
     assert not any("may not fit" in line for line in talk.lines)
 
 
-def test_what_may_not_fit_is_warned_of_with_remedies_that_take_less(texts, tmp_path, monkeypatch):  # noqa: F811
+def test_what_may_not_fit_is_warned_of_with_remedies_that_take_less(texts, tmp_path, monkeypatch):
     monkeypatch.setattr(outlook, "free_memory", lambda device: 40_000)
     larger = {"train.batch_tokens": 512, "model.layers": 3}
     needs = {}
@@ -122,7 +129,7 @@ def test_sizes_and_times_are_told_as_people_read_them():
 
 
 @pytest.mark.parametrize("task, unit", [("translate", "pairs"), ("classify", "rows")])
-def test_the_plan_tells_how_many_held_out_examples_are_tried(task, unit, texts, tmp_path):  # noqa: F811
+def test_the_plan_tells_how_many_held_out_examples_are_tried(task, unit, texts, tmp_path):
     for rows, remark in ((4, " (4 of them tried each time)"), (20, ""), (99, "")):
         talk = Quiet()
         asked = recipe_for(task, texts, steps=1, **{"evaluate.rows": rows})
@@ -130,7 +137,7 @@ def test_the_plan_tells_how_many_held_out_examples_are_tried(task, unit, texts, 
         assert any(line.startswith(f"data: 100 {unit}, 20 held out{remark}, ") for line in talk.lines)
 
 
-def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):  # noqa: F811
+def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):
     talk = Quiet()
     run.start(recipe_for("lm", texts, steps=1), tmp_path / "run", talk, CPU)
     (line,) = [line for line in talk.lines if line.startswith("steps: ")]
@@ -144,7 +151,7 @@ def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("task", recipe.TASKS)
-def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, monkeypatch):  # noqa: F811
+def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, monkeypatch):
     """At a rate of next to nothing the model still guesses; what guessing by frequency costs is known beforehand."""
     talk = Quiet()
     monkeypatch.setattr(
@@ -161,13 +168,13 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
     assert talk.lines[-1].endswith("give it more --steps, or another train.rate (--find-rate tries some)")
 
 
-def test_codes_of_pictures_are_ahead_of_guessing_before_they_learn_anything(texts, tmp_path):  # noqa: F811
+def test_codes_of_pictures_are_ahead_of_guessing_before_they_learn_anything(texts, tmp_path):
     asked = recipe_for("text-to-image", texts, steps=2, **{"train.rate": 1e-9})
     outcome = run.start(asked, tmp_path / "run", Quiet(), CPU)
     assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
 
 
-def test_scores_are_spelled_alike_while_training_and_afterwards(texts, tmp_path, capsys):  # noqa: F811
+def test_scores_are_spelled_alike_while_training_and_afterwards(texts, tmp_path, capsys):
     talk = Quiet()
     asked = recipe_for("classify", texts, steps=2, **{"evaluate.rows": 99})
     run.start(asked, tmp_path / "run", talk, CPU)
@@ -180,7 +187,7 @@ def test_scores_are_spelled_alike_while_training_and_afterwards(texts, tmp_path,
 
 
 @pytest.mark.parametrize("task", ["lm", "translate"])
-def test_a_run_that_learned_something_does_not(task, texts, tmp_path):  # noqa: F811
+def test_a_run_that_learned_something_does_not(task, texts, tmp_path):
     talk = Quiet()
     settings = {"train.rate": 2e-2, "train.batch_tokens": 256}
     outcome = run.start(recipe_for(task, texts, steps=40, **settings), tmp_path / "run", talk, CPU)
@@ -191,7 +198,7 @@ def test_a_run_that_learned_something_does_not(task, texts, tmp_path):  # noqa: 
 @pytest.mark.parametrize("task", recipe.TASKS)
 def test_the_summary_has_intervals_and_commands_that_can_be_copied(
     task,
-    texts,  # noqa: F811
+    texts,
     tmp_path,
     monkeypatch,
     capsys,
@@ -271,14 +278,14 @@ def test_an_option_beside_resume_is_refused(field, capsys, tmp_path, monkeypatch
     assert os.listdir() == []
 
 
-def test_another_task_beside_resume_is_refused(texts, tmp_path, capsys):  # noqa: F811
+def test_another_task_beside_resume_is_refused(texts, tmp_path, capsys):
     run.start(recipe_for("lm", texts, steps=1), tmp_path / "run", Quiet(), CPU)
     assert cli.main(["train", "mlm", "--resume", str(tmp_path / "run")]) == 2
     assert "is a run of lm, not of mlm: leave the task out" in capsys.readouterr().err
     assert cli.main(["train", "lm", "--resume", str(tmp_path / "run")]) == 0
 
 
-def test_a_finished_run_is_not_said_to_go_on_and_can_be_given_more_steps(texts, tmp_path):  # noqa: F811
+def test_a_finished_run_is_not_said_to_go_on_and_can_be_given_more_steps(texts, tmp_path):
     run.start(recipe_for("lm", texts, steps=3), tmp_path / "run", Quiet(), CPU)
     talk = Quiet()
     assert run.resume(tmp_path / "run", talk, CPU).finished

@@ -12,12 +12,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.runs import CPU, Interrupted, Quiet, recipe_for, state_of
-from helpers.runs import texts  # noqa: F401 (fixtures)
+from helpers.runs import (
+    CPU,
+    Interrupted,
+    Quiet,
+    recipe_for,
+    state_of,
+    texts,  # noqa: F401 (fixtures)
+)
 
-from heedful.tasks import recipe
 from heedful.errors import BadInput
-from heedful.runs import trainer as run, resume as state
+from heedful.runs import resume as state
+from heedful.runs import trainer as run
+from heedful.tasks import recipe
 
 # Settings. A change of these makes it another run; of these it only changes the rest of the way.
 REFUSED = {
@@ -96,7 +103,7 @@ SETTINGS = {"train.rate": 2e-3, "checkpoint.every": 2, "evaluate.every": 3, "eva
 
 
 @pytest.fixture
-def begun(texts, tmp_path) -> Callable[..., Path]:  # noqa: F811
+def begun(texts, tmp_path) -> Callable[..., Path]:
     """A run of a task that was killed at step 5, two steps after its last checkpoint; or before its first."""
 
     def start(task: str, at: int = 5, **more) -> Path:
@@ -232,7 +239,7 @@ def test_other_tokens_are_refused_even_if_they_are_whole(begun):
 @pytest.mark.parametrize(
     "task, name", [("translate", "v.tgt"), ("translate", "v.src"), ("classify", "v.tsv")]
 )
-def test_other_held_out_files_are_refused(task, name, begun, texts):  # noqa: F811
+def test_other_held_out_files_are_refused(task, name, begun, texts):
     folder = begun(task)
     path = Path(texts[name])
     lines = path.read_text().splitlines(keepends=True)
@@ -252,12 +259,12 @@ def test_other_labels_are_refused(begun):
 
 
 @pytest.fixture
-def origin(texts, tmp_path) -> Path:  # noqa: F811
+def origin(texts, tmp_path) -> Path:
     run.start(recipe_for("lm", texts, steps=2), tmp_path / "origin", Quiet(), CPU)
     return tmp_path / "origin"
 
 
-def test_a_run_with_a_checkpoint_does_not_need_the_model_it_started_from(begun, origin, texts, tmp_path):  # noqa: F811
+def test_a_run_with_a_checkpoint_does_not_need_the_model_it_started_from(begun, origin, texts, tmp_path):
     more = {"train.from_folder": str(origin)}
     run.start(
         recipe_for("classify", texts, steps=7, **{**SETTINGS, **more}), tmp_path / "whole", Quiet(), CPU
@@ -294,7 +301,7 @@ def test_data_that_were_prepared_from_another_recipe_are_not_taken(key, value, b
     refused(folder, "the recipe of the data is not the one the run was begun with")
 
 
-def test_killed_while_the_data_were_prepared_the_recipe_cannot_change_either(texts, tmp_path, monkeypatch):  # noqa: F811
+def test_killed_while_the_data_were_prepared_the_recipe_cannot_change_either(texts, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(run, "with_steps", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -303,7 +310,7 @@ def test_killed_while_the_data_were_prepared_the_recipe_cannot_change_either(tex
     refused(tmp_path / "run", "the recipe of the data is not the one the run was begun with")
 
 
-def test_before_the_first_checkpoint_a_run_simply_begins_again(begun, texts, tmp_path):  # noqa: F811
+def test_before_the_first_checkpoint_a_run_simply_begins_again(begun, texts, tmp_path):
     """Nothing of the old way is left: it is the run that was asked for now."""
     folder = begun("lm", at=1)
     edit(folder, "train.rate", 5e-3)

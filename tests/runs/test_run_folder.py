@@ -19,9 +19,9 @@ import safetensors.torch
 import torch
 from helpers import train_toy
 
+from heedful import files
 from heedful.errors import BadInput, DiskFull, NotFinite
 from heedful.runs import checkpoint
-from heedful import files
 from heedful.runs.folder import Metrics, RunFolder, Stop, check_model
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)

@@ -13,7 +13,7 @@ import torch
 from heedful.cli.main import main
 from heedful.models import gpt3, llama, t5, transformer
 from heedful.tasks import lm, translate
-from heedful.train import loop, optimizer as optimizer, schedule
+from heedful.train import loop, optimizer, schedule
 
 SIZES = {
     "model.layers": 1, "model.width": 12, "model.heads": 3, "model.hidden": 20, "train.batch_tokens": 60,

@@ -9,21 +9,19 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import run_together
 from helpers.run_together import cut_after
-
-from heedful.tasks import recipe
-from heedful.runs import trainer as run
-from heedful.runs import checkpoint
-from heedful.runs.folder import Stop
 from helpers.torchrun import DRIVER, LAUNCH
+
+from heedful.runs import checkpoint
+from heedful.runs import trainer as run
+from heedful.runs.folder import Stop
+from heedful.tasks import recipe
 
 CPU = torch.device("cpu")
 SIZES = {

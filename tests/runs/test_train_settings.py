@@ -6,14 +6,21 @@ import shutil
 import pytest
 import torch
 from helpers.run_together import cut_after
-from helpers.runs import CPU, Interrupted, Quiet, losses, recipe_for, state_of
-from helpers.runs import texts  # noqa: F401 (fixtures)
+from helpers.runs import (
+    CPU,
+    Interrupted,
+    Quiet,
+    losses,
+    recipe_for,
+    state_of,
+    texts,  # noqa: F401 (fixtures)
+)
 
 from heedful.errors import BadInput
 from heedful.parts.blocks import Block
-from heedful.tasks import lm
-from heedful.runs import trainer as run
 from heedful.runs import checkpoint
+from heedful.runs import trainer as run
+from heedful.tasks import lm
 
 
 class Clock(Quiet):
@@ -42,13 +49,13 @@ def scripted(monkeypatch):
     )
 
 
-def patient(texts, patience: int):  # noqa: F811
+def patient(texts, patience: int):
     every = {"evaluate.every": 2, "checkpoint.every": 3, "evaluate.patience": patience}
     return recipe_for("lm", texts, steps=20, **every)
 
 
 @pytest.mark.parametrize("patience", STOPS)
-def test_patience_stops_at_the_right_evaluation(patience, texts, tmp_path, scripted):  # noqa: F811
+def test_patience_stops_at_the_right_evaluation(patience, texts, tmp_path, scripted):
     talk, folder = Clock(), tmp_path / "run"
     outcome = run.start(patient(texts, patience), folder, talk, CPU)
     stop = STOPS[patience]
@@ -61,7 +68,7 @@ def test_patience_stops_at_the_right_evaluation(patience, texts, tmp_path, scrip
     assert (folder / "checkpoints" / f"step-{stop}").is_dir()
 
 
-def test_a_run_that_lost_patience_stays_where_it_is(texts, tmp_path, scripted):  # noqa: F811
+def test_a_run_that_lost_patience_stays_where_it_is(texts, tmp_path, scripted):
     run.start(patient(texts, 2), tmp_path / "run", Clock(), CPU)
     expected = state_of(tmp_path / "run")
     outcome = run.resume(tmp_path / "run", Clock(), CPU)
@@ -70,7 +77,7 @@ def test_a_run_that_lost_patience_stays_where_it_is(texts, tmp_path, scripted): 
     assert json.loads((tmp_path / "run" / "status.json").read_text())["reason"] == "done"
 
 
-def test_patience_survives_an_interruption_at_every_step(texts, tmp_path, scripted):  # noqa: F811
+def test_patience_survives_an_interruption_at_every_step(texts, tmp_path, scripted):
     run.start(patient(texts, 2), tmp_path / "whole", Clock(), CPU)
     expected = state_of(tmp_path / "whole")
     for step in range(1, 9):
@@ -82,7 +89,7 @@ def test_patience_survives_an_interruption_at_every_step(texts, tmp_path, script
         shutil.rmtree(folder)
 
 
-def test_a_held_out_loss_that_rises_is_warned_of_once(texts, tmp_path, scripted):  # noqa: F811
+def test_a_held_out_loss_that_rises_is_warned_of_once(texts, tmp_path, scripted):
     talk = Clock()
     run.start(patient(texts, 0), tmp_path / "run", talk, CPU)
     (place,) = [n for n, line in enumerate(talk.lines) if "has not been better for 3 evaluations" in line]
@@ -94,7 +101,7 @@ def test_a_held_out_loss_that_rises_is_warned_of_once(texts, tmp_path, scripted)
 
 
 @pytest.mark.parametrize("task", ["translate", "lm", "mlm"])
-def test_recomputing_gives_the_same_losses(task, texts, tmp_path, monkeypatch):  # noqa: F811
+def test_recomputing_gives_the_same_losses(task, texts, tmp_path, monkeypatch):
     calls, forward = [], Block.forward
 
     def counted(self, *args, **kwargs):
@@ -117,7 +124,7 @@ def test_recomputing_gives_the_same_losses(task, texts, tmp_path, monkeypatch): 
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
-def test_compiled_blocks_give_the_same_losses_and_checkpoints(texts, tmp_path):  # noqa: F811
+def test_compiled_blocks_give_the_same_losses_and_checkpoints(texts, tmp_path):
     few = {"model.dropout": 0.0, "checkpoint.every": 10, "evaluate.every": 10, "checkpoint.keep": 9}
     for name, compiled in {"eager": False, "compiled": True}.items():
         run.start(
@@ -149,14 +156,14 @@ def test_compiled_blocks_give_the_same_losses_and_checkpoints(texts, tmp_path): 
             assert b == pytest.approx(a, rel=1e-5 if "loss" in a else 1e-4), a["step"]
 
 
-def test_without_a_compiler_compiling_is_refused_before_anything_is_made(texts, tmp_path, monkeypatch):  # noqa: F811
+def test_without_a_compiler_compiling_is_refused_before_anything_is_made(texts, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BadInput, match="needs a C\\+\\+ compiler"):
         run.start(recipe_for("lm", texts, **{"train.compile": True}), tmp_path / "run", Quiet(), CPU)
     assert not (tmp_path / "run").exists()
 
 
-def test_sharding_alone_is_refused_before_anything_is_made(texts, tmp_path):  # noqa: F811
+def test_sharding_alone_is_refused_before_anything_is_made(texts, tmp_path):
     with pytest.raises(
         BadInput, match=r"train\.shard=true needs several processes: torchrun .* -m -- heedful"
     ):
@@ -167,7 +174,7 @@ def test_sharding_alone_is_refused_before_anything_is_made(texts, tmp_path):  # 
 # What a run leaves when something goes wrong on the way
 
 
-def test_bad_input_found_late_deletes_nothing(texts, tmp_path, monkeypatch):  # noqa: F811
+def test_bad_input_found_late_deletes_nothing(texts, tmp_path, monkeypatch):
     """Only a folder in which no step was made is taken away again."""
     honest = lm.evaluate
 
@@ -190,7 +197,7 @@ def test_bad_input_found_late_deletes_nothing(texts, tmp_path, monkeypatch):  # 
     assert (status["reason"], status["error"]) == ("failed", "found late") and not (folder / "lock").exists()
 
 
-def test_what_cannot_begin_leaves_no_folder_and_takes_none_away(texts, tmp_path):  # noqa: F811
+def test_what_cannot_begin_leaves_no_folder_and_takes_none_away(texts, tmp_path):
     (tmp_path / "mine").mkdir()
     for folder in ("mine/run", "new/run"):
         with pytest.raises(BadInput, match="nowhere is missing"):
@@ -199,7 +206,7 @@ def test_what_cannot_begin_leaves_no_folder_and_takes_none_away(texts, tmp_path)
     assert list((tmp_path / "mine").iterdir()) == [] and not (tmp_path / "new").exists()
 
 
-def test_minutes_are_measured_in_half_precision_too(texts, tmp_path):  # noqa: F811
+def test_minutes_are_measured_in_half_precision_too(texts, tmp_path):
     talk = Quiet()
     asked = recipe_for(
         "lm", texts, **{"train.minutes": 0.001, "train.precision": "fp16", "train.recompute": True}

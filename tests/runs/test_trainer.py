@@ -13,42 +13,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.runs import (
+    CPU,
+    TINY,
+    Interrupted,
+    Quiet,
+    losses,
+    recipe_for,
+    state_of,
+    texts,  # noqa: F401 (fixtures)
+)
 
 import heedful
-from heedful.tasks import recipe
-from heedful.errors import BadInput
-from heedful.tasks import lm, translate
-from heedful.runs import trainer as run
 from heedful.data import files, vocab
 from heedful.data.store import Store
-from heedful.data.images.files import png_bytes
-from helpers.runs import CPU, Interrupted, Quiet, TINY, article, choice, losses, question, recipe_for, state_of, treebank, write_captions, write_pictures
-from helpers.runs import texts  # noqa: F401 (fixtures)
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
+from heedful.errors import BadInput
+from heedful.runs import trainer as run
+from heedful.tasks import lm, recipe, translate
 
 
 @pytest.mark.parametrize("task", recipe.TASKS)

@@ -1,0 +1,66 @@
+"""The model of a run that was trained, or at least tried on held-out data: what it was asked, whether it is whole."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BadInput
+from ..files import inside, naming, one_line, present, read_json, read_text
+from ..interop.hf.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
+from ..interop.run_folder import NO_WORDS, RECIPE, check_written, is_run, refuse_stages, runs_inside
+from ..tasks.recipe import Recipe, from_json
+from ..train.device import find_device
+
+if TYPE_CHECKING:
+    from ..interop.load import Loaded
+
+STATUS = "status.json"
+
+
+def read_run(run: Path) -> tuple[Recipe, dict[str, Any]]:
+    """Its recipe, and what is known beside it; whatever is no run is refused."""
+    if not run.is_dir():
+        why = "is a file" if run.exists() else "is not there"
+        raise BadInput(one_line(f"{run} {why}: give the folder of a run, such as runs/translate"))
+    if not present(run / RECIPE):
+        refuse_stages(run)
+        told = f"{run} is no run: it has no {RECIPE}; give the folder that `heedful train` wrote"
+        raise BadInput(one_line(told + runs_inside(run)))
+    with naming(run / RECIPE):
+        found = read_json(inside(run, RECIPE))
+        facts = found.pop("facts", {})
+        return from_json(found), facts if isinstance(facts, dict) else {}
+
+
+def check_model(run: Path, facts: dict[str, Any]) -> None:
+    """There must be weights, and the tokenizers that they were trained with."""
+    check_written(run)
+    for name, fact in {TOKENIZER: "vocab", TARGET_TOKENIZER: "target_vocab"}.items():
+        if facts.get(fact) == NO_WORDS:
+            continue
+        if fact in facts or name == TOKENIZER:
+            with naming(run / name):
+                text = read_text(inside(run, name), LIMIT)
+            if facts.get(fact) not in (None, hashlib.sha256(text.encode()).hexdigest()):
+                why = f"is not the one its model was trained with, whose SHA-256 is in {RECIPE}"
+                raise BadInput(one_line(f"{run / name} {why}: put that back"))
+
+
+def best_step(run: Path) -> int | None:
+    """The step of the weights, as far as the run says."""
+    if not present(run / STATUS):
+        return None
+    with naming(run / STATUS):
+        step = read_json(inside(run, STATUS)).get("best_step")
+    return step if type(step) is int else None
+
+
+def open_model(folder: Path, device: str) -> Loaded:
+    """The model of a run, whose files are checked first, or of a Hugging Face folder."""
+    from ..interop.load import load
+
+    if folder.is_dir() and is_run(folder):
+        check_model(folder, read_run(folder)[1])
+    return load(folder, find_device(device))
