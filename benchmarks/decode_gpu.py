@@ -14,8 +14,9 @@ import torch
 
 from heedful.decode.beam import BeamSettings, beam_search
 from heedful.decode.greedy import greedy
-from heedful.decode.step import lanes_of, step_of
+from heedful.decode.step import step_of
 from heedful.fast.cuda_graph import GraphStep
+from heedful.fast.decoding import for_decoding
 from heedful.models import gpt2, transformer
 from heedful.models.base.shells import Decoder, EncoderDecoder
 
@@ -46,14 +47,14 @@ def lengths(rows: int, longest: int) -> torch.Tensor:
 def check(name: str, model: Decoder | EncoderDecoder) -> None:
     """The same text with lanes and without, of prompts and sources of unequal length. Three times: what is read comes
     by a graph the third time."""
-    lanes, settings = lanes_of(model), BeamSettings(width=4)
+    fast, settings = for_decoding(model), BeamSettings(width=4)
     for rows in (1, 3, 64):
         alike, apart, beams = 0, 0.0, 0
         for _ in range(3):
             reads = isinstance(model, EncoderDecoder)
             source = (tokens(rows, 24), lengths(rows, 24)) if reads else ()
             given = tokens(rows, 21), lengths(rows, 21)
-            steps = [step_of(model, *source, lanes=some, room=85) for some in (lanes, None, lanes, None)]
+            steps = [fast.step(*source, room=85) if i % 2 == 0 else step_of(model, *source) for i in range(4)]
             quick, plain = (greedy(step, *given, longest=60, eos=7) for step in steps[:2])
             alike += sum(a.tokens == b.tokens for a, b in zip(quick, plain, strict=True))
             apart = max([apart, *(abs(a.score - b.score) for a, b in zip(quick, plain, strict=True))])
@@ -81,16 +82,14 @@ def speed(name: str, call: Callable[[], object], written: int) -> None:
 
 
 def time_gpt2(rows: int, model: Decoder, new: int = 128) -> None:
-    lanes, prompts = lanes_of(model), tokens(rows, 32)
+    fast, prompts = for_decoding(model), tokens(rows, 32)
 
     def write() -> object:
-        return greedy(step_of(model, lanes=lanes, room=32 + new), prompts, longest=new)
+        return greedy(fast.step(room=32 + new), prompts, longest=new)
 
     speed(f"GPT-2 124M, greedy, batch {rows}, 32 + {new}", write, rows * new)
-    speed(
-        "    its prompts alone", lambda: step_of(model, lanes=lanes, room=32 + new).last(prompts), rows * 32
-    )
-    step = step_of(model, lanes=lanes, room=32 + new)
+    speed("    its prompts alone", lambda: fast.step(room=32 + new).last(prompts), rows * 32)
+    step = fast.step(room=32 + new)
     step.last(prompts)
     step.last(prompts[:, :1])
     assert isinstance(step, GraphStep) and step.lane is not None
@@ -105,11 +104,11 @@ def time_gpt2(rows: int, model: Decoder, new: int = 128) -> None:
 
 
 def time_transformer(rows: int, beam: int, model: EncoderDecoder) -> None:
-    lanes, source = lanes_of(model), tokens(rows, 64)
+    fast, source = for_decoding(model), tokens(rows, 64)
     start = torch.zeros(rows, 1, dtype=torch.long, device="cuda")
 
     def write() -> object:
-        step = step_of(model, source, lanes=lanes, room=66)
+        step = fast.step(source, room=66)
         if beam == 1:
             return greedy(step, start, longest=64)
         return beam_search(step, start, longest=64, eos=None, settings=BeamSettings(width=beam))
@@ -118,7 +117,7 @@ def time_transformer(rows: int, beam: int, model: EncoderDecoder) -> None:
     if beam == 1:
         speed(
             "    its sources alone",
-            lambda: step_of(model, source, lanes=lanes, room=66).last(start),
+            lambda: fast.step(source, room=66).last(start),
             rows * 64,
         )
 

@@ -9,20 +9,19 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..decode.beam import BeamSettings, beam_search
 from ..decode.greedy import greedy
-from ..decode.step import lanes_of, step_of
 from ..fast.async_loop import train_ahead
-from ..fast.cpu_decoder import packed
+from ..fast.decoding import FastModel, for_decoding
 from ..inside.costs import Costs, costs, count_parameters
 from ..interop.load import Loaded, load, save
 from ..models import family
-from ..models.base.shells import Decoder, EncoderDecoder, compile_whole
+from ..models.base.shells import compile_whole
 from ..models.base.skeleton import skeleton
 from ..models.gpt2 import GPT2Config
 from ..models.transformer import TransformerConfig
@@ -37,9 +36,6 @@ from ..train.schedule import constant
 from .peers import Place, Variant, in_half
 from .units import RATE, SEED, pairs, prompts, sources, windows
 from .work import END, FULL, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, dropout_of, start_token
-
-if TYPE_CHECKING:
-    from ..fast.cuda_graph import Lanes
 
 NEVER = -1e4  # the score of tokens that nobody is to write
 LOOP = (
@@ -66,9 +62,7 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
         model.decoder.head.bias = None  # it is zero, and no peer learns one: Marian's is a constant
         return stepping(model, pair_batch(work, place), translate.loss_of, variant, place)
     model = model.to(place.dtype).eval()
-    if place.device == "cpu":
-        return writing(packed(model, variant.numbers or "fp32"), work, place)
-    return writing(model, work, place, lanes_of(model))
+    return writing(for_decoding(model, variant.numbers or "fp32"), work, place)
 
 
 # Models.
@@ -169,16 +163,14 @@ def stepping(
 # Decoding.
 
 
-def writing(
-    model: Decoder | EncoderDecoder, work: Work, place: Place, lanes: Lanes | None = None
-) -> Callable[[], Any]:
-    """Greedy, or by beam; no token ends a sentence. lanes: the model's, if it is to be quick."""
+def writing(model: FastModel, work: Work, place: Place) -> Callable[[], Any]:
+    """Greedy, or by beam; no token ends a sentence."""
     if isinstance(work, DecodeGPT2):
         prompts_BT = prompts(work, place)
         room = prompts_BT.shape[1] + work.new
 
         def written() -> list[list[int]]:
-            step = step_of(model, lanes=lanes, room=room)
+            step = model.step(room=room)
             return [found.tokens for found in greedy(step, prompts_BT, longest=work.new)]
 
         return written
@@ -189,7 +181,7 @@ def writing(
     settings = BeamSettings(width=work.beam)
 
     def translated() -> list[list[int]]:
-        step = step_of(model, source_BS, lanes=lanes, room=1 + work.new)
+        step = model.step(source_BS, room=1 + work.new)
         if work.beam == 1:
             return [found.tokens for found in greedy(step, start_B1, longest=work.new)]
         searched = beam_search(step, start_B1, longest=work.new, eos=None, settings=settings)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import nullcontext
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,7 +21,6 @@ from ..parts.view import right_padded
 from ..parts.watch import WATCHED, watch
 
 if TYPE_CHECKING:
-    from ..fast.cuda_graph import Lanes
     from .beam import Rules, Searches, Tree
 
 AHEAD = 16  # tokens written on a GPU before the host looks
@@ -224,37 +222,21 @@ def step_of(
     source_lengths_B: Tensor | None = None,
     *,
     watched: bool = False,
-    lanes: Lanes | None = None,
-    room: int = 0,
-) -> Step:
-    """A step for either kind of model. An encoder-decoder's source is read once: here, or on a lane with the prompt.
+) -> DecoderStep:
+    """The plain step of either kind of model. An encoder-decoder reads its source here, once.
 
-    watched: keep `attention`, which the coverage penalty needs; costs that layer its fast kernel. lanes: those of this
-    model (`lanes_of`), for a step of few launches; room: how many tokens a row will have, prompt included.
+    watched: keep `attention`, which the coverage penalty needs; costs that layer its fast kernel.
     """
-    decoder = model if isinstance(model, Decoder) else model.decoder
-    if decoder is model and source is not None:
+    check_source(model, source)
+    if isinstance(model, Decoder):
+        return DecoderStep(model, watched=watched)
+    memory_BSD = model.encoder(source, source_lengths_B)
+    return DecoderStep(model.decoder, memory_BSD, source_lengths_B, watched=watched)
+
+
+def check_source(model: Decoder | EncoderDecoder, source: Tensor | None) -> None:
+    """Refuse a source for a decoder alone, and an encoder-decoder without one."""
+    if isinstance(model, Decoder) and source is not None:
         raise BadInput("a decoder alone reads no source: put the text into the prompt")
-    if decoder is not model and source is None:
+    if not isinstance(model, Decoder) and source is None:
         raise BadInput("an encoder-decoder needs a source to decode from: give it one")
-    if lanes is not None and not watched:
-        from ..fast.cuda_graph import GraphStep
-
-        return GraphStep(lanes, room, source, source_lengths_B)
-    memory_BSD = None if isinstance(model, Decoder) else model.encoder(source, source_lengths_B)
-    return DecoderStep(decoder, memory_BSD, source_lengths_B, watched=watched)
-
-
-def lanes_of(model: Decoder | EncoderDecoder) -> Lanes | None:
-    """Lanes for a model on a GPU whose weights will not change any more; None where there are no kernels for it."""
-    decoder = model if isinstance(model, Decoder) else model.decoder
-    if not decoder.inputs.tokens.weight.is_cuda or find_spec("triton") is None:
-        return None
-    if hasattr(decoder.stack, "own_cache"):  # no keys and values: states
-        return None
-    from ..fast.cuda_graph import Lanes
-    from ..fast.gpu_decoder import lower
-
-    lowered = lower(decoder)
-    encoder = None if isinstance(model, Decoder) else model.encoder
-    return None if lowered is None else Lanes(lowered, encoder)

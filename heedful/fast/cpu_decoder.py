@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -43,12 +43,10 @@ from ..parts.view import View
 from ..parts.watch import is_watched
 from .cpu_weights import Layer, Matrices, Matrix, matrices
 
-Model = TypeVar("Model", Decoder, EncoderDecoder)
-
 FEW = 64  # heads of all rows together, up to which torch's own kernel for one query is the quickest
 
 
-def packed(model: Model, weights: str = "fp32") -> Model:
+def packed(model: Decoder | EncoderDecoder, weights: str = "fp32") -> Decoder | EncoderDecoder:
     """The model with packed weights, for writing on a CPU. weights: "fp32", "fp16" or "int8".
 
     Layouts are made when they are first needed, so the first answer takes longer. What fewer bits cost: fp16 moves a

@@ -161,6 +161,12 @@ class Lanes:
     def give_back(self, lane: Lane) -> None:
         self.free = [*self.free, lane][-KEPT:]
 
+    def step(
+        self, room: int, source_BS: Tensor | None = None, source_lengths_B: Tensor | None = None
+    ) -> GraphStep:
+        """A fresh step. room: tokens of a row, prompt included. source: what the encoder is to read."""
+        return GraphStep(self, room, source_BS, source_lengths_B)
+
 
 class GraphStep(Step):
     """The step of a decoder that has been lowered. The scores it gives are overwritten by those it gives next."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..data.trees import Parsed
     from ..decode.written import Hypothesis
-    from ..fast.cuda_graph import Lanes
+    from ..fast.decoding import FastModel
     from ..inside.look.attention import Look
     from ..inside.look.captions import CaptionLook
     from ..inside.look.codes import CodesLook
@@ -513,32 +513,24 @@ class Model:
         banned = [*self.wording.never, *self.wording.banned(how.forbid)]
         draft = None if how.draft is None else self.checked_draft(how.draft)
         return Writer(
-            self.writing,  # type: ignore[arg-type]
+            self.writing,
             how,
             how.width(BEAM if writes else 1),
             self.wording.ends,
             banned,
             draft,
-            self.lanes,
             self.reading,
         )
 
     @cached_property
-    def writing(self) -> nn.Module:
-        """The network as it writes: on a CPU with packed weights, which are made at the first text."""
-        from ..fast.cpu_decoder import packed
+    def writing(self) -> FastModel:
+        """The network as it writes, made ready at the first text."""
+        from ..fast.decoding import FastModel, for_decoding
 
-        weight = next(self.model.parameters())
-        if weight.device.type != "cpu" or str(weight.dtype) != "torch.float32" or not self.packs:
-            return self.model
-        return packed(self.model, self.weights)  # type: ignore[type-var]
-
-    @property
-    def packs(self) -> bool:
-        """Whether there are packed weights for it: blocks of attention have them, what came before has not."""
+        model: Any = self.model
         if self.quantize:  # torchao has kernels of its own
-            return False
-        return not hasattr(getattr(self.model, "decoder", self.model).stack, "own_cache")
+            return FastModel(model)
+        return for_decoding(model, self.weights)
 
     @property
     def attends(self) -> bool:
@@ -549,6 +541,8 @@ class Model:
 
     def check_weights(self) -> None:
         """Refuse what would do nothing, and what is not known."""
+        from ..fast.decoding import has_attention_cache
+
         if self.weights not in WEIGHTS:
             raise BadInput(f'weights are {", ".join(WEIGHTS)}, not "{self.weights}"')
         if self.weights == "fp32":
@@ -563,19 +557,10 @@ class Model:
             raise BadInput(
                 f'{self.folder} is {self.kind}, which writes nothing: leave out weights="{self.weights}"'
             )
-        if not self.packs:
+        if not has_attention_cache(self.model):  # type: ignore[arg-type]
             raise BadInput(
                 f'weights="{self.weights}" is for blocks of attention, and a {self.architecture} has none: leave it out'
             )
-
-    @cached_property
-    def lanes(self) -> Lanes | None:
-        """What makes decoding quick on a GPU; None elsewhere, and where there are no kernels for the model."""
-        from ..decode.step import lanes_of
-
-        if self.quantize:
-            return None
-        return lanes_of(self.model)  # type: ignore[arg-type]
 
     def given(self, texts: list[str], how: Writing, numbers: Sequence[int]) -> list[Given | None]:
         """Texts as the model is given them; None for a text that says nothing, to which nothing is the answer."""

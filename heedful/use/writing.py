@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..decode.filters import Filter
     from ..decode.step import Step
     from ..decode.written import Hypothesis, Token
-    from ..fast.cuda_graph import Lanes
+    from ..fast.decoding import FastModel
     from ..models.base.shells import Decoder, EncoderDecoder
 
 MOST_TOKENS = 1 << 14  # of a batch: long texts go in smaller ones
@@ -179,13 +179,12 @@ class Given:
 class Writer:
     """A model, and how it is to write."""
 
-    model: Decoder | EncoderDecoder
+    fast: FastModel
     how: Writing
     width: int
     ends: list[int]
     banned: list[list[int]]
     draft: Decoder | None = None
-    lanes: Lanes | None = None
     reading: Callable[[Any, list[str]], Any] = lambda model, texts: (
         model
     )  # told of the texts it is about to read
@@ -306,15 +305,12 @@ class Writer:
     # What every search is given.
 
     def step(self, given: list[Given], watched: bool = False) -> Step:
-        from ..decode.step import step_of
         from ..decode.written import pad
 
         source = () if given[0].source is None else pad([one.source or [] for one in given], self.device)
         room = max(len(one.prompt) + one.longest for one in given)
         model = self.reading(self.model, [one.text for one in given])
-        # A lane reads the source by itself, and knows nothing of trees.
-        lanes = self.lanes if model is self.model else None
-        return step_of(model, *source, watched=watched, lanes=lanes, room=room)
+        return self.fast.step(*source, watched=watched, room=room, model=model)
 
     def filters(self, given: list[Given]) -> list[Filter]:
         """First what must or must not be said, then how flat, then how far down."""
@@ -332,6 +328,10 @@ class Writer:
             if getattr(how, name) is not None:
                 made.append(make(getattr(how, name)))
         return made
+
+    @property
+    def model(self) -> Decoder | EncoderDecoder:
+        return self.fast.model
 
     @property
     def table(self) -> int | None:

@@ -216,7 +216,7 @@ def test_a_decoder_wide_enough_shares_its_tiles(monkeypatch):
         decoder, encoder = (model, None) if not given else (model.decoder, model.encoder)
         lanes = Lanes(lower(decoder), encoder)
         before = len(summed)
-        quick = greedy(step_of(model, *given, lanes=lanes, room=9), prompts, longest=6)
+        quick = greedy(lanes.step(9, *given), prompts, longest=6)
         assert len(summed) > before
         plain = greedy(step_of(model, *given), prompts, longest=6)
         assert [a.tokens for a in quick] == [b.tokens for b in plain]

@@ -27,6 +27,7 @@ from heedful.decode.written import pad
 from heedful.fast import cuda_graph as graph
 from heedful.fast import prefill as reading
 from heedful.fast.cuda_graph import Lanes
+from heedful.fast.decoding import FastModel
 from heedful.fast.gpu_decoder import Lowered
 from heedful.fast.prefill import Reader, readable, rounded_length
 from heedful.parts.layers import FeedForward
@@ -297,9 +298,10 @@ def test_a_model_that_might_ask_the_host_reads_as_ever(what):
 def test_a_model_is_given_lanes_that_read_its_sources():
     model = shaken(tiny_transformer())
     source = torch.tensor([[3, 4, 5]], device=DEVICE)
-    step = step_of(model, source, lanes=lanes_for(model), room=9)
+    fast = FastModel(model, lanes_for(model))
+    step = fast.step(source, room=9)
     assert isinstance(step, graph.GraphStep) and step.fresh
-    assert not isinstance(step_of(model, source, lanes=lanes_for(model), watched=True), graph.GraphStep)
+    assert not isinstance(fast.step(source, watched=True), graph.GraphStep)
 
 
 # Nothing asks the host
