@@ -27,7 +27,7 @@ from benchmarks.train import SHAKESPEARE_CPU
 from heedful.data.store import Store
 from heedful.runs import trainer as run
 from heedful.tasks import lm, recipe
-from heedful.tasks.job import Job
+from heedful.tasks.task import Job
 from heedful.train import loop
 
 STEPS, TURN, CONTEXT, ROWS = 2000, 100, 64, 12

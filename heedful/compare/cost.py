@@ -19,8 +19,8 @@ from ..models.base.heads import DecoderClassifier
 from ..parts.watch import watch
 from ..runs import trainer as run
 from ..runs.plan import shape_of
-from ..tasks.job import Job
 from ..tasks.recipe import Recipe
+from ..tasks.task import Job
 from ..train import loop
 
 LOOKED_AT = 10  # steps whose batches stand for all

@@ -48,11 +48,13 @@ from ..tasks import (
     elmo,
     image_classify,
     lm,
+    lm_data,
     mlm,
     parse,
     span,
     summarize,
     tag,
+    task,
     translate,
 )
 from ..tasks.evaluation import Asked
@@ -624,7 +626,7 @@ def next_token_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     if asked.recipe.model.architecture == "elmo":
         return elmo.held_out_loss(p.model, asked)  # type: ignore[arg-type]
     vocab = vocab_of(asked.run, asked.recipe)
-    stream, size, _ = lm.held_out_text(asked, vocab, 2)
+    stream, size, _ = lm_data.held_out_text(asked, vocab, 2)
     context = lm.context_of(p.model, asked.recipe, stream)  # type: ignore[arg-type]
     rows = lm.ROWS[asked.recipe.data.pack](stream, context, vocab.eos)
     loss = lm.evaluate(p.model, rows, size / rows.tokens, ROWS // 4, 4)["loss"]  # type: ignore[arg-type]
@@ -635,13 +637,13 @@ def blank_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     recipe, vocab = asked.recipe, vocab_of(asked.run, asked.recipe)
     pairs = recipe.data.pairs
     room = mlm.room_of(mlm.context_of(p.model, recipe), pairs)  # type: ignore[arg-type]
-    stream, _, _ = lm.held_out_text(asked, vocab, 3 * room if pairs else 1)
+    stream, _, _ = lm_data.held_out_text(asked, vocab, 3 * room if pairs else 1)
     made = mlm.held_out_batches(stream, room, pairs, mlm.marks_of(vocab), recipe.train.seed, ROWS // 4)
     return mlm.evaluate(p.model, made)["loss"], by_frequency(asked, stream, vocab)  # type: ignore[arg-type]
 
 
 def by_frequency(asked: Asked, stream: np.ndarray, vocab: Any) -> float:
-    found = lm.frequencies(asked, stream, vocab)
+    found = lm_data.frequencies(asked, stream, vocab)
     if not found:
         raise BadInput("the text that was learned from is gone")
     return found["loss"][1]
@@ -656,7 +658,7 @@ def label_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
     vocab = vocabulary(run, origin) if origin else asked.vocab()
     config, kind = classify.model_of(recipe, vocab, origin, len(labels))
-    rows = classify.spread(classify.held_out_rows(recipe, labels, Report(recipe.data.bad_lines)), ROWS)
+    rows = task.spread(classify.held_out_rows(recipe, labels, Report(recipe.data.bad_lines)), ROWS)
     room = classify.room_of(recipe.data, config.context, vocab)
     made = kind.collate(vocab, kind.layout, room, classify.encoded(vocab, rows), [row.number for row in rows])
     _, _, loss = classify.judged(p.model, kind, [made])

@@ -13,8 +13,8 @@ from ..inside.costs import costs, count_active, count_parameters
 from ..models.base.heads import DecoderClassifier
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block
-from ..tasks.job import Job
 from ..tasks.recipe import Recipe
+from ..tasks.task import Job
 from ..train.processes import World
 
 LOOKED_AT = 5  # batches, to find a large one

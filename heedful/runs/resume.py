@@ -17,8 +17,8 @@ from .. import __version__
 from ..errors import BadInput
 from ..interop.run_folder import NO_WORDS
 from ..parts.lora import adapters
-from ..tasks.job import Carried, Job
 from ..tasks.recipe import Recipe, to_json
+from ..tasks.task import Carried, Job
 from ..train import optimizer
 from ..train.average import Average, weights_of
 from ..train.processes import World, placed_as, whole

@@ -35,9 +35,9 @@ from ..parts.experts import auxiliary
 from ..parts.watch import eagerly
 from ..tasks import expert_load as loads
 from ..tasks.evaluation import spelled
-from ..tasks.job import Job
 from ..tasks.origin import borrowed
 from ..tasks.recipe import Recipe, from_json, to_json, with_warmup
+from ..tasks.task import Job
 from ..tasks.tuning import written_alone
 from ..train import finder, loop, optimizer
 from ..train import processes as distributed

@@ -19,7 +19,8 @@ from ..data.vocab import Vocab
 from ..models.base.shells import EncoderDecoder
 from ..parts.watch import watch
 from .metrics import alignment_error_rate
-from .translate import Text, Vocabs, chunks, collate, encoded, sides
+from .task import chunks
+from .translate import Text, Vocabs, collate, encoded, sides
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -33,12 +33,11 @@ from ..train.loss import Loss, scores_of, sequence_loss
 from .captioned import DATA, PictureBatch, captions_of, data_told, in_parts, spread, vocabulary_of
 from .evaluation import Asked, Measured
 from .image_classify import fitting, moved_told, rows_asked
-from .job import Job
-from .lm import BY_FREQUENCY, unigram_entropy
-from .metrics import bleu, interval, translation_scores
+from .metrics import BY_FREQUENCY, bleu, interval, translation_scores, unigram_entropy
 from .picture_judge import compare
 from .recipe import Data, Recipe
-from .translate import chunks, collate
+from .task import Job, chunks
+from .translate import collate
 
 VALID = "valid"
 NOBODY = np.empty(0, dtype=np.int64)  # a picture has no words to read

@@ -32,25 +32,13 @@ from ..files import one_line
 from ..models.base.heads import DecoderClassifier
 from ..models.base.shells import WithHeads
 from ..train.loss import Loss
-from .classify import (
-    Layout,
-    decoder_row,
-    encoder_row,
-    fit,
-    marked,
-    row_of,
-    special_tokens,
-    spread,
-    text_losses,
-)
+from .classify import Layout, decoder_row, encoder_row, fit, marked, row_of, special_tokens, text_losses
 from .evaluation import Asked, Measured, by_length
-from .job import Job, Words
 from .metrics import accuracy, interval
 from .mlm import config_of
 from .origin import Origin, begin, find_origin, kind_of, vocab_of, vocabulary, with_head
 from .recipe import Data, Recipe
-from .tables import own_vocabulary
-from .translate import chunks, data_told, pad
+from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
 from .tuning import start_told, tuning_of
 
 SHOWN = 80  # characters of a text that is shown

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,19 +52,16 @@ from ..train.loss import Loss, cross_entropy
 from . import features
 from .evaluation import Asked, Measured, by_length
 from .features import penalized
-from .job import Job, Words
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .mlm import config_of
 from .origin import FROM, Borrowed, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
 from .recipe import Data, Recipe
 from .spelling import keep_unknown, numbers_on_disk, with_unknown
-from .tables import own_vocabulary
-from .translate import chunks, data_told, pad
+from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
 from .tuning import start_told, tuning_of
 
 TEXT_COLUMNS = ("sentence", "text")
 MOST_LABELS = 10_000  # more are texts, or numbers to be predicted
-T = TypeVar("T")
 SHOWN = 100  # characters of a text that is shown
 
 
@@ -512,13 +509,6 @@ def held_out_rows(recipe: Recipe, labels: list[str], report: Report) -> list[Tex
     if not rows:
         raise BadInput(one_line(f"{d.valid_table} has no row to judge the model by"))
     return rows
-
-
-def spread(rows: list[T], most: int) -> list[T]:
-    """At most so many rows from all over the file, which may be sorted by label."""
-    if not most or len(rows) <= most:
-        return rows
-    return [rows[i] for i in np.linspace(0, len(rows) - 1, most).astype(int)]
 
 
 # Judging

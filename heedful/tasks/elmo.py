@@ -36,11 +36,10 @@ from ..models.elmo import ElmoConfig, share_filters
 from ..parts.before.characters import numbers_of
 from ..train.loss import NOTHING, Loss, Scores, sequence_loss
 from .evaluation import Asked, Measured, by_length
-from .job import Job
-from .lm import Text, files_of
+from .lm_data import Text, files_of
 from .recipe import Recipe
 from .spelling import keep_unknown, numbers_on_disk, spelling, with_unknown
-from .translate import chunks, data_told, pad
+from .task import Job, chunks, data_told, pad
 
 Vocabulary = Vocab | SpelledVocab
 ENDS = 2  # [CLS] and [SEP]

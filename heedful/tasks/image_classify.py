@@ -43,10 +43,10 @@ from ..models.base.shells import WithHeads
 from ..models.vit import ViTConfig
 from ..train.loss import Loss, cross_entropy
 from .evaluation import Asked, Measured
-from .job import Job
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .origin import FROM, Origin, check_same, read_origin, weights_hash
 from .recipe import Data, Recipe
+from .task import Job
 
 HEADS = {"class": "classify", "mean": "classify_mean"}
 DATA, VALID = "data", "valid"

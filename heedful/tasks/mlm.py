@@ -26,11 +26,11 @@ from ..models.base.shells import WithHeads
 from ..models.bert import BertConfig
 from ..train.loss import Loss, cross_entropy
 from .evaluation import Asked, Measured
-from .job import Job
-from .lm import BY_FREQUENCY, files_of, frequencies, held_out_text, prepare, unigram_entropy
-from .metrics import interval
+from .lm_data import files_of, frequencies, held_out_text, prepare
+from .metrics import BY_FREQUENCY, interval, unigram_entropy
 from .origin import ENCODERS, NO_TOKEN, begin, find_origin, special_of, vocab_of, with_heads
 from .recipe import Recipe
+from .task import Job
 from .tuning import start_told, tuning_of
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen

@@ -25,9 +25,9 @@ from ..models import family
 from ..models.base.heads import DecoderClassifier
 from ..models.base.shells import Decoder, EncoderDecoder, WithHeads
 from ..models.base.skeleton import config_with_head, config_with_heads, skeleton
-from .job import Words
 from .recipe import Recipe
 from .spelling import spelling
+from .task import Words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

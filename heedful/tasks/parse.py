@@ -25,10 +25,9 @@ from ..models.base.shells import WithHeads
 from ..models.syntax import Arcs, Relations
 from ..train.loss import NOTHING, Loss, cross_entropy
 from .evaluation import Asked, Measured, by_length
-from .job import Job
 from .metrics import interval
 from .recipe import Recipe
-from .translate import chunks, data_told
+from .task import Job, chunks, data_told
 from .words import (
     Labels,
     WordBatch,

@@ -26,8 +26,8 @@ from .captioned import (
     spread,
 )
 from .evaluation import Asked, Measured
-from .job import Job
 from .recipe import Recipe
+from .task import Job
 
 BEGUN_WITH = 10_000_000  # numbers of pictures, to take the first codes from
 LOOKED_AT = 200  # pictures, for how likely a pixel is without learning

@@ -35,10 +35,10 @@ from .captioned import (
     vocabulary_of,
 )
 from .evaluation import Asked, Measured
-from .job import Job
 from .origin import weights_hash
 from .picture_codes import bright
 from .recipe import Recipe
+from .task import Job
 
 CODES = "codes.json"  # what is known of the model that wrote the codes
 FIELDS = {"words": "the caption's tokens", "codes": "the picture's codes, row by row"}

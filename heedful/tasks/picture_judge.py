@@ -30,9 +30,9 @@ from .captioned import (
     spread,
 )
 from .evaluation import Asked, Measured
-from .job import Job
 from .metrics import interval
 from .recipe import Data, Recipe
+from .task import Job
 
 RELATION = ("", "left of", "above")  # of one thing, or of two told in one way
 THING = (tuple(SIZES), tuple(COLORS), SHAPES)

@@ -29,8 +29,8 @@ from .captioned import (
     vocabulary_of,
 )
 from .evaluation import Asked, Measured
-from .job import Job
 from .recipe import Data, Recipe
+from .task import Job
 
 AMONG = 32  # held-out pairs that each has to be found among
 

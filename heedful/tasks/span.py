@@ -31,15 +31,13 @@ from ..files import one_line
 from ..interop.load import describe_run
 from ..models.base.shells import WithHeads
 from ..train.loss import Loss
-from .classify import Layout, encoder_row, row_of, special_tokens, spread
+from .classify import Layout, encoder_row, row_of, special_tokens
 from .evaluation import Asked, Measured, by_length
-from .job import Job, Words
 from .metrics import interval, squad_exact, squad_f1
 from .mlm import config_of
 from .origin import ENCODERS, Origin, begin, find_origin, vocab_of, vocabulary, with_head
 from .recipe import Data, Recipe
-from .tables import own_vocabulary
-from .translate import chunks, data_told, pad
+from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
 from .tuning import start_told, tuning_of
 
 ASKED = 64  # tokens of a question at most

@@ -37,13 +37,12 @@ from ..parts.experts import auxiliary
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import translate
 from .evaluation import MOST_TOKENS, Asked, Measured, by_length
-from .job import Job
-from .lm import BY_FREQUENCY
 from .long import CONFIGS
-from .metrics import interval
+from .metrics import BY_FREQUENCY, interval
 from .recipe import ALONE, Data, Recipe
 from .rouge import SIGNATURE, mean_interval, rouges
-from .translate import by_frequency, chunks, collate, data_told, pad
+from .task import Job, chunks, data_told, pad
+from .translate import by_frequency, collate
 
 BEAM = 4  # of finished models, as in the paper, with alpha at 0.6; while they train, greedy
 ROWS = 64  # read or written at once while a model trains

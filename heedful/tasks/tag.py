@@ -24,12 +24,11 @@ from ..train.loss import NOTHING, Loss, cross_entropy
 from . import features
 from .evaluation import Asked, Measured, by_length
 from .features import penalized
-from .job import Job
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .origin import ENCODERS, Origin, begin, find_origin, vocabulary, with_head
 from .recipe import Recipe
 from .spelling import with_unknown
-from .translate import chunks, data_told
+from .task import Job, chunks, data_told
 from .tuning import start_told, tuning_of
 from .words import (
     LARGEST,

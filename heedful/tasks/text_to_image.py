@@ -18,8 +18,8 @@ from typing import Any
 from torch import nn
 
 from .evaluation import Asked, Measured
-from .job import Job
 from .recipe import Recipe
+from .task import Job
 
 
 def stage_of(recipe: Recipe) -> Any:

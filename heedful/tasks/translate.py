@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,11 @@ from ..parts.view import right_padded
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import before
 from .evaluation import Asked, Measured, by_length
-from .job import Job
-from .lm import BY_FREQUENCY, ENOUGH, unigram_entropy
 from .long import experts_of
-from .metrics import bleu, exact_match, interval, translation_scores
+from .metrics import BY_FREQUENCY, ENOUGH, bleu, exact_match, interval, translation_scores, unigram_entropy
 from .origin import TRANSLATORS, Origin, begin, find_origin, special_of, target_vocabulary, vocabulary
 from .recipe import Data, Recipe
+from .task import Job, chunks, data_told, pad
 from .tuning import start_told, tuning_of
 
 
@@ -80,15 +78,6 @@ class PackedPairs(Tensors):
     answers_BT: Tensor
     count: int
     ids: tuple[int, ...] = ()
-
-
-def pad(rows: Sequence[np.ndarray | list[int]], filler: int) -> Tensor:
-    """Rows of unequal length as one tensor."""
-    longest = max((len(row) for row in rows), default=0)
-    table = np.full((len(rows), max(1, longest)), filler, dtype=np.int64)
-    for out, row in zip(table, rows, strict=True):
-        out[: len(row)] = row
-    return torch.from_numpy(table)
 
 
 def collate(
@@ -548,12 +537,6 @@ def held_out_pairs(recipe: Recipe, report: Report) -> tuple[list[Text], int]:
     return held_out, there
 
 
-def data_told(train: str, tried: int, there: int, padding: float) -> str:
-    """A sentence about the examples; of the held-out ones, perhaps not all are tried each time."""
-    some = f" ({tried:,} of them tried each time)" if tried < there else ""
-    return f"data: {train}, {there:,} held out{some}, {padding:.0%} of a batch is padding"
-
-
 def short_enough(vocab: Vocabs, pairs: list[Text], longest: int) -> list[Text]:
     """The pairs of at most so many tokens, as in training: one long line would make a whole batch as wide."""
     ids = zip(*encoded(vocab, pairs), strict=True)
@@ -597,13 +580,6 @@ def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple
     about |= {"trees": d.trees} if d.trees else {}
     size = max(MOST_WORDS + 1 if more else 0, *(side.size for side in sides(vocab)))
     return vocab, write_store(data, FIELDS | more, rows(), size, about), report
-
-
-def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of at most `size` items."""
-    items = iter(items)
-    while chunk := list(islice(items, size)):
-        yield chunk
 
 
 def batch_of(store: Store, vocab: Vocabs, ids: np.ndarray) -> PairBatch:

@@ -38,7 +38,7 @@ from ..train.loss import NOTHING
 from .origin import FROM, NO_TOKEN, find_origin, vocabulary
 from .recipe import Data, Recipe
 from .spelling import keep_unknown, numbers_on_disk, spelling
-from .translate import pad
+from .task import pad
 
 Vocabulary = Vocab | SpelledVocab
 RELATIONS, USUAL = "relations.json", "usual.json"  # beside labels.json, which has the tags

@@ -29,7 +29,7 @@ from .writing import check_number
 if TYPE_CHECKING:
     from ..models.base.shells import Decoder
     from ..tasks.classify import Kind, TextBatch
-    from ..tasks.job import Words
+    from ..tasks.task import Words
     from .model import Model
 
 SLICE = 256  # tokens scored at once: a vocabulary is wide

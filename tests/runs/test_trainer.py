@@ -29,7 +29,7 @@ from heedful.data import files, vocab
 from heedful.data.store import Store
 from heedful.errors import BadInput
 from heedful.runs import trainer as run
-from heedful.tasks import lm, recipe, translate
+from heedful.tasks import lm_data, recipe, translate
 
 
 @pytest.mark.parametrize("task", recipe.TASKS)
@@ -288,14 +288,14 @@ def test_a_vocabulary_is_learned_from_a_sample_of_a_large_text(texts, tmp_path, 
     text = tmp_path / "large"
     text.write_text("".join(lines))
     monkeypatch.setattr(files, "CHUNK", 200)
-    monkeypatch.setattr(lm, "SAMPLE", text.stat().st_size // 5)
+    monkeypatch.setattr(lm_data, "SAMPLE", text.stat().st_size // 5)
     learned: list[str] = []
 
     def train_vocab(kind, pieces, size, lower):
         learned.extend(pieces)
         return vocab.train_vocab(kind, learned, size, lower)
 
-    monkeypatch.setattr(lm, "train_vocab", train_vocab)
+    monkeypatch.setattr(lm_data, "train_vocab", train_vocab)
     asked = recipe_for("lm", texts, **{"data.text": str(text), "data.vocab": "word", "data.vocab_size": 5000})
     talk, again = Quiet(until=9), Quiet()
     with pytest.raises(Interrupted):

@@ -14,7 +14,7 @@ from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
 from heedful.models.base.heads import DecoderClassifier
 from heedful.runs import trainer as run
-from heedful.tasks import classify, recipe
+from heedful.tasks import classify, recipe, task
 from heedful.train import loop, optimizer, schedule
 
 
@@ -84,8 +84,8 @@ def test_what_is_wrong_with_a_table_is_one_sentence(files, tmp_path):
 
 
 def test_held_out_rows_come_from_all_over_the_file():
-    found = classify.spread(list(range(100)), 10)
-    assert found[0] == 0 and found[-1] == 99 and len(found) == 10 and classify.spread([1, 2], 0) == [1, 2]
+    found = task.spread(list(range(100)), 10)
+    assert found[0] == 0 and found[-1] == 99 and len(found) == 10 and task.spread([1, 2], 0) == [1, 2]
 
 
 # Rows

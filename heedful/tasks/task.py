@@ -1,16 +1,25 @@
-"""A job: a recipe turned into everything training needs. Tasks make jobs; `run` does them."""
+"""A task turns a recipe into a job: all that training needs. Helpers that the tasks share follow below."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from ..data.vocab import Vocab, read_vocab, train_vocab
+from ..files import write_text
 from ..parts.lora import Lora
 from ..train.loop import Batch
 from ..train.loss import Loss
+from .recipe import Recipe
+
+T = TypeVar("T")
 
 
 class Words(Protocol):
@@ -85,3 +94,42 @@ class Job:
     facts: dict[str, Any] = field(default_factory=dict)  # what else the result depends on, for the recipe
     carried: Carried | None = None  # what the loss carries from step to step
     steady: bool = False  # batches all have one shape, and their loss never waits for the device
+
+
+def own_vocabulary(recipe: Recipe, folder: Path, texts: Iterator[str]) -> Vocab:
+    """The vocabulary in the run's folder; if there is none yet, one that is learned from the texts."""
+    tokenizer, d = folder / "tokenizer.json", recipe.data
+    if tokenizer.is_file():
+        return read_vocab(tokenizer)
+    vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
+    write_text(tokenizer, vocab.to_json())
+    return vocab
+
+
+def pad(rows: Sequence[np.ndarray | list[int]], filler: int) -> Tensor:
+    """Rows of unequal length as one tensor."""
+    longest = max((len(row) for row in rows), default=0)
+    table = np.full((len(rows), max(1, longest)), filler, dtype=np.int64)
+    for out, row in zip(table, rows, strict=True):
+        out[: len(row)] = row
+    return torch.from_numpy(table)
+
+
+def data_told(train: str, tried: int, there: int, padding: float) -> str:
+    """A sentence about the examples; of the held-out ones, perhaps not all are tried each time."""
+    some = f" ({tried:,} of them tried each time)" if tried < there else ""
+    return f"data: {train}, {there:,} held out{some}, {padding:.0%} of a batch is padding"
+
+
+def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of at most `size` items."""
+    items = iter(items)
+    while chunk := list(islice(items, size)):
+        yield chunk
+
+
+def spread(rows: list[T], most: int) -> list[T]:
+    """At most so many rows from all over the file, which may be sorted by label."""
+    if not most or len(rows) <= most:
+        return rows
+    return [rows[i] for i in np.linspace(0, len(rows) - 1, most).astype(int)]
