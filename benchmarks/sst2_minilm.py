@@ -25,6 +25,7 @@ from heedful.interop.load import load_run
 from heedful.runs import trainer as run
 from heedful.tasks import classify, recipe
 from heedful.tasks.evaluation import Asked
+from heedful.tasks.recipe.settings import Recipe
 from heedful.train.device import find_device
 from heedful.train.loop import Progress
 
@@ -57,7 +58,7 @@ def minilm() -> Path:
     return Path(found.origin).parent / "model"
 
 
-def recipe_of(model: Path, data: Path, device: torch.device, settings: dict[str, object]) -> recipe.Recipe:
+def recipe_of(model: Path, data: Path, device: torch.device, settings: dict[str, object]) -> Recipe:
     """The recipe: SETTINGS, and what was asked for beside them."""
     files = {"data.table": str(data / "train.tsv"), "data.valid_table": str(data / "dev.tsv")}
     precision = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}

@@ -22,7 +22,8 @@ from ..files import one_line, present
 from ..interop.run_folder import STAGES
 from ..runs.finished import best_step, check_model, read_run
 from ..tasks.evaluation import SHOWN
-from ..tasks.recipe import Recipe, changed, parse_settings
+from ..tasks.recipe import changed, parse_settings
+from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
 
 if TYPE_CHECKING:

@@ -22,7 +22,9 @@ from ..runs import trainer as run
 from ..runs.folder import RECIPE, RunFolder
 from ..runs.plan import span
 from ..tasks.evaluation import spelled
-from ..tasks.recipe import DEMO, FEATURES, FINE_TUNING, TASK_DEFAULTS, Recipe, make, parse_settings
+from ..tasks.recipe import make, parse_settings
+from ..tasks.recipe.presets import DEMO, FEATURES, FINE_TUNING, TASK_DEFAULTS
+from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
 from ..train.loop import Progress
 from ..train.processes import Lost, World, connected, join_world, leave_world, own_device

@@ -19,7 +19,7 @@ from ..models.base.heads import DecoderClassifier
 from ..parts.watch import watch
 from ..runs import trainer as run
 from ..runs.plan import shape_of
-from ..tasks.recipe import Recipe
+from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train import loop
 

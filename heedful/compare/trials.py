@@ -25,7 +25,8 @@ from ..files import one_line, present, read_json, write_json
 from ..runs import trainer as run
 from ..runs.folder import RECIPE, Metrics, make_folders
 from ..runs.resume import flat
-from ..tasks.recipe import Recipe, to_json
+from ..tasks.recipe import to_json
+from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train.loop import Progress
 from .asked import Asked, Variant

@@ -59,7 +59,7 @@ from ..tasks import (
 )
 from ..tasks.evaluation import Asked
 from ..tasks.origin import FROM, find_origin, vocab_of, vocabulary
-from ..tasks.recipe import Range, Recipe
+from ..tasks.recipe.settings import Range, Recipe
 from .look import attention as looking
 
 if TYPE_CHECKING:

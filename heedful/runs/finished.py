@@ -10,7 +10,8 @@ from ..errors import BadInput
 from ..files import inside, naming, one_line, present, read_json, read_text
 from ..interop.hf.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
 from ..interop.run_folder import NO_WORDS, RECIPE, check_written, is_run, refuse_stages, runs_inside
-from ..tasks.recipe import Recipe, from_json
+from ..tasks.recipe import from_json
+from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
 
 if TYPE_CHECKING:

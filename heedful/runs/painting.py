@@ -21,7 +21,8 @@ from ..models.clip import Clip
 from ..models.dalle import Dalle
 from ..models.dvae import DVAE
 from ..tasks.captioned import padded
-from ..tasks.recipe import STAGES, Recipe
+from ..tasks.recipe.presets import STAGES
+from ..tasks.recipe.settings import Recipe
 from ..train.loop import seed_for
 from .folder import RECIPE
 from .stages import is_done, is_staged

@@ -13,7 +13,7 @@ from ..inside.costs import costs, count_active, count_parameters
 from ..models.base.heads import DecoderClassifier
 from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block
-from ..tasks.recipe import Recipe
+from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train.processes import World
 

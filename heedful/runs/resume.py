@@ -17,7 +17,8 @@ from .. import __version__
 from ..errors import BadInput
 from ..interop.run_folder import NO_WORDS
 from ..parts.lora import adapters
-from ..tasks.recipe import Recipe, to_json
+from ..tasks.recipe import to_json
+from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Carried, Job
 from ..train import optimizer
 from ..train.average import Average, weights_of

@@ -22,7 +22,10 @@ from ..errors import BadInput, command
 from ..files import inside, naming, present, read_json, write_json
 from ..interop.run_folder import STAGES as FILE
 from ..tasks.captioned import pictures_of
-from ..tasks.recipe import ONLY_AT, STAGES, Recipe, from_json, make, to_json
+from ..tasks.recipe import from_json, make, to_json
+from ..tasks.recipe.checks import ONLY_AT
+from ..tasks.recipe.presets import STAGES
+from ..tasks.recipe.settings import Recipe
 from .folder import RECIPE
 from .trainer import Outcome, Talk
 from .trainer import resume as resume_run

@@ -36,7 +36,8 @@ from ..parts.watch import eagerly
 from ..tasks import expert_load as loads
 from ..tasks.evaluation import spelled
 from ..tasks.origin import borrowed
-from ..tasks.recipe import Recipe, from_json, to_json, with_warmup
+from ..tasks.recipe import from_json, to_json, with_warmup
+from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..tasks.tuning import written_alone
 from ..train import finder, loop, optimizer

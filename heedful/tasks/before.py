@@ -10,23 +10,23 @@ from ..models.base.config import Config
 from ..models.convs2s import ConvS2SConfig
 from ..models.luong import LuongConfig
 from ..models.seq2seq import Seq2SeqConfig
-from .recipe import Model, Recipe
+from .recipe.settings import ModelSettings, Recipe
 
 
-def of_seq2seq(m: Model, words: dict[str, Any]) -> Config:
+def of_seq2seq(m: ModelSettings, words: dict[str, Any]) -> Config:
     return Seq2SeqConfig(
         **words, cell=m.cell, layers=m.layers, width=m.width, embedding=m.width, dropout=m.dropout
     )
 
 
-def of_bahdanau(m: Model, words: dict[str, Any]) -> Config:
+def of_bahdanau(m: ModelSettings, words: dict[str, Any]) -> Config:
     return BahdanauConfig(
         **words, layers=m.layers, width=m.width, embedding=m.width, alignment=m.width, maxout=m.width,
         dropout=m.dropout,
     )  # fmt: skip
 
 
-def of_luong(m: Model, words: dict[str, Any]) -> Config:
+def of_luong(m: ModelSettings, words: dict[str, Any]) -> Config:
     direction = None if m.score == "dot" else m.width  # as Bahdanau's, where the score allows it
     return LuongConfig(
         **words, cell=m.cell, layers=m.layers, width=m.width, direction=direction, embedding=m.width, score=m.score,
@@ -34,14 +34,14 @@ def of_luong(m: Model, words: dict[str, Any]) -> Config:
     )  # fmt: skip
 
 
-def of_convs2s(m: Model, words: dict[str, Any]) -> Config:
+def of_convs2s(m: ModelSettings, words: dict[str, Any]) -> Config:
     return ConvS2SConfig(
         **words, layers=m.layers, width=m.width, kernel=m.kernel, further=(), embedding=m.width, out=m.width,
         dropout=m.dropout,
     )  # fmt: skip
 
 
-CONFIGS: dict[str, Callable[[Model, dict[str, Any]], Config]] = {
+CONFIGS: dict[str, Callable[[ModelSettings, dict[str, Any]], Config]] = {
     "seq2seq": of_seq2seq,
     "bahdanau": of_bahdanau,
     "luong": of_luong,

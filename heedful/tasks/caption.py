@@ -35,7 +35,7 @@ from .evaluation import Asked, Measured
 from .image_classify import fitting, moved_told, rows_asked
 from .metrics import BY_FREQUENCY, bleu, interval, translation_scores, unigram_entropy
 from .picture_judge import compare
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 from .task import Job, chunks
 from .translate import collate
 
@@ -77,7 +77,9 @@ def batch_of(
     )
 
 
-def caption_loss(model: EncoderDecoder, batch: CaptionBatch, data: Data, smoothing: float = 0.0) -> Loss:
+def caption_loss(
+    model: EncoderDecoder, batch: CaptionBatch, data: DataSettings, smoothing: float = 0.0
+) -> Loss:
     """How surprised the model is by the captions. Their padding lies in the future of every real token: no mask is needed."""
     x_BCHW = moved(normal(batch.pixels_BHWC, data), batch.moves_B23)
     hidden_BTD = model.decoder.hidden(batch.target_BT, source_BSD=model.encoder(x_BCHW))
@@ -156,7 +158,7 @@ def config_of(recipe: Recipe, vocab: int) -> CaptionerConfig:
     )  # fmt: skip
 
 
-def check_mirror(d: Data) -> None:
+def check_mirror(d: DataSettings) -> None:
     """In a mirror, what is left is right."""
     if d.flip and d.corpus == "shapes":
         raise BadInput(
@@ -164,7 +166,7 @@ def check_mirror(d: Data) -> None:
         )
 
 
-def pictures_told(d: Data, config: CaptionerConfig, rows: int) -> str:
+def pictures_told(d: DataSettings, config: CaptionerConfig, rows: int) -> str:
     size = f"{config.reading.grid**2} patches of {config.patch} x {config.patch}"
     seen = "all of them" if config.sees == "grid" else f"one vector ({config.sees})"
     return f"pictures: {size}, of which the decoder sees {seen}; {rows:,} pictures a step{moved_told(d)}"
@@ -207,7 +209,7 @@ LONGEST = 200  # tokens of a caption
 
 @torch.no_grad()
 def caption(
-    model: EncoderDecoder, vocab: Vocab, d: Data, pixels_BHWC: Tensor, longest: int = LONGEST
+    model: EncoderDecoder, vocab: Vocab, d: DataSettings, pixels_BHWC: Tensor, longest: int = LONGEST
 ) -> list[str]:
     """Greedy captions of pictures."""
     x_BCHW = read(model, d, pixels_BHWC)
@@ -216,26 +218,26 @@ def caption(
     return [vocab.decode(one.words) for one in written]
 
 
-def read(model: EncoderDecoder, d: Data, pixels_BHWC: Tensor) -> Tensor:
+def read(model: EncoderDecoder, d: DataSettings, pixels_BHWC: Tensor) -> Tensor:
     """Pixels as the model reads them, where it computes."""
     weight = next(model.parameters())
     return normal(pixels_BHWC.to(weight.device), d).to(weight.dtype)
 
 
-def meaning(text: str, d: Data) -> Any:
+def meaning(text: str, d: DataSettings) -> Any:
     """What two captions share if they are equally right."""
     said = parse_caption(text) if d.corpus == "shapes" else None
     words = " ".join(text.split())
     return said.plain if said is not None else words.lower() if d.lower else words
 
 
-def exact(found: Sequence[str], expected: Sequence[str], d: Data) -> float:
+def exact(found: Sequence[str], expected: Sequence[str], d: DataSettings) -> float:
     """The share of captions that say what they should, 0 to 1."""
     right = sum(meaning(a, d) == meaning(b, d) for a, b in zip(found, expected, strict=True))
     return right / max(1, len(expected))
 
 
-def parts_right(found: Sequence[str], expected: Sequence[str], d: Data) -> dict[str, float]:
+def parts_right(found: Sequence[str], expected: Sequence[str], d: DataSettings) -> dict[str, float]:
     """Of the corpus shapes, what of its captions is right: shapes and colors, and which of two things lies where."""
     if d.corpus != "shapes":
         return {}
@@ -248,7 +250,7 @@ def parts_right(found: Sequence[str], expected: Sequence[str], d: Data) -> dict[
     }
 
 
-def nats(model: EncoderDecoder, d: Data, batches: Iterable[CaptionBatch]) -> tuple[float, int]:
+def nats(model: EncoderDecoder, d: DataSettings, batches: Iterable[CaptionBatch]) -> tuple[float, int]:
     """The loss a token, and the number of tokens."""
     device = next(model.parameters()).device
     losses = [caption_loss(model, batch.to(device), d) for batch in batches]
@@ -257,7 +259,7 @@ def nats(model: EncoderDecoder, d: Data, batches: Iterable[CaptionBatch]) -> tup
 
 
 def evaluate(
-    model: EncoderDecoder, vocab: Vocab, d: Data, batches: list[CaptionBatch], texts: list[str]
+    model: EncoderDecoder, vocab: Vocab, d: DataSettings, batches: list[CaptionBatch], texts: list[str]
 ) -> dict[str, float]:
     """Held-out loss (nats a token), and how many greedy captions are right."""
     loss, _ = nats(model, d, batches)
@@ -266,7 +268,7 @@ def evaluate(
     return {"loss": loss, "exact": exact(found, texts, d), "bleu": bleu(found, expected, d.lower)}
 
 
-def lowered(texts: list[str], d: Data) -> list[str]:
+def lowered(texts: list[str], d: DataSettings) -> list[str]:
     return [text.lower() if d.lower else text for text in texts]
 
 
@@ -315,7 +317,7 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     )
 
 
-def frequent(asked: Asked, texts: list[str], d: Data) -> tuple[str, float]:
+def frequent(asked: Asked, texts: list[str], d: DataSettings) -> tuple[str, float]:
     """What the most frequent caption of the training pictures would score."""
     captions = Counter(captions_of(Gallery.open(asked.run / DATA / "train")))
     often = captions.most_common(1)[0][0]
@@ -334,7 +336,7 @@ def held_out_loss(model: EncoderDecoder, asked: Asked, rows: int) -> tuple[float
 
 
 def show(
-    model: EncoderDecoder, vocab: Vocab, d: Data, gallery: Gallery, ids: np.ndarray, texts: list[str]
+    model: EncoderDecoder, vocab: Vocab, d: DataSettings, gallery: Gallery, ids: np.ndarray, texts: list[str]
 ) -> list[str]:
     """A few pictures by their numbers, with the captions that the model writes."""
     if not len(ids):

@@ -21,14 +21,14 @@ from ..errors import BadInput
 from ..files import write_text
 from ..interop.hf.tokenizer import TOKENIZER
 from .evaluation import Asked
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 
 DATA = "data"
 MOST = 256  # pictures at once, where nothing is learned
 B = TypeVar("B")
 
 
-def have_captions(d: Data) -> bool:
+def have_captions(d: DataSettings) -> bool:
     """Whether the pictures have captions of their own, rather than classes."""
     return bool(d.corpus) or any((Path(d.images) / name).is_file() for name in CAPTIONS)
 
@@ -112,7 +112,7 @@ class PictureBatch(Tensors):
         return Seen(len(self.ids), "pictures")
 
 
-def data_told(train: int, tried: int, held_out: int, d: Data, more: str = "") -> str:
+def data_told(train: int, tried: int, held_out: int, d: DataSettings, more: str = "") -> str:
     """The first sentence of a plan."""
     gray = "" if d.color else " of gray"
     return (

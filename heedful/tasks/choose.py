@@ -37,7 +37,7 @@ from .evaluation import Asked, Measured, by_length
 from .metrics import accuracy, interval
 from .mlm import config_of
 from .origin import Origin, begin, find_origin, kind_of, vocab_of, vocabulary, with_head
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
 from .tuning import start_told, tuning_of
 
@@ -202,7 +202,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
-def check_asked(d: Data) -> None:
+def check_asked(d: DataSettings) -> None:
     if d.corpus and d.corpus != "facts":
         raise BadInput(f'choose has no built-in corpus "{d.corpus}"; it has facts')
     if not d.corpus and not (d.table and d.valid_table):
@@ -211,28 +211,28 @@ def check_asked(d: Data) -> None:
         )
 
 
-def rows_of(d: Data, split: str, report: Report) -> Iterator[Choice]:
+def rows_of(d: DataSettings, split: str, report: Report) -> Iterator[Choice]:
     """The texts of a split with their choices, one by one."""
     if d.corpus:
         return quiz.choices(split)
     return read_choices(d.table if split == "train" else d.valid_table, report)
 
 
-def texts_of(d: Data) -> Iterator[str]:
+def texts_of(d: DataSettings) -> Iterator[str]:
     """What a vocabulary is learned from."""
     for row in rows_of(d, "train", Report(d.bad_lines)):
         yield row.context
         yield from row.choices
 
 
-def held_out_rows(d: Data, split: str, report: Report) -> list[Choice]:
+def held_out_rows(d: DataSettings, split: str, report: Report) -> list[Choice]:
     rows = list(rows_of(d, split, report))
     if not rows:
         raise BadInput(one_line(f"{d.valid_table} has no text to judge the model by ({report.sentence()})"))
     return rows
 
 
-def room_of(d: Data, context: int, vocab: Words) -> int:
+def room_of(d: DataSettings, context: int, vocab: Words) -> int:
     """Tokens of a text and a choice in a row, beside the special ones."""
     room = min(d.longest, context) - special_tokens(True, vocab)
     if room < 2:

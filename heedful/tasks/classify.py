@@ -55,7 +55,7 @@ from .features import penalized
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .mlm import config_of
 from .origin import FROM, Borrowed, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 from .spelling import keep_unknown, numbers_on_disk, with_unknown
 from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
 from .tuning import start_told, tuning_of
@@ -352,13 +352,13 @@ def marks_of(vocab: Words) -> dict[str, int]:
     return special_of(vocab) | {"bos": vocab.bos, "sep": vocab.sep, "eos": vocab.eos}
 
 
-def texts_of(d: Data) -> Iterator[str]:
+def texts_of(d: DataSettings) -> Iterator[str]:
     """What a vocabulary is learned from."""
     for row in rows_of(d, d.table, Report(d.bad_lines)):
         yield from filter(None, (row.first, row.second))
 
 
-def room_of(d: Data, context: int, vocab: Words | None = None) -> int:
+def room_of(d: DataSettings, context: int, vocab: Words | None = None) -> int:
     """Tokens of text in a row, beside the special ones."""
     pairs = bool(d.pair_column)
     room = min(d.longest, context) - special_tokens(pairs, vocab)
@@ -420,7 +420,7 @@ class TextRow:
     number: int = -1  # of the label
 
 
-def check_asked(d: Data) -> None:
+def check_asked(d: DataSettings) -> None:
     if d.corpus:
         raise BadInput(f'classify has no built-in corpus "{d.corpus}"')
     if not (d.table and d.valid_table):
@@ -429,7 +429,7 @@ def check_asked(d: Data) -> None:
         )
 
 
-def rows_of(d: Data, path: str, report: Report) -> Iterator[TextRow]:
+def rows_of(d: DataSettings, path: str, report: Report) -> Iterator[TextRow]:
     """The good rows of a table with their lines; an unpaired text has an empty second one."""
     columns = [text_column(d, path), *([d.pair_column] if d.pair_column else []), d.label_column]
     lines = enumerate(judged_lines(path, TABLE_LINE), 1)
@@ -442,7 +442,7 @@ def rows_of(d: Data, path: str, report: Report) -> Iterator[TextRow]:
             yield TextRow(number, row[0], row[1] if d.pair_column else "", row[-1])
 
 
-def text_column(d: Data, path: str) -> str:
+def text_column(d: DataSettings, path: str) -> str:
     """The column named in the recipe, or the one with a usual name."""
     if d.text_column:
         return d.text_column

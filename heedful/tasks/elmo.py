@@ -37,7 +37,7 @@ from ..parts.before.characters import numbers_of
 from ..train.loss import NOTHING, Loss, Scores, sequence_loss
 from .evaluation import Asked, Measured, by_length
 from .lm_data import Text, files_of
-from .recipe import Recipe
+from .recipe.settings import Recipe
 from .spelling import keep_unknown, numbers_on_disk, spelling, with_unknown
 from .task import Job, chunks, data_told, pad
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from ..data.files import Report
 from ..data.vocab import Vocab, read_vocab
 from ..interop.hf.tokenizer import TOKENIZER
-from .recipe import Recipe
+from .recipe.settings import Recipe
 
 T = TypeVar("T")
 MOST_TOKENS = 1 << 14  # of a batch: long sentences go in smaller ones

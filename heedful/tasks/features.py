@@ -14,7 +14,7 @@ from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig, mix_penalty
 from ..train.loss import Loss
 from .origin import Origin, check_same
-from .recipe import Recipe
+from .recipe.settings import Recipe
 
 
 def config_of(recipe: Recipe, origin: Origin, heads: tuple[str, ...], labels: int) -> ElmoReaderConfig:

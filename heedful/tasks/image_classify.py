@@ -45,7 +45,7 @@ from ..train.loss import Loss, cross_entropy
 from .evaluation import Asked, Measured
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .origin import FROM, Origin, check_same, read_origin, weights_hash
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 from .task import Job
 
 HEADS = {"class": "classify", "mean": "classify_mean"}
@@ -79,7 +79,7 @@ def scores(model: WithHeads, x_BCHW: Tensor) -> Tensor:
     return model.heads[name](model.encoder(x_BCHW), model.encoder.inputs)
 
 
-def image_loss(model: WithHeads, batch: ImageBatch, data: Data, smoothing: float = 0.0) -> Loss:
+def image_loss(model: WithHeads, batch: ImageBatch, data: DataSettings, smoothing: float = 0.0) -> Loss:
     """How surprised the model is by the right labels of pictures, changed as the batch says."""
     x_BCHW = erased(moved(normal(batch.pixels_BHWC, data), batch.moves_B23), batch.holes_B3)
     return Loss(*cross_entropy(scores(model, x_BCHW), batch.labels_B, smoothing), batch.count)
@@ -150,13 +150,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )  # fmt: skip
 
 
-def pictures_told(d: Data, config: ViTConfig, rows: int) -> str:
+def pictures_told(d: DataSettings, config: ViTConfig, rows: int) -> str:
     size = f"{d.image} x {d.image} pixels{'' if d.color else ' of gray'}"
     patches = f"{config.grid**2} patches of {config.patch} x {config.patch}"
     return f"pictures: {size}, {patches}; {rows:,} pictures a step{moved_told(d)}"
 
 
-def moved_told(d: Data) -> str:
+def moved_told(d: DataSettings) -> str:
     """How pictures are moved in training, as the end of a sentence."""
     told = [f"moved by up to {d.shift:.0%}"] if d.shift else []
     told += [f"zoomed by up to {d.zoom:.0%}"] if d.zoom else []
@@ -207,13 +207,13 @@ def read_labels(train: Gallery, folder: Path) -> tuple[list[str], list[int], np.
     return list(kept), list(kept.values()), np.array([number[label] for label in found])
 
 
-def numbered(gallery: Gallery, labels: Sequence[str], d: Data) -> list[tuple[int, int]]:
+def numbered(gallery: Gallery, labels: Sequence[str], d: DataSettings) -> list[tuple[int, int]]:
     """(picture, number of its label) of all held-out pictures; a label that training does not know is refused."""
     number = {label: i for i, label in enumerate(labels)}
     return [(i, number_of(gallery.label(i), number, d)) for i in range(len(gallery))]
 
 
-def number_of(label: str, number: dict[str, int], d: Data) -> int:
+def number_of(label: str, number: dict[str, int], d: DataSettings) -> int:
     if label not in number:
         where = d.valid_images or d.images or d.corpus
         raise BadInput(
@@ -232,7 +232,7 @@ def spread(rows: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
 # Another run to start from
 
 
-def find_start(folder: str, run: Path, d: Data, say: Callable[[str], None]) -> Origin:
+def find_start(folder: str, run: Path, d: DataSettings, say: Callable[[str], None]) -> Origin:
     """The Vision Transformer in `folder`, looked at once; afterwards what the run has written down of it."""
     if not (run / FROM).is_file():
         loaded = load(folder)
@@ -251,7 +251,7 @@ def find_start(folder: str, run: Path, d: Data, say: Callable[[str], None]) -> O
         return read_origin(read_json(inside(run, FROM)))
 
 
-def check_pictures(folder: str, config: ViTConfig, d: Data, say: Callable[[str], None]) -> None:
+def check_pictures(folder: str, config: ViTConfig, d: DataSettings, say: Callable[[str], None]) -> None:
     """The model must read pictures of this kind; numbers that it is not used to are said."""
     if config.channels != (3 if d.color else 1):
         kind = "colors" if config.channels == 3 else "gray"
@@ -266,7 +266,7 @@ def check_pictures(folder: str, config: ViTConfig, d: Data, say: Callable[[str],
             say(f"warning: data.{name} is {getattr(d, name):g}, and {folder} learned with {before[name]:g}")
 
 
-def start_told(origin: Origin, d: Data) -> str:
+def start_told(origin: Origin, d: DataSettings) -> str:
     old, new = origin.config.grid, d.image // origin.config.patch
     grids = "" if old == new else f"; positions of {old} x {old} patches are interpolated to {new} x {new}"
     return f"start: {origin.folder}, its sizes{grids}; the head is new"
@@ -297,14 +297,16 @@ def batched(gallery: Gallery, rows: Sequence[tuple[int, int]]) -> Iterator[Label
         yield gallery.pixels_NHWC[[i for i, _ in some]], [number for _, number in some]
 
 
-def guesses(model: nn.Module, d: Data, pixels_BHWC: np.ndarray) -> Tensor:
+def guesses(model: nn.Module, d: DataSettings, pixels_BHWC: np.ndarray) -> Tensor:
     """Scores [B, labels]."""
     device = next(model.parameters()).device
     x_BCHW = normal(torch.from_numpy(np.array(pixels_BHWC)).to(device), d)
     return scores(model, x_BCHW.to(next(model.parameters()).dtype)).float()  # type: ignore[arg-type]
 
 
-def judged(model: nn.Module, d: Data, batches: Iterable[Labeled]) -> tuple[list[int], list[int], float]:
+def judged(
+    model: nn.Module, d: DataSettings, batches: Iterable[Labeled]
+) -> tuple[list[int], list[int], float]:
     """(labels found, right labels, loss): the loss is in nats a picture."""
     found: list[int] = []
     right: list[int] = []
@@ -317,7 +319,7 @@ def judged(model: nn.Module, d: Data, batches: Iterable[Labeled]) -> tuple[list[
     return found, right, surprise / max(1, len(right))
 
 
-def evaluate(model: nn.Module, d: Data, batches: Iterable[Labeled]) -> dict[str, float]:
+def evaluate(model: nn.Module, d: DataSettings, batches: Iterable[Labeled]) -> dict[str, float]:
     """Held-out loss (nats a picture), accuracy and macro F1."""
     found, right, loss = judged(model, d, batches)
     return {"loss": loss, "accuracy": accuracy(found, right), "macro_f1": macro_f1(found, right)}
@@ -370,7 +372,7 @@ def rows_asked(asked: Asked, report: Report, captions: bool = False) -> Iterator
     return split_rows(d, asked.split, captions, report)
 
 
-def gathered(rows: Iterable[Row], number: dict[str, int], d: Data, most: int) -> Iterator[Labeled]:
+def gathered(rows: Iterable[Row], number: dict[str, int], d: DataSettings, most: int) -> Iterator[Labeled]:
     """Rows in batches."""
     some: list[Row] = []
     for row in rows:
@@ -382,7 +384,7 @@ def gathered(rows: Iterable[Row], number: dict[str, int], d: Data, most: int) ->
         yield put_together(some, number, d)
 
 
-def put_together(rows: Sequence[Row], number: dict[str, int], d: Data) -> Labeled:
+def put_together(rows: Sequence[Row], number: dict[str, int], d: DataSettings) -> Labeled:
     return np.stack([row.pixels_HWC for row in rows]), [number_of(row.label, number, d) for row in rows]
 
 
@@ -398,7 +400,7 @@ def majority(counts: list[int], right: list[int]) -> float:
 
 
 def show(
-    model: nn.Module, d: Data, gallery: Gallery, rows: list[tuple[int, int]], labels: list[str]
+    model: nn.Module, d: DataSettings, gallery: Gallery, rows: list[tuple[int, int]], labels: list[str]
 ) -> list[str]:
     """A few pictures by their numbers, with the label the model gives them."""
     if not rows:
@@ -412,6 +414,6 @@ def show(
     return lines
 
 
-def data_of(recipe: Recipe | None, config: Any) -> Data:
+def data_of(recipe: Recipe | None, config: Any) -> DataSettings:
     """How pictures are made ready for a model: as its run says, or as published ones were."""
-    return recipe.data if recipe is not None else Data(image=config.image, color=config.channels == 3)
+    return recipe.data if recipe is not None else DataSettings(image=config.image, color=config.channels == 3)

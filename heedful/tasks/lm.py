@@ -37,7 +37,7 @@ from .lm_data import DELIMITER, files_of, frequencies, held_out_text, prepare
 from .long import CONFIGS, Recurrent, Segments, experts_of, recurrent_losses
 from .metrics import BY_FREQUENCY, unigram_entropy
 from .origin import DECODERS, Origin, begin, find_origin, special_of, vocab_of
-from .recipe import Recipe
+from .recipe.settings import Recipe
 from .task import Job
 from .tuning import start_told, tuning_of
 

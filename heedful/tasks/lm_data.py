@@ -20,7 +20,7 @@ from ..files import one_line, write_text
 from .evaluation import Asked
 from .metrics import ENOUGH, unigram_entropy
 from .origin import Origin, vocabulary
-from .recipe import Recipe
+from .recipe.settings import Recipe
 
 
 def files_of(recipe: Recipe) -> str:

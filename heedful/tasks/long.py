@@ -28,12 +28,12 @@ from ..models.sparse import SparseConfig
 from ..models.xl import XLConfig
 from ..parts.long.segments import RecurrentAttention, SegmentMemory
 from ..train.loss import Loss, scores_of, sequence_loss
-from .recipe import Model
+from .recipe.settings import ModelSettings
 
 # Sizes.
 
 
-def xl_config(vocab: int, m: Model) -> XLConfig:
+def xl_config(vocab: int, m: ModelSettings) -> XLConfig:
     memory = m.memory or m.context
     return XLConfig(
         vocab,
@@ -50,7 +50,7 @@ def xl_config(vocab: int, m: Model) -> XLConfig:
     )
 
 
-def sparse_config(vocab: int, m: Model) -> SparseConfig:
+def sparse_config(vocab: int, m: ModelSettings) -> SparseConfig:
     stride = m.stride or max(2, isqrt(m.context))
     tail = m.tail or max(1, stride // 8)
     if tail > stride:
@@ -59,27 +59,27 @@ def sparse_config(vocab: int, m: Model) -> SparseConfig:
     return SparseConfig(*sizes, m.pattern, m.turns, stride, tail, m.dropout)
 
 
-def dmca_config(vocab: int, m: Model) -> DMCAConfig:
+def dmca_config(vocab: int, m: ModelSettings) -> DMCAConfig:
     sizes = (vocab, m.context, m.layers, m.width, m.heads, m.hidden)
     return DMCAConfig(*sizes, m.kinds, m.block, m.look_back, m.compressed, m.norm, m.activation, m.dropout)
 
 
-def mixture_dmca_config(vocab: int, m: Model) -> MixtureDMCAConfig:
+def mixture_dmca_config(vocab: int, m: ModelSettings) -> MixtureDMCAConfig:
     return MixtureDMCAConfig(**vars(dmca_config(vocab, m)), **experts_of(m))
 
 
-def experts_of(m: Model) -> dict[str, Any]:
+def experts_of(m: ModelSettings) -> dict[str, Any]:
     """What a mixture's config has beside that of the model without experts."""
     names = ("experts", "chosen", "every", "gate", "balance", "capacity")
     return {name: getattr(m, name) for name in names}
 
 
-def linear_config(vocab: int, m: Model) -> LinearConfig:
+def linear_config(vocab: int, m: ModelSettings) -> LinearConfig:
     sizes = (vocab, m.context, m.layers, m.width, m.heads, m.hidden)
     return LinearConfig(*sizes, m.activation, m.dropout)
 
 
-CONFIGS: dict[str, Callable[[int, Model], Config]] = {
+CONFIGS: dict[str, Callable[[int, ModelSettings], Config]] = {
     "xl": xl_config,
     "sparse": sparse_config,
     "dmca": dmca_config,

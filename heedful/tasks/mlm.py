@@ -29,7 +29,7 @@ from .evaluation import Asked, Measured
 from .lm_data import files_of, frequencies, held_out_text, prepare
 from .metrics import BY_FREQUENCY, interval, unigram_entropy
 from .origin import ENCODERS, NO_TOKEN, begin, find_origin, special_of, vocab_of, with_heads
-from .recipe import Recipe
+from .recipe.settings import Recipe
 from .task import Job
 from .tuning import start_told, tuning_of
 

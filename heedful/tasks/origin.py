@@ -25,7 +25,7 @@ from ..models import family
 from ..models.base.heads import DecoderClassifier
 from ..models.base.shells import Decoder, EncoderDecoder, WithHeads
 from ..models.base.skeleton import config_with_head, config_with_heads, skeleton
-from .recipe import Recipe
+from .recipe.settings import Recipe
 from .spelling import spelling
 from .task import Words
 

@@ -26,7 +26,7 @@ from ..models.syntax import Arcs, Relations
 from ..train.loss import NOTHING, Loss, cross_entropy
 from .evaluation import Asked, Measured, by_length
 from .metrics import interval
-from .recipe import Recipe
+from .recipe.settings import Recipe
 from .task import Job, chunks, data_told
 from .words import (
     Labels,

@@ -26,7 +26,7 @@ from .captioned import (
     spread,
 )
 from .evaluation import Asked, Measured
-from .recipe import Recipe
+from .recipe.settings import Recipe
 from .task import Job
 
 BEGUN_WITH = 10_000_000  # numbers of pictures, to take the first codes from

@@ -37,7 +37,7 @@ from .captioned import (
 from .evaluation import Asked, Measured
 from .origin import weights_hash
 from .picture_codes import bright
-from .recipe import Recipe
+from .recipe.settings import Recipe
 from .task import Job
 
 CODES = "codes.json"  # what is known of the model that wrote the codes

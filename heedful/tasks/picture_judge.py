@@ -31,7 +31,7 @@ from .captioned import (
 )
 from .evaluation import Asked, Measured
 from .metrics import interval
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 from .task import Job
 
 RELATION = ("", "left of", "above")  # of one thing, or of two told in one way
@@ -86,7 +86,7 @@ class JudgeBatch(PictureBatch):
         return len(self.pixels_BHWC)
 
 
-def judge_loss(model: nn.Module, batch: JudgeBatch, data: Data, smoothing: float = 0.0) -> Loss:
+def judge_loss(model: nn.Module, batch: JudgeBatch, data: DataSettings, smoothing: float = 0.0) -> Loss:
     """The nats of all questions of a picture together."""
     found = model(normal(batch.pixels_BHWC, data))
     sums = [cross_entropy(scores, batch.answers_BQ[:, q], smoothing) for q, scores in enumerate(found)]
@@ -143,7 +143,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )  # fmt: skip
 
 
-def told(model: nn.Module, pixels_BHWC: Tensor, data: Data) -> list[Said]:
+def told(model: nn.Module, pixels_BHWC: Tensor, data: DataSettings) -> list[Said]:
     """What each picture shows, as the judge sees it."""
     device = next(model.parameters()).device
     found = model(normal(pixels_BHWC.to(device), data))
@@ -151,7 +151,9 @@ def told(model: nn.Module, pixels_BHWC: Tensor, data: Data) -> list[Said]:
     return [said_by(row) for row in answers_BQ.tolist()]
 
 
-def scores(model: nn.Module, pairs: Iterable[tuple[Tensor, np.ndarray]], data: Data) -> dict[str, float]:
+def scores(
+    model: nn.Module, pairs: Iterable[tuple[Tensor, np.ndarray]], data: DataSettings
+) -> dict[str, float]:
     """Held-out loss, and the share of pictures of which all shapes and colors, and the relation, are told right."""
     loss, things, relation, pictures = 0.0, 0, 0, 0
     for pixels_BHWC, answers_BQ in pairs:

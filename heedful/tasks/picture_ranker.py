@@ -29,7 +29,7 @@ from .captioned import (
     vocabulary_of,
 )
 from .evaluation import Asked, Measured
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 from .task import Job
 
 AMONG = 32  # held-out pairs that each has to be found among
@@ -53,7 +53,7 @@ class PairBatch(PictureBatch):
         return self.kinds_B[:, None] == self.kinds_B
 
 
-def pair_loss(model: Clip, batch: PairBatch, data: Data) -> Loss:
+def pair_loss(model: Clip, batch: PairBatch, data: DataSettings) -> Loss:
     """What captions and pictures lose by not finding each other, as nats a pair."""
     scores_BB = model(batch.words_BL, batch.lengths_B, normal(batch.pixels_BHWC, data))
     total = contrast(scores_BB, batch.same_BB)
@@ -128,7 +128,7 @@ def numbered(captions: list[str]) -> np.ndarray:
     return np.array([known.setdefault(" ".join(text.lower().split()), len(known)) for text in captions])
 
 
-def scores(model: nn.Module, batches: Iterable[PairBatch], data: Data) -> dict[str, float]:
+def scores(model: nn.Module, batches: Iterable[PairBatch], data: DataSettings) -> dict[str, float]:
     """Held-out loss, and how often a caption finds its picture, or one with the same words."""
     loss, found, pairs, device = 0.0, 0, 0, next(model.parameters()).device
     for batch in batches:

@@ -36,7 +36,7 @@ from .evaluation import Asked, Measured, by_length
 from .metrics import interval, squad_exact, squad_f1
 from .mlm import config_of
 from .origin import ENCODERS, Origin, begin, find_origin, vocab_of, vocabulary, with_head
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
 from .tuning import start_told, tuning_of
 
@@ -95,7 +95,7 @@ class Rooms:
         return [0, *range(step, context - room + step, step)] if context > room else [0]
 
 
-def rooms_of(d: Data, context: int, vocab: Words) -> Rooms:
+def rooms_of(d: DataSettings, context: int, vocab: Words) -> Rooms:
     """The windows of a recipe; refused if they have no room beside the longest question."""
     longest = min(d.longest, context)
     made = Rooms(longest, min(d.overlap, longest // 2), special_tokens(True, vocab))
@@ -265,7 +265,7 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, 
     return with_head(origin, "span"), row_of(origin.config)
 
 
-def check_asked(d: Data) -> None:
+def check_asked(d: DataSettings) -> None:
     if d.corpus and d.corpus != "facts":
         raise BadInput(f'span has no built-in corpus "{d.corpus}"; it has facts')
     if not d.corpus and not (d.table and d.valid_table):
@@ -274,20 +274,20 @@ def check_asked(d: Data) -> None:
         )
 
 
-def rows_of(d: Data, split: str, report: Report) -> Iterator[Question]:
+def rows_of(d: DataSettings, split: str, report: Report) -> Iterator[Question]:
     """The questions of a split, one by one."""
     if d.corpus:
         return quiz.questions(split)
     return read_questions(d.table if split == "train" else d.valid_table, report)
 
 
-def texts_of(d: Data) -> Iterator[str]:
+def texts_of(d: DataSettings) -> Iterator[str]:
     """What a vocabulary is learned from."""
     for row in rows_of(d, "train", Report(d.bad_lines)):
         yield from (row.question, row.context)
 
 
-def held_out_rows(d: Data, split: str, report: Report) -> list[Question]:
+def held_out_rows(d: DataSettings, split: str, report: Report) -> list[Question]:
     rows = list(rows_of(d, split, report))
     if not rows:
         raise BadInput(

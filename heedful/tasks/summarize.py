@@ -39,7 +39,8 @@ from . import translate
 from .evaluation import MOST_TOKENS, Asked, Measured, by_length
 from .long import CONFIGS
 from .metrics import BY_FREQUENCY, interval
-from .recipe import ALONE, Data, Recipe
+from .recipe.checks import ALONE
+from .recipe.settings import DataSettings, Recipe
 from .rouge import SIGNATURE, mean_interval, rouges
 from .task import Job, chunks, data_told, pad
 from .translate import by_frequency, collate
@@ -258,7 +259,7 @@ def some_there(examples: Iterable[Example], where: str, report: Report) -> Itera
         raise BadInput(one_line(f"there is no article in {where} ({report.sentence()})"))
 
 
-def rows_of(vocab: Vocab, examples: Sequence[Example], d: Data) -> Iterator[dict[str, list[int]]]:
+def rows_of(vocab: Vocab, examples: Sequence[Example], d: DataSettings) -> Iterator[dict[str, list[int]]]:
     """Token numbers of articles, as far as they are read, each with every one of its summaries."""
     sources = read_by(vocab, [article for article, _ in examples], d.extract, d.longest)
     for source, (_, summaries) in zip(sources, examples, strict=True):
@@ -304,7 +305,7 @@ def learn_vocab(recipe: Recipe, folder: Path) -> Vocab:
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read or make the articles, learn a vocabulary, choose what is read of each, and plan the batches."""
     d, form = recipe.data, form_of(recipe)
-    if d.corpus != "facts" and d.sources != Data.sources:
+    if d.corpus != "facts" and d.sources != DataSettings.sources:
         raise BadInput("data.sources is of the built-in corpus facts: give --corpus facts, or leave it out")
     vocab, train, report = prepare(recipe, folder)
     tried, there = held_out_examples(recipe, report)
@@ -356,7 +357,7 @@ def batch_of(store: Store, form: Form, vocab: Vocab, ids: np.ndarray) -> Any:
     return form.batch(vocab, sources, targets, ids.tolist())
 
 
-def read_told(train: Store, d: Data) -> str:
+def read_told(train: Store, d: DataSettings) -> str:
     """What is read of the articles, in words."""
     lengths = train.lengths("source")
     order = "as they stand" if d.extract == "first" else "best first by tf-idf with the title"

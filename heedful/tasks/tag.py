@@ -26,7 +26,7 @@ from .evaluation import Asked, Measured, by_length
 from .features import penalized
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .origin import ENCODERS, Origin, begin, find_origin, vocabulary, with_head
-from .recipe import Recipe
+from .recipe.settings import Recipe
 from .spelling import with_unknown
 from .task import Job, chunks, data_told
 from .tuning import start_told, tuning_of

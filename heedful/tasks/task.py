@@ -17,7 +17,7 @@ from ..files import write_text
 from ..parts.lora import Lora
 from ..train.loop import Batch
 from ..train.loss import Loss
-from .recipe import Recipe
+from .recipe.settings import Recipe
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 
 from .evaluation import Asked, Measured
-from .recipe import Recipe
+from .recipe.settings import Recipe
 from .task import Job
 
 

@@ -40,7 +40,7 @@ from .evaluation import Asked, Measured, by_length
 from .long import experts_of
 from .metrics import BY_FREQUENCY, ENOUGH, bleu, exact_match, interval, translation_scores, unigram_entropy
 from .origin import TRANSLATORS, Origin, begin, find_origin, special_of, target_vocabulary, vocabulary
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 from .task import Job, chunks, data_told, pad
 from .tuning import start_told, tuning_of
 
@@ -475,7 +475,7 @@ def pairs_of(recipe: Recipe, split: str, report: Report) -> Iterator[Text]:
         raise BadInput(f"give {given} too: held-out pairs to judge the model by")
 
 
-def check_asked(d: Data) -> None:
+def check_asked(d: DataSettings) -> None:
     """Pairs come from one place."""
     for files, table, told in (
         (d.source or d.target, d.table, "--source and --target, or --data"),
@@ -519,7 +519,7 @@ def check_trees(recipe: Recipe) -> None:
         )
 
 
-def where(d: Data, split: str) -> str:
+def where(d: DataSettings, split: str) -> str:
     """What a split is read from, in words."""
     files = (d.source, d.target) if split == "train" else (d.valid_source, d.valid_target)
     return " and ".join(files) if all(files) else d.table if split == "train" else d.valid_table

@@ -13,7 +13,7 @@ from ..files import one_line, replacing_folder
 from ..interop import peft
 from ..parts.lora import Lora, adapt
 from .origin import Origin, taken
-from .recipe import Recipe, lora_layers
+from .recipe.settings import Recipe, lora_layers
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from ..models.elmo_reader import ElmoReaderConfig
 from ..models.syntax import SyntaxConfig
 from ..train.loss import NOTHING
 from .origin import FROM, NO_TOKEN, find_origin, vocabulary
-from .recipe import Data, Recipe
+from .recipe.settings import DataSettings, Recipe
 from .spelling import keep_unknown, numbers_on_disk, spelling
 from .task import pad
 
@@ -151,7 +151,7 @@ def row_of(labels: Labels, sentence: Sentence, pieces: Sequence[Sequence[int]]) 
 # Files
 
 
-def check_asked(d: Data, task: str, corpora: Sequence[str]) -> None:
+def check_asked(d: DataSettings, task: str, corpora: Sequence[str]) -> None:
     if d.corpus and d.corpus not in corpora:
         has = f"; it has {', '.join(corpora)}" if corpora else ""
         raise BadInput(f'{task} has no built-in corpus "{d.corpus}"{has}')
@@ -223,7 +223,7 @@ def learn(
     return vocab, labels, usual
 
 
-def not_empty(texts: Iterator[str], d: Data) -> Iterator[str]:
+def not_empty(texts: Iterator[str], d: DataSettings) -> Iterator[str]:
     some = False
     for text in texts:
         some = True

@@ -14,7 +14,7 @@ from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder, WithPictures
 from ..tasks.caption import read
 from ..tasks.image_classify import data_of, guesses
-from ..tasks.recipe import Data
+from ..tasks.recipe.settings import DataSettings
 from .results import Label
 from .scoring import finite, label, recipe_of
 from .writing import Given, Writing, check_number
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .model import Model
 
 
-def data_for(model: Model) -> Data:
+def data_for(model: Model) -> DataSettings:
     """How pictures are made ready for a model."""
     recipe = recipe_of(Path(model.folder)) if model.own else None
     found = data_of(recipe, model.config)

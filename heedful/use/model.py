@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..inside.look.images import ImageLook
     from ..interop.hf.sentences import Sentences
     from ..interop.load import Loaded
-    from ..tasks.recipe import Data
+    from ..tasks.recipe.settings import DataSettings
 
 BEAM, WRITTEN = 4, 100  # the beam of a translation (Vaswani et al. 2017), and the tokens of a continuation
 POOLINGS = ("mean", "class")
@@ -264,7 +264,7 @@ class Model:
         return recipe_of(Path(self.folder)).task
 
     @cached_property
-    def summarizes(self) -> Data | None:
+    def summarizes(self) -> DataSettings | None:
         """Of a run that writes summaries, how it reads articles; None of any other model."""
         if not self.own:
             return None

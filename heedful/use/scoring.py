@@ -20,7 +20,8 @@ from ..errors import BadInput, NotFinite
 from ..files import inside, naming, read_json
 from ..parts.view import right_padded
 from ..tasks.evaluation import MOST_TOKENS, by_length
-from ..tasks.recipe import Recipe, from_json
+from ..tasks.recipe import from_json
+from ..tasks.recipe.settings import Recipe
 from .pooling import poolings_of
 from .results import Filled, Guess, Label, Scored
 from .wording import MASK, encoded, refuse_long

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
     from ..interop.load import Loaded
-    from ..tasks.recipe import Data
+    from ..tasks.recipe.settings import DataSettings
 
 MASK = "[MASK]"
 MASKS = (MASK, "<mask>")  # as vocabularies spell it: BERT's and RoBERTa's
@@ -220,7 +220,7 @@ class OwnWording(Wording):
 class ArticleWording(Wording):
     """A run's that summarizes: of each article what it has learned to read, and a separator where one row has all."""
 
-    def __init__(self, loaded: Loaded, folder: str, data: Data) -> None:
+    def __init__(self, loaded: Loaded, folder: str, data: DataSettings) -> None:
         super().__init__(loaded, folder)
         self.data, self.vocab = data, read_vocab(Path(folder) / "tokenizer.json")
         self.ends, self.never = [self.vocab.eos], []

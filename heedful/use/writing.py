@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..errors import BadInput
 from ..models import nearest
-from ..tasks.recipe import Range
+from ..tasks.recipe.settings import Range
 
 if TYPE_CHECKING:
     import torch

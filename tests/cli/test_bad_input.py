@@ -18,7 +18,7 @@ from helpers.snapshots import snapshot
 
 from heedful.cli.main import main
 from heedful.data.store import Store
-from heedful.tasks.recipe import TASKS
+from heedful.tasks.recipe.settings import TASKS
 
 TINY = {
     "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64,

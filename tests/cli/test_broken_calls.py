@@ -26,7 +26,7 @@ from helpers.snapshots import snapshot
 from safetensors.torch import load_file, save_file
 
 from heedful.cli.main import COMMANDS, main, overview
-from heedful.tasks.recipe import TASKS
+from heedful.tasks.recipe.settings import TASKS
 from heedful.use.wording import LONGEST
 
 LINES = b"the ba sat\n"  # on stdin, unless a row says otherwise

@@ -28,7 +28,7 @@ from heedful.compare.report import SAME, rows_of, told
 from heedful.compare.trials import Entry, Record
 from heedful.errors import BadInput, NotFinite
 from heedful.runs import trainer as run
-from heedful.tasks import recipe
+from heedful.tasks.recipe.presets import ARCHITECTURES
 
 CPU = torch.device("cpu")
 VARIANTS = ["--variant", "base", "--variant", "post: model.norm=post"]
@@ -219,7 +219,7 @@ def test_history_tells_of_every_architecture_and_position_that_there_is():
         ("RNN with attention", "bahdanau"),
         ("ConvS2S", "convs2s"),
     ):
-        assert (chapter in names) == (architecture in recipe.ARCHITECTURES["translate"])
+        assert (chapter in names) == (architecture in ARCHITECTURES["translate"])
     found = command.asked_of(Compare(what="history"), CPU)
     assert {found.recipe(v).data.corpus for v in found.variants} == {"phrasebook"}
     assert {found.recipe(v).train.steps for v in found.variants} == {STORIES["history"].steps}

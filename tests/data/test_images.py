@@ -15,7 +15,8 @@ from heedful.data.files import Report
 from heedful.data.images import files as images
 from heedful.data.images import folders, prepare
 from heedful.errors import BadInput
-from heedful.tasks.recipe import Data, make
+from heedful.tasks.recipe import make
+from heedful.tasks.recipe.settings import DataSettings
 
 
 def encoded(image, kind="PNG"):
@@ -305,7 +306,7 @@ def test_what_is_no_square_is_cropped_padded_or_stretched():
 
 
 def test_channels_are_joined_or_repeated():
-    gray = prepare.ready(pixels(), Data(image=5, color=False))
+    gray = prepare.ready(pixels(), DataSettings(image=5, color=False))
     assert gray.shape == (5, 5, 1) and gray.dtype == np.uint8
     known = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 9, 9]]], np.uint8)
     assert prepare.in_channels(known, False)[0, :, 0].tolist() == [76, 150, 29, 9]
@@ -313,7 +314,7 @@ def test_channels_are_joined_or_repeated():
 
 
 def test_normalizing_goes_there_and_back():
-    data = Data(mean=0.3, deviation=0.25)
+    data = DataSettings(mean=0.3, deviation=0.25)
     known = torch.from_numpy(pixels()[None])
     x_BCHW = prepare.normal(known, data)
     assert x_BCHW.shape == (1, 3, H, W)
@@ -322,9 +323,9 @@ def test_normalizing_goes_there_and_back():
 
 
 def test_moves_follow_from_seed_and_step_and_move_as_they_say():
-    still = Data()
+    still = DataSettings()
     assert prepare.moves(still, 1, 2, 3) is None
-    data = Data(shift=0.25, zoom=0.5, flip=True)
+    data = DataSettings(shift=0.25, zoom=0.5, flip=True)
     found = prepare.moves(data, 1, 2, 500)
     assert torch.equal(found, prepare.moves(data, 1, 2, 500))
     assert not torch.equal(found, prepare.moves(data, 1, 3, 500)) and not torch.equal(
@@ -337,7 +338,7 @@ def test_moves_follow_from_seed_and_step_and_move_as_they_say():
         and (found[:, 0, 0].abs() == found[:, 1, 1]).all()
     )
     assert 0.4 < (found[:, 0, 0] < 0).float().mean() < 0.6
-    assert (prepare.moves(Data(shift=0.25), 1, 2, 500)[:, 0, 0] == 1).all()
+    assert (prepare.moves(DataSettings(shift=0.25), 1, 2, 500)[:, 0, 0] == 1).all()
 
     x_BCHW = torch.rand(2, 3, 8, 8)
     one = torch.tensor([[[1.0, 0, 0], [0, 1, 0]], [[-1.0, 0, 0], [0, 1, 0]]])
@@ -354,8 +355,8 @@ def test_moves_follow_from_seed_and_step_and_move_as_they_say():
 
 
 def test_a_square_of_each_picture_is_painted_over():
-    assert prepare.holes(Data(), 1, 2, 3) is None
-    data = Data(erase=0.5)
+    assert prepare.holes(DataSettings(), 1, 2, 3) is None
+    data = DataSettings(erase=0.5)
     found = prepare.holes(data, 1, 2, 500)
     assert torch.equal(found, prepare.holes(data, 1, 2, 500)) and not torch.equal(
         found, prepare.holes(data, 1, 3, 500)
@@ -373,7 +374,7 @@ def test_a_square_of_each_picture_is_painted_over():
 
 def test_galleries_are_made_once_and_mapped(tmp_path):
     by_class(tmp_path / "images", cat=23, dog=12)
-    data = Data(images=str(tmp_path / "images"), image=8)
+    data = DataSettings(images=str(tmp_path / "images"), image=8)
     made = prepare.galleries(data, tmp_path / "data", False, REFUSE)
     assert {name: len(gallery) for name, gallery in made.items()} == {"train": 32, "valid": 3}
     labels = [made["valid"].label(i) for i in range(3)]
@@ -394,7 +395,7 @@ def test_galleries_are_made_once_and_mapped(tmp_path):
 
 
 def test_idx_folders_hold_out_a_part_of_the_training_images_and_keep_those_for_testing(tmp_path):
-    data = Data(images=str(write_idx(tmp_path / "idx")), image=6, color=False)
+    data = DataSettings(images=str(write_idx(tmp_path / "idx")), image=6, color=False)
     made = prepare.galleries(data, tmp_path / "data", False, REFUSE)
     assert [len(made["train"]), len(made["valid"])] == [22, 3]
     assert sorted(made["valid"].label(i) for i in range(3)) == ["0", "1", "2"]
@@ -408,7 +409,7 @@ def test_idx_folders_hold_out_a_part_of_the_training_images_and_keep_those_for_t
 def test_held_out_images_can_be_given(tmp_path):
     by_class(tmp_path / "a", cat=3, dog=4)
     by_class(tmp_path / "b", cat=2, dog=3)
-    data = Data(images=str(tmp_path / "a"), valid_images=str(tmp_path / "b"), image=8)
+    data = DataSettings(images=str(tmp_path / "a"), valid_images=str(tmp_path / "b"), image=8)
     made = prepare.galleries(data, tmp_path / "data", False, REFUSE)
     assert [len(made["train"]), len(made["valid"])] == [7, 5]
 
@@ -417,14 +418,14 @@ def test_the_corpus_has_captions_or_classes(monkeypatch):
     from heedful.corpora import shapes
 
     monkeypatch.setattr(shapes, "COUNTS", {"train": 5, "valid": 4, "test": 3})
-    told = list(prepare.split_rows(Data(corpus="shapes", image=24), "test", True, REFUSE))
-    kinds = list(prepare.split_rows(Data(corpus="shapes", image=24), "test", False, REFUSE))
+    told = list(prepare.split_rows(DataSettings(corpus="shapes", image=24), "test", True, REFUSE))
+    kinds = list(prepare.split_rows(DataSettings(corpus="shapes", image=24), "test", False, REFUSE))
     assert [row.caption for row in told] == [p.caption for p in shapes.split("test")]
     assert all(row.label in shapes.labels() and row.pixels_HWC.shape == (24, 24, 3) for row in kinds)
     with pytest.raises(BadInput, match='no corpus of pictures "shape"; did you mean "shapes"'):
-        prepare.sources_of(Data(corpus="shape"), True, REFUSE)
+        prepare.sources_of(DataSettings(corpus="shape"), True, REFUSE)
     with pytest.raises(BadInput, match="give --images FOLDER, or --corpus shapes"):
-        prepare.sources_of(Data(), True, REFUSE)
+        prepare.sources_of(DataSettings(), True, REFUSE)
 
 
 def test_pictures_do_without_pillow_where_they_can(monkeypatch, tmp_path):

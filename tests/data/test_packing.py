@@ -20,6 +20,7 @@ from heedful.data.vocab import Vocab
 from heedful.errors import BadInput
 from heedful.runs import trainer as run
 from heedful.tasks import lm, recipe
+from heedful.tasks.recipe.settings import Recipe
 from heedful.train.loss import NOTHING
 
 END = Vocab.eos
@@ -221,7 +222,7 @@ def corpus(tmp_path) -> dict[str, str]:
     return {name: str(tmp_path / name) for name in ("folder", "lines.jsonl")}
 
 
-def packed_recipe(path: str, steps: int = 12, **more) -> recipe.Recipe:
+def packed_recipe(path: str, steps: int = 12, **more) -> Recipe:
     settings = {"data.text": path, "data.vocab": "char", "data.pack": "documents", "model.context": 24}
     return recipe.make("lm", settings={**TINY, **settings, "train.steps": steps, **more})
 

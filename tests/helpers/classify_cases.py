@@ -11,6 +11,7 @@ from heedful.models import bert, gpt2, vit
 from heedful.models.base.heads import classifier
 from heedful.runs import trainer as run
 from heedful.tasks import classify, recipe
+from heedful.tasks.recipe.settings import Recipe
 
 CPU = torch.device("cpu")
 
@@ -62,7 +63,7 @@ def files(tmp_path) -> dict[str, str]:
     return {path.name: str(path) for path in tmp_path.iterdir()}
 
 
-def asked(files, **settings) -> recipe.Recipe:
+def asked(files, **settings) -> Recipe:
     tables = {"data.table": files["train.tsv"], "data.valid_table": files["valid.tsv"]}
     return recipe.make("classify", settings={**TINY, **tables, **settings})
 

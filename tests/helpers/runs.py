@@ -9,6 +9,8 @@ import torch
 
 from heedful.data.images.files import png_bytes
 from heedful.tasks import recipe
+from heedful.tasks.recipe.checks import ONLY_AT
+from heedful.tasks.recipe.settings import Recipe
 
 TINY = {
     "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64,
@@ -124,7 +126,7 @@ def treebank(line: str) -> str:
     return "\n".join([*rows, "", ""])
 
 
-def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> recipe.Recipe:
+def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Recipe:
     files = {
         "translate": {"data.source": texts["a.src"], "data.target": texts["a.tgt"], "data.valid_source": texts["v.src"], "data.valid_target": texts["v.tgt"], "data.vocab": "word"},
         "lm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16},
@@ -140,7 +142,7 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> rec
     }[task]  # fmt: skip
     sizes = {**TINY, **files, "train.steps": steps, **more}
     if task == "text-to-image":  # its first stage, which is no Transformer
-        sizes = {key: value for key, value in sizes.items() if "codes" in recipe.ONLY_AT.get(key, ("codes",))}
+        sizes = {key: value for key, value in sizes.items() if "codes" in ONLY_AT.get(key, ("codes",))}
     return recipe.make(task, settings=sizes)
 
 

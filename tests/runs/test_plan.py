@@ -21,8 +21,9 @@ from heedful.cli import train as train_command
 from heedful.runs import plan as outlook
 from heedful.runs import trainer as run
 from heedful.tasks import evaluation as judging
-from heedful.tasks import picture_codes, recipe
+from heedful.tasks import picture_codes
 from heedful.tasks.metrics import interval
+from heedful.tasks.recipe.settings import TASKS
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -35,7 +36,7 @@ def told(talk: Quiet) -> tuple[float, float]:
     return float(words[1]) * UNITS[words[2]], float(words[3]) * UNITS[words[4]]
 
 
-@pytest.mark.parametrize("task", recipe.TASKS)
+@pytest.mark.parametrize("task", TASKS)
 def test_every_task_says_what_memory_it_takes(task, texts, tmp_path, monkeypatch):
     monkeypatch.setattr(outlook, "free_memory", lambda device: 3 << 30)
     talk = Quiet()
@@ -150,7 +151,7 @@ def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):
 # Afterwards
 
 
-@pytest.mark.parametrize("task", recipe.TASKS)
+@pytest.mark.parametrize("task", TASKS)
 def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, monkeypatch):
     """At a rate of next to nothing the model still guesses; what guessing by frequency costs is known beforehand."""
     talk = Quiet()
@@ -195,7 +196,7 @@ def test_a_run_that_learned_something_does_not(task, texts, tmp_path):
     assert not any("learned nothing" in line for line in talk.lines)
 
 
-@pytest.mark.parametrize("task", recipe.TASKS)
+@pytest.mark.parametrize("task", TASKS)
 def test_the_summary_has_intervals_and_commands_that_can_be_copied(
     task,
     texts,

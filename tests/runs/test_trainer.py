@@ -30,9 +30,10 @@ from heedful.data.store import Store
 from heedful.errors import BadInput
 from heedful.runs import trainer as run
 from heedful.tasks import lm_data, recipe, translate
+from heedful.tasks.recipe.settings import TASKS
 
 
-@pytest.mark.parametrize("task", recipe.TASKS)
+@pytest.mark.parametrize("task", TASKS)
 def test_a_run_leaves_a_folder_that_is_a_model(task, texts, tmp_path):
     talk = Quiet()
     outcome = run.start(recipe_for(task, texts), tmp_path / "run", talk, CPU)
@@ -52,7 +53,7 @@ def test_a_run_leaves_a_folder_that_is_a_model(task, texts, tmp_path):
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["steps"] == 12
 
 
-@pytest.mark.parametrize("task", recipe.TASKS)
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_resumed_at_any_step_equals_uninterrupted_byte_for_byte(task, accumulate, texts, tmp_path):
     asked = recipe_for(task, texts, **{"train.accumulate": accumulate})

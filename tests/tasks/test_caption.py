@@ -32,7 +32,7 @@ from heedful.parts.watch import watch
 from heedful.runs import trainer as run
 from heedful.tasks import caption, recipe
 from heedful.tasks.evaluation import Asked
-from heedful.tasks.recipe import Data
+from heedful.tasks.recipe.settings import DataSettings
 from heedful.use.scoring import recipe_of
 
 CONFIG = captioner.CaptionerConfig(
@@ -121,7 +121,11 @@ def test_a_word_sees_the_words_before_it_and_the_whole_picture():
 
 
 def test_captions_of_unequal_length_together_are_each_alone():
-    model, data, pixels = built(), Data(image=12), torch.randint(256, (3, 12, 12, 3), dtype=torch.uint8)
+    model, data, pixels = (
+        built(),
+        DataSettings(image=12),
+        torch.randint(256, (3, 12, 12, 3), dtype=torch.uint8),
+    )
     rows = [[5, 6, 7, 8], [9], [10, 11]]
     model, whole = model.float(), caption.batch_of(pixels, rows, CONFIG)
     together = caption.caption_loss(model, whole, data)
@@ -331,12 +335,12 @@ def test_batches_are_a_function_of_seed_and_step(place, tmp_path):
 
 
 def test_a_caption_of_shapes_is_right_if_it_says_the_same():
-    shapes, other = Data(corpus="shapes"), Data()
+    shapes, other = DataSettings(corpus="shapes"), DataSettings()
     told, turned = "a red circle left of a small blue square", "a small blue square right of a red circle"
     wrong = "a red circle right of a small blue square"
     assert caption.exact([turned, wrong, told], [told] * 3, shapes) == pytest.approx(2 / 3)
     assert caption.exact([turned, told], [told] * 2, other) == 0.5
-    assert caption.exact(["A  Dog"], ["a dog"], Data(lower=True)) == 1
+    assert caption.exact(["A  Dog"], ["a dog"], DataSettings(lower=True)) == 1
     found = [turned, wrong, "a red circle left of a blue square", "a red circle", "red red", "a blue cross"]
     parts = caption.parts_right(found, [told] * 5 + ["a blue cross"], shapes)
     assert parts == {"things": pytest.approx(4 / 6), "relation": pytest.approx(2 / 5)}
@@ -429,7 +433,7 @@ def test_the_weights_of_a_word_are_those_by_which_it_was_chosen():
         heedful.interop.load.Loaded("captioner", CONFIG, model, FakeTokenizer(), {"bos": 1, "eos": 2})
     ).loaded
     pixels = np.random.default_rng(3).integers(256, size=(12, 12, 3), dtype=np.uint8)
-    data = Data(image=12)
+    data = DataSettings(image=12)
     seen = look_at_caption(loaded, pixels, data, target="5 6 7")
     layer = model.get_submodule(paths_of(model, "cross")[1])
     given = []

@@ -15,6 +15,8 @@ from heedful.errors import BadInput
 from heedful.models.base.heads import DecoderClassifier
 from heedful.runs import trainer as run
 from heedful.tasks import classify, recipe, task
+from heedful.tasks.recipe.presets import FINE_TUNING
+from heedful.tasks.recipe.settings import DataSettings
 from heedful.train import loop, optimizer, schedule
 
 
@@ -49,7 +51,7 @@ def test_json_lines_are_the_same_table(files, tmp_path):
 
 def test_columns_are_found_by_name(tmp_path):
     table = write(tmp_path / "t", "id\tpremise\thypothesis\tgold\n1\tit rains\tit is wet\tyes\n2\tx\ty\tno\n")
-    data = recipe.Data(text_column="premise", pair_column="hypothesis", label_column="gold")
+    data = DataSettings(text_column="premise", pair_column="hypothesis", label_column="gold")
     found = [(row.line, row.first, row.second, row.label) for row in classify.rows_of(data, table, Report())]
     assert found == [(2, "it rains", "it is wet", "yes"), (3, "x", "y", "no")]
 
@@ -278,7 +280,7 @@ def test_options_become_settings_and_published_models_learn_slowly(origin_of):
     words = ["classify", "--data", "a.tsv", "--valid-data", "b.tsv"]
     for kind, rate in (
         ("mlm", recipe.make("classify").train.rate),
-        ("bert", recipe.FINE_TUNING["train.rate"]),
+        ("bert", FINE_TUNING["train.rate"]),
     ):
         folder = str(origin_of(kind))
         made = recipe_of(parse("train", [*words, "--from", folder]), CPU)

@@ -23,6 +23,7 @@ from heedful.models.xl import XLConfig
 from heedful.runs import trainer as run
 from heedful.tasks import lm, recipe
 from heedful.tasks.long import Recurrent, SegmentBatch, Segments
+from heedful.tasks.recipe.settings import Recipe
 
 KINDS = {
     "xl": {"model.memory": 20, "model.recall": 24},
@@ -237,7 +238,7 @@ def test_the_phrasebook_is_written_as_pairs_in_one_row(tmp_path):
     ],
 )
 def test_only_steps_that_never_ask_the_host_are_recorded(architecture, openly, compiled):
-    plain = recipe.Recipe("lm")
+    plain = Recipe("lm")
     model = replace(plain.model, architecture=architecture)
     for compiles, expected in ((False, openly), (True, compiled)):
         train = replace(plain.train, compile=compiles)

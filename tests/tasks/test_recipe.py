@@ -12,6 +12,9 @@ import pytest
 from heedful.cli.main import main
 from heedful.errors import BadInput
 from heedful.tasks import recipe
+from heedful.tasks.recipe.checks import LORA, OF_FEATURES, ONLY_AT, ONLY_FOR, ONLY_IN, RELATIVE
+from heedful.tasks.recipe.presets import CORPUS_DEFAULTS, DEMO, SIZES, TASK_DEFAULTS
+from heedful.tasks.recipe.settings import TASKS, Recipe, TrainSettings
 
 
 def every_setting() -> dict[str, object]:
@@ -29,9 +32,9 @@ def test_later_layers_win():
     assert made.model.width == 96  # the setting, over the size's 128
     assert made.model.layers == 2  # the size
     assert made.train.rate == 0.5  # the setting, over the corpus's
-    assert made.train.steps == recipe.CORPUS_DEFAULTS["phrasebook"]["train.steps"] != recipe.Train().steps
+    assert made.train.steps == CORPUS_DEFAULTS["phrasebook"]["train.steps"] != TrainSettings().steps
     assert made.train.smoothing == 0.0  # the task
-    assert made.train.clip == recipe.Train().clip  # the default
+    assert made.train.clip == TrainSettings().clip  # the default
 
 
 def test_a_short_run_warms_up_for_a_quarter_of_its_steps_unless_told_otherwise():
@@ -39,7 +42,7 @@ def test_a_short_run_warms_up_for_a_quarter_of_its_steps_unless_told_otherwise()
         settings = {f"train.{name}": value for name, value in train.items()}
         return recipe.make(task, "tiny", corpus, settings).train.warmup
 
-    assert warmup("lm") == warmup("lm", steps=1600) == recipe.Train().warmup == 400
+    assert warmup("lm") == warmup("lm", steps=1600) == TrainSettings().warmup == 400
     assert warmup("lm", steps=60) == 15 and warmup("lm", steps="1599") == 399 and warmup("lm", steps=3) == 0
     assert warmup("lm", steps=60, warmup=400) == 400 and warmup("lm", steps=60, warmup="0") == 0
     assert warmup("classify") == 100 and warmup("classify", steps=200) == 50
@@ -49,7 +52,7 @@ def test_a_short_run_warms_up_for_a_quarter_of_its_steps_unless_told_otherwise()
 
 
 def test_the_demo_is_as_it_was_measured():
-    made = recipe.make("translate", "tiny", "phrasebook", recipe.DEMO)
+    made = recipe.make("translate", "tiny", "phrasebook", DEMO)
     assert (made.train.steps, made.train.warmup, made.train.rate) == (4500, 150, 8e-3)
     assert made.model.positions == "sinusoidal"  # what other tools have too
 
@@ -67,14 +70,14 @@ def test_the_documentation_has_every_setting_with_its_defaults_choices_and_tasks
     assert [key for key, _, _ in rows] == list(recipe.known_settings())
     for key, default, told in rows:
         part, name = key.split(".")
-        layers = {**recipe.TASK_DEFAULTS, **recipe.CORPUS_DEFAULTS}
+        layers = {**TASK_DEFAULTS, **CORPUS_DEFAULTS}
         others = [f"{who} {shown(layer[key])}" for who, layer in layers.items() if key in layer]
-        assert default == "; ".join([shown(getattr(getattr(recipe.Recipe("lm"), part), name)), *others]), key
-        hint, tasks = recipe.known_settings()[key], recipe.ONLY_FOR.get(key, ())
+        assert default == "; ".join([shown(getattr(getattr(Recipe("lm"), part), name)), *others]), key
+        hint, tasks = recipe.known_settings()[key], ONLY_FOR.get(key, ())
         assert told.startswith(f"{', '.join(tasks)}: " if tasks else told[0]) and told, key
         for choice in typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ():
             assert re.search(rf"(?<![\w+]){re.escape(choice)}(?![\w+])", told), (key, choice)
-    for size, settings in recipe.SIZES.items():
+    for size, settings in SIZES.items():
         layers, width, heads, hidden = settings.values()
         spelled = (
             f"{layers} layers, width {width}, {heads} heads, hidden {hidden}",
@@ -84,8 +87,8 @@ def test_the_documentation_has_every_setting_with_its_defaults_choices_and_tasks
 
 
 def test_recipes_go_to_json_and_back():
-    for task in recipe.TASKS:
-        for size in recipe.SIZES:
+    for task in TASKS:
+        for size in SIZES:
             made = recipe.make(task, size)
             assert recipe.from_json(json.loads(json.dumps(recipe.to_json(made)))) == made
 
@@ -106,7 +109,7 @@ ODD = [
 def refused(key, value, *said):
     """It is refused in one short line that names the setting, what it may be, and what it was."""
     with pytest.raises(BadInput) as caught:
-        recipe.make(recipe.ONLY_FOR.get(key, ["translate"])[0], settings={key: value})
+        recipe.make(ONLY_FOR.get(key, ["translate"])[0], settings={key: value})
     message = str(caught.value)
     assert message.isprintable() and len(message) < 300
     for what in (key, *said):
@@ -119,9 +122,9 @@ def test_every_number_has_a_range():
 
 
 def test_every_default_is_in_its_range():
-    for task in recipe.TASKS:
-        for size in recipe.SIZES:
-            for corpus in ("", *recipe.CORPUS_DEFAULTS):
+    for task in TASKS:
+        for size in SIZES:
+            for corpus in ("", *CORPUS_DEFAULTS):
                 made = recipe.make(task, size, corpus)
                 again = made
                 for part, section in recipe.to_json(made).items():
@@ -136,7 +139,7 @@ def test_a_wrong_value_is_refused_by_name_or_is_right(key):
     kind, refusals = type(every_setting()[key]), 0
     for value in ODD:
         try:
-            made = recipe.make(recipe.ONLY_FOR.get(key, ["translate"])[0], settings={key: value})
+            made = recipe.make(ONLY_FOR.get(key, ["translate"])[0], settings={key: value})
         except BadInput as error:
             assert key in str(error) and str(error).isprintable() and len(str(error)) < 300
             refusals += 1
@@ -164,24 +167,22 @@ def test_the_ends_of_a_range_are_where_it_says(key):
         settings = {key: value} | ({"model.width": 1 << 16} if key == "model.heads" else {})
         if key == "model.width":
             settings["model.heads"] = 1
-        if key in recipe.ONLY_IN:
-            settings["model.architecture"] = recipe.ONLY_IN[key][0]
+        if key in ONLY_IN:
+            settings["model.architecture"] = ONLY_IN[key][0]
         if settings.get("model.architecture") == "mixture":
             settings = {"model.experts": 4096, "model.chosen": 1} | settings
-        if key in recipe.OF_FEATURES:
+        if key in OF_FEATURES:
             settings["train.from_folder"] = "runs/elmo"
-        if key in recipe.LORA:
+        if key in LORA:
             settings |= {"train.tune": "lora", "train.from_folder": "runs/lm"}
-        if key in recipe.RELATIVE:
-            settings["model.positions"] = recipe.RELATIVE[key][0]
-        if recipe.ONLY_FOR.get(key) == ("text-to-image",):
-            settings["train.stage"] = recipe.ONLY_AT[key][0]
+        if key in RELATIVE:
+            settings["model.positions"] = RELATIVE[key][0]
+        if ONLY_FOR.get(key) == ("text-to-image",):
+            settings["train.stage"] = ONLY_AT[key][0]
         if inside:
             part, name = key.split(".")
             assert (
-                getattr(
-                    getattr(recipe.make(recipe.ONLY_FOR.get(key, ["lm"])[0], settings=settings), part), name
-                )
+                getattr(getattr(recipe.make(ONLY_FOR.get(key, ["lm"])[0], settings=settings), part), name)
                 == value
             )
         else:

@@ -33,6 +33,7 @@ from heedful.models import dmca, mixture_dmca, transformer
 from heedful.parts.experts import Experts
 from heedful.runs import trainer as run
 from heedful.tasks import recipe, summarize
+from heedful.tasks.recipe.checks import IDLE_BEFORE
 from heedful.tasks.summarize import Apart, InOneRow, written
 from heedful.train.loss import NOTHING
 
@@ -204,9 +205,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_architecture_trains_resumes_to_the_same_bytes_and_loads(kind, texts, tmp_path, capsys):
     files = {"data.table": texts["a.jsonl"], "data.valid_table": texts["v.jsonl"], "data.vocab": "word"}
-    sizes = {
-        key: value for key, value in TINY.items() if kind != "seq2seq-att" or key not in recipe.IDLE_BEFORE
-    }
+    sizes = {key: value for key, value in TINY.items() if kind != "seq2seq-att" or key not in IDLE_BEFORE}
     more = {"data.longest_summary": 5, "data.extract": "tf-idf", "train.steps": 6}
     asked = recipe.make("summarize", settings={**sizes, **files, **more, **KINDS[kind]})
     outcome = run.start(asked, tmp_path / "whole", Quiet(), CPU)

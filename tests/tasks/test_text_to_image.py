@@ -26,6 +26,7 @@ from heedful.runs.painting import read_recipe
 from heedful.tasks import picture_decoder, picture_judge, recipe
 from heedful.tasks.captioned import padded
 from heedful.tasks.evaluation import Asked
+from heedful.tasks.recipe.presets import STAGES
 from heedful.tasks.text_to_image import measure
 
 SMALL = {
@@ -145,7 +146,7 @@ def test_stages_are_trained_in_order_and_a_stopped_folder_goes_on_to_the_same_by
         "stage 2 of 3, decoder: done already",
         "stage 3 of 3, ranker",
     ]
-    for stage in recipe.STAGES:
+    for stage in STAGES:
         assert state_of(path / stage) == state_of(painter / "all" / stage)
 
 
@@ -159,7 +160,7 @@ def test_a_folder_that_was_moved_goes_on(tmp_path):
 
 def test_pictures_are_made_ready_once(painter):
     made = painter / "all" / "pictures" / "data" / "train"
-    for stage in recipe.STAGES:
+    for stage in STAGES:
         for file in made.iterdir():
             assert (painter / "all" / stage / "data" / "train" / file.name).samefile(file)
 

@@ -22,6 +22,7 @@ from heedful.runs import trainer as run
 from heedful.tasks import choose, recipe, span
 from heedful.tasks.classify import encoder_row, one_segment_row
 from heedful.tasks.origin import Origin, with_head
+from heedful.tasks.recipe.presets import TUNING
 from heedful.train import optimizer
 
 SMALL = Lora(rank=3, alpha=5.0, dropout=0.0, layers=("query", "value"))
@@ -297,7 +298,7 @@ def test_what_makes_no_sense_is_refused(origin_of, files, tmp_path):
 
 def test_what_is_new_learns_faster_unless_told_otherwise():
     settings = {"train.from_folder": "runs/mlm"}
-    for way, more in recipe.TUNING.items():
+    for way, more in TUNING.items():
         made = recipe.make("tag", settings=settings | {"train.tune": way})
         assert (made.train.rate, made.train.optimizer) == (more["train.rate"], "adamw")
     made = recipe.make("classify", settings=settings | {"train.tune": "lora", "train.rate": 0.25})

@@ -21,6 +21,7 @@ from heedful.errors import BadInput
 from heedful.runs import checkpoint
 from heedful.runs import trainer as run
 from heedful.tasks import recipe
+from heedful.tasks.recipe.settings import Recipe
 from heedful.train.average import MovingAverage, TailAverage, weights_of
 
 STEPS = 7
@@ -102,7 +103,7 @@ KINDS = {
 }
 
 
-def asked(kind: str, texts: dict[str, str], **more) -> recipe.Recipe:
+def asked(kind: str, texts: dict[str, str], **more) -> Recipe:
     return recipe_for("lm", texts, steps=STEPS, **{**EVERY, **KINDS[kind], **more})
 
 

@@ -20,7 +20,7 @@ from ...corpora import shapes
 from ...errors import BadInput
 from ...files import one_line
 from ...models import nearest
-from ...tasks.recipe import Data
+from ...tasks.recipe.settings import DataSettings
 from ..files import Report
 from ..plan import keyed, permuted_array, splitmix
 from ..store import BYTES, Store, write_store
@@ -48,12 +48,12 @@ class Row(NamedTuple):
 # One size, one number of channels
 
 
-def ready(pixels_HWC: np.ndarray, data: Data) -> np.ndarray:
+def ready(pixels_HWC: np.ndarray, data: DataSettings) -> np.ndarray:
     """Any picture as the recipe wants it: [image, image, 3], or 1 without color, 0 to 255."""
     return in_channels(resized(pixels_HWC, data.image, data.fit), data.color)
 
 
-def ready_file(path: str | Path, data: Data) -> np.ndarray:
+def ready_file(path: str | Path, data: DataSettings) -> np.ndarray:
     """The same of an image file."""
     return ready(read_image(path), data)
 
@@ -104,13 +104,13 @@ def weights(old: int, new: int) -> np.ndarray:
 # As numbers
 
 
-def normal(pixels_BHWC: Tensor, data: Data) -> Tensor:
+def normal(pixels_BHWC: Tensor, data: DataSettings) -> Tensor:
     """Pixels 0 to 255 as what a model reads, [B, C, H, W]: less data.mean, over data.deviation, of values from 0 to 1."""
     x_BCHW = pixels_BHWC.permute(0, 3, 1, 2).float() / 255
     return (x_BCHW - data.mean) / data.deviation
 
 
-def shown(x_BCHW: Tensor, data: Data) -> np.ndarray:
+def shown(x_BCHW: Tensor, data: DataSettings) -> np.ndarray:
     """The way back: pixels [B, H, W, C], 0 to 255."""
     values = (x_BCHW.detach().float().cpu() * data.deviation + data.mean).clamp(0, 1)
     return (values * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
@@ -119,7 +119,7 @@ def shown(x_BCHW: Tensor, data: Data) -> np.ndarray:
 # Moved by lot
 
 
-def moves(data: Data, seed: int, step: int, count: int) -> Tensor | None:
+def moves(data: DataSettings, seed: int, step: int, count: int) -> Tensor | None:
     """How each picture of a step is moved, [B, 2, 3] as of `affine_grid`; None if the recipe moves none.
 
     data.shift: as a share of the side, in every direction; data.zoom: in and out; data.flip: left for right, half of them.
@@ -136,7 +136,7 @@ def moves(data: Data, seed: int, step: int, count: int) -> Tensor | None:
     return torch.from_numpy(found.astype(np.float32))
 
 
-def holes(data: Data, seed: int, step: int, count: int) -> Tensor | None:
+def holes(data: DataSettings, seed: int, step: int, count: int) -> Tensor | None:
     """A square to be painted over in each picture of a step: (x, y) of its middle and half its side, [B, 3] in shares of a
     side (Zhong et al. 2020); None if the recipe paints none. data.erase: the largest side."""
     if not data.erase:
@@ -221,7 +221,7 @@ class Gallery:
         return torch.from_numpy(self.pixels_NHWC[np.asarray(ids)])
 
 
-def write_gallery(folder: Path, rows: Iterable[Row], data: Data) -> Gallery:
+def write_gallery(folder: Path, rows: Iterable[Row], data: DataSettings) -> Gallery:
     """Pictures to a folder that is not there yet."""
     about = {"image": data.image, "channels": 3 if data.color else 1, "fit": data.fit}
 
@@ -239,7 +239,7 @@ def write_gallery(folder: Path, rows: Iterable[Row], data: Data) -> Gallery:
 # From a recipe
 
 
-def galleries(data: Data, folder: Path, captions: bool, report: Report) -> dict[str, Gallery]:
+def galleries(data: DataSettings, folder: Path, captions: bool, report: Report) -> dict[str, Gallery]:
     """The pictures to learn from and those held out, {"train": ..., "valid": ...}: made once, in folder/NAME.
 
     captions: those that have one, or, without, those that have a class.
@@ -256,7 +256,7 @@ def galleries(data: Data, folder: Path, captions: bool, report: Report) -> dict[
 Source = Callable[[], Iterator[Row]]
 
 
-def sources_of(data: Data, captions: bool, report: Report) -> dict[str, Source]:
+def sources_of(data: DataSettings, captions: bool, report: Report) -> dict[str, Source]:
     """Where the pictures to learn from and those held out come from."""
     if data.corpus:
         return {name: corpus_rows(data, name, captions) for name in ("train", "valid")}
@@ -271,7 +271,7 @@ def sources_of(data: Data, captions: bool, report: Report) -> dict[str, Source]:
     return {"train": rows_in(train, data, report), "valid": rows_in(valid, data, report)}
 
 
-def split_rows(data: Data, split: str, captions: bool, report: Report) -> Iterator[Row]:
+def split_rows(data: DataSettings, split: str, captions: bool, report: Report) -> Iterator[Row]:
     """The pictures of any split that there is: train and valid, and test of a corpus or of IDX files."""
     if data.corpus:
         return corpus_rows(data, split, captions)()
@@ -284,13 +284,13 @@ def split_rows(data: Data, split: str, captions: bool, report: Report) -> Iterat
     return sources_of(data, captions, report)[split]()
 
 
-def folder_rows(data: Data, folder: str, captions: bool, report: Report) -> Source:
+def folder_rows(data: DataSettings, folder: str, captions: bool, report: Report) -> Source:
     """All pictures of a folder that is held out; of IDX files, those for testing."""
     part = "test" if not captions and Path(folder).is_dir() and is_idx(folder) else "train"
     return rows_in(items_of(folder, captions, report, part), data, report)
 
 
-def corpus_rows(data: Data, split: str, captions: bool) -> Source:
+def corpus_rows(data: DataSettings, split: str, captions: bool) -> Source:
     """The pictures of a built-in corpus; where they are to be told apart, each has one thing."""
     if data.corpus != "shapes":
         raise BadInput(f'there is no corpus of pictures "{data.corpus}"{nearest(data.corpus, ["shapes"])}')
@@ -301,7 +301,7 @@ def corpus_rows(data: Data, split: str, captions: bool) -> Source:
     )
 
 
-def rows_in(items: Sequence[Item], data: Data, report: Report) -> Source:
+def rows_in(items: Sequence[Item], data: DataSettings, report: Report) -> Source:
     def rows() -> Iterator[Row]:
         found = 0
         for item, pixels_HWC in read_all(items, report):

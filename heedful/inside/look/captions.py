@@ -23,7 +23,7 @@ from ...models.base.shells import EncoderDecoder
 from ...models.captioner import CaptionerConfig
 from ...parts.watch import watch
 from ...tasks.caption import LONGEST, read
-from ...tasks.recipe import Data
+from ...tasks.recipe.settings import DataSettings
 from .attention import Head, choose, decode, encode, ends_of, information, paths_of, refuse_size, rows_of
 from .images import GAP, PANEL, ROOM, overlaid
 from .pictures import MARGIN, Picture, Raster, Words
@@ -120,7 +120,7 @@ class CaptionLook:
 def look_at_caption(
     loaded: Loaded,
     pixels_HWC: np.ndarray,
-    data: Data,
+    data: DataSettings,
     name: str = "the picture",
     *,
     target: str | None = None,

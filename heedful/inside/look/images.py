@@ -22,7 +22,7 @@ from ...interop.load import Loaded
 from ...models.vit import ViTConfig
 from ...parts.watch import watch
 from ...tasks.image_classify import HEADS, scores
-from ...tasks.recipe import Data
+from ...tasks.recipe.settings import DataSettings
 from . import pictures
 from .attention import Head, choose, information, paths_of
 from .pictures import MARGIN, Picture, Raster, Words
@@ -151,7 +151,7 @@ def overlaid(pixels_HWC: np.ndarray, grid: Tensor | None) -> np.ndarray:
 def look_at_image(
     loaded: Loaded,
     pixels_HWC: np.ndarray,
-    data: Data,
+    data: DataSettings,
     name: str = "the picture",
     *,
     layer: int | None = None,
