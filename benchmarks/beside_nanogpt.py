@@ -25,7 +25,7 @@ from torch import nn
 
 from benchmarks.train import SHAKESPEARE_CPU
 from heedful.data.store import Store
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import lm, recipe
 from heedful.tasks.task import Job
 from heedful.train import loop
@@ -73,9 +73,9 @@ def ours(folder: Path, data: Path) -> tuple[Job, nn.Module, Iterator[Any]]:
     settings = SHAKESPEARE_CPU | {"data.text": str(data / "shakespeare" / "input.txt")}
     made = recipe.make("lm", settings=settings)
     job = lm.make_job(made, folder, print)
-    model = run.fresh_model(job, made, CPU)
+    model = trainer.fresh_model(job, made, CPU)
     steps = loop.train(
-        model, job.batches, job.loss, run.make_optimizers(made, model), run.settings_of(made, CPU)
+        model, job.batches, job.loss, trainer.make_optimizers(made, model), trainer.settings_of(made, CPU)
     )
     return job, model, steps
 

@@ -22,7 +22,7 @@ import torch
 
 from heedful.errors import BadInput
 from heedful.interop.load import load_run
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import classify, recipe
 from heedful.tasks.evaluation import Asked
 from heedful.tasks.recipe.settings import Recipe
@@ -83,7 +83,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = given.run or Path(folder) / "run"
         began = time.perf_counter()
-        outcome = run.start(asked, path, Out(), device)
+        outcome = trainer.start(asked, path, Out(), device)
         seconds = time.perf_counter() - began
         with torch.no_grad():
             found = classify.measure(load_run(path, device, torch.float32).model, Asked(path, asked))

@@ -28,7 +28,7 @@ import torch
 
 import heedful
 from heedful.data.files import read_lines
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import image_classify, recipe, summarize
 from heedful.tasks.evaluation import Asked
 from heedful.tasks.metrics import bleu
@@ -117,7 +117,7 @@ class Talk:
 
 def shakespeare(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
     settings = settings | {"data.text": str(data / "shakespeare" / "input.txt")}
-    outcome = run.start(recipe.make("lm", settings=settings), folder, Talk(), device)
+    outcome = trainer.start(recipe.make("lm", settings=settings), folder, Talk(), device)
     return {"best": outcome.best.scores, "at step": outcome.best.step}
 
 
@@ -127,7 +127,7 @@ def multi30k(data: Path, settings: dict[str, Any], device: torch.device, folder:
         for prefix, split in {"": "train", "valid_": "val"}.items()
         for side, language in {"source": "en", "target": "de"}.items()
     }
-    outcome = run.start(recipe.make("translate", settings=settings | files), folder, Talk(), device)
+    outcome = trainer.start(recipe.make("translate", settings=settings | files), folder, Talk(), device)
     sources, expected = (
         list(read_lines(data / "multi30k" / f"test_2016_flickr.{x}.gz")) for x in ("en", "de")
     )
@@ -152,7 +152,9 @@ def sst2_files(data: Path) -> dict[str, str]:
 
 
 def sst2(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
-    outcome = run.start(recipe.make("classify", settings=settings | sst2_files(data)), folder, Talk(), device)
+    outcome = trainer.start(
+        recipe.make("classify", settings=settings | sst2_files(data)), folder, Talk(), device
+    )
     return {"dev": outcome.best.scores, "at step": outcome.best.step}
 
 
@@ -167,7 +169,7 @@ def sst2_pretrained(
     )
     blanks = SST2_MLM | {"data.text": str(folder / "text.txt")}
     blanks |= {key: settings[key] for key in ("train.seed", "train.precision")}
-    first = run.start(recipe.make("mlm", settings=blanks), folder / "mlm", Talk(), device)
+    first = trainer.start(recipe.make("mlm", settings=blanks), folder / "mlm", Talk(), device)
     second = sst2(data, settings | {"train.from_folder": str(folder / "mlm")}, device, folder / "labels")
     return {"blanks": first.best.scores, **second}
 
@@ -177,7 +179,7 @@ def scitldr(data: Path, settings: dict[str, Any], device: torch.device, folder: 
     files = {f"data.{name}": str(data / "scitldr" / f"{split}.jsonl") for name, split in
              {"table": "train", "valid_table": "dev"}.items()}  # fmt: skip
     made = recipe.make("summarize", settings=settings | files)
-    outcome = run.start(made, folder, Talk(), device)
+    outcome = trainer.start(made, folder, Talk(), device)
     judged = recipe.changed(made, "data.valid_table", str(data / "scitldr" / "test.jsonl"))
     with torch.no_grad():
         found = summarize.measure(outcome.model, Asked(folder, judged, own=True, rows=128))
@@ -194,7 +196,7 @@ def scitldr(data: Path, settings: dict[str, Any], device: torch.device, folder: 
 def fashion(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
     """Chosen by the loss on held-out training pictures; judged once by the test pictures."""
     made = recipe.make("image-classify", settings=settings | {"data.images": str(data / "fashion-mnist")})
-    outcome = run.start(made, folder, Talk(), device)
+    outcome = trainer.start(made, folder, Talk(), device)
     judged = recipe.changed(made, "data.valid_images", str(data / "fashion-mnist"))
     with torch.no_grad():
         found = image_classify.measure(outcome.model, Asked(folder, judged, own=True, rows=1000))

@@ -17,8 +17,7 @@ from ..errors import BadInput, NotFinite, give_way, program, said_once
 from ..inside.look import pictures
 from ..interop.load import describe_run
 from ..interop.run_folder import is_run
-from ..runs import stages
-from ..runs import trainer as run
+from ..runs import stages, trainer
 from ..runs.folder import RECIPE, RunFolder
 from ..runs.plan import span
 from ..tasks.evaluation import spelled
@@ -50,16 +49,16 @@ def train(given: Train) -> int:
         return find_rate(recipe, device)
     world = join_world(device)
     try:
-        with Voice() if world.leads else nullcontext(run.Silence()) as voice, connected(world):
+        with Voice() if world.leads else nullcontext(trainer.Silence()) as voice, connected(world):
             path = Path(given.resume) if given.resume else where(given, world, device)
             if recipe is None:
-                outcome = run.resume(path, voice, device, world)
+                outcome = trainer.resume(path, voice, device, world)
             else:
-                outcome = run.start(
+                outcome = trainer.start(
                     recipe, path, voice, device, world, remark_on(path, given.run, given.task)
                 )
             world.wait(device)  # torchrun ends all once one has ended: that must not be before all is written
-    except (run.Elsewhere, NotFinite, Lost) as error:
+    except (trainer.Elsewhere, NotFinite, Lost) as error:
         if world.leads:
             raise
         return give_way(NOT_FINITE if isinstance(error, NotFinite) else FAILED)
@@ -80,7 +79,7 @@ def where(given: Train, world: World, device: torch.device) -> Path:
     return numbered(given.task, int(number))
 
 
-def summary(outcome: run.Outcome, path: Path) -> str:
+def summary(outcome: trainer.Outcome, path: Path) -> str:
     """The best figures with their intervals, what is in the folder, and what to do next."""
     from ..tasks.metrics import interval
 
@@ -180,7 +179,7 @@ def find_rate(recipe: Recipe, device: torch.device) -> int:
     tried = []
     print("rate      loss")
     with Voice() as voice:
-        for one in run.find_rate(recipe, voice, device):
+        for one in trainer.find_rate(recipe, voice, device):
             tried.append(one)
             if len(tried) % SHOWN_RATES == 1:
                 print(f"{one.rate:.1e}  {one.loss:.3f}", flush=True)
@@ -205,7 +204,7 @@ def demo(given: Demo) -> int:
     device = torch.device("cpu")
     with Voice() as voice:
         voice.say("Training a small English-French translator on the built-in phrasebook.")
-        outcome = run.start(recipe, path, voice, device, remark=remark_on(path, given.run, "demo"))
+        outcome = trainer.start(recipe, path, voice, device, remark=remark_on(path, given.run, "demo"))
     if not outcome.finished:
         return INTERRUPTED_AND_SAVED
     print(report(outcome.model, outcome.job.vocab, path))
@@ -307,7 +306,7 @@ def train_stages(given: Train, device: torch.device) -> int:
     return 0
 
 
-def stages_summary(outcomes: dict[str, run.Outcome], path: Path) -> str:
+def stages_summary(outcomes: dict[str, trainer.Outcome], path: Path) -> str:
     """What each stage reached, and what to do next."""
     lines = []
     for stage, outcome in outcomes.items():

@@ -22,7 +22,7 @@ import torch
 from .. import __version__
 from ..errors import BadInput, NotFinite
 from ..files import one_line, present, read_json, write_json
-from ..runs import trainer as run
+from ..runs import trainer
 from ..runs.folder import RECIPE, Metrics, make_folders
 from ..runs.resume import flat
 from ..tasks.recipe import to_json
@@ -217,7 +217,7 @@ def data_folder(path: Path, recipe: Recipe) -> Path:
 def job_of(recipe: Recipe, path: Path, listener: Listener) -> Job:
     folder = data_folder(path, recipe)
     make_folders(folder)
-    return run.make_job(recipe, folder, listener)
+    return trainer.make_job(recipe, folder, listener)
 
 
 # Trials.
@@ -275,10 +275,10 @@ def trial(
     folder = path / RUNS / f"{entry.variant.folder}-{seed}"
     try:
         if present(folder / RECIPE):
-            outcome = run.resume(folder, heard, device)
+            outcome = trainer.resume(folder, heard, device)
         else:
             make_folders(folder.parent)
-            outcome = run.start(recipe, folder, heard, device, ready=data_folder(path, recipe))
+            outcome = trainer.start(recipe, folder, heard, device, ready=data_folder(path, recipe))
     except NotFinite as error:
         return Record(entry.variant.name, seed, failed=str(error))
     if not outcome.finished:

@@ -33,15 +33,14 @@ from ..models.base.shells import compile_whole
 from ..parts.blocks import Block, Stack
 from ..parts.experts import auxiliary
 from ..parts.watch import eagerly
-from ..tasks import expert_load as loads
+from ..tasks import expert_load
 from ..tasks.evaluation import spelled
 from ..tasks.origin import borrowed
 from ..tasks.recipe import from_json, to_json, with_warmup
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..tasks.tuning import written_alone
-from ..train import finder, loop, optimizer
-from ..train import processes as distributed
+from ..train import finder, loop, optimizer, processes
 from ..train.average import Average, MovingAverage, TailAverage
 from ..train.loop import Batch, Progress, Settings, seed_for
 from ..train.processes import World
@@ -208,7 +207,7 @@ class Signal:
 
 def follow(path: Path, device: torch.device, world: World) -> Outcome:
     """What every other process does: it reads what the leading one has written, and writes nothing."""
-    with distributed.connected(world):
+    with processes.connected(world):
         ready, step = world.from_leader([0.0, 0.0], device)
         if not ready:
             raise Elsewhere("the leading process could not begin")
@@ -247,7 +246,7 @@ def go(
     talk.say(f"run: {folder.path}{remark}")
     signal.give(True, 0 if saved is None else saved.state["step"])
     try:
-        with distributed.connected(world):
+        with processes.connected(world):
             return work_on(recipe, job, folder.path, folder, talk, device, world, saved)
     except Exception as error:
         with suppress(OSError, ValueError):  # what went wrong may well be the disk
@@ -390,7 +389,7 @@ def log(progress: Progress, folder: RunFolder | None, talk: Talk, recipe: Recipe
     if folder is not None:
         folder.metrics.append(
             {"step": progress.step, "loss": progress.loss, "rate": progress.rate, "norm": progress.norm}
-            | loads.logged(progress.loads)
+            | expert_load.logged(progress.loads)
         )
     talk.step(progress, recipe.train.steps)
 
@@ -429,7 +428,7 @@ def ended(
         folder.status("done", step=work.step, best=work.best.scores, best_step=work.best.step)
         if world.size == 1 or not recipe.train.shard:
             put_weights(work.model, folder.read_model())
-        for line in loads.told(folder.metrics.path, work.step):
+        for line in expert_load.told(folder.metrics.path, work.step):
             talk.say(line)
         if job.tuning is not None and job.tuning.lora is not None:
             talk.say(written_alone(path))
@@ -478,10 +477,10 @@ def arranged(
             module.compile()
     if t.compile and not t.shard:
         compile_whole(model)
-    loss_of = distributed.with_idle(loss_of)
+    loss_of = processes.with_idle(loss_of)
     if not t.shard or world.size == 1:  # alone: a run that several processes had begun
         return model, loss_of
-    return distributed.shard(model, world, device), distributed.whole_loss(loss_of)
+    return processes.shard(model, world, device), processes.whole_loss(loss_of)
 
 
 def refuse_impossible(recipe: Recipe, world: World, device: torch.device) -> None:
@@ -516,7 +515,7 @@ def shares_of(job: Job, recipe: Recipe, world: World) -> Callable[[int], Sequenc
 
     def batches(step: int) -> Sequence[Batch]:
         mine = job.batches(step, world.rank, world.size)
-        return distributed.fill_idle(mine, recipe.train.accumulate, lambda: job.batches(step)[0])
+        return processes.fill_idle(mine, recipe.train.accumulate, lambda: job.batches(step)[0])
 
     return batches
 
@@ -591,7 +590,7 @@ def try_out(
     with work.average.in_place_of(model) if averaged and work.average else nullcontext():
         model.eval()
         with torch.no_grad(), eagerly():
-            scores, lines = distributed.within(trained, lambda model: (job.evaluate(model), job.show(model)))
+            scores, lines = processes.within(trained, lambda model: (job.evaluate(model), job.show(model)))
         model.train()
         scores = dict(zip(scores, world.from_leader(list(scores.values()), device), strict=True))
         if not math.isfinite(scores["loss"]):

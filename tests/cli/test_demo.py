@@ -12,7 +12,7 @@ from heedful.cli import train as train_command
 from heedful.cli.main import main
 from heedful.corpora import phrasebook
 from heedful.inside.look import pictures
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import alignment, recipe
 
 
@@ -27,7 +27,9 @@ def trained(tmp_path_factory):
         "model.width": 32,
         "model.hidden": 48,
     }
-    return run.start(recipe.make("translate", "tiny", "phrasebook", settings), folder, Quiet(), CPU), folder
+    return trainer.start(
+        recipe.make("translate", "tiny", "phrasebook", settings), folder, Quiet(), CPU
+    ), folder
 
 
 def test_the_report_tells_scores_baselines_and_alignment(trained):
@@ -55,7 +57,7 @@ def test_the_report_tells_scores_baselines_and_alignment(trained):
 )
 def test_a_run_says_where_it_goes_and_how_to_go_on(words, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "Stop", AtOnce)
+    monkeypatch.setattr(trainer, "Stop", AtOnce)
     monkeypatch.setattr(phrasebook, "split", first_pages)
     for number, remark in (("", ""), ("-2", f" (runs/{name} is there already)")):
         assert main(words) == 75

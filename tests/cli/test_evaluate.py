@@ -22,7 +22,7 @@ from heedful.cli import evaluate as evaluate_command
 from heedful.cli.main import main
 from heedful.corpora import phrasebook
 from heedful.data.vocab import Vocab
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import mlm, recipe
 from heedful.tasks.evaluation import by_length
 from heedful.tasks.metrics import confusion, macro_f1, scores_by_label, translation_scores
@@ -96,7 +96,7 @@ def trained(files, tmp_path_factory):
                 settings = settings | {"train.from_folder": str(make(settings["train.from_folder"]))}
             asked = recipe.make(task, settings=TINY | {"train.steps": 12} | settings)
             with torch.enable_grad():  # whoever asks may have none
-                run.start(asked, path, Quiet(), CPU)
+                trainer.start(asked, path, Quiet(), CPU)
         return path
 
     return make
@@ -270,7 +270,7 @@ def test_splits_of_the_phrasebook_and_files_beside_it(tmp_path, files, evaluate,
     whole = phrasebook.split
     monkeypatch.setattr(phrasebook, "split", lambda name: whole(name)[: 150 if name == "train" else 5])
     settings = TINY | {"train.steps": 1}
-    run.start(recipe.make("translate", "tiny", "phrasebook", settings), tmp_path / "run", Quiet(), CPU)
+    trainer.start(recipe.make("translate", "tiny", "phrasebook", settings), tmp_path / "run", Quiet(), CPU)
     for args, split in (([], "valid"), (["--split", "test"], "test"), (["--split", "long"], "long")):
         found = evaluate(tmp_path / "run", *args)
         assert found["data"]["corpus"] == "phrasebook" and found["data"]["split"] == split
@@ -552,7 +552,7 @@ def test_an_interrupted_run_has_a_model_once_it_was_tried(files, tmp_path, evalu
     settings = TINY | {"data.text": files["text"], "data.vocab": "char", "model.context": 13}
     for until, name in ((4, "early"), (7, "late")):  # tried at step 5
         with pytest.raises(Interrupted):
-            run.start(
+            trainer.start(
                 recipe.make("lm", settings=settings | {"train.steps": 9}),
                 tmp_path / name,
                 Quiet(until=until),

@@ -33,7 +33,7 @@ from heedful.cli.main import COMMANDS, HELP, main
 from heedful.corpora import phrasebook
 from heedful.interop import parity
 from heedful.interop.onnx import write as to_onnx
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 
 CHUNKS, LINES = 8, 250
@@ -67,7 +67,7 @@ def here(world, tmp_path, monkeypatch):
     """A copy of that folder to be in, where training takes a moment: it is interrupted at its first step."""
     shutil.copytree(world, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "Stop", AtOnce)
+    monkeypatch.setattr(trainer, "Stop", AtOnce)
     monkeypatch.setattr(phrasebook, "split", first_pages)
     monkeypatch.setattr(nn.Module, "compile", lambda module: None)  # takes long; test_compiled.py has it
     monkeypatch.setattr(

@@ -27,7 +27,7 @@ from heedful.compare.cost import Alive, Weight, counted, flops_rule, weigh
 from heedful.compare.report import SAME, rows_of, told
 from heedful.compare.trials import Entry, Record
 from heedful.errors import BadInput, NotFinite
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks.recipe.presets import ARCHITECTURES
 
 CPU = torch.device("cpu")
@@ -192,7 +192,7 @@ def test_a_shared_setting_may_concern_some_variants_only_but_not_none():
 
 
 def test_a_variant_can_take_the_settings_of_a_run(texts, tmp_path):
-    run.start(recipe_for("lm", texts, 1, **{"train.rate": 0.017}), tmp_path / "old", Quiet(), CPU)
+    trainer.start(recipe_for("lm", texts, 1, **{"train.rate": 0.017}), tmp_path / "old", Quiet(), CPU)
     found = read_variant(f"old: {tmp_path / 'old'} model.width=8", "lm").settings
     assert found["train.rate"] == 0.017 and found["model.width"] == "8" and found["model.hidden"] == 24
     assert not any(key.startswith(("data.", "evaluate.", "train.steps", "train.seed")) for key in found)
@@ -232,8 +232,8 @@ def test_history_tells_of_every_architecture_and_position_that_there_is():
 
 def test_counted_flops_are_those_of_the_arithmetic(texts, tmp_path):
     asked = recipe_for("translate", texts, 3, **{"model.dropout": 0.0})
-    job = run.make_job(asked, tmp_path, Quiet())
-    model = run.fresh_model(job, asked, CPU)
+    job = trainer.make_job(asked, tmp_path, Quiet())
+    model = trainer.fresh_model(job, asked, CPU)
     batch = job.batches(0)[0]
     by_rule = flops_rule(model, job, asked)(batch)
     assert by_rule == pytest.approx(
@@ -243,7 +243,7 @@ def test_counted_flops_are_those_of_the_arithmetic(texts, tmp_path):
 
 def test_a_model_without_a_rule_is_counted(texts, tmp_path, monkeypatch):
     asked = recipe_for("lm", texts, 3)
-    job = run.make_job(asked, tmp_path, Quiet())
+    job = trainer.make_job(asked, tmp_path, Quiet())
     expected = weigh(asked, job, CPU)
     monkeypatch.setattr("heedful.compare.cost.costs", refuse)
     assert weigh(asked, job, CPU).flops == pytest.approx(expected.flops, rel=0.02)
@@ -307,7 +307,7 @@ def test_the_same_seed_has_the_same_order_in_every_variant(texts, tmp_path):
     for seed in (0, 1):
         orders = []
         for variant in comparison.variants:
-            job = run.make_job(comparison.recipe(variant, seed), tmp_path, Quiet())
+            job = trainer.make_job(comparison.recipe(variant, seed), tmp_path, Quiet())
             orders.append([batch.ids for step in range(5) for batch in job.batches(step)])
         assert orders[0] == orders[1]
 
@@ -327,7 +327,7 @@ def test_a_second_run_trains_nothing_and_tells_the_same(texts, tmp_path, capsys,
     assert main(line) == 0
     first = capsys.readouterr().out
     files = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
-    monkeypatch.setattr(run, "start", refuse)
+    monkeypatch.setattr(trainer, "start", refuse)
     monkeypatch.setattr(trials, "weigh", refuse)
     for again in (line, ["compare", "--resume", str(tmp_path / "c")]):
         assert main(again) == 0
@@ -340,7 +340,7 @@ def test_what_was_interrupted_goes_on_and_ends_the_same(texts, tmp_path, capsys,
     line = words(texts, tmp_path / "whole", *VARIANTS, "--seeds", "2")
     assert main(line) == 0
     with monkeypatch.context() as patched:
-        patched.setattr(run, "Stop", AtOnce)
+        patched.setattr(trainer, "Stop", AtOnce)
         capsys.readouterr()
         assert main(words(texts, tmp_path / "twice", *VARIANTS, "--seeds", "2")) == 75
         out, err = capsys.readouterr()
@@ -385,14 +385,14 @@ def test_a_budget_of_tokens_or_flops_makes_steps_of_each(kind, texts, tmp_path, 
 
 
 def test_a_variant_that_fails_has_a_row_and_the_others_go_on(texts, tmp_path, capsys, monkeypatch):
-    start = run.start
+    start = trainer.start
 
     def begin(asked, *args, **more):
         if asked.model.norm == "post" and asked.train.seed == 1:
             raise NotFinite("step 3: the loss is nan")
         return start(asked, *args, **more)
 
-    monkeypatch.setattr(run, "start", begin)
+    monkeypatch.setattr(trainer, "start", begin)
     assert main(words(texts, tmp_path / "c", *VARIANTS, "--seeds", "2")) == 0
     out, err = capsys.readouterr()
     assert "failed: step 3: the loss is nan" in err and "post, seed 1: step 3: the loss is nan" in out

@@ -13,7 +13,7 @@ from helpers.runs import CPU, TINY, Quiet, state_of
 from heedful.data import datasets
 from heedful.data.files import Report, read_documents, read_parallel, read_table, read_texts
 from heedful.errors import BadInput
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 
 
@@ -319,5 +319,5 @@ def test_a_run_on_a_data_set_equals_one_on_files(task, package, tmp_path):
     name = "translate" if task == "table" else task
     for settings, folder in ((settings_of(task, "toy"), "set"), (own_files(task, tmp_path), "files")):
         settings = {**TINY, **settings, "data.vocab": "word", "train.steps": 5}
-        assert run.start(recipe.make(name, settings=settings), tmp_path / folder, Quiet(), CPU).finished
+        assert trainer.start(recipe.make(name, settings=settings), tmp_path / folder, Quiet(), CPU).finished
     assert state_of(tmp_path / "set") == state_of(tmp_path / "files")

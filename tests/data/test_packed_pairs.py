@@ -13,7 +13,7 @@ from heedful.data.packing import Fitted
 from heedful.errors import BadInput
 from heedful.models import mixture_transformer, transformer
 from heedful.models.transformer import TransformerConfig
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe, translate
 from heedful.train.loss import NOTHING
 
@@ -107,7 +107,7 @@ def asked(**more):
 
 def test_a_packed_run_trains_and_its_batches_have_one_shape(tmp_path):
     made = asked()
-    outcome = run.start(made, tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(made, tmp_path / "run", Quiet(), CPU)
     assert outcome.finished and outcome.job.steady
     found = [line["loss"] for line in losses(tmp_path / "run") if "loss" in line]
     assert found[-1] < found[0]

@@ -18,7 +18,7 @@ from heedful.data.plan import RowPlan
 from heedful.data.store import Store
 from heedful.data.vocab import Vocab
 from heedful.errors import BadInput
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import lm, recipe
 from heedful.tasks.recipe.settings import Recipe
 from heedful.train.loss import NOTHING
@@ -230,12 +230,12 @@ def packed_recipe(path: str, steps: int = 12, **more) -> Recipe:
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_packed_runs_resume_byte_for_byte(accumulate, corpus, tmp_path):
     asked = packed_recipe(corpus["folder"], **{"train.accumulate": accumulate})
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     for step in (1, 5, 8, 11):
         folder = tmp_path / f"cut-{step}"
         with pytest.raises(Interrupted):
-            run.start(asked, folder, Quiet(until=step), CPU)
-        assert run.resume(folder, Quiet(), CPU).finished
+            trainer.start(asked, folder, Quiet(until=step), CPU)
+        assert trainer.resume(folder, Quiet(), CPU).finished
         assert state_of(folder) == state_of(tmp_path / "whole")
     found = [line["loss"] for line in losses(tmp_path / "whole") if "loss" in line]
     assert found[-1] < found[0]
@@ -245,7 +245,7 @@ def test_files_of_a_folder_and_lines_of_json_are_documents(corpus, tmp_path):
     stores = []
     for name, path in corpus.items():
         talk = Quiet()
-        run.start(packed_recipe(path, steps=1), tmp_path / f"run-{name}", talk, CPU)
+        trainer.start(packed_recipe(path, steps=1), tmp_path / f"run-{name}", talk, CPU)
         (line,) = [line for line in talk.lines if line.startswith("data: ")]
         assert "54 documents in rows of 24, " in line and line.endswith("% full")
         assert not any("dropped" in line for line in talk.lines)
@@ -261,7 +261,7 @@ def test_a_folder_as_a_stream_has_no_ends_and_a_line_end_between_files(corpus, t
     streams = []
     for name, path in corpus.items():
         folder = tmp_path / f"run-{name}"
-        run.start(packed_recipe(path, steps=1, **{"data.pack": "stream"}), folder, Quiet(), CPU)
+        trainer.start(packed_recipe(path, steps=1, **{"data.pack": "stream"}), folder, Quiet(), CPU)
         streams.append(Store.open(folder / "train").stream("text"))
     assert np.array_equal(*streams) and END not in streams[0]
     vocab = Vocab.from_json((tmp_path / "run-folder" / "tokenizer.json").read_text())
@@ -275,7 +275,7 @@ def test_pylib_is_packed_file_by_file(tmp_path, monkeypatch):
     found = [(f"{n}.py", f"x = {n}\n" * (n % 7 + 1)) for n in range(80)]
     monkeypatch.setattr(lm.pylib, "documents", lambda: iter(found))
     talk = Quiet()
-    run.start(packed_recipe("", steps=1, **{"data.corpus": "pylib"}), tmp_path / "run", talk, CPU)
+    trainer.start(packed_recipe("", steps=1, **{"data.corpus": "pylib"}), tmp_path / "run", talk, CPU)
     count = sum(lm.pylib.split(name) == "train" for name, _ in found)
     assert any(f"{count} documents in rows" in line for line in talk.lines)
 
@@ -289,5 +289,5 @@ def test_what_cannot_be_packed_is_refused(corpus, tmp_path):
     }
     for message, asked in cases.items():
         with pytest.raises(BadInput, match=message) as caught:
-            run.start(asked, tmp_path / "none", Quiet(), CPU)
+            trainer.start(asked, tmp_path / "none", Quiet(), CPU)
         assert "\n" not in str(caught.value)

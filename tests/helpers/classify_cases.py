@@ -9,7 +9,7 @@ import heedful
 from heedful.interop.load import Loaded
 from heedful.models import bert, gpt2, vit
 from heedful.models.base.heads import classifier
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import classify, recipe
 from heedful.tasks.recipe.settings import Recipe
 
@@ -100,7 +100,7 @@ def origin_of(files, tmp_path):
         folder = tmp_path / kind
         if kind in ("mlm", "lm"):
             settings = {**TINY, "data.text": files["book"], "model.context": 16}
-            run.start(recipe.make(kind, settings=settings), folder, Quiet(), CPU)
+            trainer.start(recipe.make(kind, settings=settings), folder, Quiet(), CPU)
             return folder
         words = ["the", "food", "was", *(word for some in WORDS.values() for word in some)]
         torch.manual_seed(3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heedful.corpora import phrasebook
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 from helpers.look_cases import saved
 from helpers.runs import CPU, Quiet, article, treebank
@@ -43,7 +43,7 @@ def world(tmp_path_factory):
             **trees,
         }.items():
             asked = recipe.make(task, settings=TINY | settings | {"train.steps": 1})
-            run.start(asked, Path(f"run-{task}"), Quiet(), CPU)
+            trainer.start(asked, Path(f"run-{task}"), Quiet(), CPU)
         for name in ("gpt2", "bert"):
             saved(name, Path(f"hf-{name}"))
         write_damaged()
@@ -79,7 +79,7 @@ def write_damaged():
     Path("hf-mute/tokenizer.json").write_text("{")
 
 
-class AtOnce(run.Stop):
+class AtOnce(trainer.Stop):
     """As if Ctrl-C had been pressed while the model was being built."""
 
     def __enter__(self):

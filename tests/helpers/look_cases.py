@@ -11,7 +11,7 @@ import torch
 import heedful
 from heedful.interop.load import Loaded
 from heedful.models import bert, gpt1, gpt2, llama, t5, transformer
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 from helpers import tiny
 from helpers.runs import CPU, TINY, Quiet
@@ -147,5 +147,5 @@ class Runs:
                 settings = settings | {"train.from_folder": str(self(settings["train.from_folder"]))}
             settings = TINY | {"evaluate.every": 1000, "checkpoint.every": 1000} | settings
             with torch.enable_grad():
-                run.start(recipe.make(task, settings=settings), path, Quiet(), CPU)
+                trainer.start(recipe.make(task, settings=settings), path, Quiet(), CPU)
         return path

@@ -21,10 +21,10 @@ import torch
 from heedful import errors
 from heedful.cli import main as cli
 from heedful.cli import train as train_command
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.runs.folder import RunFolder
 from heedful.tasks import lm, recipe
-from heedful.train import processes as distributed
+from heedful.train import processes
 from heedful.train.loss import Loss
 
 CPU = torch.device("cpu")
@@ -45,13 +45,13 @@ class Listener:
 
 def start(world, task: str, settings: dict, folder: str) -> dict:
     talk = Listener()
-    outcome = run.start(recipe.make(task, settings=settings), Path(folder), talk, CPU, world)
+    outcome = trainer.start(recipe.make(task, settings=settings), Path(folder), talk, CPU, world)
     return {"lines": talk.lines, "steps": outcome.steps, "finished": outcome.finished}
 
 
 def resume(world, folder: str) -> dict:
     talk = Listener()
-    outcome = run.resume(Path(folder), talk, CPU, world)
+    outcome = trainer.resume(Path(folder), talk, CPU, world)
     return {"lines": talk.lines, "steps": outcome.steps, "finished": outcome.finished}
 
 
@@ -122,12 +122,12 @@ ACTIONS = {f.__name__: f for f in (start, resume, cut, edit, main, poisoned)}
 def follow_plan(path: str, folder: str) -> int:
     errors.LAST_WORDS = 0.0  # nobody ends these processes
     plan, answers = json.loads(Path(path).read_text()), []
-    world = distributed.join_world(CPU)
+    world = processes.join_world(CPU)
     train_command.leave_world = lambda world: None  # processes that part can not meet again
     for what, *given in plan:
         answers.append(ACTIONS[what](world, *given))
     (Path(folder) / f"{world.rank}.json").write_text(json.dumps(answers))
-    distributed.leave_world(world)
+    processes.leave_world(world)
     return 0
 
 

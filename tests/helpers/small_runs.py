@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 from helpers.runs import CPU, Quiet
 
@@ -200,7 +200,7 @@ def make_runs(folder: Path):
                 settings = settings | {"train.from_folder": make(settings["train.from_folder"])}
             settings = SIZES | settings | {"evaluate.every": settings["train.steps"]}
             with torch.enable_grad():
-                run.start(recipe.make(task, settings=settings), path, Quiet(), CPU)
+                trainer.start(recipe.make(task, settings=settings), path, Quiet(), CPU)
         return str(path)
 
     return make

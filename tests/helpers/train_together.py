@@ -9,8 +9,7 @@ import torch
 
 from heedful.models import gpt2
 from heedful.tasks import lm
-from heedful.train import loop, optimizer, schedule
-from heedful.train import processes as distributed
+from heedful.train import loop, optimizer, processes, schedule
 
 ROWS, LENGTH, VOCAB = 6, 9, 29
 
@@ -18,7 +17,7 @@ ROWS, LENGTH, VOCAB = 6, 9, 29
 def main(kind: str, optimizer_kind: str = "adamw") -> None:
     torch.set_num_threads(1)
     device = torch.device("cpu")
-    world = distributed.join_world(device)
+    world = processes.join_world(device)
     torch.manual_seed(0)
     config = gpt2.GPT2Config(
         vocab=VOCAB,
@@ -33,7 +32,7 @@ def main(kind: str, optimizer_kind: str = "adamw") -> None:
     model = gpt2.build(config)
     loss_of = lm.loss_of
     if kind == "fsdp":
-        model, loss_of = distributed.shard(model, world, device), distributed.whole_loss(lm.loss_of)
+        model, loss_of = processes.shard(model, world, device), processes.whole_loss(lm.loss_of)
     optimizers = optimizer.OPTIMIZERS[optimizer_kind](model, 1e-2, 0.1)
 
     def batches(step: int) -> list[lm.WindowBatch]:
@@ -45,7 +44,7 @@ def main(kind: str, optimizer_kind: str = "adamw") -> None:
     for progress in loop.train(model, batches, loss_of, optimizers, settings, world=world):
         if world.leads:
             print(f"{progress.loss:.9f} {progress.norm:.9f} {progress.tokens}", flush=True)
-    distributed.leave_world(world)
+    processes.leave_world(world)
 
 
 if __name__ == "__main__":

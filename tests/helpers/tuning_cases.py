@@ -3,7 +3,7 @@
 import pytest
 
 import heedful
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 from helpers.classify_cases import CPU, TINY, Quiet, asked, files, job_of, origin_of  # noqa: F401 (fixtures)
 
@@ -13,7 +13,7 @@ WAYS = {"whole": {}, "head": {"train.tune": "head"}, "lora": {"train.tune": "lor
 @pytest.fixture
 def lora_run(origin_of, files, tmp_path):
     settings = {"train.from_folder": str(origin_of("bert")), **WAYS["lora"], "train.steps": 2}
-    run.start(asked(files, **settings), tmp_path / "lora", Quiet(), CPU)
+    trainer.start(asked(files, **settings), tmp_path / "lora", Quiet(), CPU)
     return tmp_path / "lora"
 
 
@@ -54,7 +54,7 @@ def translator(texts, tmp_path):
         sizes = {key: value for key, value in TINY.items() if key != "model.context"}
         joint = {"data.joint": kind != "separate"}
         made = recipe.make("translate", settings={**sizes, **data_for("translate", texts), **joint})
-        run.start(made, tmp_path / "first", Quiet(), CPU)
+        trainer.start(made, tmp_path / "first", Quiet(), CPU)
         if kind != "saved":
             return tmp_path / "first"
         heedful.save(heedful.load(tmp_path / "first"), tmp_path / "saved")

@@ -170,7 +170,7 @@ def test_an_import_can_be_imported_and_replaced(gpt2, tmp_path):
 def test_what_hugging_face_does_not_have_is_refused(tmp_path, capsys):
     from helpers.runs import CPU, TINY, Quiet
 
-    from heedful.runs import trainer as run
+    from heedful.runs import trainer
     from heedful.tasks import recipe
 
     (tmp_path / "text").write_text("the cat sat on the mat\n" * 40)
@@ -179,7 +179,7 @@ def test_what_hugging_face_does_not_have_is_refused(tmp_path, capsys):
         "model.context": 12,
     }  # fmt: skip
     with torch.enable_grad():
-        run.start(recipe.make("lm", settings=settings), tmp_path / "run", Quiet(), CPU)
+        trainer.start(recipe.make("lm", settings=settings), tmp_path / "run", Quiet(), CPU)
     assert bring(tmp_path / "run", tmp_path / "out") == 2
     told = capsys.readouterr().err
     assert "cannot leave as hf: modern has no Hugging Face counterpart" in told and told.endswith(

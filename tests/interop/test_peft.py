@@ -16,7 +16,7 @@ import heedful
 from heedful.errors import BadInput
 from heedful.interop.formats import format_of
 from heedful.interop.peft import BEFORE
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 
 BERT = transformers.AutoModelForSequenceClassification
@@ -43,7 +43,7 @@ def trained(task: str, folder, files, texts, path, **more):
         if task == "classify"
         else recipe.make(task, settings={**FEW, **data_for(task, texts), **lora})
     )
-    run.start(made, path, Quiet(), CPU)
+    trainer.start(made, path, Quiet(), CPU)
     return heedful.load(path)
 
 

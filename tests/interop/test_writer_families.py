@@ -24,7 +24,7 @@ from heedful.errors import BadInput
 from heedful.interop.hf.weights import find_weights
 from heedful.interop.load import Loaded, load, save
 from heedful.models import transformer
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 
 NEW = 24
@@ -65,7 +65,7 @@ def trained(tmp_path_factory):
             settings = SIZES | pairs | SETTINGS[name]
             settings |= {"evaluate.every": settings["train.steps"]}
             with torch.enable_grad():
-                run.start(recipe.make("translate", settings=settings), path, Quiet(), CPU)
+                trainer.start(recipe.make("translate", settings=settings), path, Quiet(), CPU)
         return path
 
     return get
@@ -449,7 +449,7 @@ def test_a_gpt2_of_theirs_fine_tuned_here_goes_back(pairs, tune, theirs, tmp_pat
     settings |= {"train.from_folder": str(tmp_path / "gpt2"), "train.batch_tokens": 128, "train.tune": tune}
     settings |= {"data.pair_column": "second"} if pairs else {}
     with torch.enable_grad():
-        run.start(recipe.make("classify", settings=settings), tmp_path / "run", Quiet(), CPU)
+        trainer.start(recipe.make("classify", settings=settings), tmp_path / "run", Quiet(), CPU)
     model = heedful.load(tmp_path / "run")
     heedful.save(model, tmp_path / "back")
     theirs_back, told = hf.AutoModelForSequenceClassification.from_pretrained(

@@ -40,9 +40,8 @@ from heedful.parts.experts import (
 )
 from heedful.parts.layers import FeedForward, GatedFeedForward
 from heedful.parts.watch import watch
-from heedful.runs import trainer as run
-from heedful.tasks import expert_load as loads
-from heedful.tasks import lm, recipe, translate
+from heedful.runs import trainer
+from heedful.tasks import expert_load, lm, recipe, translate
 from heedful.train.loss import Loss, with_aux
 from heedful.train.processes import Idle, with_idle
 
@@ -447,7 +446,7 @@ def test_a_run_logs_the_load_of_every_layer_and_tells_it_at_the_end(task, texts,
     in_single()
     asked = recipe_for(task, texts, **MIXTURE)
     quiet = Quiet()
-    outcome = run.start(asked, tmp_path / "run", quiet, CPU)
+    outcome = trainer.start(asked, tmp_path / "run", quiet, CPU)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if "loss" in line]
     layers = 1 if task == "lm" else 2
@@ -456,7 +455,7 @@ def test_a_run_logs_the_load_of_every_layer_and_tells_it_at_the_end(task, texts,
         assert [round(sum(shares), 3) for shares in line["expert_shares"]] == [1.0] * layers
         assert [len(shares) for shares in line["expert_shares"]] == [3] * layers
         assert line["expert_cv"] == pytest.approx(
-            [loads.variation(s) for s in line["expert_shares"]], abs=1e-3
+            [expert_load.variation(s) for s in line["expert_shares"]], abs=1e-3
         )
     said = [line for line in quiet.lines if line.startswith("  layer ")]
     assert len(said) == layers and "coefficient of variation" in said[0]
@@ -467,17 +466,17 @@ def test_a_run_logs_the_load_of_every_layer_and_tells_it_at_the_end(task, texts,
 def test_an_interrupted_mixture_goes_on_to_the_same_bytes(texts, tmp_path):
     in_single()
     asked = recipe_for("translate", texts, **MIXTURE)
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Exception, match="^$"):
-        run.start(asked, tmp_path / "twice", Quiet(until=7), CPU)
-    run.resume(tmp_path / "twice", Quiet(), CPU)
+        trainer.start(asked, tmp_path / "twice", Quiet(until=7), CPU)
+    trainer.resume(tmp_path / "twice", Quiet(), CPU)
     assert state_of(tmp_path / "whole") == state_of(tmp_path / "twice")
 
 
 def test_a_mixture_answers_like_any_other_model(texts, tmp_path, capsys):
     in_single()
-    run.start(recipe_for("lm", texts, **MIXTURE), tmp_path / "lm", Quiet(), CPU)
-    run.start(recipe_for("translate", texts, **MIXTURE), tmp_path / "translate", Quiet(), CPU)
+    trainer.start(recipe_for("lm", texts, **MIXTURE), tmp_path / "lm", Quiet(), CPU)
+    trainer.start(recipe_for("translate", texts, **MIXTURE), tmp_path / "translate", Quiet(), CPU)
     for line in ("generate lm ba", "generate lm ba --beam 3", "translate translate ba da", "info lm"):
         command, folder, *rest = line.split()
         assert main([command, str(tmp_path / folder), *rest]) == 0, capsys.readouterr()
@@ -490,11 +489,11 @@ def test_a_mixture_answers_like_any_other_model(texts, tmp_path, capsys):
 
 def test_hardly_used_experts_are_warned_of(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    lines = [{"step": n, **loads.logged([[98, 1, 1, 100]])} for n in (1, 2)]
+    lines = [{"step": n, **expert_load.logged([[98, 1, 1, 100]])} for n in (1, 2)]
     path.write_text("\n".join(map(json.dumps, [*lines, {"step": 3, "valid_loss": 1.0}])) + "\n")
-    *_, shares, warning = loads.told(path, 2)
+    *_, shares, warning = expert_load.told(path, 2)
     assert "49.0% 0.5% 0.5% 50.0%" in shares and warning.startswith("warning: 2 of 4 experts got hardly any")
-    assert loads.logged([]) == {} and list(loads.told(tmp_path / "gone", 2)) == []
+    assert expert_load.logged([]) == {} and list(expert_load.told(tmp_path / "gone", 2)) == []
 
 
 def test_more_experts_chosen_than_there_are_is_one_sentence(capsys):

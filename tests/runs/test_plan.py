@@ -18,10 +18,8 @@ from helpers.runs import (
 from heedful.cli import main as cli
 from heedful.cli import options
 from heedful.cli import train as train_command
-from heedful.runs import plan as outlook
-from heedful.runs import trainer as run
-from heedful.tasks import evaluation as judging
-from heedful.tasks import picture_codes
+from heedful.runs import plan, trainer
+from heedful.tasks import evaluation, picture_codes
 from heedful.tasks.metrics import interval
 from heedful.tasks.recipe.settings import TASKS
 
@@ -38,16 +36,16 @@ def told(talk: Quiet) -> tuple[float, float]:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_task_says_what_memory_it_takes(task, texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(outlook, "free_memory", lambda device: 3 << 30)
+    monkeypatch.setattr(plan, "free_memory", lambda device: 3 << 30)
     talk = Quiet()
-    run.start(recipe_for(task, texts, steps=1), tmp_path / "run", talk, CPU)
+    trainer.start(recipe_for(task, texts, steps=1), tmp_path / "run", talk, CPU)
     needed, free = told(talk)
     assert 2**14 < needed < 2**24 and free == 3 << 30
     assert not any("may not fit" in line for line in talk.lines)
 
 
 def test_what_may_not_fit_is_warned_of_with_remedies_that_take_less(texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(outlook, "free_memory", lambda device: 40_000)
+    monkeypatch.setattr(plan, "free_memory", lambda device: 40_000)
     larger = {"train.batch_tokens": 512, "model.layers": 3}
     needs = {}
     for name, more in {
@@ -58,7 +56,7 @@ def test_what_may_not_fit_is_warned_of_with_remedies_that_take_less(texts, tmp_p
         "ema": {"train.ema": 0.5},
     }.items():
         talk = Quiet()
-        run.start(recipe_for("lm", texts, steps=1, **{**larger, **more}), tmp_path / name, talk, CPU)
+        trainer.start(recipe_for("lm", texts, steps=1, **{**larger, **more}), tmp_path / name, talk, CPU)
         needs[name], free = told(talk)
         (warning,) = [line for line in talk.lines if "may not fit" in line]
         assert warning.startswith("warning: ") and free == pytest.approx(40_000, rel=0.01)
@@ -116,10 +114,10 @@ def test_the_estimate_is_right_within_a_factor_of_two(recompute, tmp_path):
 
 
 def test_sizes_and_times_are_told_as_people_read_them():
-    assert [outlook.binary(n) for n in (0, 1000, 2048, 5 << 20, 7 << 30, 3 << 40)] == [
+    assert [plan.binary(n) for n in (0, 1000, 2048, 5 << 20, 7 << 30, 3 << 40)] == [
         "0 B", "1e+03 B", "2 KiB", "5 MiB", "7 GiB", "3 TiB",
     ]  # fmt: skip
-    assert [outlook.span(s) for s in (0.4, 89, 91, 3600, 5400, 86400)] == [
+    assert [plan.span(s) for s in (0.4, 89, 91, 3600, 5400, 86400)] == [
         "0 s",
         "89 s",
         "2 min",
@@ -134,16 +132,16 @@ def test_the_plan_tells_how_many_held_out_examples_are_tried(task, unit, texts, 
     for rows, remark in ((4, " (4 of them tried each time)"), (20, ""), (99, "")):
         talk = Quiet()
         asked = recipe_for(task, texts, steps=1, **{"evaluate.rows": rows})
-        run.start(asked, tmp_path / str(rows), talk, CPU)
+        trainer.start(asked, tmp_path / str(rows), talk, CPU)
         assert any(line.startswith(f"data: 100 {unit}, 20 held out{remark}, ") for line in talk.lines)
 
 
 def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):
     talk = Quiet()
-    run.start(recipe_for("lm", texts, steps=1), tmp_path / "run", talk, CPU)
+    trainer.start(recipe_for("lm", texts, steps=1), tmp_path / "run", talk, CPU)
     (line,) = [line for line in talk.lines if line.startswith("steps: ")]
     assert line == "steps: 1 (0.1 epochs), warm-up 3, seed 0, fp32 on cpu"
-    assert [outlook.told_epochs(n) for n in (0.0004, 0.04, 0.06, 2, 1234.56)] == [
+    assert [plan.told_epochs(n) for n in (0.0004, 0.04, 0.06, 2, 1234.56)] == [
         "0.0004 epochs", "0.04 epochs", "0.1 epochs", "2.0 epochs", "1,234.6 epochs",
     ]  # fmt: skip
 
@@ -158,7 +156,9 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
     monkeypatch.setattr(
         picture_codes, "begin_with", lambda *given: None
     )  # else they begin with what they know: below
-    outcome = run.start(recipe_for(task, texts, steps=2, **{"train.rate": 1e-9}), tmp_path / "run", talk, CPU)
+    outcome = trainer.start(
+        recipe_for(task, texts, steps=2, **{"train.rate": 1e-9}), tmp_path / "run", talk, CPU
+    )
     told, guessing = outcome.job.baselines["loss"]
     assert f"without learning, {told}: {guessing:.3f}" in talk.lines
     assert outcome.best.scores["loss"] > guessing
@@ -171,14 +171,14 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
 
 def test_codes_of_pictures_are_ahead_of_guessing_before_they_learn_anything(texts, tmp_path):
     asked = recipe_for("text-to-image", texts, steps=2, **{"train.rate": 1e-9})
-    outcome = run.start(asked, tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
 
 
 def test_scores_are_spelled_alike_while_training_and_afterwards(texts, tmp_path, capsys):
     talk = Quiet()
     asked = recipe_for("classify", texts, steps=2, **{"evaluate.rows": 99})
-    run.start(asked, tmp_path / "run", talk, CPU)
+    trainer.start(asked, tmp_path / "run", talk, CPU)
     (told,) = [line for line in talk.lines if line.startswith("step 2: held-out ")]
     assert cli.main(["evaluate", str(tmp_path / "run")]) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -191,7 +191,7 @@ def test_scores_are_spelled_alike_while_training_and_afterwards(texts, tmp_path,
 def test_a_run_that_learned_something_does_not(task, texts, tmp_path):
     talk = Quiet()
     settings = {"train.rate": 2e-2, "train.batch_tokens": 256}
-    outcome = run.start(recipe_for(task, texts, steps=40, **settings), tmp_path / "run", talk, CPU)
+    outcome = trainer.start(recipe_for(task, texts, steps=40, **settings), tmp_path / "run", talk, CPU)
     assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
     assert not any("learned nothing" in line for line in talk.lines)
 
@@ -208,7 +208,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
     shutil.copy(f"{texts['images']}/dark/0.png", "your-own.png")
     shutil.copy(texts["text"], "your-own.txt")
     folder = tmp_path / "it's a run"
-    outcome = run.start(recipe_for(task, texts, steps=3), folder, Quiet(), CPU)
+    outcome = trainer.start(recipe_for(task, texts, steps=3), folder, Quiet(), CPU)
     best, files, head, *commands = train_command.summary(outcome, folder).splitlines()
     share = {
         "translate": "exact",
@@ -223,7 +223,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
     for name, score in outcome.best.scores.items():
         low, high = interval(score, outcome.job.held_out) if name == share else (None, None)
         between = f" (95 % interval {low:.1%} to {high:.1%})" if name == share else ""
-        title, form = judging.SHOWN[name]
+        title, form = evaluation.SHOWN[name]
         assert f"{title} {form.format(score)}{between}" in best
     assert best.count(" to ") == (share is not None) and best.startswith("best at step 3: ")
     assert files.startswith(str(folder)) and head == "next:"
@@ -280,25 +280,25 @@ def test_an_option_beside_resume_is_refused(field, capsys, tmp_path, monkeypatch
 
 
 def test_another_task_beside_resume_is_refused(texts, tmp_path, capsys):
-    run.start(recipe_for("lm", texts, steps=1), tmp_path / "run", Quiet(), CPU)
+    trainer.start(recipe_for("lm", texts, steps=1), tmp_path / "run", Quiet(), CPU)
     assert cli.main(["train", "mlm", "--resume", str(tmp_path / "run")]) == 2
     assert "is a run of lm, not of mlm: leave the task out" in capsys.readouterr().err
     assert cli.main(["train", "lm", "--resume", str(tmp_path / "run")]) == 0
 
 
 def test_a_finished_run_is_not_said_to_go_on_and_can_be_given_more_steps(texts, tmp_path):
-    run.start(recipe_for("lm", texts, steps=3), tmp_path / "run", Quiet(), CPU)
+    trainer.start(recipe_for("lm", texts, steps=3), tmp_path / "run", Quiet(), CPU)
     talk = Quiet()
-    assert run.resume(tmp_path / "run", talk, CPU).finished
+    assert trainer.resume(tmp_path / "run", talk, CPU).finished
     path = tmp_path / "run" / "recipe.json"
     assert f"already finished at step 3: for more, raise train.steps in {path}" in talk.lines
     assert not any("going on" in line for line in talk.lines)
     path.write_text(path.read_text().replace('"steps": 3', '"steps": 5'))
     talk = Quiet()
-    assert run.resume(tmp_path / "run", talk, CPU).steps == 5
+    assert trainer.resume(tmp_path / "run", talk, CPU).steps == 5
     assert "going on after step 3" in talk.lines
     patience = {"evaluate.every": 1, "evaluate.patience": 1, "train.rate": 10}
-    lost = run.start(recipe_for("lm", texts, **patience), tmp_path / "lost", Quiet(), CPU)
+    lost = trainer.start(recipe_for("lm", texts, **patience), tmp_path / "lost", Quiet(), CPU)
     talk = Quiet()
-    assert run.resume(tmp_path / "lost", talk, CPU).steps == lost.steps < 12
+    assert trainer.resume(tmp_path / "lost", talk, CPU).steps == lost.steps < 12
     assert f"already finished at step {lost.steps}: it lost patience" in talk.lines

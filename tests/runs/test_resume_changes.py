@@ -23,7 +23,7 @@ from helpers.runs import (
 
 from heedful.errors import BadInput
 from heedful.runs import resume as state
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 
 # Settings. A change of these makes it another run; of these it only changes the rest of the way.
@@ -109,7 +109,9 @@ def begun(texts, tmp_path) -> Callable[..., Path]:
     def start(task: str, at: int = 5, **more) -> Path:
         folder = tmp_path / "run"
         with pytest.raises(Interrupted):
-            run.start(recipe_for(task, texts, steps=7, **{**SETTINGS, **more}), folder, Quiet(until=at), CPU)
+            trainer.start(
+                recipe_for(task, texts, steps=7, **{**SETTINGS, **more}), folder, Quiet(until=at), CPU
+            )
         assert (folder / "checkpoints").exists() == (at > 2)
         return folder
 
@@ -135,7 +137,7 @@ def refused(folder: Path, *said: str) -> None:
     """In one line with these words, and not a byte of the run is changed."""
     before = files_of(folder)
     with pytest.raises(BadInput) as caught:
-        run.resume(folder, Quiet(), CPU)
+        trainer.resume(folder, Quiet(), CPU)
     message = str(caught.value)
     assert all(words in message for words in said), message
     assert message.isprintable()
@@ -145,7 +147,7 @@ def refused(folder: Path, *said: str) -> None:
 def warned(folder: Path, *said: str) -> None:
     """It goes on to the end, and exactly these warnings are given."""
     talk = Quiet()
-    assert run.resume(folder, talk, CPU).finished
+    assert trainer.resume(folder, talk, CPU).finished
     warnings = [
         line for line in talk.lines if line.startswith("warning: ") and "has learned nothing" not in line
     ]
@@ -173,10 +175,10 @@ def test_other_conditions_are_said(name, begun, monkeypatch):
 
 @pytest.mark.parametrize("name, value", [("device", "cuda"), ("processes", 4)])
 def test_another_device_or_number_of_processes_is_said(name, value, begun, monkeypatch):
-    honest = run.facts
-    monkeypatch.setattr(run, "facts", lambda *given: {**honest(*given), name: value})
+    honest = trainer.facts
+    monkeypatch.setattr(trainer, "facts", lambda *given: {**honest(*given), name: value})
     folder = begun("lm")
-    monkeypatch.setattr(run, "facts", honest)
+    monkeypatch.setattr(trainer, "facts", honest)
     warned(folder, f"warning: {name} was {value} and is ")
 
 
@@ -260,13 +262,13 @@ def test_other_labels_are_refused(begun):
 
 @pytest.fixture
 def origin(texts, tmp_path) -> Path:
-    run.start(recipe_for("lm", texts, steps=2), tmp_path / "origin", Quiet(), CPU)
+    trainer.start(recipe_for("lm", texts, steps=2), tmp_path / "origin", Quiet(), CPU)
     return tmp_path / "origin"
 
 
 def test_a_run_with_a_checkpoint_does_not_need_the_model_it_started_from(begun, origin, texts, tmp_path):
     more = {"train.from_folder": str(origin)}
-    run.start(
+    trainer.start(
         recipe_for("classify", texts, steps=7, **{**SETTINGS, **more}), tmp_path / "whole", Quiet(), CPU
     )
     folder = begun("classify", **more)
@@ -303,9 +305,9 @@ def test_data_that_were_prepared_from_another_recipe_are_not_taken(key, value, b
 
 def test_killed_while_the_data_were_prepared_the_recipe_cannot_change_either(texts, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(run, "with_steps", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(trainer, "with_steps", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            run.start(recipe_for("lm", texts, steps=3), tmp_path / "run", Quiet(), CPU)
+            trainer.start(recipe_for("lm", texts, steps=3), tmp_path / "run", Quiet(), CPU)
     edit(tmp_path / "run", "data.vocab_size", 99)
     refused(tmp_path / "run", "the recipe of the data is not the one the run was begun with")
 
@@ -315,7 +317,7 @@ def test_before_the_first_checkpoint_a_run_simply_begins_again(begun, texts, tmp
     folder = begun("lm", at=1)
     edit(folder, "train.rate", 5e-3)
     warned(folder)
-    run.start(
+    trainer.start(
         recipe_for("lm", texts, steps=7, **{**SETTINGS, "train.rate": 5e-3}), tmp_path / "new", Quiet(), CPU
     )
     assert state_of(folder) == state_of(tmp_path / "new")

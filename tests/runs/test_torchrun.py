@@ -18,8 +18,7 @@ import torch
 from helpers.run_together import cut_after
 from helpers.torchrun import DRIVER, LAUNCH
 
-from heedful.runs import checkpoint
-from heedful.runs import trainer as run
+from heedful.runs import checkpoint, trainer
 from heedful.runs.folder import Stop
 from heedful.tasks import recipe
 
@@ -202,7 +201,7 @@ def together(tmp_path_factory) -> Answers:
     os.chdir(folder)  # recipes name their files without a folder
     try:
         for name, (task, settings) in RUNS.items():
-            run.start(recipe.make(task, settings=SIZES | settings), folder / "alone" / name, Quiet(), CPU)
+            trainer.start(recipe.make(task, settings=SIZES | settings), folder / "alone" / name, Quiet(), CPU)
     finally:
         os.chdir(before)
     (folder / "answers").mkdir()
@@ -244,7 +243,7 @@ def test_the_processes_share_the_very_examples_of_one(together, monkeypatch):
     monkeypatch.chdir(together.folder)
     idle = set()
     for name, (task, settings) in RUNS.items():
-        job = run.make_job(
+        job = trainer.make_job(
             recipe.make(task, settings=SIZES | settings), together.folder / "alone" / name, Quiet()
         )
         for step in range(6):
@@ -282,7 +281,7 @@ def test_two_sharded_processes_may_become_one(name, together, tmp_path, monkeypa
     monkeypatch.chdir(together.folder)
     cut_after(together.folder / "shard" / name, tmp_path / "cut", 4)
     talk = Quiet()
-    outcome = run.resume(tmp_path / "cut", talk, CPU)
+    outcome = trainer.resume(tmp_path / "cut", talk, CPU)
     assert outcome.finished and any("processes was 2 and is 1 now" in line for line in talk.lines)
     assert_alike(tmp_path / "cut", together.folder / "shard" / name, 5e-6)
     published = checkpoint.copy(tmp_path / "cut" / "model.safetensors")
@@ -329,11 +328,11 @@ def examples_of(error: str) -> list[list[int]]:
 
 def shares_of_step(folder: Path, step: int, how: str) -> list[list[int]]:
     """The examples to blame: those of the process at fault, or, where nobody knows, of both."""
-    asked = run.recipe_of(json.loads((folder / "poison" / how / "recipe.json").read_text()))
+    asked = trainer.recipe_of(json.loads((folder / "poison" / how / "recipe.json").read_text()))
     before = Path.cwd()
     os.chdir(folder)
     try:
-        job = run.make_job(asked, folder / "poison" / how, Quiet())
+        job = trainer.make_job(asked, folder / "poison" / how, Quiet())
     finally:
         os.chdir(before)
     ranks = (0, 1) if how == "gradient" else (1,)

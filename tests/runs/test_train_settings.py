@@ -18,8 +18,7 @@ from helpers.runs import (
 
 from heedful.errors import BadInput
 from heedful.parts.blocks import Block
-from heedful.runs import checkpoint
-from heedful.runs import trainer as run
+from heedful.runs import checkpoint, trainer
 from heedful.tasks import lm
 
 
@@ -57,7 +56,7 @@ def patient(texts, patience: int):
 @pytest.mark.parametrize("patience", STOPS)
 def test_patience_stops_at_the_right_evaluation(patience, texts, tmp_path, scripted):
     talk, folder = Clock(), tmp_path / "run"
-    outcome = run.start(patient(texts, patience), folder, talk, CPU)
+    outcome = trainer.start(patient(texts, patience), folder, talk, CPU)
     stop = STOPS[patience]
     assert outcome.finished and outcome.steps == stop == losses(folder)[-1]["step"]
     said = [line for line in talk.lines if "no better" in line]
@@ -69,29 +68,29 @@ def test_patience_stops_at_the_right_evaluation(patience, texts, tmp_path, scrip
 
 
 def test_a_run_that_lost_patience_stays_where_it_is(texts, tmp_path, scripted):
-    run.start(patient(texts, 2), tmp_path / "run", Clock(), CPU)
+    trainer.start(patient(texts, 2), tmp_path / "run", Clock(), CPU)
     expected = state_of(tmp_path / "run")
-    outcome = run.resume(tmp_path / "run", Clock(), CPU)
+    outcome = trainer.resume(tmp_path / "run", Clock(), CPU)
     assert outcome.finished and outcome.steps == 8 and outcome.best.step == 4
     assert state_of(tmp_path / "run") == expected
     assert json.loads((tmp_path / "run" / "status.json").read_text())["reason"] == "done"
 
 
 def test_patience_survives_an_interruption_at_every_step(texts, tmp_path, scripted):
-    run.start(patient(texts, 2), tmp_path / "whole", Clock(), CPU)
+    trainer.start(patient(texts, 2), tmp_path / "whole", Clock(), CPU)
     expected = state_of(tmp_path / "whole")
     for step in range(1, 9):
         folder = tmp_path / f"cut-{step}"
         with pytest.raises(Interrupted):
-            run.start(patient(texts, 2), folder, Clock(until=step), CPU)
-        assert run.resume(folder, Clock(), CPU).steps == 8
+            trainer.start(patient(texts, 2), folder, Clock(until=step), CPU)
+        assert trainer.resume(folder, Clock(), CPU).steps == 8
         assert state_of(folder) == expected, step
         shutil.rmtree(folder)
 
 
 def test_a_held_out_loss_that_rises_is_warned_of_once(texts, tmp_path, scripted):
     talk = Clock()
-    run.start(patient(texts, 0), tmp_path / "run", talk, CPU)
+    trainer.start(patient(texts, 0), tmp_path / "run", talk, CPU)
     (place,) = [n for n, line in enumerate(talk.lines) if "has not been better for 3 evaluations" in line]
     before = [line for line in talk.lines[:place] if line.startswith("step ")]
     assert before[-1].startswith("step 16: ") and "evaluate.patience" in talk.lines[place]
@@ -113,7 +112,7 @@ def test_recomputing_gives_the_same_losses(task, texts, tmp_path, monkeypatch):
     times = []
     for name, more in {"plain": {}, "again": {"train.recompute": True}}.items():
         calls.clear()
-        run.start(recipe_for(task, texts, steps=5, **{**few, **more}), tmp_path / name, Quiet(), CPU)
+        trainer.start(recipe_for(task, texts, steps=5, **{**few, **more}), tmp_path / name, Quiet(), CPU)
         times.append(sum(calls))
     assert times[1] == 2 * times[0] > 0  # every block a second time, in the backward pass
     for a, b in zip(losses(tmp_path / "plain"), losses(tmp_path / "again"), strict=True):
@@ -127,7 +126,7 @@ def test_recomputing_gives_the_same_losses(task, texts, tmp_path, monkeypatch):
 def test_compiled_blocks_give_the_same_losses_and_checkpoints(texts, tmp_path):
     few = {"model.dropout": 0.0, "checkpoint.every": 10, "evaluate.every": 10, "checkpoint.keep": 9}
     for name, compiled in {"eager": False, "compiled": True}.items():
-        run.start(
+        trainer.start(
             recipe_for("lm", texts, steps=20, **few, **{"train.compile": compiled}),
             tmp_path / name,
             Quiet(),
@@ -150,7 +149,7 @@ def test_compiled_blocks_give_the_same_losses_and_checkpoints(texts, tmp_path):
         found["train"]["compile"] = goes_on == "compiled"
         (folder / "recipe.json").write_text(json.dumps(found))
         talk = Quiet()
-        assert run.resume(folder, talk, CPU).finished
+        assert trainer.resume(folder, talk, CPU).finished
         assert any("train.compile was" in line for line in talk.lines)
         for a, b in zip(one, losses(folder), strict=True):
             assert b == pytest.approx(a, rel=1e-5 if "loss" in a else 1e-4), a["step"]
@@ -159,7 +158,7 @@ def test_compiled_blocks_give_the_same_losses_and_checkpoints(texts, tmp_path):
 def test_without_a_compiler_compiling_is_refused_before_anything_is_made(texts, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BadInput, match="needs a C\\+\\+ compiler"):
-        run.start(recipe_for("lm", texts, **{"train.compile": True}), tmp_path / "run", Quiet(), CPU)
+        trainer.start(recipe_for("lm", texts, **{"train.compile": True}), tmp_path / "run", Quiet(), CPU)
     assert not (tmp_path / "run").exists()
 
 
@@ -167,7 +166,7 @@ def test_sharding_alone_is_refused_before_anything_is_made(texts, tmp_path):
     with pytest.raises(
         BadInput, match=r"train\.shard=true needs several processes: torchrun .* -m -- heedful"
     ):
-        run.start(recipe_for("lm", texts, **{"train.shard": True}), tmp_path / "run", Quiet(), CPU)
+        trainer.start(recipe_for("lm", texts, **{"train.shard": True}), tmp_path / "run", Quiet(), CPU)
     assert not (tmp_path / "run").exists()
 
 
@@ -186,7 +185,7 @@ def test_bad_input_found_late_deletes_nothing(texts, tmp_path, monkeypatch):
     monkeypatch.setattr(lm, "evaluate", fails)
     folder = tmp_path / "run"
     with pytest.raises(BadInput, match="found late"):
-        run.start(
+        trainer.start(
             recipe_for("lm", texts, **{"evaluate.every": 3, "checkpoint.every": 100}), folder, Clock(), CPU
         )
     assert (
@@ -202,7 +201,7 @@ def test_what_cannot_begin_leaves_no_folder_and_takes_none_away(texts, tmp_path)
     for folder in ("mine/run", "new/run"):
         with pytest.raises(BadInput, match="nowhere is missing"):
             asked = recipe_for("lm", texts, **{"data.text": "nowhere"})
-            run.start(asked, tmp_path / folder, Quiet(), CPU)
+            trainer.start(asked, tmp_path / folder, Quiet(), CPU)
     assert list((tmp_path / "mine").iterdir()) == [] and not (tmp_path / "new").exists()
 
 
@@ -211,5 +210,5 @@ def test_minutes_are_measured_in_half_precision_too(texts, tmp_path):
     asked = recipe_for(
         "lm", texts, **{"train.minutes": 0.001, "train.precision": "fp16", "train.recompute": True}
     )
-    outcome = run.start(asked, tmp_path / "run", talk, CPU)
+    outcome = trainer.start(asked, tmp_path / "run", talk, CPU)
     assert outcome.steps >= 1 and any("ms a step" in line for line in talk.lines)

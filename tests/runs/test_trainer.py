@@ -28,7 +28,7 @@ import heedful
 from heedful.data import files, vocab
 from heedful.data.store import Store
 from heedful.errors import BadInput
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import lm_data, recipe, translate
 from heedful.tasks.recipe.settings import TASKS
 
@@ -36,7 +36,7 @@ from heedful.tasks.recipe.settings import TASKS
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_leaves_a_folder_that_is_a_model(task, texts, tmp_path):
     talk = Quiet()
-    outcome = run.start(recipe_for(task, texts), tmp_path / "run", talk, CPU)
+    outcome = trainer.start(recipe_for(task, texts), tmp_path / "run", talk, CPU)
     assert outcome.finished and outcome.steps == 12
     assert any(line.startswith("data: ") for line in talk.lines) and any(
         "parameters" in line for line in talk.lines
@@ -57,13 +57,13 @@ def test_a_run_leaves_a_folder_that_is_a_model(task, texts, tmp_path):
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_resumed_at_any_step_equals_uninterrupted_byte_for_byte(task, accumulate, texts, tmp_path):
     asked = recipe_for(task, texts, **{"train.accumulate": accumulate})
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     expected = state_of(tmp_path / "whole")
     for step in (1, 3, 4, 5, 8, 11, 12):
         folder = tmp_path / f"cut-{step}"
         with pytest.raises(Interrupted):
-            run.start(asked, folder, Quiet(until=step), CPU)
-        assert run.resume(folder, Quiet(), CPU).finished
+            trainer.start(asked, folder, Quiet(until=step), CPU)
+        assert trainer.resume(folder, Quiet(), CPU).finished
         found = state_of(folder)
         assert found.keys() == expected.keys()
         assert all(found[name] == expected[name] for name in expected), step
@@ -73,10 +73,10 @@ def test_resumed_at_any_step_equals_uninterrupted_byte_for_byte(task, accumulate
 def test_half_precision_resumes_byte_for_byte_too(precision, texts, tmp_path):
     """fp16 with its scale of the loss, which is part of what is saved."""
     asked = recipe_for("lm", texts, **{"train.precision": precision})
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
-        run.start(asked, tmp_path / "cut", Quiet(until=6), CPU)
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.start(asked, tmp_path / "cut", Quiet(until=6), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
     found = [m["loss"] for m in losses(tmp_path / "whole") if "loss" in m]
     assert found[-1] < found[0]
@@ -84,13 +84,13 @@ def test_half_precision_resumes_byte_for_byte_too(precision, texts, tmp_path):
 
 def test_a_chain_of_interruptions_changes_nothing(texts, tmp_path):
     asked = recipe_for("lm", texts, **{"checkpoint.every": 2})
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
-        run.start(asked, tmp_path / "cut", Quiet(until=3), CPU)
+        trainer.start(asked, tmp_path / "cut", Quiet(until=3), CPU)
     for until in (4, 6, 7, 9, 11):
         with pytest.raises(Interrupted):
-            run.resume(tmp_path / "cut", Quiet(until=until), CPU)
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+            trainer.resume(tmp_path / "cut", Quiet(until=until), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
 
 
@@ -101,14 +101,14 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(texts, tmp_path
         "b": asked,
         "c": recipe_for("translate", texts, **{"train.seed": 1}),
     }.items():
-        run.start(settings, tmp_path / name, Quiet(), CPU)
+        trainer.start(settings, tmp_path / name, Quiet(), CPU)
     assert state_of(tmp_path / "a") == state_of(tmp_path / "b")
     assert state_of(tmp_path / "a")["model.safetensors"] != state_of(tmp_path / "c")["model.safetensors"]
 
 
 def test_minutes_become_a_number_of_steps_that_is_written_down(texts, tmp_path):
     asked = recipe_for("lm", texts, **{"train.minutes": 0.001})
-    outcome = run.start(asked, tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     written = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]
     assert written["minutes"] == 0 and written["steps"] == outcome.steps >= 1
     assert written["warmup"] == 3  # as asked for
@@ -119,22 +119,22 @@ def test_minutes_make_the_warmup_a_quarter_of_the_steps_that_they_become(texts, 
     del settings["train.warmup"]
     asked = recipe.make("lm", settings=settings | {"train.minutes": 0.001})
     assert asked.train.warmup == 400
-    run.start(asked, tmp_path / "run", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     written = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]
     assert written["warmup"] == min(400, written["steps"] // 4)
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over_and_said(texts, tmp_path):
     asked = recipe_for("lm", texts)
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
-        run.start(asked, tmp_path / "cut", Quiet(until=10), CPU)
+        trainer.start(asked, tmp_path / "cut", Quiet(until=10), CPU)
     weights = tmp_path / "cut" / "checkpoints" / "step-8" / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-3] ^= 4
     weights.write_bytes(data)
     talk = Quiet()
-    run.resume(tmp_path / "cut", talk, CPU)
+    trainer.resume(tmp_path / "cut", talk, CPU)
     assert any("step-8" in line and "damaged" in line for line in talk.lines)
     assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
 
@@ -165,7 +165,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on(number, texts, tmp_path):
 
 
 def test_bad_input_is_one_sentence_and_overwrites_nothing(texts, tmp_path):
-    run.start(recipe_for("lm", texts, steps=1), tmp_path / "run", Quiet(), CPU)
+    trainer.start(recipe_for("lm", texts, steps=1), tmp_path / "run", Quiet(), CPU)
     before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file() and p.name != "lock"}
     short = tmp_path / "short"
     short.write_text("ba\n")
@@ -186,11 +186,11 @@ def test_bad_input_is_one_sentence_and_overwrites_nothing(texts, tmp_path):
     }
     for message, (asked, folder) in cases.items():
         with pytest.raises((BadInput, ValueError), match=message) as caught:
-            run.start(asked, folder, Quiet(), CPU)
+            trainer.start(asked, folder, Quiet(), CPU)
         assert "\n" not in str(caught.value)
         assert folder == tmp_path / "run" or not folder.exists()
     with pytest.raises(BadInput, match="holds no run"):
-        run.resume(tmp_path / "empty", Quiet(), CPU)
+        trainer.resume(tmp_path / "empty", Quiet(), CPU)
     assert before == {p: p.read_bytes() for p in before}
 
 
@@ -204,7 +204,7 @@ def hash_of(path: Path) -> str:
 def test_source_and_target_may_have_a_vocabulary_each(texts, tmp_path):
     asked = recipe_for("translate", texts, **{"data.joint": "false"})
     talk = Quiet()
-    outcome = run.start(asked, tmp_path / "run", talk, CPU)
+    outcome = trainer.start(asked, tmp_path / "run", talk, CPU)
     loaded = heedful.load(tmp_path / "run")
     source, target = (set(t.get_vocab()) for t in (loaded.tokenizer, loaded.target_tokenizer))
     assert {" ba", " ke"} <= source - target and {" BA", " KE"} <= target - source
@@ -232,14 +232,14 @@ def test_source_and_target_may_have_a_vocabulary_each(texts, tmp_path):
 
 def test_separate_vocabularies_resume_byte_for_byte_and_must_stay_the_same(texts, tmp_path):
     asked = recipe_for("translate", texts, **{"data.joint": False})
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
-        run.start(asked, tmp_path / "cut", Quiet(until=6), CPU)
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.start(asked, tmp_path / "cut", Quiet(until=6), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
     shutil.copy(tmp_path / "cut" / "tokenizer.json", tmp_path / "cut" / "target_tokenizer.json")
     with pytest.raises(BadInput, match=r"another target_tokenizer\.json"):
-        run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.resume(tmp_path / "cut", Quiet(), CPU)
     (tmp_path / "whole" / "target_tokenizer.json").unlink()
     with pytest.raises(BadInput, match=r"target_tokenizer\.json is missing"):
         heedful.load(tmp_path / "whole")
@@ -248,7 +248,7 @@ def test_separate_vocabularies_resume_byte_for_byte_and_must_stay_the_same(texts
 @pytest.mark.parametrize("kind", ["a.tsv", "a.jsonl.gz"])
 def test_pairs_come_from_a_table_as_well_as_from_two_files(kind, texts, tmp_path):
     """Tab-separated or JSON lines, plain or gzip: the same pairs make the same model."""
-    run.start(recipe_for("translate", texts), tmp_path / "files", Quiet(), CPU)
+    trainer.start(recipe_for("translate", texts), tmp_path / "files", Quiet(), CPU)
     tables = {}
     for split in "av":
         pairs = list(
@@ -268,7 +268,9 @@ def test_pairs_come_from_a_table_as_well_as_from_two_files(kind, texts, tmp_path
     columns = {"data.source_column": "en", "data.target_column": "fr"}
     given = {"data.table": str(tables["a"]), "data.valid_table": str(tables["v"])}
     talk = Quiet()
-    run.start(recipe_for("translate", texts, **nothing, **columns, **given), tmp_path / "table", talk, CPU)
+    trainer.start(
+        recipe_for("translate", texts, **nothing, **columns, **given), tmp_path / "table", talk, CPU
+    )
     assert state_of(tmp_path / "table") == state_of(tmp_path / "files")
     assert any("wrong number of cells" in line for line in talk.lines) == (kind == "a.tsv")
 
@@ -280,7 +282,7 @@ def test_pairs_come_from_a_table_as_well_as_from_two_files(kind, texts, tmp_path
     }
     for message, settings in cases.items():
         with pytest.raises(BadInput, match=message) as caught:
-            run.start(recipe_for("translate", texts, **settings), tmp_path / "none", Quiet(), CPU)
+            trainer.start(recipe_for("translate", texts, **settings), tmp_path / "none", Quiet(), CPU)
         assert "\n" not in str(caught.value) and not (tmp_path / "none").exists()
 
 
@@ -300,12 +302,12 @@ def test_a_vocabulary_is_learned_from_a_sample_of_a_large_text(texts, tmp_path, 
     asked = recipe_for("lm", texts, **{"data.text": str(text), "data.vocab": "word", "data.vocab_size": 5000})
     talk, again = Quiet(until=9), Quiet()
     with pytest.raises(Interrupted):
-        run.start(asked, tmp_path / "run", talk, CPU)
+        trainer.start(asked, tmp_path / "run", talk, CPU)
     read = "".join(learned)
     assert 0.15 < len(read) / text.stat().st_size < 0.2  # of nine tenths, one piece in five
     places = [int(line[4:].split()[0]) for line in read.splitlines() if line.startswith("word")]
     assert np.histogram(places, 9, (0, 2700))[0].min() > 30  # from all over the text
-    run.resume(tmp_path / "run", again, CPU)
+    trainer.resume(tmp_path / "run", again, CPU)
     for told in (talk, again):
         assert any("learned from one piece of the text in 5" in line for line in told.lines)
 
@@ -317,7 +319,7 @@ def test_a_bad_line_is_told_once_however_often_a_text_is_read(texts, tmp_path):
         for task in ("lm", "mlm"):
             talk = Quiet()
             asked = recipe_for(task, texts, steps=1, **{"data.text": str(tmp_path / name)})
-            run.start(asked, tmp_path / f"{name}-{task}", talk, CPU)
+            trainer.start(asked, tmp_path / f"{name}-{task}", talk, CPU)
             assert [line for line in talk.lines if "dropped" in line] == [
                 f"1 line dropped: 1 not UTF-8 ({tmp_path / name}:{1 if name == 'early' else 121})"
             ]
@@ -332,12 +334,12 @@ def test_json_lines_may_have_the_text_in_another_column(texts, tmp_path):
     asked = recipe_for(
         "lm", texts, steps=2, **{"data.text": str(tmp_path / "a.jsonl"), "data.text_column": "body"}
     )
-    run.start(asked, tmp_path / "json", Quiet(), CPU)
-    run.start(recipe_for("lm", texts, steps=2), tmp_path / "plain", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "json", Quiet(), CPU)
+    trainer.start(recipe_for("lm", texts, steps=2), tmp_path / "plain", Quiet(), CPU)
     assert (tmp_path / "json" / "train" / "text.bin").stat().st_size > 1000
     sizes = [(tmp_path / run / "train" / "text.bin").stat().st_size for run in ("json", "plain")]
     assert abs(sizes[0] - sizes[1]) < 0.1 * sizes[1]
     with pytest.raises(BadInput, match='no "text"; there are n, body'):
-        run.start(
+        trainer.start(
             recipe_for("lm", texts, **{"data.text": str(tmp_path / "a.jsonl")}), tmp_path / "no", Quiet(), CPU
         )

@@ -11,7 +11,7 @@ from helpers.small_runs import SENTENCE, write_files
 import heedful
 from heedful.cli import main as cli
 from heedful.errors import BadInput
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe
 
 SIZES = {
@@ -47,7 +47,7 @@ def trained(tmp_path_factory):
         path = folder / name
         if not path.exists():
             with torch.enable_grad():
-                run.start(recipe_of(name, files), path, Quiet(), CPU)
+                trainer.start(recipe_of(name, files), path, Quiet(), CPU)
         return str(path)
 
     return make
@@ -120,10 +120,10 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(name, tmp_path
         "train.average": 2,
     }
     asked = recipe_of(name, files, **few)
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
-        run.start(asked, tmp_path / "cut", Quiet(6), CPU)
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.start(asked, tmp_path / "cut", Quiet(6), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     sums = [hashlib.sha256((tmp_path / each / "model.safetensors").read_bytes()).hexdigest() for each in ("whole", "cut")]  # fmt: skip
     assert sums[0] == sums[1]
 
@@ -134,7 +134,9 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(name, tmp_path
 )
 def test_other_ways_to_train(name, settings, tmp_path):
     files = write_files(tmp_path)
-    made = run.start(recipe_of(name, files, **settings, **{"train.steps": 4}), tmp_path / "run", Quiet(), CPU)
+    made = trainer.start(
+        recipe_of(name, files, **settings, **{"train.steps": 4}), tmp_path / "run", Quiet(), CPU
+    )
     assert made.finished and made.best.scores["loss"] < 20
 
 
@@ -142,13 +144,15 @@ def test_separate_vocabularies_and_packed_documents(tmp_path):
     files = write_files(tmp_path)
     few = {"train.steps": 3, "evaluate.every": 3}
     for name in TRANSLATORS:
-        run.start(recipe_of(name, files, **few, **{"data.joint": False}), tmp_path / name, Quiet(), CPU)
+        trainer.start(recipe_of(name, files, **few, **{"data.joint": False}), tmp_path / name, Quiet(), CPU)
         model = heedful.load(tmp_path / name)
         assert not model.config.shared and model.target_tokenizer is not None
         assert model.tokenizer.to_str() != model.target_tokenizer.to_str()
         assert isinstance(model.translate("the cat sleeps"), str)
     for name in WRITERS:
-        run.start(recipe_of(name, files, **few, **{"data.pack": "documents"}), tmp_path / name, Quiet(), CPU)
+        trainer.start(
+            recipe_of(name, files, **few, **{"data.pack": "documents"}), tmp_path / name, Quiet(), CPU
+        )
 
 
 def test_settings_that_would_do_nothing_are_refused():

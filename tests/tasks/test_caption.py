@@ -29,7 +29,7 @@ from heedful.inside.look.captions import look_at_caption
 from heedful.models import captioner, transformer, vit
 from heedful.parts.positions.absolute import Sinusoidal
 from heedful.parts.watch import watch
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import caption, recipe
 from heedful.tasks.evaluation import Asked
 from heedful.tasks.recipe.settings import DataSettings
@@ -205,7 +205,7 @@ def place(tmp_path_factory):
     write_pictures(folder / "images")
     write_pictures(folder / "more", each=1, kind="jsonl")
     files = {"data.images": str(folder / "images"), "data.valid_images": str(folder / "more")}
-    outcome = run.start(recipe.make("caption", settings=SMALL | files), folder / "run", Quiet(), CPU)
+    outcome = trainer.start(recipe.make("caption", settings=SMALL | files), folder / "run", Quiet(), CPU)
     assert outcome.best.scores["exact"] == 1
     return folder
 
@@ -305,7 +305,7 @@ def test_speed_is_told_in_pictures(place, tmp_path):
 
     asked = recipe.make("caption", settings={**SMALL, "data.images": str(place / "images"), "train.steps": 1})
     talk = Talk()
-    run.start(asked, tmp_path / "run", talk, CPU)
+    trainer.start(asked, tmp_path / "run", talk, CPU)
     (seen,) = (line for line in talk.lines if line.endswith(" seen"))
     assert any(line.split("; ")[-1].startswith(seen.removesuffix(" seen") + " a step") for line in talk.lines)
 
@@ -323,7 +323,7 @@ def test_batches_are_a_function_of_seed_and_step(place, tmp_path):
         assert all(torch.equal(a.target_BT, b.target_BT) for a, b in zip(one, other, strict=True))
     batch, data = jobs[0].batches(0)[0], recipe.make("caption", settings=settings).data
     still = caption.caption_loss(
-        run.fresh_model(jobs[0], recipe.make("caption", settings=settings), CPU), batch, data
+        trainer.fresh_model(jobs[0], recipe.make("caption", settings=settings), CPU), batch, data
     )
     assert not torch.equal(
         moved(normal(batch.pixels_BHWC, data), batch.moves_B23), normal(batch.pixels_BHWC, data)
@@ -463,7 +463,7 @@ class FakeTokenizer:
 
 def test_one_vector_is_not_looked_at(place, tmp_path):
     settings = SMALL | {"data.images": str(place / "images"), "model.sees": "mean", "train.steps": 2}
-    outcome = run.start(recipe.make("caption", settings=settings), tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(recipe.make("caption", settings=settings), tmp_path / "run", Quiet(), CPU)
     assert outcome.job.config.sees == "mean" and outcome.job.config.source == 1
     model = heedful.load(tmp_path / "run")
     assert isinstance(model.caption(names(place)[0], longest=3), str)
@@ -474,7 +474,9 @@ def test_one_vector_is_not_looked_at(place, tmp_path):
 def test_the_corpus_shapes_is_captioned(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shapes, "COUNTS", {"train": 20, "valid": 6, "test": 7})
     settings = SMALL | {"data.image": 16, "train.steps": 2, "model.patch": 8}
-    outcome = run.start(recipe.make("caption", "tiny", "shapes", settings), tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(
+        recipe.make("caption", "tiny", "shapes", settings), tmp_path / "run", Quiet(), CPU
+    )
     assert outcome.finished
     assert main(["evaluate", str(tmp_path / "run"), "--split", "test", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -19,7 +19,7 @@ from heedful.data.vocab import Vocab
 from heedful.errors import BadInput
 from heedful.models import bert, gpt2
 from heedful.models.base.heads import classifier
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import choose, classify, recipe
 from heedful.tasks.origin import Borrowed
 
@@ -231,7 +231,7 @@ def test_a_decoder_that_has_one_token_for_all_gets_a_start_a_delimiter_and_an_ex
     }  # fmt: skip
     asked = recipe.make("classify", settings=settings)
     source = heedful.load(folder)
-    job = run.make_job(asked, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
+    job = trainer.make_job(asked, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
     rows, v = source.config.vocab, job.vocab
     assert isinstance(v, Borrowed) and (v.bos, v.sep, v.eos) == (rows, rows + 1, rows + 2)
     assert job.config.vocab == rows + 3 and job.loss.keywords["lm_weight"] == 0.5
@@ -239,7 +239,7 @@ def test_a_decoder_that_has_one_token_for_all_gets_a_start_a_delimiter_and_an_ex
     assert set(batch.tokens_BT[:, 0].tolist()) == {rows}
     for row, length in zip(batch.tokens_BT, batch.lengths_B.tolist(), strict=True):
         assert row[length - 1] == rows + 2 and (row[:length] == rows + 1).sum() == 1
-    model = run.fresh_model(job, asked, CPU)
+    model = trainer.fresh_model(job, asked, CPU)
     before = model.decoder.inputs.tokens.weight.clone()
     job.begin(model)
     after = model.decoder.inputs.tokens.weight
@@ -247,7 +247,7 @@ def test_a_decoder_that_has_one_token_for_all_gets_a_start_a_delimiter_and_an_ex
         after[rows:], before[rows:]
     )
     assert model.dropout.p == 0.1
-    outcome = run.start(asked, tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     loaded = heedful.load(tmp_path / "run")
     assert outcome.finished and loaded.classify("the food", "was fine") == loaded.classify(
         "was fine", "the food"
@@ -265,7 +265,9 @@ def test_with_its_weights_held_fast_a_decoder_keeps_its_own_tokens(origin_of, fi
     }
     for way in ("head", "lora"):
         (tmp_path / way).mkdir()
-        job = run.make_job(recipe.make("classify", settings=settings | WAYS[way]), tmp_path / way, Quiet())
+        job = trainer.make_job(
+            recipe.make("classify", settings=settings | WAYS[way]), tmp_path / way, Quiet()
+        )
         end = heedful.load(folder).special["eos"]
         assert (job.vocab.bos, job.vocab.sep, job.vocab.eos) == (end, end, end)
 
@@ -283,7 +285,9 @@ def test_both_orders_are_for_pairs_and_decoders(origin_of, files, tmp_path):
         ({"data.pair_column": "sentence", "train.from_folder": str(origin_of("bert"))}, "bert is an encoder, which sees both"),
     )):  # fmt: skip
         with pytest.raises(BadInput, match=told):
-            run.start(recipe.make("classify", settings=table | more), tmp_path / f"no{number}", Quiet(), CPU)
+            trainer.start(
+                recipe.make("classify", settings=table | more), tmp_path / f"no{number}", Quiet(), CPU
+            )
 
 
 # Runs
@@ -303,11 +307,11 @@ def test_a_run_starts_from_either_kind_of_model_and_chooses(way, kind, origin_of
         "data.longest": 20, **WAYS[way],
     }  # fmt: skip
     made = recipe.make("choose", settings=settings)
-    outcome = run.start(made, tmp_path / "whole", Quiet(), CPU)
+    outcome = trainer.start(made, tmp_path / "whole", Quiet(), CPU)
     assert outcome.finished
     with pytest.raises(InterruptedError):
-        run.start(made, tmp_path / "cut", Quiet(until=3), CPU)
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.start(made, tmp_path / "cut", Quiet(until=3), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     for name in ("model.safetensors", "metrics.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     model = heedful.load(tmp_path / "whole")
@@ -344,4 +348,4 @@ def test_a_run_learns_to_choose_and_says_what_it_cannot(small_run, tmp_path):
         ({"data.corpus": "facts", "data.longest": 3}, "leaves no room for text"),
     ):
         with pytest.raises(BadInput, match=told):
-            run.start(recipe.make("choose", settings=settings), tmp_path / "run", Quiet(), CPU)
+            trainer.start(recipe.make("choose", settings=settings), tmp_path / "run", Quiet(), CPU)

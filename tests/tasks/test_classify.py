@@ -13,7 +13,7 @@ from heedful.data.files import Report
 from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
 from heedful.models.base.heads import DecoderClassifier
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import classify, recipe, task
 from heedful.tasks.recipe.presets import FINE_TUNING
 from heedful.tasks.recipe.settings import DataSettings
@@ -195,7 +195,7 @@ def test_a_run_takes_over_weights_and_tokenizer_and_goes_on_exactly(kind, origin
     source = heedful.load(folder)
 
     job = job_of(files, tmp_path / "look", **{"train.from_folder": str(folder)})
-    model = run.fresh_model(job, settings, CPU)
+    model = trainer.fresh_model(job, settings, CPU)
     assert any(line.startswith(f"start: {folder}, its sizes and its vocabulary") for line in job.plan)
     assert job.begin is not None and job.facts["from"]["sha256"] == classify_hash(folder)
     head = {name for name, _ in model.named_parameters() if name.startswith(("heads.classify", "linear"))}
@@ -208,7 +208,7 @@ def test_a_run_takes_over_weights_and_tokenizer_and_goes_on_exactly(kind, origin
     )
     assert all(torch.equal(dict(model.named_parameters())[name], before[name]) for name in head)
 
-    outcome = run.start(settings, tmp_path / "whole", Quiet(), CPU)
+    outcome = trainer.start(settings, tmp_path / "whole", Quiet(), CPU)
     if kind in ("mlm", "lm"):
         assert (tmp_path / "whole" / "tokenizer.json").read_bytes() == (
             folder / "tokenizer.json"
@@ -221,9 +221,9 @@ def test_a_run_takes_over_weights_and_tokenizer_and_goes_on_exactly(kind, origin
         assert torch.equal(a, b), name
 
     with pytest.raises(InterruptedError):
-        run.start(settings, tmp_path / "cut", Quiet(until=3), CPU)
+        trainer.start(settings, tmp_path / "cut", Quiet(until=3), CPU)
     folder.rename(tmp_path / "moved")  # a checkpoint needs it no more
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     for name in ("model.safetensors", "metrics.jsonl", "recipe.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -237,10 +237,10 @@ def classify_hash(folder) -> str:
 def test_a_classifier_can_itself_be_started_from(origin_of, files, tmp_path):
     for kind in ("mlm", "lm"):
         settings = {"train.from_folder": str(origin_of(kind))}
-        run.start(asked(files, **settings), tmp_path / f"{kind}-1", Quiet(), CPU)
+        trainer.start(asked(files, **settings), tmp_path / f"{kind}-1", Quiet(), CPU)
         again = {"train.from_folder": str(tmp_path / f"{kind}-1")}
         job = job_of(files, tmp_path / f"{kind}-2", **again)
-        model = run.fresh_model(job, asked(files, **again), CPU)
+        model = trainer.fresh_model(job, asked(files, **again), CPU)
         job.begin(model)
         source = heedful.load(tmp_path / f"{kind}-1").model
         old = dict(source.named_parameters())
@@ -252,16 +252,16 @@ def test_a_classifier_can_itself_be_started_from(origin_of, files, tmp_path):
 def test_a_run_without_a_checkpoint_begins_again_only_from_the_same_weights(origin_of, files, tmp_path):
     settings = asked(files, **{"train.from_folder": str(origin_of("mlm"))})
     with pytest.raises(InterruptedError):
-        run.start(settings, tmp_path / "cut", Quiet(until=1), CPU)
+        trainer.start(settings, tmp_path / "cut", Quiet(until=1), CPU)
     weights = tmp_path / "mlm" / "model.safetensors"
     shutil.copy(weights, tmp_path / "keep")
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
     with pytest.raises(BadInput, match="has other weights than when this run was begun"):
-        run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.resume(tmp_path / "cut", Quiet(), CPU)
     shutil.copy(tmp_path / "keep", weights)
-    assert run.resume(tmp_path / "cut", Quiet(), CPU).finished
+    assert trainer.resume(tmp_path / "cut", Quiet(), CPU).finished
 
 
 def test_what_cannot_be_started_from_is_refused(origin_of, files, tmp_path):
@@ -310,6 +310,6 @@ def test_it_learns(files, tmp_path):
         "train.batch_tokens": 256,
     }
     talk = Quiet()
-    outcome = run.start(asked(files, **settings), tmp_path / "run", talk, CPU)
+    outcome = trainer.start(asked(files, **settings), tmp_path / "run", talk, CPU)
     assert outcome.best.scores["accuracy"] == 1.0
     assert any("→ good" in line for line in talk.lines)

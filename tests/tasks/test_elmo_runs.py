@@ -15,7 +15,7 @@ from heedful.data.letters import SpelledVocab
 from heedful.data.vocab import train_vocab
 from heedful.errors import BadInput
 from heedful.interop.hf.weights import find_weights, read_tensors
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import elmo, recipe, tag, words
 
 BILM = {
@@ -68,7 +68,7 @@ def trained(files, tmp_path_factory):
                     asked = bilm_recipe(files, **kind)
                 else:
                     asked = reader_recipe(name, files, make("letters"))
-                run.start(asked, path, Quiet(), CPU)
+                trainer.start(asked, path, Quiet(), CPU)
         return str(path)
 
     return make
@@ -168,11 +168,11 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(task, trained,
     else:
         shutil.copytree(trained("letters"), origin)
         asked = reader_recipe(task, files, origin, **few)
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
-        run.start(asked, tmp_path / "cut", Quiet(until=5), CPU)
+        trainer.start(asked, tmp_path / "cut", Quiet(until=5), CPU)
     shutil.rmtree(origin, ignore_errors=True)
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
 
 
@@ -198,7 +198,7 @@ def test_a_long_line_is_several_rows_and_an_endless_one_is_cut(monkeypatch):
 
 def test_both_baselines_and_both_guesses_are_told(files, tmp_path):
     quiet = Quiet()
-    outcome = run.start(bilm_recipe(files), tmp_path / "run", quiet, CPU)
+    outcome = trainer.start(bilm_recipe(files), tmp_path / "run", quiet, CPU)
     assert set(outcome.best.scores) == {"loss", "perplexity", "forward", "backward"}
     said = "\n".join(quiet.lines)
     assert "at most 12 letters of a word, by 20 filters of 7 widths" in said
@@ -247,10 +247,10 @@ def test_unknown_words_that_are_gone_are_named(trained, files, tmp_path):
     cut = shutil.copytree(trained("tag"), tmp_path / "cut")
     (cut / "unknown.json").unlink()
     with pytest.raises(BadInput, match="unknown.json is missing"):
-        run.resume(cut, Quiet(), CPU)
+        trainer.resume(cut, Quiet(), CPU)
     (cut / "unknown.json").write_text('{"words": [3]}')
     with pytest.raises(BadInput, match="unknown.json is damaged"):
-        run.resume(cut, Quiet(), CPU)
+        trainer.resume(cut, Quiet(), CPU)
     assert heedful.load(cut).tag("the cat sleeps") == "the/DET cat/NOUN sleeps/VERB"
 
 

@@ -20,7 +20,7 @@ from heedful.data.images.files import png_bytes
 from heedful.errors import BadInput
 from heedful.inside.look import images as look_images
 from heedful.models import vit
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import image_classify, recipe
 from heedful.tasks.evaluation import Asked
 
@@ -50,7 +50,7 @@ def place(tmp_path_factory):
     squares(folder / "images", red=20, green=12, blue=15)
     asked = recipe.make("image-classify", settings={**SMALL, "data.images": str(folder / "images")})
     talk = Quiet()
-    outcome = run.start(asked, folder / "run", talk, CPU)
+    outcome = trainer.start(asked, folder / "run", talk, CPU)
     assert outcome.best.scores["accuracy"] == 1
     (folder / "said").write_text("\n".join(talk.lines))
     return folder
@@ -135,7 +135,7 @@ def test_a_run_begins_from_another_with_positions_interpolated(place, tmp_path):
     assert any(
         "positions of 2 x 2 patches are interpolated to 3 x 3; the head is new" in line for line in job.plan
     )
-    model = run.fresh_model(job, recipe.make("image-classify", settings=settings), CPU)
+    model = trainer.fresh_model(job, recipe.make("image-classify", settings=settings), CPU)
     job.begin(model)
     before = dict(heedful.load(place / "run").model.named_parameters())
     for name, weight in model.named_parameters():
@@ -146,7 +146,7 @@ def test_a_run_begins_from_another_with_positions_interpolated(place, tmp_path):
         else:
             assert torch.equal(weight, before[name]), name
     assert (model.heads["classify"].linear.weight == 0).all()
-    outcome = run.start(
+    outcome = trainer.start(
         recipe.make("image-classify", settings=settings | {"train.rate": 5e-3}),
         tmp_path / "fine",
         Quiet(),
@@ -155,7 +155,7 @@ def test_a_run_begins_from_another_with_positions_interpolated(place, tmp_path):
     assert outcome.best.scores["accuracy"] == 1
     (place / "run").rename(place / "moved")  # a run that has begun needs it no more
     try:
-        assert run.resume(tmp_path / "fine", Quiet(), CPU).finished
+        assert trainer.resume(tmp_path / "fine", Quiet(), CPU).finished
     finally:
         (place / "moved").rename(place / "run")
 
@@ -224,7 +224,7 @@ def test_a_published_vit_can_be_begun_from(place, tmp_path):
         "train.from_folder": str(tmp_path / "vit"),
         "train.steps": 2,
     }
-    outcome = run.start(recipe.make("image-classify", settings=settings), tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(recipe.make("image-classify", settings=settings), tmp_path / "run", Quiet(), CPU)
     assert outcome.job.config == replace(outcome.job.config, image=8, width=12, layers=1, labels=3)
 
 

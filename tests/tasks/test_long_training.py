@@ -20,7 +20,7 @@ from heedful.data.plan import SegmentPlan
 from heedful.errors import BadInput
 from heedful.models import family
 from heedful.models.xl import XLConfig
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import lm, recipe
 from heedful.tasks.long import Recurrent, SegmentBatch, Segments
 from heedful.tasks.recipe.settings import Recipe
@@ -42,7 +42,7 @@ def long_recipe(kind, texts, steps=12, **more):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_trained_loaded_evaluated_and_continued(kind, texts, tmp_path):
     talk = Quiet()
-    outcome = run.start(long_recipe(kind, texts), tmp_path / "run", talk, CPU)
+    outcome = trainer.start(long_recipe(kind, texts), tmp_path / "run", talk, CPU)
     assert outcome.finished
     model = heedful.load(tmp_path / "run")
     assert model.config == outcome.job.config
@@ -55,12 +55,12 @@ def test_every_kind_is_trained_loaded_evaluated_and_continued(kind, texts, tmp_p
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_run_with_a_memory_is_resumed_byte_for_byte(accumulate, texts, tmp_path):
     asked = long_recipe("xl", texts, **{"train.accumulate": accumulate})
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     expected = state_of(tmp_path / "whole") | carried(tmp_path / "whole")
     for step in (3, 5, 9):
         with pytest.raises(Interrupted):
-            run.start(asked, tmp_path / f"cut-{step}", Quiet(until=step), CPU)
-        assert run.resume(tmp_path / f"cut-{step}", Quiet(), CPU).finished
+            trainer.start(asked, tmp_path / f"cut-{step}", Quiet(until=step), CPU)
+        assert trainer.resume(tmp_path / f"cut-{step}", Quiet(), CPU).finished
         assert state_of(tmp_path / f"cut-{step}") | carried(tmp_path / f"cut-{step}") == expected
 
 
@@ -72,10 +72,10 @@ def carried(folder):
 def test_a_checkpoint_without_its_memory_is_not_gone_on_from_in_silence(texts, tmp_path, monkeypatch):
     asked = long_recipe("xl", texts)
     with pytest.raises(Interrupted):
-        run.start(asked, tmp_path / "cut", Quiet(until=6), CPU)
+        trainer.start(asked, tmp_path / "cut", Quiet(until=6), CPU)
     monkeypatch.setattr(Recurrent, "load", lambda self, tensors, steps: None)
     with pytest.raises(ValueError, match="whose memory is not there"):
-        run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.resume(tmp_path / "cut", Quiet(), CPU)
 
 
 # Segments.

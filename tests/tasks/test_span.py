@@ -27,7 +27,7 @@ from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
 from heedful.interop.load import Loaded
 from heedful.models import bert
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe, span
 from heedful.tasks.metrics import squad_exact, squad_f1
 
@@ -340,7 +340,7 @@ def test_what_cannot_be_answered_is_one_sentence(small_run, tmp_path, capsys):
         ({"data.corpus": "facts", "data.longest": 30}, "beside a question of up to 64 tokens"),
     ):
         with pytest.raises(BadInput, match=told):
-            run.start(recipe.make("span", settings=settings), tmp_path / "run", Quiet(), CPU)
+            trainer.start(recipe.make("span", settings=settings), tmp_path / "run", Quiet(), CPU)
 
 
 def test_a_hugging_face_folder_answers_too(origin_of, tmp_path):
@@ -381,8 +381,8 @@ def test_every_way_starts_from_an_encoder(way, origin_of, tmp_path):
     heedful.save(Loaded("bert", larger, bert.build(larger), weights.tokenizer, {}), tmp_path / "wide")
     assert config["max_position_embeddings"] == 20
     with pytest.raises(BadInput, match="leaves no room for a text"):
-        run.start(recipe.make("span", settings=settings), tmp_path / "no", Quiet(), CPU)
+        trainer.start(recipe.make("span", settings=settings), tmp_path / "no", Quiet(), CPU)
     settings["train.from_folder"] = str(tmp_path / "wide")
-    outcome = run.start(recipe.make("span", settings=settings), tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(recipe.make("span", settings=settings), tmp_path / "run", Quiet(), CPU)
     assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
     assert heedful.load(tmp_path / "run").answer("who was", "the food was fine") in "the food was fine"

@@ -26,7 +26,7 @@ from heedful.parts.positions.syntax import (
     of_tokens,
     structural_distances,
 )
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe, translate
 
 # Subwords
@@ -184,7 +184,7 @@ def settings(files, **more):
 @pytest.fixture(scope="module")
 def trained(files, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run"
-    run.start(recipe.make("translate", settings=settings(files)), path, Quiet(), CPU)
+    trainer.start(recipe.make("translate", settings=settings(files)), path, Quiet(), CPU)
     return path
 
 
@@ -273,10 +273,10 @@ def test_interrupted_and_resumed_is_the_same_run(files, tmp_path):
     from helpers.runs import Interrupted, state_of
 
     made = recipe.make("translate", settings=settings(files, **{"train.steps": 6, "checkpoint.every": 2}))
-    run.start(made, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(made, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
-        run.start(made, tmp_path / "broken", Quiet(until=5), CPU)
-    run.resume(tmp_path / "broken", Quiet(), CPU)
+        trainer.start(made, tmp_path / "broken", Quiet(until=5), CPU)
+    trainer.resume(tmp_path / "broken", Quiet(), CPU)
     assert state_of(tmp_path / "whole") == state_of(tmp_path / "broken")
 
 
@@ -323,7 +323,7 @@ def test_what_does_not_go_together_is_refused_in_a_sentence(what, files, tmp_pat
     more, said = REFUSED[what]
     asked = {key: value for key, value in settings(files, **more).items() if value is not None}
     with pytest.raises(BadInput) as caught:
-        run.start(recipe.make("translate", settings=asked), tmp_path / "run", Quiet(), CPU)
+        trainer.start(recipe.make("translate", settings=asked), tmp_path / "run", Quiet(), CPU)
     assert said in str(caught.value) and not (tmp_path / "run").exists()
 
 
@@ -335,7 +335,7 @@ def test_a_tree_of_another_sentence_is_refused_with_both_places(files, tmp_path)
         BadInput, match=r"/t:\d+: the tree of .*a.en:5: the tree has the word 'Nonsense' where"
     ):
         asked = settings(files, **{"data.trees": str(tmp_path / "t")})
-        run.start(recipe.make("translate", settings=asked), tmp_path / "run", Quiet(), CPU)
+        trainer.start(recipe.make("translate", settings=asked), tmp_path / "run", Quiet(), CPU)
 
 
 def test_a_run_from_before_these_settings_is_read(tmp_path, small_run):

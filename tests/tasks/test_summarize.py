@@ -31,7 +31,7 @@ from heedful.decode.beam import BeamSettings, beam_search
 from heedful.decode.step import step_of
 from heedful.models import dmca, mixture_dmca, transformer
 from heedful.parts.experts import Experts
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import recipe, summarize
 from heedful.tasks.recipe.checks import IDLE_BEFORE
 from heedful.tasks.summarize import Apart, InOneRow, written
@@ -208,10 +208,10 @@ def test_every_architecture_trains_resumes_to_the_same_bytes_and_loads(kind, tex
     sizes = {key: value for key, value in TINY.items() if kind != "seq2seq-att" or key not in IDLE_BEFORE}
     more = {"data.longest_summary": 5, "data.extract": "tf-idf", "train.steps": 6}
     asked = recipe.make("summarize", settings={**sizes, **files, **more, **KINDS[kind]})
-    outcome = run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    outcome = trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
-        run.start(asked, tmp_path / "cut", Quiet(until=5), CPU)
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.start(asked, tmp_path / "cut", Quiet(until=5), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     assert state_of(tmp_path / "cut") == state_of(tmp_path / "whole")
     model = load(tmp_path / "whole")
     assert model.can[0] == "summarize" and "translate" not in model.can and "generate" not in model.can
@@ -244,7 +244,7 @@ def test_what_is_read_is_cut_and_what_is_written_is_bounded(texts, tmp_path):
     files = {"data.table": str(file), "data.valid_table": str(file), "data.longest": 4}
     asked = recipe_for("summarize", texts, 1, **files, **{"data.extract": "tf-idf"})
     talk = Quiet()
-    job = run.start(asked, tmp_path / "run", talk, CPU).job
+    job = trainer.start(asked, tmp_path / "run", talk, CPU).job
     batches = [batch for step in range(job.steps_per_epoch) for batch in job.batches(step)]
     pairs = [
         (job.vocab.decode(s[:n]), job.vocab.decode(t[t >= 0]))
@@ -259,7 +259,7 @@ def test_the_loss_is_of_the_first_reference_and_scores_take_the_best(texts, tmp_
     row = json.loads(Path(texts["v.jsonl"]).read_text().splitlines()[0])
     for name, summaries in {"one": ["ba"], "two": ["ba", "de fi"], "swapped": ["de fi", "ba"]}.items():
         (tmp_path / name).write_text(json.dumps({**row, "summary": summaries}) + "\n")
-    run.start(recipe_for("summarize", texts, 2), tmp_path / "run", Quiet(), CPU)
+    trainer.start(recipe_for("summarize", texts, 2), tmp_path / "run", Quiet(), CPU)
     found = {}
     capsys.readouterr()
     for name in ("one", "two", "swapped"):
@@ -366,7 +366,7 @@ def test_facts_are_told_of_the_built_in_corpus(more, tmp_path, capsys, monkeypat
         TINY | more | {"train.steps": 2, "data.sources": 2, "data.longest_summary": 40, "model.dropout": 0.0}
     )
     asked = recipe.make("summarize", "tiny", "facts", settings)
-    outcome = run.start(asked, tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     assert {"rouge1", "exact", "facts"} <= outcome.best.scores.keys()
     capsys.readouterr()
     for split, rows in (("test", 5), ("long", 4)):
@@ -461,7 +461,7 @@ def test_a_bad_line_is_counted_and_dropped(name, tmp_path, monkeypatch):
     (tmp_path / name).write_text(FILES[name])
     settings = {**TINY, "train.steps": 1, "data.table": str(tmp_path / name), "data.vocab": "word"}
     talk = Quiet()
-    job = run.start(
+    job = trainer.start(
         recipe.make("summarize", settings=settings | {"data.valid_table": str(tmp_path / name)}), tmp_path / "run", talk, CPU
     ).job  # fmt: skip
     assert job.held_out == 1 and any("dropped" in line and f"{name}:2" in line for line in talk.lines)

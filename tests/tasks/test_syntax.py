@@ -26,7 +26,7 @@ from heedful.corpora import phrasebook
 from heedful.data.conllu import Sentence, fault_in_tree, read_sentences
 from heedful.data.trees import Parsed, best_tree
 from heedful.errors import BadInput
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 from heedful.tasks import parse, recipe, tag, words
 from heedful.train.loss import NOTHING
 
@@ -234,7 +234,9 @@ def learned(tmp_path_factory):
     file = write_treebank(folder / "a.conllu")
     data = {"data.table": file, "data.valid_table": file, "evaluate.every": 60, "train.steps": 60}
     for task in ("tag", "parse"):
-        run.start(recipe.make(task, settings=SMALL | data | {"train.warmup": 5}), folder / task, Quiet(), CPU)
+        trainer.start(
+            recipe.make(task, settings=SMALL | data | {"train.warmup": 5}), folder / task, Quiet(), CPU
+        )
     return folder
 
 
@@ -350,7 +352,7 @@ def test_a_model_tags_and_parses_from_python(learned):
 def test_ranges_and_empty_nodes_are_no_words_of_a_run(tmp_path, capsys):
     (tmp_path / "t").write_text("\n".join([*BUSH, "", *RANGES, ""]))
     data = {"data.table": str(tmp_path / "t"), "data.valid_table": str(tmp_path / "t"), "train.steps": 1}
-    outcome = run.start(recipe.make("parse", settings=SMALL | data), tmp_path / "run", Quiet(), CPU)
+    outcome = trainer.start(recipe.make("parse", settings=SMALL | data), tmp_path / "run", Quiet(), CPU)
     assert outcome.job.held_out == 12 and outcome.job.config.heads == ("tag", "arcs", "relations")
 
 
@@ -358,7 +360,7 @@ def test_the_phrasebook_is_a_treebank_of_heads_alone(tmp_path, capsys, monkeypat
     monkeypatch.setattr(phrasebook, "split", lambda name: list(islice(phrasebook.pairs(3), 30)))
     made = recipe.make("parse", "tiny", "phrasebook", SMALL | {"train.steps": 2, "train.warmup": 0})
     talk = Quiet()
-    outcome = run.start(made, tmp_path / "run", talk, CPU)
+    outcome = trainer.start(made, tmp_path / "run", talk, CPU)
     assert outcome.job.config.heads == ("arcs",) and "learned of each word: heads" in talk.lines
     assert outcome.best.scores.keys() == {"loss", "uas"} and not (tmp_path / "run" / "labels.json").exists()
     batch = outcome.job.batches(0)[0]
@@ -382,7 +384,7 @@ def test_a_tagger_learns_the_tags_of_the_phrasebook(tmp_path, capsys, monkeypatc
     monkeypatch.setattr(phrasebook, "split", pages.__getitem__)
     made = recipe.make("tag", "tiny", "phrasebook", SMALL | {"train.steps": 3, "train.warmup": 0})
     talk = Quiet()
-    outcome = run.start(made, tmp_path / "run", talk, CPU)
+    outcome = trainer.start(made, tmp_path / "run", talk, CPU)
     counts = Counter(name for _, name in said(pages["train"]))
     tags = sorted(counts)
     assert outcome.job.config.heads == ("tag",) and f"tags: {', '.join(tags)} ({len(tags)})" in talk.lines
@@ -441,5 +443,5 @@ def test_bad_sentences_are_dropped_and_said_if_so_asked(texts, tmp_path):
     with open(texts["a.conllu"], "a") as file:
         file.write(row(1, head=7) + "\n\n")
     talk = Quiet()
-    run.start(recipe_for("parse", texts, 1, **{"data.bad_lines": "drop"}), tmp_path / "run", talk, CPU)
+    trainer.start(recipe_for("parse", texts, 1, **{"data.bad_lines": "drop"}), tmp_path / "run", talk, CPU)
     assert any("1 line dropped: 1 with a bad head" in line for line in talk.lines)

@@ -20,8 +20,7 @@ from heedful.errors import BadInput
 from heedful.interop.load import load_run
 from heedful.models.dalle import DalleConfig
 from heedful.models.dalle import build as build_dalle
-from heedful.runs import painting, stages
-from heedful.runs import trainer as run
+from heedful.runs import painting, stages, trainer
 from heedful.runs.painting import read_recipe
 from heedful.tasks import picture_decoder, picture_judge, recipe
 from heedful.tasks.captioned import padded
@@ -64,7 +63,7 @@ def painter(tmp_path_factory):
         patch.setattr(shapes, "COUNTS", {"train": 14, "valid": 6, "test": 5})
         folder = tmp_path_factory.mktemp("painter")
         train_all(folder / "all")
-        run.start(stage_recipe("judge", **{"train.steps": 2}), folder / "judge", Quiet(), CPU)
+        trainer.start(stage_recipe("judge", **{"train.steps": 2}), folder / "judge", Quiet(), CPU)
     return folder
 
 
@@ -75,11 +74,11 @@ def painter(tmp_path_factory):
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_every_stage_resumed_equals_uninterrupted_byte_for_byte(stage, accumulate, painter, tmp_path):
     asked = stage_recipe(stage, str(painter / "all" / "codes"), **{"train.accumulate": accumulate})
-    run.start(asked, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     for step in (1, 4):
         with pytest.raises(Interrupted):
-            run.start(asked, tmp_path / f"cut-{step}", Quiet(until=step), CPU)
-        assert run.resume(tmp_path / f"cut-{step}", Quiet(), CPU).finished
+            trainer.start(asked, tmp_path / f"cut-{step}", Quiet(until=step), CPU)
+        assert trainer.resume(tmp_path / f"cut-{step}", Quiet(), CPU).finished
         assert state_of(tmp_path / f"cut-{step}") == state_of(tmp_path / "whole")
 
 
@@ -111,7 +110,7 @@ class Counting(Quiet):
 def test_the_speed_of_every_stage_is_told_in_pictures(stage, painter, tmp_path):
     more = {"train.steps": 1, "train.accumulate": 2}
     talk = Counting()
-    run.start(stage_recipe(stage, str(painter / "all" / "codes"), **more), tmp_path / "run", talk, CPU)
+    trainer.start(stage_recipe(stage, str(painter / "all" / "codes"), **more), tmp_path / "run", talk, CPU)
     (planned,) = re.findall(r"(\d+) (?:captions and )?pictures a step", "\n".join(talk.lines))
     assert talk.seen == [(int(planned), "pictures")]
 
@@ -202,12 +201,14 @@ def test_what_was_asked_for_in_vain_leaves_nothing_behind(tmp_path):
 
 def test_a_decoder_needs_codes(tmp_path):
     with pytest.raises(BadInput, match="give --from RUN, that of its codes"):
-        run.start(stage_recipe("decoder"), tmp_path / "run", Quiet(), CPU)
+        trainer.start(stage_recipe("decoder"), tmp_path / "run", Quiet(), CPU)
 
 
 def test_a_decoder_is_not_begun_with_another_model_of_codes(painter, tmp_path):
     with pytest.raises(BadInput, match="is a clip: codes are written by the stage codes"):
-        run.start(stage_recipe("decoder", str(painter / "all" / "ranker")), tmp_path / "run", Quiet(), CPU)
+        trainer.start(
+            stage_recipe("decoder", str(painter / "all" / "ranker")), tmp_path / "run", Quiet(), CPU
+        )
 
 
 # Losses

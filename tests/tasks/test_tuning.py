@@ -17,8 +17,7 @@ from heedful.interop.hf.weights import find_weights
 from heedful.models import albert, family
 from heedful.parts import lora as parts
 from heedful.parts.lora import Lora
-from heedful.runs import checkpoint
-from heedful.runs import trainer as run
+from heedful.runs import checkpoint, trainer
 from heedful.tasks import choose, recipe, span
 from heedful.tasks.classify import encoder_row, one_segment_row
 from heedful.tasks.origin import Origin, with_head
@@ -140,14 +139,14 @@ def test_only_what_is_new_learns(kind, way, origin_of, files, tmp_path):
     settings = {"train.from_folder": str(folder), **WAYS[way]}
     job = job_of(files, tmp_path / "look", **settings)
     made = asked(files, **settings)
-    model = run.fresh_model(job, made, CPU)
+    model = trainer.fresh_model(job, made, CPU)
     job.begin(model)
     head = {name for name, _ in model.named_parameters() if name.startswith(("heads.", "linear"))}
     new = head if kind in ("mlm", "lm", "gpt2") else {name for name in head if "pooled" not in name}
     adapters = {f"{path}.{part}" for path in parts.adapters(model) for part in "AB"}
     assert trained(model) == new | adapters and bool(adapters) == (way == "lora")
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    optimizers = run.make_optimizers(made, model)
+    optimizers = trainer.make_optimizers(made, model)
     (batch,) = job.batches(0)
     job.loss(model.train(), batch).total.backward()
     touched = {name for name, weight in model.named_parameters() if weight.grad is not None}
@@ -165,7 +164,7 @@ def test_only_what_is_new_learns(kind, way, origin_of, files, tmp_path):
 def test_a_run_of_lora_is_small_loads_merged_and_goes_on_exactly(kind, origin_of, files, tmp_path):
     folder = origin_of(kind)
     settings = asked(files, **{"train.from_folder": str(folder), **WAYS["lora"], "train.rate": 0.01})
-    outcome = run.start(settings, tmp_path / "whole", Quiet(), CPU)
+    outcome = trainer.start(settings, tmp_path / "whole", Quiet(), CPU)
     stored = find_weights(tmp_path / "whole")
     assert set(stored) == trained(outcome.model)
     kept = checkpoint.load(tmp_path / "whole" / "checkpoints" / "step-4")[0]
@@ -188,8 +187,8 @@ def test_a_run_of_lora_is_small_loads_merged_and_goes_on_exactly(kind, origin_of
     assert changed == {f"{path}.weight" for path in parts.adapters(outcome.model)}
 
     with pytest.raises(InterruptedError):
-        run.start(settings, tmp_path / "cut", Quiet(until=3), CPU)
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.start(settings, tmp_path / "cut", Quiet(until=3), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     for name in ("model.safetensors", "metrics.jsonl", "recipe.json", "config.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     if kind == "bert":
@@ -207,7 +206,7 @@ def test_what_is_held_fast_needs_no_room_for_gradients(origin_of, files, tmp_pat
     for way, more in WAYS.items():
         settings = {"train.from_folder": str(origin_of("bert")), **more}
         job, made = job_of(files, tmp_path / f"look-{way}", **settings), asked(files, **settings)
-        model = run.fresh_model(job, made, CPU)
+        model = trainer.fresh_model(job, made, CPU)
         needed[way] = memory_needed(made, job, model, World(), CPU)
         held = sum(weight.numel() for weight in model.parameters() if not weight.requires_grad)
         assert way == "whole" or needed["whole"] - needed[way] == pytest.approx(3 * 4 * held, rel=0.2)
@@ -217,14 +216,14 @@ def test_what_is_held_fast_needs_no_room_for_gradients(origin_of, files, tmp_pat
 def test_a_head_alone_lies_whole_in_its_run_and_goes_on_exactly(origin_of, files, tmp_path):
     folder = origin_of("bert")
     settings = asked(files, **{"train.from_folder": str(folder), **WAYS["head"]})
-    outcome = run.start(settings, tmp_path / "whole", Quiet(), CPU)
+    outcome = trainer.start(settings, tmp_path / "whole", Quiet(), CPU)
     source = dict(heedful.load(folder).model.named_parameters())
     for name, weight in outcome.model.named_parameters():
         assert name not in source or torch.equal(weight, source[name]), name
     with pytest.raises(InterruptedError):
-        run.start(settings, tmp_path / "cut", Quiet(until=3), CPU)
+        trainer.start(settings, tmp_path / "cut", Quiet(until=3), CPU)
     folder.rename(tmp_path / "moved")
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     assert heedful.load(tmp_path / "cut").classify("the food was fine")
     for name in ("model.safetensors", "metrics.jsonl"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -232,10 +231,10 @@ def test_a_head_alone_lies_whole_in_its_run_and_goes_on_exactly(origin_of, files
 
 def test_adapters_over_adapters_and_a_base_that_is_gone_or_another(origin_of, files, tmp_path):
     lora = {**WAYS["lora"], "train.steps": 2, "train.rate": 0.01}
-    run.start(
+    trainer.start(
         asked(files, **{"train.from_folder": str(origin_of("mlm")), **lora}), tmp_path / "a", Quiet(), CPU
     )
-    run.start(
+    trainer.start(
         asked(files, **{"train.from_folder": str(tmp_path / "a"), **lora}), tmp_path / "b", Quiet(), CPU
     )
     assert heedful.load(tmp_path / "b").classify("the food was fine")
@@ -292,7 +291,7 @@ def test_what_makes_no_sense_is_refused(origin_of, files, tmp_path):
     }
     for number, (told, settings) in enumerate(cases.items()):
         with pytest.raises(BadInput, match=told):
-            run.start(asked(files, **settings), tmp_path / f"run{number}", Quiet(), CPU)
+            trainer.start(asked(files, **settings), tmp_path / f"run{number}", Quiet(), CPU)
         assert not (tmp_path / f"run{number}").exists()
 
 
@@ -338,8 +337,8 @@ def test_every_task_starts_from_a_model_is_judged_and_goes_on_exactly(
         "train.rate": 1e-3,
     }
     made = recipe.make(task, settings=settings)
-    begun = run.make_job(made, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
-    model = run.fresh_model(begun, made, CPU)
+    begun = trainer.make_job(made, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
+    model = trainer.fresh_model(begun, made, CPU)
     begun.begin(model)
     old, new = dict(source.model.named_parameters()), dict(model.named_parameters())
     same = {name for name in new if name in old and torch.equal(new[name], old[name])}
@@ -347,11 +346,11 @@ def test_every_task_starts_from_a_model_is_judged_and_goes_on_exactly(
     if (task, kind) in (("lm", "lm"), ("mlm", "mlm"), ("translate", "run")):
         assert set(old) == same
 
-    outcome = run.start(made, tmp_path / "whole", Quiet(), CPU)
+    outcome = trainer.start(made, tmp_path / "whole", Quiet(), CPU)
     assert outcome.finished and outcome.job.special == begun.special
     with pytest.raises(InterruptedError):
-        run.start(made, tmp_path / "cut", Quiet(until=3), CPU)
-    run.resume(tmp_path / "cut", Quiet(), CPU)
+        trainer.start(made, tmp_path / "cut", Quiet(until=3), CPU)
+    trainer.resume(tmp_path / "cut", Quiet(), CPU)
     for name in ("model.safetensors", "metrics.jsonl", "config.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -389,7 +388,7 @@ def test_what_a_task_cannot_start_from_is_one_sentence(texts, origin_of, transla
     for number, (task, folder, told) in enumerate(cases):
         settings = {**FEW, **data_for(task, texts), "train.from_folder": str(folder)}
         with pytest.raises(BadInput, match=told):
-            run.start(recipe.make(task, settings=settings), tmp_path / f"no{number}", Quiet(), CPU)
+            trainer.start(recipe.make(task, settings=settings), tmp_path / f"no{number}", Quiet(), CPU)
     settings = {**FEW, **data_for("lm", texts), "train.from_folder": str(tmp_path / "gpt2")}
     for more, told in (
         ({"model.width": 24}, "model.width does nothing beside --from"),
@@ -399,4 +398,4 @@ def test_what_a_task_cannot_start_from_is_one_sentence(texts, origin_of, transla
             recipe.make("lm", settings=settings | more)
     head = recipe.make("lm", settings=settings | {"train.tune": "head"})
     with pytest.raises(BadInput, match="its head too, so train.tune=head leaves nothing to learn"):
-        run.start(head, tmp_path / "head", Quiet(), CPU)
+        trainer.start(head, tmp_path / "head", Quiet(), CPU)

@@ -18,8 +18,7 @@ from helpers.runs import (
 from torch import nn
 
 from heedful.errors import BadInput
-from heedful.runs import checkpoint
-from heedful.runs import trainer as run
+from heedful.runs import checkpoint, trainer
 from heedful.tasks import recipe
 from heedful.tasks.recipe.settings import Recipe
 from heedful.train.average import MovingAverage, TailAverage, weights_of
@@ -114,13 +113,13 @@ def weights_after(folder, step: int) -> dict[str, torch.Tensor]:
 def test_the_published_weights_are_the_moving_average_where_it_was_best(texts, tmp_path):
     folder = tmp_path / "run"
     talk = Quiet()
-    outcome = run.start(asked("ema", texts), folder, talk, CPU)
+    outcome = trainer.start(asked("ema", texts), folder, talk, CPU)
     evaluations = [line for line in losses(folder) if "valid_loss" in line]
     best = min(evaluations, key=lambda line: line["valid_loss"])
     assert outcome.best.step == best["step"] in (2, 4, 6, 7)
     assert sum("of averaged weights" in line for line in talk.lines) == len(evaluations) == 4
     settings = asked("ema", texts)
-    expected = weights_of(run.fresh_model(outcome.job, settings, CPU))
+    expected = weights_of(trainer.fresh_model(outcome.job, settings, CPU))
     for step in range(1, best["step"] + 1):
         decay = min(0.7, (1 + step) / (10 + step))
         new = weights_after(folder, step)
@@ -143,9 +142,9 @@ def test_the_last_evaluation_tries_the_mean_of_the_last_checkpoints(texts, tmp_p
     """Steps 7, 5 and 3 are a checkpoint's distance apart, counted from the end."""
     whole, every = tmp_path / "whole", tmp_path / "every"
     talk = Quiet()
-    outcome = run.start(asked("average", texts), whole, talk, CPU)
+    outcome = trainer.start(asked("average", texts), whole, talk, CPU)
     assert [line.split(":")[0] for line in talk.lines if "of averaged weights" in line] == ["step 7"]
-    run.start(asked("ema", texts, **{"train.ema": 0.0}), every, Quiet(), CPU)
+    trainer.start(asked("ema", texts, **{"train.ema": 0.0}), every, Quiet(), CPU)
     mean = {
         name: sum(weights_after(every, step)[name] for step in (3, 5, 7)) / 3
         for name in weights_after(every, 7)
@@ -167,13 +166,13 @@ def test_the_last_evaluation_tries_the_mean_of_the_last_checkpoints(texts, tmp_p
 @pytest.mark.parametrize("kind", KINDS)
 def test_resumed_at_every_step_equals_uninterrupted_byte_for_byte(kind, texts, tmp_path):
     settings = asked(kind, texts)
-    run.start(settings, tmp_path / "whole", Quiet(), CPU)
+    trainer.start(settings, tmp_path / "whole", Quiet(), CPU)
     expected = state_of(tmp_path / "whole") | averages(tmp_path / "whole")
     for step in range(1, STEPS + 1):
         folder = tmp_path / f"cut-{step}"
         with pytest.raises(Interrupted):
-            run.start(settings, folder, Quiet(until=step), CPU)
-        assert run.resume(folder, Quiet(), CPU).finished
+            trainer.start(settings, folder, Quiet(until=step), CPU)
+        assert trainer.resume(folder, Quiet(), CPU).finished
         assert state_of(folder) | averages(folder) == expected, step
         shutil.rmtree(folder)
 
