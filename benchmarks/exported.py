@@ -13,12 +13,13 @@ from heedful.cli.main import main as heedful
 from heedful.corpora import phrasebook
 from heedful.interop.formats import FORMATS
 from heedful.interop.load import load
-from heedful.interop.parity import Elsewhere, Here
+from heedful.interop.parity.foreign import ForeignModel
+from heedful.interop.parity.own import OwnModel
 
 BEAM, LONGEST = 4, 64
 
 
-def outputs(model: Elsewhere, texts: list[list[int]]) -> dict[str, list[list[int] | None]]:
+def outputs(model: ForeignModel, texts: list[list[int]]) -> dict[str, list[list[int] | None]]:
     """What a model writes for every text."""
     return {
         "greedy": [model.greedy(ids, LONGEST) for ids in texts],
@@ -40,12 +41,12 @@ def main() -> None:
         p.source for split in ("test", "combinations") for p in phrasebook.split(split)[: given.sentences]
     ]
     texts = [loaded.tokenizer.encode(text, add_special_tokens=False).ids for text in sentences]  # type: ignore[union-attr]
-    ours = outputs(Here(loaded), texts)
+    ours = outputs(OwnModel(loaded), texts)
     for to in given.to:
         folder = given.folder / to
         if not folder.exists() and heedful(["export", given.run, str(folder), "--to", to]) != 0:
             raise SystemExit(f"the model does not leave as {to}")
-        theirs = outputs(FORMATS[to].load().elsewhere(folder), texts)
+        theirs = outputs(FORMATS[to].reopen(folder), texts)
         same = {how: sum(a == b for a, b in zip(ours[how], theirs[how], strict=True)) for how in ours}
         print(
             f"{to}: {', '.join(f'{n} of {len(texts)} {how}' for how, n in same.items())} the same", flush=True

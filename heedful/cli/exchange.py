@@ -22,8 +22,8 @@ from ..errors import BadInput, NotInstalled
 from ..files import flush, naming, one_line, present
 
 if TYPE_CHECKING:
-    from ..interop.load import Loaded
-    from ..interop.parity import Certificate
+    from ..interop.loaded import Loaded
+    from ..interop.parity.certificate import Certificate
     from .options import Export, Import
 
 DID_NOT_HOLD = 3  # the exit code
@@ -48,7 +48,7 @@ def export(given: Export) -> int:
         refuse(given.run, loaded, given.to)
         with aside_of(out) as aside:
             tell(f"writing {form.title}, {kind}")
-            form.load().write(loaded, aside, kind)
+            form.write(loaded, aside, kind)
             certificate = compared(loaded, aside, given.to, kind, tell)
             return finish(certificate, aside, out, given.json, tell)
 
@@ -139,11 +139,11 @@ def free_name(out: Path) -> Path:
 
 def refuse(name: str, loaded: Loaded, to: str) -> None:
     """Refuse a format in which such a model cannot leave, and say in which it can."""
-    from ..interop.formats import FORMATS, can_leave
+    from ..interop.formats import FORMATS, exportable
 
-    why = FORMATS[to].load().refuse(loaded)
+    why = FORMATS[to].refuse(loaded)
     if why is not None:
-        can = can_leave(loaded)
+        can = exportable(loaded)
         able = f"it can leave as {', '.join(can)}" if can else "there is no format in which it can leave"
         raise BadInput(f"{name} cannot leave as {to}: {why.rstrip('.')}; {able}")
 
@@ -153,12 +153,13 @@ def compared(
 ) -> Certificate:
     """The model that was loaded beside what another library makes of a folder; kind: of its numbers, or None to ask it."""
     from ..interop.formats import FORMATS
-    from ..interop.parity import DIFFERENT, Certificate, certify, unchecked, versions
+    from ..interop.parity.certificate import DIFFERENT, Certificate, unchecked, versions
+    from ..interop.parity.compare import certify
 
     form = FORMATS[to]
     tell(f"opening it with {form.packages[0]}")
     try:
-        theirs = form.load().elsewhere(folder)
+        theirs = form.reopen(folder)
         computes: str = getattr(theirs, "computes", "float32")
         return certify(
             loaded, theirs, format=to, kind=kind or computes, packages=form.packages, progress=tell
@@ -178,7 +179,8 @@ def compared(
 
 def again(loaded: Loaded, folder: Path) -> dict[str, Any]:
     """What was written, read again: every weight that Hugging Face knows must be the same, bit for bit."""
-    from ..interop.load import in_their_terms, load
+    from ..interop.hf.write import in_their_terms
+    from ..interop.load import load
 
     (_, before), (_, after) = in_their_terms(loaded), in_their_terms(load(folder))
     same = [name for name in before if name in after and before[name].equal(after[name])]
@@ -187,7 +189,7 @@ def again(loaded: Loaded, folder: Path) -> dict[str, Any]:
 
 def whole(certificate: Certificate, weights: dict[str, Any]) -> Certificate:
     """A certificate that knows of the weights too."""
-    from ..interop.parity import DIFFERENT
+    from ..interop.parity.certificate import DIFFERENT
 
     certificate = replace(certificate, more={"weights": weights})
     if weights["same"] == weights["tensors"]:
@@ -200,11 +202,11 @@ def with_source(
     certificate: Certificate, loaded: Loaded, source: Path, tell: Callable[[str], None]
 ) -> Certificate:
     """Beside it, how the library that the model comes from reads the original."""
-    from ..interop.formats import format_of
-    from ..interop.parity import DIFFERENT
+    from ..interop.formats import FORMATS, format_of
+    from ..interop.parity.certificate import DIFFERENT
 
     to = format_of(source)
-    if to is None:
+    if to not in FORMATS:
         return certificate
     origin = compared(loaded, source, to, None, tell)  # int8 in CTranslate2 rounds what it multiplies, too
     more = certificate.more | {"source": origin.as_json() | {"path": str(source)}}
@@ -218,9 +220,9 @@ def finish(
     certificate: Certificate, aside: Path, out: Path, as_json: bool, tell: Callable[[str], None]
 ) -> int:
     """Write parity.json, give the folder the name that it deserves, and say what was found."""
-    from ..interop.parity import DIFFERENT, UNCHECKED, write
+    from ..interop.parity.certificate import DIFFERENT, UNCHECKED, write_certificate
 
-    write(certificate, aside)
+    write_certificate(certificate, aside)
     different = certificate.verdict == DIFFERENT
     place = free_name(out) if different else out
     put_in_place(aside, place)

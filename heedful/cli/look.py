@@ -19,7 +19,7 @@ from ..inside.look.captions import CaptionLook, look_at_caption
 from ..inside.look.codes import look_at_codes
 from ..inside.look.images import look_at_image
 from ..inside.look.pictures import Picture, pillow
-from ..interop.load import Loaded
+from ..interop.loaded import Loaded
 from ..interop.run_folder import is_run, refuse_stage
 from ..models.captioner import CaptionerConfig
 from ..models.dvae import DVAEConfig

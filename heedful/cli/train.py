@@ -15,7 +15,7 @@ import torch
 
 from ..errors import BadInput, NotFinite, give_way, program, said_once
 from ..inside.look import pictures
-from ..interop.load import describe_run
+from ..interop.run.read import describe_run
 from ..interop.run_folder import is_run
 from ..runs import stages, trainer
 from ..runs.folder import RECIPE, RunFolder

@@ -29,7 +29,7 @@ from ..decode.greedy import greedy
 from ..decode.step import step_of
 from ..errors import BadInput, NotFinite
 from ..files import one_line
-from ..interop.load import Loaded
+from ..interop.loaded import Loaded
 from ..models import family
 from ..models.base.shells import Decoder, Encoder, EncoderDecoder
 from ..models.elmo import ElmoConfig

@@ -13,7 +13,7 @@ from ..errors import BadInput
 from ..files import short
 
 
-class Bytes:
+class ByteReader:
     """A file in memory as far as it is looked at, and a place in it from which the next thing is read."""
 
     def __init__(self, path: Path, view: memoryview) -> None:
@@ -53,12 +53,12 @@ class Bytes:
 
 
 @contextmanager
-def mapped(path: Path) -> Iterator[Bytes]:
+def mapped(path: Path) -> Iterator[ByteReader]:
     """A file's bytes; none of it is in memory before it is looked at. What is kept of it must be copied."""
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise BadInput(f"{path} is empty: put a whole copy there")
         held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    yield Bytes(
+    yield ByteReader(
         path, memoryview(held)
     )  # closed when nothing looks at it any more: views of it may still be about

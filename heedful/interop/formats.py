@@ -1,82 +1,86 @@
-"""The formats in which a model can leave: one module each, imported when it is asked for."""
+"""The formats that heedful reads and writes. Each is a folder beside this file, found by its name and imported when needed:
+
+read.py      is_one(path), read(path, device, dtype)     a model of that format as `Loaded`
+write.py     KINDS, refuse(loaded), write(loaded, folder, kind)
+reopen.py    reopen(folder)     what was written as the other library opens it, for the comparison with ours
+"""
 
 from __future__ import annotations
 
-import io
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
-from .run_folder import is_run
 
 if TYPE_CHECKING:
-    from .load import Loaded
+    from .loaded import Loaded
+    from .parity.foreign import ForeignModel
 
 
 @dataclass(frozen=True)
 class Format:
-    """Where a format is written, and which library opens it again."""
+    """A format in which models are exported."""
 
-    module: str  # beside this file: refuse, write, elsewhere, KINDS
+    name: str  # of its folder
     title: str
-    packages: tuple[str, ...]  # of the library, by which pip knows them
+    packages: tuple[str, ...]  # of the library that opens it again, by which pip knows them
 
-    def load(self) -> Any:
-        return import_module(f"{__package__}.{self.module}")
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """How weights can be stored; the first unless another is asked for."""
+        return part(self.name, "write").KINDS
+
+    def refuse(self, loaded: Loaded) -> str | None:
+        """Why a model cannot be exported in this format, or None."""
+        return part(self.name, "write").refuse(loaded)
+
+    def write(self, loaded: Loaded, folder: Path, kind: str) -> None:
+        """Write a model into a folder that is there and empty."""
+        part(self.name, "write").write(loaded, folder, kind)
+
+    def reopen(self, folder: Path) -> ForeignModel:
+        """A folder of this format as the other library opens it."""
+        return part(self.name, "reopen").reopen(folder)
+
+
+def part(format: str, file: str) -> Any:
+    """A file of a format's folder."""
+    return import_module(f"{__package__}.{format}.{file}")
 
 
 FORMATS = {
-    "hf": Format("hf.write", "Hugging Face", ("transformers",)),
-    "ctranslate2": Format("ctranslate2.write", "CTranslate2", ("ctranslate2",)),
-    "onnx": Format("onnx.write", "ONNX", ("onnxruntime",)),
-    "gguf": Format("gguf.write", "GGUF", ("transformers", "gguf")),
+    form.name: form
+    for form in (
+        Format("hf", "Hugging Face", ("transformers",)),
+        Format("ctranslate2", "CTranslate2", ("ctranslate2",)),
+        Format("onnx", "ONNX", ("onnxruntime",)),
+        Format("gguf", "GGUF", ("transformers", "gguf")),
+    )
 }
+RECOGNIZED = ("run", "gguf", "ctranslate2", "peft")  # any other folder is read as Hugging Face's
 
 
-def leaves(loaded: Loaded) -> dict[str, str | None]:
-    """{format: why this model cannot leave in it, or None}."""
-    return {name: form.load().refuse(loaded) for name, form in FORMATS.items()}
+def format_of(path: Path) -> str:
+    """The format of a model, a run of heedful's own and adapters of PEFT included."""
+    return next((name for name in RECOGNIZED if part(name, "read").is_one(path)), "hf")
 
 
-def can_leave(loaded: Loaded) -> list[str]:
-    """The formats in which this model can leave."""
-    return [name for name, why in leaves(loaded).items() if why is None]
+def refusals(loaded: Loaded) -> dict[str, str | None]:
+    """{format: why this model cannot be exported in it, or None}."""
+    return {name: form.refuse(loaded) for name, form in FORMATS.items()}
 
 
-def format_of(path: Path) -> str | None:
-    """The format of somebody else's model; None of a run, or of adapters, which no library reads alone."""
-    if is_run(path) or import_module(f"{__package__}.peft").is_one(path):
-        return None
-    for name in ("gguf", "ctranslate2"):
-        if import_module(f"{__package__}.{name}.read").is_one(path):
-            return name
-    return "hf"
+def exportable(loaded: Loaded) -> list[str]:
+    """The formats in which this model can be exported."""
+    return [name for name, why in refusals(loaded).items() if why is None]
 
 
 def check_kind(name: str, kind: str | None) -> str:
-    """How the numbers are to be stored; None asks for the format's own way."""
-    kinds = FORMATS[name].load().KINDS
+    """How the weights are to be stored; None asks for the format's own way."""
+    kinds = FORMATS[name].kinds
     if kind is not None and kind not in kinds:
-        raise BadInput(
-            f"{name} stores numbers as {' or '.join(kinds)}, not as {kind}: leave out --quantize, or name another --to"
-        )
+        told = f"{name} stores numbers as {' or '.join(kinds)}, not as {kind}"
+        raise BadInput(f"{told}: leave out --quantize, or name another --to")
     return kinds[0] if kind is None else kind
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Other libraries talk as they load: notes about what else could be installed, bars, warnings."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

@@ -1,7 +1,12 @@
-"""Other people's packages, imported only where one is needed; one that is not there is said with how to get it."""
+"""Other people's packages: imported where one is needed, refused with how to install it, and kept quiet."""
 
 from __future__ import annotations
 
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import Any
 
@@ -20,3 +25,16 @@ def needed(module: str, extra: str) -> Any:
             else f"cannot be imported ({error})"
         )
         raise NotInstalled(f'{package} {why}: pip install "heedful[{extra}]"') from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Other libraries talk as they load: notes about what else could be installed, bars, warnings."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

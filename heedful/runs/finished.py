@@ -15,7 +15,7 @@ from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
 
 if TYPE_CHECKING:
-    from ..interop.load import Loaded
+    from ..interop.loaded import Loaded
 
 STATUS = "status.json"
 

@@ -26,7 +26,7 @@ from torch import nn
 from ..errors import BadInput, NotFinite, command
 from ..fast.async_loop import train_ahead
 from ..files import naming, present, write_json
-from ..interop.adapters import BORROWED, described
+from ..interop.run.adapters import BORROWED, described
 from ..models import family
 from ..models.base.heads import classifier
 from ..models.base.shells import compile_whole

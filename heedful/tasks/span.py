@@ -28,7 +28,7 @@ from ..data.store import Store, write_store
 from ..data.vocab import groups
 from ..errors import BadInput
 from ..files import one_line
-from ..interop.load import describe_run
+from ..interop.run.read import describe_run
 from ..models.base.shells import WithHeads
 from ..train.loss import Loss
 from .classify import Layout, encoder_row, row_of, special_tokens

@@ -16,7 +16,7 @@ from ..data.files import Report, hash_of
 from ..data.plan import shares
 from ..errors import BadInput
 from ..files import inside, one_line, read_json
-from ..interop.load import describe_run
+from ..interop.run.read import describe_run
 from ..models.base.shells import WithHeads
 from ..models.elmo_reader import ElmoReaderConfig
 from ..models.syntax import SyntaxConfig

@@ -25,8 +25,8 @@ from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..decode.greedy import greedy_translation
 from ..errors import BadInput
 from ..files import inside, one_line, present, write_text
-from ..interop.adapters import FROM
 from ..interop.hf.tokenizer import TARGET_TOKENIZER, TOKENIZER
+from ..interop.run.adapters import FROM
 from ..models.base.shells import EncoderDecoder, WithTrees
 from ..models.base.skeleton import skeleton
 from ..models.mixture_transformer import MixtureTransformerConfig

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..errors import BadInput
 from ..files import one_line, replacing_folder
-from ..interop import peft
+from ..interop.peft.write import write
 from ..parts.lora import Lora, adapt
 from .origin import Origin, taken
 from .recipe.settings import Recipe, lora_layers
@@ -62,7 +62,7 @@ def written_alone(run: Path) -> str:
     folder = run / ALONE
     try:
         with replacing_folder(folder) as aside:
-            peft.write(run, aside)
+            write(run, aside)
     except BadInput as why:
         with suppress(OSError):
             folder.rmdir()

@@ -29,7 +29,7 @@ from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import inside, one_line, present, read_json, write_json, write_text
 from ..interop.hf.tokenizer import TOKENIZER
-from ..interop.load import describe_run
+from ..interop.run.read import describe_run
 from ..interop.run_folder import LABELS
 from ..models.base.shells import WithHeads
 from ..models.elmo_reader import ElmoReaderConfig

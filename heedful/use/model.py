@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..inside.look.codes import CodesLook
     from ..inside.look.images import ImageLook
     from ..interop.hf.sentences import Sentences
-    from ..interop.load import Loaded
+    from ..interop.loaded import Loaded
     from ..tasks.recipe.settings import DataSettings
 
 BEAM, WRITTEN = 4, 100  # the beam of a translation (Vaswani et al. 2017), and the tokens of a continuation
@@ -75,14 +75,7 @@ def load(
     from ..interop.run_folder import is_run
 
     how = find_device(device), torch.float32 if dtype is None else dtype
-    if base is not None:
-        from ..interop import peft
-
-        if not peft.is_one(Path(folder)):
-            raise BadInput(f"{os.fspath(folder)} holds no adapters of PEFT: leave out `base`")
-        found = peft.read(Path(folder), *how, Path(base))
-    else:
-        found = read(folder, *how)
+    found = read(folder, *how, base)
     if quantize is not None:
         from ..interop.quantize import quantize_weights
 
@@ -94,7 +87,7 @@ def load(
 
 def save(model: Model | Loaded, folder: str | os.PathLike[str]) -> None:
     """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json."""
-    from ..interop.load import save as write
+    from ..interop.hf.write import write
 
     if isinstance(model, Model) and model.quantize:
         raise BadInput(
@@ -107,10 +100,10 @@ def save_adapter(run: str | os.PathLike[str], folder: str | os.PathLike[str]) ->
     """Write what a run of LoRA has learned, alone, as Hugging Face's PEFT keeps it: adapter_config.json and
     adapter_model.safetensors, for PeftModel.from_pretrained."""
     from ..files import replacing_folder
-    from ..interop import peft
+    from ..interop.peft.write import write
 
     with replacing_folder(Path(folder)) as aside:
-        peft.write(Path(run), aside)
+        write(Path(run), aside)
 
 
 # The model
@@ -332,7 +325,7 @@ class Model:
     def borrows(self) -> bool:
         """Whether it is a run whose vocabulary came with a model that is not heedful's own."""
         from ..files import inside, read_json
-        from ..interop.adapters import BORROWED
+        from ..interop.run.adapters import BORROWED
 
         return self.own and read_json(inside(Path(self.folder), "config.json")).get("vocabulary") == BORROWED
 

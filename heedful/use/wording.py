@@ -21,7 +21,7 @@ from ..interop.hf.chat import Prompt
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-    from ..interop.load import Loaded
+    from ..interop.loaded import Loaded
     from ..tasks.recipe.settings import DataSettings
 
 MASK = "[MASK]"

@@ -16,7 +16,7 @@ from heedful.cli import commands
 from heedful.cli import main as cli
 from heedful.cli.main import COMMANDS, main
 from heedful.errors import command, program
-from heedful.interop import load
+from heedful.interop.hf import read
 from heedful.models import family, presets
 from heedful.models.gpt2 import GPT2Config
 
@@ -252,7 +252,7 @@ def test_info_in_bf16_halves_the_cache_and_not_the_optimizer(capsys):
 def test_info_of_a_folder_reads_no_weights(capsys, tmp_path, monkeypatch):
     config = GPT2Config(vocab=53, context=19, layers=2, width=12, heads=3, hidden=28)
     heedful.save(heedful.Loaded("gpt2", config, family("gpt2").build(config), None, {}), tmp_path)
-    monkeypatch.setattr(load, "read_tensors", None)
+    monkeypatch.setattr(read, "read_tensors", None)
     found = info(capsys, str(tmp_path))
     assert found["name"] == str(tmp_path) and found["length"] == 19
     assert found["parameters"] == sum(p.numel() for p in family("gpt2").build(config).parameters())

@@ -31,8 +31,8 @@ from heedful.cli import main as cli
 from heedful.cli.completion import names_file
 from heedful.cli.main import COMMANDS, HELP, main
 from heedful.corpora import phrasebook
-from heedful.interop import parity
-from heedful.interop.onnx import write as to_onnx
+from heedful.interop.onnx.graph import Graph
+from heedful.interop.parity import certificate
 from heedful.runs import trainer
 from heedful.tasks import recipe
 
@@ -73,14 +73,14 @@ def here(world, tmp_path, monkeypatch):
     monkeypatch.setattr(
         exchange_command, "compared", unchecked
     )  # the other library is heard in test_export.py
-    monkeypatch.setattr(to_onnx.Graph, "write", lambda graph, path: path.touch())
+    monkeypatch.setattr(Graph, "write", lambda graph, path: path.touch())
     for place in (COMMANDS[name][1] for name in MEASURES):
         monkeypatch.setattr(place.replace(":", "."), lambda given: None)
     return tmp_path
 
 
 def unchecked(loaded, folder, to, kind, tell):
-    return parity.unchecked(loaded, to, kind, "there is no time")
+    return certificate.unchecked(loaded, to, kind, "there is no time")
 
 
 # What is typed

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import heedful
-from heedful.interop.load import Loaded
+from heedful.interop.loaded import Loaded
 from heedful.models import bert, gpt2, vit
 from heedful.models.base.heads import classifier
 from heedful.runs import trainer

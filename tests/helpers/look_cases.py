@@ -9,7 +9,7 @@ import tokenizers as tk
 import torch
 
 import heedful
-from heedful.interop.load import Loaded
+from heedful.interop.loaded import Loaded
 from heedful.models import bert, gpt1, gpt2, llama, t5, transformer
 from heedful.runs import trainer
 from heedful.tasks import recipe

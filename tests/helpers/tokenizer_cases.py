@@ -5,7 +5,7 @@ import tokenizers as tk
 import torch
 
 import heedful
-from heedful.interop.load import Loaded
+from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
 
 TEXT = """The cat sat on the mat. It's the cat's mat, isn't it? We'll see; they've seen 3 of 1234 mats.

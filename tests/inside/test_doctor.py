@@ -16,7 +16,8 @@ import heedful
 from heedful.cli.main import main
 from heedful.inside import doctor
 from heedful.inside.doctor import CHECKS, FAIL, OK, WARN, Finding, NotApplicable, Patient, examine
-from heedful.interop.load import Loaded, load
+from heedful.interop.load import load
+from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
 from heedful.models.base import shells
 from heedful.parts.cache import GrowingCache, StaticCache, count_on

@@ -26,7 +26,8 @@ from heedful.inside.look import attention as looking
 from heedful.inside.look import pictures
 from heedful.inside.look.attention import Head, information, look
 from heedful.inside.look.positions import picture_of, positions
-from heedful.interop.load import Loaded, load
+from heedful.interop.load import load
+from heedful.interop.loaded import Loaded
 from heedful.models import gpt2, transformer
 from heedful.parts.positions.absolute import Learned, Sinusoidal
 from heedful.parts.positions.base import NoPosition

@@ -16,7 +16,7 @@ from helpers.refusals import refused
 from safetensors.torch import load_file, save_file
 
 import heedful
-from heedful.interop.load import parameters
+from heedful.interop.loaded import parameters
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 

@@ -28,7 +28,9 @@ from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.interop.ctranslate2 import read as from_ctranslate2
 from heedful.interop.ctranslate2 import write as to_ctranslate2
-from heedful.interop.load import Loaded, load
+from heedful.interop.ctranslate2.reopen import reopen
+from heedful.interop.load import load
+from heedful.interop.loaded import Loaded
 from heedful.models import bert, gpt2, llama, transformer
 from heedful.models.base.shells import Decoder, EncoderDecoder
 
@@ -123,7 +125,7 @@ def texts(ours, ids, new):
 
 def test_it_computes_the_same_there(written):
     ours, folder = written
-    there = to_ctranslate2.elsewhere(folder)
+    there = reopen(folder)
     for length in (1, 4, 9):
         ids, target = read_and_target(ours, length, seed=length)
         expected = logits(ours, ids, target)
@@ -134,7 +136,7 @@ def test_it_computes_the_same_there(written):
 
 def test_it_writes_the_same_texts_there(written):
     ours, folder = written
-    there = to_ctranslate2.elsewhere(folder)
+    there = reopen(folder)
     for length in (1, 3, 5, 8, 11):
         ids, _ = read_and_target(ours, length, seed=100 + length)
         if not isinstance(ours.model, EncoderDecoder | Decoder):
@@ -148,7 +150,7 @@ def test_whole_numbers_agree_and_leave_the_model_as_it_was(tmp_path):
     before = {name: weight.clone() for name, weight in ours.model.named_parameters()}
     to_ctranslate2.write(ours, tmp_path, "int8")
     assert all(torch.equal(weight, before[name]) for name, weight in ours.model.named_parameters())
-    there, agree, count = to_ctranslate2.elsewhere(tmp_path), 0, 0
+    there, agree, count = reopen(tmp_path), 0, 0
     for seed in range(12):
         ids, target = read_and_target(ours, 6, seed)
         a, b = there.logits(ids, target), logits(ours, ids, target)
@@ -173,7 +175,7 @@ def test_every_family_leaves_or_says_why_not(name, tmp_path):
         to_ctranslate2.write(ours, tmp_path / str(seed))
         ids, target = read_and_target(ours, 4, seed)
         target[0] = ours.special.get("decoder_start", 0)
-        found = to_ctranslate2.elsewhere(tmp_path / str(seed)).logits(ids, target)
+        found = reopen(tmp_path / str(seed)).logits(ids, target)
         torch.testing.assert_close(found, logits(ours, ids, target), rtol=1e-5, atol=1e-5)
 
 
@@ -217,7 +219,7 @@ def test_the_folder_is_whole(tmp_path):
     said = json.loads((tmp_path / "config.json").read_text())
     assert (said["bos_token"], said["eos_token"], said["decoder_start_token"]) == ("<s>", "</s>", "<s>")
     assert said["add_source_bos"] is False and said["add_source_eos"] is False
-    there, back = to_ctranslate2.elsewhere(tmp_path), heedful.load(tmp_path)
+    there, back = reopen(tmp_path), heedful.load(tmp_path)
     assert back.special == ours.special
     for text in ("abc", "ab c", "a</s>b", ""):
         assert there.tokens(text) == back.tokenizer.encode(text).ids == ours.tokenizer.encode(text).ids
@@ -228,7 +230,7 @@ def test_a_run_answers_the_same_there_and_when_it_comes_back(name, small_run, tm
     """Sentence by sentence, from text to text."""
     run = heedful.load(small_run(name))
     to_ctranslate2.write(run.loaded, tmp_path)
-    there, back = to_ctranslate2.elsewhere(tmp_path), heedful.load(tmp_path)
+    there, back = reopen(tmp_path), heedful.load(tmp_path)
     texts = list(PAIRS) if name != "lm" else ["the cat", "the dog ate", "f"]
     writes = run.loaded.target_tokenizer or run.tokenizer
     for text in texts:

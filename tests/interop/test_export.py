@@ -24,10 +24,13 @@ import heedful
 from heedful.cli import exchange as exchange_command
 from heedful.cli.main import main
 from heedful.errors import BadInput
-from heedful.interop import formats, parity
-from heedful.interop.formats import FORMATS, can_leave, leaves
+from heedful.interop.formats import FORMATS, exportable, part, refusals
 from heedful.interop.hf import write as to_hf
-from heedful.interop.parity import BOUNDS, Bound, Here, certify
+from heedful.interop.hf.reopen import reopen
+from heedful.interop.packages import quiet
+from heedful.interop.parity.certificate import BOUNDS, Bound, write_certificate
+from heedful.interop.parity.compare import certify
+from heedful.interop.parity.own import OwnModel
 from heedful.models import bert
 
 
@@ -159,7 +162,7 @@ def a_row(name):
 def test_one_number_changed_after_writing_is_found_and_kept_aside(
     name, to, change, fault, models, tmp_path, capsys, monkeypatch
 ):
-    module = FORMATS[to].load()
+    module = part(to, "write")
     writes = module.write
 
     def write(loaded, folder, kind="float32"):
@@ -236,7 +239,12 @@ for name in heedful.__all__:
 for command in ("export", "import"):
     heedful.cli.main.main([command, "--help"])
 import heedful.cli.exchange
-from heedful.interop import formats, parity, to_hf, to_onnx, to_ctranslate2, to_gguf
+import heedful.interop.parity.compare
+from heedful.interop.formats import FORMATS, RECOGNIZED, part
+for name in FORMATS:
+    part(name, "write"), part(name, "reopen")
+for name in (*RECOGNIZED, "hf"):
+    part(name, "read")
 theirs = ("transformers", "ctranslate2", "onnx", "onnxruntime", "onnxscript", "gguf", "peft", "torchao", "sentencepiece")
 print([name for name in theirs if name in sys.modules], file=sys.stderr)
 """
@@ -342,7 +350,7 @@ def test_formats_are_those_of_the_option():
 
     assert get_args(get_type_hints(Export)["to"]) == tuple(FORMATS)
     for form in FORMATS.values():
-        assert form.load().KINDS[0] == "float32" and set(form.load().KINDS) <= BOUNDS.keys()
+        assert form.kinds[0] == "float32" and set(form.kinds) <= BOUNDS.keys()
 
 
 def test_progress_is_told_when_it_takes_long(models, tmp_path, capsys, monkeypatch, without):
@@ -370,7 +378,7 @@ class Twin:
     """Our own model in the part of another library's, with something changed."""
 
     def __init__(self, loaded, **changes):
-        self.here, self.changes = Here(loaded), changes
+        self.here, self.changes = OwnModel(loaded), changes
 
     def __getattr__(self, name):
         def ask(*given):
@@ -444,11 +452,11 @@ def test_a_second_head_is_looked_at_too(tmp_path):
     )  # fmt: skip
     loaded = heedful.Loaded("bert", config, tiny.build((bert, config), torch.float32), None, {"pad": 0})
     to_hf.write(loaded, tmp_path)
-    assert certify(loaded, to_hf.elsewhere(tmp_path), format="hf").verdict == "same"
+    assert certify(loaded, reopen(tmp_path), format="hf").verdict == "same"
     weights = load_file(tmp_path / "model.safetensors")
     weights["cls.seq_relationship.bias"][1] += 0.01
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    assert certify(loaded, to_hf.elsewhere(tmp_path), format="hf").verdict == "different"
+    assert certify(loaded, reopen(tmp_path), format="hf").verdict == "different"
 
 
 def test_a_bound_may_be_given(gpt2):
@@ -458,7 +466,7 @@ def test_a_bound_may_be_given(gpt2):
 
 def test_a_certificate_is_written_whole(gpt2, tmp_path):
     found = certify(gpt2, Twin(gpt2), format="hf")
-    parity.write(found, tmp_path)
+    write_certificate(found, tmp_path)
     assert names(tmp_path) == ["parity.json"] and certificate(tmp_path) == found.as_json()
 
 
@@ -466,7 +474,7 @@ def test_quiet_is_over_when_it_is_over(capsys):
     import logging
     import warnings
 
-    with formats.quiet():
+    with quiet():
         print("out")
         print("err", file=sys.stderr)
         warnings.warn("odd", stacklevel=1)
@@ -486,9 +494,9 @@ def test_every_preset_can_be_asked_how_it_leaves():
     assert all(why is None or len(why) > 10 for ways in found.values() for why in ways.values())
 
 
-def test_leaves_and_can_leave_agree(gpt2):
+def test_refusals_and_exportable_agree(gpt2):
     assert (
-        can_leave(gpt2)
-        == [name for name, why in leaves(gpt2).items() if why is None]
+        exportable(gpt2)
+        == [name for name, why in refusals(gpt2).items() if why is None]
         == ["hf", "ctranslate2", "onnx"]
     )

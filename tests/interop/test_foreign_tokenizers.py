@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import heedful
-from heedful.interop.ctranslate2.read import tokenizers
+from heedful.interop.ctranslate2.vocabulary import tokenizers
 from heedful.interop.hf import sentencepiece as format
 from heedful.interop.hf.probes import ACCENTS, EMOJI, PLAIN, SCRIPTS, corpus
 from heedful.interop.hf.sentencepiece import read_pieces

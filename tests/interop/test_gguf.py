@@ -28,9 +28,10 @@ from heedful.interop.gguf import read as from_gguf
 from heedful.interop.gguf import vocabulary as gguf_words
 from heedful.interop.gguf import write as to_gguf
 from heedful.interop.gguf.blocks import KINDS, unpack
+from heedful.interop.gguf.reopen import reopen
 from heedful.interop.gguf.vocabulary import SPLITS
 from heedful.interop.hf.probes import corpus
-from heedful.interop.load import Loaded
+from heedful.interop.loaded import Loaded
 from heedful.models import llama
 from heedful.models.base.heads import classifier
 from heedful.models.llama import LlamaConfig
@@ -129,7 +130,7 @@ def test_transformers_computes_and_writes_the_same(written):
     ours, folder = written
     if ours.config.feed_forward_bias:
         return  # which its reader of such files does not know
-    there = to_gguf.elsewhere(folder)
+    there = reopen(folder)
     dice = random.Random(5)
     for length in (1, 4, 11):
         ids = [dice.randrange(3, ours.config.vocab) for _ in range(length)]
@@ -147,7 +148,7 @@ def test_transformers_computes_and_writes_the_same(written):
 def test_other_kinds_are_near_and_transformers_reads_the_same_numbers(kind, far, tmp_path):
     ours = loaded_of(LlamaConfig(**SIZES | {"width": 48}), bytes_tokenizer())
     to_gguf.write(ours, tmp_path, kind)
-    back, there = heedful.load(tmp_path), to_gguf.elsewhere(tmp_path)
+    back, there = heedful.load(tmp_path), reopen(tmp_path)
     theirs = dict(back.model.named_parameters())
     for name, weight in ours.model.named_parameters():
         assert (theirs[name] - weight).abs().max() < far
@@ -323,7 +324,7 @@ def test_a_special_token_that_the_file_has_not_is_only_a_text(tmp_path):
     assert tokenizer.token_to_id("<|endoftext|>") is None
     to_gguf.write(loaded_of(replace(MODELS["llama"], vocab=tokenizer.get_vocab_size()), tokenizer), tmp_path)
     for text in ("<|endoftext|>a<|endoftext|>", "a b"):
-        assert to_gguf.elsewhere(tmp_path).tokens(text) == tokenizer.encode(text).ids
+        assert reopen(tmp_path).tokens(text) == tokenizer.encode(text).ids
 
 
 def test_sentencepiece_scores_give_its_own_pieces(tmp_path):

@@ -17,11 +17,12 @@ from safetensors.torch import load_file, save_file
 
 import heedful
 from heedful.cli.main import main
-from heedful.interop import formats
 from heedful.interop.ctranslate2 import write as to_ctranslate2
 from heedful.interop.gguf import write as to_gguf
 from heedful.interop.hf import write as to_hf
-from heedful.interop.load import load, parameters
+from heedful.interop.load import load
+from heedful.interop.loaded import parameters
+from heedful.interop.packages import quiet
 
 
 def bring(source, out, *more):
@@ -43,7 +44,7 @@ def same_weights(a, b):
     "family, seed", [("gpt2", 1), ("bert", 3), ("t5", 5), ("transformer", 2), ("llama", 4), ("vit", 2)]
 )
 def test_a_hugging_face_folder_comes_in_whole(family, seed, tmp_path, capsys):
-    with formats.quiet():
+    with quiet():
         hf_zoo.write(hf_zoo.make(family, seed), tmp_path / "theirs")
     assert bring(tmp_path / "theirs", tmp_path / "ours", "--json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -107,7 +108,7 @@ def test_a_link_to_a_folder_gives_way_and_what_it_leads_to_stays(gpt2, tmp_path)
 
 def test_a_folder_that_is_read_wrongly_is_found_out(gpt2, tmp_path, capsys, monkeypatch):
     """As if our reader took one of the weights for another: what is written is what was read, but not what they have."""
-    from heedful.interop import load as loading
+    from heedful.interop.hf import read as loading
 
     fill = loading.fill
 

@@ -16,9 +16,13 @@ import heedful
 from heedful.cli.main import main
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
-from heedful.interop.load import Loaded, load
+from heedful.interop.load import load
+from heedful.interop.loaded import Loaded
+from heedful.interop.onnx import graph, modules
 from heedful.interop.onnx import write as to_onnx
-from heedful.interop.parity import BOUNDS, certify
+from heedful.interop.onnx.reopen import reopen
+from heedful.interop.parity.certificate import BOUNDS
+from heedful.interop.parity.compare import certify
 from heedful.models import bert, family, gpt2, llama, transformer, vit
 from heedful.models.base import heads
 from heedful.parts.view import left_padded, right_padded
@@ -57,7 +61,7 @@ MODELS = {
 def test_an_encoder_that_tells_no_segments_apart_is_not_asked_for_them():
     for several, asked in ((1, False), (2, True)):
         config = replace(MODELS["bert"][1], segments=several)
-        assert ("token_type_ids" in to_onnx.heads(bert.build(config)).inputs) == asked
+        assert ("token_type_ids" in modules.heads_graph(bert.build(config)).inputs) == asked
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +80,7 @@ def exported(tmp_path_factory):
             words = ["export", str(folder / f"{name}-hf"), str(folder / name), "--to", "onnx"]
             with pytest.MonkeyPatch.context() as patch:
                 if name == "vit":
-                    patch.setattr(to_onnx, "LARGEST", 0)  # as if it were too large for one file
+                    patch.setattr(graph, "LARGEST", 0)  # as if it were too large for one file
                 assert main(words) == 0
         return load(folder / f"{name}-hf"), folder / name
 
@@ -312,7 +316,7 @@ def test_int8_is_smaller_and_about_the_same(exported, tmp_path):
     ours, folder = exported("gpt2")
     shutil.copytree(folder, tmp_path / "out")
     to_onnx.quantize(tmp_path / "out" / "model.onnx")
-    found = certify(ours, to_onnx.elsewhere(tmp_path / "out"), format="onnx", kind="int8")
+    found = certify(ours, reopen(tmp_path / "out"), format="onnx", kind="int8")
     assert found.verdict == "same" and 1e-4 < found.logits.relative < BOUNDS["int8"].difference
     assert not list((tmp_path / "out").glob("*whole*"))
 
@@ -330,7 +334,7 @@ def test_int8_is_smaller_and_about_the_same(exported, tmp_path):
     ],
 )
 def test_what_no_runner_could_run_is_refused(preset, why, tmp_path):
-    from heedful.interop.load import sized
+    from heedful.interop.loaded import sized
     from heedful.models import find_preset
 
     architecture, config = find_preset(preset)
@@ -350,7 +354,7 @@ def test_a_model_that_hugging_face_does_not_have_leaves_with_a_config_of_its_own
 
 @pytest.mark.parametrize("name", ["gpt2", "transformer"])
 def test_a_step_that_was_cut_short_goes_on_as_if_it_had_never_been_longer(name, exported):
-    opened = to_onnx.elsewhere(exported(name)[1])
+    opened = reopen(exported(name)[1])
     (step, prompt), (other, _) = opened.begun([3, 5, 7]), opened.begun([3, 5, 7])
     before = step(prompt)
     step(torch.tensor([[9]]))
@@ -362,7 +366,7 @@ def test_a_step_that_was_cut_short_goes_on_as_if_it_had_never_been_longer(name, 
 
 def test_keys_that_are_handed_on_can_be_reordered_and_cut_short():
     keys = torch.arange(12.0).view(2, 1, 3, 2)
-    cache = to_onnx.Handed([(keys, -keys)], torch.tensor([[2], [2]]), torch.arange(3).repeat(2, 1))
+    cache = modules.CallerCache([(keys, -keys)], torch.tensor([[2], [2]]), torch.arange(3).repeat(2, 1))
     cache.reorder(torch.tensor([1, 1, 0]))
     assert torch.equal(cache.layers[0].present[0], keys[[1, 1, 0]]) and cache.k_pos.shape == (3, 3)
     cache.rewind(torch.tensor([1, 3, 2]))

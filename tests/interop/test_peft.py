@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import heedful
 from heedful.errors import BadInput
 from heedful.interop.formats import format_of
-from heedful.interop.peft import BEFORE
+from heedful.interop.peft.layers import BEFORE
 from heedful.runs import trainer
 from heedful.tasks import recipe
 
@@ -177,12 +177,12 @@ def test_a_head_that_reads_no_pooling_layer_asks_for_none(kind, targets, saved, 
     model.save_pretrained(tmp_path / "adapter")
     ours = heedful.load(tmp_path / "adapter")
     assert ours.config.heads == ("classify",)
-    assert format_of(tmp_path / "adapter") is None  # `heedful import` asks no library about adapters alone
+    assert format_of(tmp_path / "adapter") == "peft"  # `heedful import` asks no library about adapters alone
     agree("classify", ours.model, model.eval())
 
 
 def test_a_scale_is_alpha_over_the_rank_or_over_its_root():
-    from heedful.interop.peft import scale_of
+    from heedful.interop.peft.read import scale_of
 
     said = {"r": 4, "lora_alpha": 6, "rank_pattern": {"key": 9}, "alpha_pattern": {"a.key": 5}}
     assert scale_of(said, "a.query", 4) == 1.5 and scale_of(said, "b.a.key", 9) == 5 / 9

@@ -23,9 +23,9 @@ from helpers.tokenizer_cases import (
 )
 
 import heedful
-from heedful.interop import load as load_file
+from heedful.interop.hf import write as hf_write
 from heedful.interop.hf.tokenizer import KNOWN_PATTERNS, read_tokenizer
-from heedful.interop.load import Loaded, parameters
+from heedful.interop.loaded import Loaded, parameters
 from heedful.models import family, gpt1, gpt3, t5, transformer
 
 MADE = {
@@ -433,7 +433,7 @@ def full(*_args, **_more):
 def test_a_failure_while_saving_leaves_the_old_folder(place, model, monkeypatch):
     (model / "README.md").write_text("mine")
     before, new = contents(model), changed(heedful.load(model))
-    where = {"load": load_file, "json": json, "os": os, "Path": type(model)}
+    where = {"load": hf_write, "json": json, "os": os, "Path": type(model)}
     *path, name = place.split(".")
     target = where[path[0]]
     for step in path[1:]:
@@ -455,7 +455,7 @@ def test_an_interruption_while_saving_leaves_the_old_folder(model, monkeypatch):
         path.write_bytes(b"half of it")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(load_file, "write_tensors", interrupted)
+    monkeypatch.setattr(hf_write, "write_tensors", interrupted)
     with pytest.raises(KeyboardInterrupt):
         heedful.save(new, model)
     assert contents(model) == before and len(list(model.iterdir())) == len(before)

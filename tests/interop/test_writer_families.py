@@ -22,7 +22,9 @@ import heedful
 from heedful.cli.main import main
 from heedful.errors import BadInput
 from heedful.interop.hf.weights import find_weights
-from heedful.interop.load import Loaded, load, save
+from heedful.interop.hf.write import write
+from heedful.interop.load import load
+from heedful.interop.loaded import Loaded
 from heedful.models import transformer
 from heedful.runs import trainer
 from heedful.tasks import recipe
@@ -424,7 +426,7 @@ def test_what_ends_a_text_is_no_padding_to_a_classifier(small_run, tmp_path, cap
     run = small_run("classify-decoder")
     loaded = heedful.load(run).loaded
     one = {**loaded.special, "pad": loaded.special["eos"], "bos": loaded.special["eos"]}
-    save(dataclasses.replace(loaded, special=one), tmp_path)
+    write(dataclasses.replace(loaded, special=one), tmp_path)
     assert "pad_token_id" not in json.loads((tmp_path / "config.json").read_text())
     theirs = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     ids_1T = torch.tensor([[1, 9, 7, 2]])

@@ -6,7 +6,7 @@ from helpers import hf_zoo
 from safetensors.torch import load_file
 
 import heedful
-from heedful.interop.load import parameters
+from heedful.interop.loaded import parameters
 from heedful.models import family
 
 EVERY = [(name, seed) for name in hf_zoo.FAMILIES for seed in range(hf_zoo.CASES_PER_FAMILY)]

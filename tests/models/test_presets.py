@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from heedful.errors import BadInput
-from heedful.interop.load import parameters
+from heedful.interop.loaded import parameters
 from heedful.models import FAMILIES, MODEL_TYPES, family, find_preset, presets
 
 COUNTS = {

@@ -430,7 +430,7 @@ def test_the_weights_of_a_word_are_those_by_which_it_was_chosen():
     """softmax(q k / sqrt(K)) of the state that predicts the word, patch by patch."""
     model = built().float()
     loaded = heedful.Model(
-        heedful.interop.load.Loaded("captioner", CONFIG, model, FakeTokenizer(), {"bos": 1, "eos": 2})
+        heedful.interop.loaded.Loaded("captioner", CONFIG, model, FakeTokenizer(), {"bos": 1, "eos": 2})
     ).loaded
     pixels = np.random.default_rng(3).integers(256, size=(12, 12, 3), dtype=np.uint8)
     data = DataSettings(image=12)

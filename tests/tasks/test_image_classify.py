@@ -200,7 +200,7 @@ def test_what_cannot_be_begun_from_is_refused(place, tmp_path):
 
 
 def heedful_gpt2():
-    from heedful.interop.load import Loaded
+    from heedful.interop.loaded import Loaded
 
     entry = tiny.DECODERS["gpt2"]
     return Loaded("gpt2", entry[1], tiny.build(entry).float(), None, {})

@@ -25,7 +25,7 @@ from heedful.data.files import Report
 from heedful.data.questions import Question, read_choices, read_questions
 from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
-from heedful.interop.load import Loaded
+from heedful.interop.loaded import Loaded
 from heedful.models import bert
 from heedful.runs import trainer
 from heedful.tasks import recipe, span

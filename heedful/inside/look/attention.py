@@ -28,7 +28,7 @@ from ...decode.greedy import greedy
 from ...decode.step import step_of
 from ...errors import BadInput, NotFinite
 from ...files import inside, naming, read_json
-from ...interop.load import Loaded
+from ...interop.loaded import Loaded
 from ...models.base.classifying import is_taught_here
 from ...models.base.heads import DecoderClassifier
 from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads

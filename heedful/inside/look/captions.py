@@ -18,7 +18,7 @@ from ...data.images.files import png_bytes
 from ...decode.greedy import greedy
 from ...decode.step import step_of
 from ...errors import BadInput
-from ...interop.load import Loaded
+from ...interop.loaded import Loaded
 from ...models.base.shells import EncoderDecoder
 from ...models.captioner import CaptionerConfig
 from ...parts.watch import watch

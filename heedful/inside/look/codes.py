@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ...data.images.files import png_bytes
-from ...interop.load import Loaded
+from ...interop.loaded import Loaded
 from ...models.dvae import DVAE
 from ...tasks.picture_codes import bright
 from .pictures import MARGIN, Picture, Raster, Words

@@ -18,7 +18,7 @@ from torch import Tensor
 from ...data.images.files import png_bytes
 from ...data.images.prepare import in_channels, normal, resized
 from ...errors import BadInput, NotFinite
-from ...interop.load import Loaded
+from ...interop.loaded import Loaded
 from ...models.vit import ViTConfig
 from ...parts.watch import watch
 from ...tasks.image_classify import HEADS, scores

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import BadInput
-from ...interop.load import Loaded
+from ...interop.loaded import Loaded
 from ...models.base.shells import Decoder
 from ...parts.attention import MultiHeadAttention
 from ...parts.blocks import Block

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ...errors import BadInput
 from ...files import short
-from ..binary import Bytes
-from ..load import by
+from ..binary import ByteReader
+from ..loaded import by
 
 VERSIONS = (4, 5, 6)  # of the file's layout, which are alike as far as they are read here
 TYPES = (
@@ -34,7 +34,7 @@ RANK = 4
 NEVER = -1e9  # added to the score of a token that cannot be written
 
 
-def read_head(data: Bytes) -> tuple[str, int]:
+def read_head(data: ByteReader) -> tuple[str, int]:
     """(what the file describes, the revision of that)."""
     version = data.number("I", "the version")
     if version not in VERSIONS:
@@ -43,7 +43,7 @@ def read_head(data: Bytes) -> tuple[str, int]:
     return read_name(data, "the specification"), data.number("I", "the revision")
 
 
-def read_name(data: Bytes, what: str) -> str:
+def read_name(data: ByteReader, what: str) -> str:
     """A length, as many bytes, the last of which is 0."""
     length = data.number("H", what)
     if not 1 <= length <= LONGEST:
@@ -66,7 +66,7 @@ class Variable:
         return torch.frombuffer(bytearray(self.data), dtype=self.dtype).view(self.shape)
 
 
-def read_variables(data: Bytes) -> tuple[str, Variables]:
+def read_variables(data: ByteReader) -> tuple[str, Variables]:
     """What the file describes, and its variables by name."""
     kind, _ = read_head(data)
     count = data.several(data.number("I", "the count"), 10, "variables")
@@ -92,7 +92,7 @@ def read_variables(data: Bytes) -> tuple[str, Variables]:
     return kind, Variables(data.path, found, others)
 
 
-def read_variable(data: Bytes, name: str) -> Variable:
+def read_variable(data: ByteReader, name: str) -> Variable:
     rank = data.number("B", f"the rank of {name}")
     if rank > RANK:
         raise data.broken(f"{name} has {rank} axes; at most {RANK} are read")

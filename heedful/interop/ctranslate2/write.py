@@ -1,11 +1,10 @@
-"""Out to CTranslate2, which decodes fast on CPUs: translators, writers and plain encoders, in float32 or int8.
+"""Write a CTranslate2 folder, which decodes fast on CPUs: translators, decoders and plain encoders, in float32 or int8.
 
-The folder is whole: model.bin, config.json and the vocabularies as CTranslate2 reads them, our tokenizer.json beside.
+The folder is whole: model.bin, config.json and the vocabularies as CTranslate2 reads them, with our tokenizer.json.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +19,14 @@ from ...parts.layers import GatedFeedForward, LayerNorm, PreNorm, RMSNorm
 from ...parts.positions.absolute import LearnedAfter, Sinusoidal
 from ...parts.positions.relative import T5Buckets
 from ...parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
-from ..binary import mapped
-from ..hf.beside import reads_special_tokens_as_text, tokenizer_files, write_files
-from ..hf.tokenizer import TOKENIZER
-from ..load import Loaded
+from ..hf.tokenizer_files import tokenizer_files, write_files
+from ..loaded import Loaded
 from ..packages import needed
-from .file import read_head
 from .layout import NUMBERS, STRETCHES, activation_of, blocks, final_norm, names, sides, unlike
-from .read import MODEL, VOCABULARIES
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
 
 KINDS = ("float32", "int8")
 ADD = 1  # how embeddings are merged
@@ -65,9 +61,6 @@ def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
     spec.optimize(quantization=kind)
     spec.save(str(folder))
     write_files(folder, tokenizer_files(loaded))
-
-
-# The specification: what the model is made of
 
 
 def specification(specs: Any, model: nn.Module) -> Any:
@@ -171,9 +164,6 @@ def put(spec: Any, name: str, value: Tensor) -> None:
     setattr(spec, last, value)
 
 
-# The words
-
-
 def describe(spec: Any, loaded: Loaded) -> None:
     """Vocabularies, and which of their words have a meaning. A source is read as it is given: nothing is added to it."""
     config, c = spec.config, loaded.config
@@ -211,88 +201,3 @@ def unused(number: int, taken: dict[str, int]) -> str:
     while word in taken:
         word = f"<{word}>"
     return word
-
-
-# Opened there
-
-
-def elsewhere(folder: Path) -> Opened:
-    """The model as CTranslate2 opens it, on the CPU."""
-    return Opened(folder)
-
-
-class Opened:
-    """A CTranslate2 folder, by its own library."""
-
-    def __init__(self, folder: Path) -> None:
-        library = needed("ctranslate2", "ctranslate2")
-        with mapped(folder / MODEL) as data:
-            self.kind = read_head(data)[0]
-        opened = {
-            "TransformerSpec": library.Translator,
-            "TransformerDecoderSpec": library.Generator,
-            "TransformerEncoderSpec": library.Encoder,
-        }[self.kind]
-        self.model = opened(str(folder), inter_threads=1, intra_threads=torch.get_num_threads())
-        self.computes = self.model.compute_type.partition("_")[0]  # int8_float32: products of whole numbers
-        kept = [folder / name for name in VOCABULARIES if (folder / name).exists()]
-        lists = [json.loads(path.read_text(encoding="utf-8")) for path in kept]
-        self.reads, self.writes = lists[0], lists[-1]
-        self.numbers = {word: number for number, word in enumerate(self.writes)}
-        self.tokenizer = opened_tokenizer(folder)
-
-    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
-        if self.kind == "TransformerDecoderSpec":
-            return tensor(self.model.forward_batch([ids]))[0]
-        if self.kind == "TransformerEncoderSpec":
-            told = self.model.forward_batch([ids])
-            hidden_TD, pooled = tensor(told.last_hidden_state)[0], told.pooler_output
-            return hidden_TD if pooled is None else torch.cat([hidden_TD, tensor(pooled)])
-        forced = [self.writes[number] for number in (target or [])[1:]]
-        told = self.model.translate_batch(
-            [self.source(ids)], target_prefix=[forced], beam_size=1, max_decoding_length=len(forced) + 1,
-            min_decoding_length=0, max_input_length=0, return_logits_vocab=True,
-        )  # fmt: skip
-        return torch.stack([tensor(step).flatten() for step in told[0].logits[0]])
-
-    def greedy(self, ids: list[int], new: int) -> list[int] | None:
-        return self.search(ids, 1, new)
-
-    def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
-        return self.search(ids, width, new)
-
-    def tokens(self, text: str) -> list[int] | None:
-        return None if self.tokenizer is None else self.tokenizer.encode(text).ids
-
-    def source(self, ids: list[int]) -> list[str]:
-        return [self.reads[number] for number in ids]
-
-    def search(self, ids: list[int], width: int, new: int) -> list[int] | None:
-        if self.kind == "TransformerEncoderSpec":
-            return None
-        if self.kind == "TransformerDecoderSpec":
-            told = self.model.generate_batch(
-                [self.source(ids)], beam_size=width, max_length=new, min_length=0, length_penalty=0,
-                sampling_topk=1, include_prompt_in_result=False,
-            )  # fmt: skip
-            return told[0].sequences_ids[0]
-        told = self.model.translate_batch(
-            [self.source(ids)], beam_size=width, max_decoding_length=new, min_decoding_length=0, length_penalty=0,
-            max_input_length=0,
-        )  # fmt: skip
-        return [self.numbers[word] for word in told[0].hypotheses[0]]
-
-
-def tensor(view: Any) -> Tensor:
-    """A StorageView's numbers."""
-    return torch.from_numpy(np.array(view, dtype=np.float32))
-
-
-def opened_tokenizer(folder: Path) -> Tokenizer | None:
-    from tokenizers import Tokenizer
-
-    if not (folder / TOKENIZER).exists():
-        return None
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-    tokenizer.encode_special_tokens = reads_special_tokens_as_text(folder)
-    return tokenizer

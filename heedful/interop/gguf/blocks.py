@@ -18,7 +18,7 @@ Array = np.ndarray
 AT_ONCE = 1 << 14  # blocks unpacked at a time: what is between packed and unpacked stays small
 
 
-def unpack(data: memoryview, kind: Kind) -> Array:
+def unpack(data: memoryview, kind: QuantizationType) -> Array:
     """All numbers of a tensor in a row, in fp32."""
     packed = np.frombuffer(data, dtype=np.uint8).reshape(-1, kind.bytes)
     numbers = np.empty((len(packed), kind.block), dtype=np.float32)
@@ -123,7 +123,7 @@ def q6_k(b: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Kind:
+class QuantizationType:
     """A way to store numbers."""
 
     name: str
@@ -133,17 +133,17 @@ class Kind:
 
 
 KINDS = {
-    0: Kind("F32", 1, 4, f32),
-    1: Kind("F16", 1, 2, half),
-    2: Kind("Q4_0", 32, 18, q4_0),
-    3: Kind("Q4_1", 32, 20, q4_1),
-    6: Kind("Q5_0", 32, 22, q5_0),
-    7: Kind("Q5_1", 32, 24, q5_1),
-    8: Kind("Q8_0", 32, 34, q8_0),
-    10: Kind("Q2_K", 256, 84, q2_k),
-    11: Kind("Q3_K", 256, 110, q3_k),
-    12: Kind("Q4_K", 256, 144, q4_k),
-    13: Kind("Q5_K", 256, 176, q5_k),
-    14: Kind("Q6_K", 256, 210, q6_k),
-    30: Kind("BF16", 1, 2, bf16),
+    0: QuantizationType("F32", 1, 4, f32),
+    1: QuantizationType("F16", 1, 2, half),
+    2: QuantizationType("Q4_0", 32, 18, q4_0),
+    3: QuantizationType("Q4_1", 32, 20, q4_1),
+    6: QuantizationType("Q5_0", 32, 22, q5_0),
+    7: QuantizationType("Q5_1", 32, 24, q5_1),
+    8: QuantizationType("Q8_0", 32, 34, q8_0),
+    10: QuantizationType("Q2_K", 256, 84, q2_k),
+    11: QuantizationType("Q3_K", 256, 110, q3_k),
+    12: QuantizationType("Q4_K", 256, 144, q4_k),
+    13: QuantizationType("Q5_K", 256, 176, q5_k),
+    14: QuantizationType("Q6_K", 256, 210, q6_k),
+    30: QuantizationType("BF16", 1, 2, bf16),
 }

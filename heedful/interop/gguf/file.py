@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ...errors import BadInput
 from ...files import short
-from ..binary import Bytes
-from .blocks import KINDS, Kind, unpack
+from ..binary import ByteReader
+from .blocks import KINDS, QuantizationType, unpack
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -39,12 +39,12 @@ TEXT, LIST = 8, 9
 
 
 @dataclass(frozen=True)
-class Place:
+class StoredTensor:
     """A tensor of a file, not yet read."""
 
     name: str
     shape: tuple[int, ...]
-    kind: Kind
+    kind: QuantizationType
     data: memoryview
 
     def tensor(self) -> Tensor:
@@ -58,7 +58,7 @@ class Contents:
 
     path: Path
     said: dict[str, Any]
-    tensors: dict[str, Place]
+    tensors: dict[str, StoredTensor]
 
 
 def is_gguf(path: Path) -> bool:
@@ -67,7 +67,7 @@ def is_gguf(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def read_contents(data: Bytes) -> Contents:
+def read_contents(data: ByteReader) -> Contents:
     """Everything but the numbers of the tensors, checked."""
     if bytes(data.take(len(MAGIC), "its beginning")) != MAGIC:
         raise BadInput(f"{data.path} is no GGUF file: it does not begin with GGUF")
@@ -92,7 +92,7 @@ def read_contents(data: Bytes) -> Contents:
 # What is said
 
 
-def read_keys(data: Bytes, count: int) -> dict[str, Any]:
+def read_keys(data: ByteReader, count: int) -> dict[str, Any]:
     said: dict[str, Any] = {}
     room = [TEXTS]
     for _ in range(count):
@@ -103,14 +103,14 @@ def read_keys(data: Bytes, count: int) -> dict[str, Any]:
     return said
 
 
-def read_text(data: Bytes, what: str, longest: int) -> str:
+def read_text(data: ByteReader, what: str, longest: int) -> str:
     length = data.number("Q", what)
     if length > longest:
         raise data.broken(f"{what} has {length} bytes, where at most {longest} are read")
     return data.text(length, what)
 
 
-def read_value(data: Bytes, kind: int, key: str, room: list[int]) -> Any:
+def read_value(data: ByteReader, kind: int, key: str, room: list[int]) -> Any:
     """A number, a text, a list of texts, or an array of numbers; `room`: how many more texts are read in lists."""
     what = f"the value of {key}"
     if kind in SCALARS:
@@ -137,7 +137,7 @@ def read_value(data: Bytes, kind: int, key: str, room: list[int]) -> Any:
 # Tensors
 
 
-def read_info(data: Bytes) -> tuple[str, tuple[int, ...], Kind, int]:
+def read_info(data: ByteReader) -> tuple[str, tuple[int, ...], QuantizationType, int]:
     """(name, shape, kind, where it begins after the padding); they write the last axis first."""
     name = read_text(data, "the name of a tensor", LONGEST)
     rank = data.number("I", f"the rank of {short(name)}")
@@ -155,10 +155,10 @@ def read_info(data: Bytes) -> tuple[str, tuple[int, ...], Kind, int]:
 
 
 def placed(
-    data: Bytes, infos: list[tuple[str, tuple[int, ...], Kind, int]], alignment: int
-) -> dict[str, Place]:
+    data: ByteReader, infos: list[tuple[str, tuple[int, ...], QuantizationType, int]], alignment: int
+) -> dict[str, StoredTensor]:
     """Each tensor's bytes, inside the file."""
-    found: dict[str, Place] = {}
+    found: dict[str, StoredTensor] = {}
     begin, taken = data.at, 0
     for name, shape, kind, start in infos:
         count = math.prod(shape)
@@ -176,5 +176,5 @@ def placed(
             raise data.broken(
                 f"its tensors would take {taken} bytes and more of {data.left}: some lie over others"
             )
-        found[name] = Place(name, shape, kind, data.view[begin + start : begin + start + size])
+        found[name] = StoredTensor(name, shape, kind, data.view[begin + start : begin + start + size])
     return found

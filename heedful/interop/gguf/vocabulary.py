@@ -145,7 +145,7 @@ def build(path: Path, said: dict[str, Any], kind: str, tokens: list[str], kinds:
 
 
 def merged(path: Path, said: dict[str, Any], tokens: list[str], pre: Any) -> Tokenizer:
-    """Bytes, merged by rank."""
+    """ByteReader, merged by rank."""
     from tokenizers import Tokenizer
 
     if pre not in SPLITS:

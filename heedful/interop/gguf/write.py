@@ -1,30 +1,24 @@
-"""Out to GGUF, which llama.cpp and its many kin run: models of the LLaMA family, in float32, float16 or q8_0."""
+"""Write a GGUF file, which llama.cpp and its many kin run: models of the LLaMA family, in float32, float16 or q8_0."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...errors import BadInput
 from ...models.base.shells import Decoder
 from ...models.llama import LlamaConfig
-from ..binary import mapped
-from ..formats import quiet
-from ..hf.write import OFFLINE
-from ..load import Loaded, parameters
-from ..packages import needed
+from ..loaded import Loaded, parameters
+from ..packages import needed, quiet
 from .blocks import KINDS as PACKED
-from .file import read_contents
-from .read import TURNED, find, paired, table_of
-from .vocabulary import AS_TEXT, write_words
+from .layout import TURNED, paired, table_of
+from .vocabulary import write_words
 
 KINDS = ("float32", "float16", "q8_0")
 FILE = "model.gguf"
 TYPES = {"float32": "F32", "float16": "F16", "q8_0": "Q8_0"}
-THEIR_SPLITS = ("gpt-2", "llama-bpe")  # which transformers reads as llama.cpp does
 BLOCK = next(kind.block for kind in PACKED.values() if kind.name == "Q8_0")
 
 
@@ -119,70 +113,3 @@ def tensors(loaded: Loaded, architecture: str) -> dict[str, Tensor]:
             turned = architecture == "llama" and any(part in theirs for part in TURNED)
             found[theirs] = (paired(value, loaded.config.key_width) if turned else value).contiguous()
     return found
-
-
-# Opened there
-
-
-def elsewhere(folder: Path) -> Opened:
-    """The file as Hugging Face transformers opens it: with its own reader, and nothing of ours."""
-    return Opened(folder)
-
-
-class Opened:
-    """A GGUF file, by transformers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.library = library = needed("transformers", "hf")
-        needed("accelerate", "gguf")  # without which transformers reads no such file
-        file = find(folder) or folder / FILE
-        with mapped(file) as data:
-            said = read_contents(data).said
-        self.end = said.get("tokenizer.ggml.eos_token_id")
-        self.begin = [said["tokenizer.ggml.bos_token_id"]] if said.get("tokenizer.ggml.add_bos_token") else []
-        self.splits, self.words = said.get(AS_TEXT, False), len(said.get("tokenizer.ggml.tokens", ()))
-        folder, named = file.parent, {"gguf_file": file.name, **OFFLINE}
-        with quiet():
-            self.model = library.AutoModelForCausalLM.from_pretrained(
-                str(folder), dtype=torch.float32, **named
-            ).eval()
-            known = said.get("tokenizer.ggml.pre") in THEIR_SPLITS and said["tokenizer.ggml.model"] == "gpt2"
-            self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), **named) if known else None
-
-    @torch.no_grad()
-    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
-        return self.model(input_ids=torch.tensor([ids])).logits[0].float()
-
-    def greedy(self, ids: list[int], new: int) -> list[int] | None:
-        return self.written(ids, new, 1)
-
-    def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
-        return self.written(ids, new, width)
-
-    def tokens(self, text: str) -> list[int] | None:
-        """Transformers does not look at whether the file wants a token at the beginning, as llama.cpp does; and it knows
-        only some ways to split texts, so that of others it says nothing here."""
-        if self.tokenizer is None:
-            return None
-        how = {"add_special_tokens": False, "split_special_tokens": self.splits}
-        with quiet():  # it remarks on long texts
-            found = self.tokenizer.encode(text, **how)
-            if max(found, default=0) >= self.words:  # it makes up special tokens that the file has not
-                found = self.tokenizer.encode(text, **how | {"split_special_tokens": True})
-        return self.begin + found
-
-    @torch.no_grad()
-    def written(self, ids: list[int], new: int, width: int) -> list[int]:
-        """By their `generate`, told everything, so that no default of theirs comes in."""
-        fed_1T = torch.tensor([ids])
-        search = {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
-        with quiet():
-            told = self.library.GenerationConfig(
-                max_new_tokens=new, do_sample=False, eos_token_id=self.end, pad_token_id=0, **search
-            )
-            self.model.generation_config = told
-            found = self.model.generate(
-                fed_1T, attention_mask=torch.ones_like(fed_1T), generation_config=told
-            )
-        tokens = found[0, len(ids) :].tolist()
-        return tokens[: tokens.index(self.end)] if self.end in tokens else tokens

@@ -19,7 +19,7 @@ from ...errors import BadInput
 from ...files import MEGABYTE, inside, naming, one_line, present, read_text, short
 from ..packages import needed
 from . import chat_child
-from .token_settings import NAMES, TOKENIZER_CONFIG, Settings
+from .token_settings import NAMES, TOKENIZER_CONFIG, TokenizerSettings
 
 FILE, DEFAULT = "chat_template.jinja", "default"
 LONGEST = MEGABYTE // 4  # characters of a template; the longest that are published have a tenth
@@ -116,7 +116,7 @@ class Chat:
 
 def read_chat(folder: Path) -> Chat:
     """The folder's chat template; a folder without one is refused."""
-    settings = Settings(folder)
+    settings = TokenizerSettings(folder)
     path = folder / (FILE if present(folder / FILE) else TOKENIZER_CONFIG)
     with naming(path):
         template = read_text(inside(folder, FILE), 4 * LONGEST) if path.name == FILE else named(settings.said)

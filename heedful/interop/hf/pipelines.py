@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...errors import BadInput
 from ...files import short
 from .sentencepiece import BPE, CONTROL, NORMAL, UNIGRAM, USER, Pieces, merges_of, read_pieces
-from .token_settings import Settings, add_tokens, put_ends
+from .token_settings import TokenizerSettings, add_tokens, put_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -34,7 +34,7 @@ SENTINELS = 100  # T5's <extra_id_0> and so on
 # Families whose one file holds all
 
 
-def t5(pieces: Pieces, settings: Settings, rows: int | None) -> Tokenizer:
+def t5(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """Words cut at spaces; </s> ends a text; a hundred sentinels come last, the highest first."""
     from tokenizers import normalizers
 
@@ -52,7 +52,7 @@ def t5(pieces: Pieces, settings: Settings, rows: int | None) -> Tokenizer:
     return tokenizer
 
 
-def albert(pieces: Pieces, settings: Settings, rows: int | None) -> Tokenizer:
+def albert(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """Without accents and capitals, unless the folder says otherwise; [CLS] text [SEP]."""
     from tokenizers import normalizers as n
 
@@ -73,7 +73,7 @@ def albert(pieces: Pieces, settings: Settings, rows: int | None) -> Tokenizer:
     return tokenizer
 
 
-def deberta(pieces: Pieces, settings: Settings, rows: int | None) -> Tokenizer:
+def deberta(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """Composed characters, runs of spaces made one; [CLS] text [SEP]."""
     from tokenizers import Regex, decoders, pre_tokenizers
     from tokenizers import normalizers as n
@@ -94,7 +94,7 @@ def deberta(pieces: Pieces, settings: Settings, rows: int | None) -> Tokenizer:
     return tokenizer
 
 
-def llama(pieces: Pieces, settings: Settings, rows: int | None) -> Tokenizer:
+def llama(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """Pieces merged by rank, what none has spelled by its bytes; spaces are kept, each of them."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -139,7 +139,7 @@ def add_own(tokenizer: Tokenizer, pieces: Pieces) -> None:
         tokenizer.add_tokens([AddedToken(pieces.names[number], normalized=False, special=special)])
 
 
-def as_sentences(tokenizer: Tokenizer, pieces: Pieces, settings: Settings) -> None:
+def as_sentences(tokenizer: Tokenizer, pieces: Pieces, settings: TokenizerSettings) -> None:
     """[CLS] text [SEP], and [CLS] text [SEP] text [SEP]."""
     cls, sep = settings.name("cls", "[CLS]") or "[CLS]", settings.name("sep", "[SEP]") or "[SEP]"
     ends = [need(tokenizer, pieces.path, token) for token in (cls, sep)]
@@ -235,7 +235,7 @@ def put(found: Encoded, token: str, number: int, place: tuple[int, int], special
     found.special_tokens_mask.append(special)
 
 
-def marian(model: Path, numbers: dict[str, int], settings: Settings) -> Tokenizer:
+def marian(model: Path, numbers: dict[str, int], settings: TokenizerSettings) -> Tokenizer:
     """The tokenizer of one side."""
     pieces = read_pieces(model)
     if pieces.model != UNIGRAM:
@@ -278,7 +278,7 @@ def scored(pieces: Pieces) -> dict[str, float]:
 
 
 def renumbered(
-    numbers: dict[str, int], scores: dict[str, float], settings: Settings, unknown: str
+    numbers: dict[str, int], scores: dict[str, float], settings: TokenizerSettings, unknown: str
 ) -> list[tuple[str, float]]:
     """[(name, score)] in the order of the numbers.
 
@@ -359,7 +359,7 @@ COMPATIBLE = (
 )
 
 
-def read_whole_model(path: Path, settings: Settings, rows: int | None) -> Tokenizer | None:
+def read_whole_model(path: Path, settings: TokenizerSettings, rows: int | None) -> Tokenizer | None:
     """The tokenizer of a folder with one SentencePiece model; None where its family is not known here."""
     pieces = read_pieces(path)
     kind = settings.kind or likely(pieces)

@@ -25,7 +25,7 @@ FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 MOST = 1 << 16  # tokens added
 
 
-class Settings:
+class TokenizerSettings:
     """What a folder says, and what it means where it says nothing."""
 
     def __init__(self, folder: Path) -> None:
@@ -130,7 +130,9 @@ class Settings:
         return int(given)
 
 
-def add_tokens(tokenizer: Tokenizer, settings: Settings, defaults: dict[str, str], rows: int | None) -> None:
+def add_tokens(
+    tokenizer: Tokenizer, settings: TokenizerSettings, defaults: dict[str, str], rows: int | None
+) -> None:
     """Add what the folder adds, in the order of its numbers, and the special tokens.
 
     A special token that the vocabulary lacks, and that only a family's habit names, goes where the model has room for it.
@@ -152,7 +154,7 @@ def add_tokens(tokenizer: Tokenizer, settings: Settings, defaults: dict[str, str
     tokenizer.add_special_tokens(kept)
 
 
-def put_ends(tokenizer: Tokenizer, settings: Settings, bos: str | None, eos: str | None) -> None:
+def put_ends(tokenizer: Tokenizer, settings: TokenizerSettings, bos: str | None, eos: str | None) -> None:
     """What a decoder's tokenizer puts before and after a text, if the folder says that it does."""
     from tokenizers import processors
 

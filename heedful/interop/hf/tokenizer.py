@@ -18,7 +18,7 @@ from ...files import MEGABYTE, inside, naming, present, read_json, read_text, sh
 from ...models.hf.folder import read_unless_null
 from .pipelines import marian, need, read_whole_model
 from .sentencepiece import check_tree
-from .token_settings import Settings, add_tokens, put_ends
+from .token_settings import TokenizerSettings, add_tokens, put_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -75,7 +75,7 @@ def read_tokenizer(folder: Path, rows: int | None = None) -> Tokenizer | None:
     for names, read in READERS.items():
         if all(present(folder / name) for name in names):
             paths = [inside(folder, name) for name in names]
-            settings = Settings(folder)
+            settings = TokenizerSettings(folder)
             return guarded(paths[0], rows, lambda: read(paths, settings, rows))  # noqa: B023
     return None
 
@@ -85,7 +85,7 @@ def read_target(folder: Path, rows: int | None = None) -> Tokenizer | None:
     if not all(present(folder / name) for name in MARIAN):
         path = folder / TARGET_TOKENIZER
         return guarded(path, rows, lambda: read_whole(inside(folder, path.name))) if present(path) else None
-    settings, path = Settings(folder), inside(folder, MARIAN[1])
+    settings, path = TokenizerSettings(folder), inside(folder, MARIAN[1])
     name = "target_vocab.json" if settings.flag("separate_vocabs", False) else MARIAN[2]
     numbers = inside(folder, name)
     return guarded(path, rows, lambda: marian(path, read_numbers(numbers), settings))
@@ -143,7 +143,7 @@ def read_whole(path: Path) -> Tokenizer:
     return tokenizer
 
 
-def as_told(tokenizer: Tokenizer, settings: Settings) -> Tokenizer:
+def as_told(tokenizer: Tokenizer, settings: TokenizerSettings) -> Tokenizer:
     """BERT's capitals and accents, if the settings beside a tokenizer.json speak of them: they come first."""
     from tokenizers import normalizers
 
@@ -213,7 +213,7 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 # Vocabulary files
 
 
-def read_bpe(paths: list[Path], settings: Settings, rows: int | None) -> Tokenizer:
+def read_bpe(paths: list[Path], settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """Letters merged by rank: those of GPT-1 in lower case, with "</w>" after a word's last; bytes since GPT-2."""
     vocab, merges = paths
     numbers, ranks = read_numbers(vocab), read_merges(merges)
@@ -224,7 +224,7 @@ def read_bpe(paths: list[Path], settings: Settings, rows: int | None) -> Tokeniz
     return of_bytes(numbers, ranks, settings, rows)
 
 
-def of_letters(numbers: Numbers, ranks: Ranks, settings: Settings, rows: int | None) -> Tokenizer:
+def of_letters(numbers: Numbers, ranks: Ranks, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """GPT-1's."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -238,7 +238,7 @@ def of_letters(numbers: Numbers, ranks: Ranks, settings: Settings, rows: int | N
     return tokenizer
 
 
-def of_bytes(numbers: Numbers, ranks: Ranks, settings: Settings, rows: int | None) -> Tokenizer:
+def of_bytes(numbers: Numbers, ranks: Ranks, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """GPT-2's; Qwen 2 composes characters first, and cuts words otherwise."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -257,7 +257,7 @@ def of_bytes(numbers: Numbers, ranks: Ranks, settings: Settings, rows: int | Non
 
 
 def of_sentences(
-    path: Path, numbers: Numbers, ranks: Ranks, settings: Settings, rows: int | None
+    path: Path, numbers: Numbers, ranks: Ranks, settings: TokenizerSettings, rows: int | None
 ) -> Tokenizer:
     """RoBERTa's and BART's: GPT-2's, between <s> and </s>."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -297,7 +297,7 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
     return [(a, b) for a, b in pairs]
 
 
-def read_word_piece(paths: list[Path], settings: Settings, rows: int | None) -> Tokenizer:
+def read_word_piece(paths: list[Path], settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """BERT's: words cut into the longest known pieces; lower case unless tokenizer_config.json says otherwise."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -322,7 +322,7 @@ def read_word_piece(paths: list[Path], settings: Settings, rows: int | None) -> 
     return tokenizer
 
 
-def cleaning(settings: Settings, already: dict[str, bool]) -> dict[str, bool]:
+def cleaning(settings: TokenizerSettings, already: dict[str, bool]) -> dict[str, bool]:
     """How BERT cleans texts, for the library; without accents where without capitals, unless said otherwise."""
     with naming(settings.path):
         lower = read_unless_null(settings.said, "do_lower_case", already["lowercase"])
@@ -340,14 +340,14 @@ def lines(path: Path) -> list[str]:
     return found if found[-1] else found[:-1]
 
 
-def read_marian(paths: list[Path], settings: Settings, rows: int | None) -> Tokenizer:
+def read_marian(paths: list[Path], settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     source, _, numbers = paths
     return marian(source, read_numbers(numbers), settings)
 
 
 MARIAN = ("source.spm", "target.spm", "vocab.json")
 
-READERS: dict[tuple[str, ...], Callable[[list[Path], Settings, int | None], Tokenizer | None]] = {
+READERS: dict[tuple[str, ...], Callable[[list[Path], TokenizerSettings, int | None], Tokenizer | None]] = {
     MARIAN: read_marian,  # first, as it is to transformers
     (TOKENIZER,): lambda paths, settings, rows: as_told(read_whole(paths[0]), settings),
     ("vocab.json", "merges.txt"): read_bpe,

@@ -1,5 +1,4 @@
-"""What stands beside the weights in a Hugging Face folder, so that `AutoTokenizer` and `generate` do as heedful does:
-the tokenizer with its settings, and how to write (generation_config.json)."""
+"""The tokenizer files that are written beside the weights, so that `AutoTokenizer` reads texts as heedful does."""
 
 from __future__ import annotations
 
@@ -12,7 +11,8 @@ from ...errors import BadInput
 from ...files import inside, naming, present, read_json
 from ...models.base.classifying import is_taught_here
 from ...models.base.heads import DecoderClassifier
-from ...models.base.shells import Decoder, EncoderDecoder, WithHeads
+from ...models.base.shells import Decoder, WithHeads
+from .generation import token_ids
 from .pipelines import Marian, marian_files
 from .token_settings import LIMIT, TOKENIZER_CONFIG
 from .tokenizer import TARGET_TOKENIZER, TOKENIZER
@@ -21,75 +21,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
-    from ..load import Loaded
-
-GENERATION = "generation_config.json"
-LONGEST = 512  # tokens of an answer, where a model's positions have no end
-BEAM = {"num_beams": 4, "length_penalty": 0.6, "early_stopping": False}  # Vaswani et al. 2017
-
-# How to write, as a folder says it: (setting, what it is).
-WHOLE = (
-    "max_length", "min_length", "max_new_tokens", "min_new_tokens", "num_beams", "num_beam_groups", "no_repeat_ngram_size",
-    "top_k", "encoder_no_repeat_ngram_size", "num_return_sequences",
-)  # fmt: skip
-NUMBER = ("temperature", "top_p", "min_p", "length_penalty", "repetition_penalty", "diversity_penalty")
-TOKENS = (
-    "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "forced_bos_token_id",
-    "forced_eos_token_id",
-)  # fmt: skip
-
-
-# How to write
-
-
-def read_generation(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """What a folder says of how to write: in a file of its own, or, as older ones do, in its config."""
-    said = config
-    if present(folder / GENERATION):
-        with naming(folder / GENERATION):
-            said = read_json(inside(folder, GENERATION))
-    return {name: value for name, value in said.items() if is_setting(name, value)}
-
-
-def is_setting(name: str, value: Any) -> bool:
-    """Whether this is a setting of their `generate`, and its value of the right kind."""
-    if name in WHOLE:
-        return type(value) is int
-    if name in NUMBER:
-        return type(value) in (int, float)
-    if name in TOKENS:
-        return type(value) is int or (isinstance(value, list) and all(type(one) is int for one in value))
-    if name == "bad_words_ids":
-        return isinstance(value, list) and all(isinstance(row, list) and row for row in value)
-    return (name == "do_sample" and type(value) is bool) or (
-        name == "early_stopping" and value in (True, False, "never")
-    )
-
-
-def generation_config(loaded: Loaded) -> dict[str, Any] | None:
-    """How their `generate` is to write; None for a model that writes nothing."""
-    if not isinstance(loaded.model, EncoderDecoder | Decoder):
-        return None
-    own: dict[str, Any] = {"max_length": getattr(loaded.config, "context", LONGEST)}
-    own |= BEAM if isinstance(loaded.model, EncoderDecoder) else {"do_sample": False}
-    return token_ids(loaded) | (loaded.generation or own)
-
-
-def token_ids(loaded: Loaded) -> dict[str, int]:
-    """The numbers of tokens with a meaning, as their configs name them; only a translation starts with one of its own."""
-    pairs = isinstance(loaded.model, EncoderDecoder)
-    known = {name: number for name, number in loaded.special.items() if pairs or name != "decoder_start"}
-    if is_taught_here(
-        loaded.model
-    ):  # theirs reads the last token that is no padding: what ends a text must not be any
-        ends = known.get("eos")
-        known = {name: number for name, number in known.items() if name != "pad" or number != ends}
-        if known.get("bos", ends) != ends:
-            known.setdefault("pad", known["bos"])
-    return {f"{name}_token_id": number for name, number in known.items()}
-
-
-# Tokenizers
+    from ..loaded import Loaded
 
 
 def reads_special_tokens_as_text(folder: Path) -> bool:

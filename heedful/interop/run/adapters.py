@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import BadInput
-from ..files import inside, naming, one_line, present, read_json, short
-from ..models.base.heads import DecoderClassifier
-from ..models.base.skeleton import Unfilled
-from ..parts.lora import LAYERS, Lora, adapt
-from .hf.weights import find_weights
-from .run_folder import CONFIG, is_run
+from ...errors import BadInput
+from ...files import inside, naming, one_line, present, read_json, short
+from ...models.base.heads import DecoderClassifier
+from ...models.base.skeleton import Unfilled
+from ...parts.lora import LAYERS, Lora, adapt
+from ..hf.weights import find_weights
+from ..run_folder import CONFIG, is_run
 
 FROM = "from.json"
 BORROWED = "borrowed"  # what config.json says of a vocabulary that came with another model

@@ -1,0 +1,103 @@
+"""A CTranslate2 folder as its own library opens it, on the CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..binary import mapped
+from ..hf.tokenizer import TOKENIZER
+from ..hf.tokenizer_files import reads_special_tokens_as_text
+from ..packages import needed
+from .file import read_head
+from .vocabulary import MODEL, VOCABULARIES
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+def reopen(folder: Path) -> CTranslate2Model:
+    """The model as CTranslate2 opens it, on the CPU."""
+    return CTranslate2Model(folder)
+
+
+class CTranslate2Model:
+    """A CTranslate2 folder, by its own library."""
+
+    def __init__(self, folder: Path) -> None:
+        library = needed("ctranslate2", "ctranslate2")
+        with mapped(folder / MODEL) as data:
+            self.kind = read_head(data)[0]
+        opened = {
+            "TransformerSpec": library.Translator,
+            "TransformerDecoderSpec": library.Generator,
+            "TransformerEncoderSpec": library.Encoder,
+        }[self.kind]
+        self.model = opened(str(folder), inter_threads=1, intra_threads=torch.get_num_threads())
+        self.computes = self.model.compute_type.partition("_")[0]  # int8_float32: products of whole numbers
+        kept = [folder / name for name in VOCABULARIES if (folder / name).exists()]
+        lists = [json.loads(path.read_text(encoding="utf-8")) for path in kept]
+        self.reads, self.writes = lists[0], lists[-1]
+        self.numbers = {word: number for number, word in enumerate(self.writes)}
+        self.tokenizer = opened_tokenizer(folder)
+
+    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
+        if self.kind == "TransformerDecoderSpec":
+            return tensor(self.model.forward_batch([ids]))[0]
+        if self.kind == "TransformerEncoderSpec":
+            told = self.model.forward_batch([ids])
+            hidden_TD, pooled = tensor(told.last_hidden_state)[0], told.pooler_output
+            return hidden_TD if pooled is None else torch.cat([hidden_TD, tensor(pooled)])
+        forced = [self.writes[number] for number in (target or [])[1:]]
+        told = self.model.translate_batch(
+            [self.source(ids)], target_prefix=[forced], beam_size=1, max_decoding_length=len(forced) + 1,
+            min_decoding_length=0, max_input_length=0, return_logits_vocab=True,
+        )  # fmt: skip
+        return torch.stack([tensor(step).flatten() for step in told[0].logits[0]])
+
+    def greedy(self, ids: list[int], new: int) -> list[int] | None:
+        return self.search(ids, 1, new)
+
+    def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
+        return self.search(ids, width, new)
+
+    def tokens(self, text: str) -> list[int] | None:
+        return None if self.tokenizer is None else self.tokenizer.encode(text).ids
+
+    def source(self, ids: list[int]) -> list[str]:
+        return [self.reads[number] for number in ids]
+
+    def search(self, ids: list[int], width: int, new: int) -> list[int] | None:
+        if self.kind == "TransformerEncoderSpec":
+            return None
+        if self.kind == "TransformerDecoderSpec":
+            told = self.model.generate_batch(
+                [self.source(ids)], beam_size=width, max_length=new, min_length=0, length_penalty=0,
+                sampling_topk=1, include_prompt_in_result=False,
+            )  # fmt: skip
+            return told[0].sequences_ids[0]
+        told = self.model.translate_batch(
+            [self.source(ids)], beam_size=width, max_decoding_length=new, min_decoding_length=0, length_penalty=0,
+            max_input_length=0,
+        )  # fmt: skip
+        return [self.numbers[word] for word in told[0].hypotheses[0]]
+
+
+def tensor(view: Any) -> Tensor:
+    """A StorageView's numbers."""
+    return torch.from_numpy(np.array(view, dtype=np.float32))
+
+
+def opened_tokenizer(folder: Path) -> Tokenizer | None:
+    from tokenizers import Tokenizer
+
+    if not (folder / TOKENIZER).exists():
+        return None
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer.encode_special_tokens = reads_special_tokens_as_text(folder)
+    return tokenizer

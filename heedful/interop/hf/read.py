@@ -1,0 +1,190 @@
+"""Read a Hugging Face folder of a family that heedful knows: config.json, safetensors (one file or shards), tokenizer.
+
+Everything is checked against the config before any weight is read, and nothing is returned half-loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import BadInput
+from ...files import inside, naming, present, read_json, short
+from ...models import MODEL_TYPES, family, nearest
+from ...models.base import classifying
+from ...models.hf.folder import read_labels
+from ...models.hf.names import Table
+from ..loaded import SPECIAL, Loaded, by, parameters, sized, some, tokens_of, with_room
+from ..run_folder import CONFIG, RECIPE, check_written, refuse_stages, runs_inside
+from .generation import read_generation
+from .tokenizer import read_target, read_tokenizer
+from .tokenizer_files import reads_special_tokens_as_text
+from .weights import FLOATS, Stored, find_weights, read_tensors
+
+ROUNDED = 0.01  # how far a table that was stored in fewer bits may be off
+FEWEST = 8  # tensors in a layer, of any family
+
+
+def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded:
+    """The model of a folder, ready for use."""
+    with naming(folder):
+        architecture, config, special, stored = read_description(folder)
+        tokenizer = read_tokenizer(folder, tokens_of(config))
+        target = read_target(folder, config.target_vocab) if hasattr(config, "target_vocab") else None
+        if tokenizer is not None and reads_special_tokens_as_text(folder):
+            tokenizer.encode_special_tokens = True
+        said = read_json(inside(folder, CONFIG))
+        labels, generation = label_names(said.get("id2label")), read_generation(folder, said)
+        table = family(architecture).names(config)
+        with naming(folder / CONFIG):
+            if classifying.is_classifier(architecture, said):
+                config, table = classifying.config_of(config), classifying.names(table)
+                model = classifying.without_bias(sized(architecture, config, read_labels(said)))
+            else:
+                model = sized(architecture, config)
+        plan = check_weights(folder, table, parameters(model), stored)
+        check_copies(table, plan, stored)
+        check_fixed(table, stored)
+    model = with_room(model.to(dtype), device)
+    fill(model, table, plan)
+    return Loaded(architecture, config, model.eval(), tokenizer, special, target, labels, generation)
+
+
+def label_names(theirs: Any) -> tuple[str, ...]:
+    """What a config calls its labels, {number: name}; their numbers, where two have one name."""
+    names = theirs if isinstance(theirs, dict) else {}
+    labels = tuple(str(names.get(str(number), number)) for number in range(len(names)))
+    return labels if len(set(labels)) == len(labels) else tuple(map(str, range(len(labels))))
+
+
+def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, Stored]]:
+    """What the folder says it is, before anything is built: architecture, config, special ids, tensors."""
+    if not folder.is_dir():
+        raise BadInput(f"{folder} is not a folder; a model is a folder with a {CONFIG} and its weights")
+    if present(folder / RECIPE):
+        check_written(folder)
+    if not present(folder / CONFIG):
+        refuse_stages(folder)
+        told = f"{folder / CONFIG} is missing: a model is a folder with a {CONFIG} and its weights"
+        raise BadInput(told + runs_inside(folder))
+    path = inside(folder, CONFIG)
+    theirs = read_json(path)
+    architecture = find_architecture(path, theirs)
+    stored = find_weights(folder)
+    with naming(path):
+        config = family(architecture).read_config(theirs, stored.keys())
+        layers = getattr(config, "own_layers", config.layers) + getattr(config, "decoder_layers", 0)
+        if layers * FEWEST > len(stored):
+            raise BadInput(f"{layers} layers are announced, but the weights have only {len(stored)} tensors")
+    numbers = {name: theirs.get(f"{name}_token_id") for name in SPECIAL}
+    known = range(tokens_of(config) or 0)  # some configs write -1 for "none"
+    special = {name: number for name, number in numbers.items() if type(number) is int and number in known}
+    return architecture, config, special, stored
+
+
+def find_architecture(path: Path, theirs: dict[str, Any]) -> str:
+    """Which of our files builds the model that a config describes."""
+    kind = theirs.get("model_type")
+    if kind is None:
+        raise BadInput(f"{path} has no model_type{nearest('', MODEL_TYPES)}")
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        near = difflib.get_close_matches(str(kind), MODEL_TYPES, n=1, cutoff=0.75)  # mamba is no mbart
+        meant = (
+            f'; did you mean "{near[0]}"?'
+            if near
+            else f", which heedful does not read; it reads {', '.join(MODEL_TYPES)}"
+        )
+        raise BadInput(f"{path}: model_type is {short(kind)}{meant}")
+    return MODEL_TYPES[kind]
+
+
+def check_weights(
+    folder: Path, table: Table, ours: Mapping[str, Tensor], stored: Mapping[str, Stored]
+) -> dict[str, Stored]:
+    """Compare what is stored with what the config needs: {their name: where it is}, or an error that says all."""
+    needed = {name: tuple(tensor.shape) for name, tensor in table.to_theirs(ours).items()}
+    copies = copies_of(table, needed)
+    plan: dict[str, Stored] = {}
+    extra = []
+    for name, tensor in stored.items():
+        full = table.today(name)
+        spelled = None if full is None else table.spelled(full)
+        if spelled in plan:
+            raise BadInput(f"{folder} holds {plan[spelled].name} and {name}, which are one weight: drop one")
+        if spelled in needed:
+            plan[spelled] = tensor
+        elif full is not None and full not in copies:
+            extra.append(name)
+    for copy, original in copies.items():  # a file may keep only the copy
+        if original not in plan and copy in stored:
+            plan[original] = stored[copy]
+    missing = [name for name in needed if name not in plan and name not in table.zeros]
+    if missing:
+        raise BadInput(f"{folder} lacks {some(missing)}, which its {CONFIG} calls for")
+    if extra:
+        raise BadInput(f"{folder} holds {some(extra)}, for which its {CONFIG} has no place")
+    for name, tensor in plan.items():
+        check_tensor(tensor, needed[name])
+    for copy, original in copies.items():
+        if copy in stored:
+            check_tensor(stored[copy], needed[original])
+    return plan
+
+
+def check_tensor(tensor: Stored, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape:
+        raise BadInput(
+            f"{tensor.path}: {tensor.name} is {by(tensor.shape)}, but {CONFIG} asks for {by(shape)}"
+        )
+    if tensor.dtype not in FLOATS:
+        raise BadInput(
+            f"{tensor.path}: {tensor.name} is stored as {tensor.dtype}; heedful reads {', '.join(FLOATS)}"
+        )
+
+
+def copies_of(table: Table, needed: Collection[str]) -> dict[str, str]:
+    """{copy: original} of the tied weights this model has."""
+    spelled = {copy: table.spelled(original) for copy, original in (table.copies or {}).items()}
+    return {copy: original for copy, original in spelled.items() if original in needed}
+
+
+def check_copies(table: Table, plan: Mapping[str, Stored], stored: Mapping[str, Stored]) -> None:
+    """A stored copy of a tied weight must be one: otherwise the config is wrong about the tie."""
+    for copy, original in copies_of(table, plan).items():
+        if copy in stored and plan[original] != stored[copy]:
+            (_, a), (_, b) = read_tensors({"copy": stored[copy], "original": plan[original]})
+            if not torch.equal(a, b):
+                raise BadInput(
+                    f"{stored[copy].path}: {copy} differs from {original}, though {CONFIG} ties them: "
+                    f"set tie_word_embeddings to false there, or drop one of the two"
+                )
+
+
+def check_fixed(table: Table, stored: Mapping[str, Stored]) -> None:
+    """What was never learned must be what the config makes it, or the model is another one."""
+    for name, fixed in table.fixed.items():
+        if name in stored:
+            check_tensor(stored[name], fixed.shape)
+            ((_, found),) = read_tensors({name: stored[name]})
+            if not torch.allclose(found.float(), fixed.make(), atol=ROUNDED):
+                raise BadInput(
+                    f"{stored[name].path}: {name} is not what {CONFIG} makes it (sinusoids), and heedful computes it: "
+                    f"this is another model"
+                )
+
+
+def fill(model: nn.Module, table: Table, plan: Mapping[str, Stored]) -> None:
+    """Copy the stored tensors into the model, one at a time."""
+    ours = parameters(model)
+    with torch.no_grad():
+        for rule in table.rules:
+            if rule.theirs in table.zeros and rule.theirs not in plan:
+                ours[rule.ours[0]].zero_()
+        for name, tensor in read_tensors(plan):
+            for part, value in table.to_ours({name: tensor}).items():
+                ours[part].copy_(value)

@@ -1,0 +1,214 @@
+"""A Hugging Face folder as transformers opens it: from data alone, offline, and without running code of the folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import BadInput
+from ...files import inside, present, read_json
+from ..packages import needed, quiet
+from ..parity.foreign import each_text, padded, real
+from ..run_folder import CONFIG
+from .token_settings import LIMIT, TOKENIZER_CONFIG
+from .weights import find_weights
+
+OFFLINE = {"local_files_only": True, "trust_remote_code": False}
+MEANINGS = ("pad", "bos", "eos", "decoder_start")
+
+
+def reopen(folder: Path) -> TransformersModel:
+    """The model of a folder as transformers loads it."""
+    return TransformersModel(folder)
+
+
+@contextmanager
+def only_data(folder: Path) -> Iterator[Path]:
+    """The folder with nothing in it but what heedful reads too, and no word of code, kernels or other people's libraries:
+    transformers would follow such words, whosever they are."""
+    with tempfile.TemporaryDirectory() as aside:
+        seen = Path(aside)
+        for tensor in find_weights(folder).values():
+            if not (seen / tensor.path.name).exists():
+                (seen / tensor.path.name).symlink_to(tensor.path.absolute())
+        for name in (*TOKENIZERS, *BESIDE):
+            if present(folder / name):
+                shutil.copyfile(inside(folder, name), seen / name)
+        for name in (CONFIG, TOKENIZER_CONFIG):
+            if present(folder / name):
+                said = {
+                    key: value
+                    for key, value in read_json(inside(folder, name), LIMIT).items()
+                    if key not in LEADS_OUT
+                }
+                if str(said.get("tokenizer_class", "")).removesuffix("Fast") not in CLASSES:
+                    said.pop("tokenizer_class", None)
+                (seen / name).write_text(json.dumps(said), encoding="utf-8")
+        yield seen
+
+
+class TransformersModel:
+    """A model of the class that its config names, and its tokenizer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said = read_json(inside(folder, CONFIG))
+        self.hf = needed("transformers", "hf")
+        with only_data(folder) as data, quiet():
+            config = self.hf.AutoConfig.from_pretrained(data, **OFFLINE)
+            config._attn_implementation = (
+                "eager"  # a folder may name a kernel, which would be fetched and run
+            )
+            how = {"config": config, "dtype": torch.float32, "use_safetensors": True, **OFFLINE}
+            self.model = self.kind().from_pretrained(data, **how).eval()
+            self.tokenizer = self.read_tokenizer(data)
+
+    def kind(self) -> Any:
+        """The Auto class for the class that the config names."""
+        named = str((self.said.get("architectures") or [""])[0])
+        return getattr(
+            self.hf, next((auto for end, auto in AUTOS.items() if named.endswith(end)), "AutoModel")
+        )
+
+    def read_tokenizer(self, folder: Path) -> Any:
+        """Its tokenizer; None if the folder has none."""
+        if not any((folder / name).is_file() for name in TOKENIZERS):
+            return None
+        return self.hf.AutoTokenizer.from_pretrained(folder, **OFFLINE)
+
+    @property
+    def special(self) -> dict[str, int]:
+        """The tokens with a meaning that the folder itself names; what a class of theirs adds by default is none of it."""
+        numbers = {name: self.said.get(f"{name}_token_id") for name in MEANINGS}
+        return {name: number for name, number in numbers.items() if type(number) is int}
+
+    # What is asked of it
+
+    @torch.no_grad()
+    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
+        return self.batch([ids], [target])[0]
+
+    @torch.no_grad()
+    def batch(self, rows: list[list[int]], targets: list[list[int] | None]) -> list[Tensor]:
+        """The same of several texts at once, padded at their ends; one by one where they know no padding."""
+        if len(rows) > 1 and "pad" not in self.special and not self.model.can_generate():
+            return [self.batch([row], [target])[0] for row, target in zip(rows, targets, strict=True)]
+        tokens_BT, lengths_B = padded(rows, self.special.get("pad", 0))
+        given: dict[str, Any] = {"input_ids": tokens_BT, "attention_mask": real(tokens_BT, lengths_B)}
+        if self.model.config.is_encoder_decoder:
+            given["decoder_input_ids"], lengths_B = padded([target or [0] for target in targets])
+        if self.model.can_generate():
+            given["use_cache"] = False
+        out = self.model(**given)
+        return each_text(said_first(out), lengths_B, out.get("pooler_output"))
+
+    @torch.no_grad()
+    def other_heads(self, ids: list[int]) -> list[Tensor]:
+        if self.model.can_generate() or self.model.config.is_encoder_decoder:
+            return []
+        out = self.model(
+            input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)
+        )
+        return [out[name].float() for name in SECOND if out.get(name) is not None]
+
+    @torch.no_grad()
+    def pictures(self, images_BCHW: Tensor) -> list[Tensor]:
+        out = self.model(pixel_values=images_BCHW)
+        found = said_first(out)
+        return each_text(found, torch.full((len(found),), found.shape[1]), out.get("pooler_output"))
+
+    def greedy(self, ids: list[int], new: int) -> list[int] | None:
+        return self.write(ids, new)
+
+    def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
+        return self.write(ids, new, num_beams=width, length_penalty=0.0, early_stopping="never")
+
+    def write(self, ids: list[int], new: int, **how: Any) -> list[int] | None:
+        """By their `generate`, told everything, so that no default of theirs comes in."""
+        if not self.model.can_generate():
+            return None
+        special = self.special
+        end, start = special.get("eos"), special.get("decoder_start", special.get("bos", 0))
+        config = self.hf.GenerationConfig(
+            max_new_tokens=new,
+            do_sample=False,
+            eos_token_id=end,
+            pad_token_id=special.get("pad", 0),
+            bos_token_id=special.get("bos"),
+            decoder_start_token_id=start,
+            use_cache=self.has_cache,
+            **how,
+        )
+        self.model.generation_config = config
+        ids_1T = torch.tensor([ids])
+        with quiet(), torch.no_grad():
+            out = self.model.generate(
+                ids_1T, attention_mask=torch.ones_like(ids_1T), generation_config=config
+            )
+        begun = 1 if self.model.config.is_encoder_decoder else len(ids)
+        words = out[0, begun:].tolist()
+        return words[: words.index(end)] if end in words else words
+
+    @property
+    def has_cache(self) -> bool:
+        """T5's has a place for each layer of the encoder, so a decoder of more layers cannot use it."""
+        config = self.model.config
+        return getattr(config, "num_decoder_layers", 0) <= getattr(config, "num_layers", 0)
+
+    def tokens(self, text: str) -> list[int] | None:
+        with quiet():  # it remarks on long texts
+            return None if self.tokenizer is None else self.tokenizer(text).input_ids
+
+
+# How a class of theirs ends, and what loads it.
+AUTOS = {
+    "LMHeadModel": "AutoModelForCausalLM",
+    "ForCausalLM": "AutoModelForCausalLM",
+    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
+    "MTModel": "AutoModelForSeq2SeqLM",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForTokenClassification": "AutoModelForTokenClassification",
+    "ForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "ForPreTraining": "AutoModelForPreTraining",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+    "ForNextSentencePrediction": "AutoModelForNextSentencePrediction",
+    "ForMultipleChoice": "AutoModelForMultipleChoice",
+    "ForImageClassification": "AutoModelForImageClassification",
+    "ForImageClassificationWithTeacher": "AutoModelForImageClassification",
+}
+TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "spm.model", "source.spm", "tokenizer.model", "sentencepiece.bpe.model")  # fmt: skip
+BESIDE = (
+    "model.safetensors.index.json", "generation_config.json", "merges.txt", "target.spm", "target_vocab.json",
+    "special_tokens_map.json", "added_tokens.json",
+)  # fmt: skip
+LEADS_OUT = (
+    "auto_map",
+    "quantization_config",
+    "_attn_implementation",
+    "attn_implementation",
+    "custom_pipelines",
+)
+CLASSES = (
+    "AlbertTokenizer", "BartTokenizer", "BertTokenizer", "DebertaV2Tokenizer", "DistilBertTokenizer", "ErnieTokenizer",
+    "GPT2Tokenizer", "LlamaTokenizer", "MBartTokenizer", "MarianTokenizer", "OpenAIGPTTokenizer", "PegasusTokenizer",
+    "PreTrainedTokenizer", "Qwen2Tokenizer", "RobertaTokenizer", "T5Tokenizer", "TokenizersBackend",
+)  # fmt: skip
+SECOND = ("seq_relationship_logits", "sop_logits")  # what a head beside the first says
+
+
+def said_first(out: Any) -> Tensor:
+    """What our first head says too, of every token or of the whole; hidden states where there is no head."""
+    if getattr(out, "start_logits", None) is not None:
+        return torch.stack([out.start_logits, out.end_logits], -1)
+    for name in ("prediction_logits", "logits", "last_hidden_state"):
+        found = getattr(out, name, None)
+        if found is not None:
+            return found
+    raise BadInput(f"transformers gives {', '.join(out.keys())}, of which heedful compares nothing")

@@ -1,0 +1,80 @@
+"""A model that has been read: `Loaded`, and what the readers of every format share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..models.base.skeleton import skeleton
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model with what belongs to it."""
+
+    architecture: str  # the file in heedful/models
+    config: Any
+    model: nn.Module
+    tokenizer: Tokenizer | None
+    special: dict[str, int]  # ids of tokens with a meaning: pad, bos, eos, decoder_start
+    target_tokenizer: Tokenizer | None = None  # what the model writes, if that has a vocabulary of its own
+    labels: tuple[str, ...] = ()  # what a classifier tells apart, by their numbers
+    generation: dict[str, Any] = field(default_factory=dict)  # how to write, as a Hugging Face folder says
+    unlike: str = ""  # what a run does with the model that its weights do not tell
+
+
+Load = Callable[[Path, str | torch.device, torch.dtype], Loaded]  # reads a model of any format
+SPECIAL = ("pad", "bos", "eos", "decoder_start")
+
+
+def with_room(model: nn.Module, device: str | torch.device) -> nn.Module:
+    """A model without numbers given memory for them. torch's own `to_empty` would import its symbolic mathematics."""
+    made: dict[int, nn.Parameter] = {}  # a weight used twice stays one
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                if id(weight) not in made:
+                    made[id(weight)] = nn.Parameter(
+                        torch.empty(weight.shape, dtype=weight.dtype, device=device)
+                    )
+                setattr(module, name, made[id(weight)])  # a recurrent kernel of torch keeps a list of its own
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()  # side by side, as the kernels of a GPU want them
+    return model
+
+
+def tokens_of(config: Any) -> int | None:
+    """How many tokens a model knows; None if it reads none (images)."""
+    sizes = [getattr(config, name) for name in ("vocab", "target_vocab") if hasattr(config, name)]
+    return max(sizes, default=None)
+
+
+def sized(architecture: str, config: Any, labels: int = 0) -> nn.Module:
+    """The model with its shapes but without memory."""
+    try:
+        return skeleton(architecture, config, labels)
+    except RuntimeError:  # a shape whose product has no 64-bit number
+        raise BadInput("its sizes are too large for any memory") from None
+
+
+def parameters(model: nn.Module) -> dict[str, Tensor]:
+    """Every weight once, under the first of its names: tied weights stay tied because they are one."""
+    return dict(model.named_parameters())
+
+
+def some(names: list[str]) -> str:
+    """The first few of a list of names."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "a single number"
