@@ -4,6 +4,8 @@ import ast
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,79 +17,138 @@ from helpers.tensor_names import (
 
 import heedful
 
-# Lowest first. A file may import from its own layer and from those below it.
-LAYERS = [
+# Lowest first. A file may import from its own folder and from those above it in this list.
+FOLDERS = [
     "errors",
-    "device",
-    "called",
-    "kernels",
+    "files",
     "parts",
     "models",
-    "costs",
-    "recipe",
-    "decode",
-    "interop",
-    "text",
-    "vision",
+    "data",
+    "corpora",
     "train",
+    "decode",
+    "fast",
+    "interop",
     "tasks",
-    "pictures",
-    "look_steps",
-    "look",
-    "look_images",
-    "look_captions",
-    "look_codes",
-    "look_positions",
+    "inside",
+    "runs",
     "use",
-    "options",
-    "cli",
-    "completion",
-    "commands",
-    "picture_commands",
-    "text_commands",
-    "caption_command",
-    "paint_command",
-    "train_command",
-    "evaluate_command",
-    "look_command",
-    "doctor",
-    "exchange_command",
     "bench",
     "compare",
+    "cli",
 ]
+# The one way into fast/ from a folder below it: {who imports: what is imported}.
+DOORS = {"train.loss": "fast.kernels.loss"}
+# What a folder may import from outside, beside the standard library.
+LEAN = {
+    "errors": set(),
+    "files": set(),
+    "parts": {"torch"},
+    "models": {"torch"},
+    "fast": {"torch", "triton"},
+}
+ANYTHING = {"torch", "numpy", "safetensors", "tokenizers", "rich", "tyro"}
+
+SOURCES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ROOT.rglob("*.py")}
+MODULES = {name.removesuffix("__init__").rstrip("."): path for name, path in SOURCES.items()}
+INSIDE = sorted(name for name in MODULES if name.split(".")[0] in FOLDERS)
 
 
-def layer_of(module: str) -> int:
-    first = module.split(".")[0]
-    return 0 if first == "__version__" else LAYERS.index(first)
+def nodes_at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    """Everything below a node but what only a type checker reads."""
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)):
+            yield child
+            yield from nodes_at_run_time(child)
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_down(path):
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    if parts[0].startswith("__"):
-        return  # the package itself hands out names of every layer
-    for node in ast.walk(ast.parse(path.read_text())):
+def imports_of(name: str, nodes: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk) -> set[str]:
+    """The modules of heedful that a module imports, lazily or not."""
+    path, found = MODULES[name], set()
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in nodes(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level:
-            base = [] if node.level == len(parts) else list(parts[: len(parts) - node.level])
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            for name in names:
-                target = ".".join([*base, name])
-                assert layer_of(target) <= layer_of(parts[0]), (
-                    f"{path.name} imports {target}, which is above it"
-                )
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            outside = {m.split(".")[0] for m in modules} - sys.stdlib_module_names
-            lean = {
-                "parts": {"torch"},
-                "kernels": {"torch", "triton"},
-                "models": {"torch"},
-                "recipe": set(),
-                "errors": set(),
-            }
-            allowed = lean.get(parts[0], {"torch", "numpy", "safetensors", "tokenizers", "rich", "tyro"})
-            assert outside <= allowed, f"{path.name} imports {outside - allowed}"
+            base = [*package[: len(package) - node.level + 1], *(node.module or "").split(".")]
+            parent = ".".join(part for part in base if part)
+            for alias in node.names:
+                child = f"{parent}.{alias.name}".lstrip(".")
+                found.add(child if child in MODULES else parent)
+    return found - {name, "", "__version__"}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_imports_point_down(name):
+    mine = FOLDERS.index(name.split(".")[0])
+    for target in imports_of(name):
+        down = FOLDERS.index(target.split(".")[0]) <= mine
+        assert down or DOORS.get(name) == target, f"{name} imports {target}, which is above it"
+
+
+def test_every_door_to_what_is_fast_is_in_use():
+    assert {name: target for name, target in DOORS.items() if target not in imports_of(name)} == {}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_few_packages_are_imported_from_outside(name):
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").split(".")[0])
+    assert found - sys.stdlib_module_names <= LEAN.get(name.split(".")[0], ANYTHING)
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """What is left of a graph when everything that imports nothing of the rest is taken away, again and again."""
+    rest = dict(graph)
+    while free := [name for name, targets in rest.items() if not targets & rest.keys()]:
+        for name in free:
+            del rest[name]
+    while wanted := [name for name in rest if not any(name in rest[other] for other in rest)]:
+        for name in wanted:
+            del rest[name]
+    return [sorted(rest)] if rest else []
+
+
+def test_no_file_imports_itself_by_a_detour():
+    assert cycles({name: imports_of(name, nodes_at_run_time) for name in INSIDE}) == []
+
+
+def test_a_cycle_is_found():
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}, "e": set()}) == [["b", "c"]]
+
+
+# No room is too full.
+
+
+def test_five_loose_files_at_most():
+    assert len([path for path in ROOT.iterdir() if path.is_file()]) <= 5
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_files_and_classes_are_short(name):
+    text = MODULES[name].read_text()
+    assert text.count("\n") <= 500, "one idea a file: 500 lines at most"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef):
+            assert node.end_lineno - node.lineno < 300, f"{node.name} is longer than 300 lines"
+
+
+def test_one_class_name_has_one_meaning():
+    homes: dict[str, list[str]] = {}
+    for name, path in MODULES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(name)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def test_tests_mirror_the_folders():
+    here = Path(__file__).parent
+    rooms = {path.name for path in here.iterdir() if path.is_dir() and not path.name.startswith((".", "__"))}
+    assert rooms - {"helpers"} <= {path.name for path in ROOT.iterdir() if path.is_dir()}
+    assert [path.name for path in here.glob("helpers/test_*.py")] == []
 
 
 def run_python(code: str) -> str:
