@@ -679,7 +679,8 @@ def test_weights_that_are_no_numbers_are_exit_code_3(trained, tmp_path, fails):
 def test_the_first_line_is_out_before_torch_is_imported(trained):
     code = f"""
 import sys
-from heedful import cli, evaluate_command
+from heedful.cli import evaluate as evaluate_command
+from heedful.cli import main as cli
 def stop(*args):
     print("torch" in sys.modules)
     raise KeyboardInterrupt

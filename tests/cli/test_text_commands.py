@@ -404,7 +404,7 @@ before = set(sys.modules)
 sys.stdin = io.TextIOWrapper(io.BytesIO(b"the cat sleeps\\n"))
 from heedful.cli.main import main
 assert main(["translate", {small_run("demo")!r}]) == 0
-heavy = ("rich", "transformers", "torch._dynamo", "torch._inductor", "sacrebleu", "heedful.train", "pydoc")
+heavy = ("rich", "transformers", "torch._dynamo", "torch._inductor", "sacrebleu", "heedful.train.loop", "pydoc")
 print([name for name in heavy if name in set(sys.modules) - before])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

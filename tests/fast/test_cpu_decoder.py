@@ -409,7 +409,7 @@ def test_packing_imports_no_compiler_and_warns_of_nothing():
 import sys, warnings
 warnings.simplefilter("error")
 import torch
-from heedful.decode import matrices
+from heedful.fast import cpu_weights as matrices
 from heedful.fast.cpu_decoder import packed
 from heedful.models.gpt2 import GPT2Config, build
 matrices.FEW, engine = 0, torch.backends.quantized.engine

@@ -252,7 +252,7 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
     lengths = torch.tensor([9, 4], device=DEVICE)
     used, close = [], 2e-2 if HALF == torch.float16 else 1e-1  # bfloat16 has three bits fewer
     for name in ("attend_joined", "rise", "fused_add_and_norm", "embedded"):
-        file = {"attend_joined": "short", "rise": "rise", "embedded": "inputs"}.get(name, "residual")
+        file = {"attend_joined": "short", "rise": "up_projection", "embedded": "inputs"}.get(name, "residual")
         module = import_module(f"heedful.fast.kernels.{file}")
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, name=name, real=real: used.append(name) or real(*a))

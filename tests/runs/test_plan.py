@@ -70,8 +70,8 @@ MEASURE = """
 import sys
 from pathlib import Path
 import torch
-from heedful import recipe
-from heedful.tasks import run
+from heedful.tasks import recipe
+from heedful.runs import trainer as run
 
 class Quiet:
     lines = []

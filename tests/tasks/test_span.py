@@ -14,6 +14,7 @@ import transformers
 from helpers.classify_cases import (
     CPU,
     Quiet,
+    files,  # noqa: F401 (fixtures)
     origin_of,  # noqa: F401 (fixtures)
 )
 from helpers.small_runs import small_run  # noqa: F401 (fixtures)
