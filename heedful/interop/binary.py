@@ -1,4 +1,4 @@
-"""Binary files of other libraries, read with care: every length is held against the file before it is believed."""
+"""Careful reading of binary files: every length is checked against the size of the file before it is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..files import short
 
 
 class ByteReader:
-    """A file in memory as far as it is looked at, and a place in it from which the next thing is read."""
+    """A memory-mapped file, and the place in it from which the next thing is read."""
 
     def __init__(self, path: Path, view: memoryview) -> None:
         self.path, self.view, self.at = path, view, 0
@@ -59,6 +59,4 @@ def mapped(path: Path) -> Iterator[ByteReader]:
         if os.fstat(file.fileno()).st_size == 0:
             raise BadInput(f"{path} is empty: put a whole copy there")
         held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    yield ByteReader(
-        path, memoryview(held)
-    )  # closed when nothing looks at it any more: views of it may still be about
+    yield ByteReader(path, memoryview(held))  # closed when nothing holds a view of it any more

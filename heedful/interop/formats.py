@@ -1,4 +1,4 @@
-"""The formats that heedful reads and writes. Each is a folder beside this file, found by its name and imported when needed:
+"""The formats that heedful reads and writes: a folder each beside this file, found by name.
 
 read.py      is_one(path), read(path, device, dtype)     a model of that format as `Loaded`
 write.py     KINDS, refuse(loaded), write(loaded, folder, kind)

@@ -1,4 +1,4 @@
-"""Load a model: a run of heedful's own, a GGUF file, a CTranslate2 folder, adapters of PEFT, or a Hugging Face folder.
+"""Load a model of any format: a run of heedful's own, Hugging Face, GGUF, CTranslate2, or PEFT's adapters.
 
 Every reader checks a folder against its config before it reads a weight, and returns nothing half-loaded.
 """

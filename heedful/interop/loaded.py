@@ -37,7 +37,7 @@ SPECIAL = ("pad", "bos", "eos", "decoder_start")
 
 
 def with_room(model: nn.Module, device: str | torch.device) -> nn.Module:
-    """A model without numbers given memory for them. torch's own `to_empty` would import its symbolic mathematics."""
+    """Give memory to a model without weights. torch's own `to_empty` would import symbolic mathematics."""
     made: dict[int, nn.Parameter] = {}  # a weight used twice stays one
     for module in model.modules():
         for name, weight in module._parameters.items():

@@ -1,10 +1,11 @@
-"""Quantized weights, through torchao: the matrices of all blocks, and of an output layer of its own, in fewer bits.
+"""Quantized weights, through torchao: the matrices of all blocks and of an untied output layer.
 
-    int8   8 bits a number, one scale for each row
-    int4   4 bits a number, one scale for each 128, 64 or 32 of a row (for a whole row that none of these divides)
+    int8   8 bits per weight, one scale per row
+    int4   4 bits per weight, one scale per 128, 64 or 32 weights (per row if none of these divides the row)
 
-Only weights are rounded; products are computed as before, from weights that are made large again on the fly. That works on
-every device. A number of int4 lies in a byte of its own here, so it takes the memory of int8 and shows what 4 bits cost.
+Only weights are rounded. They are dequantized on the fly, so products are computed as before, on every
+device. A weight of int4 takes a byte here: it needs the memory of int8, and shows how much quality 4 bits
+cost.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def linear_layers(model: nn.Module) -> Iterator[nn.Linear]:
 
 
 def config_of(ao: Any, grain: Any, kind: str, width: int) -> Any:
-    """torchao's settings for a matrix whose rows have so many numbers."""
+    """torchao's settings for a matrix whose rows have `width` weights."""
     if kind == "int8":
         return ao.Int8WeightOnlyConfig()
     group = next((size for size in GROUPS if width % size == 0), None)

@@ -1,4 +1,4 @@
-"""A run's folder, as far as it can be known without torch: whether it is one, and whether it has a model yet."""
+"""A run's folder, without torch: whether a folder is a run, and whether it has a model yet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_run(folder: Path) -> bool:
 
 
 def check_written(run: Path) -> None:
-    """Refuse a run that was stopped before it was first tried on held-out data, and so has no weights to use."""
+    """Refuse a run that was stopped before its first evaluation, and so has no weights to use."""
     if present(run / CONFIG) and present(run / WEIGHTS):
         return
     with naming(run / RECIPE):
@@ -35,7 +35,8 @@ def check_written(run: Path) -> None:
 
 
 def runs_inside(folder: Path) -> str:
-    """The end of a sentence about a folder that is no model but has some in it: "; it holds runs/a and runs/b"."""
+    """The end of a sentence about a folder that is no model but holds some: "; there are models in it: a,
+    b"."""
     with naming(folder):
         found = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
     if not found:

@@ -1,5 +1,4 @@
-"""The config of a CTranslate2 model: the settings among its variables together make one of our architectures, or the
-model is refused."""
+"""The config of a CTranslate2 model: its settings make up one of our architectures, or it is refused."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def epsilon(said: dict[str, Any], default: float) -> float:
 
 
 def common(variables: Variables, side: str, scaled: bool) -> tuple[int, int, int, int]:
-    """(layers, heads, width of the model, width of the feed-forward), and a look at what must not be there."""
+    """(layers, heads, model width, feed-forward width); settings that heedful lacks are refused."""
     variables.may(f"{side}/alibi", 0)
     layers = variables.layers(side)
     if not layers:

@@ -1,7 +1,7 @@
-"""CTranslate2's model.bin: a list of named tensors, whole numbers with their scales among them; some names are settings.
+"""CTranslate2's model.bin: a list of named tensors, some of them int8 with scales; some are settings.
 
-Every length is held against the file before it is believed. What was asked for is remembered, so that a variable which
-nobody asked for can be refused: it may change what the model computes.
+Every length is checked against the size of the file first. The file remembers which variables were asked for,
+so that any other can be refused: it may change what the model computes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,7 @@ from ..binary import ByteReader
 from ..loaded import by
 
 VERSIONS = (4, 5, 6)  # of the file's layout, which are alike as far as they are read here
-TYPES = (
-    torch.float32,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.float16,
-    torch.bfloat16,
-)  # by their numbers
+TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)  # by their codes
 MOST = 20_000  # variables; the largest published models have a tenth of it
 LONGEST = 256  # bytes of a name
 RANK = 4

@@ -1,7 +1,8 @@
-"""CTranslate2's Transformers beside ours, part by part: which of our models it can hold, and where each weight goes.
+"""CTranslate2's Transformers beside ours, part by part: which models it can hold, and where each weight goes.
 
-It knows no architectures either, only parts: a stack of blocks, pre- or post-norm, with such positions and such an
-activation. So any model of ours that is made of those parts can leave, and what it is made of says why another cannot.
+CTranslate2 knows parts rather than architectures: a stack of blocks, pre- or post-norm, with certain
+positions and activations. Any model of ours that is made of those parts can be exported; another is refused
+by the part it has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read a CTranslate2 folder, model.bin and its vocabularies, by heedful's own reader; the weights become fp32 again."""
+"""Read a CTranslate2 folder (model.bin and its vocabularies); the weights become fp32 again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
 
 
 def with_start(variables: Variables, config: TransformerConfig) -> TransformerConfig:
-    """A decoder that starts from a vector of zeros starts from a word that has it, and that is never written."""
+    """Add a token with a vector of zeros, which a decoder starts from and never generates."""
     if not config.shared:
         raise BadInput(f"{variables.path} starts from zeros and has two vocabularies, which is not read")
     variables.extra = 1

@@ -54,10 +54,10 @@ class CTranslate2Model:
             hidden_TD, pooled = tensor(told.last_hidden_state)[0], told.pooler_output
             return hidden_TD if pooled is None else torch.cat([hidden_TD, tensor(pooled)])
         forced = [self.writes[number] for number in (target or [])[1:]]
+        how = {"beam_size": 1, "max_decoding_length": len(forced) + 1, "min_decoding_length": 0}
         told = self.model.translate_batch(
-            [self.source(ids)], target_prefix=[forced], beam_size=1, max_decoding_length=len(forced) + 1,
-            min_decoding_length=0, max_input_length=0, return_logits_vocab=True,
-        )  # fmt: skip
+            [self.source(ids)], target_prefix=[forced], max_input_length=0, return_logits_vocab=True, **how
+        )
         return torch.stack([tensor(step).flatten() for step in told[0].logits[0]])
 
     def greedy(self, ids: list[int], new: int) -> list[int] | None:
@@ -76,15 +76,11 @@ class CTranslate2Model:
         if self.kind == "TransformerEncoderSpec":
             return None
         if self.kind == "TransformerDecoderSpec":
-            told = self.model.generate_batch(
-                [self.source(ids)], beam_size=width, max_length=new, min_length=0, length_penalty=0,
-                sampling_topk=1, include_prompt_in_result=False,
-            )  # fmt: skip
+            how = {"max_length": new, "min_length": 0, "sampling_topk": 1, "include_prompt_in_result": False}
+            told = self.model.generate_batch([self.source(ids)], beam_size=width, length_penalty=0, **how)
             return told[0].sequences_ids[0]
-        told = self.model.translate_batch(
-            [self.source(ids)], beam_size=width, max_decoding_length=new, min_decoding_length=0, length_penalty=0,
-            max_input_length=0,
-        )  # fmt: skip
+        how = {"max_decoding_length": new, "min_decoding_length": 0, "max_input_length": 0}
+        told = self.model.translate_batch([self.source(ids)], beam_size=width, length_penalty=0, **how)
         return [self.numbers[word] for word in told[0].hypotheses[0]]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ def read_vocabulary(path: Path) -> list[str]:
 def tokenizers(
     folder: Path, config: Any, words: list[list[str]], said: dict[str, Any]
 ) -> tuple[Tokenizer | None, Tokenizer | None]:
-    """The tokenizers beside the model; without them, texts are words between spaces, as CTranslate2 itself reads them."""
+    """The tokenizers beside the model; without them, a token is a word between spaces, as for CTranslate2."""
     two = not getattr(config, "shared", True)
     tokenizer = read_tokenizer(folder, config.vocab)
     if tokenizer is not None:
@@ -70,7 +71,7 @@ def tokenizers(
             if each is not None and reads_special_tokens_as_text(folder):
                 each.encode_special_tokens = True
         return tokenizer, target
-    made = [guarded(folder / MODEL, len(each), lambda each=each: spaced(each, said)) for each in words]  # type: ignore[misc]
+    made = [guarded(folder / MODEL, len(each), partial(spaced, each, said)) for each in words]
     return made[0], made[-1] if two else None
 
 

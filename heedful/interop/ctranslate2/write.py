@@ -1,6 +1,7 @@
-"""Write a CTranslate2 folder, which decodes fast on CPUs: translators, decoders and plain encoders, in float32 or int8.
+"""Write a CTranslate2 folder, which decodes fast on CPUs, in float32 or int8.
 
-The folder is whole: model.bin, config.json and the vocabularies as CTranslate2 reads them, with our tokenizer.json.
+The folder holds model.bin, config.json and the vocabularies as CTranslate2 reads them, and our
+tokenizer.json.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def place_attention(layer: Any, block: Any) -> None:
     if isinstance(position, T5Buckets):
         layer.self_attention.relative_attention_max_distance = np.int32(position.farthest)
     if isinstance(position, StretchedRotary):
-        # Not by assignment: their description has no place for the factor of LLaMA 3, which their library reads.
+        # Not by assignment: their description lacks the factor of LLaMA 3, which their library reads.
         layer.self_attention.__dict__.update(stretch_of(position.stretch))
 
 
@@ -165,7 +166,7 @@ def put(spec: Any, name: str, value: Tensor) -> None:
 
 
 def describe(spec: Any, loaded: Loaded) -> None:
-    """Vocabularies, and which of their words have a meaning. A source is read as it is given: nothing is added to it."""
+    """Set the vocabularies and their special tokens. A source is read as it is given: nothing is added."""
     config, c = spec.config, loaded.config
     read = words(loaded.tokenizer, c.vocab)
     written = words(loaded.target_tokenizer or loaded.tokenizer, getattr(c, "target_vocab", c.vocab))

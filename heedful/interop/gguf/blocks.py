@@ -2,7 +2,7 @@
 
     Q8_0, Q4_0, Q5_0    32 whole numbers q and one scale d:          d q
     Q4_1, Q5_1          the same and a least value m:                d q + m
-    Q2_K .. Q6_K        256 numbers in groups of 16 or 32, whose scales (and least values) are whole numbers themselves
+    Q2_K .. Q6_K        256 numbers in groups of 16 or 32, whose scales (and least values) are integers
 
 The order of operations is that of llama.cpp, so that results are the same to the last bit.
 """
@@ -35,7 +35,8 @@ def half(bytes_N2: Array) -> Array:
 
 
 def bits(bytes_NX: Array, width: int, shifts: tuple[int, ...], row: int) -> Array:
-    """Numbers of `width` bits out of bytes, taken `row` bytes at a time: first all at one shift, then all at the next."""
+    """Numbers of `width` bits out of bytes, `row` bytes at a time: all at the first shift, then at the
+    next."""
     cut = bytes_NX.reshape(len(bytes_NX), -1, 1, row) >> np.array(shifts, np.uint8).reshape(1, 1, -1, 1)
     return (cut & np.uint8((1 << width) - 1)).reshape(len(bytes_NX), -1)
 

@@ -1,4 +1,4 @@
-"""The config of a GGUF file: its metadata as the config of a LLaMA, or a refusal that names what heedful lacks."""
+"""The config of a GGUF file: its metadata as a LLaMA's config, or a refusal of what heedful lacks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ class Metadata:
         self.path, self.said = contents.path, contents.said
         self.architecture = contents.said.get("general.architecture")
         if self.architecture not in ARCHITECTURES:
-            raise BadInput(
-                f"{self.path} is of the architecture {short(self.architecture)}; heedful reads {', '.join(ARCHITECTURES)}"
-            )
+            told = f"{self.path} is of the architecture {short(self.architecture)}"
+            raise BadInput(f"{told}; heedful reads {', '.join(ARCHITECTURES)}")
         self.asked: set[str] = set()
 
     def whole(self, name: str, default: int | None = None) -> int:
@@ -69,10 +68,9 @@ def read_config(contents: Contents) -> LlamaConfig:
     metadata = Metadata(contents)
     tensors = contents.tensors
     if contents.said.get("split.count", 1) not in (0, 1):
-        raise BadInput(
-            f"{contents.path} is one of {short(contents.said['split.count'])} files that a model was split into: "
-            f"join them (llama-gguf-split --merge), and name the whole"
-        )
+        count = short(contents.said["split.count"])
+        told = f"{contents.path} is one of {count} files that a model was split into"
+        raise BadInput(f"{told}: join them (llama-gguf-split --merge), and name the whole")
     if "token_embd.weight" not in tensors:
         raise BadInput(f"{contents.path} has no token_embd.weight")
     rows, width = matrix(contents, "token_embd.weight")
@@ -115,7 +113,7 @@ def read_config(contents: Contents) -> LlamaConfig:
 
 
 def read_stretch(metadata: Metadata) -> dict[str, Any]:
-    """Positions that all turn slower by one factor."""
+    """Linear scaling of rotary positions."""
     kind = metadata.get("rope.scaling.type", "none")
     if kind != "linear":
         metadata.asked.discard("rope.scaling.type")  # none is fine, others are refused with the rest
@@ -124,7 +122,7 @@ def read_stretch(metadata: Metadata) -> dict[str, Any]:
 
 
 def read_factors(contents: Contents, config: LlamaConfig) -> dict[str, Any]:
-    """Positions that turn slower where they turn slowly, as LLaMA 3 has them; files hold no more than the outcome."""
+    """LLaMA 3's scaling of rotary positions. Files hold only its factors, one for each frequency."""
     place = contents.tensors[FACTORS]
     if place.shape != (config.key_width // 2,) or config.stretch != "none":
         raise BadInput(

@@ -1,8 +1,8 @@
-"""GGUF files, llama.cpp's: what is said about a model, where its tensors lie, and the tensors.
+"""A GGUF file of llama.cpp: its metadata, the places of its tensors, and the tensors.
 
-    "GGUF", version, counts | keys with their values | names, shapes, kinds and places of tensors | padding | the tensors
+    "GGUF", version, counts | keys with values | names, shapes, types, places of tensors | padding | tensors
 
-Everything is held against the size of the file before it is believed, and no tensor is read before it is asked for.
+Every length is checked against the size of the file first, and a tensor is read only when it is asked for.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32
 MOST_TENSORS, MOST_KEYS = 5000, 5000
-TEXTS = (
-    2_000_000  # in all lists together; the largest vocabularies have 200,000 tokens and twice as many merges
-)
+TEXTS = 2_000_000  # in all lists together; the largest vocabularies have 200,000 tokens and 400,000 merges
 LONGEST = 65535  # bytes of a name or a token
 LONGEST_TEXT = 4 << 20  # of any other text
 RANK = 4
 
-SCALARS = {
-    0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"
-}  # fmt: skip
+SCALARS = dict(enumerate(("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "?"))) | {
+    10: "<u8",
+    11: "<i8",
+    12: "<f8",
+}
 TEXT, LIST = 8, 9
 
 
@@ -111,7 +111,7 @@ def read_text(data: ByteReader, what: str, longest: int) -> str:
 
 
 def read_value(data: ByteReader, kind: int, key: str, room: list[int]) -> Any:
-    """A number, a text, a list of texts, or an array of numbers; `room`: how many more texts are read in lists."""
+    """A number, a text, a list of texts, or an array of numbers. room: how many more texts lists may hold."""
     what = f"the value of {key}"
     if kind in SCALARS:
         dtype = np.dtype(SCALARS[kind])

@@ -1,7 +1,7 @@
 """The tensors of a GGUF file beside ours: their names, and the order of rows in queries and keys.
 
-llama.cpp rotates neighboring dimensions of a query and a key; heedful, like Hugging Face, rotates those half a head apart.
-Files of the architecture "llama" therefore hold the rows of both projections in another order.
+llama.cpp rotates neighboring dimensions of a query and a key; heedful, like Hugging Face, rotates those half
+a head apart. Files of the architecture "llama" therefore hold the rows of both projections in another order.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class GGUFModel:
         return self.written(ids, new, width)
 
     def tokens(self, text: str) -> list[int] | None:
-        """Transformers does not look at whether the file wants a token at the beginning, as llama.cpp does; and it knows
-        only some ways to split texts, so that of others it says nothing here."""
+        """Token ids. transformers, unlike llama.cpp, ignores whether the file asks for a first token, and it
+        knows only some ways to split texts; for others the answer is None."""
         if self.tokenizer is None:
             return None
         how = {"add_special_tokens": False, "split_special_tokens": self.splits}

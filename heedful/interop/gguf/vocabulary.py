@@ -1,7 +1,7 @@
-"""The tokenizer of a GGUF file: tokens, and either SentencePiece's scores ("llama") or merges of bytes ("gpt2").
+"""The tokenizer of a GGUF file: tokens with SentencePiece's scores ("llama") or merges of bytes ("gpt2").
 
-A file names the way in which text is split before it is merged, rather than saying it; the names below are those of
-published models of the LLaMA family.
+A file only names the way in which a text is split before it is merged. The names below are those of published
+models of the LLaMA family.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BadInput
 from ...files import short
 from ..hf.probes import corpus
-from ..hf.tokenizer import guarded
+from ..hf.tokenizer import LLAMA3, QWEN2, guarded
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,8 +30,6 @@ LETTERS = 1 << 24  # characters of all merges that are made: each is a token's l
 AS_TEXT = "heedful.special_tokens_are_text"  # a key of ours: a text that spells such a token is only a text
 SPECIAL = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id"}
 
-LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 SPLIT_BYTES = BYTES | {"use_regex": True}  # by GPT-2's own pattern
 
@@ -53,11 +51,7 @@ SPLITS: dict[str, dict[str, Any]] = {
     "gpt-2": SPLIT_BYTES,
     "default": SPLIT_BYTES,
 }
-WHOLE_WORDS = (
-    "llama-bpe",
-    "llama3",
-    "llama-v3",
-)  # a word that is a token is one, whatever the merges make of it
+WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3")  # a word that is a token is one, whatever merges make of it
 COMPOSED = ("qwen2",)  # accents are joined to their letters first
 BEGUN = ("llama", *WHOLE_WORDS)  # where a text begins with the first token, unless the file says otherwise
 
@@ -66,7 +60,7 @@ BEGUN = ("llama", *WHOLE_WORDS)  # where a text begins with the first token, unl
 
 
 def read_words(path: Path, said: dict[str, Any], rows: int) -> tuple[Tokenizer | None, dict[str, int]]:
-    """The tokenizer that a file describes, and the numbers of tokens with a meaning; None if it describes none."""
+    """The tokenizer that a file describes (None if it describes none), and the ids of special tokens."""
     kind = said.get("tokenizer.ggml.model", "no_vocab")
     numbers = special_numbers(said, rows)
     if kind in ("no_vocab", "none"):
@@ -154,10 +148,8 @@ def merged(path: Path, said: dict[str, Any], tokens: list[str], pre: Any) -> Tok
     pairs = [merge.split(" ") for merge in merges] if isinstance(merges, list) else None
     if pairs is None or len(pairs) > MERGES or not all(len(pair) == 2 for pair in pairs):
         raise BadInput(f"{path}: tokenizer.ggml.merges are not pairs of pieces")
-    model = {
-        "type": "BPE", "vocab": {token: number for number, token in enumerate(tokens)}, "merges": pairs,
-        "ignore_merges": pre in WHOLE_WORDS,
-    }  # fmt: skip
+    vocab = {token: number for number, token in enumerate(tokens)}
+    model = {"type": "BPE", "vocab": vocab, "merges": pairs, "ignore_merges": pre in WHOLE_WORDS}
     return Tokenizer.from_str(
         json.dumps(
             {
@@ -211,7 +203,7 @@ def spelled(path: Path, said: dict[str, Any], tokens: list[str], kinds: list[int
 def merges_by_score(
     path: Path, tokens: Sequence[str], scores: Sequence[float], kinds: Sequence[int]
 ) -> list[tuple[str, str]]:
-    """The pairs that make a token out of two, those of the highest score first; of one token, in the tokens' order."""
+    """The pairs that make a token out of two, by falling score; those of one token by rising token ids."""
     whole = (NORMAL, UNUSED)  # those of users are found before anything is merged
     numbers = {token: n for n, (token, kind) in enumerate(zip(tokens, kinds, strict=True)) if kind in whole}
     if sum(map(len, numbers)) > CUTS:

@@ -1,4 +1,4 @@
-"""Write a GGUF file, which llama.cpp and its many kin run: models of the LLaMA family, in float32, float16 or q8_0."""
+"""Write a GGUF file, which llama.cpp runs: models of the LLaMA family, in float32, float16 or q8_0."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Chat templates: how a model's folder wants a conversation written down before the model is given it.
 
-The template is a small program in Jinja's language, in tokenizer_config.json or a file of its own. It is rendered in a
-process with little time and memory (chat_child.py), and gives the text that transformers' `apply_chat_template` gives.
+The template is a small program in Jinja's language, in tokenizer_config.json or a file of its own. It is
+rendered in a process with little time and memory (chat_child.py), and gives the text of transformers'
+`apply_chat_template`.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Chat:
     tokens: dict[str, str]  # bos_token and so on
 
     def render(self, conversations: Sequence[list[Message]], answer: bool = True) -> list[Prompt | Refused]:
-        """Each conversation as a prompt, or why the template will not have it. answer: the model is to speak next."""
+        """Each conversation as a prompt, or why the template refuses it. answer: the model speaks next."""
         found: list[Prompt | Refused] = []
         for start in range(0, len(conversations), TOGETHER):
             found += self.some(conversations[start : start + TOGETHER], answer)
@@ -96,10 +97,13 @@ class Chat:
         command = [sys.executable, "-I", str(Path(chat_child.__file__))]
         with tempfile.TemporaryFile() as out:
             try:
-                done = subprocess.run(
-                    command, input=asked.encode("ascii"), stdout=out, stderr=subprocess.DEVNULL, timeout=PATIENCE,
-                    env={}, cwd="/", check=False,
-                )  # fmt: skip
+                how: dict[str, Any] = {
+                    "env": {},
+                    "cwd": "/",
+                    "timeout": PATIENCE,
+                    "stderr": subprocess.DEVNULL,
+                }
+                done = subprocess.run(command, input=asked.encode("ascii"), stdout=out, check=False, **how)
             except subprocess.TimeoutExpired:
                 return {"error": f"was not done after {PATIENCE:.0f} seconds"}
             out.seek(0)
@@ -121,10 +125,8 @@ def read_chat(folder: Path) -> Chat:
     with naming(path):
         template = read_text(inside(folder, FILE), 4 * LONGEST) if path.name == FILE else named(settings.said)
         if template is None:
-            raise BadInput(
-                f"{folder} has no chat template, so its model was not taught to talk: leave out `chat`, or put the "
-                f"template there as {FILE}"
-            )
+            told = f"{folder} has no chat template, so its model was not taught to talk"
+            raise BadInput(f"{told}: leave out `chat`, or put the template there as {FILE}")
         if len(template) > LONGEST:
             raise BadInput(
                 f"the chat template has {len(template):,} characters; at most {LONGEST:,} are read"

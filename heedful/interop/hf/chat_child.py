@@ -1,8 +1,9 @@
-"""The process that renders chat templates: started by chat.py, told everything on stdin, and trusted with nothing.
+"""The process that renders chat templates: started by chat.py, given its input on stdin, and not trusted.
 
-A template is a program by whoever published the model. Jinja's sandbox keeps it from the interpreter, but not from taking
-all time and memory. So before it is looked at, this process gives up opening files, writing more than its answer, and more
-than a little time and memory; what breaks a limit ends the process, and nothing else.
+A template is a program by whoever published the model. Jinja's sandbox keeps it from the interpreter, but not
+from taking all time and memory. So before it reads the template, this process gives up opening files, writing
+more than its answer, and more than a little time and memory. Breaking a limit ends the process, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def main() -> None:
 
 
 def give_up(seconds: float, memory: int, written: int) -> None:
-    """Set the limits, for good. (A second of the processor's time, so that a busy machine is no reason to be stopped.)"""
+    """Set the limits, for good. (Time is the processor's: a busy computer is no reason to be stopped.)"""
     resource, signal = import_module("resource"), import_module("signal")
     with contextlib.suppress(OSError, ValueError):  # where the system does not say, or has no such limit
         with open("/proc/self/statm") as file:
@@ -103,7 +104,7 @@ def as_json(
 
 
 def rendered(environment: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    """{"texts": one for each conversation}, or {"error": why}; [None, why] stands for one that the template refuses."""
+    """{"texts": one per conversation, [None, why] for one that the template refuses}, or {"error": why}."""
     error = import_module("jinja2").exceptions.TemplateError
     try:
         template = environment.from_string(asked["template"])
@@ -112,7 +113,7 @@ def rendered(environment: Any, asked: dict[str, Any]) -> dict[str, Any]:
         return {"error": "took more memory than it may"}
     except RecursionError:
         return {"error": "goes too deep"}
-    except Exception as found:  # noqa: BLE001 (a template can do anything, and whatever goes wrong is its fault)
+    except Exception as found:  # noqa: BLE001 (a template can do anything, and can fail in any way)
         return {"error": f"cannot be used: {type(found).__name__}: {str(found)[:500]}"}
 
 

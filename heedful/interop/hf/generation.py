@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 GENERATION = "generation_config.json"
 LONGEST = 512  # tokens of an answer, where a model's positions have no end
 BEAM = {"num_beams": 4, "length_penalty": 0.6, "early_stopping": False}  # Vaswani et al. 2017
-# How to write, as a folder says it: (setting, what it is).
+# Settings of `generate`, by the type of their values.
 WHOLE = (
-    "max_length", "min_length", "max_new_tokens", "min_new_tokens", "num_beams", "num_beam_groups", "no_repeat_ngram_size",
-    "top_k", "encoder_no_repeat_ngram_size", "num_return_sequences",
+    "max_length", "min_length", "max_new_tokens", "min_new_tokens", "num_beams", "num_beam_groups", "top_k",
+    "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "num_return_sequences",
 )  # fmt: skip
 NUMBER = ("temperature", "top_p", "min_p", "length_penalty", "repetition_penalty", "diversity_penalty")
 TOKENS = (
@@ -62,12 +62,12 @@ def generation_config(loaded: Loaded) -> dict[str, Any] | None:
 
 
 def token_ids(loaded: Loaded) -> dict[str, int]:
-    """The numbers of tokens with a meaning, as their configs name them; only a translation starts with one of its own."""
+    """The ids of special tokens, as their configs name them; only encoder-decoders have one to start with."""
     pairs = isinstance(loaded.model, EncoderDecoder)
     known = {name: number for name, number in loaded.special.items() if pairs or name != "decoder_start"}
     if is_taught_here(
         loaded.model
-    ):  # theirs reads the last token that is no padding: what ends a text must not be any
+    ):  # theirs reads the last token that is no padding, so that eos must not be pad
         ends = known.get("eos")
         known = {name: number for name, number in known.items() if name != "pad" or number != ends}
         if known.get("bos", ends) != ends:

@@ -1,8 +1,8 @@
-"""What each family does around its SentencePiece model: how a text is cleaned and cut, and what stands at its ends.
+"""The tokenizers of families with a SentencePiece model: how texts are normalized and split, and their ends.
 
-Each gives the numbers that `transformers` gives. (That is mostly what the sentencepiece package gives, too: they differ in
-rare characters, in spaces at the beginning of a text for LLaMA, and for DeBERTa in all that NFC leaves as it is.)
-Marian's tokenizer over there is the sentencepiece package itself, so Marian's here is made to follow that.
+Each gives the token ids that `transformers` gives. (The sentencepiece package mostly gives them too. It
+differs in rare characters, in spaces at the beginning of a text for LLaMA, and for DeBERTa in all that NFC
+leaves as it is.)
 """
 
 from __future__ import annotations
@@ -66,11 +66,7 @@ def albert(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tok
     tokenizer = unigram(pieces)
     tokenizer.normalizer = n.Sequence(steps)
     cut_at_spaces(tokenizer)
-    add_own(tokenizer, pieces)
-    names = {"bos": "[CLS]", "eos": "[SEP]", "unk": "<unk>", "sep": "[SEP]", "pad": "<pad>", "cls": "[CLS]"}
-    add_tokens(tokenizer, settings, names | {"mask": "[MASK]"}, rows)
-    as_sentences(tokenizer, pieces, settings)
-    return tokenizer
+    return between_cls_and_sep(tokenizer, pieces, settings, rows, {"unk": "<unk>", "pad": "<pad>"})
 
 
 def deberta(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
@@ -87,11 +83,7 @@ def deberta(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> To
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, pre_tokenizers.Metaspace()])
     tokenizer.decoder = decoders.Metaspace()
-    add_own(tokenizer, pieces)
-    names = {"bos": "[CLS]", "eos": "[SEP]", "unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]"}
-    add_tokens(tokenizer, settings, names | {"mask": "[MASK]"}, rows)
-    as_sentences(tokenizer, pieces, settings)
-    return tokenizer
+    return between_cls_and_sep(tokenizer, pieces, settings, rows, {"unk": "[UNK]", "pad": "[PAD]"})
 
 
 def llama(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
@@ -139,11 +131,17 @@ def add_own(tokenizer: Tokenizer, pieces: Pieces) -> None:
         tokenizer.add_tokens([AddedToken(pieces.names[number], normalized=False, special=special)])
 
 
-def as_sentences(tokenizer: Tokenizer, pieces: Pieces, settings: TokenizerSettings) -> None:
-    """[CLS] text [SEP], and [CLS] text [SEP] text [SEP]."""
+def between_cls_and_sep(
+    tokenizer: Tokenizer, pieces: Pieces, settings: TokenizerSettings, rows: int | None, more: dict[str, str]
+) -> Tokenizer:
+    """[CLS] text [SEP], and [CLS] text [SEP] text [SEP]. more: the family's names of other special tokens."""
+    add_own(tokenizer, pieces)
+    names = {"bos": "[CLS]", "eos": "[SEP]", "sep": "[SEP]", "cls": "[CLS]", "mask": "[MASK]"}
+    add_tokens(tokenizer, settings, names | more, rows)
     cls, sep = settings.name("cls", "[CLS]") or "[CLS]", settings.name("sep", "[SEP]") or "[SEP]"
     ends = [need(tokenizer, pieces.path, token) for token in (cls, sep)]
     around(tokenizer, [cls, "$A", sep], [cls, "$A", sep, "$B:1", f"{sep}:1"], ends)
+    return tokenizer
 
 
 def around(tokenizer: Tokenizer, single: list[str], pair: list[str], ends: list[tuple[str, int]]) -> None:
@@ -177,11 +175,13 @@ class Encoded:
 
 
 class Marian:
-    """Texts cut by source.spm (or target.spm), and what comes of it looked up in a vocabulary that both share.
+    """Marian's tokenizer: texts are cut by source.spm (or target.spm), and the pieces looked up in a
+    vocabulary that both sides share.
 
-    Even what the file does not know is looked up, and a piece that is not found is the unknown one. No tokenizer of the
-    library does that, so this one cuts by one of them (`cuts`) and numbers the pieces itself. For everything else, writing
-    and saving included, another stands in (`shown`), that agrees but for characters which only the other side knows.
+    Even a piece that the file does not know is looked up, and one that is not found becomes the unknown
+    token. No tokenizer of the library does that, so this one cuts by one of them (`cuts`) and looks up the
+    pieces itself. For everything else, decoding and saving included, another stands in (`shown`). It differs
+    only in characters that the other side alone knows.
     """
 
     def __init__(
@@ -271,7 +271,7 @@ def marian_files(reads: Marian, writes: Marian) -> dict[str, str | bytes]:
 
 
 def scored(pieces: Pieces) -> dict[str, float]:
-    """{piece: score} of those that can be found in a text; one that a user defined wins, whatever else would fit."""
+    """{piece: score} of those that can be found in a text; a user-defined one wins over any other."""
     best = max((pieces.scores[n] for n in pieces.of_kind(NORMAL)), default=0.0)
     found = {pieces.names[n]: pieces.scores[n] for n in pieces.of_kind(NORMAL)}
     return found | {(name := pieces.names[n]): len(name) * best - 0.1 for n in pieces.of_kind(USER)}
@@ -282,8 +282,8 @@ def renumbered(
 ) -> list[tuple[str, float]]:
     """[(name, score)] in the order of the numbers.
 
-    Those that this side does not have must be written, yet never be found in a text: their names here begin with a space,
-    which no text has any more when it is cut.
+    Those that this side lacks can be decoded, yet are never found in a text: their names here begin with a
+    space, which no text has any more when it is cut.
     """
     least = min(scores.values(), default=0.0)
     kept = {unknown, END, settings.name("pad", "<pad>"), *filter(is_code, numbers)}
@@ -312,8 +312,9 @@ def around_pieces(pieces: Pieces, listed: list[tuple[str, float]], unknown: int)
 def as_sentencepiece(pieces: Pieces) -> Any:
     """The cleaning that the sentencepiece package does, but for marks upon marks in an unusual order.
 
-    Its table maps the longest sequence that it knows; the library's looks at characters one by one, and loses a mark that
-    follows one it replaces. To compose everything first (NFKC, which such tables are made of) leaves little to be lost.
+    Its table maps the longest sequence that it knows. The library looks at characters one by one, and loses a
+    mark that follows one it replaces; composing everything first (NFKC, which such tables are made of) loses
+    little.
     """
     from tokenizers import Regex, normalizers
 

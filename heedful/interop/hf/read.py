@@ -1,4 +1,4 @@
-"""Read a Hugging Face folder of a family that heedful knows: config.json, safetensors (one file or shards), tokenizer.
+"""Read a Hugging Face folder of a known family: config.json, safetensors (one file or shards), the tokenizer.
 
 Everything is checked against the config before any weight is read, and nothing is returned half-loaded.
 """
@@ -106,7 +106,7 @@ def find_architecture(path: Path, theirs: dict[str, Any]) -> str:
 def check_weights(
     folder: Path, table: Table, ours: Mapping[str, Tensor], stored: Mapping[str, Stored]
 ) -> dict[str, Stored]:
-    """Compare what is stored with what the config needs: {their name: where it is}, or an error that says all."""
+    """Compare what is stored with what the config needs: {their name: where it is}, or a full error."""
     needed = {name: tuple(tensor.shape) for name, tensor in table.to_theirs(ours).items()}
     copies = copies_of(table, needed)
     plan: dict[str, Stored] = {}
@@ -172,10 +172,8 @@ def check_fixed(table: Table, stored: Mapping[str, Stored]) -> None:
             check_tensor(stored[name], fixed.shape)
             ((_, found),) = read_tensors({name: stored[name]})
             if not torch.allclose(found.float(), fixed.make(), atol=ROUNDED):
-                raise BadInput(
-                    f"{stored[name].path}: {name} is not what {CONFIG} makes it (sinusoids), and heedful computes it: "
-                    f"this is another model"
-                )
+                told = f"{stored[name].path}: {name} is not what {CONFIG} makes it (sinusoids)"
+                raise BadInput(f"{told}, and heedful computes it: this is another model")
 
 
 def fill(model: nn.Module, table: Table, plan: Mapping[str, Stored]) -> None:

@@ -1,4 +1,4 @@
-"""A Hugging Face folder as transformers opens it: from data alone, offline, and without running code of the folder."""
+"""A Hugging Face folder as transformers opens it: offline, and without running code of the folder."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def reopen(folder: Path) -> TransformersModel:
 
 @contextmanager
 def only_data(folder: Path) -> Iterator[Path]:
-    """The folder with nothing in it but what heedful reads too, and no word of code, kernels or other people's libraries:
-    transformers would follow such words, whosever they are."""
+    """The folder with only the files that heedful reads too, and without references to code, kernels or other
+    libraries: transformers would follow them, whoever wrote them."""
     with tempfile.TemporaryDirectory() as aside:
         seen = Path(aside)
         for tensor in find_weights(folder).values():
@@ -85,7 +85,7 @@ class TransformersModel:
 
     @property
     def special(self) -> dict[str, int]:
-        """The tokens with a meaning that the folder itself names; what a class of theirs adds by default is none of it."""
+        """The special tokens that the folder itself names, without a class's defaults."""
         numbers = {name: self.said.get(f"{name}_token_id") for name in MEANINGS}
         return {name: number for name, number in numbers.items() if type(number) is int}
 
@@ -183,7 +183,10 @@ AUTOS = {
     "ForImageClassification": "AutoModelForImageClassification",
     "ForImageClassificationWithTeacher": "AutoModelForImageClassification",
 }
-TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "spm.model", "source.spm", "tokenizer.model", "sentencepiece.bpe.model")  # fmt: skip
+TOKENIZERS = (
+    "tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "spm.model", "source.spm", "tokenizer.model",
+    "sentencepiece.bpe.model",
+)  # fmt: skip
 BESIDE = (
     "model.safetensors.index.json", "generation_config.json", "merges.txt", "target.spm", "target_vocab.json",
     "special_tokens_map.json", "added_tokens.json",
@@ -196,9 +199,10 @@ LEADS_OUT = (
     "custom_pipelines",
 )
 CLASSES = (
-    "AlbertTokenizer", "BartTokenizer", "BertTokenizer", "DebertaV2Tokenizer", "DistilBertTokenizer", "ErnieTokenizer",
-    "GPT2Tokenizer", "LlamaTokenizer", "MBartTokenizer", "MarianTokenizer", "OpenAIGPTTokenizer", "PegasusTokenizer",
-    "PreTrainedTokenizer", "Qwen2Tokenizer", "RobertaTokenizer", "T5Tokenizer", "TokenizersBackend",
+    "AlbertTokenizer", "BartTokenizer", "BertTokenizer", "DebertaV2Tokenizer", "DistilBertTokenizer",
+    "ErnieTokenizer", "GPT2Tokenizer", "LlamaTokenizer", "MBartTokenizer", "MarianTokenizer",
+    "OpenAIGPTTokenizer", "PegasusTokenizer", "PreTrainedTokenizer", "Qwen2Tokenizer", "RobertaTokenizer",
+    "T5Tokenizer", "TokenizersBackend",
 )  # fmt: skip
 SECOND = ("seq_relationship_logits", "sop_logits")  # what a head beside the first says
 

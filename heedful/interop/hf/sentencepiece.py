@@ -1,8 +1,9 @@
-"""SentencePiece .model files: pieces of words with their scores, and how texts are cleaned before they are cut.
+"""SentencePiece .model files: pieces of words with their scores, and how texts are normalized.
 
-Such a file is a protocol buffer, a small format: fields, each a number, a kind and a value. It is read here byte by byte,
-every length held against what is left, so that no other package is needed and a damaged file is only a sentence.
-The fields are those of https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+Such a file is a protocol buffer: fields, each with a number, a kind and a value. It is read here byte by
+byte, every length checked against what is left, so that no other package is needed and a damaged file is
+refused. The fields are those of
+https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ class Wire:
             yield number, value
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """A number, and where it ends: seven bits a byte, the lowest first, the eighth bit saying that more come."""
+        """A number, and where it ends: seven bits a byte, lowest first; the eighth bit says that more
+        follow."""
         value = shift = 0
         while at < end and shift < 70:
             byte = self.data[at]
@@ -193,10 +195,11 @@ def check_pieces(found: Pieces) -> None:
         raise BadInput(f"{path} has a piece of more than {LONGEST} bytes")
     if found.model == UNIGRAM:
         check_tree(path, found.names)
-    if len(set(found.names)) < len(found.names):
-        seen: set[str] = set()
-        twice = next(name for name in found.names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise BadInput(f"{path} has the piece {short(twice)} twice")
+    seen: set[str] = set()
+    for name in found.names:
+        if name in seen:
+            raise BadInput(f"{path} has the piece {short(name)} twice")
+        seen.add(name)
     for name, score, kind in zip(found.names, found.scores, found.kinds, strict=True):
         if not math.isfinite(score) or not NORMAL <= kind <= BYTE:
             raise BadInput(f"{path} gives the piece {short(name)} the score {score} and the kind {kind}")
@@ -216,7 +219,7 @@ def check_tree(path: Path, names: Iterable[str]) -> None:
 
 
 def check_charsmap(found: Pieces) -> None:
-    """A table is a trie's size, the trie, and texts; no way through the trie may lead out of it or into half a character."""
+    """A table is a trie's size, the trie, and texts; no path may lead out of it or into half a character."""
     table, path = found.charsmap, found.path
     if not table:
         return
@@ -245,7 +248,7 @@ def check_charsmap(found: Pieces) -> None:
 
 
 def merges_of(found: Pieces) -> list[tuple[str, str]]:
-    """The pairs that make a piece out of two, in the order in which they are tried: by what they make, then by length."""
+    """The pairs that make a piece out of two, in the order they are tried: by the result, then by length."""
     numbers = {name: number for number, name in enumerate(found.names)}
     pairs: list[tuple[int, str, str]] = []
     for number, name in enumerate(found.names):

@@ -1,7 +1,7 @@
 """Sentence embedders: what a folder's sentence-transformers files say about turning a text into one vector.
 
-modules.json lists the steps: the model, a pooling of its vectors, and perhaps one that makes every vector one long. Other
-files say how long a text may be, whether capitals count, and what is put before every text.
+modules.json lists the steps: the model, a pooling of its vectors, and perhaps one that normalizes every
+vector. Other files say how long a text may be, whether it is lowercased, and what is put before every text.
 """
 
 from __future__ import annotations
@@ -63,10 +63,9 @@ def read_sentences(folder: Path) -> Sentences | None:
         steps = [step_of(entry) for entry in read_list(inside(folder, MODULES))]
     kinds = [kind for kind, _ in steps]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise BadInput(
-            f"{folder / MODULES} lists the steps {short(kinds)}; heedful embeds by Transformer, Pooling and perhaps "
-            f"Normalize: give `pooling` from a folder without that file, or use sentence-transformers"
-        )
+        told = "heedful embeds by Transformer, Pooling and perhaps Normalize: give `pooling` from a folder "
+        told += "without that file, or use sentence-transformers"
+        raise BadInput(f"{folder / MODULES} lists the steps {short(kinds)}; {told}")
     first, pooling = steps[0][1], steps[1][1]
     said = read_below(folder, first, ENCODER)
     poolings, whole = read_pooling(folder, pooling)

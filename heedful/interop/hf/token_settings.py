@@ -1,5 +1,7 @@
-"""What the small files beside a vocabulary say about its tokens: tokenizer_config.json, special_tokens_map.json and
-added_tokens.json name the special ones, add others, and switch lower case or the ends of a text on and off."""
+"""The settings of a tokenizer: tokenizer_config.json, special_tokens_map.json and added_tokens.json.
+
+They name the special tokens, add others, and switch lower case and the tokens around a text on and off.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,8 @@ from ...models.hf.folder import read_unless_null
 if TYPE_CHECKING:
     from tokenizers import AddedToken, Tokenizer
 
-TOKENIZER_CONFIG, SPECIAL, ADDED, CONFIG = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "config.json",
-)
+TOKENIZER_CONFIG, CONFIG = "tokenizer_config.json", "config.json"
+SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
 LIMIT = 24 * MEGABYTE  # some repeat every added token
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
@@ -56,7 +54,7 @@ class TokenizerSettings:
 
     @property
     def kind(self) -> str:
-        """The family, in lower case: by the tokenizer's class if the folder names one, or by the model's type; or ""."""
+        """The family in lower case, from the tokenizer's class or else from the model's type; or ""."""
         named = self.said.get("tokenizer_class")
         if isinstance(named, str) and named not in ("PreTrainedTokenizerFast", "TokenizersBackend"):
             return named.removesuffix("Fast").removesuffix("Tokenizer").lower()
@@ -135,7 +133,8 @@ def add_tokens(
 ) -> None:
     """Add what the folder adds, in the order of its numbers, and the special tokens.
 
-    A special token that the vocabulary lacks, and that only a family's habit names, goes where the model has room for it.
+    A special token that the vocabulary lacks, and that only the family names, is added if the model has room
+    for it.
     """
     tokenizer.add_tokens([token for _, token in sorted(settings.added.items())])
     for number, token in settings.added.items():

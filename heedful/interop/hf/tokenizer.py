@@ -1,7 +1,7 @@
 """Tokenizers found in a model folder, read through Hugging Face `tokenizers`.
 
 A tokenizer.json may carry regular expressions, and a hostile one can run for hours on a short text while
-holding the interpreter; or steps that make a short text endless. So only what published models use is accepted.
+holding the interpreter; or steps that make a short text endless. So only what published models use is read.
 """
 
 from __future__ import annotations
@@ -32,21 +32,26 @@ GROWTH = 64  # bytes for one character: the longest in Unicode's own tables are 
 
 # A step of another kind would be read as whichever it resembles.
 STEPS = (
-    "BertNormalizer", "BertPreTokenizer", "BertProcessing", "BPEDecoder", "ByteFallback", "ByteLevel", "Digits",
-    "CharDelimiterSplit", "Fuse", "Lowercase", "Metaspace", "NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled",
-    "Prepend", "Punctuation", "Replace", "RobertaProcessing", "Sequence", "Split", "Strip", "StripAccents",
-    "TemplateProcessing", "UnicodeScripts", "Whitespace", "WhitespaceSplit", "WordPiece",
+    "BertNormalizer", "BertPreTokenizer", "BertProcessing", "BPEDecoder", "ByteFallback", "ByteLevel",
+    "CharDelimiterSplit", "Digits", "Fuse", "Lowercase", "Metaspace", "NFC", "NFD", "NFKC", "NFKD", "Nmt",
+    "Precompiled", "Prepend", "Punctuation", "Replace", "RobertaProcessing", "Sequence", "Split", "Strip",
+    "StripAccents", "TemplateProcessing", "UnicodeScripts", "Whitespace", "WhitespaceSplit", "WordPiece",
 )  # fmt: skip
 SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 REPEATED = ("Sequence", "Split", "Replace")  # others come once: twice, they could make a text grow and grow
+
+CONTRACTIONS, LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"[^\r\n\p{L}\p{N}]?\p{L}+"
+OTHERS = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3 = CONTRACTIONS + "|" + LETTERS + r"|\p{N}{1,3}|" + OTHERS
+QWEN2 = CONTRACTIONS + "|" + LETTERS + r"|\p{N}|" + OTHERS
 
 # Split and Replace patterns of published tokenizers (GPT-2 and its heirs, LLaMA 3, T5), and our own.
 KNOWN_PATTERNS = (
     r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]",
     r" ?\S+",
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    LLAMA3,
+    QWEN2,
     r" {2,}",
     r"\A ",
     r"(?<![ ▁])[ ▁]+\z",
@@ -59,7 +64,6 @@ KNOWN_PATTERNS = (
     r"\n",
 )
 
-QWEN2 = KNOWN_PATTERNS[4]
 ROBERTA = ("roberta", "bart", "longformer", "led")
 BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 
@@ -81,7 +85,7 @@ def read_tokenizer(folder: Path, rows: int | None = None) -> Tokenizer | None:
 
 
 def read_target(folder: Path, rows: int | None = None) -> Tokenizer | None:
-    """What a model writes by, if that is another tokenizer than it reads by: a second tokenizer.json, or Marian's."""
+    """The tokenizer of a model's output, if it has its own: a second tokenizer.json, or Marian's."""
     if not all(present(folder / name) for name in MARIAN):
         path = folder / TARGET_TOKENIZER
         return guarded(path, rows, lambda: read_whole(inside(folder, path.name))) if present(path) else None
@@ -127,10 +131,9 @@ def read_whole(path: Path) -> Tokenizer:
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         check_steps(path, part, spec.get(part))
     model = spec.get("model")
-    if isinstance(model, dict) and isinstance(
-        model.get("vocab"), list
-    ):  # a Unigram model, whatever it calls itself
-        check_tree(path, (str(entry[0]) for entry in model["vocab"] if isinstance(entry, list) and entry))
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, list):  # a Unigram model, whatever it calls itself
+        check_tree(path, (str(entry[0]) for entry in vocab if isinstance(entry, list) and entry))
     tokenizer = Tokenizer.from_str(json.dumps(spec))  # what was checked, whatever the file says twice
     for token in spec.get("added_tokens") or []:
         found = tokenizer.token_to_id(token["content"])
@@ -193,7 +196,7 @@ def grows(step: dict[str, Any]) -> bool:
 
 
 def longest_entry(charsmap: Any) -> int:
-    """The most bytes that a sentencepiece table (a trie's size, the trie, texts) puts in place of a character."""
+    """The most bytes by which a sentencepiece table (a trie's size, the trie, texts) replaces a character."""
     table = base64.b64decode(str(charsmap or ""))
     return max(map(len, table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")))
 
@@ -214,7 +217,7 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def read_bpe(paths: list[Path], settings: TokenizerSettings, rows: int | None) -> Tokenizer:
-    """Letters merged by rank: those of GPT-1 in lower case, with "</w>" after a word's last; bytes since GPT-2."""
+    """Pieces merged by rank: lower-case letters with "</w>" after a word's last (GPT-1), or bytes (GPT-2)."""
     vocab, merges = paths
     numbers, ranks = read_numbers(vocab), read_merges(merges)
     if any(token.endswith("</w>") for token in numbers):
@@ -298,7 +301,7 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def read_word_piece(paths: list[Path], settings: TokenizerSettings, rows: int | None) -> Tokenizer:
-    """BERT's: words cut into the longest known pieces; lower case unless tokenizer_config.json says otherwise."""
+    """BERT's: words cut into the longest known pieces, in lower case unless tokenizer_config.json says no."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     (path,) = paths
@@ -323,7 +326,7 @@ def read_word_piece(paths: list[Path], settings: TokenizerSettings, rows: int | 
 
 
 def cleaning(settings: TokenizerSettings, already: dict[str, bool]) -> dict[str, bool]:
-    """How BERT cleans texts, for the library; without accents where without capitals, unless said otherwise."""
+    """Arguments of BERT's normalizer: lower case drops accents too, unless the folder says otherwise."""
     with naming(settings.path):
         lower = read_unless_null(settings.said, "do_lower_case", already["lowercase"])
         accents, chinese = already.get("strip_accents", lower), already.get("handle_chinese_chars", True)

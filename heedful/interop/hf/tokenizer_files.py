@@ -1,4 +1,4 @@
-"""The tokenizer files that are written beside the weights, so that `AutoTokenizer` reads texts as heedful does."""
+"""The tokenizer files written beside the weights, by which `AutoTokenizer` reads texts as heedful does."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tokenizer_files(loaded: Loaded) -> dict[str, str | bytes]:
 
 
 def tokenizer_text(tokenizer: Tokenizer, model: nn.Module, special: Mapping[str, int] | None = None) -> str:
-    """As JSON. What a run's task puts around the texts to be judged, the tokenizer of a Hugging Face folder puts there."""
+    """tokenizer.json. It also puts around texts the special tokens that a run's task puts there."""
     from tokenizers import Tokenizer, processors
 
     made = Tokenizer.from_str(tokenizer.to_str())
@@ -73,7 +73,7 @@ MARKS = {"bos": "[BOS]", "sep": "[SEP]", "eos": "[EOS]"}  # GPT-1's start, delim
 
 
 def marks_of(tokenizer: Tokenizer, model: nn.Module, special: Mapping[str, int]) -> list[str]:
-    """The three tokens that stand before, between and after texts; none where no task of heedful's puts any there."""
+    """The three tokens before, between and after texts; none where no task of heedful's puts any there."""
     own = all(tokenizer.token_to_id(token) is not None for token in (*MARKS.values(), "[CLS]"))
     if isinstance(model, WithHeads):
         return ["[CLS]", "[SEP]", "[SEP]"] if own and tokenizer.post_processor is None else []
@@ -89,20 +89,18 @@ def mark(tokenizer: Tokenizer, number: int, token: str) -> str:
     if tokenizer.id_to_token(number) is None:
         tokenizer.add_special_tokens([token])
         if tokenizer.token_to_id(token) != number:
-            raise BadInput(
-                f"the model reads a token {number} that its tokenizer lacks and would number {tokenizer.token_to_id(token)}: "
-                f"it cannot be saved as a Hugging Face folder"
-            )
+            given = tokenizer.token_to_id(token)
+            told = f"the model reads a token {number} that its tokenizer lacks and would number {given}"
+            raise BadInput(f"{told}: it cannot be saved as a Hugging Face folder")
     return str(tokenizer.id_to_token(number))
 
 
-NAMED = {  # where the model itself does not say which token it is
-    "unk": ("[UNK]", "<unk>"), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]", "<mask>"),
-}  # fmt: skip
+# Special tokens that the model itself does not name.
+NAMED = {"unk": ("[UNK]", "<unk>"), "cls": ("[CLS]",), "sep": ("[SEP]",), "mask": ("[MASK]", "<mask>")}
 
 
 def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What their tokenizer is told besides: to take tokenizer.json as it is, and the names of special tokens."""
+    """tokenizer_config.json: take tokenizer.json as it is, and call the special tokens by these names."""
     model: Any = loaded.model
     encoder, decoder = isinstance(model, WithHeads), isinstance(model, Decoder)
     numbers = token_ids(loaded)
@@ -131,7 +129,7 @@ def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def tells_segments(model: Any) -> bool:
-    """Whether an encoder is told which of two texts a token belongs to: RoBERTa has one segment, and is not."""
+    """Whether an encoder reads which of two texts a token belongs to. RoBERTa has one segment only."""
     segments = getattr(model.encoder.inputs, "segments", None)
     return segments is not None and len(segments.weight) > 1
 

@@ -1,4 +1,4 @@
-"""A graph of ONNX: what a module computes, recorded by torch.export, so that there is no second model to keep in step."""
+"""A graph of ONNX: what a module computes, recorded by torch.export."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Graph:
 
 
 def simplify(model: Any) -> None:
-    """Compute beforehand what depends on no input; but keep a weight that is used in two ways once, as a tied head's is."""
+    """Fold constants, but do not copy a weight that is used in two ways, such as the one of a tied head."""
     optimizer = needed("onnxscript.optimizer", "onnx")
 
     def should_fold(node: Any) -> bool | None:
@@ -69,7 +69,7 @@ def simplify(model: Any) -> None:
 
 
 def forget(model: Any) -> None:
-    """Leave out what torch notes of each node: the lines of code it came from, with the folders of this machine."""
+    """Remove what torch notes of each node: the lines of code it came from, with the names of folders."""
     values = [value for node in model.graph for value in node.outputs]
     for noted in (
         *model.graph,

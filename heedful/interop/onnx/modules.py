@@ -1,7 +1,7 @@
 """The modules that are recorded as graphs of ONNX, each with its example inputs and the names of its axes.
 
-A graph computes what the model computes. Only the place of its keys and values differs: they come from the caller, through a
-cache (`CallerCache`), and go back to the caller.
+A graph computes what the model computes. Only the place of its keys and values differs: they come from the
+caller, through a cache (`CallerCache`), and go back to the caller.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Session:
 
 
 class OnnxModel:
-    """A model in onnxruntime, whose scores heedful's own searches are given, token by token through the cache."""
+    """A model in onnxruntime. heedful's own searches use its scores, token by token through the cache."""
 
     def __init__(self, folder: Path) -> None:
         config = read_json(folder / CONFIG)

@@ -1,6 +1,6 @@
-"""Write ONNX graphs, which onnxruntime runs for any batch and length, under the names that Hugging Face's Optimum gives.
+"""Write ONNX graphs, which onnxruntime runs for any batch and length, under the names of Optimum.
 
-decoder              model.onnx                      tokens and past keys and values in, scores and present ones out
+decoder              model.onnx                      tokens, past keys and values in; scores, present ones out
 encoder-decoder      encoder_model.onnx              the source, once
                      decoder_model.onnx              the first tokens; gives keys and values of the source too
                      decoder_with_past_model.onnx    every token after

@@ -35,7 +35,7 @@ class Bound:
     outputs: float  # share of greedy outputs, and of beam search's, that are the same
 
 
-# fp32 differs by rounding only. Fewer bits change a few words of any model, and of a random one more than of a trained one.
+# fp32 differs by rounding only. Fewer bits change a few tokens: more of a random model than of a trained one.
 BOUNDS = {
     "float32": Bound(1e-5, 1.0, 1.0),
     "float16": Bound(1e-2, 0.97, 0.5),

@@ -1,6 +1,7 @@
-"""The comparison: both models are given the same inputs, always the same ones, and their outputs are compared.
+"""The comparison of our model with another library's: both are given the same inputs.
 
-It finds how far logits lie apart, whether both generate the same text, and whether texts have the same token ids.
+It measures how far logits differ, whether both generate the same tokens, and whether texts have the same
+token ids.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def certify(
     bound: Bound | None = None,
     progress: Callable[[str], None] = lambda told: None,
 ) -> Certificate:
-    """Ask both the same, and say whether they are the same model. packages: the libraries whose versions to note."""
+    """Compare the two, and say whether they are the same model. packages: whose versions are noted."""
     here, bound = OwnModel(ours), bound or BOUNDS.get(kind, BOUNDS["int8"])
     found: dict[str, Any] = {}
     if here.sees_pictures:
@@ -74,9 +75,8 @@ def faults_of(found: dict[str, Any], bound: Bound) -> tuple[str, ...]:
     faults = []
     logits: Logits | None = found.get("logits")
     if logits is not None and not logits.relative <= bound.difference:  # nor if it is no number
-        faults.append(
-            f"{logits.compared} differ by {logits.relative:.2g} of their scale, where {bound.difference:g} is allowed"
-        )
+        told = f"{logits.compared} differ by {logits.relative:.2g} of their scale"
+        faults.append(f"{told}, where {bound.difference:g} is allowed")
     if logits is not None and logits.argmax is not None and logits.argmax < bound.argmax:
         faults.append(
             f"the likeliest is the same in {logits.argmax:.2%} only, where {bound.argmax:.0%} is asked"
@@ -115,9 +115,7 @@ class Differences:
         self.scale = max(self.scale, float(ours_TV.abs().max()))
         theirs_T = theirs_TV.argmax(-1, keepdim=True)
         behind_T = ours_TV.amax(-1) - ours_TV.gather(-1, theirs_T)[..., 0]
-        self.agreed += float(
-            (behind_T <= 2 * self.slack * self.scale).sum()
-        )  # equals are as good as each other
+        self.agreed += float((behind_T <= 2 * self.slack * self.scale).sum())  # a tie is an agreement
         self.rows += len(behind_T)
 
     def logits(self, compared: str) -> Logits:
@@ -215,8 +213,8 @@ def compare_outputs(
 def is_tie(
     here: OwnModel, ids: list[int], ours: list[int], theirs: list[int], new: int, slack: float, by_token: bool
 ) -> bool:
-    """Whether our model prefers its own output to theirs by no more than rounding: at the first token in which they
-    differ, or (of whole outputs) in all."""
+    """Whether our model prefers its own output to theirs by no more than rounding: at the first token in
+    which the two differ, or over the whole outputs."""
     a, b = (here.surprise(ids, row, len(row) < new) for row in (ours, theirs))
     if not by_token:
         return bool(b.sum() - a.sum() <= 2 * slack * max(len(a), len(b)))

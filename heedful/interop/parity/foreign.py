@@ -10,35 +10,39 @@ from torch import Tensor
 
 
 class ForeignModel(Protocol):
-    """A model opened in another library. None where that library does not say.
+    """A model opened in another library. A method returns None where that library has no answer.
 
-    An attribute `computes` names the kind of numbers it computes with, if it is another than float32.
-    Three methods more are used where there are any: `pictures(images_BCHW) -> list[Tensor]`, what `logits` would say of
-    each picture; `batch(rows, targets) -> list[Tensor]`, `logits` of several texts that it pads; and `other_heads(ids) ->
-    list[Tensor]`, what the heads after the first say.
+    An attribute `computes` names the dtype that it computes with, if that is not float32. An attribute
+    `says_log_probabilities` is True if `logits` returns log-probabilities. Three more methods are optional:
+
+        pictures(images_BCHW) -> list[Tensor]     `logits` of each picture
+        batch(rows, targets) -> list[Tensor]      `logits` of several texts, which the library pads
+        other_heads(ids) -> list[Tensor]          outputs of the heads after the first
     """
 
     def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
-        """Scores [T, V] in fp32 after each token of one text: of `ids` for a decoder; of `target`, which begins with the
-        token that decoding starts with, for an encoder-decoder that reads `ids`. Of an encoder, what its first head says
-        (pooling is none), or without a head its hidden states and, as a last row, what it pools; a head that says one
-        thing of a whole text gives one row.
-        Log-probabilities will do, if an attribute `says_log_probabilities` is True."""
+        """Scores [T, V] in fp32 after each token of one text.
+
+        decoder            after each token of `ids`
+        encoder-decoder    reads `ids`; after each token of `target`, the first of which starts decoding
+        encoder            output of its first head (pooling is none), one row if it judges the whole text;
+                           without a head, the hidden states and, as a last row, the pooled vector
+        """
 
     def greedy(self, ids: list[int], new: int) -> list[int] | None:
-        """The likeliest continuation (or translation): at most `new` tokens, without the token that ends it."""
+        """The greedy continuation (or translation): at most `new` tokens, without the token that ends it."""
 
     def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
-        """The same by beam search with no length normalization: the hypothesis of highest probability among those that
-        ended, and those that have `new` tokens."""
+        """The same by beam search without length normalization: the most probable hypothesis among those that
+        ended and those that have `new` tokens."""
 
     def tokens(self, text: str) -> list[int] | None:
-        """The text by its own tokenizer, special tokens included as for a text to be read."""
+        """Token ids by the library's own tokenizer, with the special tokens around a text."""
 
 
 def each_text(found: Tensor, lengths_B: Tensor, pooled_BD: Tensor | None = None) -> list[Tensor]:
-    """Of a padded batch, what was said of each text: a row for every real token, or one for the whole; and what was
-    pooled after them."""
+    """Outputs of each text of a padded batch: a row for every real token, or one for the whole text. A pooled
+    vector is the last row."""
     if found.ndim == 2:
         return list(found[:, None].float())
     rows = [row[:n].float() for row, n in zip(found, lengths_B.tolist(), strict=True)]

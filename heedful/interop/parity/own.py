@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 
 
 LONGEST = 48  # tokens of an input
-READ, DRAWN, WRITTEN = (
-    10,
-    4,
-    6,
-)  # texts and random inputs that logits are compared of, and inputs that are answered
+READ, DRAWN = 10, 4  # texts and random inputs whose logits are compared
+WRITTEN = 6  # inputs that are continued
 SEED = 20170612
 
 
@@ -153,7 +150,7 @@ def longest_of(model: nn.Module, config: Any) -> int:
 
 
 def inputs_for(here: OwnModel) -> tuple[list[list[int]], int]:
-    """What both are given to read, and how many tokens fit after it: texts where there is a tokenizer, and random tokens."""
+    """The inputs (random tokens, and texts if there is a tokenizer), and how many tokens fit after each."""
     longest = longest_of(here.model, here.loaded.config)
     new = max(1, min(NEW, longest // 2))
     room = max(1, min(LONGEST, longest if isinstance(here.model, EncoderDecoder) else longest - new))

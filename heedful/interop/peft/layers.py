@@ -1,7 +1,7 @@
 """The layers that PEFT's adapters stand beside, and what they are called.
 
-theirs   base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight   [rank, in], and lora_B [out, rank]
-ours     encoder.stack.blocks.0.attention.layer.query.A                             and B
+theirs   base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight   [rank, in]; lora_B
+ours     encoder.stack.blocks.0.attention.layer.query.A                             [out, rank], and B
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEADS = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "span": "QUESTION_ANS"}  # a
 
 
 def is_turned(rule: Rule, sizes: list[tuple[int, ...]]) -> bool:
-    """Whether theirs is kept [in, out]. Otherwise it must be ours, one below the other; another order is refused."""
+    """Whether their weight is [in, out]. Otherwise it must be ours, one below the other; or it is refused."""
     ours = torch.arange(sum(math.prod(size) for size in sizes)).view(-1, sizes[0][1])
     theirs = rule.join(ours.split([size[0] for size in sizes]))
     if theirs.shape == ours.shape and torch.equal(theirs, ours):

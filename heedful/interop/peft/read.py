@@ -1,4 +1,4 @@
-"""Read adapters of Hugging Face's PEFT together with the model that they stand beside; the package is not needed."""
+"""Read adapters of Hugging Face's PEFT with the model that they stand beside; the package is not needed."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ def read(
         stored = find_stored(folder)
         lies = peft_base(folder) if base is None else base
         if not lies.is_dir():
-            raise BadInput(
-                f"{folder} stands beside {short(str(lies))}, which is no folder here: heedful.load takes its place as base"
-            )
+            told = f"{folder} stands beside {short(str(lies))}, which is no folder here"
+            raise BadInput(f"{told}: heedful.load takes its place as base")
         if folder.resolve() in [each.resolve() for each in chain_of(lies)]:
             raise BadInput(
                 f"{folder} stands beside itself: heedful.load takes the place of its model as base"
@@ -90,15 +89,13 @@ def check_kind(said: dict[str, Any]) -> None:
 def find_stored(folder: Path) -> dict[str, Stored]:
     """Every tensor by its name; none is read yet."""
     if not present(folder / ADAPTER_WEIGHTS) and present(folder / "adapter_model.bin"):
-        raise BadInput(
-            f"{folder / 'adapter_model.bin'} is a pickle, which can run code when it is read: save it as {ADAPTER_WEIGHTS}"
-        )
+        told = f"{folder / 'adapter_model.bin'} is a pickle, which can run code when it is read"
+        raise BadInput(f"{told}: save it as {ADAPTER_WEIGHTS}")
     stored = headers(inside(folder, ADAPTER_WEIGHTS))
     for name, tensor in stored.items():
         if not name.startswith(BEFORE) or tensor.dtype not in FLOATS:
-            raise BadInput(
-                f"{folder / ADAPTER_WEIGHTS} holds {short(name)} as {tensor.dtype}, which is no part of an adapter"
-            )
+            told = f"{folder / ADAPTER_WEIGHTS} holds {short(name)} as {tensor.dtype}"
+            raise BadInput(f"{told}, which is no part of an adapter")
     return stored
 
 
@@ -164,8 +161,11 @@ def add(model: nn.Module, table: Table, said: dict[str, Any], stored: Mapping[st
 def names_beside(
     table: Table, module: str, shape: tuple[int, int], weights: Mapping[str, Tensor]
 ) -> list[str]:
-    """The weights of ours that an adapter stands beside, one below the other. shape: of the product of its matrices, which
-    is held against theirs before it is made: two thin matrices of a small file may have a product of any size."""
+    """The weights of ours that an adapter stands beside, one below the other.
+
+    shape: of the product of its matrices. It is checked before the product is computed, for two thin matrices
+    of a small file may have a product of any size.
+    """
     full = table.today(f"{module}.weight") or ""
     rules = [(rule, numbers) for rule in table.rules if (numbers := match(rule.theirs, full)) is not None]
     names = [name for rule, numbers in rules for name in fill(rule.ours, numbers)]
@@ -179,7 +179,7 @@ def names_beside(
 
 
 def scale_of(said: dict[str, Any], module: str, rank: int) -> float:
-    """alpha / rank, or alpha / sqrt(rank) (rsLoRA). Patterns may name layers that have numbers of their own."""
+    """alpha / rank, or alpha / sqrt(rank) (rsLoRA). Patterns may name layers with values of their own."""
     alpha = by_pattern(said.get("alpha_pattern"), module, said.get("lora_alpha"))
     expected = by_pattern(said.get("rank_pattern"), module, said.get("r"))
     if type(expected) is not int or expected != rank or rank > LARGEST:
@@ -190,7 +190,8 @@ def scale_of(said: dict[str, Any], module: str, rank: int) -> float:
 
 
 def by_pattern(patterns: Any, module: str, otherwise: Any) -> Any:
-    """What a table of names says of a layer. PEFT's are regular expressions; here only plain ends of names are known."""
+    """A layer's value in a table of names. PEFT's are regular expressions; only plain ends of names are
+    read."""
     for name, value in (patterns or {}).items() if isinstance(patterns, dict) else ():
         if not name.replace("_", "").replace(".", "").isalnum():
             raise BadInput(f"a pattern {short(name)} is not read: only plain names of layers are")

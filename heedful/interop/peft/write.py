@@ -1,7 +1,7 @@
-"""Write the adapters of a run as Hugging Face's PEFT keeps them: adapter_config.json and adapter_model.safetensors.
+"""Write the adapters of a run as PEFT keeps them: adapter_config.json and adapter_model.safetensors.
 
-Where several of our layers are one of theirs (GPT-2's c_attn is query, key and value), their adapters stand side by side in
-one of higher rank: A = [A_q; A_v], B has B_q and B_v in its corners and zeros elsewhere.
+Where several of our layers are one of theirs (GPT-2's c_attn is query, key and value), their adapters become
+one of higher rank: A = [A_q; A_v], and B has B_q and B_v in its corners and zeros elsewhere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .layers import BEFORE, HEADS, is_turned
 
 
 def write(run: Path, folder: Path) -> None:
-    """The adapters of a run, into an existing folder; refused if they, or a new head, have no place in that format."""
+    """Write the adapters of a run into an existing folder, or refuse what PEFT has no place for."""
     lora = read_lora(run) if is_run(run) else None
     if lora is None:
         raise BadInput(one_line(f"{run} is no run of train.tune=lora: it has no adapters to save alone"))
@@ -39,9 +39,8 @@ def write(run: Path, folder: Path) -> None:
             f"{architecture} has no Hugging Face counterpart whose layers adapters could stand beside"
         )
     if labels_of_run(run):
-        raise BadInput(
-            one_line(f"{run} is a decoder that classifies, whose head has a bias that theirs has not: its adapters stay here")
-        )  # fmt: skip
+        told = f"{run} is a decoder that classifies, whose head has a bias that theirs has not"
+        raise BadInput(one_line(f"{told}: its adapters stay here"))
     learned = {name: tensor.clone() for name, tensor in read_tensors(headers(inside(run, SINGLE)))}
     table: Table = file.names(config)
     made = AdapterFiles(lora)

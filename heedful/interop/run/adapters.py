@@ -1,7 +1,7 @@
-"""Runs that hold only what they learned: adapters (LoRA) and perhaps a head, beside a model that lies elsewhere.
+"""Runs that hold only what they learned beside another model: adapters (LoRA) and perhaps a head.
 
-Such a run's config.json has an entry "lora", its from.json says which model it began from, with the SHA-256 of that
-model's weights, and its model.safetensors is small. Loading puts the two together.
+The config.json of such a run has an entry "lora"; its from.json says which model it began from, with the
+SHA-256 of that model's weights; its model.safetensors is small. Loading puts the two together.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def base_of(folder: Path) -> Path:
 
 
 def chain_of(folder: Path) -> list[Path]:
-    """Adapters, what they stand beside, what that stands beside, down to a whole model; a chain without end is refused."""
+    """Adapters, the model that they stand beside, and so on to a whole model; endless chains are refused."""
     chain = [folder]
     while (below := below_of(chain[-1])) is not None:
         if below.resolve() in [each.resolve() for each in chain]:
@@ -95,17 +95,11 @@ def next_base(folder: Path) -> Path:
         said = read_json(inside(folder, FROM))
         base = Path(str(said.get("folder")))
     if not base.exists():
-        raise BadInput(
-            one_line(
-                f"{folder} holds only what it learned beside {base}, which is not there any more: put it back"
-            )
-        )
+        told = f"{folder} holds only what it learned beside {base}, which is not there any more"
+        raise BadInput(one_line(f"{told}: put it back"))
     if weights_hash(base) != said.get("sha256"):
-        raise BadInput(
-            one_line(
-                f"{base} has other weights than when {folder} was trained beside it: put back the old ones"
-            )
-        )
+        told = f"{base} has other weights than when {folder} was trained beside it"
+        raise BadInput(one_line(f"{told}: put back the old ones"))
     return base
 
 

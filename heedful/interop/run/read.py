@@ -57,9 +57,8 @@ def labels_in_run(folder: Path, count: int) -> tuple[str, ...]:
         return ()
     labels = tuple(read_json(inside(folder, LABELS), 1 << 24))
     if len(labels) != count:
-        raise BadInput(
-            f"{folder / LABELS} names {len(labels)} labels, and the model tells {count} apart: put back its own"
-        )
+        told = f"{folder / LABELS} names {len(labels)} labels, and the model tells {count} apart"
+        raise BadInput(f"{told}: put back its own")
     return labels
 
 
@@ -138,7 +137,7 @@ def read_target_tokenizer(folder: Path, rows: int) -> Tokenizer:
 
 
 def check_hash(folder: Path) -> None:
-    """A run's model.json vouches for its weights; while they are being replaced, for the ones before as well."""
+    """Check the weights against model.json's SHA-256 (there are two while the weights are being replaced)."""
     path = folder / VOUCHER
     if not present(path):
         return  # the weights alone can be taken elsewhere
@@ -147,7 +146,5 @@ def check_hash(folder: Path) -> None:
     with open(inside(folder, SINGLE), "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found not in [entry.get("sha256") for entry in entries]:
-        raise BadInput(
-            f"{folder / SINGLE} is damaged, or {path} is: the one has the SHA-256 {found}, and the other speaks of "
-            f"{short(said.get('sha256'))}; put back a copy of both"
-        )
+        told = f"the one has the SHA-256 {found}, and the other speaks of {short(said.get('sha256'))}"
+        raise BadInput(f"{folder / SINGLE} is damaged, or {path} is: {told}; put back a copy of both")
