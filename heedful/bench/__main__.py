@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ..errors import BadInput
-from .command import bench
+from .command import run_bench
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of `heedful bench`, which heedful/cli/options.py explains at more length; a test holds them together."""
+    """The options of `heedful bench`, which heedful/cli/bench.py explains at more length; a test holds them together."""
     p = Parser(
         prog="python -m heedful.bench",
         description="This machine, this build, beside the peers that are installed, as ratios in one run.",
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 def main(args: Sequence[str] | None = None) -> int:
     """Every ending is an exit code and at most one sentence."""
     try:
-        return bench(parser().parse_args(args))
+        return run_bench(parser().parse_args(args))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -16,7 +16,7 @@ from .scaling import scaling
 WHAT = {"peers": beside_peers, "scaling": scaling, "costs": prediction}
 
 
-def bench(args: Any) -> int:
+def run_bench(args: Any) -> int:
     """Do what was asked for; 0 if heedful itself ran."""
     check(args)
     with opened(args) as house:

@@ -1,11 +1,21 @@
-"""`heedful caption`: a sentence about each image file. Each word is the name of one, or each line of stdin."""
+"""Write a sentence about each picture, with a model that was trained to.
+
+Each word is the name of an image file (PNG, JPEG, PPM), or each line of stdin; each caption is a line of
+stdout. --json has scores and tokens. A file that is no image stops everything; from stdin, it is answered
+by an empty line.
+
+Examples: heedful caption runs/caption photo.png other.jpg;
+heedful caption runs/caption < names.txt > captions.txt;
+heedful caption runs/caption --beam 8 --n-best 3 --json photo.png
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Annotated
 
 from ..errors import BadInput
 from ..files import one_line
@@ -13,40 +23,54 @@ from ..use import Model, load
 from ..use.model import BEAM
 from ..use.results import Answer
 from ..use.writing import Writing, asked, check_number
-from .pictures import chunks
-from .text import as_object, flat, options_of, utf8_out, write
-
-if TYPE_CHECKING:
-    from .options import Caption
-
-Found = Answer | BadInput  # a caption, or why there is none
+from .shared.image_files import batches_of_names
+from .shared.lines import flat, utf8_out, write
+from .shared.options import DecodingOptions, LineOptions, Positional, arg
+from .shared.writing import as_object, decoding_options
 
 
-def caption(given: Caption) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CaptionOptions(LineOptions, DecodingOptions):
+    """The options of `heedful caption`."""
+
+    text: Annotated[tuple[str, ...], Positional, arg("[FILE ...]", "the lines of stdin")] = ()
+    """Image files."""
+
+    prefix: Annotated[str, arg("TEXT", "none")] = ""
+    """What every caption begins with."""
+
+    longest: Annotated[int | None, arg("INT", "data.longest of the run")] = None
+    """Tokens of a caption at most."""
+
+
+CaptionOrFault = Answer | BadInput  # a caption, or why there is none
+
+
+def caption(given: CaptionOptions) -> None:
     """Answer each file by its caption."""
     check_number("batch", given.batch)
-    how = asked(options_of(given))
+    how = asked(decoding_options(given))
     how.width(BEAM)  # what can be seen to be wrong before anything is loaded
     utf8_out()
     model = load(given.run, given.device, weights=given.weights, quantize=given.quantize)
     model.check_can("caption")
     done = 0
-    for names in chunks(given):
+    for names in batches_of_names(given):
         found = answered(model, names, how, range(done, done + len(names)), given)
         write("".join(shown(name, one, given) for name, one in zip(names, found, strict=True)))
         done += len(names)
 
 
 def answered(
-    model: Model, names: list[str], how: Writing, numbers: Sequence[int], given: Caption
-) -> Sequence[Found]:
+    model: Model, names: list[str], how: Writing, numbers: Sequence[int], given: CaptionOptions
+) -> Sequence[CaptionOrFault]:
     """A caption for each file; of one that cannot be read, why, unless that is to stop everything."""
     try:
         return model.answers(names, how, numbers)
     except BadInput:
         if given.text or given.bad_lines == "refuse":
             raise
-    found: list[Found] = []
+    found: list[CaptionOrFault] = []
     for name, number in zip(names, numbers, strict=True):
         try:
             found += model.answers([name], how, [number])
@@ -56,7 +80,7 @@ def answered(
     return found
 
 
-def shown(name: str, found: Found, given: Caption) -> str:
+def shown(name: str, found: CaptionOrFault, given: CaptionOptions) -> str:
     """A line of output, or the several that n-best has."""
     if given.json:
         told = {"error": one_line(str(found))} if isinstance(found, BadInput) else {"answers": objects(found)}

@@ -6,17 +6,11 @@ import typing
 from collections.abc import Callable
 
 from ..errors import BadInput
-from . import main as cli
+from .shared import arguments
+from .shared.commands import COMMANDS, options_of
 
-FILES = (
-    "FILE",
-    "PATH",
-    "FOLDER",
-    "DIR",
-    "RUN",
-    "RUN|FOLDER",
-    "NAME|FOLDER",
-)  # what options that name one are called
+# What help calls the value of an option that names a file or a folder.
+FILES = ("FILE", "PATH", "FOLDER", "DIR", "RUN", "RUN|FOLDER", "NAME|FOLDER")
 # The presets of every architecture, whose files would import torch whenever a shell starts.
 PRESETS = (
     "transformer-base", "transformer-big", "gpt1", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-125m",
@@ -33,37 +27,32 @@ PRESETS = (
 def script(shell: str = "") -> str:
     """The script of a shell, to be sourced by it."""
     if shell not in SHELLS:
-        near = cli.suggestion(shell, list(SHELLS))
-        raise BadInput(f"--print-completion takes {', '.join(SHELLS)}, not {cli.quoted(shell)}{near}")
+        near = arguments.suggestion(shell, list(SHELLS))
+        raise BadInput(f"--print-completion takes {', '.join(SHELLS)}, not {arguments.quoted(shell)}{near}")
     return SHELLS[shell]().rstrip("\n")
 
 
 # What can be typed
 
 
-def commands() -> dict[str, str]:
-    """Each command with the first line of its help."""
-    return {name: (kind.__doc__ or "").partition("\n")[0] for name, (kind, _) in cli.COMMANDS.items()}
-
-
 def choices(hint: object) -> list[str]:
     """The values of an option, where there are only some; True and False for one that stands alone."""
-    return [kind for kind in cli.kinds_of(hint) if isinstance(kind, str)]
+    return [kind for kind in arguments.kinds_of(hint) if isinstance(kind, str)]
 
 
 def stands_alone(hint: object) -> bool:
-    return bool in cli.kinds_of(hint)
+    return bool in arguments.kinds_of(hint)
 
 
 def names_file(hint: object) -> bool:
     """Whether its value is a file or a folder, by what help calls it."""
-    return cli.metavar(hint) in FILES
+    return arguments.metavar(hint) in FILES
 
 
 def places(command: str) -> list[object]:
     """The types of what stands after a command without an option before it."""
-    hints = typing.get_type_hints(cli.COMMANDS[command][0], include_extras=True)
-    return [hint for hint in hints.values() if cli.is_positional(hint)]
+    hints = typing.get_type_hints(options_of(command), include_extras=True)
+    return [hint for hint in hints.values() if arguments.is_positional(hint)]
 
 
 def first_words(command: str) -> list[str]:
@@ -83,8 +72,8 @@ def takes_files(command: str) -> bool:
 
 def bash() -> str:
     cases = []
-    for command in cli.COMMANDS:
-        options = cli.options(command)
+    for command in COMMANDS:
+        options = arguments.options(command)
         cases.append(f"    {command})")
         cases.append('        case "$before" in')
         for option, hint in options.items():
@@ -100,7 +89,7 @@ def bash() -> str:
         if some := first_words(command):
             cases.append(f'        [ "$COMP_CWORD" -eq 2 ] && words="{" ".join(some)} $words"')
         cases.append("        ;;")
-    first = " ".join([*cli.COMMANDS, "--help", "--version", "--print-completion"])
+    first = " ".join([*COMMANDS, "--help", "--version", "--print-completion"])
     return (
         BASH.replace("@FIRST@", first)
         .replace("@SHELLS@", " ".join(SHELLS))
@@ -133,11 +122,11 @@ complete -o filenames -F _heedful heedful
 
 
 def zsh() -> str:
-    listed = "\n".join(f"        {quoted(f'{name}:{told}')}" for name, told in commands().items())
+    listed = "\n".join(f"        {quoted(f'{name}:{told}')}" for name, told in COMMANDS.items())
     cases = []
-    for command in cli.COMMANDS:
+    for command in COMMANDS:
         lines = []
-        for option, hint in cli.options(command).items():
+        for option, hint in arguments.options(command).items():
             some = choices(hint)
             values = f"({' '.join(some)})" if some else "_files" if names_file(hint) else ""
             lines.append(quoted(option if stands_alone(hint) else f"{option}:value:{values}"))
@@ -185,13 +174,13 @@ def fish() -> str:
     lines = ["# fish completion for heedful: heedful --print-completion fish | source"]
     none = "__fish_use_subcommand"
     lines += [
-        f"complete -c heedful -n {none} -f -a {name} -d {quoted(told)}" for name, told in commands().items()
+        f"complete -c heedful -n {none} -f -a {name} -d {quoted(told)}" for name, told in COMMANDS.items()
     ]
     lines += [f"complete -c heedful -n {none} -f -l {name}" for name in ("help", "version")]
     lines += [f"complete -c heedful -n {none} -x -l print-completion -a {quoted(' '.join(SHELLS))}"]
-    for command in cli.COMMANDS:
+    for command in COMMANDS:
         here = quoted(f"__fish_seen_subcommand_from {command}")
-        for option, hint in cli.options(command).items():
+        for option, hint in arguments.options(command).items():
             some = choices(hint)
             values = f" -x -a {quoted(' '.join(some))}" if some else " -r -F" if names_file(hint) else " -x"
             lines.append(

@@ -1,25 +1,52 @@
-"""`heedful doctor`: self-checks of a model, printed as they are made."""
+"""Whether a model is sound: self-checks, each with its number and what to do about it.
+
+Nobody sees the future (by gradient), padding changes nothing, a batch gives what its rows give alone,
+decoding with a cache gives what it gives without, the tokenizer gives texts back, a fresh model of these
+sizes starts near ln V, weights are finite, heads do something, and a run is better than guessing on its own
+held-out data. Works on runs of every task and on Hugging Face folders; changes nothing. Exit code 3 if a
+check did not hold.
+
+Examples: heedful doctor runs/demo; heedful doctor ./gpt2 --json
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ..errors import BadInput
 from ..files import one_line
 from ..interop.run_folder import is_run, refuse_stage
+from .shared.options import Positional, arg
 
 if TYPE_CHECKING:
     from ..inside.doctor import Finding
-    from .options import Doctor
+
 
 DID_NOT_HOLD = 3  # the exit code
 
 
-def doctor(given: Doctor) -> int:
+@dataclass(frozen=True)
+class DoctorOptions:
+    """The options of `heedful doctor`."""
+
+    run: Annotated[str, Positional, arg("RUN|FOLDER")]
+    """The folder of a run, or a Hugging Face folder."""
+
+    seed: int = 0
+    """Another seed, other random tokens to check with."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    json: bool = False
+    """Print one JSON object instead."""
+
+
+def doctor(given: DoctorOptions) -> int:
     """Examine the model of a folder, and print what was found as it is found."""
     from ..inside.doctor import FAIL, SEEDS, examine
     from ..runs.finished import open_model, read_run

@@ -1,6 +1,17 @@
-"""`heedful evaluate`: what a finished model scores on held-out data, for people and for programs.
+"""What a trained model scores on held-out data.
 
-torch is imported once everything that can be wrong with the request has been checked and the first line is out.
+By default on all the held-out data that the run's recipe names (training itself tries only a part,
+evaluate.rows); or on files of your own. translate: BLEU with its signature, exact match, loss and
+perplexity. lm: loss, perplexity and bits per byte. mlm: the same of the blanks, and how many are filled in
+right. classify: accuracy, F1 of all labels and of each; tag: the same of words. span: exact match and F1 as
+SQuAD has them. choose: accuracy. parse: words that hang where they should (UAS), with the right relation
+(LAS). summarize: ROUGE-1, -2 and -L of summaries by a beam of 4, loss and perplexity. image-classify: as
+classify. caption: exact match (of shapes, by what a caption says), BLEU and loss. Shares come with their 95
+% interval. The run is not changed.
+
+Examples: heedful evaluate runs/demo --split test; heedful evaluate runs/translate --json;
+heedful evaluate runs/translate --source test.en --target test.de --output test.out;
+heedful evaluate runs/lm --text book.txt; heedful evaluate runs/classify --data test.tsv
 """
 
 from __future__ import annotations
@@ -8,16 +19,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
-import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..data.files import is_dataset
-from ..errors import BadInput, NotFinite
+from ..errors import BadInput, NotFinite, program
 from ..files import one_line, present
 from ..interop.run_folder import STAGES
 from ..runs.finished import best_step, check_model, read_run
@@ -25,15 +34,15 @@ from ..tasks.evaluation import SHOWN
 from ..tasks.recipe import changed, parse_settings
 from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
+from .shared.options import Positional, Repeated, arg
+from .shared.terminal import say, track
 
 if TYPE_CHECKING:
     from ..tasks.evaluation import Measured
-    from .options import Evaluate
 
-T = TypeVar("T")
+
 KEPT = "valid"  # where a run keeps its held-out text, tokenized
 PICTURES_KEPT = "data/valid"  # and where its held-out pictures
-PATIENCE, QUIET = 3.0, 10.0  # seconds before the first line about progress, and between lines
 
 # Ways to name data of one's own: options, and the settings of a recipe that they stand for.
 Way = dict[str, tuple[str, ...]]
@@ -55,7 +64,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "caption": (IMAGES,),
     "text-to-image": (IMAGES,),
 }
-WRITERS = ("translate", "summarize", "caption", "span")  # tasks that write something for each line they read
+WRITERS = ("translate", "summarize", "caption", "span")  # tasks that write an answer for each line they read
 SPLITS = {
     "phrasebook": ("valid", "test", "combinations", "long"),
     "pylib": ("valid",),
@@ -63,28 +72,81 @@ SPLITS = {
     "shapes": ("valid", "test"),
 }
 OPTIONS = tuple(dict.fromkeys(option for ways in WAYS.values() for way in ways for option in way))
+# The columns of a table that --set may name, as data.NAME_column.
 COLUMNS = {
     "translate": ("source", "target"),
     "lm": ("text",),
     "mlm": ("text",),
     "classify": ("text", "pair", "label"),
-    "tag": (),
-    "span": (),
-    "choose": (),
-    "parse": (),
     "summarize": ("source", "target", "title"),
-    "image-classify": (),
-    "caption": (),
-    "text-to-image": (),
 }
 
 
-def evaluate(given: Evaluate) -> None:
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """The options of `heedful evaluate`."""
+
+    run: Annotated[str, Positional, arg("RUN")]
+    """The folder that `heedful train` wrote; an interrupted run has a model too, once it was tried on
+    held-out data."""
+
+    split: Annotated[
+        Literal["valid", "test", "combinations", "long"] | None, arg("valid|test|combinations|long", "valid")
+    ] = None
+    """Which held-out part of a built-in corpus: phrasebook has all of these, facts all but combinations,
+    pylib valid, shapes valid and test."""
+
+    source: Annotated[str | None, arg("FILE", "none")] = None
+    """translate: sentences to read, one a line, plain or gzip."""
+
+    target: Annotated[str | None, arg("FILE", "none")] = None
+    """translate: their translations, line by line."""
+
+    text: Annotated[str | None, arg("PATH", "none")] = None
+    """lm, mlm: a text file or a folder of them."""
+
+    data: Annotated[str | None, arg("FILE", "none")] = None
+    """classify: texts and labels; translate: sentences and translations; summarize: articles and summaries;
+    with the columns of the training file. tag, parse: a treebank, CoNLL-U. span: questions; choose: texts
+    with choices."""
+
+    images: Annotated[str | None, arg("FOLDER", "none")] = None
+    """image-classify: a folder with a folder of images for each class, or with IDX files, of which t10k is
+    taken. caption: a folder of images with their captions."""
+
+    trees: Annotated[str | None, arg("FILE", "none")] = None
+    """translate, where positions come from syntax: the trees of --source, CoNLL-U."""
+
+    output: Annotated[str | None, arg("FILE", "none")] = None
+    """translate, summarize, caption, span: write the answers here, line by line as the source has them; a
+    file that is not there yet."""
+
+    judge: Annotated[str | None, arg("RUN", "none")] = None
+    """text-to-image: the model that tells what pictures show: a run of text-to-image with
+    train.stage=judge, or, where captions are classes, of image-classify."""
+
+    quantize: Annotated[Literal["int8", "int4"] | None, arg("int8|int4", "none")] = None
+    """Judge the model twice, as it is and with the weights of its blocks rounded to 8 or 4 bits (torchao):
+    what is printed are the figures of the rounded one, each beside that of fp32."""
+
+    json: bool = False
+    """Print one JSON object instead: every figure in full, the confusion matrix, signatures."""
+
+    batch: int = 32
+    """Rows done at once: fewer if memory is short; figures depend on it in their last digits at most."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    set: Annotated[tuple[str, ...], arg("PART.NAME=VALUE", "none"), Repeated] = ()
+    """How to read your file, if not as the training file: data.text_column (or pair_column, label_column,
+    source_column, target_column, title_column), data.bad_lines (drop or refuse)."""
+
+
+def evaluate(given: EvaluateOptions) -> None:
     """Measure a run on held-out data and print what it scores."""
     run = Path(given.run)
     if present(run / STAGES):
-        from .paint import evaluate_painter
-
         if given.quantize is not None:
             raise BadInput(
                 one_line(f"--quantize is for one model, and {run} holds one for each stage: leave it out")
@@ -115,7 +177,7 @@ def evaluate(given: Evaluate) -> None:
         print("\n".join([heading(described, source, measured), *(line for part in parts for line in part)]))
 
 
-def measure(given: Evaluate, run: Path, source: Source, quantize: str | None = None) -> Measured:
+def measure(given: EvaluateOptions, run: Path, source: Source, quantize: str | None = None) -> Measured:
     """Load the model, round its weights if asked to, and let its task judge it."""
     import torch
 
@@ -154,7 +216,7 @@ class Source:
         return one_line(f"{self.data['part']} of {files}" if "part" in self.data else files)
 
 
-def check_options(given: Evaluate, recipe: Recipe, run: Path) -> None:
+def check_options(given: EvaluateOptions, recipe: Recipe, run: Path) -> None:
     """Options that do not fit the task are refused."""
     task, ways = recipe.task, WAYS.get(recipe.task)
     if ways is None:
@@ -178,7 +240,7 @@ def check_options(given: Evaluate, recipe: Recipe, run: Path) -> None:
         raise BadInput(one_line(f"--output is for translations and summaries, and {run} is a run of {task}"))
     if given.batch < 1:
         raise BadInput(f"--batch must be at least 1, not {given.batch}")
-    settable = [*(f"data.{name}_column" for name in COLUMNS[task]), "data.bad_lines"]
+    settable = [*(f"data.{name}_column" for name in COLUMNS.get(task, ())), "data.bad_lines"]
     for key in parse_settings(list(given.set)):
         if key not in settable:
             raise BadInput(
@@ -186,7 +248,7 @@ def check_options(given: Evaluate, recipe: Recipe, run: Path) -> None:
             )
 
 
-def choose(given: Evaluate, recipe: Recipe, run: Path) -> Source:
+def choose(given: EvaluateOptions, recipe: Recipe, run: Path) -> Source:
     """The user's own files, or what the recipe holds out."""
     ways = WAYS[recipe.task]
     for key, value in parse_settings(list(given.set)).items():
@@ -210,14 +272,14 @@ def choose(given: Evaluate, recipe: Recipe, run: Path) -> Source:
     return Source(recipe, mine, True)
 
 
-def check_columns(given: Evaluate, source: Source) -> None:
+def check_columns(given: EvaluateOptions, source: Source) -> None:
     """Two files of sentences have no columns."""
     for key in parse_settings(list(given.set)):
         if key.endswith("_column") and source.data.keys() == PAIRS.keys():
             raise BadInput(f"--set {key} is of a table, and {source.told} have no columns: leave it out")
 
 
-def held_out(given: Evaluate, recipe: Recipe, run: Path) -> dict[str, str]:
+def held_out(given: EvaluateOptions, recipe: Recipe, run: Path) -> dict[str, str]:
     """What the recipe says is held out; files that have gone are named, with what to give instead."""
     d, ways = recipe.data, WAYS[recipe.task]
     kept = (TEXT in ways and (run / KEPT).is_dir()) or (IMAGES in ways and (run / PICTURES_KEPT).is_dir())
@@ -378,36 +440,65 @@ def labels(measured: Measured) -> list[str]:
     return lines
 
 
-# What is said
+# Pictures that were drawn
 
 
-def say(line: str) -> None:
-    print(one_line(line), file=sys.stderr, flush=True)
+def evaluate_painter(given: EvaluateOptions) -> None:
+    """How many pictures are as their captions say, by a judge that had no part in drawing them."""
+    import numpy as np
+    import torch
+
+    from ..runs.judge_pictures import DRAWN, judged
+    from ..runs.painting import Painter, share_of
+
+    refuse_idle(given)
+    if given.judge is None:
+        raise BadInput(
+            "give --judge RUN, whose model tells what pictures show: train one with "
+            f"`{program()} train text-to-image --corpus shapes --set train.stage=judge`, or of classes, "
+            "image-classify"
+        )
+    device = find_device(given.device)
+    painter = Painter(Path(given.run), device)
+    with torch.no_grad():
+        captions, verdict, real = judged(
+            painter, Path(given.judge), given.split or "valid", device, tell_drawing
+        )
+    found: dict[str, Any] = {"captions": len(captions), "drawn": DRAWN, "real": real}
+    for name in ("things", "relation"):
+        right = getattr(verdict, name)
+        if right is not None:
+            rows = ~np.isnan(right[:, 0])
+            found[name] = vars(share_of(right[rows], verdict.fits[rows]))
+    if given.json:
+        print(json.dumps({"run": given.run, "judge": given.judge, **found}, indent=2))
+        return
+    drawn = f"{len(captions)} captions of {given.split or 'valid'}, {DRAWN} pictures of each"
+    print(f"{drawn}, judged by {given.judge}")
+    for name, told in (("things", "what is shown is right"), ("relation", "where it is, too")):
+        if name in found:
+            share = found[name]
+            low, high = share["interval"]
+            print(
+                f"  {told:24} one picture {share['one']:6.1%}   best of {DRAWN} {share['best']:6.1%}   "
+                f"choosing gains {100 * share['gain']:+.1f} points "
+                f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
+            )
+    print("  real pictures            " + ", ".join(f"{told} {share:.1%}" for told, share in real.items()))
 
 
-def track(items: Iterable[T], doing: str) -> Iterator[T]:
-    """Hand on items one by one; on stderr, say how far it is, if it takes long: a bar, or a line now and then."""
-    total = len(items) if isinstance(items, Sized) else None
-    if sys.stderr.isatty():
-        return with_bar(items, doing, total)
-    return with_lines(items, doing, total)
+def refuse_idle(given: EvaluateOptions) -> None:
+    """Options that would do nothing: captions come from the corpus or the folder that was learned from."""
+    for name in ("source", "target", "text", "data", "images", "trees", "output"):
+        if getattr(given, name) is not None:
+            raise BadInput(one_line(f"--{name} does not fit {given.run}, the stages of text-to-image"))
+    if given.set:
+        raise BadInput(one_line(f"--set does not fit {given.run}, the stages of text-to-image"))
 
 
-def with_bar(items: Iterable[T], doing: str, total: int | None) -> Iterator[T]:
-    from rich.console import Console
-    from rich.progress import track as draw
+def tell_drawing(starts: list[int]) -> list[int]:
+    """Say that a long drawing begins; its parts are handed on as they are."""
+    from ..runs.judge_pictures import CAPTIONS, DRAWN
 
-    yield from draw(items, doing, total=total, console=Console(stderr=True), transient=True)
-
-
-def with_lines(items: Iterable[T], doing: str, total: int | None) -> Iterator[T]:
-    began = time.monotonic()
-    due = began + PATIENCE
-    for done, item in enumerate(items):
-        now = time.monotonic()
-        if now >= due:
-            due = now + QUIET
-            far = f"part {done}" if total is None else f"batch {done} of {total}"
-            left = f", about {(now - began) * (total - done) / done:.0f} s left" if total and done else ""
-            say(f"{doing}: {far}{left}")
-        yield item
+    say(f"drawing {CAPTIONS * DRAWN} pictures")
+    return starts

@@ -1,43 +1,112 @@
-"""`heedful look`: the attention of one input, in the terminal and as a picture."""
+"""What a model attends to in one input: a heat map here, and a picture in a file.
+
+Of a translator: which words of the source each word of its translation looks at. Of a language model or an
+encoder: which tokens each token looks at. Without --layer and --head: a table of all heads, the most
+telling one as a heat map, and all of them in the picture. --query follows one word through the formula: its
+score with every key, scaled, masked, made weights, and what it takes home. --positions shows how the model
+knows order.
+
+Of a model of pictures: TEXT is the name of an image file, and what is drawn is where the class token looks,
+as heat over the image, layer by layer and through all layers (rollout). Of one that writes captions: where
+each word looks. Of the codes of text-to-image: the image, its codes, and what they become.
+
+RUN is what `heedful train` wrote, or a Hugging Face folder. Layers and heads are counted from 1.
+
+Examples: heedful look runs/demo "Their small cat was a fast animal.";
+heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
+heedful look runs/demo "Their small cat was a fast animal." --query chat;
+heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo;
+heedful look runs/image-classify cat.png; heedful look runs/caption photo.png;
+heedful look runs/text-to-image/codes photo.png
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..corpora.phrasebook import Pair
-from ..data.images.prepare import ready_file
 from ..errors import BadInput
 from ..files import one_line, present, write_bytes, write_text
-from ..inside.look import attention as looking
-from ..inside.look import positions as look_positions
-from ..inside.look.attention import Look
-from ..inside.look.captions import CaptionLook, look_at_caption
-from ..inside.look.codes import look_at_codes
-from ..inside.look.images import look_at_image
 from ..inside.look.pictures import Picture, pillow
-from ..interop.loaded import Loaded
 from ..interop.run_folder import is_run, refuse_stage
-from ..models.captioner import CaptionerConfig
-from ..models.dvae import DVAEConfig
-from ..models.vit import ViTConfig
 from ..runs.finished import open_model, read_run
-from ..tasks.alignment import find_pair
-from ..tasks.image_classify import data_of
-from .commands import drawable
+from .shared.options import Positional, arg
+from .shared.terminal import drawable, say
 
 if TYPE_CHECKING:
-    from .options import Look as Options
+    from ..corpora.phrasebook import Pair
+    from ..inside.look.attention import Look
+    from ..inside.look.captions import CaptionLook
+    from ..interop.loaded import Loaded
 
 FORMATS = (".svg", ".png")
 UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
 
 
-def look(given: Options) -> None:
+@dataclass(frozen=True)
+class LookOptions:
+    """The options of `heedful look`."""
+
+    run: Annotated[str, Positional, arg("RUN")]
+    """The folder of a run, or a Hugging Face folder."""
+
+    text: Annotated[str | None, Positional, arg("TEXT", "none, with --positions")] = None
+    """What the model reads; for a model without a tokenizer, token numbers; for a model of pictures, an
+    image file."""
+
+    target: Annotated[str | None, arg("TEXT", "the model's own")] = None
+    """What an encoder-decoder is to have written, instead of its own greedy translation or caption."""
+
+    which: Annotated[
+        Literal["self", "cross", "encoder"] | None,
+        arg("self|cross|encoder", "cross in an encoder-decoder, else self"),
+    ] = None
+    """Whose attention: cross, of what is written to what is read; self, of tokens to tokens of the same
+    text (in an encoder-decoder, of the target); encoder, of the source to itself."""
+
+    layer: Annotated[int | None, arg("INT", "all")] = None
+    """One layer, counted from 1."""
+
+    head: Annotated[str | None, arg("INT|mean|best", "all")] = None
+    """One head, counted from 1; mean: of a layer's heads; best: the head that aligns best, where gold
+    alignments exist (phrasebook), else the one whose gaze tells most of who is looking, in bits: H(mean
+    row) - mean H(row)."""
+
+    query: Annotated[str | None, arg("WORD|INT", "no table")] = None
+    """Step by step for one row, given by its word or counted from 1; by the best head unless --head says
+    another."""
+
+    positions: bool = False
+    """Instead of a text: draw the model's position table, its rotary angles, or the bias of its scores."""
+
+    length: Annotated[int | None, arg("INT", "48")] = None
+    """How many positions to draw."""
+
+    output: Annotated[
+        str | None,
+        arg("FILE", "attention.svg or codes.svg, or the next free name; with --query or --json none"),
+    ] = None
+    """The picture, .svg or .png (which needs Pillow); a file that is not there yet."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    json: bool = False
+    """Print one JSON object instead, with all the numbers; a picture is then drawn only if --output names
+    it."""
+
+
+def look(given: LookOptions) -> None:
     """Show what a model attends to, and draw it."""
+    from ..inside.look import attention as looking
+    from ..models.captioner import CaptionerConfig
+    from ..models.dvae import DVAEConfig
+    from ..models.vit import ViTConfig
+    from ..tasks.alignment import find_pair
+
     check_options(given)
     output = None if given.output is None else new_file(given.output)
     loaded = open_model(Path(given.run), given.device)
@@ -73,7 +142,7 @@ def look(given: Options) -> None:
         say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 
-def check_options(given: Options) -> None:
+def check_options(given: LookOptions) -> None:
     """Options that would do nothing are refused."""
     if given.positions:
         idle = ("text", "target", "which", "layer", "head", "query")
@@ -101,10 +170,12 @@ def head_of(given: str | None) -> int | str | None:
 
 def described(seen: Look) -> str:
     """Which attention it is, and how much of it there is."""
+    from ..inside.look.attention import NAMES
+
     layers = len(seen.weights)
     heads = len(seen.heads) // layers
     counts = f"{layers} {'layer' if layers == 1 else 'layers'} of {heads} {'head' if heads == 1 else 'heads'}"
-    return f"{looking.NAMES[seen.which, seen.is_pair]}, {counts}"
+    return f"{NAMES[seen.which, seen.is_pair]}, {counts}"
 
 
 def warn_of_unknown(seen: Look) -> None:
@@ -145,15 +216,17 @@ def show(text: str) -> None:
     print(drawable(text), flush=True)
 
 
-def say(line: str) -> None:
-    print(one_line(line), file=sys.stderr, flush=True)
-
-
 # Pictures
 
 
-def look_at_file(given: Options, loaded: Loaded, output: Path | None) -> None:
+def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
     """Where a model looks in the image of a file."""
+    from ..data.images.prepare import ready_file
+    from ..inside.look.captions import look_at_caption
+    from ..inside.look.images import look_at_image
+    from ..models.captioner import CaptionerConfig
+    from ..tasks.image_classify import data_of
+
     writes = isinstance(loaded.config, CaptionerConfig)
     for name in ("which", "query", *(() if writes else ("target",))):
         if getattr(given, name) is not None:
@@ -178,7 +251,7 @@ def look_at_file(given: Options, loaded: Loaded, output: Path | None) -> None:
     say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 
-def tell_caption(given: Options, seen: CaptionLook, output: Path | None) -> None:
+def tell_caption(given: LookOptions, seen: CaptionLook, output: Path | None) -> None:
     """Where each word of a caption looks."""
     if given.json:
         picture = save(seen.picture(), output) if output else None
@@ -187,8 +260,11 @@ def tell_caption(given: Options, seen: CaptionLook, output: Path | None) -> None
     say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 
-def tell_codes(given: Options, loaded: Loaded, output: Path | None) -> None:
+def tell_codes(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
     """A picture, its codes, and what they become."""
+    from ..data.images.prepare import ready_file
+    from ..inside.look.codes import look_at_codes
+
     for name in ("which", "query", "target", "layer", "head"):
         if getattr(given, name) is not None:
             raise BadInput(f"--{name} is of attention, and {given.run} has none: leave it out")
@@ -205,8 +281,10 @@ def tell_codes(given: Options, loaded: Loaded, output: Path | None) -> None:
 # Positions
 
 
-def look_at_positions(given: Options, loaded: Loaded, output: Path | None) -> None:
+def look_at_positions(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
     """The table, angles or bias through which a model knows order."""
+    from ..inside.look import positions as look_positions
+
     found = look_positions.positions(loaded, given.length or look_positions.LENGTH)
     if not found and not given.json:
         return show(f"{given.run}: no positions: order enters by the mask alone, or not at all")

@@ -1,32 +1,76 @@
-"""`heedful paint`: pictures from a caption; and how good such pictures are, by a judge."""
+"""Draw pictures of a caption, with a model that was trained to.
+
+Draws several candidates, cell by cell, and keeps those that fit the caption best, as the run's ranker sees
+it. Writes each as a PNG, and all of them with their scores on a contact sheet, sheet.svg.
+
+Examples: heedful paint runs/text-to-image "a small red circle above a blue square";
+heedful paint runs/text-to-image "a green cross" --pictures 8 --candidates 64 --top-k 32 --output crosses
+"""
 
 from __future__ import annotations
 
 import base64
 import json
-import sys
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
-
-from ..errors import BadInput, program
+from ..errors import BadInput
 from ..files import one_line, present
 from ..train.device import find_device
+from .shared.options import Positional, arg
+from .shared.terminal import say
 
 if TYPE_CHECKING:
-    from ..runs.painting import Drawn, Painter, Verdict
-    from .options import Evaluate, Paint
+    import numpy as np
+
+    from ..runs.painting import Drawn
+
 
 SHEET = "sheet.svg"
-CAPTIONS, DRAWN = 200, 8  # of an evaluation: captions, and pictures of each
 
 
-# Painting
+@dataclass(frozen=True)
+class PaintOptions:
+    """The options of `heedful paint`."""
+
+    run: Annotated[str, Positional, arg("RUN")]
+    """The folder of a run of text-to-image."""
+
+    text: Annotated[str, Positional, arg("TEXT")]
+    """The caption, in words that the model has seen."""
+
+    pictures: int = 4
+    """How many to keep: those that fit best."""
+
+    candidates: int = 16
+    """How many to draw."""
+
+    temperature: float = 1.0
+    """Below 1, more of what is likely; above 1, more of what is not."""
+
+    top_k: int = 8
+    """Choose each cell among its k likeliest codes only: rarer ones are mostly blots. Among all of them: a
+    large k."""
+
+    seed: int = 0
+    """Another seed, other pictures."""
+
+    scale: int = 8
+    """How many times larger a PNG is than the picture."""
+
+    output: Annotated[str | None, arg("DIR", "painted, or the next free name")] = None
+    """Where the pictures go: a folder that is not there yet."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    json: bool = False
+    """Print one JSON object instead of a line for each picture."""
 
 
-def paint(given: Paint) -> None:
+def paint(given: PaintOptions) -> None:
     """Draw a caption several times, and write the pictures that fit it best."""
     check(given)
     output = new_folder(given.output)
@@ -55,7 +99,7 @@ def paint(given: Paint) -> None:
     )
 
 
-def check(given: Paint) -> None:
+def check(given: PaintOptions) -> None:
     """Numbers that cannot be."""
     for name, least in (("candidates", 1), ("pictures", 1), ("scale", 1)):
         if getattr(given, name) < least:
@@ -103,6 +147,8 @@ def write_pictures(folder: Path, drawn: list[Drawn], caption: str, scale: int) -
 
 def enlarged(pixels_HWC: np.ndarray, scale: int) -> np.ndarray:
     """Every pixel as a square of pixels."""
+    import numpy as np
+
     return np.ascontiguousarray(pixels_HWC.repeat(scale, 0).repeat(scale, 1))
 
 
@@ -111,6 +157,8 @@ SIDE, GAP, LINE, ACROSS = 128, 12, 18, 8  # of a contact sheet: pixels, and pict
 
 def sheet(drawn: list[Drawn], caption: str) -> str:
     """A contact sheet as SVG: the caption, and every picture with how well it fits."""
+    import numpy as np
+
     from ..data.images.files import png_bytes
 
     columns = min(ACROSS, len(drawn))
@@ -136,124 +184,3 @@ def sheet(drawn: list[Drawn], caption: str) -> str:
             f'<text x="{x}" y="{y + SIDE + 14}">{one.fit:.3f}</text>',
         ]
     return "\n".join([*parts, "</svg>\n"])
-
-
-# Judging
-
-
-def evaluate_painter(given: Evaluate) -> None:
-    """How many pictures are as their captions say, by a judge that had no part in drawing them."""
-    import torch
-
-    from ..runs.painting import Painter, share_of
-
-    refuse_idle(given)
-    if given.judge is None:
-        raise BadInput(
-            "give --judge RUN, whose model tells what pictures show: train one with "
-            f"`{program()} train text-to-image --corpus shapes --set train.stage=judge`, or of classes, image-classify"
-        )
-    device = find_device(given.device)
-    painter = Painter(Path(given.run), device)
-    with torch.no_grad():
-        captions, verdict, real = judged(painter, Path(given.judge), given.split or "valid", device)
-    found: dict[str, Any] = {"captions": len(captions), "drawn": DRAWN, "real": real}
-    for name in ("things", "relation"):
-        right = getattr(verdict, name)
-        if right is not None:
-            rows = ~np.isnan(right[:, 0])
-            found[name] = vars(share_of(right[rows], verdict.fits[rows]))
-    if given.json:
-        print(json.dumps({"run": given.run, "judge": given.judge, **found}, indent=2))
-        return
-    print(
-        f"{len(captions)} captions of {given.split or 'valid'}, {DRAWN} pictures of each, judged by {given.judge}"
-    )
-    for name, told in (("things", "what is shown is right"), ("relation", "where it is, too")):
-        if name in found:
-            share = found[name]
-            low, high = share["interval"]
-            print(
-                f"  {told:24} one picture {share['one']:6.1%}   best of {DRAWN} {share['best']:6.1%}   choosing gains "
-                f"{100 * share['gain']:+.1f} points (95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
-            )
-    print("  real pictures            " + ", ".join(f"{told} {share:.1%}" for told, share in real.items()))
-
-
-def refuse_idle(given: Evaluate) -> None:
-    """Options that would do nothing: captions come from the corpus or the folder that was learned from."""
-    for name in ("source", "target", "text", "data", "images", "trees", "output"):
-        if getattr(given, name) is not None:
-            raise BadInput(one_line(f"--{name} does not fit {given.run}, the stages of text-to-image"))
-    if given.set:
-        raise BadInput(one_line(f"--set does not fit {given.run}, the stages of text-to-image"))
-
-
-def judged(
-    painter: Painter, judge: Path, split: str, device: Any
-) -> tuple[list[str], Verdict, dict[str, float]]:
-    """(captions, what of their pictures is right, what the judge gets right of the real ones)."""
-    from ..data.files import Report
-    from ..data.images.prepare import split_rows
-    from ..runs.painting import Verdict, read_recipe
-    from ..tasks.captioned import have_captions, spread
-
-    d, rules = painter.recipe.data, read_recipe(judge)
-    rows = list(split_rows(d, split, have_captions(d), Report(d.bad_lines, "image")))
-    chosen = [rows[i] for i in spread(len(rows), CAPTIONS)]
-    captions = [row.caption or row.label for row in chosen]
-    seen = judge_of(judge, rules, device)
-    real = np.array([seen(row.pixels_HWC[None], row.caption or row.label)[0] for row in chosen])
-    drawn = painter.draw(captions, DRAWN, track=tracked)
-    right = np.array(
-        [
-            seen(np.stack([one.pixels_HWC for one in some]), text)
-            for some, text in zip(drawn, captions, strict=True)
-        ]
-    )
-    fits = np.array([[one.fit for one in some] for some in drawn])
-    relation = None if np.isnan(right[..., 1]).all() else right[..., 1]
-    names = ("shown right", "place right")
-    told = {
-        name: float(np.nanmean(real[:, i])) for i, name in enumerate(names) if not np.isnan(real[:, i]).all()
-    }
-    return captions, Verdict(right[..., 0], relation, fits), told
-
-
-def judge_of(folder: Path, rules: Any, device: Any) -> Any:
-    """A function of pictures [B, H, W, C] and their caption: (what is shown is right, where it is, or NaN) of each."""
-    import torch
-
-    from ..corpora.shapes import checked_caption
-    from ..interop.load import load_run
-    from ..tasks import image_classify, picture_judge
-
-    loaded = load_run(folder, device, torch.float32)
-
-    def of_shapes(pixels_BHWC: np.ndarray, caption: str) -> list[tuple[float, float]]:
-        asked = checked_caption(caption)
-        found = picture_judge.told(loaded.model, torch.from_numpy(pixels_BHWC), rules.data)
-        rights = [picture_judge.compare(said, asked) for said in found]
-        return [(float(r.things), float(r.relation) if asked.relation else float("nan")) for r in rights]
-
-    def of_classes(pixels_BHWC: np.ndarray, caption: str) -> list[tuple[float, float]]:
-        found = image_classify.guesses(loaded.model, rules.data, pixels_BHWC).argmax(-1).tolist()
-        return [(float(loaded.labels[i] == caption), float("nan")) for i in found]
-
-    if rules.task == "image-classify":
-        return of_classes
-    if rules.task == "text-to-image" and rules.train.stage == "judge":
-        return of_shapes
-    raise BadInput(
-        f"{folder} is no judge: give a run of image-classify, or of text-to-image with train.stage=judge"
-    )
-
-
-def tracked(starts: list[int]) -> list[int]:
-    """The parts of a long drawing, which is said to take a while."""
-    say(f"drawing {CAPTIONS * DRAWN} pictures")
-    return starts
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -1,43 +1,146 @@
-"""`heedful train`: from options to a run, and what a person sees of it."""
+"""Train a model on your own files, or on a corpus that is built in.
+
+Writes a run folder: the recipe, the model, its tokenizer, what was measured, and checkpoints from which the
+run goes on exactly where it was, whatever stopped it. Ctrl-C saves and stops; --resume goes on. On several
+GPUs or machines, the same command under torchrun: torchrun --nproc-per-node 4 -m -- heedful train ...
+
+Where a file is asked for, hf:NAME[:CONFIG][@SPLIT][#COLUMN] is a Hugging Face data set, if the package
+datasets is installed: --text hf:wikitext:wikitext-2-raw-v1@train#text, --data hf:imdb@train.
+
+Examples: heedful train translate --corpus phrasebook --size tiny --minutes 3;
+heedful train translate --source a.en --target a.de --valid-source b.en --valid-target b.de;
+heedful train lm --text books/ --size small --steps 5000; heedful train --resume runs/translate;
+heedful train mlm --text books/; heedful train classify --data a.tsv --valid-data b.tsv --from runs/mlm;
+heedful train parse --data en-train.conllu --valid-data en-dev.conllu;
+heedful train summarize --corpus facts --size tiny; heedful train image-classify --images photos/;
+heedful train caption --corpus shapes --size tiny
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
-import sys
-import time
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-import torch
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..errors import BadInput, NotFinite, give_way, program, said_once
-from ..inside.look import pictures
-from ..interop.run.read import describe_run
-from ..interop.run_folder import is_run
-from ..runs import stages, trainer
-from ..runs.folder import RECIPE, RunFolder
-from ..runs.plan import span
+from ..interop.run_folder import RECIPE, STAGES, is_run
 from ..tasks.evaluation import spelled
 from ..tasks.recipe import make, parse_settings
-from ..tasks.recipe.presets import DEMO, FEATURES, FINE_TUNING, TASK_DEFAULTS
+from ..tasks.recipe.presets import FEATURES, FINE_TUNING, TASK_DEFAULTS
 from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
-from ..train.loop import Progress
-from ..train.processes import Lost, World, connected, join_world, leave_world, own_device
+from .shared.options import DataOptions, Positional, Repeated, arg
 
 if TYPE_CHECKING:
-    from .options import Demo, Train
+    import torch
 
-FAILED, NOT_FINITE, INTERRUPTED_AND_SAVED = 1, 3, 75
+    from ..runs import trainer
+    from ..train.processes import World
+
+
+FAILED, NOT_FINITE = 1, 3  # exit codes
 SHOWN_RATES = 5  # one in so many that were tried
-QUIET = 10.0  # seconds between lines where there is no terminal
 
 
-def train(given: Train) -> int:
+@dataclass(frozen=True)
+class TrainOptions(DataOptions):
+    """The options of `heedful train`."""
+
+    task: Annotated[
+        Literal[
+            "translate",
+            "lm",
+            "mlm",
+            "classify",
+            "tag",
+            "span",
+            "choose",
+            "parse",
+            "summarize",
+            "image-classify",
+            "caption",
+            "text-to-image",
+        ],
+        Positional,
+        arg("TASK"),
+    ] = "translate"
+    """translate: sentence pairs. lm: predict the next token of a text. mlm: fill in the blanks of a text.
+    classify: give a text, or two, one of several labels. tag: give each word its part of speech. span: find
+    the answer to a question in a text. choose: of several ways to go on from a text, find the right one.
+    parse: find the word that each word hangs on. summarize: write the lead of an article. image-classify:
+    give a picture one of several labels. caption: write a sentence about a picture. text-to-image: draw a
+    picture of a caption, in stages (codes, decoder, ranker), one after the other in one folder."""
+
+    trees: Annotated[str | None, arg("FILE", "none")] = None
+    """translate, with --set model.positions=structural (or structural-absolute, structural-relative): the
+    trees of the sources, CoNLL-U, one for each line that says something; `heedful parse` writes such
+    files."""
+
+    valid_trees: Annotated[str | None, arg("FILE", "none")] = None
+    """Those of the held-out sources."""
+
+    from_: Annotated[str | None, arg("FOLDER", "none", name="from")] = None
+    """The model to start from: a run, or a Hugging Face folder; its tokenizer comes along. classify and tag
+    start from an encoder such as BERT (classify also from a decoder such as GPT-2), lm from a decoder, mlm
+    from an encoder, translate from an encoder-decoder. classify, tag: a run of lm with
+    model.architecture=elmo, whose vectors are read and whose weights stay as they are. image-classify: a
+    run of it or a Hugging Face folder of ViT; for pictures of another size, positions are interpolated."""
+
+    tune: Annotated[Literal["whole", "head", "lora"] | None, arg("whole|head|lora", "whole")] = None
+    """With --from, what learns: the whole model; a new head, all else being as it was; or LoRA, thin
+    matrices beside the layers that train.lora_layers names, and a new head. A run of LoRA holds only what
+    it learned, and needs the model that it began from to stay where it is."""
+
+    run: Annotated[str | None, arg("DIR", "runs/TASK")] = None
+    """Where the run goes: a folder that is not there yet."""
+
+    resume: Annotated[str | None, arg("RUN", "none")] = None
+    """Go on with an interrupted run; its recipe says everything else."""
+
+    size: Literal["tiny", "small", "base", "large"] = "small"
+    """How large the model is: 2 layers of 128, 4 of 256, 6 of 512, 6 of 1024."""
+
+    steps: Annotated[
+        int | None,
+        arg("INT", "10000; classify: 1000; image-classify, caption: 2000; tag, parse, span, choose: 4000"),
+    ] = None
+    """How many steps to make."""
+
+    minutes: Annotated[float | None, arg("FLOAT", "--steps")] = None
+    """Instead of steps: as many as fit, measured before the first."""
+
+    seed: Annotated[int | None, arg("INT", "0")] = None
+    """Another seed, other weights and another order of the examples."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"] | None, arg(default="fp32 on a CPU, bf16 on a GPU")
+    ] = None
+    """How numbers are multiplied; the loss is always computed in fp32. A CPU that knows bf16 (lscpu shows
+    avx512_bf16 or amx_bf16) takes 0.6 to 0.75 of the time in it."""
+
+    compile: bool = False
+    """Compile the model's blocks with torch.compile: slower to begin, faster from then on; pays for long
+    runs on a GPU."""
+
+    find_rate: bool = False
+    """Only try learning rates, a hundred steps in all, and say which is good to begin with."""
+
+    set: Annotated[tuple[str, ...], arg("PART.NAME=VALUE", "none"), Repeated] = ()
+    """Any other setting, such as model.heads=8 or checkpoint.every=100; may be given several times."""
+
+
+def train(given: TrainOptions) -> int:
     """Start a run, or go on with one; under torchrun, together with the other processes."""
+    from ..runs import trainer
+    from ..train.processes import Lost, connected, join_world, leave_world, own_device
+    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress, remark_on
+
     with said_once():
         refuse_in_vain(given)
         device = find_device(given.device)
@@ -49,7 +152,7 @@ def train(given: Train) -> int:
         return find_rate(recipe, device)
     world = join_world(device)
     try:
-        with Voice() if world.leads else nullcontext(trainer.Silence()) as voice, connected(world):
+        with TrainingProgress() if world.leads else nullcontext(trainer.Silence()) as voice, connected(world):
             path = Path(given.resume) if given.resume else where(given, world, device)
             if recipe is None:
                 outcome = trainer.resume(path, voice, device, world)
@@ -71,8 +174,10 @@ def train(given: Train) -> int:
     return 0
 
 
-def where(given: Train, world: World, device: torch.device) -> Path:
+def where(given: TrainOptions, world: World, device: torch.device) -> Path:
     """The run's folder: the one asked for, or the first free name, which the leading process finds."""
+    from .shared.training import free_number, numbered
+
     if given.run:
         return Path(given.run)
     number = world.from_leader([float(free_number(given.task)) if world.leads else 0.0], device)[0]
@@ -109,6 +214,8 @@ def files_of(vocab: Any) -> str:
 
 
 SHARES = ("exact", "accuracy", "uas")  # scores that are shares of rows, and so have an interval
+
+
 NEXT = {
     "translate": ('translate {path} "your own sentence"',),
     "lm": ('generate {path} "once upon a time"',),
@@ -139,7 +246,7 @@ def what_next(task: str, path: Path, architecture: str = "") -> list[str]:
     return [f"{program()} {words}" for words in (f"evaluate {folder}", f"info {folder}", *uses)]
 
 
-def refuse_in_vain(given: Train) -> None:
+def refuse_in_vain(given: TrainOptions) -> None:
     """Options that would do nothing: a run that goes on does what its recipe says, and a try keeps nothing."""
     if given.resume:
         for field in fields(given):
@@ -162,11 +269,13 @@ def how_to_change(option: str, recipe: Path) -> str:
     return "" if setting is None else f"; edit {setting} in {recipe} to change it"
 
 
-def refuse_other_task(given: Train) -> None:
+def refuse_other_task(given: TrainOptions) -> None:
     """A task beside --resume; the first in the list may stand there because nobody named one."""
     path = Path(given.resume or "")
     if given.task == type(given).task or not (path / RECIPE).is_file():
         return
+    from ..runs.folder import RunFolder
+
     task = RunFolder.read_recipe(path).get("task")
     if task != given.task:
         raise BadInput(f"{path} is a run of {task}, not of {given.task}: leave the task out")
@@ -174,11 +283,13 @@ def refuse_other_task(given: Train) -> None:
 
 def find_rate(recipe: Recipe, device: torch.device) -> int:
     """Try learning rates, from tiny to absurd, and say which is good to begin with."""
+    from ..runs import trainer
     from ..train.finder import suggest
+    from .shared.training import TrainingProgress
 
     tried = []
     print("rate      loss")
-    with Voice() as voice:
+    with TrainingProgress() as voice:
         for one in trainer.find_rate(recipe, voice, device):
             tried.append(one)
             if len(tried) % SHOWN_RATES == 1:
@@ -194,74 +305,7 @@ def find_rate(recipe: Recipe, device: torch.device) -> int:
     return 0
 
 
-def demo(given: Demo) -> int:
-    """The main job on the built-in phrasebook: train a translator, and say honestly what it learned."""
-    settings = DEMO | {"train.seed": given.seed}
-    if given.steps is not None:
-        settings |= {"train.steps": given.steps}
-    recipe = make("translate", "tiny", "phrasebook", settings)
-    path = Path(given.run) if given.run else free_name("demo")
-    device = torch.device("cpu")
-    with Voice() as voice:
-        voice.say("Training a small English-French translator on the built-in phrasebook.")
-        outcome = trainer.start(recipe, path, voice, device, remark=remark_on(path, given.run, "demo"))
-    if not outcome.finished:
-        return INTERRUPTED_AND_SAVED
-    print(report(outcome.model, outcome.job.vocab, path))
-    return 0
-
-
-def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
-    """What the demo's model gets right, beside what takes no learning; the alignment in words and as a picture."""
-    from ..corpora import phrasebook
-    from ..files import write_text
-    from ..tasks import alignment
-    from ..tasks.metrics import bleu, exact_match, interval
-    from ..tasks.translate import translate
-    from .commands import heat_map
-
-    lines = [""]
-    for split, told in {
-        "test": "held-out sentences",
-        "combinations": "unseen combinations",
-        "long": "longer sentences",
-    }.items():
-        pairs = phrasebook.split(split)[:rows]
-        found, expected = translate(model, vocab, [p.source for p in pairs]), [p.target for p in pairs]
-        exact = exact_match(found, expected)
-        low, high = interval(exact, len(pairs))
-        word = alignment.word_for_word(phrasebook.split("train"), pairs)
-        lines.append(
-            f"{told:20} {exact:6.1%} right to the letter ({low:.1%} to {high:.1%}), BLEU {bleu(found, expected):.1f}; "
-            f"word for word {word:.1%}"
-        )
-    tests = phrasebook.split("test")
-    head = int(alignment.error_rates(model, vocab, phrasebook.split("valid")[: min(60, rows or 60)]).argmin())
-    rates = alignment.error_rates(model, vocab, tests[: min(100, rows or 100)])
-    pair = next(p for p in tests if len(p.alignment) >= 7)
-    weights = alignment.cross_attention(model, vocab, pair.source, pair.target)[head]
-    down, across = tokens_of(vocab, pair.target), tokens_of(vocab, pair.source)
-    picture = pictures.heat_map(weights[: len(down)].tolist(), down, across, f"{pair.source} → {pair.target}")
-    write_text(path / "alignment.svg", picture)
-    lines += [
-        f"{'alignment':20} {rates[head]:6.2f} error rate of the head that aligns best (chosen on other sentences)",
-        "In brackets: 95 % intervals. Word for word: a dictionary, each word by its most frequent translation.",
-        "", f"{pair.source}  →  {translate(model, vocab, [pair.source])[0]}", "",
-        heat_map(weights[: len(down)], down, across), "",
-        f"{path}/alignment.svg is this picture. Next:",
-        f"  {program()} translate {shlex.quote(str(path))} \"The small girl eats a red apple.\"",
-        f"  {program()} look {shlex.quote(str(path))} \"{pair.source}\"",
-        f"  {program()} train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
-    ]  # fmt: skip
-    return "\n".join(lines)
-
-
-def tokens_of(vocab: Any, text: str) -> list[str]:
-    """A text's tokens, as a person reads them."""
-    return [vocab.decode([number]).strip() or "?" for number in vocab.encode_batch([text])[0]]
-
-
-def named_settings(given: Train) -> dict[str, Any]:
+def named_settings(given: TrainOptions) -> dict[str, Any]:
     """The settings that have options of their own, as far as they were given."""
     named = {
         "data.corpus": given.corpus, "data.source": given.source, "data.target": given.target,
@@ -275,24 +319,27 @@ def named_settings(given: Train) -> dict[str, Any]:
     return {key: value for key, value in named.items() if value is not None}
 
 
-# The stages of text-to-image.
+# The stages of text-to-image
 
 
-def in_stages(given: Train) -> bool:
+def in_stages(given: TrainOptions) -> bool:
     """Whether more than one run is asked for: text-to-image without a stage."""
     if given.resume:
-        return stages.is_staged(Path(given.resume))
+        return (Path(given.resume) / STAGES).is_file()
     return given.task == "text-to-image" and "train.stage" not in parse_settings(list(given.set))
 
 
-def train_stages(given: Train, device: torch.device) -> int:
+def train_stages(given: TrainOptions, device: torch.device) -> int:
     """All stages of text-to-image, one after the other, in one folder."""
+    from ..runs import stages
+    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress, free_name
+
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("the stages of text-to-image are trained in one process: try it without torchrun")
     if given.find_rate:
         raise BadInput("--find-rate is for one stage: add --set train.stage=codes, decoder or ranker")
     path = Path(given.resume or given.run or free_name("text-to-image"))
-    with Voice() as voice:
+    with TrainingProgress() as voice:
         if given.resume:
             found = stages.resume(path, voice, device)
         else:
@@ -322,11 +369,13 @@ def stages_summary(outcomes: dict[str, trainer.Outcome], path: Path) -> str:
     return "\n".join(lines)
 
 
-# Recipes and names.
+# Recipes
 
 
-def recipe_of(given: Train, device: torch.device) -> Recipe:
+def recipe_of(given: TrainOptions, device: torch.device) -> Recipe:
     """Defaults, recipe file, --set, and the options by name, in rising order."""
+    from ..interop.run.read import describe_run
+
     settings: dict[str, Any] = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
     asked = parse_settings(list(given.set)) | named_settings(given)
     if given.from_ and not is_run(Path(given.from_)):
@@ -336,75 +385,3 @@ def recipe_of(given: Train, device: torch.device) -> Recipe:
     elif given.from_ and given.task == "tag" and asked.get("train.tune", "whole") == "whole":
         settings |= {"train.rate": TASK_DEFAULTS["classify"]["train.rate"]}
     return make(given.task, given.size, given.corpus or "", settings | asked)
-
-
-def free_name(name: str) -> Path:
-    """runs/NAME, or with the first number that is free."""
-    return numbered(name, free_number(name))
-
-
-def remark_on(path: Path, asked: str | None, name: str) -> str:
-    """Why a run that nobody gave a name has a number."""
-    first = numbered(name, 1)
-    return f" ({first} is there already)" if asked is None and path != first else ""
-
-
-def free_number(name: str) -> int:
-    number = 1
-    while numbered(name, number).exists():
-        number += 1
-    return number
-
-
-def numbered(name: str, number: int) -> Path:
-    return Path("runs") / (name if number == 1 else f"{name}-{number}")
-
-
-class Voice:
-    """What a run says, on stderr: a bar on a terminal, a line now and then elsewhere."""
-
-    def __init__(self) -> None:
-        self.bar: Any = None
-        self.job: Any = None
-        self.spoke = 0.0
-        self.pace = 0.0  # seconds a step
-        self.smooth: float | None = None
-
-    def __enter__(self) -> Self:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            self.bar = Bar(*columns, console=Console(stderr=True))
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def say(self, line: str) -> None:
-        if self.bar is not None:
-            self.bar.console.print(line, markup=False, highlight=False)
-        else:
-            print(line, file=sys.stderr, flush=True)
-
-    def step(self, progress: Progress, steps: int) -> None:
-        self.smooth = progress.loss if self.smooth is None else 0.95 * self.smooth + 0.05 * progress.loss
-        self.pace = 0.95 * self.pace + 0.05 * progress.seconds if self.pace else progress.seconds
-        told = f"loss {self.smooth:.3f}, {progress.a_second(progress.seconds)}/s"
-        if self.bar is not None:
-            if self.job is None:
-                self.job = self.bar.add_task(told, total=steps)
-            self.bar.update(self.job, completed=progress.step, description=told)
-        elif time.monotonic() - self.spoke > QUIET:
-            self.spoke = time.monotonic()
-            left = span(self.pace * (steps - progress.step))
-            print(f"step {progress.step} of {steps}: {told}, {left} left", file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..files import naming, one_line, present, read_json
-from ..runs.folder import RECIPE
+from ..interop.run_folder import RECIPE
 from ..tasks.recipe import changed, from_json, known_settings, make, parse_settings, to_json
 from ..tasks.recipe.checks import IDLE_BEFORE, ONLY_IN, RELATIVE, idle_in_summary
 from ..tasks.recipe.presets import ARCHITECTURES, BEFORE

@@ -26,7 +26,8 @@ from heedful.bench.measure import Failed, Result, agreement, contest
 from heedful.bench.peers import Contender, Place, Variant
 from heedful.bench.worker import Bench, plain, said, without_folders
 from heedful.cli import main as cli
-from heedful.cli import options
+from heedful.cli.bench import BenchOptions
+from heedful.cli.shared.arguments import option
 from heedful.errors import BadInput
 from heedful.inside.costs import costs
 from heedful.models import family
@@ -695,11 +696,11 @@ def test_the_process_that_leads_imports_nothing_heavy():
 def test_both_command_lines_have_the_same_options_and_defaults():
     actions = {a.dest: a for a in program.parser()._actions if a.dest != "help"}
     defaults = {name: tuple(v) if isinstance(v, list) else v for name, v in vars(asked_for()).items()}
-    assert defaults == asdict(options.Bench())
-    for name, hint in typing.get_type_hints(options.Bench).items():
+    assert defaults == asdict(BenchOptions())
+    for name, hint in typing.get_type_hints(BenchOptions).items():
         choices = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else None
         assert (tuple(actions[name].choices) if actions[name].choices else None) == choices
-        assert name == "what" or actions[name].option_strings == [cli.option(name)]
+        assert name == "what" or actions[name].option_strings == [option(name)]
 
 
 @pytest.mark.parametrize(

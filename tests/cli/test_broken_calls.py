@@ -25,7 +25,8 @@ from helpers.refusals import JARGON, at_most
 from helpers.snapshots import snapshot
 from safetensors.torch import load_file, save_file
 
-from heedful.cli.main import COMMANDS, main, overview
+from heedful.cli.main import main, overview
+from heedful.cli.shared.commands import COMMANDS
 from heedful.tasks.recipe.settings import TASKS
 from heedful.use.wording import LONGEST
 

@@ -5,16 +5,18 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 import torch
 from helpers.commands import start
 
 import heedful
-from heedful.cli import commands
+from heedful.cli import info as info_command
 from heedful.cli import main as cli
-from heedful.cli.main import COMMANDS, main
+from heedful.cli.demo import heat_map
+from heedful.cli.main import main
+from heedful.cli.shared.arguments import options, parse
+from heedful.cli.shared.commands import COMMANDS, function_of, help_of, options_of
 from heedful.errors import command, program
 from heedful.interop.hf import read
 from heedful.models import family, presets
@@ -26,7 +28,7 @@ def stub(monkeypatch):
     """A command "info" that does only what the test says."""
 
     def replace(function):
-        monkeypatch.setattr(commands, "info", function)
+        monkeypatch.setattr(info_command, "info", function)
 
     return replace
 
@@ -45,8 +47,8 @@ def test_help_leaves_torch_alone(args):
 def test_help_names_every_command_in_a_line(capsys):
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    for name, (kind, _) in COMMANDS.items():
-        first_line = kind.__doc__.splitlines()[0]
+    for name in COMMANDS:
+        first_line = help_of(name).splitlines()[0]
         assert any(line.split() == [name, *first_line.split()] for line in out.splitlines())
 
 
@@ -54,10 +56,10 @@ def test_help_names_every_command_in_a_line(capsys):
 def test_help_explains_every_option_with_its_default(command, capsys):
     assert main([command, "--help"]) == 0
     out = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for option in cli.options(command):
+    for option in options(command):
         assert option in out
     told = out.count("(default: ") + out.count("(required)")
-    assert told == len(COMMANDS[command][0].__dataclass_fields__)
+    assert told == len(options_of(command).__dataclass_fields__)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -69,13 +71,12 @@ def test_help_has_each_example_on_a_line_of_its_own_and_every_one_can_be_typed(c
     assert all(f"heedful {command} " in f"{line} " for line in examples.splitlines())
     for line in examples.splitlines():
         words = shlex.split(re.sub(r" [<>] \S+|^  paste .*\((.*)\)", r"\1", line))
-        assert words[:2] == ["heedful", command] and cli.parse(command, words[2:])
+        assert words[:2] == ["heedful", command] and parse(command, words[2:])
 
 
 def test_every_command_has_its_function():
-    for _, place in COMMANDS.values():
-        module, name = place.split(":")
-        assert callable(getattr(import_module(module), name))
+    for name in COMMANDS:
+        assert callable(function_of(name)) and options_of(name).__name__ == f"{name.title()}Options"
 
 
 def test_version(capsys):
@@ -287,14 +288,14 @@ def test_info_without_a_name_lists_the_presets(capsys):
     [(0, "0"), (999, "999"), (1000, "1.0 k"), (999_960, "1.0 M"), (124_439_808, "124.4 M"), (1.5e9, "1.5 G")],
 )
 def test_counts_for_people(number, words):
-    assert commands.units(number) == words
+    assert info_command.units(number) == words
 
 
 @pytest.mark.parametrize(
     "size, words", [(7, "7 B"), (1024, "1.0 KiB"), (3 << 30, "3.0 GiB"), (5 << 50, "5,120.0 TiB")]
 )
 def test_bytes_for_people(size, words):
-    assert commands.binary(size) == words
+    assert info_command.binary(size) == words
 
 
 # Attention as shades
@@ -302,7 +303,7 @@ def test_bytes_for_people(size, words):
 
 def test_heat_map_shades_by_weight():
     weights = torch.tensor([[0.8, 0.0, 0.2], [0.2, 0.4, 0.4]])
-    assert commands.heat_map(weights, ["a", "bc"], ["one", "two", "three"]).splitlines() == [
+    assert heat_map(weights, ["a", "bc"], ["one", "two", "three"]).splitlines() == [
         "   one two three",
         " a ███     ░░░░░",
         "bc ░░░ ▒▒▒ ▒▒▒▒▒",

@@ -8,7 +8,7 @@ import torch
 from helpers.command_lines import AtOnce, first_pages
 from helpers.runs import CPU, Quiet
 
-from heedful.cli import train as train_command
+from heedful.cli import demo as demo_command
 from heedful.cli.main import main
 from heedful.corpora import phrasebook
 from heedful.inside.look import pictures
@@ -34,7 +34,7 @@ def trained(tmp_path_factory):
 
 def test_the_report_tells_scores_baselines_and_alignment(trained):
     outcome, folder = trained
-    told = train_command.report(outcome.model, outcome.job.vocab, folder, rows=5)
+    told = demo_command.report(outcome.model, outcome.job.vocab, folder, rows=5)
     figures = [line for line in told.splitlines() if re.match(r"(held|unseen|longer|alignment)", line)]
     assert len(figures) == 4 and {re.match(r".{20} +\d+\.\d+", line).end() for line in figures} == {26, 27}
     for word in (

@@ -20,6 +20,7 @@ from helpers.runs import CPU, TINY, Interrupted, Quiet
 import heedful
 from heedful.cli import evaluate as evaluate_command
 from heedful.cli.main import main
+from heedful.cli.shared import terminal
 from heedful.corpora import phrasebook
 from heedful.data.vocab import Vocab
 from heedful.runs import trainer
@@ -693,23 +694,23 @@ sys.exit(cli.main(["evaluate", {str(trained("lm"))!r}]))
 
 def test_progress_is_told_once_it_takes_long(monkeypatch, capsys):
     clock = [0.0]
-    monkeypatch.setattr(evaluate_command.time, "monotonic", lambda: clock[0])
-    for _ in evaluate_command.track([0] * 40, "translating"):
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: clock[0])
+    for _ in terminal.track([0] * 40, "translating"):
         clock[0] += 0.5
     assert capsys.readouterr().err.splitlines() == [
         "translating: batch 6 of 40, about 17 s left", "translating: batch 26 of 40, about 7 s left"
     ]  # fmt: skip
-    for _ in evaluate_command.track(iter([0] * 7), "tokenizing"):
+    for _ in terminal.track(iter([0] * 7), "tokenizing"):
         clock[0] += 0.5
     assert capsys.readouterr().err == "tokenizing: part 6\n"
-    for _ in evaluate_command.track([0] * 5, "translating"):
+    for _ in terminal.track([0] * 5, "translating"):
         clock[0] += 0.5
     assert capsys.readouterr().err == ""
 
 
 def test_on_a_terminal_progress_is_a_bar(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert list(evaluate_command.track([3, 1, 2], "translating")) == [3, 1, 2]
+    assert list(terminal.track([3, 1, 2], "translating")) == [3, 1, 2]
     assert "translating" in capsys.readouterr().err
 
 

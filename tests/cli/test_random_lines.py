@@ -1,6 +1,6 @@
 """Random command lines, drawn from the options themselves: each ends in a code that help explains, in words.
 
-What an option is called and what it takes is read from heedful/cli/options.py, so that a new one is drawn at once. Every
+What an option is called and what it takes is read from heedful/cli, so that a new one is drawn at once. Every
 line runs in a folder with tiny models, good and damaged ones, and tiny texts. A line that fails is shown as it would be
 typed in that folder.
 """
@@ -26,10 +26,11 @@ from helpers.command_lines import (
 from helpers.refusals import at_most
 from torch import nn
 
-from heedful.cli import exchange as exchange_command
-from heedful.cli import main as cli
+from heedful.cli import bench, export, import_
 from heedful.cli.completion import names_file
-from heedful.cli.main import COMMANDS, HELP, main
+from heedful.cli.main import HELP, main
+from heedful.cli.shared import arguments
+from heedful.cli.shared.commands import COMMANDS, options_of
 from heedful.corpora import phrasebook
 from heedful.interop.onnx.graph import Graph
 from heedful.interop.parity import certificate
@@ -70,12 +71,10 @@ def here(world, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "Stop", AtOnce)
     monkeypatch.setattr(phrasebook, "split", first_pages)
     monkeypatch.setattr(nn.Module, "compile", lambda module: None)  # takes long; test_compiled.py has it
-    monkeypatch.setattr(
-        exchange_command, "compared", unchecked
-    )  # the other library is heard in test_export.py
+    for command in (export, import_):  # the other library is heard in test_export.py
+        monkeypatch.setattr(command, "compared", unchecked)
     monkeypatch.setattr(Graph, "write", lambda graph, path: path.touch())
-    for place in (COMMANDS[name][1] for name in MEASURES):
-        monkeypatch.setattr(place.replace(":", "."), lambda given: None)
+    monkeypatch.setattr(bench, "bench", lambda given: None)
     return tmp_path
 
 
@@ -114,8 +113,11 @@ FIRST = [
 @cache
 def fields_of(command):
     """(the name as it is typed, or None for a place; its type) of everything that a command takes."""
-    hints = typing.get_type_hints(COMMANDS[command][0], include_extras=True)
-    return [(None if cli.is_positional(hint) else cli.option(name), hint) for name, hint in hints.items()]
+    hints = typing.get_type_hints(options_of(command), include_extras=True)
+    return [
+        (None if arguments.is_positional(hint) else arguments.option(name), hint)
+        for name, hint in hints.items()
+    ]
 
 
 def drawn(rng):
@@ -141,7 +143,7 @@ def typed(command, name, hint, care, rng):
     """An option with its value, in one of the ways in which people type it."""
     given = value(command, hint, care, rng)
     name = name if rng.random() < care else misspelled(name, rng)
-    alone = bool in cli.kinds_of(hint)
+    alone = bool in arguments.kinds_of(hint)
     if rng.random() > care:  # a flag with a value, or an option without one
         alone = not alone
     together = [name] if alone else [f"{name}={given}"]
@@ -164,7 +166,7 @@ def nonsense(rng):
 
 def sense(command, hint, rng):
     """A value of the kind that is wanted. Numbers are small, for none must make a model large or a text long."""
-    kinds, called = cli.kinds_of(hint), cli.metavar(hint)
+    kinds, called = arguments.kinds_of(hint), arguments.metavar(hint)
     if {"RUN", "FOLDER"} & set(called.split("|")):
         return rng.choice([rng.choice(GOOD), OWN.get(command, "gpt2")])
     if names_file(hint):

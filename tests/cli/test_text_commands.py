@@ -25,10 +25,11 @@ from helpers.small_runs import (
 
 import heedful
 from heedful.cli import completion
-from heedful.cli import main as cli
-from heedful.cli import text as text_commands
-from heedful.cli.main import COMMANDS, main
-from heedful.cli.text import READ
+from heedful.cli.main import main
+from heedful.cli.shared import arguments
+from heedful.cli.shared import lines as line_commands
+from heedful.cli.shared.commands import COMMANDS, options_of
+from heedful.cli.shared.lines import READ
 from heedful.models import presets
 from heedful.use.wording import LONGEST
 from heedful.use.writing import Writing
@@ -93,7 +94,7 @@ def test_texts_are_continued_as_python_continues_them(given, load, small_run):
         ([], {}),
     ):
         code, out, said = given("generate", "lm", *options, stdin=lines(*prompts))
-        expected = [text_commands.flat(answer) for answer in model.generate(prompts, **how)]
+        expected = [line_commands.flat(answer) for answer in model.generate(prompts, **how)]
         assert (code, said, out) == (0, "", [*expected, ""])
 
 
@@ -101,8 +102,8 @@ def test_what_is_drawn_for_a_line_depends_on_its_number_only(given, load, monkey
     """However the input is cut into chunks."""
     texts, how = ["the cat", "the dog"] * 20, ["--sample", "--temperature=3", "--batch=2"]
     _, whole, _ = given("translate", "demo", *how, stdin=lines(*texts))
-    monkeypatch.setattr(text_commands, "CHUNK", 1)
-    monkeypatch.setattr(text_commands, "READ", 7)
+    monkeypatch.setattr(line_commands, "CHUNK", 1)
+    monkeypatch.setattr(line_commands, "READ", 7)
     _, cut, _ = given("translate", "demo", *how, stdin=lines(*texts))
     assert whole == cut == [*load("demo").translate(texts, sample=True, temperature=3.0), ""]
     assert len(set(whole)) > 10
@@ -192,7 +193,7 @@ def test_several_answers_have_a_line_each(given, load):
 
 
 def test_unknown_words_are_told_of_once_with_the_first_of_them(given, monkeypatch):
-    monkeypatch.setattr(text_commands, "CHUNK", 1)
+    monkeypatch.setattr(line_commands, "CHUNK", 1)
     texts = ["the cat sleeps", "the zebra eats an okapi", "", "the zebra sleeps"]
     code, out, said = given("translate", "demo", "--batch=1", stdin=lines(*texts))
     assert code == 0 and len(out) == 5
@@ -365,7 +366,7 @@ print("torch" in sys.modules)
 def test_the_options_of_the_commands_are_those_of_python():
     names = {f.name for f in fields(Writing)}
     offered = {
-        command: {f.name for f in fields(COMMANDS[command][0])} for command in ("translate", "generate")
+        command: {f.name for f in fields(options_of(command))} for command in ("translate", "generate")
     }
     assert names - offered["translate"] == {"draft", "ahead"}
     assert names - offered["generate"] == {"prefix"}
@@ -512,7 +513,7 @@ def test_a_terminal_is_not_made_to_obey_a_model(monkeypatch):
     said = "a\x1b[31mb\x9bc\x07\td\n"
     for kind, expected in ((Terminal, "a\ufffd[31mb\ufffdc\ufffd\td\n"), (io.StringIO, said)):
         monkeypatch.setattr(sys, "stdout", kind())
-        text_commands.write(said)
+        line_commands.write(said)
         assert sys.stdout.getvalue() == expected
 
 
@@ -521,9 +522,9 @@ def test_progress_is_told_to_who_can_see_it_once_it_takes_long(given, monkeypatc
     monkeypatch.setattr(sys, "stderr", talk)
     given("translate", "demo", "--batch=1", stdin=lines(*PAIRS) * 4)
     assert talk.getvalue() == ""
-    monkeypatch.setattr(text_commands, "PATIENCE", 0.0)
-    monkeypatch.setattr(text_commands, "PACE", 0.0)
-    monkeypatch.setattr(text_commands, "CHUNK", 2)
+    monkeypatch.setattr(line_commands, "PATIENCE", 0.0)
+    monkeypatch.setattr(line_commands, "PACE", 0.0)
+    monkeypatch.setattr(line_commands, "CHUNK", 2)
     _, out, _ = given("translate", "demo", "--batch=1", stdin=lines(*PAIRS) * 4)
     assert len(out) == 25
     told = talk.getvalue().split("\r")
@@ -535,7 +536,7 @@ def test_progress_counts_what_was_answered_and_not_what_was_read(small_run, tmp_
     talk = Terminal()
     (tmp_path / "in").write_text(lines(*PAIRS) * 4)
     for name, value in {"PATIENCE": 0.0, "PACE": 0.0, "CHUNK": 6}.items():
-        monkeypatch.setattr(text_commands, name, value)
+        monkeypatch.setattr(line_commands, name, value)
     with open(tmp_path / "in") as file:
         monkeypatch.setattr(sys, "stdin", file)
         monkeypatch.setattr(sys, "stderr", talk)
@@ -597,7 +598,7 @@ def test_every_command_and_option_can_be_completed(shell, capsys):
     assert shell in out.splitlines()[0] or shell in out.splitlines()[1]
     for command in COMMANDS:
         assert command in out
-        for option in cli.options(command):
+        for option in arguments.options(command):
             assert (f"-l {option[2:]}" if shell == "fish" else option) in out
     assert out.count("'") % 2 == 0
 

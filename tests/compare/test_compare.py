@@ -18,10 +18,10 @@ from helpers.runs import (
     texts,  # noqa: F401 (fixtures)
 )
 
+from heedful.cli.compare import CompareOptions, asked_of
 from heedful.cli.main import main
-from heedful.cli.options import Compare
-from heedful.compare import command, trials
 from heedful.compare import significance as noise
+from heedful.compare import trials
 from heedful.compare.asked import STORIES, Asked, Variant, chapters, check, read_variant
 from heedful.compare.cost import Alive, Weight, counted, flops_rule, weigh
 from heedful.compare.report import SAME, rows_of, told
@@ -220,10 +220,10 @@ def test_history_tells_of_every_architecture_and_position_that_there_is():
         ("ConvS2S", "convs2s"),
     ):
         assert (chapter in names) == (architecture in ARCHITECTURES["translate"])
-    found = command.asked_of(Compare(what="history"), CPU)
+    found = asked_of(CompareOptions(what="history"), CPU)
     assert {found.recipe(v).data.corpus for v in found.variants} == {"phrasebook"}
     assert {found.recipe(v).train.steps for v in found.variants} == {STORIES["history"].steps}
-    longer = command.asked_of(Compare(what="history", steps=7, variant=("x: model.norm=post",)), CPU)
+    longer = asked_of(CompareOptions(what="history", steps=7, variant=("x: model.norm=post",)), CPU)
     assert longer.variants[-1].name == "x"
 
 

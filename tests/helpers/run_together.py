@@ -20,7 +20,6 @@ import torch
 
 from heedful import errors
 from heedful.cli import main as cli
-from heedful.cli import train as train_command
 from heedful.runs import trainer
 from heedful.runs.folder import RunFolder
 from heedful.tasks import lm, recipe
@@ -123,7 +122,7 @@ def follow_plan(path: str, folder: str) -> int:
     errors.LAST_WORDS = 0.0  # nobody ends these processes
     plan, answers = json.loads(Path(path).read_text()), []
     world = processes.join_world(CPU)
-    train_command.leave_world = lambda world: None  # processes that part can not meet again
+    processes.leave_world = lambda world: None  # processes that part can not meet again
     for what, *given in plan:
         answers.append(ACTIONS[what](world, *given))
     (Path(folder) / f"{world.rank}.json").write_text(json.dumps(answers))

@@ -21,8 +21,8 @@ from helpers.look_cases import imported
 from safetensors.torch import load_file, save_file
 
 import heedful
-from heedful.cli import exchange as exchange_command
 from heedful.cli.main import main
+from heedful.cli.shared import exchange
 from heedful.errors import BadInput
 from heedful.interop.formats import FORMATS, exportable, part, refusals
 from heedful.interop.hf import write as to_hf
@@ -238,7 +238,7 @@ for name in heedful.__all__:
     getattr(heedful, name)
 for command in ("export", "import"):
     heedful.cli.main.main([command, "--help"])
-import heedful.cli.exchange
+import heedful.cli.export, heedful.cli.import_
 import heedful.interop.parity.compare
 from heedful.interop.formats import FORMATS, RECOGNIZED, part
 for name in FORMATS:
@@ -280,7 +280,7 @@ def test_a_model_of_no_format_says_so(tmp_path):
     model = file.build(file.PRESETS["rnn-650"].__class__(vocab=17, layers=1, width=6))
     loaded = heedful.Loaded("rnn", None, model, None, {})
     with pytest.raises(BadInput, match="cannot leave as onnx: .*; there is no format in which it can leave"):
-        exchange_command.refuse("x", loaded, "onnx")
+        exchange.refuse("x", loaded, "onnx")
 
 
 def test_nothing_is_written_over(models, tmp_path, capsys):
@@ -346,17 +346,17 @@ def test_info_says_how_a_model_can_leave(models, capsys):
 def test_formats_are_those_of_the_option():
     from typing import get_args, get_type_hints
 
-    from heedful.cli.options import Export
+    from heedful.cli.export import ExportOptions
 
-    assert get_args(get_type_hints(Export)["to"]) == tuple(FORMATS)
+    assert get_args(get_type_hints(ExportOptions)["to"]) == tuple(FORMATS)
     for form in FORMATS.values():
         assert form.kinds[0] == "float32" and set(form.kinds) <= BOUNDS.keys()
 
 
 def test_progress_is_told_when_it_takes_long(models, tmp_path, capsys, monkeypatch, without):
     without("transformers")
-    monkeypatch.setattr(exchange_command, "PATIENCE", 0.01)
-    monkeypatch.setattr(exchange_command, "LINES", 0.01)
+    monkeypatch.setattr(exchange, "PATIENCE", 0.01)
+    monkeypatch.setattr(exchange, "LINES", 0.01)
     writes = to_hf.write
 
     def slowly(*given):
@@ -484,7 +484,7 @@ def test_quiet_is_over_when_it_is_over(capsys):
 
 
 def test_every_preset_can_be_asked_how_it_leaves():
-    from heedful.cli.commands import ways_out
+    from heedful.cli.info import ways_out
     from heedful.models import presets
 
     found = {

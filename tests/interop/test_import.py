@@ -118,7 +118,7 @@ def test_a_folder_that_is_read_wrongly_is_found_out(gpt2, tmp_path, capsys, monk
             model.stack.blocks[0].attention.layer.query.bias[2] += 0.1
 
     monkeypatch.setattr(loading, "fill", wrongly)
-    monkeypatch.setattr("heedful.cli.exchange.again", lambda loaded, folder: {"tensors": 1, "same": 1})
+    monkeypatch.setattr("heedful.cli.import_.again", lambda loaded, folder: {"tensors": 1, "same": 1})
     assert bring(gpt2, tmp_path / "out") == 3
     assert "error: it is not the same model: the original: logits differ by" in capsys.readouterr().err
     assert names(tmp_path) == ["gpt2", "out.different"]

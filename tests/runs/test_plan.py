@@ -16,8 +16,8 @@ from helpers.runs import (
 )
 
 from heedful.cli import main as cli
-from heedful.cli import options
 from heedful.cli import train as train_command
+from heedful.cli.shared import arguments
 from heedful.runs import plan, trainer
 from heedful.tasks import evaluation, picture_codes
 from heedful.tasks.metrics import interval
@@ -241,7 +241,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         program, command, *args = shlex.split(line)
         assert program == "heedful"
         try:
-            cli.parse(command, args)
+            arguments.parse(command, args)
         except SystemExit as stop:  # after printing help
             assert not stop.code and "--help" in args
     for line in commands[:3]:
@@ -252,15 +252,17 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
 # Beside --resume
 
 OTHER_OPTIONS = [
-    f for f in options.Train.__dataclass_fields__.values() if f.name not in ("resume", "device", "task")
+    f
+    for f in train_command.TrainOptions.__dataclass_fields__.values()
+    if f.name not in ("resume", "device", "task")
 ]
 
 
 @pytest.mark.parametrize("field", OTHER_OPTIONS, ids=lambda field: field.name)
 def test_an_option_beside_resume_is_refused(field, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    option = cli.option(field.name)
-    kinds = cli.kinds_of(cli.options("train")[option])
+    option = arguments.option(field.name)
+    kinds = arguments.kinds_of(arguments.options("train")[option])
     if bool in kinds:
         given = [option]
     elif field.name == "set":

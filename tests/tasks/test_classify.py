@@ -274,7 +274,7 @@ def test_what_cannot_be_started_from_is_refused(origin_of, files, tmp_path):
 
 
 def test_options_become_settings_and_published_models_learn_slowly(origin_of):
-    from heedful.cli.main import parse
+    from heedful.cli.shared.arguments import parse
     from heedful.cli.train import recipe_of
 
     words = ["classify", "--data", "a.tsv", "--valid-data", "b.tsv"]

@@ -11,8 +11,8 @@ import torch
 from helpers.runs import CPU, Interrupted, Quiet, state_of
 
 import heedful
-from heedful.cli import train as train_command
 from heedful.cli.main import main
+from heedful.cli.shared import training
 from heedful.corpora import shapes
 from heedful.corpora.shapes import parse_caption
 from heedful.data.images.files import png_bytes
@@ -279,7 +279,7 @@ def test_choosing_gains_what_it_gains_caption_by_caption():
 
 
 def test_train_runs_all_stages_and_goes_on(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(train_command, "QUIET", -1.0)  # a line for every step
+    monkeypatch.setattr(training, "QUIET", -1.0)  # a line for every step
     folder = str(tmp_path / "it's a run")
     words = [word for key, value in {**ALL, "train.steps": 1}.items() for word in ("--set", f"{key}={value}")]
     assert (

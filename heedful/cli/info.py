@@ -1,29 +1,56 @@
-"""Commands: what each one does and prints. torch and rich are imported when a command needs them."""
+"""What a model is made of, and what it costs to train and to run.
+
+Shows the architecture as a tree with the parameters of every part, then FLOPs a token and memory, for one
+batch and length. Nothing is downloaded and no weights are read, so the largest model is no slower. Without
+a name: the list of presets.
+
+Examples: heedful info gpt2; heedful info bert-base --batch 32 --length 128; heedful info gpt3-175b --json;
+heedful info runs/demo
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..errors import BadInput
+from .shared.options import Positional, arg
+from .shared.terminal import show_rich
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..inside.costs import Costs, Part
-    from .options import Info
+
 
 COLUMN = 60  # where the numbers of the tree end
 
 
-# heedful info
+@dataclass(frozen=True)
+class InfoOptions:
+    """The options of `heedful info`."""
+
+    name: Annotated[str | None, Positional, arg("NAME|FOLDER", "list the presets")] = None
+    """A preset (gpt2, bert-base, t5-small, vit-b16, ...), a run, or a Hugging Face folder."""
+
+    batch: int = 1
+    """Rows in a batch: activations and the cache grow with it."""
+
+    length: Annotated[int | None, arg("INT", "the context, or 512")] = None
+    """Tokens in a row; of an encoder-decoder, tokens of the target."""
+
+    source_length: Annotated[int | None, arg("INT", "as --length")] = None
+    """Tokens an encoder-decoder reads."""
+
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """How numbers are multiplied: fp32, or bf16 (autocast: weights, norms and the optimizer stay in fp32)."""
+
+    json: bool = False
+    """Print one JSON object instead, sizes in bytes."""
 
 
-def info(args: Info) -> None:
+def info(args: InfoOptions) -> None:
     """Print a model's parts and costs, or the list of presets."""
     if args.name is None:
         refuse_in_vain(args)
@@ -41,7 +68,7 @@ def info(args: Info) -> None:
     if args.json:
         told = as_json(args.name, architecture, config, found) | {"formats": formats}
         return print(json.dumps(told, indent=2))
-    show(tree(args.name, architecture, found), "", figures(found))
+    show_rich(tree(args.name, architecture, found), "", figures(found))
     print(f"\nleaves as {', '.join(name for name, why in formats.items() if why is None) or 'nothing else'}")
 
 
@@ -56,7 +83,7 @@ def ways_out(folder: Path, architecture: str, config: Any) -> dict[str, str | No
     return refusals(Loaded(architecture, config, model, None, dict.fromkeys(SPECIAL, 0)))
 
 
-def refuse_in_vain(args: Info) -> None:
+def refuse_in_vain(args: InfoOptions) -> None:
     """The list of presets has no batch and no length."""
     for field in fields(args):
         if field.name not in ("name", "json") and getattr(args, field.name) != field.default:
@@ -83,7 +110,7 @@ def describe(name: str) -> tuple[str, Any]:
     return find_preset(name)
 
 
-def list_presets(args: Info) -> None:
+def list_presets(args: InfoOptions) -> None:
     """Every preset with its parameters: counted, not remembered."""
     from rich.table import Table
 
@@ -103,7 +130,7 @@ def list_presets(args: Info) -> None:
         table.add_column(heading, justify=side)  # type: ignore[arg-type]
     for name, (family, n) in found.items():
         table.add_row(name, family, units(n, "kMBT"))
-    show(table, "", "heedful info NAME shows one of them: its parts, FLOPs and memory.")
+    show_rich(table, "", "heedful info NAME shows one of them: its parts, FLOPs and memory.")
 
 
 def as_json(name: str, architecture: str, config: Any, found: Costs) -> dict[str, Any]:
@@ -222,48 +249,3 @@ def binary(size: float) -> str:
             break
         size, unit = size / 1024, larger
     return f"{size:,.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
-
-
-# Attention as shades
-
-
-def heat_map(weights_TS: Tensor, rows: list[str], columns: list[str]) -> str:
-    """Attention weights as shades, queries downwards and keys across; the darkest is the largest weight."""
-    shades = drawable(" ░▒▓█")
-    most = float(weights_TS.max()) or 1.0
-    across = [max(3, len(word)) for word in columns]
-    heading = " ".join(f"{word:<{width}}" for word, width in zip(columns, across, strict=True))
-    lines = [
-        " ".join(shades[round(weight / most * 4)] * width for weight, width in zip(row, across, strict=True))
-        for row in weights_TS.tolist()
-    ]
-    return beside([f"{word:>{max(map(len, rows))}}" for word in ("", *rows)], [heading, *lines], " ")
-
-
-def beside(left: list[str], right: list[str], gap: str = "    ") -> str:
-    """Two pictures next to each other, line by line."""
-    width = max(map(len, left))
-    return "\n".join(f"{a:<{width}}{gap}{b}".rstrip() for a, b in zip(left, right, strict=True))
-
-
-# Printing
-
-
-def show(*things: Any) -> None:
-    """Print what rich draws, on stdout, as wide and as colored as stdout is."""
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False)
-    with console.capture() as captured:  # printed by us, so that a closed pipe is everyone's same error
-        for thing in things:
-            console.print(thing)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def drawable(text: str) -> str:
-    """The same picture in letters, where stdout has no blocks."""
-    try:
-        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
-        return text
-    except UnicodeEncodeError:
-        return text.translate(str.maketrans("░▒▓█■·", ".:+##."))

@@ -1,4 +1,4 @@
-"""heedful export and heedful import: models out to other libraries and in from them, each with a proof that it is the same.
+"""What export and import share: models out to other libraries and in from them, each with a proof that it is the same.
 
 Everything is written aside. Only what another library has opened and found to be the same model gets its name; where that
 library is not installed, parity.json says so.
@@ -14,64 +14,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from ..errors import BadInput, NotInstalled
-from ..files import flush, naming, one_line, present
+from ...errors import BadInput, NotInstalled
+from ...files import flush, naming, one_line, present
 
 if TYPE_CHECKING:
-    from ..interop.loaded import Loaded
-    from ..interop.parity.certificate import Certificate
-    from .options import Export, Import
+    from ...interop.loaded import Loaded
+    from ...interop.parity.certificate import Certificate
 
 DID_NOT_HOLD = 3  # the exit code
 PARITY = "parity.json"
 PATIENCE = 3.0  # seconds without a word
 PACE, LINES = 0.5, 10.0  # seconds between two words on a terminal, and elsewhere
-
-
-# The commands
-
-
-def export(given: Export) -> int:
-    """Write the model of a run as another library reads it, and compare."""
-    source, out = Path(given.run), Path(given.out)
-    check_place(source, out, given.replace)
-    with Telling(f"exporting {given.run} as {given.to}") as tell:
-        from ..interop.formats import FORMATS, check_kind
-        from ..interop.load import load
-
-        form, kind = FORMATS[given.to], check_kind(given.to, given.quantize)
-        loaded = load(source)
-        refuse(given.run, loaded, given.to)
-        with aside_of(out) as aside:
-            tell(f"writing {form.title}, {kind}")
-            form.write(loaded, aside, kind)
-            certificate = compared(loaded, aside, given.to, kind, tell)
-            return finish(certificate, aside, out, given.json, tell)
-
-
-def bring(given: Import) -> int:
-    """Write what heedful made of another's model as a Hugging Face folder, and compare with what they make of it."""
-    source, out = Path(given.folder), Path(given.out)
-    check_place(source, out, given.replace)
-    with Telling(f"importing {given.folder}") as tell:
-        from ..interop.load import load
-
-        loaded = load(source)
-        refuse(given.folder, loaded, "hf")
-        with aside_of(out) as aside:
-            tell("writing Hugging Face, float32")
-            from ..interop.hf.write import write
-
-            write(loaded, aside)
-            tell("reading it again")
-            weights = again(loaded, aside)
-            certificate = whole(compared(loaded, aside, "hf", "float32", tell), weights)
-            certificate = with_source(certificate, loaded, source, tell)
-            return finish(certificate, aside, out, given.json, tell)
 
 
 # Where things go
@@ -139,7 +95,7 @@ def free_name(out: Path) -> Path:
 
 def refuse(name: str, loaded: Loaded, to: str) -> None:
     """Refuse a format in which such a model cannot leave, and say in which it can."""
-    from ..interop.formats import FORMATS, exportable
+    from ...interop.formats import FORMATS, exportable
 
     why = FORMATS[to].refuse(loaded)
     if why is not None:
@@ -152,9 +108,9 @@ def compared(
     loaded: Loaded, folder: Path, to: str, kind: str | None, tell: Callable[[str], None]
 ) -> Certificate:
     """The model that was loaded beside what another library makes of a folder; kind: of its numbers, or None to ask it."""
-    from ..interop.formats import FORMATS
-    from ..interop.parity.certificate import DIFFERENT, Certificate, unchecked, versions
-    from ..interop.parity.compare import certify
+    from ...interop.formats import FORMATS
+    from ...interop.parity.certificate import DIFFERENT, Certificate, unchecked, versions
+    from ...interop.parity.compare import certify
 
     form = FORMATS[to]
     tell(f"opening it with {form.packages[0]}")
@@ -177,50 +133,11 @@ def compared(
         )
 
 
-def again(loaded: Loaded, folder: Path) -> dict[str, Any]:
-    """What was written, read again: every weight that Hugging Face knows must be the same, bit for bit."""
-    from ..interop.hf.write import in_their_terms
-    from ..interop.load import load
-
-    (_, before), (_, after) = in_their_terms(loaded), in_their_terms(load(folder))
-    same = [name for name in before if name in after and before[name].equal(after[name])]
-    return {"tensors": len(before), "same": len(same) if before.keys() == after.keys() else 0}
-
-
-def whole(certificate: Certificate, weights: dict[str, Any]) -> Certificate:
-    """A certificate that knows of the weights too."""
-    from ..interop.parity.certificate import DIFFERENT
-
-    certificate = replace(certificate, more={"weights": weights})
-    if weights["same"] == weights["tensors"]:
-        return certificate
-    told = f"{weights['tensors'] - weights['same']} of {weights['tensors']} weights are other ones when read again"
-    return replace(certificate, verdict=DIFFERENT, faults=(*certificate.faults, told))
-
-
-def with_source(
-    certificate: Certificate, loaded: Loaded, source: Path, tell: Callable[[str], None]
-) -> Certificate:
-    """Beside it, how the library that the model comes from reads the original."""
-    from ..interop.formats import FORMATS, format_of
-    from ..interop.parity.certificate import DIFFERENT
-
-    to = format_of(source)
-    if to not in FORMATS:
-        return certificate
-    origin = compared(loaded, source, to, None, tell)  # int8 in CTranslate2 rounds what it multiplies, too
-    more = certificate.more | {"source": origin.as_json() | {"path": str(source)}}
-    if origin.verdict != DIFFERENT:
-        return replace(certificate, more=more)
-    faults = (*certificate.faults, *(f"the original: {told}" for told in origin.faults))
-    return replace(certificate, verdict=DIFFERENT, faults=faults, more=more)
-
-
 def finish(
     certificate: Certificate, aside: Path, out: Path, as_json: bool, tell: Callable[[str], None]
 ) -> int:
     """Write parity.json, give the folder the name that it deserves, and say what was found."""
-    from ..interop.parity.certificate import DIFFERENT, UNCHECKED, write_certificate
+    from ...interop.parity.certificate import DIFFERENT, UNCHECKED, write_certificate
 
     write_certificate(certificate, aside)
     different = certificate.verdict == DIFFERENT
@@ -242,7 +159,7 @@ def finish(
 
 def headline(certificate: Certificate) -> str:
     """The verdict in a few words."""
-    from ..interop.formats import FORMATS
+    from ...interop.formats import FORMATS
 
     package = FORMATS[certificate.format].packages[0]
     version = certificate.versions.get(package, "")
@@ -257,7 +174,7 @@ def headline(certificate: Certificate) -> str:
 # Talking
 
 
-class Telling:
+class StageProgress:
     """What is being done, on stderr: each stage as it begins, and how long it takes if it takes long."""
 
     def __init__(self, first: str) -> None:

@@ -1,34 +1,131 @@
-"""`heedful compare`: from options to a table, and what a person sees on the way."""
+"""Train several variants on the same data and budget, and say which differences are more than noise.
+
+Every variant is trained with every seed, on the same data, tokenizer and order; one table has their quality
+with its interval, parameters, FLOPs, time and memory, and calls differences within noise "not
+distinguishable". A variant is a name and what differs from the rest: settings (as in --set of heedful
+train) or the folder of a run whose settings it takes; a name alone is the base. history is built in: the
+lectures' story on the phrasebook, from the RNN to the Transformer with each kind of positions.
+
+The folder holds compare.json, records.jsonl, table.csv, trials.csv, plot.svg, and under runs/ every model,
+to be used like any other. Ctrl-C saves and stops; the same command goes on, and does nothing twice. More
+seeds or variants can be added to a folder.
+
+Examples: heedful compare history;
+heedful compare translate --corpus phrasebook --size tiny --steps 500 --variant base
+--variant "post: model.norm=post";
+heedful compare lm --text books/ --tokens 2e6 --variant gpt2 --variant "modern: model.architecture=modern";
+heedful compare lm --text books/ --flops 1e13 --seeds 5 --variant "narrow: model.width=128"
+--variant "wide: model.width=256"; heedful compare --resume runs/compare
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..cli.train import INTERRUPTED_AND_SAVED, Voice
+from ..compare.asked import BUDGETS, METRICS, STORIES, Asked, chapters, check, read_variant
 from ..errors import BadInput, command
 from ..files import one_line, present, write_text
 from ..models import nearest
-from ..runs.plan import span
 from ..tasks.evaluation import SHOWN, spelled
 from ..tasks.recipe import parse_settings
 from ..train.device import find_device
-from . import report
-from .asked import BUDGETS, METRICS, STORIES, Asked, chapters, check, read_variant
-from .plot import plot
-from .trials import COMPARISON, Entry, open_comparison, read_comparison, records_of, run_all, trials
+from .shared.options import DataOptions, Positional, Repeated, arg
 
 if TYPE_CHECKING:
     import torch
 
-    from ..cli.options import Compare
+    from ..compare.trials import Entry
+    from .shared.training import TrainingProgress
 
 
-def compare(given: Compare) -> int:
+@dataclass(frozen=True)
+class CompareOptions(DataOptions):
+    """The options of `heedful compare`."""
+
+    what: Annotated[
+        Literal[
+            "history",
+            "translate",
+            "lm",
+            "mlm",
+            "classify",
+            "tag",
+            "span",
+            "choose",
+            "parse",
+            "summarize",
+            "image-classify",
+            "caption",
+        ],
+        Positional,
+        arg("TASK|history"),
+    ] = "translate"
+    """A task, as of heedful train; or history, a comparison that is built in."""
+
+    variant: Annotated[tuple[str, ...], arg("NAME: PART.NAME=VALUE ...", "none"), Repeated] = ()
+    """A variant, given in one word, so in quotes; two or more are needed. Without a name, its settings are
+    its name."""
+
+    size: Annotated[Literal["tiny", "small", "base", "large"] | None, arg(default="small; history: tiny")] = (
+        None
+    )
+    """How large the models are, unless a variant says otherwise: 2 layers of 128, 4 of 256, 6 of 512, 6 of
+    1024."""
+
+    steps: Annotated[int | None, arg("INT", "as heedful train; history: 1000")] = None
+    """The budget: as many steps for each."""
+
+    tokens: Annotated[float | None, arg("FLOAT", "--steps")] = None
+    """Instead of steps: as many target tokens for each, such as 2e6."""
+
+    flops: Annotated[float | None, arg("FLOAT", "--steps")] = None
+    """Instead of steps: as many floating-point operations for each, such as 1e13; a larger model then makes
+    fewer steps."""
+
+    seeds: int = 3
+    """How many seeds: 0, 1, 2, ... The more, the smaller the differences that can be told from noise."""
+
+    metric: Annotated[
+        str | None,
+        arg(
+            "NAME",
+            "translate bleu, lm and mlm loss, classify, tag and choose accuracy, span f1, parse uas, "
+            "summarize rougeL",
+        ),
+    ] = None
+    """What is compared: any score that training tells of held-out data, such as loss, exact, bleu or
+    bits_per_byte."""
+
+    run: Annotated[str | None, arg("DIR", "runs/compare")] = None
+    """Where everything goes: a new folder, or that of the same comparison, which then goes on."""
+
+    resume: Annotated[str | None, arg("DIR", "none")] = None
+    """Go on with a comparison as it was asked for; nothing else need be given."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes the GPU if there is one."""
+
+    precision: Annotated[
+        Literal["fp32", "bf16", "fp16"] | None, arg(default="fp32 on a CPU, bf16 on a GPU")
+    ] = None
+    """How numbers are multiplied; the loss is always computed in fp32."""
+
+    json: bool = False
+    """Print one JSON object instead of the table: every figure in full, and every pair of variants."""
+
+    set: Annotated[tuple[str, ...], arg("PART.NAME=VALUE", "none"), Repeated] = ()
+    """A setting that all variants share, such as train.batch_tokens=1024; may be given several times."""
+
+
+def compare(given: CompareOptions) -> int:
     """Train what is not trained yet, then tell."""
+    from ..compare.trials import open_comparison, run_all
+    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress
+
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("compare is for one process: give the command without torchrun")
     given = resumed(given) if given.resume else given
@@ -36,7 +133,7 @@ def compare(given: Compare) -> int:
     asked = asked_of(given, device)
     path = Path(given.run or "runs/compare")
     metric = metric_of(given, asked)
-    with Voice() as voice:
+    with TrainingProgress() as voice:
         entries = open_comparison(path, asked, asdict(given), device, voice)
         say_plan(voice, path, asked, entries)
         for record in run_all(path, asked, entries, device, voice):
@@ -55,24 +152,31 @@ def failure(why: str) -> str:
 
 def scores_told(record: Any, metric: str) -> str:
     """The score that counts first, then the others."""
+    from ..runs.plan import span
+
     names = [metric, *(name for name in record.scores if name != metric)]
     took = "" if record.seconds is None else f" ({span(record.seconds)})"
     return ", ".join(spelled(name, record.scores[name]) for name in names) + took
 
 
-def say_plan(voice: Voice, path: Path, asked: Asked, entries: list[Entry]) -> None:
+def say_plan(voice: TrainingProgress, path: Path, asked: Asked, entries: list[Entry]) -> None:
     """What will be done, before it is."""
+    from ..compare.trials import records_of, trials
+
     done = records_of(path)
     every = trials(entries, asked.seeds)
     left = [entry for entry, seed in every if (entry.variant.name, seed) not in done]
     skipped = f", {len(every) - len(left)} of them done already" if len(left) < len(every) else ""
-    voice.say(
-        f"{len(entries)} variants x {asked.seeds} seed{'s' * (asked.seeds > 1)} are {len(every)} trials{skipped}: {path}"
-    )
+    seeds = f"{asked.seeds} seed{'s' * (asked.seeds > 1)}"
+    voice.say(f"{len(entries)} variants x {seeds} are {len(every)} trials{skipped}: {path}")
 
 
 def told(path: Path, asked: Asked, entries: list[Entry], metric: str, as_json: bool) -> str:
     """Write the tables and the picture, and give what is printed."""
+    from ..compare import report
+    from ..compare.plot import plot
+    from ..compare.trials import records_of, trials
+
     wanted = {(entry.variant.name, seed) for entry, seed in trials(entries, asked.seeds)}
     done = records_of(path)
     scored = [done[key] for key in wanted & done.keys() if not done[key].failed]
@@ -93,8 +197,10 @@ def told(path: Path, asked: Asked, entries: list[Entry], metric: str, as_json: b
 # From options to what is asked.
 
 
-def resumed(given: Compare) -> Compare:
+def resumed(given: CompareOptions) -> CompareOptions:
     """The options that a comparison was begun with; only how it is shown may be given again."""
+    from ..compare.trials import COMPARISON, read_comparison
+
     path = Path(given.resume or "")
     for option in fields(given):
         if (
@@ -103,8 +209,8 @@ def resumed(given: Compare) -> Compare:
         ):
             name = option.name.replace("_", "-")
             raise BadInput(
-                f"--{name} cannot be given with --resume: {path} says everything; without --resume, --run {path} and all "
-                f"options go on as well, with more seeds or variants"
+                f"--{name} cannot be given with --resume: {path} says everything; without --resume, "
+                f"--run {path} and all options go on as well, with more seeds or variants"
             )
     if not present(path / COMPARISON):
         raise BadInput(one_line(f"{path} holds no comparison: {COMPARISON} is missing"))
@@ -130,7 +236,7 @@ def alike(value: Any, default: Any) -> bool:
     return type(value) is type(default)
 
 
-def asked_of(given: Compare, device: torch.device) -> Asked:
+def asked_of(given: CompareOptions, device: torch.device) -> Asked:
     """What the options ask for, if it can be compared."""
     story = STORIES.get(given.what)
     task = story.task if story else given.what
@@ -157,7 +263,7 @@ def asked_of(given: Compare, device: torch.device) -> Asked:
     return asked
 
 
-def refuse_in_vain(given: Compare) -> None:
+def refuse_in_vain(given: CompareOptions) -> None:
     """Options that contradict each other, or would do nothing."""
     budgets = [name for name in BUDGETS if getattr(given, name) is not None]
     if len(budgets) > 1:
@@ -167,22 +273,14 @@ def refuse_in_vain(given: Compare) -> None:
         if not 1 <= amount < 1e30:
             raise BadInput(f"--{name} is a number of at least 1, not {amount:g}")
     if given.what in STORIES:
-        for name in (
-            "corpus",
-            "source",
-            "target",
-            "valid_source",
-            "valid_target",
-            "text",
-            "data",
-            "valid_data",
-        ):
+        own = ("corpus", "source", "target", "valid_source", "valid_target", "text", "data", "valid_data")
+        for name in own:
             if getattr(given, name) is not None:
                 option = name.replace("_", "-")
                 raise BadInput(f"--{option} cannot be given with {given.what}, which has data of its own")
 
 
-def metric_of(given: Compare, asked: Asked) -> str:
+def metric_of(given: CompareOptions, asked: Asked) -> str:
     """What is compared."""
     if given.metric is None:
         return METRICS[asked.task]

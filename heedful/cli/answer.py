@@ -1,0 +1,81 @@
+"""Find the answers to questions in a text, with a model that was trained to.
+
+Each line is a question; the text stands behind it and a tab, or --context names a file that has it. Prints
+the words of the text that answer best; --json has their place in it, in characters, and how sure the model
+is. A long text is read in windows that overlap.
+
+Examples: heedful answer runs/span --context article.txt "Who wrote it?";
+heedful answer runs/span < questions.tsv
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from ..data import questions
+from ..data.files import Fault, read_texts
+from ..errors import BadInput
+from ..files import one_line
+from ..use import Model
+from ..use.results import Found
+from .shared.lines import Line, LineCommand, answer_lines, flat
+from .shared.options import LineOptions, arg
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(LineOptions):
+    """The options of `heedful answer`."""
+
+    context: Annotated[str | None, arg("FILE", "none")] = None
+    """A text in which all answers are looked for."""
+
+
+def answer(given: AnswerOptions) -> None:
+    """Answer each line, a question, by what a text says."""
+    answer_lines(given, QuestionAnswerer(given))
+
+
+class QuestionAnswerer(LineCommand[Found]):
+    """Questions, each with its text behind a tab, or all about one text in a file."""
+
+    what, most = "answer", questions.MOST
+
+    def __init__(self, given: AnswerOptions) -> None:
+        self.given = given
+        self.context = None if given.context is None else one_text(given.context)
+
+    def read(self, line: str) -> Line:
+        question, _, context = line.partition("\t")
+        if line.strip() and self.context is None and not (question.strip() and context.strip()):
+            return Fault(
+                "without a text",
+                "no text stands behind the question and a tab: put it there, or give --context",
+            )
+        return line
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Found]:
+        if self.context is not None:
+            return model.answer(texts, [self.context] * len(texts), batch=self.given.batch)
+        pairs = [text.partition("\t") for text in texts]
+        return model.answer([q for q, _, _ in pairs], [c for _, _, c in pairs], batch=self.given.batch)
+
+    def plain(self, result: Found) -> str:
+        return flat(result)
+
+    def known(self, result: Found | None) -> dict[str, Any]:
+        if result is None:
+            return {"answer": None}
+        return {"answer": result, "start": result.start, "end": result.end, "probability": result.probability}
+
+
+def one_text(path: str) -> str:
+    """A text in a file, which is short enough to be read at once."""
+    text = "".join(read_texts(path))
+    if len(text) > questions.MOST:
+        raise BadInput(
+            one_line(f"{path} has {len(text):,} characters; at most {questions.MOST:,} are read: cut it")
+        )
+    if not text.strip():
+        raise BadInput(one_line(f"there is no text in {path}"))
+    return text

@@ -1,0 +1,107 @@
+"""Label texts, or pictures, with a model that was trained to tell labels apart.
+
+Prints the likeliest label of each line; --json has the probability of every label. Where the model was
+trained on pairs, a tab stands between the two texts of a line. A model of pictures is given files: each
+word is the name of one, or each line of stdin.
+
+Examples: heedful classify runs/classify "a good film"; heedful classify runs/classify --json < reviews.txt;
+paste reviews.txt <(heedful classify runs/classify < reviews.txt);
+heedful classify runs/image-classify cat.png dog.jpg
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..files import one_line, present, read_json
+from ..use import Model, load
+from ..use.results import Label
+from ..use.writing import check_number
+from .shared.image_files import batches_of_names
+from .shared.lines import LineCommand, answer_lines, flat
+from .shared.options import LineOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyOptions(LineOptions):
+    """The options of `heedful classify`."""
+
+
+def classify(given: ClassifyOptions) -> None:
+    """Answer each line by its label; of pictures, each file."""
+    if reads_pictures(given.run):
+        return classify_pictures(given)
+    answer_lines(given, TextLabeler(given))
+
+
+class TextLabeler(LineCommand[Label]):
+    what = "classify"
+
+    def __init__(self, given: ClassifyOptions) -> None:
+        self.given = given
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Label]:
+        pairs = [text.partition("\t") for text in texts]
+        firsts, seconds = [a for a, _, _ in pairs], [b for _, _, b in pairs]
+        return model.classify(firsts, seconds if any(seconds) else None, batch=self.given.batch)
+
+    def plain(self, result: Label) -> str:
+        return flat(result)
+
+    def known(self, result: Label | None) -> dict[str, Any]:
+        return {"label": result, "probabilities": {} if result is None else result.probabilities}
+
+
+# Pictures
+
+
+def reads_pictures(folder: str) -> bool:
+    """Whether the model of a folder reads pictures; what is wrong with a folder, loading it will say."""
+    path = Path(folder) / "config.json"
+    try:
+        found = read_json(path) if present(path) else {}
+    except (OSError, ValueError):
+        return False
+    return "vit" in (found.get("heedful"), found.get("model_type"))
+
+
+def classify_pictures(given: ClassifyOptions) -> None:
+    """Answer each file by its label."""
+    check_number("batch", given.batch)
+    model = load(given.run, given.device)
+    model.check_can("classify")
+    for names in batches_of_names(given):
+        labels = answered(model.classify, names, given)
+        for name, label in zip(names, labels, strict=True):
+            print(line_of(name, label, given.json), flush=True)
+
+
+def answered(classify: object, names: list[str], given: ClassifyOptions) -> list[Label | str]:
+    """A label for each file; of one that cannot be read, why, unless that is to stop everything."""
+    assert callable(classify)
+    try:
+        return list(classify(names, batch=given.batch))
+    except BadInput:
+        if given.text or given.bad_lines == "refuse":
+            raise
+    found: list[Label | str] = []
+    for name in names:
+        try:
+            found.append(classify(name))
+        except BadInput as error:
+            print(one_line(f"{error}; answered by an empty line"), file=sys.stderr, flush=True)
+            found.append(str(error))
+    return found
+
+
+def line_of(name: str, label: Label | str, as_json: bool) -> str:
+    """An answer as a line of text or of JSON."""
+    if isinstance(label, Label):
+        told = {"file": name, "label": label, "probabilities": label.probabilities}
+        return json.dumps(told, ensure_ascii=False) if as_json else one_line(label)
+    return json.dumps({"file": name, "error": one_line(label)}, ensure_ascii=False) if as_json else ""

@@ -1,0 +1,128 @@
+"""Train a small translator on the built-in phrasebook, and show what it learned.
+
+A few minutes on a laptop. Prints how many held-out sentences it translates right, beside what a dictionary
+gets, and draws which source word each translated word came from.
+
+Example: heedful demo
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ..errors import program
+from .shared.options import arg
+from .shared.terminal import drawable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """The options of `heedful demo`."""
+
+    seed: int = 0
+    """Another seed, other weights and another order of the examples."""
+
+    steps: Annotated[int | None, arg("INT", "the phrasebook's")] = None
+    """Fewer steps for a quicker, worse translator."""
+
+    run: Annotated[str | None, arg("DIR", "runs/demo")] = None
+    """Where the run goes: a folder that is not there yet."""
+
+
+def demo(given: DemoOptions) -> int:
+    """The main job on the built-in phrasebook: train a translator, and say honestly what it learned."""
+    import torch
+
+    from ..runs import trainer
+    from ..tasks.recipe import make
+    from ..tasks.recipe.presets import DEMO
+    from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress, free_name, remark_on
+
+    settings = DEMO | {"train.seed": given.seed}
+    if given.steps is not None:
+        settings |= {"train.steps": given.steps}
+    recipe = make("translate", "tiny", "phrasebook", settings)
+    path = Path(given.run) if given.run else free_name("demo")
+    device = torch.device("cpu")
+    with TrainingProgress() as voice:
+        voice.say("Training a small English-French translator on the built-in phrasebook.")
+        outcome = trainer.start(recipe, path, voice, device, remark=remark_on(path, given.run, "demo"))
+    if not outcome.finished:
+        return INTERRUPTED_AND_SAVED
+    print(report(outcome.model, outcome.job.vocab, path))
+    return 0
+
+
+def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
+    """What the demo's model gets right, beside what takes no learning; the alignment in words and as a picture."""
+    from ..corpora import phrasebook
+    from ..files import write_text
+    from ..inside.look import pictures
+    from ..tasks import alignment
+    from ..tasks.metrics import bleu, exact_match, interval
+    from ..tasks.translate import translate
+
+    lines = [""]
+    for split, told in {
+        "test": "held-out sentences",
+        "combinations": "unseen combinations",
+        "long": "longer sentences",
+    }.items():
+        pairs = phrasebook.split(split)[:rows]
+        found, expected = translate(model, vocab, [p.source for p in pairs]), [p.target for p in pairs]
+        exact = exact_match(found, expected)
+        low, high = interval(exact, len(pairs))
+        word = alignment.word_for_word(phrasebook.split("train"), pairs)
+        lines.append(
+            f"{told:20} {exact:6.1%} right to the letter ({low:.1%} to {high:.1%}), BLEU {bleu(found, expected):.1f}; "
+            f"word for word {word:.1%}"
+        )
+    tests = phrasebook.split("test")
+    head = int(alignment.error_rates(model, vocab, phrasebook.split("valid")[: min(60, rows or 60)]).argmin())
+    rates = alignment.error_rates(model, vocab, tests[: min(100, rows or 100)])
+    pair = next(p for p in tests if len(p.alignment) >= 7)
+    weights = alignment.cross_attention(model, vocab, pair.source, pair.target)[head]
+    down, across = tokens_of(vocab, pair.target), tokens_of(vocab, pair.source)
+    picture = pictures.heat_map(weights[: len(down)].tolist(), down, across, f"{pair.source} → {pair.target}")
+    write_text(path / "alignment.svg", picture)
+    lines += [
+        f"{'alignment':20} {rates[head]:6.2f} error rate of the head that aligns best (chosen on other sentences)",
+        "In brackets: 95 % intervals. Word for word: a dictionary, each word by its most frequent translation.",
+        "", f"{pair.source}  →  {translate(model, vocab, [pair.source])[0]}", "",
+        heat_map(weights[: len(down)], down, across), "",
+        f"{path}/alignment.svg is this picture. Next:",
+        f"  {program()} translate {shlex.quote(str(path))} \"The small girl eats a red apple.\"",
+        f"  {program()} look {shlex.quote(str(path))} \"{pair.source}\"",
+        f"  {program()} train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def tokens_of(vocab: Any, text: str) -> list[str]:
+    """A text's tokens, as a person reads them."""
+    return [vocab.decode([number]).strip() or "?" for number in vocab.encode_batch([text])[0]]
+
+
+def heat_map(weights_TS: Tensor, rows: list[str], columns: list[str]) -> str:
+    """Attention weights as shades, queries downwards and keys across; the darkest is the largest weight."""
+    shades = drawable(" ░▒▓█")
+    most = float(weights_TS.max()) or 1.0
+    across = [max(3, len(word)) for word in columns]
+    heading = " ".join(f"{word:<{width}}" for word, width in zip(columns, across, strict=True))
+    lines = [
+        " ".join(shades[round(weight / most * 4)] * width for weight, width in zip(row, across, strict=True))
+        for row in weights_TS.tolist()
+    ]
+    return beside([f"{word:>{max(map(len, rows))}}" for word in ("", *rows)], [heading, *lines], " ")
+
+
+def beside(left: list[str], right: list[str], gap: str = "    ") -> str:
+    """Two pictures next to each other, line by line."""
+    width = max(map(len, left))
+    return "\n".join(f"{a:<{width}}{gap}{b}".rstrip() for a, b in zip(left, right, strict=True))

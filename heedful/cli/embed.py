@@ -1,0 +1,53 @@
+"""Turn texts into vectors: what the last layer makes of each.
+
+Prints one vector a line, its numbers separated by spaces.
+
+Examples: heedful embed runs/mlm "a good film"; heedful embed ./minilm --normalize < in.txt > vectors.txt
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from ..use import Model
+from .shared.lines import LineCommand, answer_lines
+from .shared.options import LineOptions, arg
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(LineOptions):
+    """The options of `heedful embed`."""
+
+    pooling: Annotated[Literal["mean", "class"] | None, arg("mean|class", "as the folder says, or mean")] = (
+        None
+    )
+    """mean: of all tokens. class: the token that stands for all, [CLS] of an encoder, the last of a decoder
+    that classifies. A folder of sentence-transformers says itself which it needs."""
+
+    normalize: bool = False
+    """Make every vector one long, so that the product of two is their cosine; some folders say so
+    themselves."""
+
+
+def embed(given: EmbedOptions) -> None:
+    """Answer each line by its vector."""
+    answer_lines(given, TextEmbedder(given))
+
+
+class TextEmbedder(LineCommand[list[float]]):
+    what = "embed"
+
+    def __init__(self, given: EmbedOptions) -> None:
+        self.given = given
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[list[float]]:
+        how = self.given
+        found = model.embed(texts, pooling=how.pooling, normalize=how.normalize or None, batch=how.batch)
+        return found.tolist()
+
+    def plain(self, result: list[float]) -> str:
+        return " ".join(f"{number:.9g}" for number in result)  # as many digits as fp32 has
+
+    def known(self, result: list[float] | None) -> dict[str, Any]:
+        return {"embedding": result or []}

@@ -1,0 +1,75 @@
+"""Go on writing where a text breaks off, with a language model.
+
+Prints what comes after each text, without the text. On a terminal, a single text is shown token by token as
+it is written. From stdin, every line is a text, and line ends in an answer become spaces (in JSON they
+stay).
+
+Examples: heedful generate runs/lm "def read(";
+heedful generate runs/lm --sample --temperature 0.8 "Once upon";
+heedful generate ./gpt2 --sample --top-p 0.9 --longest 200 --seed 7 < prompts.txt;
+heedful generate ./gpt2-xl --draft ./gpt2 "The cat"; heedful generate ./smollm2 --chat "What is a mat?"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from ..data.files import Fault
+from ..interop.hf.chat import Refused, conversation_of, read_chat
+from .shared.lines import Line, answer_lines
+from .shared.options import DecodingOptions, LineOptions, arg
+from .shared.writing import TextWriter
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(LineOptions, DecodingOptions):
+    """The options of `heedful generate`."""
+
+    chat: bool = False
+    """Each text is a message to a model that was taught to talk, or a conversation, as a JSON list of
+    objects with a role and a content; the folder's chat template says how that is written down. Prints the
+    model's answer."""
+
+    draft: Annotated[str | None, arg("FOLDER", "none")] = None
+    """A smaller model of the same vocabulary that guesses ahead: the same text (with --sample, the same
+    distribution), sooner where it guesses well."""
+
+    ahead: Annotated[int | None, arg("INT", "4")] = None
+    """With --draft: how many tokens it guesses at a time."""
+
+    longest: Annotated[int, arg("INT")] = 100
+    """Tokens to write at most."""
+
+
+def generate(given: GenerateOptions) -> None:
+    """Answer each line by what comes after it; or, as a message in a conversation, by the next one."""
+    answer_lines(given, ChatWriter(given, "generate") if given.chat else TextWriter(given, "generate"))
+
+
+class ChatWriter(TextWriter):
+    """generate --chat: each line is a message, or a conversation, which the folder's template writes down."""
+
+    def check(self) -> None:
+        super().check()
+        folder = Path(getattr(self.given, "run", ""))
+        self.chat = read_chat(folder) if folder.is_dir() else None  # loading says what else it is
+
+    def read_all(self, lines: list[Line]) -> list[Line]:
+        said = {
+            n: conversation_of(line) for n, line in enumerate(lines) if isinstance(line, str) and line.strip()
+        }
+        whole = {n: messages for n, messages in said.items() if isinstance(messages, list)}
+        assert self.chat is not None  # a model was loaded from there
+        written = dict(zip(whole, self.chat.render(list(whole.values())), strict=True)) if whole else {}
+        found = list(lines)
+        for n, messages in said.items():
+            text = messages if isinstance(messages, Refused) else written[n]
+            found[n] = Fault("unusable", told(text.why, messages)) if isinstance(text, Refused) else text
+        return found
+
+
+def told(why: str, said: object) -> str:
+    """A fault in words: the line's own, or that of the template."""
+    return f"the line {why}" if isinstance(said, Refused) else f"the folder's chat template {why}"

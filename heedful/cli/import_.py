@@ -1,0 +1,100 @@
+"""Bring a model in: write what heedful reads as a Hugging Face folder, and prove that it is the same model.
+
+Reads whatever heedful loads: a Hugging Face folder of a known family, a GGUF file, a CTranslate2 folder, a
+run. The weights are read again and compared bit for bit, and outputs with those of the library that the
+model comes from, if it is installed. OUT/parity.json has what was found; a difference is exit code 3, with
+the model kept as OUT.different.
+
+Examples: heedful import ./gpt2 models/gpt2; heedful import smollm2.gguf models/smollm2 --json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from .shared.exchange import StageProgress, aside_of, check_place, compared, finish, refuse
+from .shared.options import Positional, arg
+
+if TYPE_CHECKING:
+    from ..interop.loaded import Loaded
+    from ..interop.parity.certificate import Certificate
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """The options of `heedful import`."""
+
+    folder: Annotated[str, Positional, arg("FOLDER")]
+    """The model: a folder, or a .gguf file."""
+
+    out: Annotated[str, Positional, arg("DIR")]
+    """Where it goes: a folder that is not there yet, or empty."""
+
+    replace: bool = False
+    """Replace what was imported to OUT before."""
+
+    json: bool = False
+    """Print one JSON object instead: what parity.json has, and where the model is."""
+
+
+def import_(given: ImportOptions) -> int:
+    """Write what heedful made of another's model as a Hugging Face folder, and compare with what they make of it."""
+    source, out = Path(given.folder), Path(given.out)
+    check_place(source, out, given.replace)
+    with StageProgress(f"importing {given.folder}") as tell:
+        from ..interop.load import load
+
+        loaded = load(source)
+        refuse(given.folder, loaded, "hf")
+        with aside_of(out) as aside:
+            tell("writing Hugging Face, float32")
+            from ..interop.hf.write import write
+
+            write(loaded, aside)
+            tell("reading it again")
+            weights = again(loaded, aside)
+            certificate = whole(compared(loaded, aside, "hf", "float32", tell), weights)
+            certificate = with_source(certificate, loaded, source, tell)
+            return finish(certificate, aside, out, given.json, tell)
+
+
+def again(loaded: Loaded, folder: Path) -> dict[str, Any]:
+    """What was written, read again: every weight that Hugging Face knows must be the same, bit for bit."""
+    from ..interop.hf.write import in_their_terms
+    from ..interop.load import load
+
+    (_, before), (_, after) = in_their_terms(loaded), in_their_terms(load(folder))
+    same = [name for name in before if name in after and before[name].equal(after[name])]
+    return {"tensors": len(before), "same": len(same) if before.keys() == after.keys() else 0}
+
+
+def whole(certificate: Certificate, weights: dict[str, Any]) -> Certificate:
+    """A certificate that knows of the weights too."""
+    from ..interop.parity.certificate import DIFFERENT
+
+    certificate = replace(certificate, more={"weights": weights})
+    if weights["same"] == weights["tensors"]:
+        return certificate
+    told = f"{weights['tensors'] - weights['same']} of {weights['tensors']} weights are other ones when read again"
+    return replace(certificate, verdict=DIFFERENT, faults=(*certificate.faults, told))
+
+
+def with_source(
+    certificate: Certificate, loaded: Loaded, source: Path, tell: Callable[[str], None]
+) -> Certificate:
+    """Beside it, how the library that the model comes from reads the original."""
+    from ..interop.formats import FORMATS, format_of
+    from ..interop.parity.certificate import DIFFERENT
+
+    to = format_of(source)
+    if to not in FORMATS:
+        return certificate
+    origin = compared(loaded, source, to, None, tell)  # int8 in CTranslate2 rounds what it multiplies, too
+    more = certificate.more | {"source": origin.as_json() | {"path": str(source)}}
+    if origin.verdict != DIFFERENT:
+        return replace(certificate, more=more)
+    faults = (*certificate.faults, *(f"the original: {told}" for told in origin.faults))
+    return replace(certificate, verdict=DIFFERENT, faults=faults, more=more)

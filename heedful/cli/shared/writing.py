@@ -1,0 +1,107 @@
+"""What translate, summarize, generate and caption share: decoding options, and how answers are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
+
+from ...data.conllu import read_sentences
+from ...errors import BadInput
+from ...files import one_line
+from ...use import Model, load
+from ...use.results import Answer
+from ...use.wording import LONGEST
+from ...use.writing import Writing, asked
+from .lines import Line, LineCommand, flat
+from .options import DecodingOptions
+
+
+class TextWriter(LineCommand[Answer]):
+    """translate, summarize and generate."""
+
+    def __init__(
+        self, given: DecodingOptions, what: str, most: int = LONGEST, read: Callable[[str], Line] = str
+    ) -> None:
+        """most: characters of a line. read: what of it the model is given."""
+        self.given, self.what, self.most, self.reads = given, what, most, read
+        asked_for = decoding_options(given)
+        self.draft: str | None = asked_for.pop("draft", None)
+        self.options = asked_for
+        self.check()
+        trees = getattr(given, "trees", None)
+        self.trees = None if trees is None else read_sentences(trees)
+        self.nothing = "\n" * (given.n_best - 1)
+
+    def read(self, line: str) -> Line:
+        return self.reads(line) if line.strip() else line
+
+    def check(self) -> None:
+        """What can be seen to be wrong before anything is loaded."""
+        how = asked(self.options | ({"draft": self.draft} if self.draft else {}))
+        how.width(1 if self.what == "generate" else 4)
+
+    def how(self, model: Model) -> Writing:
+        if self.draft is not None and not isinstance(self.options.get("draft"), Model):
+            self.options["draft"] = load(
+                self.draft, model.device, weights=self.given.weights, quantize=self.given.quantize
+            )
+        return asked(self.options)
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Answer]:
+        return model.answers(self.with_trees(model, texts, numbers), self.how(model), numbers)
+
+    def with_trees(self, model: Model, texts: list[str], numbers: list[int]) -> list[str]:
+        """Texts with the next trees of the file, if one was given."""
+        if self.trees is None:
+            return texts
+        from ...data.trees import parsed
+
+        if not model.needs_trees:
+            raise BadInput(f"{model.folder} reads no trees: leave out `trees`")
+        file = getattr(self.given, "trees", "")
+        found: list[str] = []
+        for text, number in zip(texts, numbers, strict=True):
+            sentence = next(self.trees, None)
+            if sentence is None:
+                raise BadInput(
+                    one_line(
+                        f"{file} has no tree for line {number + 1}: each line that says something has one"
+                    )
+                )
+            found.append(parsed(text, sentence, f"{file}:{sentence.line}: the tree of line {number + 1}"))
+        return found
+
+    def plain(self, result: Answer) -> str:
+        if self.given.n_best == 1:
+            return flat(result)
+        best = [f"{one.score:.4f}\t{flat(one)}" for one in result.n_best]
+        return "\n".join([*best, *[""] * (self.given.n_best - len(best))])
+
+    def known(self, result: Answer | None) -> dict[str, Any]:
+        return {"answers": [] if result is None else [as_object(one) for one in result.n_best]}
+
+    def streams(self, model: Model) -> bool:
+        how = self.how(model)
+        return self.what == "generate" and how.width(1) == 1 and not how.groups
+
+    def pieces(self, model: Model, text: str, number: int) -> Iterator[str]:
+        return model.pieces(text, self.how(model), number)
+
+
+def as_object(one: Answer) -> dict[str, Any]:
+    return {
+        "text": str(one),
+        "score": one.score,
+        "log_probability": one.log_probability,
+        "ended": one.ended,
+        "tokens": one.tokens,
+        "log_probabilities": one.log_probabilities,
+    }
+
+
+def decoding_options(given: DecodingOptions) -> dict[str, Any]:
+    """The options of `Writing` that were given, by their names there."""
+    known = [f.name for f in fields(Writing)]
+    found = {f.name: getattr(given, f.name) for f in fields(given) if f.name in known}
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,33 @@
+"""Write the lead of articles, with a model that was trained to.
+
+Reads one article a line: its text, or a JSON object with "article" (or "source", "document", "text"), a
+text or a list of paragraphs, and a "title" if it has one. Writes each summary on the same line of stdout.
+What is longer than the articles it was trained on is cut; a run that extracts reads the paragraphs first
+that fit the title.
+
+Examples: heedful summarize runs/summarize < articles.jsonl > leads.txt;
+heedful summarize runs/summarize --beam 8 --json < articles.jsonl
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from ..data import articles
+from .shared.lines import answer_lines
+from .shared.options import DecodingOptions, LineOptions, arg
+from .shared.writing import TextWriter
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizeOptions(LineOptions, DecodingOptions):
+    """The options of `heedful summarize`."""
+
+    longest: Annotated[int | None, arg("INT", "data.longest_summary of the run")] = None
+    """Tokens of a summary at most."""
+
+
+def summarize(given: SummarizeOptions) -> None:
+    """Answer each article by its summary."""
+    answer_lines(given, TextWriter(given, "summarize", articles.MOST, articles.typed_article))

@@ -1,0 +1,46 @@
+"""Say what part of speech each word is, with a model that was trained to.
+
+Reads one sentence a line, its words (and marks) separated by spaces, and prints each as word/TAG on the
+same line; --json has words, tags and their probabilities. A model that parses tags as well, if its treebank
+had tags.
+
+Examples: heedful tag runs/tag "The cat sleeps ."; heedful tag runs/tag --json < words.txt
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..use import Model
+from ..use.results import Tagged
+from .shared.lines import LineCommand, answer_lines, flat
+from .shared.options import LineOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagOptions(LineOptions):
+    """The options of `heedful tag`."""
+
+
+def tag(given: TagOptions) -> None:
+    """Answer each line by its words with their tags."""
+    answer_lines(given, WordTagger(given))
+
+
+class WordTagger(LineCommand[Tagged]):
+    what = "tag"
+
+    def __init__(self, given: TagOptions) -> None:
+        self.given = given
+
+    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Tagged]:
+        return model.tag(texts, batch=self.given.batch)
+
+    def plain(self, result: Tagged) -> str:
+        return flat(result)
+
+    def known(self, result: Tagged | None) -> dict[str, Any]:
+        if result is None:
+            return {"words": [], "tags": [], "probabilities": []}
+        return {"words": result.words, "tags": result.tags, "probabilities": result.probabilities}
