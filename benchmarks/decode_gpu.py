@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import torch
 
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.fast.cuda_graph import GraphStep

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..decode.beam import BeamSettings, beam_search
+from ..decode.beam import beam_search
+from ..decode.beam_settings import BeamSettings
 from ..decode.greedy import greedy
 from ..fast.async_loop import train_ahead
 from ..fast.decoding import FastModel, for_decoding

@@ -1,17 +1,17 @@
-"""Beam search: keep the W likeliest prefixes, extend each by every word, keep the W likeliest again.
+"""Beam search: keep the W likeliest prefixes, extend each by every token, keep the W likeliest again.
 
 A finished hypothesis Y of the source X scores
 
     s(Y) = log P(Y|X) / lp(Y) + cp(X, Y)
 
-with lp the length penalty (a longer sentence has more factors below 1) and cp the coverage penalty (every word of
-the source should be looked at once). |Y| counts the end of sentence. Prefixes still alive are ranked by
-log P(Y|X) alone.
+with lp the length penalty (a longer sentence has more factors below 1) and cp the coverage penalty (every
+word of the source should be attended to once). |Y| counts the end of sentence. Prefixes still alive are
+ranked by log P(Y|X) alone.
 
-Where others differ. Of the 2 W candidates of a step, an end of sentence counts only among the best W (fairseq and
-Hugging Face; T2T takes all of them). A prefix that reaches the greatest length counts as it stands (Hugging Face;
-fairseq makes it end, T2T takes it only where nothing else ended). Filters lower log-probabilities and do not
-normalize them anew (fairseq, Hugging Face).
+Where others differ. Of the 2 W candidates of a step, an end of sentence counts only among the best W (fairseq
+and Hugging Face; T2T takes all of them). A prefix that reaches the greatest length counts as it stands
+(Hugging Face; fairseq makes it end, T2T takes it only where nothing else ended). Filters lower
+log-probabilities and do not normalize them anew (fairseq, Hugging Face).
 
 Besides the usual letters: N searches (a sentence, or a group of a sentence, each), R = N W rows of the step,
 C candidates, F finished hypotheses kept.
@@ -19,223 +19,21 @@ C candidates, F finished hypotheses kept.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ..errors import BadInput
-from .best import best as best_words
-from .filters import NEVER, Filter, apply_to_log_probabilities, check_choice
+from .beam_extend import extend_by_one
+from .beam_settings import BeamSettings
+from .beam_state import PrefixTree, Rules, Searches, begin
+from .context import Context, context_of
+from .filters import NEVER, Filter, check_choice
+from .hypothesis import Hypothesis
+from .prompts import Ends, checked_lengths, ends_of, limits_of
 from .step import Step
-from .streaming import begun, fitting, head_start
-from .transfer import Arriving, sent
-from .written import Ends, Hypothesis, Written, checked_lengths, ends_of, limits_of
-
-# Length penalties.
-
-
-def gnmt(length: Tensor, alpha: float) -> Tensor:
-    """((5 + |Y|) / 6)^alpha (Wu et al. 2016)."""
-    return ((5 + length) / 6) ** alpha
-
-
-def power(length: Tensor, alpha: float) -> Tensor:
-    """|Y|^alpha (fairseq, Hugging Face): 0 ranks by probability, 1 by the mean log-probability."""
-    return length**alpha
-
-
-LENGTH_PENALTIES: dict[str, Callable[[Tensor, float], Tensor]] = {"gnmt": gnmt, "power": power}
-
-
-# Coverage penalty.
-
-
-def coverage_penalty(looked_NWS: Tensor) -> Tensor:
-    """sum over the source of log min(attention received, 1) (Wu et al. 2016): 0 once every word was looked at.
-
-    What is negative is no word.
-    """
-    floor = torch.finfo(looked_NWS.dtype).tiny  # what rounds to 0 was looked at a little
-    return torch.where(looked_NWS < 0, 1, looked_NWS).clamp(floor, 1).log().sum(-1)
-
-
-# When to stop: a rule says which of N searches are over.
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What a rule may look at."""
-
-    totals_NW: Tensor  # log P of the prefixes still alive
-    now_NW: Tensor  # what each would score if it ended as it stands
-    worst_N: Tensor  # the score of the worst of W finished hypotheses; -inf before there are W
-    ideal_N: Tensor  # the penalty at the length that pays most
-
-
-def first_B(s: Standing) -> Tensor:
-    """As soon as W hypotheses have finished."""
-    return s.worst_N > NEVER
-
-
-def heuristic(s: Standing) -> Tensor:
-    """When no live prefix, if it ended as it stands, would beat the worst of W finished ones."""
-    return s.now_NW.amax(-1) <= s.worst_N
-
-
-def exact(s: Standing) -> Tensor:
-    """When nothing a live prefix can become would beat the worst of W finished ones.
-
-    The best it can become loses no more probability, covers the whole source, and has the length that pays most.
-    """
-    return s.totals_NW.amax(-1) / s.ideal_N <= s.worst_N
-
-
-STOPPING: dict[str, Callable[[Standing], Tensor]] = {
-    "first_B": first_B,
-    "heuristic": heuristic,
-    "exact": exact,
-}
-
-
-@dataclass(frozen=True)
-class BeamSettings:
-    """How wide to search, and what to call good. The defaults are those of Vaswani et al. 2017."""
-
-    width: int = 4  # prefixes kept alive, in each group
-    n_best: int = 1  # hypotheses to return for each sentence
-    length_penalty: str = "gnmt"  # or "power"
-    alpha: float = 0.6  # its exponent; 0 for none
-    coverage: float = 0.0  # the weight of the coverage penalty, beta
-    stopping: str = "heuristic"  # or "first_B" or "exact"
-    groups: int = 1  # groups of a sentence, each made to differ from those before it
-    diversity: float = 0.0  # what a token costs for each time an earlier group took it at the same place
-
-    def __post_init__(self) -> None:
-        for name, table in (("length_penalty", LENGTH_PENALTIES), ("stopping", STOPPING)):
-            if getattr(self, name) not in table:
-                raise BadInput(f'{name} "{getattr(self, name)}" does not exist; there are {", ".join(table)}')
-        for name in ("width", "n_best", "groups"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} is {getattr(self, name)}: it must be at least 1")
-        for name, least in (("alpha", -math.inf), ("coverage", 0), ("diversity", 0)):
-            if not (least <= getattr(self, name) < math.inf and math.isfinite(getattr(self, name))):
-                raise BadInput(
-                    f"{name} is {getattr(self, name)}: it must be a finite number, at least {least}"
-                )
-        if self.n_best > self.width * self.groups:
-            raise BadInput(
-                f"a beam of {self.width * self.groups} cannot find {self.n_best} hypotheses: make it wider"
-            )
-        if (self.groups > 1) != (self.diversity > 0):
-            raise BadInput("groups above 1 and diversity above 0 go together: either alone does nothing")
-
-    def penalty(self, length_N: Tensor, dtype: torch.dtype) -> Tensor:
-        """lp(Y)."""
-        return LENGTH_PENALTIES[self.length_penalty](length_N.double(), self.alpha).to(dtype)
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What all searches of a call have in common."""
-
-    settings: BeamSettings
-    ends: tuple[int, ...]  # tokens that end a sentence
-    ends_E: Tensor  # the same, where the scores are
-    longest: int  # tokens of any hypothesis
-    filters: Sequence[Filter]
-
-
-# The state of the search.
-
-
-class Tree:
-    """Every prefix ever considered: a node is a token, its log-probability, and the node before it (-1: none)."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.columns: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def grow(self, before_NC: Tensor, tokens_NC: Tensor, log_p_NC: Tensor) -> Tensor:
-        """New nodes; their numbers come back."""
-        start = self.size
-        self.add(before_NC.flatten(), tokens_NC.flatten(), log_p_NC.flatten())
-        return torch.arange(start, self.size, device=tokens_NC.device).view_as(tokens_NC)
-
-    def add(self, before_X: Tensor, tokens_X: Tensor, log_p_X: Tensor) -> None:
-        self.columns.append((before_X, tokens_X, log_p_X))
-        self.size += len(tokens_X)
-
-    def read(self, nodes: list[int]) -> list[tuple[list[int], list[float]]]:
-        """For each node, the tokens from the root to it, and their log-probabilities."""
-        columns = (torch.cat(column) for column in zip(*self.columns, strict=True))
-        before_X, tokens_X, log_p_X = Arriving(*columns).look()
-        before_X, tokens_X = before_X.long(), tokens_X.long()
-        at_P, ways = torch.tensor(nodes, dtype=torch.long), []
-        while bool((at_P >= 0).any()):
-            ways.append(at_P)
-            at_P = torch.where(at_P >= 0, before_X[at_P], -1)
-        if not ways:
-            return []
-        way_PL = torch.stack(ways[::-1], 1)  # those that are shorter start later
-        starts = (way_PL < 0).sum(1).tolist()
-        found = zip(tokens_X[way_PL].tolist(), log_p_X[way_PL].tolist(), starts, strict=True)
-        return [(tokens[start:], log_p[start:]) for tokens, log_p, start in found]
-
-
-@dataclass(frozen=True)
-class Searches:
-    """N searches side by side: the W live prefixes of each, and its best finished hypotheses."""
-
-    sentences_N: Tensor
-    groups_N: Tensor
-    limits_N: Tensor
-    totals_NW: Tensor  # log P so far; -inf where there is no prefix
-    nodes_NW: Tensor  # where each prefix ends in the tree
-    tokens_NW: Tensor  # its newest token
-    rows_NW: Tensor  # the row of the step it continues
-    in_place: bool  # and it stands there already
-    siblings: bool  # all rows of the step are continued, each by prefixes of the same search
-    looked_NWS: Tensor | None  # attention that each word of the source has received
-    scores_NF: Tensor  # of finished hypotheses, best first; -inf where there is none yet
-    finished_NF: Tensor  # where they end in the tree
-    over_N: Tensor  # whether it finds nothing more
-    lowest_N: Tensor  # the lowest that its best total has been, if it needed one: is there always a number?
-
-    def select(self, which_N: Tensor) -> Searches:
-        """Only some of the searches, by their numbers."""
-        whole = {field.name: getattr(self, field.name) for field in fields(self)}
-        kept: dict[str, Any] = {name: x[which_N] if isinstance(x, Tensor) else x for name, x in whole.items()}
-        return replace(Searches(**kept), in_place=False, siblings=False)
-
-
-def begin(limits: list[int], settings: BeamSettings, dtype: torch.dtype, device: torch.device) -> Searches:
-    """One empty prefix for each search."""
-    B, G, F = len(limits), settings.groups, settings.width
-    sentences_N = torch.arange(B * G, device=device) // G
-    nobody_N1 = torch.full((B * G, 1), -1, device=device)
-    return Searches(
-        sentences_N,
-        groups_N=torch.arange(G, device=device).repeat(B),
-        limits_N=sent(torch.tensor(limits), device)[sentences_N],
-        totals_NW=torch.zeros(B * G, 1, dtype=dtype, device=device),
-        nodes_NW=nobody_N1,
-        tokens_NW=nobody_N1,
-        rows_NW=torch.arange(B * G, device=device)[:, None],
-        in_place=True,
-        siblings=True,
-        looked_NWS=None,
-        scores_NF=torch.full((B * G, F), NEVER, dtype=dtype, device=device),
-        finished_NF=nobody_N1.repeat(1, F),
-        over_N=torch.zeros(B * G, dtype=torch.bool, device=device),
-        lowest_N=torch.zeros(B * G, dtype=dtype, device=device),
-    )
-
-
-# The search.
+from .streaming import fitting, head_start
+from .transfer import HostCopy, to_device
 
 
 @torch.no_grad()
@@ -258,59 +56,60 @@ def beam_search(
     if not limits:
         return []
     lengths_B = checked_lengths(prompts_BT, lengths_B)
-    rules = Rules(settings, ends, sent(torch.tensor(ends, dtype=torch.long), device), max(limits), filters)
-    written = begun(filters, prompts_BT, lengths_B)
+    ends_E = to_device(torch.tensor(ends, dtype=torch.long), device)
+    rules = Rules(settings, ends, ends_E, max(limits), filters)
+    context = context_of(filters, prompts_BT, lengths_B)
     scores_RV = step.last(prompts_BT, lengths_B)
     searches = begin(limits, settings, torch.promote_types(scores_RV.dtype, torch.float32), device)
     if settings.groups > 1:
         step.reorder(searches.sentences_N)
         scores_RV = scores_RV[searches.sentences_N]
-        written = None if written is None else written.select(searches.sentences_N)
-    tree = Tree()
-    searches = look_and_extend(searches, scores_RV, step, tree, rules, 1, written)
-    found = search(searches, step, tree, rules, limits, written)
-    return [best(some, settings.n_best) for some in read(found, tree, rules)]
+        context = None if context is None else context.select(searches.sentences_N)
+    tree = PrefixTree()
+    searches = extend_by_one(searches, scores_RV, step, tree, rules, 1, context)
+    found = search(searches, step, tree, rules, limits, context)
+    return [best_different(some, settings.n_best) for some in hypotheses_of(found, tree, rules)]
 
 
 Found = list[list[tuple[float, int]]]  # of every sentence, scores and nodes of finished hypotheses
 
 
 def search(
-    searches: Searches, step: Step, tree: Tree, rules: Rules, limits: list[int], written: Written | None
+    searches: Searches, step: Step, tree: PrefixTree, rules: Rules, limits: list[int], context: Context | None
 ) -> Found:
     """Go on from prefixes of one token until every search is over.
 
-    Where looking means waiting for a device, several tokens are added before it is seen which searches are over; and
-    while the host looks, the device adds the first few of the next ones.
+    Where looking means waiting for a device, several tokens are added before the host looks which searches
+    are over. While the host looks, the device adds the first few of the next ones.
     """
     found: Found = [[] for _ in limits]
     sentences = [sentence for sentence in range(len(limits)) for _ in range(rules.settings.groups)]
     n = 1
     while True:
-        arriving, room = Arriving(what_to_see(searches)), min(limits[sentence] for sentence in sentences) - n
-        lead = head_start(step, step.ahead, room, rules.ends)
-        searches, written = several(searches, step, tree, rules, n, lead, written)
-        (seen_NX,) = arriving.look()
+        copy, room = HostCopy(what_to_see(searches)), min(limits[sentence] for sentence in sentences) - n
+        lead = head_start(step, step.chunk, room, rules.ends)
+        searches, context = extend_run(searches, step, tree, rules, n, lead, context)
+        (seen_NX,) = copy.wait()
         going = collect(seen_NX, sentences, found)
         if not going:
             return found
         if len(going) < len(sentences):
-            searches = searches.select(sent(torch.tensor(going), searches.over_N.device))
+            searches = searches.select(to_device(torch.tensor(going), searches.over_N.device))
             sentences = [sentences[i] for i in going]
-        run = min(step.ahead, min(limits[sentence] for sentence in sentences) - n)
+        run = min(step.chunk, min(limits[sentence] for sentence in sentences) - n)
         rest = max(fitting(step, run - lead), 0 if lead else 1)
-        searches, written = several(searches, step, tree, rules, n + lead, rest, written)
+        searches, context = extend_run(searches, step, tree, rules, n + lead, rest, context)
         n += lead + rest
 
 
 def what_to_see(searches: Searches) -> Tensor:
-    """Which searches are over, whether they are sound, and what they have found, in one piece: [N, 2 + 2 F]."""
+    """Which searches are over, whether they are sound, and what they have found: [N, 2 + 2 F]."""
     columns = (searches.over_N[:, None], searches.lowest_N[:, None], searches.scores_NF, searches.finished_NF)
     return torch.cat([column.double() for column in columns], 1)
 
 
 def collect(seen_NX: Tensor, sentences: list[int], found: Found) -> list[int]:
-    """Keep what the searches that are over have found, under its sentence; which of them go on."""
+    """Keep what searches that are over have found, by sentence; the indices of the others come back."""
     over, lowest = seen_NX[:, :2].T.tolist()
     check_choice(lowest, sentences)
     for i, sentence in enumerate(sentences):
@@ -320,192 +119,30 @@ def collect(seen_NX: Tensor, sentences: list[int], found: Found) -> list[int]:
     return [i for i, is_over in enumerate(over) if not is_over]
 
 
-def several(
+def extend_run(
     searches: Searches,
     step: Step,
-    tree: Tree,
+    tree: PrefixTree,
     rules: Rules,
     n: int,
     run: int,
-    written: Written | None,
-) -> tuple[Searches, Written | None]:
+    context: Context | None,
+) -> tuple[Searches, Context | None]:
     """Feed every prefix of n tokens its newest and give it one more, `run` times."""
     if not run:
-        return searches, written
-    quick = None if rules.filters else step.extend(searches, tree, rules, n, run)
+        return searches, context
+    quick = None if rules.filters else step.extend_searches(searches, tree, rules, n, run)
     if quick is not None:
-        return quick, written
+        return quick, context
     for length in range(n + 1, n + run + 1):
         rows_R, tokens_R = searches.rows_NW.flatten(), searches.tokens_NW.flatten()
         step.reorder(rows_R, searches.siblings)
-        written = None if written is None else written.select(rows_R).then(tokens_R)
-        searches = look_and_extend(searches, step.last(tokens_R[:, None]), step, tree, rules, length, written)
-    return searches, written
+        context = None if context is None else context.select(rows_R).then(tokens_R)
+        searches = extend_by_one(searches, step.last(tokens_R[:, None]), step, tree, rules, length, context)
+    return searches, context
 
 
-def look_and_extend(
-    searches: Searches,
-    scores_RV: Tensor,
-    step: Step,
-    tree: Tree,
-    rules: Rules,
-    n: int,
-    written: Written | None,
-) -> Searches:
-    """An n-th token for every prefix, from the scores after each; and which searches are over then."""
-    searches, filters = look(searches, step, rules.settings), rules.filters
-    if rules.settings.groups > 1:
-        log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, written)
-        searches = extend(searches, log_p_RV, changed_RV, tree, rules, n)
-    else:  # only the best words of each prefix can be among the best of all
-        most = min(count(rules.ends_E, rules.settings.width), scores_RV.shape[1])
-        log_p_RX, changed_RX, words_RX = best_words(scores_RV, most, filters, written)
-        searches = extend(searches, log_p_RX, changed_RX, tree, rules, n, words_RX)
-    return replace(searches, over_N=searches.over_N | is_over(searches, n, rules.settings))
-
-
-def look(searches: Searches, step: Step, settings: BeamSettings) -> Searches:
-    """Count what the prefixes look at as they choose the next token; heads count equally."""
-    if not settings.coverage:
-        return searches
-    if step.attention is None:
-        raise BadInput("the coverage penalty needs the attention to the source: make the step watched=True")
-    looked_NWS = step.attention.mean(1).unflatten(0, searches.totals_NW.shape)
-    if searches.looked_NWS is not None:
-        looked_NWS = looked_NWS + searches.looked_NWS
-    return replace(searches, looked_NWS=looked_NWS)
-
-
-def extend(
-    searches: Searches,
-    log_p_RV: Tensor,
-    changed_RV: Tensor,
-    tree: Tree,
-    rules: Rules,
-    n: int,
-    words_RV: Tensor | None = None,
-) -> Searches:
-    """Give every prefix an n-th token: the W best live on, and those that end compete with those that have.
-
-    Searches that are over find nothing more. words: which they are, if not the whole vocabulary in order.
-    """
-    settings, ends, over_N = rules.settings, rules.ends_E, searches.over_N
-    (N, W), V, F = searches.totals_NW.shape, log_p_RV.shape[-1], settings.width
-    totals_NX = (searches.totals_NW[..., None] + changed_RV.view(N, W, V)).flatten(1)
-    words_NX = None if words_RV is None else words_RV.view(N, W * V)
-    at_NC, alive_NA = candidates(totals_NX, searches, V, ends, settings, words_NX)
-    totals_NC, parents_NC, tokens_NC = totals_NX.gather(1, at_NC), at_NC // V, tokens_at(at_NC, V, words_NX)
-    log_p_NC = log_p_RV.view(N, W * V).gather(1, at_NC)
-    nodes_NC = tree.grow(searches.nodes_NW.gather(1, parents_NC), tokens_NC, log_p_NC)
-
-    ended_NC = torch.isin(tokens_NC, ends)
-    counts_NC = ended_NC | (searches.limits_N == n)[:, None]
-    counts_NC = counts_NC & ~over_N[:, None]
-    counts_NC[:, F:] = False
-    scores_NC = score(totals_NC, covered(searches, settings).gather(1, parents_NC), n, settings)
-    merged = torch.cat([searches.scores_NF, scores_NC.masked_fill(~counts_NC, NEVER)], 1)
-    scores_NF, order_NF = merged.topk(F)
-
-    parents_NA = parents_NC.gather(1, alive_NA)
-    first_row_N1 = torch.arange(0, N * W, W, device=at_NC.device)[:, None]
-    looked = searches.looked_NWS
-    top_N = totals_NC.amax(-1)
-    found_N = (searches.scores_NF[:, 0] > NEVER) & ~top_N.isnan()  # then it may have nowhere to go
-    return replace(
-        searches,
-        totals_NW=totals_NC.masked_fill(ended_NC, NEVER).gather(1, alive_NA),
-        nodes_NW=nodes_NC.gather(1, alive_NA),
-        tokens_NW=tokens_NC.gather(1, alive_NA),
-        rows_NW=first_row_N1 + parents_NA,
-        in_place=False,
-        siblings=True,
-        looked_NWS=None if looked is None else looked.take_along_dim(parents_NA[..., None], 1),
-        scores_NF=scores_NF,
-        finished_NF=torch.cat([searches.finished_NF, nodes_NC], 1).gather(1, order_NF),
-        lowest_N=torch.minimum(searches.lowest_N, top_N.masked_fill(found_N | over_N, 0)),
-    )
-
-
-def score(totals_NW: Tensor, covered_NW: Tensor, n: int, settings: BeamSettings) -> Tensor:
-    """s(Y) of hypotheses of n tokens."""
-    return totals_NW / float(settings.penalty(torch.tensor([n]), totals_NW.dtype)) + covered_NW
-
-
-def covered(searches: Searches, settings: BeamSettings) -> Tensor:
-    """cp(X, Y) of the live prefixes."""
-    if searches.looked_NWS is None:
-        return torch.zeros_like(searches.totals_NW)
-    return settings.coverage * coverage_penalty(searches.looked_NWS).to(searches.totals_NW.dtype)
-
-
-def candidates(
-    totals_NX: Tensor,
-    searches: Searches,
-    V: int,
-    ends: Tensor,
-    settings: BeamSettings,
-    words_NX: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The best continuations among all prefixes and words (X = W V), best first, and which of them live on.
-
-    With groups, the later pay for the tokens that the earlier have taken at this step (Vijayakumar et al. 2018, with
-    Hamming diversity). The price steers the choice and is not part of the score; fairseq adds it up.
-    """
-    if settings.groups == 1:
-        return pick(totals_NX, V, ends, settings.width, words_NX)
-    W = searches.totals_NW.shape[1]
-    taken_BV = torch.zeros(int(searches.sentences_N.max()) + 1, V, device=totals_NX.device)
-    picked: list[tuple[Tensor, Tensor]] = []
-    members = [(searches.groups_N == g).nonzero()[:, 0] for g in range(settings.groups)]
-    for mine in members:
-        sentences = searches.sentences_N[mine]
-        price_MV = settings.diversity * taken_BV[sentences].to(totals_NX.dtype)
-        keys_MX = totals_NX[mine] - price_MV.repeat(1, W)
-        at_MC, alive_MA = pick(keys_MX, V, ends, settings.width)
-        picked.append((at_MC, alive_MA))
-        at_MA = at_MC.gather(1, alive_MA)
-        real_MA = (keys_MX.gather(1, at_MA) > NEVER).to(taken_BV.dtype)
-        taken_BV.index_put_((sentences[:, None].expand_as(at_MA), at_MA % V), real_MA, accumulate=True)
-    order = torch.cat(members).argsort()
-    at_NC, alive_NA = (torch.cat(parts)[order] for parts in zip(*picked, strict=True))
-    return at_NC, alive_NA
-
-
-def tokens_at(at_NC: Tensor, V: int, words_NX: Tensor | None) -> Tensor:
-    """Which token each place among W V is."""
-    return at_NC % V if words_NX is None else words_NX.gather(1, at_NC)
-
-
-def count(ends: Tensor, width: int) -> int:
-    """How many candidates are enough that `width` remain even if every prefix ends."""
-    return (1 + max(1, len(ends))) * width
-
-
-def pick(
-    keys_NX: Tensor, V: int, ends: Tensor, width: int, words_NX: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """The candidates, and those of them that remain."""
-    C = min(count(ends, width), keys_NX.shape[1])
-    keys_NC, at_NC = keys_NX.topk(C)
-    alive_NC = keys_NC.masked_fill(torch.isin(tokens_at(at_NC, V, words_NX), ends), NEVER)
-    return at_NC, alive_NC.topk(min(width, C)).indices
-
-
-def is_over(searches: Searches, n: int, settings: BeamSettings) -> Tensor:
-    """Which searches are: by the rule, at the greatest length, or with nothing left alive."""
-    totals_NW = searches.totals_NW
-    best_length_N = searches.limits_N if settings.alpha > 0 else torch.full_like(searches.limits_N, n)
-    standing = Standing(
-        totals_NW,
-        score(totals_NW, covered(searches, settings), n, settings),
-        searches.scores_NF[:, -1],
-        settings.penalty(best_length_N, totals_NW.dtype),
-    )
-    dead_N = totals_NW.amax(-1) == NEVER
-    return STOPPING[settings.stopping](standing) | (searches.limits_N == n) | dead_N
-
-
-def read(found: Found, tree: Tree, rules: Rules) -> list[list[Hypothesis]]:
+def hypotheses_of(found: Found, tree: PrefixTree, rules: Rules) -> list[list[Hypothesis]]:
     """The hypotheses of every sentence, best first. Of one group, no two are alike: the n best are enough."""
     most = rules.settings.n_best if rules.settings.groups == 1 else None
     ranked = [sorted(some, key=lambda pair: -pair[0])[:most] for some in found]
@@ -519,7 +156,7 @@ def read(found: Found, tree: Tree, rules: Rules) -> list[list[Hypothesis]]:
     ]
 
 
-def best(some: list[Hypothesis], n_best: int) -> list[Hypothesis]:
+def best_different(some: list[Hypothesis], n_best: int) -> list[Hypothesis]:
     """The n best of those that come best first; what two groups found is one."""
     kept: dict[tuple[int, ...], Hypothesis] = {}
     for one in some:

@@ -2,9 +2,9 @@
 
     filters = [repetition_penalty(1.2), temperature(0.7), top_p(0.9)]
 
-They apply in the order given: what must or must not be said first, then temperature, then what cuts off the tail
-(which might otherwise cut off all that is allowed). A filter sees the scores of the next token and everything
-written before it, the prompt included.
+They apply in the order given: first what must or must not be written, then temperature, then what cuts off
+the tail (which might otherwise cut off all that is allowed). A filter sees the scores of the next token and
+the context before it, the prompt included.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, NotFinite
-from .written import Ends, Written, ends_of
+from .context import Context
+from .prompts import Ends, ends_of
 
-Filter = Callable[[Tensor, Written], Tensor]
+Filter = Callable[[Tensor, Context], Tensor]
 
 NEVER = float("-inf")
 
 
-# How flat, and how far down: these look at the scores only.
+# Temperature, and how many of the likeliest: these look at the scores only.
 
 
 def temperature(tau: float) -> Filter:
@@ -34,7 +35,7 @@ def temperature(tau: float) -> Filter:
         raise BadInput(
             f"temperature {tau:g} is not a positive number: to always take the likeliest token, use greedy"
         )
-    return lambda scores_BV, written: scores_BV / tau
+    return lambda scores_BV, context: scores_BV / tau
 
 
 def top_k(k: int) -> Filter:
@@ -42,7 +43,7 @@ def top_k(k: int) -> Filter:
     if k < 1:
         raise BadInput(f"top-k {k} leaves nothing to choose from: k must be at least 1")
 
-    def keep(scores_BV: Tensor, written: Written) -> Tensor:
+    def keep(scores_BV: Tensor, context: Context) -> Tensor:
         border_B1 = scores_BV.topk(min(k, scores_BV.shape[-1])).values[:, -1:]
         above_BV, equal_BV = scores_BV > border_B1, scores_BV == border_B1
         places_B1 = k - above_BV.sum(-1, keepdim=True)
@@ -59,7 +60,7 @@ def top_p(p: float) -> Filter:
     if not 0 <= p <= 1:
         raise BadInput(f"top-p {p:g} is not a share: it must lie between 0 and 1")
 
-    def keep(scores_BV: Tensor, written: Written) -> Tensor:
+    def keep(scores_BV: Tensor, context: Context) -> Tensor:
         if p == 1:  # a rounded sum could reach 1 before the last token
             return scores_BV
         sorted_BV, order_BV = scores_BV.sort(dim=-1, descending=True, stable=True)
@@ -77,14 +78,14 @@ def min_p(m: float) -> Filter:
     if not 0 <= m <= 1:
         raise BadInput(f"min-p {m:g} is not a share: it must lie between 0 and 1")
 
-    def keep(scores_BV: Tensor, written: Written) -> Tensor:
+    def keep(scores_BV: Tensor, context: Context) -> Tensor:
         ratio_BV = (scores_BV - scores_BV.amax(-1, keepdim=True)).exp()
         return scores_BV.masked_fill(ratio_BV < m, NEVER)
 
     return keep
 
 
-# What was said before, and what must or must not be said: these look at the text too.
+# What was written before, and what must or must not be: these look at the context too.
 
 
 def repetition_penalty(penalty: float) -> Filter:
@@ -97,8 +98,8 @@ def repetition_penalty(penalty: float) -> Filter:
             f"a repetition penalty of {penalty:g} means nothing: 1 changes nothing, more discourages"
         )
 
-    def penalize(scores_BV: Tensor, written: Written) -> Tensor:
-        seen_BV = named(written.tokens_BT, written.tokens_BT >= 0, scores_BV.shape[-1])
+    def penalize(scores_BV: Tensor, context: Context) -> Tensor:
+        seen_BV = named(context.tokens_BT, context.tokens_BT >= 0, scores_BV.shape[-1])
         lower_BV = torch.where(scores_BV < 0, scores_BV * penalty, scores_BV / penalty)
         return torch.where(seen_BV, lower_BV, scores_BV)
 
@@ -110,8 +111,8 @@ def no_repeat_ngram(n: int) -> Filter:
     if n < 1:
         raise BadInput(f"n-grams of {n} tokens do not exist: n must be at least 1")
 
-    def forbid(scores_BV: Tensor, written: Written) -> Tensor:
-        tokens_BT = written.tokens_BT
+    def forbid(scores_BV: Tensor, context: Context) -> Tensor:
+        tokens_BT = context.tokens_BT
         T = tokens_BT.shape[1]
         if T < n:
             return scores_BV
@@ -137,14 +138,14 @@ def forbidden(sequences: Sequence[Sequence[int] | int]) -> Filter:
     def tables(device: torch.device) -> dict[int, Tensor]:
         return {length: torch.tensor(group, device=device) for length, group in by_length.items()}
 
-    def forbid(scores_BV: Tensor, written: Written) -> Tensor:
-        (B, V), T = scores_BV.shape, written.tokens_BT.shape[1]
+    def forbid(scores_BV: Tensor, context: Context) -> Tensor:
+        (B, V), T = scores_BV.shape, context.tokens_BT.shape[1]
         check_known(largest, V)
         for length, table_NL in tables(scores_BV.device).items():
             if length == 1:
                 scores_BV = scores_BV.index_fill(1, table_NL[:, 0], NEVER)
             elif length - 1 <= T:
-                ending_BL = written.tokens_BT[:, T - length + 1 :]
+                ending_BL = context.tokens_BT[:, T - length + 1 :]
                 begun_BN = (ending_BL[:, None] == table_NL[:, :-1]).all(-1)
                 last_BN = table_NL[:, -1].expand(B, -1)
                 scores_BV = scores_BV.masked_fill(named(last_BN, begun_BN, V), NEVER)
@@ -163,13 +164,13 @@ def forced_prefix(prefixes: Sequence[Sequence[int]]) -> Filter:
         rows = [[*row, *[-1] * (longest + 1 - len(row))] for row in prefixes]
         return torch.tensor(rows, dtype=torch.long, device=device)
 
-    def force(scores_BV: Tensor, written: Written) -> Tensor:
+    def force(scores_BV: Tensor, context: Context) -> Tensor:
         check_known(largest, scores_BV.shape[-1])
-        if len(prefixes) != written.batch:
+        if len(prefixes) != context.batch:
             raise BadInput(
-                f"there are {written.batch} prompts but {len(prefixes)} prefixes: give one for each"
+                f"there are {context.batch} prompts but {len(prefixes)} prefixes: give one for each"
             )
-        wanted_B = table(scores_BV.device)[written.rows_B, written.counts_B.clamp(max=longest)]
+        wanted_B = table(scores_BV.device)[context.rows_B, context.counts_B.clamp(max=longest)]
         others_BV = torch.arange(scores_BV.shape[-1], device=scores_BV.device) != wanted_B[:, None]
         return scores_BV.masked_fill(others_BV & (wanted_B >= 0)[:, None], NEVER)
 
@@ -184,10 +185,10 @@ def minimum_length(least: int, eos: Ends) -> Filter:
             f"a least length of {least} needs a number from 0 up, and to know which token ends a sentence"
         )
 
-    def forbid(scores_BV: Tensor, written: Written) -> Tensor:
+    def forbid(scores_BV: Tensor, context: Context) -> Tensor:
         check_known(max(ends), scores_BV.shape[-1])
         scores_BV = scores_BV.clone()
-        early_B1 = (written.counts_B < least)[:, None]
+        early_B1 = (context.counts_B < least)[:, None]
         scores_BV[:, ends] = scores_BV[:, ends].masked_fill(early_B1, NEVER)
         return scores_BV
 
@@ -214,18 +215,18 @@ def precise(scores: Tensor) -> Tensor:
     return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
 
-def apply(filters: Sequence[Filter], scores_BV: Tensor, written: Written | None) -> Tensor:
-    """All filters, in order, on precise scores. Without filters nothing written need be kept."""
+def apply(filters: Sequence[Filter], scores_BV: Tensor, context: Context | None) -> Tensor:
+    """All filters, in order, on precise scores. Filters need the context."""
     scores_BV = precise(scores_BV)
-    if filters and written is None:
-        raise ValueError("filters read what was written: keep it")
+    if filters and context is None:
+        raise ValueError("filters read the context: keep it")
     for one in filters:
-        scores_BV = one(scores_BV, written)  # type: ignore[arg-type]
+        scores_BV = one(scores_BV, context)  # type: ignore[arg-type]
     return scores_BV
 
 
 def apply_to_log_probabilities(
-    filters: Sequence[Filter], scores_BV: Tensor, written: Written | None
+    filters: Sequence[Filter], scores_BV: Tensor, context: Context | None
 ) -> tuple[Tensor, Tensor]:
     """The log-probabilities, and the same changed by as much as the filters change the scores.
 
@@ -235,7 +236,7 @@ def apply_to_log_probabilities(
     log_p_BV = scores_BV.log_softmax(-1)
     if not filters:
         return log_p_BV, log_p_BV
-    change_BV = apply(filters, scores_BV, written) - scores_BV
+    change_BV = apply(filters, scores_BV, context) - scores_BV
     return log_p_BV, log_p_BV + change_BV.masked_fill(scores_BV == NEVER, 0)
 
 

@@ -1,4 +1,4 @@
-"""Greedy: take the likeliest word, every time, until the end of the sentence."""
+"""Greedy: take the likeliest token, every time, until the end of the sentence."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ..models.base.shells import Decoder, EncoderDecoder
 from .filters import Filter
+from .hypothesis import Hypothesis, join_chunks
+from .prompts import Ends
 from .step import Step, step_of
-from .streaming import likeliest, passages
-from .written import Ends, Hypothesis, gathered
+from .streaming import greedy_choice, stream_chunks
 
 
 def greedy(
@@ -23,9 +24,11 @@ def greedy(
     eos: Ends = None,
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
-    """The likeliest continuation of each prompt, token by token, at most `longest` of them."""
-    words = passages(step, prompts_BT, lengths_B, choose=likeliest, longest=longest, eos=eos, filters=filters)
-    return gathered(words, len(prompts_BT))
+    """The likeliest next token after each prompt, again and again, at most `longest` of them."""
+    chunks = stream_chunks(
+        step, prompts_BT, lengths_B, choose=greedy_choice, longest=longest, eos=eos, filters=filters
+    )
+    return join_chunks(chunks, len(prompts_BT))
 
 
 def greedy_translation(

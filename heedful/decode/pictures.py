@@ -1,4 +1,4 @@
-"""Pictures, written cell by cell: a step that only knows tokens which can stand in the next place, and sampling with it."""
+"""Pictures, sampled cell by cell by a step that scores only the tokens which can stand in the next place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from .step import DecoderStep, Step
 
 
 class PictureStep(Step):
-    """A decoder of captions and pictures with a cache. All rows are in the same place: captions are padded."""
+    """A decoder of captions and pictures with a cache.
+
+    All rows are in the same place: captions are padded.
+    """
 
     def __init__(self, model: Dalle) -> None:
         self.model, self.step, self.fed = model, DecoderStep(model.decoder), 0
@@ -38,12 +41,12 @@ class PictureStep(Step):
         self.fed = int(lengths_B[0])
 
     @property
-    def ahead(self) -> int:
-        return self.step.ahead
+    def chunk(self) -> int:
+        return self.step.chunk
 
     @property
-    def left(self) -> int | None:
-        return self.step.left
+    def tokens_left(self) -> int | None:
+        return self.step.tokens_left
 
 
 @torch.no_grad()
@@ -55,7 +58,10 @@ def draw_codes(
     heat: float = 1.0,
     k: int = 0,
 ) -> Tensor:
-    """Codes [B, rows, columns] of a picture for each caption. heat: the temperature; k: only the k likeliest, or 0 for all."""
+    """Codes [B, rows, columns] of a picture for each caption.
+
+    heat: the temperature; k: only the k likeliest, or 0 for all.
+    """
     c = model.config
     filters: list[Filter] = [temperature(heat)] if heat != 1 else []
     filters += [top_k(k)] if 0 < k < c.codes else []

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .filters import Filter
+from .hypothesis import Hypothesis, join_chunks
+from .prompts import Ends
 from .step import Step
-from .streaming import passages
-from .transfer import sent
-from .written import Ends, Hypothesis, gathered
+from .streaming import stream_chunks
+from .transfer import to_device
 
 BLOCK = 64  # draws made at once: a generator's call costs more than its number
 
@@ -44,20 +45,18 @@ class Dice:
         if at == 0:
             shape = (BLOCK, self.each)
             drawn = [torch.rand(shape, generator=g, dtype=torch.float64) for g in self.generators]
-            self.block = sent(torch.stack(drawn, 1), self.device)
+            self.block = to_device(torch.stack(drawn, 1), self.device)
         self.rolls += 1
         return self.block[at]
 
 
 def draw(weights_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """A token a row, with probability in proportion to its weight: where the running sum passes a random height."""
+    """A token a row, at random in proportion to the weights: where the running sum passes a random height."""
     heights_BV = weights_BV.double().cumsum(-1)
     # A double below 1 times the total stays below the total, rounded or not: some token always lies above.
     height_B1 = uniform_B[:, None] * heights_BV[:, -1:]
     found_B = torch.searchsorted(heights_BV, height_B1, right=True)[:, 0]
-    return found_B.clamp(
-        max=weights_BV.shape[-1] - 1
-    )  # of weights that are no numbers, any: they are refused later
+    return found_B.clamp(max=weights_BV.shape[-1] - 1)  # NaN weights give any token, and are refused later
 
 
 class Sampler:
@@ -85,5 +84,7 @@ def sample(
     Temperature, top-k and the like are filters; the distribution is what they leave, normalized.
     """
     choose = Sampler(row_seeds(seed, len(prompts_BT)), prompts_BT.device)
-    words = passages(step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters)
-    return gathered(words, len(prompts_BT))
+    chunks = stream_chunks(
+        step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters
+    )
+    return join_chunks(chunks, len(prompts_BT))

@@ -1,9 +1,10 @@
 """Speculative decoding: a small model guesses some tokens ahead, the large one checks them all at once.
 
 A guess x drawn from the draft's distribution q is accepted with probability min(1, p(x) / q(x)), p being the
-target's; at the first refusal the token is drawn from what q left of p, max(0, p - q) normalized; if all are accepted
-there is one more from p for free (Leviathan et al. 2023; Chen et al. 2023). What comes out has the target's
-distribution exactly, whatever the draft. Greedy is the case where all probability lies on the likeliest token.
+target's; at the first refusal the token is drawn from what q left of p, max(0, p - q) normalized; if all are
+accepted there is one more from p for free (Leviathan et al. 2023; Chen et al. 2023). What comes out has the
+target's distribution exactly, whatever the draft. Greedy is the case where all probability lies on the
+likeliest token.
 """
 
 from __future__ import annotations
@@ -17,29 +18,20 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, NotFinite
+from .context import Context, left_padded
 from .filters import NEVER, Filter, apply, check_choice, precise
+from .hypothesis import Hypothesis, Token, hypotheses
+from .prompts import Ends, checked_lengths, ends_of, limits_of
 from .sampling import Dice, draw, row_seeds
 from .step import Step
-from .streaming import news
-from .written import (
-    Ends,
-    Hypothesis,
-    Token,
-    Written,
-    checked_lengths,
-    ends_of,
-    hypotheses,
-    limits_of,
-    pushed_right,
-)
 
 Distribution = Callable[[Tensor], Tensor]  # scores [B, V], to probabilities
 
 
-def all_on_the_likeliest(scores_BV: Tensor) -> Tensor:
+def all_on_the_argmax(scores_BV: Tensor) -> Tensor:
     """The distribution of greedy decoding."""
-    likeliest_B1 = scores_BV.argmax(-1, keepdim=True)
-    return torch.zeros_like(scores_BV, dtype=torch.float64).scatter_(1, likeliest_B1, 1)
+    argmax_B1 = scores_BV.argmax(-1, keepdim=True)
+    return torch.zeros_like(scores_BV, dtype=torch.float64).scatter_(1, argmax_B1, 1)
 
 
 def softmax(scores_BV: Tensor) -> Tensor:
@@ -59,8 +51,10 @@ def speculative_greedy(
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
     """What `greedy` gives, with fewer calls of the large model where the draft guesses well."""
-    judge = Judge(all_on_the_likeliest, filters)
-    words = speculate(step, draft, prompts_BT, lengths_B, judge=judge, longest=longest, eos=eos, ahead=ahead)
+    distribution = FilteredDistribution(all_on_the_argmax, filters)
+    words = speculate(
+        step, draft, prompts_BT, lengths_B, distribution=distribution, longest=longest, eos=eos, ahead=ahead
+    )
     return hypotheses(words, len(prompts_BT))
 
 
@@ -76,16 +70,24 @@ def speculative_sample(
     seed: int | Sequence[int] = 0,
     filters: Sequence[Filter] = (),
 ) -> list[Hypothesis]:
-    """A random continuation of each prompt, distributed as `sample`'s (though not the same one for the same seed)."""
-    judge = Judge(softmax, filters)
+    """A random continuation of each prompt, distributed as `sample`'s (but not equal for the same seed)."""
+    distribution = FilteredDistribution(softmax, filters)
     words = speculate(
-        step, draft, prompts_BT, lengths_B, judge=judge, longest=longest, eos=eos, ahead=ahead, seed=seed
+        step,
+        draft,
+        prompts_BT,
+        lengths_B,
+        distribution=distribution,
+        longest=longest,
+        eos=eos,
+        ahead=ahead,
+        seed=seed,
     )
     return hypotheses(words, len(prompts_BT))
 
 
 @dataclass(frozen=True)
-class Text:
+class DraftedText:
     """What stands in each row, padded at its end. The target has been fed all of it but the newest token.
 
     Guesses are written past the end; they count once `lengths` says so.
@@ -98,42 +100,42 @@ class Text:
     rows_B: Tensor  # the row of the original batch
     batch: int
 
-    def select(self, which: Tensor) -> Text:
+    def select(self, which: Tensor) -> DraftedText:
         """Only some of the rows."""
         whole = {field.name: getattr(self, field.name) for field in fields(self)}
         kept: dict[str, Any] = {name: x[which] if isinstance(x, Tensor) else x for name, x in whole.items()}
-        return Text(**kept)
+        return DraftedText(**kept)
 
     def read(self, start_B: Tensor, T: int) -> Tensor:
         """T tokens of each row, from a place of its own on; past the end, anything."""
         at_BT = start_B[:, None] + torch.arange(T, device=start_B.device)
         return self.tokens_BT.gather(1, at_BT.clamp(max=self.tokens_BT.shape[1] - 1))
 
-    def put(self, at_B: Tensor, tokens_B: Tensor) -> Text:
+    def put(self, at_B: Tensor, tokens_B: Tensor) -> DraftedText:
         """The same with one token of each row written, at a place of its own."""
         B, T = self.tokens_BT.shape
         room = self.tokens_BT.new_zeros(B, max(0, int(at_B.max()) + 1 - T))
         tokens_BT = torch.cat([self.tokens_BT, room], 1).scatter(1, at_B[:, None], tokens_B[:, None])
         return replace(self, tokens_BT=tokens_BT)
 
-    def written(self, guesses: int) -> Written:
+    def context(self, guesses: int) -> Context:
         """What filters read if so many guesses are believed."""
         lengths_B = (self.lengths_B + guesses).clamp(max=self.tokens_BT.shape[1])
-        tokens_BT = pushed_right(self.tokens_BT, lengths_B)
-        return Written(tokens_BT, lengths_B - self.prompts_B, self.rows_B, self.batch)
+        tokens_BT = left_padded(self.tokens_BT, lengths_B)
+        return Context(tokens_BT, lengths_B - self.prompts_B, self.rows_B, self.batch)
 
 
 @dataclass(frozen=True)
-class Judge:
+class FilteredDistribution:
     """From scores to the probabilities that tokens are drawn with."""
 
     distribution: Distribution
     filters: Sequence[Filter] = ()
 
-    def __call__(self, scores_BV: Tensor, text: Text, guesses: int) -> Tensor:
+    def __call__(self, scores_BV: Tensor, text: DraftedText, guesses: int) -> Tensor:
         """After so many guesses; all 0 where everything is forbidden, NaN where scores are."""
-        written = text.written(guesses) if self.filters else None
-        allowed_BV = apply(self.filters, scores_BV, written)
+        context = text.context(guesses) if self.filters else None
+        allowed_BV = apply(self.filters, scores_BV, context)
         best_B1 = allowed_BV.amax(-1, keepdim=True)
         p_BV = self.distribution(allowed_BV).masked_fill(best_B1 == NEVER, 0)
         return p_BV.masked_fill(best_B1.isnan(), math.nan)
@@ -146,7 +148,7 @@ def speculate(
     prompts_BT: Tensor,
     lengths_B: Tensor | None = None,
     *,
-    judge: Judge,
+    distribution: FilteredDistribution,
     longest: int | Sequence[int],
     eos: Ends = None,
     ahead: int = 4,
@@ -163,14 +165,14 @@ def speculate(
     limits_B = torch.tensor(limits_of(longest, B), device=device)
     lengths_B = checked_lengths(prompts_BT, lengths_B)
     lengths_B = torch.full((B,), T, device=device) if lengths_B is None else lengths_B
-    text = Text(prompts_BT, lengths_B, lengths_B - 1, lengths_B, torch.arange(B, device=device), B)
+    text = DraftedText(prompts_BT, lengths_B, lengths_B - 1, lengths_B, torch.arange(B, device=device), B)
     if T > 1:
         for reader in (step, draft):
             reader.last(prompts_BT[:, :-1], lengths_B - 1)
     dice = Dice(row_seeds(seed, B), device, each=2 * ahead + 1)
     while len(text.rows_B):
         limits_R, uniform_RU = limits_B[text.rows_B], dice.roll()[text.rows_B]
-        text, written = one_round(step, draft, text, limits_R, ends, ahead, judge, uniform_RU)
+        text, written = one_round(step, draft, text, limits_R, ends, ahead, distribution, uniform_RU)
         yield written
         over = {token.row for token in written if token.last}
         text = go_on(text, [row not in over for row in text.rows_B.tolist()], step, draft)
@@ -179,39 +181,40 @@ def speculate(
 def one_round(
     step: Step,
     draft: Step,
-    text: Text,
+    text: DraftedText,
     limits_B: Tensor,
     ends: Tensor,
     ahead: int,
-    judge: Judge,
+    distribution: FilteredDistribution,
     uniform_BU: Tensor,
-) -> tuple[Text, list[Token]]:
+) -> tuple[DraftedText, list[Token]]:
     """Guess and check once; the tokens that were right, and one of the target's own, are written."""
     room_B = limits_B - (text.lengths_B - text.prompts_B)
     ahead_B = (room_B - 1).clamp(max=ahead)
-    text, q = guess(draft, text, ahead_B, judge, uniform_BU)
-    text, right_B, log_p_BT = check(step, text, ahead_B, q, judge, uniform_BU[:, ahead:])
+    text, q = guess(draft, text, ahead_B, distribution, uniform_BU)
+    text, right_B, log_p_BT = check(step, text, ahead_B, q, distribution, uniform_BU[:, ahead:])
     new_BT, places_T = text.read(text.lengths_B, len(q) + 1), torch.arange(len(q) + 1, device=ends.device)
     ended_BT = torch.isin(new_BT, ends) & (places_T <= right_B[:, None])
     count_B = torch.where(ended_BT.any(1), ended_BT.int().argmax(1), right_B) + 1
     over_B1 = (ended_BT.any(1) | (count_B >= room_B))[:, None]
     last_BT, real_BT = over_B1 & (places_T == count_B[:, None] - 1), places_T < count_B[:, None]
     rows_BT = text.rows_B[:, None].expand_as(new_BT)
-    written = news(*(x[real_BT] for x in (rows_BT, new_BT, log_p_BT, last_BT, ended_BT)))
+    columns = (x[real_BT].tolist() for x in (rows_BT, new_BT, log_p_BT, last_BT, ended_BT))
+    written = [Token(*row) for row in zip(*columns, strict=True)]
     return replace(text, lengths_B=text.lengths_B + count_B), written
 
 
 def guess(
-    draft: Step, text: Text, ahead_B: Tensor, judge: Judge, uniform_BU: Tensor
-) -> tuple[Text, list[Tensor]]:
-    """Let the draft write ahead[b] guesses; and with what probabilities it drew each, all 0 where it made none."""
+    draft: Step, text: DraftedText, ahead_B: Tensor, distribution: FilteredDistribution, uniform_BU: Tensor
+) -> tuple[DraftedText, list[Tensor]]:
+    """Let the draft write ahead[b] guesses. Second, the probabilities of each draw, 0 where it made none."""
     missing_B, q = text.lengths_B - text.drafted_B, []  # a token more where all guesses were right last time
     fed_BT = text.read(text.drafted_B, int(missing_B.max()))
     for i in range(int(ahead_B.max())):
         fed_B = torch.where(i < ahead_B, missing_B, 0)
         scores_BV = draft.last(fed_BT, fed_B)
         text = replace(text, drafted_B=text.drafted_B + fed_B)
-        q_BV = judge(scores_BV, text, i)
+        q_BV = distribution(scores_BV, text, i)
         if bool(q_BV.isnan().any()):
             raise NotFinite("the draft's scores are not numbers: its weights or inputs are broken")
         q.append(q_BV.masked_fill((i >= ahead_B)[:, None], 0))
@@ -222,9 +225,14 @@ def guess(
 
 
 def check(
-    step: Step, text: Text, ahead_B: Tensor, q: list[Tensor], judge: Judge, uniform_BU: Tensor
-) -> tuple[Text, Tensor, Tensor]:
-    """The text with the target's own token after the guesses that are right, how many are, and all log-probabilities."""
+    step: Step,
+    text: DraftedText,
+    ahead_B: Tensor,
+    q: list[Tensor],
+    distribution: FilteredDistribution,
+    uniform_BU: Tensor,
+) -> tuple[DraftedText, Tensor, Tensor]:
+    """The text with the target's token after the right guesses, their number, and log-probabilities."""
     G, rows_B = len(q), torch.arange(len(ahead_B), device=ahead_B.device)
     fed_BT = text.read(text.lengths_B - 1, G + 1)
     scores_BTV = step(fed_BT, ahead_B + 1)
@@ -233,7 +241,7 @@ def check(
             f"the draft knows {q[0].shape[-1]} tokens and the model {scores_BTV.shape[-1]}: "
             f"speculation needs one vocabulary"
         )
-    p_BTV = torch.stack([judge(scores_BTV[:, i], text, i) for i in range(G + 1)], 1)
+    p_BTV = torch.stack([distribution(scores_BTV[:, i], text, i) for i in range(G + 1)], 1)
     q_BTV = torch.stack([*q, torch.zeros_like(p_BTV[:, 0])], 1)
     right_B = accepted(p_BTV, q_BTV, fed_BT[:, 1:], uniform_BU)
 
@@ -247,14 +255,14 @@ def check(
 
 
 def accepted(p_BTV: Tensor, q_BTV: Tensor, guesses_BG: Tensor, uniform_BU: Tensor) -> Tensor:
-    """How many guesses of each row are right, before the first that is not: each with probability min(1, p / q)."""
+    """How many guesses of a row are accepted before the first refusal, each with chance min(1, p / q)."""
     G, at_BG1 = guesses_BG.shape[1], guesses_BG[..., None]
     p_BG, q_BG = p_BTV[:, :G].gather(-1, at_BG1)[..., 0], q_BTV[:, :G].gather(-1, at_BG1)[..., 0]
     right_BG = (uniform_BU[:, :G] * q_BG < p_BG) & (q_BG > 0)  # 0: nothing was guessed there
     return right_BG.long().cumprod(1).sum(1)
 
 
-def go_on(text: Text, going: list[bool], step: Step, draft: Step) -> Text:
+def go_on(text: DraftedText, going: list[bool], step: Step, draft: Step) -> DraftedText:
     """Drop the rows that are over, and let both models forget the guesses that were wrong."""
     if not all(going):
         kept = torch.tensor(going, device=text.rows_B.device).nonzero()[:, 0]

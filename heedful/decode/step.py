@@ -1,7 +1,8 @@
 """Step: the one thing a search knows of a model. Tokens go in, scores for the next ones come out.
 
-A step remembers what it was fed, so each call brings the new tokens only. Its rows can be put in another order,
-copied or dropped (`reorder`, which beam search needs) and cut short (`rewind`, which speculation needs).
+A step remembers what it was fed, so each call brings the new tokens only. Its rows can be put in another
+order, copied or dropped (`reorder`, which beam search needs) and cut short (`rewind`, which speculation
+needs). A faster step (see `fast.decoding`) may also write several tokens at once, by itself.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from ..parts.view import right_padded
 from ..parts.watch import WATCHED, watch
 
 if TYPE_CHECKING:
-    from .beam import Rules, Searches, Tree
+    from .beam_state import PrefixTree, Rules, Searches
 
-AHEAD = 16  # tokens written on a GPU before the host looks
+CHUNK = 16  # tokens written on a GPU before the host looks
 
 
 class Step(ABC):
-    """Whatever can say what comes next: a model with a cache, or without one, or two of them agreeing."""
+    """What a search needs of a model: scores for the next token."""
 
     @abstractmethod
     def __call__(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
@@ -51,41 +52,38 @@ class Step(ABC):
         """Scores [B, V] after each row's last real token: a long prompt need not be scored throughout."""
         return at_last(self(tokens_BT, lengths_B), lengths_B)
 
-    def likeliest(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Feed these tokens, and `count` times take the likeliest next: the tokens, their log-probabilities, and
-        their scores, [count, B] each. None if this step has no quicker way than to be asked for scores."""
+    def greedy_tokens(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Feed these tokens, and `count` times take the likeliest next token.
+
+        They come back with their log-probabilities and their scores, [count, B] each. None if this step has
+        no quicker way than `last`.
+        """
         return None
 
-    def extend(
-        self,
-        searches: Searches,
-        tree: Tree,
-        rules: Rules,
-        n: int,
-        run: int,
+    def extend_searches(
+        self, searches: Searches, tree: PrefixTree, rules: Rules, n: int, run: int
     ) -> Searches | None:
-        """`run` tokens more for every prefix of a beam search that has n. None if this step has no quicker way than to
-        be asked for scores."""
+        """`run` tokens more for each prefix of n tokens in a beam search; None if nothing is quicker."""
         return None
 
     @property
-    def ahead(self) -> int:
-        """How many tokens to write before looking at any: to look at a number, the host waits for the device."""
+    def chunk(self) -> int:
+        """How many tokens to write before looking at any: looking makes the host wait for the device."""
         return 1
 
     @property
-    def left(self) -> int | None:
+    def tokens_left(self) -> int | None:
         """How many tokens more are sure to fit every row; perhaps more do. None if there is no end."""
         return None
 
     @property
     def attention(self) -> Tensor | None:
-        """How the newest token of each row looked at the source, [B, H, S], -1 in its padding; None if unknown."""
+        """The newest token's attention to the source, [B, H, S], -1 in the padding; None if unknown."""
         return None
 
 
 def at_last(x: Tensor, lengths_B: Tensor | None) -> Tensor:
-    """What stands at each row's last real slot, of [B, T, ...]."""
+    """What stands at each row's last real place in x, which is [B, T, ...]."""
     if lengths_B is None:
         return x[:, -1]
     rows_B = torch.arange(len(x), device=x.device)
@@ -140,7 +138,7 @@ class DecoderStep(Step):
         return hidden_BTD
 
     def check_room(self, T: int, lengths_B: Tensor | None) -> None:
-        """Refuse what a learned table of positions cannot hold, on any device and before anything is computed."""
+        """Refuse what a learned table of positions cannot hold, before anything is computed."""
         self.fed += T
         table = self.decoder.inputs.position
         if table.longest is not None and self.fed > table.longest:
@@ -158,11 +156,11 @@ class DecoderStep(Step):
         self.seen_BHS = seen_BHS
 
     @property
-    def ahead(self) -> int:
-        return ahead_of(self.decoder)
+    def chunk(self) -> int:
+        return chunk_of(self.decoder)
 
     @property
-    def left(self) -> int | None:
+    def tokens_left(self) -> int | None:
         longest = self.decoder.inputs.position.longest
         return None if longest is None else longest - self.fed
 
@@ -203,8 +201,9 @@ class DecoderStep(Step):
                 self.source_positions = self.source_positions[rows]
 
 
-def ahead_of(decoder: Decoder) -> int:
-    return AHEAD if decoder.inputs.tokens.weight.is_cuda else 1
+def chunk_of(decoder: Decoder) -> int:
+    """How many tokens to write before looking at any, on the device of the decoder."""
+    return CHUNK if decoder.inputs.tokens.weight.is_cuda else 1
 
 
 def cross_attention(decoder: Decoder) -> nn.Module:

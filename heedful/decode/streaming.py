@@ -1,8 +1,9 @@
-"""Streaming: write token by token, and hand each over as it comes. Greedy and sampling differ only in the choice.
+"""Streaming: write token by token, and hand each over as it comes. Greedy and sampling differ only in the
+choice.
 
-The text comes in passages (`passages`), since looking at a token may mean waiting for a device: then several are
-written before they are looked at, and while the host looks, the device has the first few of the next passage to write.
-`stream` hands the same over token by token.
+The text comes in chunks (`stream_chunks`), since looking at a token may mean waiting for a device. Then
+several tokens are written before they are looked at, and while the host looks, the device writes the first
+few of the next chunk. `stream` hands the same over token by token.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from .best import likeliest as likeliest_word
-from .best import log_probability
+from .context import context_of
 from .filters import NEVER, Filter, apply, check_choice, precise
+from .hypothesis import Chunk, Token
+from .prompts import Ends, checked_lengths, ends_of, limits_of
 from .step import Step
-from .transfer import LEAD, Arriving, sent
-from .written import Ends, Passage, Token, Written, checked_lengths, ends_of, limits_of
+from .top_tokens import argmax, log_probability
+from .transfer import LEAD, HostCopy, to_device
 
 Choose = Callable[[Tensor, Tensor], Tensor]  # scores [B, V] and the rows they belong to, to tokens [B]
 Choice = tuple[Tensor, ...]  # tokens, their log-probabilities, and their scores
@@ -34,15 +36,15 @@ def stream(
     filters: Sequence[Filter] = (),
     soon: bool = True,
 ) -> Iterator[list[Token]]:
-    """After each step, the new token of every row that still writes; otherwise as `passages`."""
-    for passage in passages(
+    """After each step, the new token of every row that goes on; otherwise as `stream_chunks`."""
+    for chunk in stream_chunks(
         step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters, soon=soon
     ):
-        yield from passage.by_token()
+        yield from chunk.by_token()
 
 
 @torch.no_grad()
-def passages(
+def stream_chunks(
     step: Step,
     prompts_BT: Tensor,
     lengths_B: Tensor | None = None,
@@ -52,39 +54,39 @@ def passages(
     eos: Ends = None,
     filters: Sequence[Filter] = (),
     soon: bool = False,
-) -> Iterator[Passage]:
-    """A few tokens more of every row that still writes, again and again.
+) -> Iterator[Chunk]:
+    """A few tokens more of every row that is still being written, again and again.
 
-    A row ends with an end of sentence or after `longest` tokens (one number for all rows, or one each), and then
-    costs nothing any more. The step must be fresh: the prompts are fed to it here. A passage has as many tokens as the
-    step writes at once (`step.ahead`), the first few passages fewer if somebody waits for them (`soon`); what a row
-    wrote after its end is thrown away.
+    A row ends with an end of sentence or after `longest` tokens (one number for all rows, or one each), and
+    then costs nothing any more. The step must be fresh: the prompts are fed to it here. A chunk has as many
+    tokens as the step writes at once (`step.chunk`), and the first few chunks fewer if somebody waits for
+    them (`soon`). What a row wrote after its end is thrown away.
     """
     ends, limits = frozenset(ends_of(eos)), limits_of(longest, len(prompts_BT))
     lengths_B = checked_lengths(prompts_BT, lengths_B)
     rows, done = list(range(len(prompts_BT))), 0  # those still written, and the tokens in each
     if not rows:
         return
-    pen = Pen(step, choose, filters, prompts_BT, lengths_B)
-    news = pen.read(prompts_BT, lengths_B)
+    writer = TokenWriter(step, choose, filters, prompts_BT, lengths_B)
+    news = writer.read(prompts_BT, lengths_B)
     while True:
-        arriving, N = Arriving(*news), len(news[0])
-        run, start, done = min(2 * N, step.ahead) if soon else step.ahead, done, done + N
-        lead = 0 if soon and N < step.ahead else head_start(step, run, shortest(rows, limits) - done, ends)
-        parts = [pen.write(lead)] if lead else []
-        passage, doubtful = looked_at(arriving.look(), rows, start, limits, ends)
-        yield passage
+        copy, N = HostCopy(*news), len(news[0])
+        run, start, done = min(2 * N, step.chunk) if soon else step.chunk, done, done + N
+        lead = 0 if soon and N < step.chunk else head_start(step, run, shortest(rows, limits) - done, ends)
+        parts = [writer.write(lead)] if lead else []
+        chunk, doubtful = read_chunk(copy.wait(), rows, start, limits, ends)
+        yield chunk
         check_choice(*doubtful)
-        going = [r for r, over in enumerate(passage.over) if not over]
+        going = [r for r, over in enumerate(chunk.over) if not over]
         if not going:
             return
         if len(going) < len(rows):
-            going_R, rows = sent(torch.tensor(going), prompts_BT.device), [rows[r] for r in going]
-            pen.keep(going_R)
+            going_R, rows = to_device(torch.tensor(going), prompts_BT.device), [rows[r] for r in going]
+            writer.keep(going_R)
             parts = [tuple(x[:, going_R] for x in part) for part in parts]
         rest = min(run, shortest(rows, limits) - done) - lead
         if rest := max(fitting(step, rest), 0 if lead else 1):
-            parts.append(pen.write(rest))
+            parts.append(writer.write(rest))
         news = parts[0] if len(parts) == 1 else tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
@@ -93,19 +95,19 @@ def shortest(rows: list[int], limits: list[int]) -> int:
 
 
 def head_start(step: Step, run: int, room: int, ends: Collection[int]) -> int:
-    """How many of the next tokens to write before it is seen who has ended: a few, or all if nobody can."""
-    if step.ahead == 1:
+    """How many of the next tokens to write before looking which rows have ended: all if no row can end."""
+    if step.chunk == 1:
         return 0
     return max(0, fitting(step, min(run, room, LEAD if ends else run)))
 
 
 def fitting(step: Step, count: int) -> int:
     """So many tokens, or as many as are sure to fit."""
-    return count if step.left is None else min(count, step.left)
+    return count if step.tokens_left is None else min(count, step.tokens_left)
 
 
-class Pen:
-    """Writes in all rows at once, and keeps what it must know for that on the device: nothing here waits for it."""
+class TokenWriter:
+    """Writes in all rows at once, and keeps all that it needs on the device: nothing here waits for it."""
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class Pen:
         lengths_B: Tensor | None,
     ) -> None:
         self.step, self.choose, self.filters = step, choose, filters
-        self.written = begun(filters, prompts_BT, lengths_B)
+        self.context = context_of(filters, prompts_BT, lengths_B)
         self.rows_R = torch.arange(len(prompts_BT), device=prompts_BT.device)
         self.tokens_R = self.rows_R  # the newest, once there are any
 
@@ -128,8 +130,8 @@ class Pen:
     def write(self, count: int) -> Choice:
         """Feed the newest tokens, and write so many more in every row: [N, R] each."""
         quick = None
-        if self.choose is likeliest and not self.filters:
-            quick = self.step.likeliest(self.tokens_R, count)
+        if self.choose is greedy_choice and not self.filters:
+            quick = self.step.greedy_tokens(self.tokens_R, count)
         if quick is not None:
             self.tokens_R = quick[0][-1]
             return quick
@@ -138,24 +140,31 @@ class Pen:
         return tokens_NR, log_p_NR, best_NR
 
     def choose_from(self, scores_RV: Tensor) -> Choice:
-        chosen = choice(scores_RV, self.choose, self.rows_R, self.filters, self.written)
-        self.tokens_R = chosen[0]
-        self.written = None if self.written is None else self.written.then(self.tokens_R)
-        return chosen
+        """The next token of every row."""
+        allowed_RV = apply(self.filters, scores_RV, self.context)
+        self.tokens_R = self.choose(allowed_RV, self.rows_R)
+        self.context = None if self.context is None else self.context.then(self.tokens_R)
+        return self.tokens_R, log_probability(precise(scores_RV), self.tokens_R), allowed_RV.amax(-1)
 
     def keep(self, some_R: Tensor) -> None:
         """Go on with these rows only."""
         self.step.reorder(some_R)
         self.rows_R, self.tokens_R = self.rows_R[some_R], self.tokens_R[some_R]
-        self.written = None if self.written is None else self.written.select(some_R)
+        self.context = None if self.context is None else self.context.select(some_R)
 
 
-def looked_at(
+def greedy_choice(scores_BV: Tensor, rows_B: Tensor) -> Tensor:
+    """The choice that makes a stream greedy: the likeliest token."""
+    return argmax(scores_BV)
+
+
+def read_chunk(
     news: Choice, rows: list[int], start: int, limits: list[int], ends: frozenset[int]
-) -> tuple[Passage, tuple[list[float], list[int]]]:
-    """What a pen wrote in these rows, up to the end of each; `start` tokens came before.
+) -> tuple[Chunk, tuple[list[float], list[int]]]:
+    """What was written in these rows, up to the end of each; `start` tokens came before.
 
-    Where a score is none, it stops just before; second, the scores and rows of that step, to be refused.
+    The chunk stops before the first step without a score. Second, the scores and rows of that step, to be
+    refused.
     """
     tokens_NR, log_p_NR, best_NR = news
     N, tokens, log_p = len(tokens_NR), tokens_NR.long().T.tolist(), log_p_NR.T.tolist()
@@ -172,55 +181,21 @@ def looked_at(
     doubtful = [r for r, count in enumerate(counts) if sound < count]
     refused = best_NR[sound].tolist() if doubtful else []
     return (
-        Passage(rows, tokens, log_p, over, ended),
+        Chunk(rows, tokens, log_p, over, ended),
         ([refused[r] for r in doubtful], [rows[r] for r in doubtful]),
     )
 
 
 def until_end(tokens: list[int], room: int, ends: frozenset[int]) -> int:
-    """How many there are up to the first end of sentence, or as many as there is room for."""
+    """How many tokens there are up to the first end of sentence, or as many as there is room for."""
     if ends.isdisjoint(tokens):
         return room
     return next((n for n, token in enumerate(tokens[:room], 1) if token in ends), room)
 
 
 def steps_before_a_fault(best: list[list[float]], counts: list[int]) -> int:
-    """How many steps have a score in every row that still wrote."""
+    """How many steps have a score in every row that was still being written."""
     for n, scores in enumerate(best):
         if any(n < count and not score > NEVER for score, count in zip(scores, counts, strict=True)):
             return n
     return len(best)
-
-
-def choice(
-    scores_RV: Tensor, choose: Choose, rows_R: Tensor, filters: Sequence[Filter], written: Written | None
-) -> Choice:
-    """The next token of every row."""
-    allowed_RV = apply(filters, scores_RV, written)
-    tokens_R = choose(allowed_RV, rows_R)
-    return tokens_R, log_probabilities(scores_RV, tokens_R), allowed_RV.amax(-1)
-
-
-def likeliest(scores_BV: Tensor, rows_B: Tensor) -> Tensor:
-    """The choice that makes a stream greedy."""
-    return likeliest_word(scores_BV)
-
-
-def begun(filters: Sequence[Filter], prompts_BT: Tensor, lengths_B: Tensor | None) -> Written | None:
-    """The prompts, if any filter is going to read them."""
-    if not filters:
-        return None
-    B, T = prompts_BT.shape
-    return Written.prompts(
-        prompts_BT, torch.full((B,), T, device=prompts_BT.device) if lengths_B is None else lengths_B
-    )
-
-
-def log_probabilities(scores_BV: Tensor, tokens_B: Tensor) -> Tensor:
-    """log softmax of the scores, at one token a row, in fp32 at least."""
-    return log_probability(precise(scores_BV), tokens_B)
-
-
-def news(rows_B: Tensor, tokens_B: Tensor, log_p_B: Tensor, last_B: Tensor, ended_B: Tensor) -> list[Token]:
-    columns = (rows_B, tokens_B, log_p_B, last_B, ended_B)
-    return [Token(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..decode.step import AHEAD, DecoderStep, Step, ahead_of
+from ..decode.step import CHUNK, DecoderStep, Step, chunk_of
 from ..models.base.shells import Encoder
 from ..parts.attention import MultiHeadAttention
 from ..parts.cache import GrowingCache, KeysValues, check_rows
@@ -26,7 +26,7 @@ from .kernels.choose import Choices, take_likeliest
 from .prefill import MOST, Reader, readable, rounded_length
 
 if TYPE_CHECKING:
-    from ..decode.beam import Rules, Searches, Tree
+    from ..decode.beam_state import PrefixTree, Rules, Searches
 
 Given = TypeVar("Given")
 
@@ -61,7 +61,7 @@ class Lane:
         self.room = Room(
             lengths_R, pairs(self.past), self.own_RS.clone(), pairs(self.sources), sources_R, lengths_B
         )  # fmt: skip
-        self.chosen = Choices.room(AHEAD, rows, weight.device)
+        self.chosen = Choices.room(CHUNK, rows, weight.device)
         self.beams: dict[tuple, Beams] = {}
         self.graphs: dict[object, tuple[Callable[[], None], object]] = {}
         self.seen: set[object] = set()  # what has run once, outside of a graph
@@ -197,14 +197,14 @@ class GraphStep(Step):
         return DecoderStep(self.decoder, memory_BSD, self.source_lengths_B)
 
     @property
-    def ahead(self) -> int:
-        return ahead_of(self.decoder)
+    def chunk(self) -> int:
+        return chunk_of(self.decoder)
 
     @property
-    def left(self) -> int | None:
+    def tokens_left(self) -> int | None:
         longest = self.decoder.inputs.position.longest
         if longest is None or self.lane is None:
-            return longest if "inner" not in self.__dict__ else self.inner.left
+            return longest if "inner" not in self.__dict__ else self.inner.tokens_left
         return longest - self.used
 
     def __call__(self, tokens_BT: Tensor, lengths_B: Tensor | None = None) -> Tensor:
@@ -244,10 +244,10 @@ class GraphStep(Step):
             return reader(lane, T)[:B]
         return lane.read(("read", size), lambda: reader(lane, size))[:B]
 
-    def likeliest(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    def greedy_tokens(self, tokens_B: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor] | None:
         if not self.begun:
             return None
-        assert count <= AHEAD, "there is no room to write down more"
+        assert count <= CHUNK, "there is no room to write down more"
         lane = self.with_room(count)
         self.feed(lane, tokens_B)
         lane.chosen.counts_R.zero_()
@@ -269,7 +269,9 @@ class GraphStep(Step):
     def begun(self) -> bool:
         return self.lane is not None or not self.fresh and self.inner.cache.size > 0
 
-    def extend(self, searches: Searches, tree: Tree, rules: Rules, n: int, run: int) -> Searches | None:
+    def extend_searches(
+        self, searches: Searches, tree: PrefixTree, rules: Rules, n: int, run: int
+    ) -> Searches | None:
         from .gpu_beam import extended, suits
 
         if not self.begun or not suits(rules.settings, searches):

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..decode.step import AHEAD
+from ..decode.step import CHUNK
 from .kernels.beam import Beams, extend_beams
 
 if TYPE_CHECKING:
-    from ..decode.beam import BeamSettings, Rules, Searches, Tree
+    from ..decode.beam_settings import BeamSettings
+    from ..decode.beam_state import PrefixTree, Rules, Searches
     from .cuda_graph import GraphStep, Lane
 
 KINDS = 8  # of searches whose buffers and graphs a lane keeps
@@ -29,7 +30,7 @@ def beams_on(lane: Lane, rules: Rules) -> Beams:
         penalties_L = settings.penalty(lengths_L, torch.float32)
         N, V = lane.rows // settings.width, lane.lowered.words
         lane.beams[key] = Beams.room(
-            N, settings.width, settings.stopping, settings.alpha > 0, rules.ends_E, penalties_L, AHEAD, V
+            N, settings.width, settings.stopping, settings.alpha > 0, rules.ends_E, penalties_L, CHUNK, V
         )
     return lane.beams[key]
 
@@ -39,9 +40,11 @@ def graph_of(beams: Beams) -> tuple[str, int]:
     return "beams", id(beams)
 
 
-def extended(step: GraphStep, searches: Searches, tree: Tree, rules: Rules, n: int, run: int) -> Searches:
+def extended(
+    step: GraphStep, searches: Searches, tree: PrefixTree, rules: Rules, n: int, run: int
+) -> Searches:
     """`run` tokens more for every prefix, after n. What comes back lies in the lane's buffers, until the next time."""
-    assert run <= AHEAD, "there is no room to write down more"
+    assert run <= CHUNK, "there is no room to write down more"
     N, W = searches.totals_NW.shape
     if not searches.in_place:
         step.reorder(searches.rows_NW.flatten(), searches.siblings)

@@ -26,7 +26,8 @@ from ..data.files import Report, hash_of
 from ..data.plan import BucketPlan, shares
 from ..data.store import Store, write_store
 from ..data.vocab import Vocab, groups, read_vocab, train_vocab
-from ..decode.beam import BeamSettings, beam_search
+from ..decode.beam import beam_search
+from ..decode.beam_settings import BeamSettings
 from ..decode.greedy import greedy
 from ..decode.step import step_of
 from ..errors import BadInput

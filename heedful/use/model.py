@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ..data.trees import Parsed
-    from ..decode.written import Hypothesis
+    from ..decode.hypothesis import Hypothesis
     from ..fast.decoding import FastModel
     from ..inside.look.attention import Look
     from ..inside.look.captions import CaptionLook

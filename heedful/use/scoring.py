@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..data.letters import SpelledVocab
-from ..decode.written import pad
+from ..decode.prompts import pad
 from ..errors import BadInput, NotFinite
 from ..files import inside, naming, read_json
 from ..parts.view import right_padded

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import torch
 
     from ..decode.filters import Filter
+    from ..decode.hypothesis import Hypothesis, Token
     from ..decode.step import Step
-    from ..decode.written import Hypothesis, Token
     from ..fast.decoding import FastModel
     from ..models.base.shells import Decoder, EncoderDecoder
 
@@ -68,10 +68,10 @@ class Writing:
     groups: int | None = None  # of beams, each made to differ from those before it
     diversity: float | None = None  # what it costs to write what another group wrote
     sample: bool = False  # draw each token at random instead of searching
-    temperature: float | None = None  # below 1: more of the likeliest
-    top_k: int | None = None  # draw from the k likeliest
-    top_p: float | None = None  # draw from the likeliest that hold this share of the probability
-    min_p: float | None = None  # draw from those at least so likely, compared with the likeliest
+    temperature: float | None = None  # below 1: more of the greedy_choice
+    top_k: int | None = None  # draw from the k greedy_choice
+    top_p: float | None = None  # draw from the greedy_choice that hold this share of the probability
+    min_p: float | None = None  # draw from those at least so likely, compared with the greedy_choice
     seed: int = 0  # another seed, other texts
     repetition_penalty: float | None = None  # above 1: less of what was written before
     no_repeat_ngram: int | None = None  # no so many tokens in a row twice
@@ -206,7 +206,7 @@ class Writer:
         """The answers to one batch. Past the end of a position table, the text goes on from its later half."""
         if self.searches:
             return self.search(given)
-        from ..decode.written import hypotheses
+        from ..decode.hypothesis import hypotheses
 
         found = hypotheses(self.streamed(given, soon=False), len(given))
         return [[one] for one in found]
@@ -216,8 +216,9 @@ class Writer:
         return self.width > 1 or (self.how.groups or 1) > 1
 
     def search(self, given: list[Given]) -> list[list[Hypothesis]]:
-        from ..decode.beam import BeamSettings, beam_search
-        from ..decode.written import pad
+        from ..decode.beam import beam_search
+        from ..decode.beam_settings import BeamSettings
+        from ..decode.prompts import pad
 
         how = self.how
         named = {"length_penalty", "alpha", "stopping", "coverage", "groups", "diversity"}
@@ -265,9 +266,9 @@ class Writer:
 
     def once(self, given: list[Given], window: int, soon: bool) -> Iterator[list[Token]]:
         """One pass over what is fed, with fresh steps."""
+        from ..decode.prompts import pad
         from ..decode.sampling import Sampler
-        from ..decode.streaming import likeliest, stream
-        from ..decode.written import pad
+        from ..decode.streaming import greedy_choice, stream
 
         how = self.how
         seeds = [seed_of(how.seed, one.number, window) for one in given]
@@ -276,7 +277,7 @@ class Writer:
         if self.draft is not None:
             yield from self.speculated(given, prompts_BT, lengths_B, longest, filters, seeds)
             return
-        choose: Callable[..., Any] = Sampler(seeds, self.device) if how.sample else likeliest
+        choose: Callable[..., Any] = Sampler(seeds, self.device) if how.sample else greedy_choice
         yield from stream(
             self.step(given), prompts_BT, lengths_B, choose=choose, longest=longest, eos=self.ends, filters=filters,
             soon=soon,
@@ -292,20 +293,20 @@ class Writer:
         seeds: list[int],
     ) -> Iterator[list[Token]]:
         """With a draft that guesses ahead: the same text if greedy, the same distribution if drawn."""
-        from ..decode.speculative import Judge, all_on_the_likeliest, softmax, speculate
+        from ..decode.speculative import FilteredDistribution, all_on_the_argmax, softmax, speculate
         from ..decode.step import step_of
 
         assert self.draft is not None
-        judge = Judge(softmax if self.how.sample else all_on_the_likeliest, filters)
+        distribution = FilteredDistribution(softmax if self.how.sample else all_on_the_argmax, filters)
         yield from speculate(
-            self.step(given), step_of(self.draft), prompts_BT, lengths_B, judge=judge, longest=longest,
+            self.step(given), step_of(self.draft), prompts_BT, lengths_B, distribution=distribution, longest=longest,
             eos=self.ends, ahead=self.how.ahead or 4, seed=seeds,
         )  # fmt: skip
 
     # What every search is given.
 
     def step(self, given: list[Given], watched: bool = False) -> Step:
-        from ..decode.written import pad
+        from ..decode.prompts import pad
 
         source = () if given[0].source is None else pad([one.source or [] for one in given], self.device)
         room = max(len(one.prompt) + one.longest for one in given)

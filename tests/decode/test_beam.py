@@ -22,7 +22,8 @@ from helpers.decoding_cases import (
 
 from heedful import watch
 from heedful.decode import filters as f
-from heedful.decode.beam import LENGTH_PENALTIES, STOPPING, BeamSettings, beam_search, coverage_penalty
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import LENGTH_PENALTIES, STOPPING, BeamSettings, coverage_penalty
 from heedful.decode.greedy import greedy
 from heedful.errors import BadInput
 

@@ -10,13 +10,16 @@ from helpers.tensor_names import told  # noqa: F401 (fixtures)
 
 from heedful import watch
 from heedful.decode import filters as f
-from heedful.decode.beam import BeamSettings, beam_search
-from heedful.decode.greedy import greedy, likeliest
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
+from heedful.decode.context import Context, left_padded
+from heedful.decode.greedy import greedy
+from heedful.decode.hypothesis import hypotheses
+from heedful.decode.prompts import pad
 from heedful.decode.sampling import sample
 from heedful.decode.speculative import speculative_greedy
 from heedful.decode.step import step_of
-from heedful.decode.streaming import stream
-from heedful.decode.written import Written, hypotheses, pad, pushed_right
+from heedful.decode.streaming import greedy_choice, stream
 from heedful.errors import BadInput, NotFinite
 
 every_family = pytest.mark.parametrize("name", FAMILIES)
@@ -164,7 +167,7 @@ def test_greedy_cached_equals_uncached_and_a_batch_equals_its_rows_alone(name):
 def test_streaming_gives_the_same_tokens_one_by_one(name):
     case = Case(name, seed=2)
     whole = greedy(case.step(), case.prompts, case.lengths, longest=[3, 6, 5])
-    came = list(stream(case.step(), case.prompts, case.lengths, choose=likeliest, longest=[3, 6, 5]))
+    came = list(stream(case.step(), case.prompts, case.lengths, choose=greedy_choice, longest=[3, 6, 5]))
     assert [[t.row for t in news] for news in came] == [[0, 1, 2]] * 3 + [[1, 2]] * 2 + [[1]]
     assert [[t.last for t in news] for news in came][2:] == [
         [True, False, False],
@@ -177,7 +180,7 @@ def test_streaming_gives_the_same_tokens_one_by_one(name):
 
 def test_a_stream_can_be_left_before_its_end():
     case = Case("llama")
-    words = stream(case.step(), case.prompts, case.lengths, choose=likeliest, longest=10**9)
+    words = stream(case.step(), case.prompts, case.lengths, choose=greedy_choice, longest=10**9)
     first = [next(words), next(words)]
     words.close()
     short = greedy(case.step(), case.prompts, case.lengths, longest=2)
@@ -193,7 +196,7 @@ def test_rows_that_have_ended_cost_nothing():
 
 def test_gradients_are_not_kept_and_may_be_kept_in_between():
     case = Case("gpt2")
-    words = stream(case.step(), case.prompts, choose=likeliest, longest=2)
+    words = stream(case.step(), case.prompts, choose=greedy_choice, longest=2)
     next(words)
     assert torch.is_grad_enabled()
 
@@ -230,11 +233,11 @@ def test_a_broken_model_is_told_from_a_forbidden_word():
 # Filters: each against its definition, spelt out for one row.
 
 
-def text(*rows: list[int], prompts: list[int] | None = None) -> Written:
+def text(*rows: list[int], prompts: list[int] | None = None) -> Context:
     """Rows of tokens as filters see them; prompts: how much of each is the prompt."""
     tokens, lengths = pad(rows)
     counts = lengths - torch.tensor(prompts or [0] * len(rows))
-    return Written(pushed_right(tokens, lengths), counts, torch.arange(len(rows)), len(rows))
+    return Context(left_padded(tokens, lengths), counts, torch.arange(len(rows)), len(rows))
 
 
 def kept(scores: torch.Tensor) -> list[list[int]]:
@@ -414,4 +417,4 @@ def test_tensor_names_tell_the_truth_in_every_search(told):
     for settings in (BeamSettings(coverage=0.2), BeamSettings(width=3, groups=2, diversity=0.5)):
         beam_search(case.step(watched=True), case.prompts, case.lengths, settings=settings, **given)
     assert set(found) == set()
-    assert {"extend", "candidates", "check", "guess", "draw", "passages", "DecoderStep.hidden"} <= heard
+    assert {"extend", "candidates", "check", "guess", "draw", "stream_chunks", "DecoderStep.hidden"} <= heard

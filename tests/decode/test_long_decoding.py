@@ -6,11 +6,12 @@ from helpers import decoding_cases, tiny
 from helpers.decoding_cases import EOS, Case
 from helpers.long_cases import ALL
 
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
-from heedful.decode.speculative import Judge, all_on_the_likeliest, speculate
+from heedful.decode.hypothesis import hypotheses
+from heedful.decode.speculative import FilteredDistribution, all_on_the_argmax, speculate
 from heedful.decode.step import step_of
-from heedful.decode.written import hypotheses
 from heedful.fast.cpu_decoder import packed
 from heedful.parts.long import compressed
 from heedful.parts.long import linear as linear_attention
@@ -64,7 +65,7 @@ def test_a_draft_changes_nothing_but_the_speed(name):
         step_of(other.model),
         case.prompts,
         case.lengths,
-        judge=Judge(all_on_the_likeliest, []),
+        distribution=FilteredDistribution(all_on_the_argmax, []),
         longest=30,
         ahead=3,
         seed=[1, 2, 3],

@@ -11,17 +11,17 @@ from helpers.sampling_cases import expected_of, sharpened
 
 from heedful.decode import filters as f
 from heedful.decode.greedy import greedy
+from heedful.decode.hypothesis import hypotheses
 from heedful.decode.sampling import sample
 from heedful.decode.speculative import (
-    Judge,
-    all_on_the_likeliest,
+    FilteredDistribution,
+    all_on_the_argmax,
     softmax,
     speculate,
     speculative_greedy,
     speculative_sample,
 )
 from heedful.decode.step import Step
-from heedful.decode.written import hypotheses
 from heedful.errors import BadInput, NotFinite
 
 every_family = pytest.mark.parametrize("name", FAMILIES)
@@ -159,10 +159,10 @@ def test_a_row_does_not_depend_on_its_neighbors_and_streams_the_same(name):
     found = speculative_sample(
         case.step(), draft.step(), case.prompts, case.lengths, longest=limits, seed=seeds, **given
     )
-    judge = Judge(softmax)
+    distribution = FilteredDistribution(softmax)
     words = speculate(
         case.forgetful(), draft.forgetful(), case.prompts, case.lengths,
-        judge=judge, longest=limits, seed=seeds, **given,
+        distribution=distribution, longest=limits, seed=seeds, **given,
     )  # fmt: skip
     rounds = list(words)
     assert tokens(hypotheses(rounds, 3)) == tokens(found)
@@ -226,7 +226,11 @@ def test_what_cannot_be_speculated_is_refused_in_a_sentence():
     assert (
         list(
             speculate(
-                case.step(), case.step(), case.prompts[:0], judge=Judge(all_on_the_likeliest), longest=3
+                case.step(),
+                case.step(),
+                case.prompts[:0],
+                distribution=FilteredDistribution(all_on_the_argmax),
+                longest=3,
             )
         )
         == []

@@ -10,7 +10,8 @@ from helpers import tiny
 from helpers.decoding_cases import BOS, EOS, FAMILIES, Case
 
 from heedful import watch
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.errors import BadInput

@@ -22,11 +22,14 @@ from helpers.kernel_cases import (
 )
 
 from heedful.decode import step as steps
-from heedful.decode.beam import BeamSettings, Rules, Tree, beam_search, begin, look_and_extend, several
+from heedful.decode.beam import beam_search, extend_run
+from heedful.decode.beam_extend import extend_by_one
+from heedful.decode.beam_settings import BeamSettings
+from heedful.decode.beam_state import PrefixTree, Rules, begin
 from heedful.decode.greedy import greedy
+from heedful.decode.prompts import pad
 from heedful.decode.sampling import sample
 from heedful.decode.step import step_of
-from heedful.decode.written import pad
 from heedful.fast.cuda_graph import Lanes, rounded
 from heedful.fast.gpu_beam import KINDS, beams_on
 from heedful.fast.gpu_decoder import Lowered, NoKernel, lower, norm_of
@@ -281,7 +284,7 @@ def test_the_best_words_come_first_and_of_equals_the_first(V, count, monkeypatch
 
 
 class Late(steps.DecoderStep):
-    ahead = 4
+    chunk = 4
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -336,7 +339,7 @@ def searches_after_a_token(step, rules, rows):
     """A search for each row, of two prefixes."""
     scores = step.last(torch.arange(1, rows + 1, device=DEVICE)[:, None])
     searches = begin([9] * rows, rules.settings, torch.float32, scores.device)
-    return look_and_extend(searches, scores, step, tree := Tree(), rules, 1, None), tree
+    return extend_by_one(searches, scores, step, tree := PrefixTree(), rules, 1, None), tree
 
 
 @pytest.mark.parametrize("make", [fast, plain], ids=["kernels", "parts"])
@@ -348,7 +351,7 @@ def test_a_search_that_is_over_finds_nothing_more(make):
     searches, tree = searches_after_a_token(step, rules, 2)
     before = replace(searches, over_N=torch.tensor([True, False], device=DEVICE))
     kept = before.finished_NF.clone()
-    after, _ = several(before, step, tree, rules, 1, 2, None)
+    after, _ = extend_run(before, step, tree, rules, 1, 2, None)
     assert (after.finished_NF == kept).all(1).tolist() == [True, False]
     assert bool(after.over_N[0]) and not after.lowest_N.isnan().any()
 
@@ -359,7 +362,7 @@ def test_what_is_no_number_is_still_known_after_some_steps():
     rules, step = Rules(BeamSettings(width=2), (), ends, 9, ()), fast(shaken(tiny_gpt2()))
     searches, tree = searches_after_a_token(step, rules, 3)
     step.lane.past[:, :, 1] = torch.nan  # what the second search remembers
-    searches, _ = several(searches, step, tree, rules, 1, 2, None)
+    searches, _ = extend_run(searches, step, tree, rules, 1, 2, None)
     assert searches.lowest_N.isnan().tolist() == [False, True, False]
 
 
@@ -514,8 +517,8 @@ def alike(found, expected):
     return [(h.tokens, h.ended) for h in found] == [(h.tokens, h.ended) for h in expected]
 
 
-@pytest.mark.parametrize("ahead", [2, 5])
-def test_looking_late_changes_nothing(ahead, monkeypatch):
+@pytest.mark.parametrize("chunk", [2, 5])
+def test_looking_late_changes_nothing(chunk, monkeypatch):
     model = shaken(tiny_transformer())
     prompts, lengths = pad([[1, 5, 7], [2], [4, 3]], DEVICE)
     source = [[3, 4, 5, 6, 7], [8, 9], [10, 11, 12]]
@@ -526,7 +529,7 @@ def test_looking_late_changes_nothing(ahead, monkeypatch):
         made.__dict__.update(inner.__dict__)
         return made
 
-    monkeypatch.setattr(Late, "ahead", ahead)
+    monkeypatch.setattr(Late, "chunk", chunk)
     for eos, longest in itertools.product((0, [0, 7, 9, 15], None), (1, [9, 4, 13])):
         given = {"longest": longest, "eos": eos}
         found = greedy(late(), prompts, lengths, **given)

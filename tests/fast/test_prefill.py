@@ -18,12 +18,13 @@ from helpers.kernel_cases import (
 )
 
 from heedful import watch
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
+from heedful.decode.prompts import pad
 from heedful.decode.sampling import sample
 from heedful.decode.speculative import speculative_greedy
 from heedful.decode.step import step_of
-from heedful.decode.written import pad
 from heedful.fast import cuda_graph as graph
 from heedful.fast import prefill as reading
 from heedful.fast.cuda_graph import Lanes

@@ -2,8 +2,8 @@
 
 import torch
 
+from heedful.decode.prompts import pad
 from heedful.decode.step import step_of
-from heedful.decode.written import pad
 from heedful.fast.cuda_graph import GraphStep, Lanes
 from heedful.fast.gpu_decoder import Lowered
 from heedful.models import gpt2, llama, transformer
@@ -49,7 +49,7 @@ MODELS = {
 class Eager(GraphStep):
     """Looks at its tokens late, as on a GPU."""
 
-    ahead = 4
+    chunk = 4
 
 
 def fast(model, source=None, room=8, kind=Eager):

@@ -23,7 +23,8 @@ from helpers.small_runs import (
 )
 
 import heedful
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.interop.ctranslate2 import read as from_ctranslate2

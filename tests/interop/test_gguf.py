@@ -21,7 +21,8 @@ from helpers.hostile_files import loads_or_says_why, mutate
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 import heedful
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.interop.gguf import read as from_gguf

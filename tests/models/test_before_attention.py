@@ -7,13 +7,14 @@ from helpers.before_cases import ATTENDING, DECODERS, ENCODER_DECODERS, EVERY, V
 from helpers.invariant_cases import B, S, T, close, future_leaks, tokens
 from torch.utils.flop_counter import FlopCounterMode
 
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
+from heedful.decode.hypothesis import hypotheses
 from heedful.decode.sampling import Sampler
-from heedful.decode.speculative import Judge, all_on_the_likeliest, speculate
+from heedful.decode.speculative import FilteredDistribution, all_on_the_argmax, speculate
 from heedful.decode.step import step_of
 from heedful.decode.streaming import stream
-from heedful.decode.written import hypotheses
 from heedful.errors import BadInput
 from heedful.inside.costs import costs
 from heedful.parts.before import states
@@ -228,8 +229,10 @@ def test_sampling_draws_the_same_from_a_cache(name):
 def test_speculation_changes_nothing(name):
     case, draft = Before(name, sharper=4.0), Before("gru", seed=4)
     plain = greedy(case.step(), case.prompts, case.lengths, longest=9)
-    judge = Judge(all_on_the_likeliest)
-    rounds = speculate(case.step(), draft.step(), case.prompts, case.lengths, judge=judge, longest=9, ahead=3)
+    distribution = FilteredDistribution(all_on_the_argmax)
+    rounds = speculate(
+        case.step(), draft.step(), case.prompts, case.lengths, distribution=distribution, longest=9, ahead=3
+    )
     assert [one.tokens for one in hypotheses(rounds, 3)] == [one.tokens for one in plain]
 
 

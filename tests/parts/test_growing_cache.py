@@ -5,7 +5,8 @@ import torch
 from helpers import tiny
 from helpers.decoding_cases import EOS, FAMILIES, Case
 
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
 from heedful.parts import cache
 from heedful.parts.cache import GrowingCache, GrowingLayer

@@ -27,7 +27,8 @@ from heedful.cli.main import main
 from heedful.compare.asked import Asked, Variant
 from heedful.data.articles import Article
 from heedful.data.vocab import train_vocab
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.step import step_of
 from heedful.models import dmca, mixture_dmca, transformer
 from heedful.parts.experts import Experts

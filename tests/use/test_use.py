@@ -29,11 +29,12 @@ import heedful.use.model
 from heedful import BadInput, Loaded
 from heedful.data.vocab import read_vocab
 from heedful.decode import filters as f
-from heedful.decode.beam import BeamSettings, beam_search
+from heedful.decode.beam import beam_search
+from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy, greedy_continuation
+from heedful.decode.prompts import pad
 from heedful.decode.sampling import sample
 from heedful.decode.step import step_of
-from heedful.decode.written import pad
 from heedful.models import gpt2, vit
 from heedful.tasks import classify as classify_task
 from heedful.tasks import translate as translate_task

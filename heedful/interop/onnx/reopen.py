@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...decode.beam import BeamSettings, beam_search
+from ...decode.beam import beam_search
+from ...decode.beam_settings import BeamSettings
 from ...decode.greedy import greedy
 from ...decode.step import Step
 from ...files import present, read_json

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ...decode.beam import BeamSettings, beam_search
+from ...decode.beam import beam_search
+from ...decode.beam_settings import BeamSettings
 from ...decode.greedy import greedy
 from ...decode.step import Step, step_of
 from ...models.base.heads import DecoderClassifier

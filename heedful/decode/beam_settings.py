@@ -1,0 +1,117 @@
+"""What a beam search is asked for: its width, its penalties, and the rule that stops it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from .filters import NEVER
+
+# Length penalties.
+
+
+def gnmt(length: Tensor, alpha: float) -> Tensor:
+    """((5 + |Y|) / 6)^alpha (Wu et al. 2016)."""
+    return ((5 + length) / 6) ** alpha
+
+
+def power(length: Tensor, alpha: float) -> Tensor:
+    """|Y|^alpha (fairseq, Hugging Face): 0 ranks by probability, 1 by the mean log-probability."""
+    return length**alpha
+
+
+LENGTH_PENALTIES: dict[str, Callable[[Tensor, float], Tensor]] = {"gnmt": gnmt, "power": power}
+
+
+# Coverage penalty.
+
+
+def coverage_penalty(attended_NWS: Tensor) -> Tensor:
+    """sum over the source of log min(attention received, 1) (Wu et al. 2016): 0 once every word was attended
+    to.
+
+    A negative number marks padding.
+    """
+    floor = torch.finfo(attended_NWS.dtype).tiny  # what rounds to 0 was attended to a little
+    return torch.where(attended_NWS < 0, 1, attended_NWS).clamp(floor, 1).log().sum(-1)
+
+
+# When to stop: a rule says which of N searches are over.
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a rule may look at."""
+
+    totals_NW: Tensor  # log P of the prefixes still alive
+    now_NW: Tensor  # what each would score if it ended as it stands
+    worst_N: Tensor  # the score of the worst of W finished hypotheses; -inf before there are W
+    ideal_N: Tensor  # the penalty at the length that pays most
+
+
+def first_B(s: Standing) -> Tensor:
+    """As soon as W hypotheses have finished."""
+    return s.worst_N > NEVER
+
+
+def heuristic(s: Standing) -> Tensor:
+    """When no live prefix, if it ended as it stands, would beat the worst of W finished ones."""
+    return s.now_NW.amax(-1) <= s.worst_N
+
+
+def exact(s: Standing) -> Tensor:
+    """When nothing a live prefix can become would beat the worst of W finished ones.
+
+    The best it can become loses no more probability, covers the whole source, and has the length that pays
+    most.
+    """
+    return s.totals_NW.amax(-1) / s.ideal_N <= s.worst_N
+
+
+STOPPING: dict[str, Callable[[Standing], Tensor]] = {
+    "first_B": first_B,
+    "heuristic": heuristic,
+    "exact": exact,
+}
+
+
+@dataclass(frozen=True)
+class BeamSettings:
+    """How wide to search, and what to call good. The defaults are those of Vaswani et al. 2017."""
+
+    width: int = 4  # prefixes kept alive, in each group
+    n_best: int = 1  # hypotheses to return for each sentence
+    length_penalty: str = "gnmt"  # or "power"
+    alpha: float = 0.6  # its exponent; 0 for none
+    coverage: float = 0.0  # the weight of the coverage penalty, beta
+    stopping: str = "heuristic"  # or "first_B" or "exact"
+    groups: int = 1  # groups of a sentence, each made to differ from those before it
+    diversity: float = 0.0  # what a token costs for each time an earlier group took it at the same place
+
+    def __post_init__(self) -> None:
+        for name, table in (("length_penalty", LENGTH_PENALTIES), ("stopping", STOPPING)):
+            if getattr(self, name) not in table:
+                raise BadInput(f'{name} "{getattr(self, name)}" does not exist; there are {", ".join(table)}')
+        for name in ("width", "n_best", "groups"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"{name} is {getattr(self, name)}: it must be at least 1")
+        for name, least in (("alpha", -math.inf), ("coverage", 0), ("diversity", 0)):
+            if not (least <= getattr(self, name) < math.inf and math.isfinite(getattr(self, name))):
+                raise BadInput(
+                    f"{name} is {getattr(self, name)}: it must be a finite number, at least {least}"
+                )
+        if self.n_best > self.width * self.groups:
+            raise BadInput(
+                f"a beam of {self.width * self.groups} cannot find {self.n_best} hypotheses: make it wider"
+            )
+        if (self.groups > 1) != (self.diversity > 0):
+            raise BadInput("groups above 1 and diversity above 0 go together: either alone does nothing")
+
+    def penalty(self, length_N: Tensor, dtype: torch.dtype) -> Tensor:
+        """lp(Y)."""
+        return LENGTH_PENALTIES[self.length_penalty](length_N.double(), self.alpha).to(dtype)
