@@ -15,7 +15,9 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from heedful.errors import BadInput
-from heedful.inside.costs import Walk, count_parameters
+from heedful.inside.costs import count_parameters
+from heedful.inside.costs.layers import attention as attention_costs
+from heedful.inside.costs.tally import Tally
 from heedful.models import find_preset
 from heedful.models.base.skeleton import skeleton
 from heedful.parts.attention import (
@@ -183,7 +185,7 @@ def test_several_heads_cost_what_one_costs_and_are_only_a_reshape():
     x, H, K = normal(1, T, D), 4, 3
     one, many = MultiHeadAttention(D, 1).double(), MultiHeadAttention(D, H).double()
     assert count_parameters(one) == count_parameters(many) == 4 * D * (D + 1)
-    assert Walk(1, 4).attention(one, T, S).flops == Walk(1, 4).attention(many, T, S).flops
+    assert attention_costs(Tally(1, 4), one, T, S).flops == attention_costs(Tally(1, 4), many, T, S).flops
     assert split_heads(x, H).shape == (1, H, T, K) and split_heads(x, H).data_ptr() == x.data_ptr()
     outputs = []
     for h in range(H):  # each head has its own K columns of the three matrices
@@ -427,7 +429,7 @@ def test_pairs_cost_the_square_of_the_length():
         for length in (T, 2 * T):
             layer(torch.randn(1, length, D))
     assert [w.numel() for w in trace[""].weights] == [3 * T**2, 3 * (2 * T) ** 2]
-    one, two = (Walk(1, 4).attention(layer, n, n).flops for n in (T, 2 * T))
+    one, two = (attention_costs(Tally(1, 4), layer, n, n).flops for n in (T, 2 * T))
     pairs = 2 * 2 * D * T**2  # scores and weighted values, two FLOPs each for D numbers a pair
     assert two - 2 * one == 2 * pairs  # all else grows in step with the length
 

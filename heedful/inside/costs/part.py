@@ -1,0 +1,77 @@
+"""A part of a model and its costs; how the costs of parts add up; and the parameters of a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from torch import nn
+
+from ...parts.experts import Experts
+
+FULL = 4  # bytes of a number that stays in fp32 whatever the precision
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a model and what it costs, its own parts included."""
+
+    name: str
+    detail: str = ""
+    parameters: int = 0
+    flops: int = 0  # forward, for the whole batch
+    kept: int = 0  # bytes kept for the backward pass, for the whole batch
+    count: int = 1  # how many equal ones these are together
+    parts: tuple[Part, ...] = ()
+    idle: int = 0  # parameters that a token does not meet
+
+
+def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> Part:
+    """The sum of several parts, plus the bytes that are kept beside theirs; empty parts fall away."""
+    there = tuple(part for part in parts if part != Part(part.name))
+    return Part(
+        name,
+        detail,
+        sum(part.parameters for part in there),
+        sum(part.flops for part in there),
+        kept + sum(part.kept for part in there),
+        parts=there,
+        idle=sum(part.idle for part in there),
+    )
+
+
+def alike(blocks: Sequence[Part]) -> list[Part]:
+    """Neighbors that cost the same become one part, "12 blocks"."""
+    groups = [list(group) for _, group in groupby(blocks)]
+    return [times(group[0], len(group), f"{len(group)} block{'s' * (len(group) > 1)}") for group in groups]
+
+
+def times(part: Part, count: int, name: str | None = None) -> Part:
+    """The sum of `count` equal parts."""
+    return Part(
+        name or part.name,
+        part.detail,
+        count * part.parameters,
+        count * part.flops,
+        count * part.kept,
+        count,
+        tuple(times(inner, count) for inner in part.parts),
+        count * part.idle,
+    )
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Numbers a model learns, each weight once."""
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def count_active(model: nn.Module) -> int:
+    """Numbers of those that a token meets."""
+    mixtures = [module for module in model.modules() if isinstance(module, Experts)]
+    return count_parameters(model) - sum(map(count_idle, mixtures))
+
+
+def count_idle(layer: Experts) -> int:
+    """Numbers of the experts that a token is not sent to; all experts are alike."""
+    return (len(layer.experts) - layer.gate.chosen) * count_parameters(layer.experts[0])
