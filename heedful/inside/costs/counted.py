@@ -45,13 +45,16 @@ def run(
 
     bones = on_meta(module)
     held: list[Tensor] = []  # alive until the end, so that no address is used twice
-    saved = torch.autograd.graph.saved_tensors_hooks(
-        lambda tensor: held.append(tensor) or tensor, lambda t: t
-    )
+
+    def keep(tensor: Tensor) -> Tensor:
+        held.append(tensor)
+        return tensor
+
+    saved = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     counter = FlopCounterMode(display=False)
     with torch.device("meta"), torch.enable_grad(), counter, FusedAttention(), saved:
         result = use(bones)
-    results = [tensor for tensor in (result.values() if isinstance(result, dict) else [result])]
+    results = list(result.values()) if isinstance(result, dict) else [result]
     others = {address(tensor) for tensor in (*bones.parameters(), *bones.buffers(), *beside, *results)}
     kept = {address(tensor): tensor.untyped_storage().nbytes() for tensor in held}
     return counter.get_total_flops(), sum(size for at, size in kept.items() if at not in others), result
