@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from heedful.bench.plot import Panel, Series, plot
-from heedful.parts.attention import attend_fused, attend_plain
+from heedful.parts.attention import attend_plain
+from heedful.parts.fused import attend_fused
 from heedful.parts.long.compressed import compressed, slots_view, with_first
 from heedful.parts.long.linear import attend_linear
 from heedful.parts.masks import Mask, SameBlock, causal, fixed, fixed_steps, strided, strided_steps, window

@@ -25,6 +25,7 @@ from torch import nn
 
 from benchmarks.train import SHAKESPEARE_CPU
 from heedful.data.store import Store
+from heedful.fast.training import for_training
 from heedful.runs import trainer
 from heedful.tasks import lm, recipe
 from heedful.tasks.task import Job
@@ -73,7 +74,7 @@ def ours(folder: Path, data: Path) -> tuple[Job, nn.Module, Iterator[Any]]:
     settings = SHAKESPEARE_CPU | {"data.text": str(data / "shakespeare" / "input.txt")}
     made = recipe.make("lm", settings=settings)
     job = lm.make_job(made, folder, print)
-    model = trainer.fresh_model(job, made, CPU)
+    model = for_training(trainer.fresh_model(job, made, CPU))
     steps = loop.train(
         model, job.batches, job.loss, trainer.make_optimizers(made, model), trainer.settings_of(made, CPU)
     )

@@ -31,8 +31,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from helpers import attention_cases
 
 from heedful.fast.async_loop import train_ahead
+from heedful.fast.training import for_training
 from heedful.models import gpt2, llama
-from heedful.parts.attention import attend_flex, attend_plain, attend_sdpa
+from heedful.parts.attention import attend_plain
+from heedful.parts.fused import attend_flex, attend_sdpa
 from heedful.parts.masks import causal, document, fixed, full, strided, window
 from heedful.parts.view import View
 from heedful.parts.watch import watch
@@ -234,7 +236,7 @@ def check_recorded(steps: int = 20) -> dict[str, Any]:
         ends: dict[str, tuple[list[float], torch.Tensor]] = {}
         for way in ("plain", "open", "recorded"):
             torch.manual_seed(0)
-            model = gpt2.build(config).cuda()
+            model = for_training(gpt2.build(config).cuda())
             settings = Settings(1e-3, constant(3), steps, precision="bf16", device=torch.device("cuda"))
             optimizers = OPTIMIZERS[kind](model, 1e-3, 0.1)
             given = (model, windows_of, lm.loss_of, optimizers, settings)

@@ -20,17 +20,10 @@ from heedful.inside.costs.layers import attention as attention_costs
 from heedful.inside.costs.tally import Tally
 from heedful.models import find_preset
 from heedful.models.base.skeleton import skeleton
-from heedful.parts.attention import (
-    Dot,
-    MultiHeadAttention,
-    ScaledDot,
-    attend_plain,
-    attention_weights,
-    masked_softmax,
-    split_heads,
-)
+from heedful.parts.attention import Dot, ScaledDot, attend_plain, attention_weights, masked_softmax
 from heedful.parts.layers import FeedForward, LayerNorm, PreNorm, layer_norm
 from heedful.parts.masks import causal, full, window
+from heedful.parts.multihead import MultiHeadAttention, split_heads
 from heedful.parts.positions.absolute import Sinusoidal, frequencies, sinusoids
 from heedful.parts.watch import watch
 

@@ -215,7 +215,7 @@ def test_tensor_names_tell_the_truth(told):
             model(ids, documents_BT=torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]]))
     tiny.build((tiny.vit, tiny.VIT))(torch.randn(2, 3, 12, 12, dtype=torch.float64))
     for position in every_relative_position():
-        layer = heedful.parts.attention.MultiHeadAttention(12, 3, position=position)  # type: ignore[attr-defined]
+        layer = heedful.parts.multihead.MultiHeadAttention(12, 3, position=position)  # type: ignore[attr-defined]
         layer(torch.randn(2, 5, 12), tree)
     assert found == []
     assert {

@@ -19,18 +19,18 @@ from ..decode.beam_settings import BeamSettings
 from ..decode.greedy import greedy
 from ..fast.async_loop import train_ahead
 from ..fast.decoding import FastModel, for_decoding
+from ..fast.training import for_training
 from ..inside.costs import Costs, costs, count_parameters
 from ..interop.hf.write import write
 from ..interop.load import load
 from ..interop.loaded import Loaded
 from ..models import family
-from ..models.base.shells import compile_whole
 from ..models.base.skeleton import skeleton
 from ..models.gpt2 import GPT2Config
 from ..models.transformer import TransformerConfig
-from ..parts.attention import MultiHeadAttention
 from ..parts.layers import FeedForward
 from ..parts.masks import Mask, causal, strided, window
+from ..parts.multihead import MultiHeadAttention
 from ..tasks import lm, translate
 from ..train.loop import Settings, train
 from ..train.loss import Loss
@@ -138,8 +138,7 @@ def stepping(
     place: Place,
 ) -> Callable[[], Any]:
     """`heedful train`, or the step that peers make: without a loop around it."""
-    if variant.compiled:
-        compile_whole(model)
+    model = for_training(model, variant.compiled)
     optimizers = adamw(model, RATE, 0.1)
     device = torch.device(place.device)
     if variant.name != "bare step":

@@ -22,21 +22,12 @@ from torch import Tensor, nn
 
 from ..errors import BadInput
 from ..models.base.shells import Decoder, Encoder, EncoderDecoder
-from ..parts.attention import Dot, MultiHeadAttention, ScaledDot
+from ..parts.attention import Dot, ScaledDot
 from ..parts.blocks import Block, Stack
 from ..parts.cache import Cache, KeysValues, LayerCache
-from ..parts.layers import (
-    FeedForward,
-    GatedFeedForward,
-    Inputs,
-    LayerNorm,
-    PostNorm,
-    PreNorm,
-    RMSNorm,
-    Tied,
-    TokenEmbedding,
-    Untied,
-)
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
+from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Absolute, Sinusoidal
 from ..parts.positions.base import Memo, Position, Positions, index_of, once
 from ..parts.view import View

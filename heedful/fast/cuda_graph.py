@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ..decode.step import CHUNK, DecoderStep, Step, chunk_of
 from ..models.base.shells import Encoder
-from ..parts.attention import MultiHeadAttention
 from ..parts.cache import GrowingCache, KeysValues, check_rows
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.base import check_length
 from .gpu_decoder import Lowered, Room
 from .kernels.beam import Beams

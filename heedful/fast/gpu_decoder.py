@@ -14,12 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..models.base.shells import Decoder
-from ..parts.attention import Dot, MultiHeadAttention, ScaledDot
+from ..parts.attention import Dot, ScaledDot
 from ..parts.blocks import Block
 from ..parts.cache import KeysValues
+from ..parts.embeddings import Tied, Untied
 from ..parts.layers import ACTIVATIONS as FUNCTIONS
-from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm, Tied, Untied
+from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
 from ..parts.masks import causal
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Absolute
 from ..parts.positions.base import NoPosition
 from ..parts.positions.rotary import Rotary, StretchedRotary

@@ -18,28 +18,20 @@ from torch import Tensor, nn
 
 from ..decode.step import at_last
 from ..models.base.shells import Decoder, Encoder
-from ..parts.attention import Dot, MultiHeadAttention, ScaledDot
+from ..parts.attention import Dot, ScaledDot
 from ..parts.blocks import Block, Stack
 from ..parts.cache import KeysValues, LayerCache
-from ..parts.layers import (
-    FeedForward,
-    GatedFeedForward,
-    Inputs,
-    LayerNorm,
-    PostNorm,
-    PreNorm,
-    RMSNorm,
-    Tied,
-    TokenEmbedding,
-    Untied,
-)
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
+from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
 from ..parts.masks import Mask, causal, full
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned, Sinusoidal
 from ..parts.positions.base import Memo, NoPosition, Position
 from ..parts.positions.rotary import Rotary, StretchedRotary
 from ..parts.view import View, right_padded
 from ..parts.watch import is_watched
 from .gpu_decoder import Lowered
+from .training import plain_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -139,7 +131,7 @@ def attentions(encoder: Encoder) -> list[MultiHeadAttention]:
 def readable(decoder: Decoder, encoder: Encoder | None) -> bool:
     """Whether they are made of parts that never ask the host, and in the encoder everyone sees everyone."""
     modules = [*decoder.modules(), *(() if encoder is None else encoder.modules())]
-    if any(module.training or type(module) not in HOSTLESS for module in modules):
+    if any(module.training or plain_class(module) not in HOSTLESS for module in modules):
         return False
     return encoder is None or all(mask == full() for mask in encoder.masks)
 

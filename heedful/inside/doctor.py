@@ -36,7 +36,7 @@ from ..models.elmo import ElmoConfig
 from ..models.vit import PatchInputs
 from ..parts.before.characters import LETTERS
 from ..parts.cache import Cache
-from ..parts.layers import Inputs
+from ..parts.embeddings import Inputs
 from ..parts.masks import Mask
 from ..parts.positions.base import Tree
 from ..parts.view import View, right_padded

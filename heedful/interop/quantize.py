@@ -20,7 +20,7 @@ from torch import nn
 
 from ..errors import BadInput
 from ..parts.blocks import Block
-from ..parts.layers import Untied
+from ..parts.embeddings import Untied
 from .packages import needed
 
 KINDS = ("int8", "int4")

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ..errors import BadInput
 from ..parts.blocks import Block
-from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
+from ..parts.embeddings import Inputs, TokenEmbedding
+from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import Learned
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
 from .base.shells import WithHeads
@@ -58,8 +59,8 @@ class NarrowInputs(Inputs):
         super().__init__(*parts)
         self.widen = widen
 
-    def finished(self, x_BTE: Tensor) -> Tensor:
-        return self.widen(super().finished(x_BTE))
+    def finish(self, x_BTE: Tensor) -> Tensor:
+        return self.widen(super().finish(x_BTE))
 
 
 def build(config: AlbertConfig) -> WithHeads:

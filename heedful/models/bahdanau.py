@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..parts.attention import Additive
 from ..parts.before.attentive_decoders import Searching
 from ..parts.before.recurrent import CandidateGRU
-from ..parts.layers import Inputs, Untied
+from ..parts.embeddings import Inputs, Untied
 from .base.config import Config
 from .base.shells import Decoder, EncoderDecoder
 from .recurrent import check_shared, embeddings, initialize, reader

@@ -7,9 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding
+from ..parts.layers import RESIDUALS, FeedForward, LayerNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import LearnedAfter
 from .base.config import Config
 from .base.initialize import normal_

@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
+from ..parts.embeddings import Inputs, TokenEmbedding
+from ..parts.layers import FeedForward, LayerNorm, PostNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ..parts.blocks import Stack
-from ..parts.layers import LayerNorm, TokenEmbedding, Untied
+from ..parts.embeddings import TokenEmbedding, Untied
+from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import Sinusoidal
 from . import transformer, vit
 from .base.config import Config

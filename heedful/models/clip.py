@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..parts.blocks import Stack
-from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
+from ..parts.embeddings import Inputs, TokenEmbedding
+from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import Learned
 from ..parts.view import right_padded
 from . import vit

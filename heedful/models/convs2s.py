@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..parts.before.convolution import ConvolutionDecoder, ConvolutionEncoder, NormedLinear
-from ..parts.layers import Inputs, TokenEmbedding, Untied
+from ..parts.embeddings import Inputs, TokenEmbedding, Untied
 from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.shells import Decoder, Encoder, EncoderDecoder

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.cache import Cache
-from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, TokenEmbedding, Untied
+from ..parts.embeddings import Inputs, TokenEmbedding, Untied
+from ..parts.layers import FeedForward, LayerNorm, PreNorm
 from ..parts.masks import Mask, picture_column, picture_convolution, picture_row
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import CaptionAndGrid
 from .base.config import Config
 from .base.initialize import normal_

@@ -9,10 +9,11 @@ from typing import Any
 from torch import nn
 
 from ..errors import BadInput
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block
 from ..parts.disentangled import ConvolvedBlock, DisentangledAttention, Distances, ScaledByTerms
-from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, TokenEmbedding
+from ..parts.embeddings import Inputs, TokenEmbedding
+from ..parts.layers import FeedForward, LayerNorm, PostNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding
+from ..parts.layers import RESIDUALS, FeedForward, LayerNorm
 from ..parts.long.compressed import KINDS
 from ..parts.long.windowed_cache import RecentAttention
 from ..parts.masks import Mask, SameBlock, causal
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Sinusoidal
 from .base.config import Config
 from .base.initialize import LEVEL, level_

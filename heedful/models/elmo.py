@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..parts.before.both_ways import ProjectedLSTM, TwoDirections
 from ..parts.before.characters import CharacterCNN, Highway, Spelled
 from ..parts.before.recurrent import orthogonal_
-from ..parts.layers import Inputs, TokenEmbedding, Untied
+from ..parts.embeddings import Inputs, TokenEmbedding, Untied
 from .base.config import Config
 from .base.initialize import xavier_
 from .base.shells import Encoder, WithHeads

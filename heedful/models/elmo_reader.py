@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..parts.before.characters import numbers_of
 from ..parts.before.mix import ScalarMix
 from ..parts.before.recurrent import LSTM, BidirectionalStack, BothWays
-from ..parts.layers import Inputs, TokenEmbedding
+from ..parts.embeddings import Inputs, TokenEmbedding
 from ..parts.masks import full
 from ..parts.view import View
 from .base.heads import Classify, MaxOverTokens, Tag

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
+from ..parts.embeddings import Inputs, TokenEmbedding
+from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import Learned
 from ..parts.positions.base import Positions
 from . import bert
@@ -34,8 +35,8 @@ class TaskInputs(Inputs):
         self.tasks = nn.Embedding(tasks, tokens.weight.shape[1])
 
     def forward(self, tokens_BT: Tensor, positions: Positions, segments_BT: Tensor | None = None) -> Tensor:
-        x_BTD = self.summed(tokens_BT, positions, segments_BT)
-        return self.finished(x_BTD + self.tasks.weight[0])
+        x_BTD = self.sum(tokens_BT, positions, segments_BT)
+        return self.finish(x_BTD + self.tasks.weight[0])
 
 
 def build(config: ErnieConfig) -> WithHeads:

@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, Tied, TokenEmbedding, Untied
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
+from ..parts.layers import FeedForward, LayerNorm, PostNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.initialize import normal_

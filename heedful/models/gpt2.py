@@ -9,9 +9,10 @@ from typing import Any
 
 from torch import nn
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding, Untied
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
+from ..parts.layers import FeedForward, LayerNorm, PreNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.initialize import normal_

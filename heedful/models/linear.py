@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding
+from ..parts.layers import FeedForward, LayerNorm, PreNorm
 from ..parts.long.linear import KernelAttention, KernelScore
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Sinusoidal
 from .base.config import Config
 from .base.initialize import LEVEL, level_

@@ -9,9 +9,10 @@ from reprlib import repr as short
 from typing import Any
 
 from ..errors import BadInput
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import GatedFeedForward, Inputs, PreNorm, RMSNorm, Tied, TokenEmbedding, Untied
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
+from ..parts.layers import GatedFeedForward, PreNorm, RMSNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
 from .base.config import Config
 from .base.initialize import normal_

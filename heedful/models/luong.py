@@ -14,7 +14,7 @@ from torch import nn
 from ..parts.attention import Additive, Bilinear, Dot, Score
 from ..parts.before.attentive_decoders import Attentive
 from ..parts.before.recurrent import check_cell
-from ..parts.layers import Inputs, Untied
+from ..parts.embeddings import Inputs, Untied
 from .base.config import Config, check
 from .base.shells import Decoder, EncoderDecoder
 from .recurrent import chain, check_shared, embeddings, initialize, reader

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import FeedForward, Inputs, PreNorm, RMSNorm, TokenEmbedding, Untied
+from ..parts.embeddings import Inputs, TokenEmbedding, Untied
+from ..parts.layers import FeedForward, PreNorm, RMSNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.rotary import Rotary
 from .base.config import Config
 from .base.initialize import normal_

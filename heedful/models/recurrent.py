@@ -14,7 +14,7 @@ from ..parts.before.recurrent import (
     RecurrentStack,
     orthogonal_,
 )
-from ..parts.layers import Inputs, TokenEmbedding, Untied
+from ..parts.embeddings import Inputs, TokenEmbedding, Untied
 from .base.config import Config
 from .base.initialize import xavier_
 from .base.shells import Decoder, Encoder

@@ -12,7 +12,8 @@ from typing import Any
 from torch import nn
 
 from ..errors import BadInput
-from ..parts.layers import Inputs, LayerNorm, TokenEmbedding
+from ..parts.embeddings import Inputs, TokenEmbedding
+from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import LearnedAfter
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
 from .base.shells import WithHeads

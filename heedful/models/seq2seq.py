@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..parts.before.recurrent import LastStates, RecurrentStack, check_cell
-from ..parts.layers import Inputs, Untied
+from ..parts.embeddings import Inputs, Untied
 from .base.config import Config
 from .base.shells import Decoder, Encoder, EncoderDecoder
 from .recurrent import chain, check_shared, embeddings, initialize

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import FeedForward, Inputs, LayerNorm, PreNorm, Tied, TokenEmbedding
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding
+from ..parts.layers import FeedForward, LayerNorm, PreNorm
 from ..parts.long.windowed_cache import RecentAttention
 from ..parts.masks import Mask, PerHead, causal, fixed_steps, strided_steps, window
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
 from .base.initialize import normal_

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, TokenEmbedding
+from ..parts.embeddings import Inputs, TokenEmbedding
+from ..parts.layers import RESIDUALS, FeedForward, LayerNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Sinusoidal
 from ..parts.positions.rotary import Rotary
 from .base.config import Config

@@ -11,18 +11,11 @@ from typing import Any
 from torch import nn
 
 from ..errors import BadInput
-from ..parts.attention import Dot, MultiHeadAttention
+from ..parts.attention import Dot
 from ..parts.blocks import Block, Stack
-from ..parts.layers import (
-    FeedForward,
-    GatedFeedForward,
-    Inputs,
-    PreNorm,
-    RMSNorm,
-    Tied,
-    TokenEmbedding,
-    Untied,
-)
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
+from ..parts.layers import FeedForward, GatedFeedForward, PreNorm, RMSNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.relative import T5Buckets
 from .base.config import Config
 from .base.shells import Decoder, Encoder, EncoderDecoder

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import RESIDUALS, FeedForward, Inputs, LayerNorm, Tied, TokenEmbedding
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding
+from ..parts.layers import RESIDUALS, FeedForward, LayerNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Sinusoidal
 from ..parts.positions.base import NoPosition, Position
 from ..parts.positions.relative import Shaw

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
 from ..parts.layers import FeedForward, LayerNorm, PreNorm
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from ..parts.positions.base import Positions
 from .base.config import Config

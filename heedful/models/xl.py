@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block, Stack
-from ..parts.layers import FeedForward, Inputs, LayerNorm, PostNorm, Tied, TokenEmbedding
+from ..parts.embeddings import Inputs, Tied, TokenEmbedding
+from ..parts.layers import FeedForward, LayerNorm, PostNorm
 from ..parts.long.segments import RecurrentAttention, SegmentMemory
+from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.relative import TransformerXL
 from .base.config import Config
 from .base.initialize import normal_

@@ -15,11 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import MultiHeadAttention, ScaledDot
+from .attention import ScaledDot
 from .blocks import Block
 from .cache import LayerCache
 from .layers import activation
 from .masks import Full
+from .multihead import MultiHeadAttention
 from .positions.base import Memo, Position, Positions, index_of, once
 from .positions.relative import distances, edge_scores
 from .view import View

@@ -19,8 +19,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from .attention import MultiHeadAttention
 from .before.lookup import Lookup
+from .multihead import MultiHeadAttention
 from .positions.base import index_of
 from .view import View
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from ..inside.costs import costs, count_active, count_parameters
 from ..models.base.heads import DecoderClassifier
-from ..parts.attention import MultiHeadAttention
 from ..parts.blocks import Block
+from ..parts.multihead import MultiHeadAttention
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train.processes import World

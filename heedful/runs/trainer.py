@@ -25,12 +25,12 @@ from torch import nn
 
 from ..errors import BadInput, NotFinite, command
 from ..fast.async_loop import train_ahead
+from ..fast.training import for_training
 from ..files import naming, present, write_json
 from ..interop.run.adapters import BORROWED, described
 from ..models import family
 from ..models.base.heads import classifier
-from ..models.base.shells import compile_whole
-from ..parts.blocks import Block, Stack
+from ..parts.blocks import Stack
 from ..parts.experts import auxiliary
 from ..parts.watch import eagerly
 from ..tasks import expert_load
@@ -473,10 +473,7 @@ def arranged(
     for module in model.modules():
         if isinstance(module, Stack):
             module.recompute = t.recompute
-        if isinstance(module, Block) and t.compile and t.shard:  # weights come and go block by block
-            module.compile()
-    if t.compile and not t.shard:
-        compile_whole(model)
+    model = for_training(model, compiled=t.compile, by_block=t.shard)  # weights come and go block by block
     loss_of = processes.with_idle(loss_of)
     if not t.shard or world.size == 1:  # alone: a run that several processes had begun
         return model, loss_of

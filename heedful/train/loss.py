@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..fast import kernels
+from ..fast.training import can_fuse_loss, fused_cross_entropy
 from ..models.base.shells import Decoder
 from ..parts.aux_loss import Aux
-from ..parts.layers import Tied, TokenEmbedding, Untied
+from ..parts.embeddings import Tied, TokenEmbedding, Untied
 
 NOTHING = -100  # the answer at a position that has none: padding, or a word that was not masked
 
@@ -98,13 +98,8 @@ def sequence_loss(
         return cross_entropy(score(hidden_ND), answers_N, smoothing)
 
     matrix = score.matrix() if isinstance(score, Scores) else None
-    if matrix is not None and hidden_ND.is_cuda and chunk is None and kernels.THERE:
-        from ..fast.kernels.loss import LinearCrossEntropy
-
-        half = torch.is_autocast_enabled("cuda")
-        dtype = torch.get_autocast_dtype("cuda") if half else hidden_ND.dtype
-        total, plain = LinearCrossEntropy.apply(hidden_ND, *matrix, answers_N, smoothing, dtype)
-        return Loss(total, plain, count)
+    if matrix is not None and chunk is None and can_fuse_loss(hidden_ND):
+        return Loss(*fused_cross_entropy(hidden_ND, *matrix, answers_N, smoothing), count)
     if chunk is None or len(hidden_ND) <= chunk:
         return Loss(*part(hidden_ND, answers_N), count)
     pieces = zip(hidden_ND.split(chunk), answers_N.split(chunk), strict=True)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..parts.layers import TokenEmbedding
+from ..parts.embeddings import TokenEmbedding
 from ..parts.positions.absolute import Learned
 from .muon import Muon
 from .processes import placed_as, whole

@@ -21,7 +21,8 @@ from heedful.fast.cpu_weights import Blocked, Bytes, Halves, Layer, Plain
 from heedful.models.base.shells import EncoderDecoder
 from heedful.models.gpt2 import GPT2Config
 from heedful.models.gpt2 import build as build_gpt2
-from heedful.parts.attention import Additive, MultiHeadAttention
+from heedful.parts.attention import Additive
+from heedful.parts.multihead import MultiHeadAttention
 
 B, S, T, N = 3, 7, 5, 9  # N: tokens to write
 EVERY = {**tiny.DECODERS, **tiny.ENCODER_DECODERS}

@@ -6,29 +6,31 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from heedful.fast import kernels
+from heedful.fast import kernels, training
 from heedful.fast.kernels import heads
 from heedful.fast.kernels.columns import column_sums
 from heedful.fast.kernels.heads import Heads, join_slopes
 from heedful.fast.kernels.inputs import EmbedAndDrop
 from heedful.fast.kernels.product import Product, add_product, product_in_full
-from heedful.fast.kernels.residual import NormBeside, add_and_norm, fused_add_and_norm
+from heedful.fast.kernels.residual import NormAndResidual, add_and_norm, fused_add_and_norm
 from heedful.fast.kernels.short import attend_joined, attend_short
-from heedful.fast.kernels.up_projection import GELU, GELU_TANH, RELU, Rise, gate, rise
+from heedful.fast.kernels.up_projection import (
+    GELU,
+    GELU_TANH,
+    RELU,
+    UpProjection,
+    activation_backward,
+    up_project,
+)
+from heedful.fast.training import for_training
 from heedful.models import transformer
 from heedful.models.transformer import TransformerConfig
-from heedful.parts import attention
-from heedful.parts.attention import MultiHeadAttention, attend_plain, attend_sdpa, split_heads
-from heedful.parts.layers import (
-    ACTIVATIONS,
-    FeedForward,
-    Inputs,
-    LayerNorm,
-    PostNorm,
-    RMSNorm,
-    TokenEmbedding,
-)
+from heedful.parts.attention import attend_plain
+from heedful.parts.embeddings import Inputs, TokenEmbedding
+from heedful.parts.fused import attend_sdpa
+from heedful.parts.layers import ACTIVATIONS, FeedForward, LayerNorm, PostNorm, RMSNorm
 from heedful.parts.masks import causal, full, padding
+from heedful.parts.multihead import MultiHeadAttention, split_heads
 from heedful.parts.positions.absolute import Sinusoidal
 from heedful.parts.positions.rotary import Rotary
 from heedful.parts.view import View
@@ -41,6 +43,14 @@ CLOSE = {torch.float32: 2e-5, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 @pytest.fixture(autouse=True)
 def seeded():
     torch.manual_seed(5)
+
+
+def with_twins(model):
+    """The twins of a compiled training step, without compiling: Triton's interpreter could not be."""
+    for module in for_training(model).modules():
+        if isinstance(module, Inputs):
+            module.__class__ = training.twin_class(training.TrainingInputs, type(module))
+    return model
 
 
 def gradients(out, inputs, slope):
@@ -117,7 +127,7 @@ def test_a_product_and_its_activation_are_the_formula(rows, width, hidden, kind,
     )
     slope = torch.randn(2, rows, hidden, device=DEVICE, dtype=kind)
     around = torch.randn(2, rows, width, device=DEVICE, dtype=kind)
-    found, beside = Rise.apply(x, weight, bias, act, True)
+    found, beside = UpProjection.apply(x, weight, bias, act, True)
     assert torch.equal(beside, x)
     own = (weight.to(kind).double(), bias.to(kind).double())
     name = {RELU: "relu", GELU: "gelu", GELU_TANH: "gelu_tanh"}[act]
@@ -161,7 +171,7 @@ def test_a_norm_and_what_goes_on_beside_it(kind, turned):
     x = (x.mT.contiguous().mT if turned else x).requires_grad_()  # as a convolution leaves it
     gain, shift = (torch.randn(12, device=DEVICE, requires_grad=True) for _ in range(2))
     slope, around = (torch.randn(2, 70, 12, device=DEVICE, dtype=kind) for _ in range(2))
-    found, again = NormBeside.apply(x, gain, shift, 1e-5)
+    found, again = NormAndResidual.apply(x, gain, shift, 1e-5)
     expected = F.layer_norm(x.double(), (12,), gain.double(), shift.double(), 1e-5)
     assert torch.equal(again, x)
     torch.testing.assert_close(found.double(), expected, atol=CLOSE[kind], rtol=CLOSE[kind])
@@ -181,7 +191,7 @@ def test_a_source_in_full_precision_is_read_in_half(monkeypatch):
     expected = layer(x.float(), None, source)
     slopes = gradients(expected, leaves, slope)
     monkeypatch.setattr(kernels, "trains", lambda x: True)
-    inside = layer.inside(x, None, source)
+    inside, _ = for_training(layer).inside(x, None, source)
     assert inside.dtype == HALF
     found = layer.out(inside.float())
     for mine, its in zip((found, *gradients(found, leaves, slope)), (expected, *slopes), strict=True):
@@ -203,7 +213,7 @@ def test_attention_with_turned_heads_by_its_kernels(monkeypatch):
     expected = layer(x, view)
     slopes = gradients(expected, leaves, slope)
     monkeypatch.setattr(kernels, "trains", lambda x: True)
-    found = layer(x, view)
+    found = for_training(layer)(x, view)
     torch.testing.assert_close(found, expected, atol=CLOSE[HALF], rtol=CLOSE[HALF])
     for mine, its in zip(gradients(found, leaves, slope), slopes, strict=True):
         torch.testing.assert_close(mine, its, atol=10 * CLOSE[HALF], rtol=10 * CLOSE[HALF])
@@ -251,25 +261,32 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
     source, target = torch.randint(17, (2, 9), device=DEVICE), torch.randint(17, (2, 7), device=DEVICE)
     lengths = torch.tensor([9, 4], device=DEVICE)
     used, close = [], 2e-2 if HALF == torch.float16 else 1e-1  # bfloat16 has three bits fewer
-    for name in ("attend_joined", "rise", "fused_add_and_norm", "embedded"):
-        file = {"attend_joined": "short", "rise": "up_projection", "embedded": "inputs"}.get(name, "residual")
+    files = {
+        "attend_joined": "short",
+        "up_project": "up_projection",
+        "fused_add_and_norm": "residual",
+        "embedded": "inputs",
+    }
+    for name, file in files.items():
         module = import_module(f"heedful.fast.kernels.{file}")
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, name=name, real=real: used.append(name) or real(*a))
 
     def run(trains):
         monkeypatch.setattr(kernels, "trains", lambda x: trains)
-        for side in (model.encoder, model.decoder):
-            side.inputs.by_kernel = DEVICE if trains else ""
+        monkeypatch.setattr(kernels, "embeds", lambda tokens: trains)
         model.zero_grad()
         scores = model(source, target, lengths)
         F.cross_entropy(scores.float().flatten(0, 1), target.flatten()).backward()
         return scores.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
 
     expected, slopes = run(False)
+    with_twins(model)
+    for found, mine in zip(run(False)[1].values(), slopes.values(), strict=True):  # twins without a kernel
+        assert torch.equal(found, mine)
     assert not used
     found, mine = run(True)
-    assert set(used) == {"attend_joined", "rise", "embedded"} | (
+    assert set(used) == {"attend_joined", "up_project", "embedded"} | (
         {"fused_add_and_norm"} if norm == "post" else set()
     )
     torch.testing.assert_close(found, expected, atol=close, rtol=close)
@@ -282,7 +299,7 @@ def test_short_attention_behind_a_view():
     lengths = torch.tensor([6, 2], device=DEVICE)
     for mask in (causal(), full(), padding(lengths), causal() & padding(lengths)):
         view = View(mask, 6, 6, DEVICE)
-        found, expected = attention.attend_short(q, k, v, view), attend_sdpa(q, k, v, view)
+        found, expected = training.attend_short(q, k, v, view, 0.5), attend_sdpa(q, k, v, view)
         torch.testing.assert_close(found, expected, atol=3e-2, rtol=3e-2)
 
 
@@ -345,16 +362,16 @@ def test_dropout_drops_as_often_as_it_should_and_anew_each_time():
 
 
 def test_a_post_norm_layer_is_the_same_by_its_kernel():
-    layer = PostNorm(FeedForward(6, 10), LayerNorm(6), dropout=0.5).to(DEVICE).eval()
+    layer = for_training(PostNorm(FeedForward(6, 10), LayerNorm(6), dropout=0.5)).to(DEVICE).eval()
     x = torch.randn(2, 5, 6, device=DEVICE, requires_grad=True)
     expected = layer(x)
-    torch.testing.assert_close(layer.at_once(x), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(layer.fused(x), expected, atol=1e-5, rtol=1e-5)
     layer.train()
     torch.manual_seed(0)
-    one, other = layer.at_once(x), layer.at_once(x)
+    one, other = layer.fused(x), layer.fused(x)
     assert not torch.equal(one, other)
     torch.manual_seed(0)
-    assert torch.equal(one, layer.at_once(x))
+    assert torch.equal(one, layer.fused(x))
 
 
 def test_custom_operations_are_sound():
@@ -371,8 +388,8 @@ def test_custom_operations_are_sound():
     x, weight = (torch.randn(n, 6, device=DEVICE) for n in (3, 5))
     for act in (RELU, GELU, GELU_TANH):
         bias = torch.randn(5, device=DEVICE)
-        opcheck(rise.default, (x, weight, bias, act), test_utils=checks)
-        opcheck(gate.default, (*torch.randn(2, 3, 5, device=DEVICE), act), test_utils=checks)
+        opcheck(up_project.default, (x, weight, bias, act), test_utils=checks)
+        opcheck(activation_backward.default, (*torch.randn(2, 3, 5, device=DEVICE), act), test_utils=checks)
     x, y = (torch.randn(2, 3, 6, device=DEVICE, requires_grad=True) for _ in range(2))
     gain, shift = (torch.randn(6, device=DEVICE, requires_grad=True) for _ in range(2))
     opcheck(
@@ -433,11 +450,12 @@ def test_inputs_drop_the_same_backwards_as_forwards():
         torch.testing.assert_close(mine, its, atol=2e-5, rtol=1e-4)
 
 
-def test_inputs_by_their_kernel_are_for_training_and_plain_ones_only():
+def test_inputs_by_their_kernel_are_for_training_and_plain_ones_only(monkeypatch):
     plain = Inputs(TokenEmbedding(11, 6, 2.0), Sinusoidal(6), dropout=0.5).to(DEVICE)
     tokens, positions = torch.randint(11, (2, 5), device=DEVICE), torch.arange(5, device=DEVICE)
     expected = plain.eval()(tokens, positions)
-    plain.by_kernel = DEVICE
+    monkeypatch.setattr(kernels, "embeds", lambda tokens: True)
+    with_twins(plain)
     torch.testing.assert_close(plain(tokens, positions), expected)
     plain.train()
     torch.manual_seed(0)
@@ -448,19 +466,15 @@ def test_inputs_by_their_kernel_are_for_training_and_plain_ones_only():
     torch.manual_seed(0)
     assert torch.equal(one, plain(tokens, positions[None]))  # positions of a single row are everybody's
     plain.eval()
-    torch.testing.assert_close(
-        plain(tokens, positions[:1]), plain.finished(plain.summed(tokens, positions[:1]))
-    )
+    torch.testing.assert_close(plain(tokens, positions[:1]), plain.finish(plain.sum(tokens, positions[:1])))
     normed = Inputs(TokenEmbedding(3, 6), Sinusoidal(6), norm=LayerNorm(6))
     double = Inputs(TokenEmbedding(3, 6), Sinusoidal(6)).double()
     dropped = Inputs(TokenEmbedding(3, 6), Sinusoidal(6), dropout=1.0)
-    others = (normed, double, dropped, Inputs(TokenEmbedding(3, 6)))
-    for other in others:
-        other.by_kernel = DEVICE
+    others = [with_twins(other) for other in (normed, double, dropped, Inputs(TokenEmbedding(3, 6)))]
     assert plain.fuses(tokens) and not any(other.fuses(tokens) for other in others)
-    plain.by_kernel = "another device"
+    monkeypatch.setattr(kernels, "embeds", lambda tokens: False)
     assert not plain.fuses(tokens)
-    plain.by_kernel = DEVICE
+    monkeypatch.setattr(kernels, "embeds", lambda tokens: True)
     plain.tokens.register_forward_hook(lambda *_: None)
     assert not plain.fuses(tokens)
 
@@ -487,6 +501,7 @@ def test_gradients_that_are_added_in_place_are_so_when_compiled(monkeypatch):
 
     leaves = (x, *layer.parameters())
     expected = gradients(twice(x), leaves, slope)
+    for_training(layer)
     monkeypatch.setattr(kernels, "trains", lambda x: True)
     compiled = torch.compile(twice, backend="aot_eager", fullgraph=True)
     for mine, its in zip(gradients(compiled(x), leaves, slope), expected, strict=True):

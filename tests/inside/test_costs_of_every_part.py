@@ -17,17 +17,11 @@ from heedful.inside.costs.tally import KEEPS, Tally
 from heedful.models import FAMILIES, presets
 from heedful.models.base.shells import Decoder, EncoderDecoder
 from heedful.models.base.skeleton import skeleton
-from heedful.parts.attention import Additive, Bilinear, Dot, MultiHeadAttention, SoftCapped
+from heedful.parts.attention import Additive, Bilinear, Dot, SoftCapped
 from heedful.parts.blocks import Block, Stack
-from heedful.parts.layers import (
-    ACTIVATIONS,
-    FeedForward,
-    Inputs,
-    PreNorm,
-    RMSNorm,
-    TokenEmbedding,
-    Untied,
-)
+from heedful.parts.embeddings import Inputs, TokenEmbedding, Untied
+from heedful.parts.layers import ACTIVATIONS, FeedForward, PreNorm, RMSNorm
+from heedful.parts.multihead import MultiHeadAttention
 from heedful.parts.positions import POSITIONS
 from heedful.parts.positions.absolute import Concatenated, Learned, Sinusoidal
 from heedful.parts.positions.base import NoPosition, Position, Tree

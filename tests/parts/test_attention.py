@@ -14,20 +14,15 @@ from heedful.parts.attention import (
     Additive,
     Bilinear,
     Dot,
-    MultiHeadAttention,
     ScaledDot,
     SoftCapped,
-    attend_flex,
-    attend_fused,
-    attend_open,
     attend_plain,
-    attend_sdpa,
     attention_weights,
-    full_pays,
     masked_softmax,
-    open_pays,
 )
+from heedful.parts.fused import attend_flex, attend_fused, attend_open, attend_sdpa, full_pays, open_pays
 from heedful.parts.masks import causal, full, padding
+from heedful.parts.multihead import MultiHeadAttention
 from heedful.parts.positions.relative import ALiBi, Shaw
 from heedful.parts.positions.rotary import Rotary
 from heedful.parts.view import View

@@ -6,25 +6,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from heedful.parts.attention import MultiHeadAttention
 from heedful.parts.blocks import Block, Stack
+from heedful.parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
 from heedful.parts.layers import (
     ACTIVATIONS,
     FeedForward,
     GatedFeedForward,
-    Inputs,
     LayerNorm,
     PostNorm,
     PreNorm,
     RMSNorm,
-    Tied,
-    TokenEmbedding,
-    Untied,
     activation,
     layer_norm,
     rms_norm,
 )
 from heedful.parts.masks import causal, full
+from heedful.parts.multihead import MultiHeadAttention
 from heedful.parts.positions.absolute import Concatenated, Learned, Sinusoidal
 from heedful.parts.view import View
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from heedful.parts import attention
-from heedful.parts.attention import MultiHeadAttention, attend_fused, attend_plain
+from heedful.parts import fused
+from heedful.parts.attention import attend_plain
+from heedful.parts.fused import attend_fused
 from heedful.parts.long import compressed
 from heedful.parts.long import linear as linear_attention
 from heedful.parts.long import windowed_cache as remember
@@ -26,6 +27,7 @@ from heedful.parts.masks import (
     strided_steps,
     window,
 )
+from heedful.parts.multihead import MultiHeadAttention, join_heads, split_heads
 from heedful.parts.positions.relative import TransformerXL, shifted
 from heedful.parts.view import View
 
@@ -93,7 +95,7 @@ def test_what_cannot_be_gathered_says_so():
 def test_the_choice_of_kernel_gathers_long_rows_in_order_and_nothing_else(monkeypatch):
     n, asked = 60, []
     q, k, v = vectors(K, K, L, n=n)
-    monkeypatch.setattr(attention, "attend_gathered", lambda *args: asked.append(1) or attend_gathered(*args))
+    monkeypatch.setattr(fused, "attend_gathered", lambda *args: asked.append(1) or attend_gathered(*args))
     places = torch.arange(n)
     for view, gathered in (
         (View(NEAR, n, n), True),
@@ -274,12 +276,12 @@ def test_with_averaging_kernels_it_is_attention_over_block_means():
     x = torch.randn(B, T, 12, dtype=torch.float64)
     inner = layer.inner
     q, (k, v) = (
-        attention.split_heads(inner.query(x), 3),
+        split_heads(inner.query(x), 3),
         inner.split_keys_values(inner.key(x), inner.value(x)),
     )
     k, v = (torch.cat([y[:, :, :1], y[:, :, :9].unflatten(2, (3, 3)).mean(3)], dim=2) for y in (k, v))
     allowed = torch.tensor([0, 2, 5, 8]) <= torch.arange(T)[:, None]
-    expected = inner.out(attention.join_heads(attend_plain(q, k, v, allowed)))
+    expected = inner.out(join_heads(attend_plain(q, k, v, allowed)))
     close(layer(x, View(causal(), T, T)), expected)
 
 
@@ -299,7 +301,7 @@ def test_stairs_without_a_table_equal_the_masked_formula_forwards_and_backwards(
     k, v = (torch.randn(B, 2, S, X, dtype=torch.float64, requires_grad=True) for X in (K, L))
     allowed = torch.arange(S) <= (torch.arange(T)[:, None] + 1) // rate
     found, expected = (
-        attention.attend_stairs(q, k, v, rate, scale=0.7),
+        fused.attend_stairs(q, k, v, rate, scale=0.7),
         attend_plain(q, k, v, allowed, scale=0.7),
     )
     close(found, expected)

@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 
-from heedful.parts.attention import Dot, MultiHeadAttention
+from heedful.parts.attention import Dot
 from heedful.parts.masks import causal
+from heedful.parts.multihead import MultiHeadAttention
 from heedful.parts.positions import POSITIONS
 from heedful.parts.positions.absolute import Concatenated, Learned, Sinusoidal, frequencies, sinusoids
 from heedful.parts.positions.base import NoPosition, Tree

@@ -6,8 +6,9 @@ from helpers import tiny
 
 from heedful import watch
 from heedful.models.base.shells import EncoderDecoder
-from heedful.parts.attention import MultiHeadAttention, attention_weights
+from heedful.parts.attention import attention_weights
 from heedful.parts.masks import causal
+from heedful.parts.multihead import MultiHeadAttention
 from heedful.parts.view import View
 
 B, S, T = 2, 7, 5

@@ -46,13 +46,13 @@ add_product = operation(
 
 
 def slopes_of(
-    slope_NF: Tensor, x: Tensor, weight_FD: Tensor, beside: Tensor | None = None
+    slope_NF: Tensor, x: Tensor, weight_FD: Tensor, x_slope: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of W. beside: the gradient that x has from elsewhere, which is added, and used up."""
+    """The gradients of x and of W. x_slope: the gradient that x has already, to which this one is added in place."""
     weight_slope_FD = product_in_full(slope_NF, x.flatten(0, -2))
-    if beside is None:
+    if x_slope is None:
         return (slope_NF @ weight_FD).view(x.shape), weight_slope_FD
-    total_ND = beside.flatten(0, -2)
+    total_ND = x_slope.flatten(0, -2)
     add_product(total_ND, slope_NF, weight_FD)
     return total_ND.view(x.shape), weight_slope_FD
 
@@ -65,20 +65,20 @@ def multiplied(x: Tensor, half_FD: Tensor, bias_F: Tensor | None) -> Tensor:
 
 
 class Product(torch.autograd.Function):
-    """(x W^T + b, x), in the precision of x. beside: whether that x goes on, and brings a gradient back."""
+    """(x W^T + b, x), in the precision of x. residual: whether that x goes on, and has a gradient."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor | None, beside: bool
+        ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor | None, residual: bool
     ) -> tuple[Tensor, Tensor]:
         half_FD = weight_FD.to(x.dtype)
         ctx.save_for_backward(x, half_FD)
-        ctx.beside, ctx.kind = beside, x.dtype if bias_F is None else bias_F.dtype
+        ctx.residual, ctx.kind = residual, x.dtype if bias_F is None else bias_F.dtype
         return multiplied(x, half_FD, bias_F), x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor, other: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, slope: Tensor, x_slope: Tensor) -> tuple[Tensor | None, ...]:
         (x, half_FD), slope_NF = ctx.saved_tensors, slope.flatten(0, -2)
         wanted = ctx.needs_input_grad[2]  # not where there is none, or another kernel sums for it
         bias_slope_F = slope_NF.sum(0, dtype=torch.float32).to(ctx.kind) if wanted else None
-        return *slopes_of(slope_NF, x, half_FD, other if ctx.beside else None), bias_slope_F, None
+        return *slopes_of(slope_NF, x, half_FD, x_slope if ctx.residual else None), bias_slope_F, None

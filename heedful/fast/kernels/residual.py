@@ -4,7 +4,7 @@ The sum is kept, and each row's mean and deviation. Which numbers were dropped i
 says it again. Bias, gain and shift get their gradients from as many partial sums as there are programs: of the matrix
 product that y comes from, the bias is left to this kernel, which reads its gradient anyway.
 
-A pre-norm layer has its sum elsewhere: `NormBeside` is the norm alone, whose gradient the same kernel adds to that of the sum.
+A pre-norm layer has its sum elsewhere: `NormAndResidual` is the norm alone, whose gradient the same kernel adds to that of the sum.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def fused_add_and_norm(
     return add_and_norm(x, y, bias, gain, shift, seed, eps, dropout)[0]
 
 
-class NormBeside(torch.autograd.Function):
+class NormAndResidual(torch.autograd.Function):
     """(layer_norm(x), x): what a pre-norm layer begins with. Forwards torch.compile joins it with the sum before it;
     backwards one kernel adds up both gradients of x."""
 

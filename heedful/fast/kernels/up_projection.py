@@ -41,7 +41,9 @@ def gelu_kernel(given, out, SIZE, KIND: tl.constexpr, B: tl.constexpr):
 
 
 @triton.jit
-def gate_kernel(slope, known, gated, sums, N, F, KIND: tl.constexpr, BN: tl.constexpr, BF: tl.constexpr):
+def backward_kernel(
+    slope, known, z_slope, sums, N, F, KIND: tl.constexpr, BN: tl.constexpr, BF: tl.constexpr
+):
     """known: what came out of a ReLU, what went into a GELU."""
     f = tl.program_id(1) * BF + tl.arange(0, BF)
     total = tl.zeros((BF,), tl.float32)
@@ -60,12 +62,12 @@ def gate_kernel(slope, known, gated, sums, N, F, KIND: tl.constexpr, BN: tl.cons
             else:
                 steep = s * (1.0 - s) * 1.5957691216057308 * (1.0 + 0.134145 * z * z)
             g = (g.to(tl.float32) * (s + z * steep)).to(slope.dtype.element_ty)
-        tl.store(gated + place, g, mask=here)
+        tl.store(z_slope + place, g, mask=here)
         total += tl.sum(g.to(tl.float32), 0)
     tl.store(sums + tl.program_id(0) * F + f, total, mask=f < F)
 
 
-def _rise(x_ND: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int) -> tuple[Tensor, Tensor]:
+def _up_project(x_ND: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int) -> tuple[Tensor, Tensor]:
     """What comes out, and of a GELU what went into it."""
     if kind == RELU:
         return torch._addmm_activation(bias_F, x_ND, weight_FD.t()), x_ND.new_empty(0)
@@ -76,15 +78,15 @@ def _rise(x_ND: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int) -> tuple[T
     return out_NF, given_NF
 
 
-def _gate(slope_NF: Tensor, known_NF: Tensor, kind: int) -> tuple[Tensor, Tensor]:
+def _backward(slope_NF: Tensor, known_NF: Tensor, kind: int) -> tuple[Tensor, Tensor]:
     """The gradient before the activation, and its sum over all rows."""
     slope_NF, (N, F) = slope_NF.contiguous(), known_NF.shape
     wide = min(COLUMNS, block(F))
     across = triton.cdiv(F, wide)
     down = max(1, min(triton.cdiv(N, ROWS), PROGRAMS // across))
-    gated_NF, sums = torch.empty_like(known_NF), known_NF.new_empty(down, F, dtype=torch.float32)
-    gate_kernel[(down, across)](slope_NF, known_NF, gated_NF, sums, N, F, KIND=kind, BN=ROWS, BF=wide)
-    return gated_NF, column_sums(sums)
+    z_slope_NF, sums = torch.empty_like(known_NF), known_NF.new_empty(down, F, dtype=torch.float32)
+    backward_kernel[(down, across)](slope_NF, known_NF, z_slope_NF, sums, N, F, KIND=kind, BN=ROWS, BF=wide)
+    return z_slope_NF, column_sums(sums)
 
 
 def _shape(x_ND: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int) -> tuple[Tensor, Tensor]:
@@ -96,28 +98,30 @@ def _shapes(slope_NF: Tensor, known_NF: Tensor, kind: int) -> tuple[Tensor, Tens
     return torch.empty_like(known_NF), known_NF.new_empty(known_NF.shape[1], dtype=torch.float32)
 
 
-rise = operation(
-    "rise", "(Tensor x, Tensor weight, Tensor bias, int kind) -> (Tensor, Tensor)", _rise, _shape
+up_project = operation(
+    "up_project", "(Tensor x, Tensor weight, Tensor bias, int kind) -> (Tensor, Tensor)", _up_project, _shape
 )
-gate = operation("gate", "(Tensor slope, Tensor known, int kind) -> (Tensor, Tensor)", _gate, _shapes)
+activation_backward = operation(
+    "activation_backward", "(Tensor slope, Tensor known, int kind) -> (Tensor, Tensor)", _backward, _shapes
+)
 
 
-class Rise(torch.autograd.Function):
-    """(activation(x W^T + b), x), in the precision of x. beside: whether that x goes on, and brings a gradient back."""
+class UpProjection(torch.autograd.Function):
+    """(activation(x W^T + b), x), in the precision of x. residual: whether that x goes on, and has a gradient."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int, beside: bool
+        ctx: Any, x: Tensor, weight_FD: Tensor, bias_F: Tensor, kind: int, residual: bool
     ) -> tuple[Tensor, Tensor]:
         half_FD = weight_FD.to(x.dtype)
-        out_NF, given_NF = rise(x.flatten(0, -2), half_FD, bias_F.to(x.dtype), kind)
+        out_NF, given_NF = up_project(x.flatten(0, -2), half_FD, bias_F.to(x.dtype), kind)
         ctx.save_for_backward(x, half_FD, out_NF if kind == RELU else given_NF)
-        ctx.act, ctx.kind, ctx.beside = kind, bias_F.dtype, beside
+        ctx.act, ctx.kind, ctx.residual = kind, bias_F.dtype, residual
         return out_NF.unflatten(0, x.shape[:-1]), x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor, other: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, slope: Tensor, x_slope: Tensor) -> tuple[Tensor | None, ...]:
         x, half_FD, known_NF = ctx.saved_tensors
-        gated_NF, bias_slope_F = gate(slope.flatten(0, -2), known_NF, ctx.act)
-        slopes = slopes_of(gated_NF, x, half_FD, other if ctx.beside else None)
+        z_slope_NF, bias_slope_F = activation_backward(slope.flatten(0, -2), known_NF, ctx.act)
+        slopes = slopes_of(z_slope_NF, x, half_FD, x_slope if ctx.residual else None)
         return *slopes, bias_slope_F.to(ctx.kind), None, None

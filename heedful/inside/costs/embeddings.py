@@ -10,7 +10,7 @@ from ...models.albert import NarrowInputs
 from ...models.ernie import TaskInputs
 from ...models.vit import PatchInputs
 from ...parts.before.characters import CharacterCNN, Spelled
-from ...parts.layers import Inputs
+from ...parts.embeddings import Inputs
 from .counted import count, ids, run
 from .part import FULL, Part, whole
 from .positions import input_position

@@ -21,7 +21,7 @@ from ...models.base.heads import (
 )
 from ...models.elmo import Neighbors
 from ...models.syntax import Arcs, Relations
-from ...parts.layers import Tied, Untied
+from ...parts.embeddings import Tied, Untied
 from .counted import count, vectors
 from .part import FULL, Part, whole
 from .tally import Tally, activation_rule, rule_for

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from ...parts.attention import Dot, MultiHeadAttention, ScaledDot
+from ...parts.attention import Dot, ScaledDot
 from ...parts.blocks import Block, Stack
 from ...parts.disentangled import ConvolvedBlock
 from ...parts.experts import Experts
@@ -18,6 +18,7 @@ from ...parts.long.compressed import RATE, CompressedAttention, CompressedInput
 from ...parts.long.linear import CHUNK, KernelAttention
 from ...parts.long.windowed_cache import Remembering
 from ...parts.masks import full
+from ...parts.multihead import MultiHeadAttention
 from ...parts.positions.base import Position
 from ...parts.view import View
 from .before import STACKS

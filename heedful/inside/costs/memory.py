@@ -10,12 +10,13 @@ from ...models.base.heads import Classify, ClassifyBoth, MaskedLM, Span, Tag
 from ...models.base.shells import Decoder, EncoderDecoder
 from ...models.elmo import Neighbors
 from ...models.syntax import Arcs, Relations
-from ...parts.attention import Additive, MultiHeadAttention
+from ...parts.attention import Additive
 from ...parts.before.attentive_decoders import Attentive, Searching
 from ...parts.before.convolution import ConvolutionBlock
 from ...parts.blocks import Block
-from ...parts.layers import Untied
+from ...parts.embeddings import Untied
 from ...parts.long.windowed_cache import Remembering
+from ...parts.multihead import MultiHeadAttention
 from .models import FROZEN, vectors_read
 from .part import FULL, Part
 from .tally import Tally

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from ...parts.attention import MultiHeadAttention
 from ...parts.disentangled import Disentangled
 from ...parts.masks import full
+from ...parts.multihead import MultiHeadAttention
 from ...parts.positions.absolute import CaptionAndGrid, Concatenated, Learned, Sinusoidal
 from ...parts.positions.base import NoPosition, Position, Positions, Tree
 from ...parts.positions.relative import ALiBi, Shaw, T5Buckets, TransformerXL

@@ -32,7 +32,7 @@ from ...interop.loaded import Loaded
 from ...models.base.classifying import is_taught_here
 from ...models.base.heads import DecoderClassifier
 from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads
-from ...parts.layers import Inputs
+from ...parts.embeddings import Inputs
 from ...parts.masks import Mask, full
 from ...parts.view import View
 from ...parts.watch import WATCHED, Trace, watch

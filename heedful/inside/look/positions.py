@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ...errors import BadInput
 from ...interop.loaded import Loaded
 from ...models.base.shells import Decoder
-from ...parts.attention import MultiHeadAttention
 from ...parts.blocks import Block
+from ...parts.multihead import MultiHeadAttention
 from ...parts.positions.absolute import Absolute, Sinusoidal
 from ...parts.positions.base import NoPosition, Position
 from ...parts.positions.relative import ALiBi, T5Buckets

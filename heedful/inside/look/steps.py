@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...errors import BadInput
-from ...parts.attention import MultiHeadAttention
 from ...parts.before.lookup import Lookup
+from ...parts.multihead import MultiHeadAttention
 from ...parts.watch import Record
 from .pictures import columns_of
 

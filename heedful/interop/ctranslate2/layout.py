@@ -14,21 +14,12 @@ from torch import nn
 
 from ...models.base.heads import Pooled
 from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads
-from ...parts.attention import Dot, MultiHeadAttention, ScaledDot
+from ...parts.attention import Dot, ScaledDot
 from ...parts.blocks import Block
-from ...parts.layers import (
-    ACTIVATIONS,
-    FeedForward,
-    GatedFeedForward,
-    Inputs,
-    LayerNorm,
-    PostNorm,
-    PreNorm,
-    RMSNorm,
-    Tied,
-    Untied,
-)
+from ...parts.embeddings import Inputs, Tied, Untied
+from ...parts.layers import ACTIVATIONS, FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
 from ...parts.masks import causal, full
+from ...parts.multihead import MultiHeadAttention
 from ...parts.positions.absolute import Learned, LearnedAfter, Sinusoidal
 from ...parts.positions.base import NoPosition
 from ...parts.positions.relative import T5Buckets

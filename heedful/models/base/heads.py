@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...parts.layers import Inputs, LayerNorm, activation
+from ...parts.embeddings import Inputs
+from ...parts.layers import LayerNorm, activation
 from .initialize import normal_
 from .shells import Decoder
 

@@ -6,7 +6,7 @@ import math
 
 from torch import nn
 
-from ...parts.layers import TokenEmbedding
+from ...parts.embeddings import TokenEmbedding
 from ...parts.positions.absolute import Learned
 
 

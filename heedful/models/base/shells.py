@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...fast import kernels
-from ...parts.attention import MultiHeadAttention
 from ...parts.aux_loss import Aux
 from ...parts.blocks import Stack
 from ...parts.cache import Cache, GrowingCache, StaticCache, check_rows
-from ...parts.layers import Inputs
+from ...parts.embeddings import Inputs
 from ...parts.long.windowed_cache import OwnCache, Remembering
 from ...parts.masks import FromStart, Mask, across, causal, document, full
+from ...parts.multihead import MultiHeadAttention
 from ...parts.positions.base import Position, Positions, Tree, check_length, index_of
 from ...parts.view import View, right_padded
 
@@ -329,14 +328,3 @@ class WithHeads(nn.Module):
         """{head: output}, always."""
         hidden_BTD = self.encoder(tokens, lengths_B, segments_BT, positions=positions)
         return {name: head(hidden_BTD, self.encoder.inputs) for name, head in self.heads.items()}
-
-
-def compile_whole(model: nn.Module) -> None:
-    """Let torch.compile make each stack of blocks one, so that sums and norms between blocks are one kernel; and on a GPU
-    what is done to vectors after they were looked up, where there is no kernel for that."""
-    for module in model.modules():
-        if isinstance(module, Stack):
-            module.compile()
-        elif isinstance(module, Inputs) and module.tokens.weight.is_cuda:
-            module.by_kernel = "cuda" if kernels.THERE else ""
-            module.finished = torch.compile(module.finished)  # type: ignore[method-assign]

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..layers import halved
+from ..embeddings import residual_dtype
 from ..positions.base import NoPosition, Positions
 
 # After the 256 bytes: around a whole text, around a word, and what fills up a row.
@@ -77,7 +77,8 @@ class Spelled(nn.Module):
     def forward(self, tokens_BTC: Tensor, positions: Positions, segments_BT: Tensor | None = None) -> Tensor:
         letters_NC, which_M = tokens_BTC[..., 1:].flatten(0, 1).unique(dim=0, return_inverse=True)
         x_BTD = self.words(letters_NC)[which_M].unflatten(0, tokens_BTC.shape[:2])
-        return halved(self.dropout(x_BTD))
+        x_BTD = self.dropout(x_BTD)
+        return x_BTD.to(residual_dtype(x_BTD))
 
 
 def numbers_of(tokens: Tensor) -> Tensor:

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..attention import MultiHeadAttention, split_heads
 from ..cache import KeysValues
 from ..masks import AllOf, Causal, Document, Mask
+from ..multihead import MultiHeadAttention, split_heads
 from ..positions.base import index_of, once
 from ..view import View
 from .windowed_cache import SLACK, OwnLayer, Remembering, mixed, positions_of

@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..attention import MultiHeadAttention, Score, join_heads, repeat_heads
+from ..attention import Score, repeat_heads
 from ..masks import Causal
+from ..multihead import MultiHeadAttention, join_heads
 from ..view import View
 from ..watch import is_watched
 from .windowed_cache import SLACK, OwnLayer, Remembering, positions_of, projected

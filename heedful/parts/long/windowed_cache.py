@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..attention import MultiHeadAttention, join_heads, split_heads
 from ..cache import Cache, GrowingLayer, KeysValues, LayerCache, check_rows, count_on
+from ..multihead import MultiHeadAttention, join_heads
 from ..positions.base import KEPT, Memo, index_of
 from ..view import View
 
@@ -129,10 +129,7 @@ class Remembering(nn.Module, ABC):
 
 def projected(layer: MultiHeadAttention, x_BTD: Tensor, view: View) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values of new tokens, head by head."""
-    q_BHTK = layer.query_norm(split_heads(layer.query(x_BTD), layer.heads))
-    k_BGTK, v_BGTL = layer.split_keys_values(layer.key(x_BTD), layer.value(x_BTD))
-    q_BHTK, k_BGTK = (layer.position.rotate(x, view.q_pos, view.memo) for x in (q_BHTK, k_BGTK))
-    return q_BHTK, k_BGTK, v_BGTL
+    return layer.queries(x_BTD, view), *layer.keys_values(x_BTD, view)
 
 
 def mixed(layer: MultiHeadAttention, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor, view: View) -> Tensor:
