@@ -55,7 +55,7 @@ def for_training(model: Model, compiled: bool = False, by_block: bool = False) -
     for module in model.modules():
         for plain, twin in TWINS.items():
             if isinstance(module, plain) and not isinstance(module, twin):
-                module.__class__ = twin_class(twin, type(module))
+                module.__class__ = twin_class(twin, plain_class(module))
         if compiled and isinstance(module, Block if by_block else Stack):
             module.compile()
         if compiled and not by_block and isinstance(module, Inputs):
@@ -73,7 +73,7 @@ def twin_class(twin: Any, plain: Any) -> Any:
     return type(f"Training{plain.__name__}", (twin, plain), {"plain": plain, "__module__": __name__})
 
 
-def plain_class(module: nn.Module) -> type:
+def plain_class(module: nn.Module) -> Any:
     """The class that a module had before `for_training`."""
     return getattr(type(module), "plain", type(module))
 
