@@ -2,7 +2,7 @@
 
 import torch
 
-from heedful.parts import attention
+from heedful.parts import fused
 
 
 class KernelRMSNorm(torch.autograd.Function):
@@ -28,7 +28,7 @@ def use_gpu_kernels(monkeypatch):
         functional, "dropout", lambda x, p, train, _=False: torch.native_dropout(x, p, train)[0] if p else x
     )
     # On the CPU, sentences in half precision attend in fp32.
-    monkeypatch.setattr(attention, "full_pays", lambda q, k: False)
+    monkeypatch.setattr(fused, "full_pays", lambda q, k: False)
 
 
 def kept(model, inputs, precision="fp32", **given):
