@@ -14,8 +14,8 @@ from torch import nn
 
 import heedful
 from heedful.cli.main import main
-from heedful.inside import doctor
 from heedful.inside.doctor import CHECKS, FAIL, OK, WARN, Finding, NotApplicable, Patient, examine
+from heedful.inside.doctor.tokenizer import excuse
 from heedful.interop.load import load
 from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
@@ -251,7 +251,7 @@ def test_a_tokenizer_that_garbles_texts_is_caught():
     ],
 )
 def test_the_fewest_excuses_are_found(back, expected):
-    assert doctor.excuse("Où  Zoë", back) == expected
+    assert excuse("Où  Zoë", back) == expected
 
 
 def test_a_vocabulary_that_is_another_models_is_told():

@@ -1,0 +1,48 @@
+"""The examination: every check in turn, each with its number, what the number must be, and what to do if it
+is not.
+
+One function a check; the table of them is here. A check that does not apply to a model says why. A warning is
+worth knowing; a failure means that the model, its files or the code that runs it is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ...interop.loaded import Loaded
+from ...tasks.recipe.settings import Range, Recipe
+from .finding import Finding, NotApplicable
+from .heads import heads
+from .invariance import batch, cache, finite_weights, no_leak, padding
+from .loss import first_loss, held_out
+from .patient import Patient
+from .tokenizer import round_trip, used_vocabulary
+
+SEEDS = Range(0, 2**63 - 1)
+
+# The table of checks, in the order in which they are made.
+CHECKS: dict[str, Callable[[Patient], Finding]] = {
+    "weights are finite": finite_weights,
+    "no leak from the future": no_leak,
+    "padding changes nothing": padding,
+    "a batch equals its rows": batch,
+    "cached equals uncached": cache,
+    "texts come back": round_trip,
+    "the vocabulary is used": used_vocabulary,
+    "first loss near ln V": first_loss,
+    "heads do something": heads,
+    "better than guessing": held_out,
+}
+
+
+def examine(
+    loaded: Loaded, folder: Path | None = None, recipe: Recipe | None = None, seed: int = 0
+) -> Iterator[Finding | tuple[str, str]]:
+    """Make every check in turn: a finding, or (which check, why it does not apply)."""
+    patient = Patient(loaded, folder, recipe, seed)
+    for name, check in CHECKS.items():
+        try:
+            yield replace(check(patient), name=name)
+        except NotApplicable as why:
+            yield name, str(why)

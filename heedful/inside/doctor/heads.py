@@ -1,0 +1,144 @@
+"""The check of attention heads: those that do nothing, or the same as another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from ...decode.greedy import greedy
+from ...decode.step import step_of
+from ...errors import BadInput, NotFinite
+from ...parts.masks import Mask
+from ...parts.view import View
+from ...parts.watch import watch
+from ..look import attention as looking
+from .finding import FAIL, OK, WARN, Finding, NotApplicable
+from .patient import Patient, T
+from .tokenizer import there_and_back
+
+IDLE = 0.99  # of a head's attention in one place, or of the entropy of looking everywhere alike
+TWINS = 0.005  # of their attention in which two heads differ
+
+
+@dataclass
+class HeadStates:
+    """Heads that do nothing, by name."""
+
+    total: int
+    dead: list[str]  # all queries look at one place
+    uniform: list[str]  # everyone looks everywhere alike
+    twins: list[str]  # pairs of one layer that do the same
+
+
+@torch.no_grad()
+def heads(p: Patient) -> Finding:
+    """Heads look at different places for different queries, and differ from each other."""
+    if p.reads_text and not looking.kinds_of(p.model):
+        raise NotApplicable("a model without attention has no heads")
+    found, finite = HeadStates(0, [], [], []), True
+    inputs = list(texts_for_heads(p))
+    traces = [attention_of(p, *each) for each in inputs]
+    for which in looking.kinds_of(p.model):
+        if which == "encoder" and not p.is_pair:
+            continue  # the same as self
+        for layer, path in looking.paths_of(p.model, which).items():
+            weights_NHTS = torch.stack([trace[path] for trace in traces])
+            finite = finite and bool(torch.isfinite(weights_NHTS).all())
+            judge_layer(found, weights_NHTS, looking.mask_of(p.model, which, layer), f"{which} {layer}")
+    idle = len(found.dead) + len(found.uniform) + len(found.twins)
+    told = [f"{idle} of {found.total} idle"]
+    told += [f"all look at one place: {some(found.dead)}"] if found.dead else []
+    told += [f"look everywhere alike: {some(found.uniform)}"] if found.uniform else []
+    told += [f"do the same: {some(found.twins)}"] if found.twins else []
+    remedy = (
+        "in a fresh model this is normal; in a trained one these heads could be cut: heedful look shows them"
+    )
+    if not finite:
+        return Finding(FAIL, None, "attention is not a number", "0", "see whether the weights are finite")
+    return Finding(WARN if idle else OK, float(idle), "; ".join(told), "0", remedy)
+
+
+def judge_layer(found: HeadStates, weights_NHTS: Tensor, mask: Mask, where: str) -> None:
+    """Note the idle heads of a layer. Queries that see fewer than three keys have little choice, and do not
+    count."""
+    length, keys = weights_NHTS.shape[-2:]
+    allowed_TS = View(mask, length, keys).allowed(1).expand(1, 1, length, keys)[0, 0]
+    choice_T = allowed_TS.sum(-1)
+    free = choice_T >= 3
+    found.total += weights_NHTS.shape[1]
+    if not free.any():
+        return
+    weights_NHTS = weights_NHTS[:, :, free].double()
+    place_H = weights_NHTS.mean((0, 2)).amax(-1)
+    spread_H = (looking.entropy(weights_NHTS) / choice_T[free].log2()).mean((0, 2))
+    names = [f"{where}.{h + 1}" for h in range(len(place_H))]
+    idle = set()
+    for h, name in enumerate(names):
+        if place_H[h] >= IDLE or spread_H[h] >= IDLE:
+            idle.add(h)
+            (found.dead if place_H[h] >= IDLE else found.uniform).append(name)
+    for a, b in combinations(sorted(set(range(len(names))) - idle), 2):
+        if (weights_NHTS[:, a] - weights_NHTS[:, b]).abs().sum(-1).mean() / 2 < TWINS:
+            found.twins.append(f"{names[a]} and {names[b]}")
+
+
+def some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def texts_for_heads(p: Patient, count: int = 6) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Several inputs of one length: texts that the tokenizer knows, or random tokens."""
+    rows = p.inputs(count) if not p.reads_text else read_texts(p, count)
+    for row in rows:
+        read = row[None]
+        yield read, written_for(p, read) if p.is_pair else None
+
+
+def read_texts(p: Patient, count: int) -> Tensor:
+    """Token numbers of texts, cut to the length of the shortest."""
+    tokenizer = p.loaded.tokenizer
+    longest = p.reader.inputs.position.longest or 1 << 30
+    if tokenizer is not None:
+        texts = [pair.source for pair in looking.practice(p.folder)] if p.folder else []
+        texts = [text for text in texts if len(text.split()) >= 8] or list(PROSE)
+        known = all(there_and_back(tokenizer, text)[1] for text in texts[:count])
+        ids = [looking.tokens_of(p.loaded, text) for text in texts[:count]]
+        if known and len(ids) > 1:
+            length = min(longest, *map(len, ids))
+            return torch.tensor([row[:length] for row in ids], device=p.device)
+    return p.tokens(p.reader, count, 12)
+
+
+PROSE = (
+    "The old man who lived by the sea had three daughters and a boat.",
+    "When it rains in the mountains, the river rises within a few hours.",
+    "She asked him twice whether he had seen the letter on the table.",
+    "Most of the houses in this street were built before the great war.",
+    "If you want to learn how to cook, start with eggs and patience.",
+    "Nobody knew why the train stopped in the middle of the forest.",
+)
+
+
+def written_for(p: Patient, read_1S: Tensor) -> Tensor:
+    """What the model itself writes, as its decoder reads it: always of the same length."""
+    try:
+        start, _ = looking.ends_of(p.loaded)
+    except BadInput:
+        return p.targets(1)
+    start_11 = torch.tensor([[start]], device=p.device)
+    step = step_of(p.model, read_1S)  # type: ignore[arg-type]
+    try:
+        written = greedy(step, start_11, longest=T - 1)[0].tokens
+    except NotFinite:
+        return p.targets(1)
+    return torch.tensor([[start, *written]], device=p.device)
+
+
+def attention_of(p: Patient, read: Tensor, written: Tensor | None) -> dict[str, Tensor]:
+    with watch(p.model) as trace:
+        p.outputs(read, written)
+    return {path: weights[0].float().cpu() for path, weights in trace.weights().items()}

@@ -1,0 +1,167 @@
+"""Checks of the loss: that of a fresh model is near ln V, and a run is better than guessing by frequency."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...data.files import Report
+from ...data.store import Store
+from ...errors import BadInput
+from ...files import one_line
+from ...models import family
+from ...models.base.shells import Decoder, EncoderDecoder
+from ...tasks import (
+    caption,
+    choose,
+    classify,
+    elmo,
+    image_classify,
+    lm,
+    lm_data,
+    mlm,
+    parse,
+    span,
+    summarize,
+    tag,
+    task,
+    translate,
+)
+from ...tasks.evaluation import Asked
+from ...tasks.origin import FROM, find_origin, vocab_of, vocabulary
+from .finding import FAIL, OK, Finding, NotApplicable, finite
+from .patient import Patient, chained
+
+NEAR_LN_V = 1.0  # nats
+LARGEST = 300_000_000  # parameters of a model that is built a second time
+ROWS = 64  # of held-out data
+
+
+def first_loss(p: Patient) -> Finding:
+    """A new model of these sizes guesses: its loss is near ln V."""
+    if sum(weight.numel() for weight in p.model.parameters()) > LARGEST:
+        raise NotApplicable(f"a second model of more than {LARGEST:,} parameters would take too much memory")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**31, (), generator=p.random)))
+        fresh = chained(family(p.loaded.architecture).build(p.loaded.config).to(p.device).eval())
+    with torch.no_grad():
+        scores_NV, what = guesses(p, fresh)
+    V = scores_NV.shape[-1]
+    targets_N = torch.randint(V, scores_NV.shape[:-1], generator=p.random).to(p.device)
+    loss = float(F.cross_entropy(scores_NV.float(), targets_N))
+    off = loss - math.log(V)
+    told = f"{loss:.2f} {what}, ln {V} is {math.log(V):.2f}"
+    remedy = "weights start too large or too small: look at the initialization of this architecture"
+    return Finding(OK if abs(off) <= NEAR_LN_V else FAIL, finite(off), told, f"± {NEAR_LN_V:g}", remedy)
+
+
+def guesses(p: Patient, fresh: nn.Module) -> tuple[Tensor, str]:
+    """Scores [N, V] of a fresh model for random inputs, and of what."""
+    if isinstance(fresh, EncoderDecoder):
+        return fresh(p.inputs(8), p.targets(8)).flatten(0, 1), "of the next token"
+    if isinstance(fresh, Decoder):
+        return fresh(p.targets(8)).flatten(0, 1), "of the next token"
+    out = fresh(p.inputs(32))
+    if "neighbors" in out:
+        return torch.cat(out["neighbors"].flatten(0, 1).chunk(2, -1)), "of a neighbor"
+    if "masked_lm" in out:
+        return out["masked_lm"].flatten(0, 1), "of a blank"
+    for name in ("classify", "classify_mean", "tag", "arcs"):
+        if name in out and out[name].shape[-1] > 1:
+            what = "of a head" if name == "arcs" else "of a label"
+            return (out[name].flatten(0, 1) if name in ("tag", "arcs") else out[name]), what
+    raise NotApplicable("no head of this model chooses among tokens or labels")
+
+
+def held_out(p: Patient) -> Finding:
+    """The loss on the run's own held-out data is below that of guessing by frequency."""
+    if p.recipe is None or p.folder is None:
+        raise NotApplicable("only a run knows its held-out data")
+    asked = Asked(p.folder, p.recipe)
+    try:
+        with torch.no_grad():
+            loss, guessing = HELD_OUT[p.recipe.task](p, asked)
+    except (BadInput, OSError) as error:
+        raise NotApplicable(one_line(f"the held-out data cannot be read: {error}")) from None
+    off = loss - guessing
+    told = f"held-out loss {loss:.3f}, by frequency {guessing:.3f}"
+    remedy = "the model has learned nothing yet: "
+    remedy += "give it more --steps, or another train.rate (heedful train --find-rate)"
+    return Finding(OK if off < 0 else FAIL, finite(off), told, "below", remedy)
+
+
+def translation_loss(p: Patient, asked: Asked) -> tuple[float, float]:
+    d = asked.recipe.data
+    vocab = translate.vocabs_of(asked.run, asked.recipe)
+    pairs = list(islice(translate.pairs_of(asked.recipe, "valid", Report(d.bad_lines)), ROWS))
+    if not pairs:
+        raise BadInput("there is no pair of sentences")
+    made = translate.numbers(vocab, translate.short_enough(vocab, pairs, d.longest))
+    loss = translate.loss_of(p.model, made.to(p.device))  # type: ignore[arg-type]
+    learned = Store.mapped(asked.run / "data")
+    return float(loss.surprise) / loss.count, translate.by_frequency(learned, [made], vocab)
+
+
+def next_token_loss(p: Patient, asked: Asked) -> tuple[float, float]:
+    if asked.recipe.model.architecture == "elmo":
+        return elmo.held_out_loss(p.model, asked)  # type: ignore[arg-type]
+    vocab = vocab_of(asked.run, asked.recipe)
+    stream, size, _ = lm_data.held_out_text(asked, vocab, 2)
+    context = lm.context_of(p.model, asked.recipe, stream)  # type: ignore[arg-type]
+    rows = lm.ROWS[asked.recipe.data.pack](stream, context, vocab.eos)
+    loss = lm.evaluate(p.model, rows, size / rows.tokens, ROWS // 4, 4)["loss"]  # type: ignore[arg-type]
+    return loss, by_frequency(asked, stream, vocab)
+
+
+def blank_loss(p: Patient, asked: Asked) -> tuple[float, float]:
+    recipe, vocab = asked.recipe, vocab_of(asked.run, asked.recipe)
+    pairs = recipe.data.pairs
+    room = mlm.room_of(mlm.context_of(p.model, recipe), pairs)  # type: ignore[arg-type]
+    stream, _, _ = lm_data.held_out_text(asked, vocab, 3 * room if pairs else 1)
+    made = mlm.held_out_batches(stream, room, pairs, mlm.marks_of(vocab), recipe.train.seed, ROWS // 4)
+    return mlm.evaluate(p.model, made)["loss"], by_frequency(asked, stream, vocab)  # type: ignore[arg-type]
+
+
+def by_frequency(asked: Asked, stream: np.ndarray, vocab: Any) -> float:
+    found = lm_data.frequencies(asked, stream, vocab)
+    if not found:
+        raise BadInput("the text that was learned from is gone")
+    return found["loss"][1]
+
+
+def label_loss(p: Patient, asked: Asked) -> tuple[float, float]:
+    recipe, run = asked.recipe, asked.run
+    for name in (classify.LABELS, FROM) if recipe.train.from_folder else (classify.LABELS,):
+        if not (run / name).is_file():
+            raise BadInput(f"{run / name} is missing")
+    labels, counts = classify.read_labels(recipe, run)
+    origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
+    vocab = vocabulary(run, origin) if origin else asked.vocab()
+    config, kind = classify.model_of(recipe, vocab, origin, len(labels))
+    rows = task.spread(classify.held_out_rows(recipe, labels, Report(recipe.data.bad_lines)), ROWS)
+    room = classify.room_of(recipe.data, config.context, vocab)
+    made = kind.collate(vocab, kind.layout, room, classify.encoded(vocab, rows), [row.number for row in rows])
+    _, _, loss = classify.judged(p.model, kind, [made])
+    return loss, classify.surprise_of(counts, rows)
+
+
+HELD_OUT: dict[str, Callable[[Patient, Asked], tuple[float, float]]] = {
+    "translate": translation_loss,
+    "lm": next_token_loss,
+    "mlm": blank_loss,
+    "classify": label_loss,
+    "tag": lambda p, asked: tag.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "parse": lambda p, asked: parse.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "span": lambda p, asked: span.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+    "choose": lambda p, asked: choose.held_out_loss(p.model, asked, ROWS),
+    "summarize": lambda p, asked: summarize.held_out_loss(p.model, asked, ROWS),
+    "image-classify": lambda p, asked: image_classify.held_out_loss(p.model, asked, ROWS),
+    "caption": lambda p, asked: caption.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]
+}

@@ -1,0 +1,110 @@
+"""The patient: a model to be examined, and random inputs to try it with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...interop.loaded import Loaded
+from ...models.base.shells import Decoder, Encoder, EncoderDecoder
+from ...models.elmo import ElmoConfig
+from ...models.vit import PatchInputs
+from ...parts.before.characters import LETTERS
+from ...parts.embeddings import Inputs
+from ...parts.positions.base import Tree
+from ...parts.view import right_padded
+from ...tasks.recipe.settings import Recipe
+from ..look import attention as looking
+
+T, S, B = 9, 11, 3  # tokens to write and to read, and rows
+
+
+class Patient:
+    """A model to be examined, and things to try it with."""
+
+    def __init__(
+        self, loaded: Loaded, folder: Path | None = None, recipe: Recipe | None = None, seed: int = 0
+    ) -> None:
+        self.loaded, self.folder, self.recipe = loaded, folder, recipe
+        self.model: nn.Module = chained(loaded.model.eval())
+        self.shells = looking.shells_of(self.model)
+        self.device = next(self.model.parameters()).device
+        self.random = torch.Generator().manual_seed(seed)
+
+    @property
+    def reader(self) -> Encoder | Decoder:
+        """What reads the text: the encoder, or a decoder alone."""
+        return next(iter(self.shells.values()))
+
+    @property
+    def decoder(self) -> Decoder | None:
+        shell = list(self.shells.values())[-1]
+        return shell if isinstance(shell, Decoder) else None
+
+    @property
+    def is_pair(self) -> bool:
+        return isinstance(self.model, EncoderDecoder)
+
+    @property
+    def reads_text(self) -> bool:
+        return hasattr(self.loaded.config, "vocab") and not isinstance(self.reader.inputs, PatchInputs)
+
+    def tokens(self, shell: Encoder | Decoder, rows: int, length: int) -> Tensor:
+        """Random tokens, as many as its positions allow."""
+        longest, c = shell.inputs.position.longest, self.loaded.config
+        size = shell.inputs.tokens.weight.shape[0] if isinstance(shell.inputs, Inputs) else c.vocab
+        shape = rows, length if longest is None else min(length, longest)
+        tokens_BT = torch.randint(size, shape, generator=self.random).to(self.device)
+        if not isinstance(c, ElmoConfig) or c.input != "characters":
+            return tokens_BT
+        letters_BTC = torch.randint(LETTERS, (*shape, c.letters), generator=self.random).to(self.device)
+        return torch.cat([tokens_BT[..., None], letters_BTC], -1)
+
+    def inputs(self, rows: int = B) -> Tensor:
+        """Something to read: random tokens, or images."""
+        if self.reads_text:
+            return self.tokens(self.reader, rows, S if self.is_pair else T)
+        c = self.loaded.config
+        return torch.randn(rows, c.channels, c.image, c.image, generator=self.random).to(self.device)
+
+    def targets(self, rows: int = B) -> Tensor:
+        """Tokens that a decoder reads."""
+        assert self.decoder is not None
+        return self.tokens(self.decoder, rows, T)
+
+    def outputs(
+        self,
+        read: Tensor,
+        written: Tensor | None = None,
+        read_lengths: Tensor | None = None,
+        written_lengths: Tensor | None = None,
+    ) -> Tensor:
+        """Scores [B, T, V] of a decoder; vectors [B, T, D] of an encoder."""
+        if isinstance(self.model, EncoderDecoder):
+            assert written is not None
+            return self.model(read, written, read_lengths, written_lengths)
+        return self.reader(read, read_lengths)
+
+
+def chained(model: nn.Module) -> nn.Module:
+    """The model; if it reads sentences with their trees, a chain (each word on the one before) is the tree of
+    any text."""
+    encoder = getattr(model, "encoder", None)
+    if getattr(encoder, "needs_tree", False):
+        assert isinstance(encoder, Encoder)
+        encoder.register_forward_pre_hook(with_chains, with_kwargs=True)
+    return model
+
+
+def with_chains(encoder: Encoder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    if kwargs.get("positions") is not None:
+        return None
+    tokens_BT, *lengths = args
+    length = tokens_BT.shape[1]
+    index_T = torch.arange(length, device=tokens_BT.device)
+    given = lengths[0] if lengths and lengths[0] is not None else index_T.new_full((len(tokens_BT),), length)
+    heads_BW = (index_T - 1).expand(len(tokens_BT), length)
+    return (tokens_BT,), {**kwargs, "positions": Tree(right_padded(given, length), heads_BW)}
