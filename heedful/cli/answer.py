@@ -11,16 +11,19 @@ heedful answer runs/span < questions.tsv
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ..data import questions
 from ..data.files import Fault, read_texts
 from ..errors import BadInput
 from ..files import one_line
-from ..use import Model
-from ..use.results import Found
+from ..use.results import AnswerSpan
+from ..use.wording import Tokenized
 from .shared.lines import Line, LineCommand, answer_lines, flat
 from .shared.options import LineOptions, arg
+
+if TYPE_CHECKING:
+    from ..use.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,7 @@ def answer(given: AnswerOptions) -> None:
     answer_lines(given, QuestionAnswerer(given))
 
 
-class QuestionAnswerer(LineCommand[Found]):
+class QuestionAnswerer(LineCommand[AnswerSpan]):
     """Questions, each with its text behind a tab, or all about one text in a file."""
 
     what, most = "answer", questions.MOST
@@ -54,16 +57,21 @@ class QuestionAnswerer(LineCommand[Found]):
             )
         return line
 
-    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Found]:
+    def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
+        unknown = model.unknown_words(texts)
+        return [Tokenized(text, [], words) for text, words in zip(texts, unknown, strict=True)]
+
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[AnswerSpan]:
         if self.context is not None:
+            texts = [row.text for row in rows]
             return model.answer(texts, [self.context] * len(texts), batch=self.given.batch)
-        pairs = [text.partition("\t") for text in texts]
+        pairs = [row.text.partition("\t") for row in rows]
         return model.answer([q for q, _, _ in pairs], [c for _, _, c in pairs], batch=self.given.batch)
 
-    def plain(self, result: Found) -> str:
+    def plain(self, result: AnswerSpan) -> str:
         return flat(result)
 
-    def known(self, result: Found | None) -> dict[str, Any]:
+    def known(self, result: AnswerSpan | None) -> dict[str, Any]:
         if result is None:
             return {"answer": None}
         return {"answer": result, "start": result.start, "end": result.end, "probability": result.probability}

@@ -15,18 +15,19 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ..errors import BadInput
 from ..files import one_line
-from ..use import Model, load
-from ..use.model import BEAM
+from ..use.options import BEAM, Writing, asked, check_number
 from ..use.results import Answer
-from ..use.writing import Writing, asked, check_number
 from .shared.image_files import batches_of_names
 from .shared.lines import flat, utf8_out, write
 from .shared.options import DecodingOptions, LineOptions, Positional, arg
 from .shared.writing import as_object, decoding_options
+
+if TYPE_CHECKING:
+    from ..use.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,8 @@ def caption(given: CaptionOptions) -> None:
     how = asked(decoding_options(given))
     how.width(BEAM)  # what can be seen to be wrong before anything is loaded
     utf8_out()
+    from ..use.loading import load
+
     model = load(given.run, given.device, weights=given.weights, quantize=given.quantize)
     model.check_can("caption")
     done = 0
@@ -65,15 +68,18 @@ def answered(
     model: Model, names: list[str], how: Writing, numbers: Sequence[int], given: CaptionOptions
 ) -> Sequence[CaptionOrFault]:
     """A caption for each file; of one that cannot be read, why, unless that is to stop everything."""
+    from ..use import caption
+
+    rows = caption.encode(model, names)
     try:
-        return model.answers(names, how, numbers)
+        return caption.write(model, rows, how, numbers)
     except BadInput:
         if given.text or given.bad_lines == "refuse":
             raise
     found: list[CaptionOrFault] = []
-    for name, number in zip(names, numbers, strict=True):
+    for row, number in zip(rows, numbers, strict=True):
         try:
-            found += model.answers([name], how, [number])
+            found += caption.write(model, [row], how, [number])
         except BadInput as error:
             print(one_line(f"{error}; answered by an empty line"), file=sys.stderr, flush=True)
             found.append(error)

@@ -15,16 +15,19 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
 from ..files import one_line, present, read_json
-from ..use import Model, load
+from ..use.options import check_number
 from ..use.results import Label
-from ..use.writing import check_number
+from ..use.wording import Tokenized
 from .shared.image_files import batches_of_names
 from .shared.lines import LineCommand, answer_lines, flat
 from .shared.options import LineOptions
+
+if TYPE_CHECKING:
+    from ..use.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +48,16 @@ class TextLabeler(LineCommand[Label]):
     def __init__(self, given: ClassifyOptions) -> None:
         self.given = given
 
-    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Label]:
+    def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
+        from ..use.classify import encode
+
         pairs = [text.partition("\t") for text in texts]
-        firsts, seconds = [a for a, _, _ in pairs], [b for _, _, b in pairs]
-        return model.classify(firsts, seconds if any(seconds) else None, batch=self.given.batch)
+        return encode(model, [a for a, _, _ in pairs], [b for _, _, b in pairs])
+
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Label]:
+        from ..use.classify import labeled
+
+        return labeled(model, rows, self.given.batch)
 
     def plain(self, result: Label) -> str:
         return flat(result)
@@ -72,6 +81,8 @@ def reads_pictures(folder: str) -> bool:
 
 def classify_pictures(given: ClassifyOptions) -> None:
     """Answer each file by its label."""
+    from ..use.loading import load
+
     check_number("batch", given.batch)
     model = load(given.run, given.device)
     model.check_can("classify")

@@ -8,11 +8,14 @@ Examples: heedful embed runs/mlm "a good film"; heedful embed ./minilm --normali
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..use import Model
+from ..use.wording import Tokenized
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions, arg
+
+if TYPE_CHECKING:
+    from ..use.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +44,16 @@ class TextEmbedder(LineCommand[list[float]]):
     def __init__(self, given: EmbedOptions) -> None:
         self.given = given
 
-    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[list[float]]:
+    def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
+        from ..use.embed import encode
+
+        return encode(model, texts)
+
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[list[float]]:
+        from ..use.embed import embedded
+
         how = self.given
-        found = model.embed(texts, pooling=how.pooling, normalize=how.normalize or None, batch=how.batch)
-        return found.tolist()
+        return embedded(model, rows, how.pooling, how.normalize or None, how.batch).tolist()
 
     def plain(self, result: list[float]) -> str:
         return " ".join(f"{number:.9g}" for number in result)  # as many digits as fp32 has

@@ -10,13 +10,16 @@ heedful fill ./bert-base --top 3 --json < in.txt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..use import Model
+from ..use.options import check_number
 from ..use.results import Filled
-from ..use.writing import check_number
+from ..use.wording import Tokenized
 from .shared.lines import LineCommand, answer_lines, flat
 from .shared.options import LineOptions
+
+if TYPE_CHECKING:
+    from ..use.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +42,15 @@ class BlankFiller(LineCommand[Filled]):
     def __init__(self, given: FillOptions) -> None:
         self.given = given
 
-    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Filled]:
-        return model.fill(texts, top=self.given.top, batch=self.given.batch)
+    def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
+        from ..use.fill import encode
+
+        return encode(model, texts)
+
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Filled]:
+        from ..use.fill import filled
+
+        return filled(model, rows, self.given.top, self.given.batch)
 
     def plain(self, result: Filled) -> str:
         return flat(result)

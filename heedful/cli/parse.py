@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..use import Model
+from ..use.wording import Tokenized
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
 
 if TYPE_CHECKING:
     from ..data.trees import Parsed
+    from ..use.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,15 @@ class SentenceParser(LineCommand["tuple[int, Parsed]"]):
     def __init__(self, given: ParseOptions) -> None:
         self.given = given
 
-    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[tuple[int, Parsed]]:
-        return list(zip(numbers, model.parse(texts, batch=self.given.batch), strict=True))
+    def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
+        from ..use.sentences import encode
+
+        return encode(model, texts)
+
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[tuple[int, Parsed]]:
+        from ..use.parse import parsed
+
+        return list(zip(numbers, parsed(model, rows, self.given.batch), strict=True))
 
     def plain(self, result: tuple[int, Parsed]) -> str:
         from ..data.conllu import written

@@ -10,12 +10,15 @@ Examples: heedful tag runs/tag "The cat sleeps ."; heedful tag runs/tag --json <
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..use import Model
 from ..use.results import Tagged
+from ..use.wording import Tokenized
 from .shared.lines import LineCommand, answer_lines, flat
 from .shared.options import LineOptions
+
+if TYPE_CHECKING:
+    from ..use.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +37,15 @@ class WordTagger(LineCommand[Tagged]):
     def __init__(self, given: TagOptions) -> None:
         self.given = given
 
-    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Tagged]:
-        return model.tag(texts, batch=self.given.batch)
+    def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
+        from ..use.sentences import encode
+
+        return encode(model, texts)
+
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Tagged]:
+        from ..use.tag import tagged
+
+        return tagged(model, rows, self.given.batch)
 
     def plain(self, result: Tagged) -> str:
         return flat(result)

@@ -126,9 +126,12 @@ class Labels:
 def pieces_of(vocab: Vocabulary, forms: Iterable[str]) -> list[list[int]]:
     """The pieces of each word, at least one."""
     space = "" if vocab.kind == "char" else " "  # words inside a text are learned with the space before them
-    ids = vocab.encode_batch([f"{space}{form}" for form in forms])
-    nothing = vocab.sep if vocab.unk == NO_TOKEN else vocab.unk
-    return [some[:MOST_PIECES] or [nothing] for some in ids]
+    return [cut_pieces(vocab, ids) for ids in vocab.encode_batch([f"{space}{form}" for form in forms])]
+
+
+def cut_pieces(vocab: Vocabulary, ids: list[int]) -> list[int]:
+    """The first pieces of a word; a word without any is unknown."""
+    return ids[:MOST_PIECES] or [vocab.sep if vocab.unk == NO_TOKEN else vocab.unk]
 
 
 def rows_of(vocab: Vocabulary, labels: Labels, sentences: Sequence[Sentence]) -> list[Row]:

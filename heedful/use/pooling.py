@@ -17,7 +17,8 @@ Pool = Callable[[Tensor, Tensor], Tensor]
 
 
 def poolings_of(asked: str | None, said: Sentences | None, last: bool) -> list[Pool]:
-    """What was asked for, or what the folder says, or the mean; what several make of a text stands side by side.
+    """What was asked for, or what the folder says, or the mean; what several make of a text stands side by
+    side.
 
     last: the token that stands for all is a text's last one.
     """

@@ -1,5 +1,5 @@
-"""Results: strings that know more about themselves. An `Answer` has its score, a `Label` its probability, `Filled` what
-else would fit; so the plain use stays plain."""
+"""Results: strings that know more about themselves. An `Answer` has its score, a `Label` its probability,
+`Filled` what else would fit; so the plain use stays plain."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Tagged(str):
         return self
 
 
-class Found(str):
+class AnswerSpan(str):
     """The answer to a question, as a text has it."""
 
     start: int  # its first character in the text

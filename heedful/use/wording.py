@@ -1,19 +1,21 @@
 """Wording: between texts and the numbers that a folder's model reads and writes.
 
-A run of heedful's own reads what its task was trained on. A Hugging Face folder says by its tokenizer what stands
-before and after a text ([CLS] and [SEP], T5's </s>, LLaMA's <s>), and by its configs which tokens begin and end one.
-"""
+A run of heedful's own reads what its task was trained on. A Hugging Face folder says by its tokenizer what
+stands before and after a text ([CLS] and [SEP], T5's </s>, LLaMA's <s>), and by its configs which tokens
+begin and end one."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.articles import article_of
 from ..data.extract import text_of
-from ..data.vocab import Vocab, groups, no_panic, read_vocab
+from ..data.vocab import groups, no_panic, read_vocab
+from ..data.vocab import refuse_long as refuse_endless
 from ..errors import BadInput
 from ..files import inside, naming, present, read_json
 from ..interop.hf.chat import Prompt
@@ -32,8 +34,24 @@ LONGEST = (
 )
 TAIL = 8  # tokens of a prompt that are enough to see how the text goes on
 HALF = "\ufffd"  # what a decoder writes for a part of a character
-Piece = tuple[int, str]  # a token's number, and what it says
 UNKNOWN = ("[UNK]", "<unk>", "<UNK>")  # what stands for everything that a vocabulary does not know
+
+
+@dataclass(frozen=True)
+class Tokenized:
+    """A text and its tokens. A text becomes one of these once, and whatever needs its tokens is given
+    this."""
+
+    text: str  # as it was given: it may have its tree, or be an article with a title
+    ids: list[int]
+    unknown: list[str] = field(default_factory=list)  # words of the text that the vocabulary does not know
+    spans: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # where each token stands, if that was asked for
+    segments: list[int] = field(
+        default_factory=list
+    )  # of two texts in a row: which one each token belongs to
+    fault: str | None = None  # why the model cannot use it, if it cannot
 
 
 class Wording(ABC):
@@ -54,11 +72,11 @@ class Wording(ABC):
     # To numbers.
 
     @abstractmethod
-    def source(self, texts: list[str]) -> list[list[int]]:
-        """What an encoder-decoder's encoder reads."""
+    def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
+        """What an encoder-decoder's encoder reads. spans: keep where each token stands."""
 
     @abstractmethod
-    def prompt(self, texts: list[str]) -> list[list[int]]:
+    def prompt(self, texts: list[str]) -> list[Tokenized]:
         """What a decoder goes on from; empty where a text is and the model knows no beginning of its own."""
 
     @property
@@ -72,33 +90,36 @@ class Wording(ABC):
         found = self.special.get("decoder_start", self.special.get("bos"))
         if found is None:
             raise BadInput(
-                f"{self.folder} names no token to begin writing with: its config.json lacks decoder_start_token_id"
+                f"{self.folder} names no token to begin writing with: "
+                f"its config.json lacks decoder_start_token_id"
             )
         return found
 
     def target(self, texts: list[str]) -> list[list[int]]:
         """What would have to be written, without the end of sentence."""
-        return plain(self.writes, texts)
+        return [row.ids for row in tokenize(self.writes, texts)]
 
-    def sentence(self, texts: list[str]) -> list[list[int]]:
+    def sentence(self, texts: list[str]) -> list[Tokenized]:
         """What an encoder alone reads: [CLS] text [SEP]."""
         first, last = self.around
-        return [[first, *ids, last] for ids in plain(self.reads, texts)]
+        return [replace(row, ids=[first, *row.ids, last]) for row in tokenize(self.reads, texts)]
 
-    def blanked(self, text: str) -> list[int]:
+    def blanked(self, text: str) -> Tokenized:
         """The same of a text with blanks."""
         first, last = self.around
-        row = [first]
+        ids, unknown = [first], []
         for n, piece in enumerate(self.around_blanks(text)):
-            row += [self.mask] * (n > 0) + [number for number, _ in piece]
-        return [*row, last]
+            ids += [self.mask] * (n > 0) + piece.ids
+            unknown += piece.unknown
+        return Tokenized(text, [*ids, last], unknown)
 
-    def around_blanks(self, text: str) -> list[list[Piece]]:
-        """What stands before, between and after the blanks. Where tokens carry the space before them, so does a blank."""
+    def around_blanks(self, text: str) -> list[Tokenized]:
+        """The texts before, between and after the blanks. Where tokens carry the space before them, so does a
+        blank."""
         pieces = text.split(MASK)
         if self.carries_spaces:
             pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
-        return read(self.reads, pieces)
+        return tokenize(self.reads, pieces)
 
     @property
     def around(self) -> tuple[int, int]:
@@ -128,21 +149,13 @@ class Wording(ABC):
             raise BadInput(f'not all of "{prefix}" is in the vocabulary, so no translation can begin with it')
         return ids
 
-    def unknown_words(self, texts: list[str], blanks: bool) -> list[list[str]]:
-        """What of each text the vocabulary does not know: to the model it is all one word. blanks: a [MASK] is one."""
-        numbers = {self.reads.token_to_id(token) for token in UNKNOWN}
-        rows = read(self.reads, texts)
-        if blanks:
-            rows = [[one for piece in self.around_blanks(text) for one in piece] for text in texts]
-        return [[said.strip() or said for number, said in row if number in numbers] for row in rows]
-
     def banned(self, words: Iterable[str]) -> list[list[int]]:
         """Token sequences of words, at the beginning of a text and inside it."""
         found: dict[tuple[int, ...], None] = {}
         for word in words:
             if not word.strip():
                 raise BadInput("an empty word cannot be forbidden: leave it out")
-            for ids in plain(self.writes, [word, f" {word}"]):
+            for ids in (row.ids for row in tokenize(self.writes, [word, f" {word}"])):
                 if not ids or self.unknown in ids:
                     raise BadInput(f'"{word}" is not in the vocabulary, so the model cannot write it anyway')
                 found[tuple(ids)] = None
@@ -198,19 +211,27 @@ class OwnWording(Wording):
         self.ends = [loaded.special["eos"]] if "eos" in loaded.special else []
         self.never = []
 
-    def source(self, texts: list[str]) -> list[list[int]]:
-        return plain(self.reads, texts)
+    def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
+        return tokenize(self.reads, texts, spans=spans)
 
-    def prompt(self, texts: list[str]) -> list[list[int]]:
-        return plain(self.reads, texts)
+    def prompt(self, texts: list[str]) -> list[Tokenized]:
+        return tokenize(self.reads, texts)
 
-    def around_blanks(self, text: str) -> list[list[Piece]]:
-        """Texts learn a space before their first word. What follows a blank is no first word, so a mark goes before it."""
+    def around_blanks(self, text: str) -> list[Tokenized]:
+        """Texts learn a space before their first word. What follows a blank is no first word, so a mark goes
+        before it."""
         if self.carries_spaces:
             return super().around_blanks(text)
         before, *others = text.split(MASK)
-        first, *after = read(self.reads, [before, *(f",{piece}" for piece in others)])
-        return [first, *(piece[1:] for piece in after)]
+        first, *after = tokenize(self.reads, [before, *(f",{piece}" for piece in others)])
+        marks = [
+            not unknown_ids(self.reads).isdisjoint(row.ids[:1]) for row in after
+        ]  # whether it is unknown
+        cut = [
+            replace(row, ids=row.ids[1:], unknown=row.unknown[mark:])
+            for row, mark in zip(after, marks, strict=True)
+        ]
+        return [first, *cut]
 
     @property
     def begin(self) -> int | None:
@@ -218,38 +239,28 @@ class OwnWording(Wording):
 
 
 class ArticleWording(Wording):
-    """A run's that summarizes: of each article what it has learned to read, and a separator where one row has all."""
+    """A run's that summarizes: of each article what it has learned to read, and a separator where one row has
+    all."""
 
     def __init__(self, loaded: Loaded, folder: str, data: DataSettings) -> None:
         super().__init__(loaded, folder)
         self.data, self.vocab = data, read_vocab(Path(folder) / "tokenizer.json")
         self.ends, self.never = [self.vocab.eos], []
 
-    def source(self, texts: list[str]) -> list[list[int]]:
-        return [row[: self.data.longest] for row in self.vocab.encode_batch(self.read(texts))]
+    def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
+        """Articles in the order in which they are read, as far as they are read; only their words may be
+        unknown."""
+        read = [text_of(article_of(text), self.data.extract) for text in texts]
+        rows = tokenize(self.vocab.tokenizer, read, longest=self.data.longest, refuse=refuse_endless)
+        return [replace(row, text=text) for row, text in zip(rows, texts, strict=True)]
 
-    def prompt(self, texts: list[str]) -> list[list[int]]:
-        return [self.before_summary(row) for row in self.source(texts)]
-
-    def before_summary(self, row: list[int]) -> list[int]:
-        """What a decoder goes on from, once it has read an article."""
-        return [*row, self.vocab.sep]
+    def prompt(self, texts: list[str]) -> list[Tokenized]:
+        """An article and the separator, from which a decoder goes on."""
+        return [replace(row, ids=[*row.ids, self.vocab.sep]) for row in self.source(texts)]
 
     @property
     def begin(self) -> int | None:
         return None
-
-    def read(self, texts: list[str]) -> list[str]:
-        """Articles in the order in which they are read."""
-        return [text_of(article_of(text), self.data.extract) for text in texts]
-
-    def unknown_words(self, texts: list[str], blanks: bool) -> list[list[str]]:
-        """Of what is read only."""
-        read = self.read(texts)
-        return [
-            [text[a:b].strip() for number, (a, b) in zip(row, places, strict=False) if number == Vocab.unk]
-            for text, row, places in zip(read, self.source(texts), self.vocab.places(read), strict=True)
-        ]
 
 
 class TheirWording(Wording):
@@ -277,8 +288,8 @@ class TheirWording(Wording):
     def beginning(self, prefix: str) -> list[int]:
         return super().beginning(prefix) if prefix else list(self.first)
 
-    def source(self, texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in encoded(self.reads, texts, True)]
+    def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
+        return tokenize(self.reads, texts, around=True, spans=spans)
 
     @property
     def around(self) -> tuple[int, int]:
@@ -286,12 +297,17 @@ class TheirWording(Wording):
         ids = next(encoded(self.reads, [""], True)).ids
         return (ids[0], ids[1]) if len(ids) == 2 else super().around
 
-    def prompt(self, texts: list[str]) -> list[list[int]]:
-        rows = [without_end(encoding) for encoding in encoded(self.reads, texts, True)]
-        for place, text in enumerate(texts):
-            if isinstance(text, Prompt):  # a chat template has put there what belongs around it
-                rows[place] = plain(self.reads, [text])[0]
-        return [row or ([] if self.begin is None else [self.begin]) for row in rows]
+    def prompt(self, texts: list[str]) -> list[Tokenized]:
+        written = [n for n, text in enumerate(texts) if isinstance(text, Prompt)]  # by a chat template, whole
+        plain = [n for n in range(len(texts)) if n not in set(written)]
+        refuse_long(texts)
+        rows = dict(zip(written, tokenize(self.reads, [texts[n] for n in written]), strict=True))
+        given = [texts[n] for n in plain]
+        for n, encoding in zip(plain, encoded(self.reads, given, True), strict=True):
+            row = tokenized(texts[n], encoding, unknown_ids(self.reads))
+            rows[n] = replace(row, ids=without_end(encoding))
+        begin = [] if self.begin is None else [self.begin]
+        return [rows[n] if rows[n].ids else replace(rows[n], ids=begin) for n in range(len(texts))]
 
     @property
     def begin(self) -> int | None:
@@ -303,22 +319,50 @@ def wording_of(loaded: Loaded, folder: str, own: bool) -> Wording:
     return (OwnWording if own else TheirWording)(loaded, folder)
 
 
-def plain(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
-    """Token numbers of each text and nothing else."""
-    return [encoding.ids for encoding in encoded(tokenizer, texts, False)]
+def tokenize(
+    tokenizer: Tokenizer,
+    texts: list[str],
+    around: bool = False,
+    spans: bool = False,
+    longest: int | None = None,
+    refuse: Callable[[list[str]], None] | None = None,
+) -> list[Tokenized]:
+    """The tokens of each text. around: with the special tokens of the tokenizer. longest: tokens that are
+    kept.
 
-
-def read(tokenizer: Tokenizer, texts: list[str]) -> list[list[Piece]]:
-    """The same, each number with the piece of the text that it stands for."""
+    refuse: what raises an error about texts that are too long; without it, LONGEST is the limit.
+    """
+    (refuse or refuse_long)(texts)
+    unknown = unknown_ids(tokenizer)
     return [
-        [(number, text[a:b]) for number, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)]
-        for text, encoding in zip(texts, encoded(tokenizer, texts, False), strict=True)
+        tokenized(text, encoding, unknown, spans, longest)
+        for text, encoding in zip(texts, encoded(tokenizer, texts, around), strict=True)
     ]
+
+
+def tokenized(
+    text: str, encoding: Encoding, unknown: set[int], spans: bool = False, longest: int | None = None
+) -> Tokenized:
+    """One text with its tokens and the words that are unknown."""
+    ids = encoding.ids[:longest]
+    words: list[str] = []
+    if not unknown.isdisjoint(ids):
+        for number, (a, b), special in zip(
+            ids, encoding.offsets, encoding.special_tokens_mask, strict=longest is None
+        ):
+            if number in unknown and not special:
+                words.append(text[a:b].strip() or text[a:b])
+    return Tokenized(text, ids, words, encoding.offsets if spans else [])
+
+
+def unknown_ids(tokenizer: Tokenizer) -> set[int]:
+    """The numbers of whatever a vocabulary does not know."""
+    found = {tokenizer.token_to_id(token) for token in UNKNOWN}
+    return {number for number in found if number is not None}
 
 
 def encoded(tokenizer: Tokenizer, texts: Sequence[str | tuple[str, str]], around: bool) -> Iterator[Encoding]:
     """Texts, or pairs of them, through a tokenizer; around: with the special tokens it puts there."""
-    refuse_long(texts)
     for group in groups(texts, lambda text: len(text) if isinstance(text, str) else sum(map(len, text))):
         with no_panic("a text cannot be tokenized (has it half a character?)"):
             found = tokenizer.encode_batch(group, add_special_tokens=around)

@@ -31,8 +31,8 @@ from heedful.cli.shared import lines as line_commands
 from heedful.cli.shared.commands import COMMANDS, options_of
 from heedful.cli.shared.lines import READ
 from heedful.models import presets
+from heedful.use.options import Writing
 from heedful.use.wording import LONGEST
-from heedful.use.writing import Writing
 
 SOURCES = [*PAIRS, "the cat", "a fish eats the dog and the cat and i am a teacher"]
 

@@ -94,7 +94,7 @@ def test_a_translator_trained_here_translates_in_transformers(name, kind, traine
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == kind
     tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path)
     for text in TEXTS:
-        assert tokenizer(text).input_ids == model.wording.source([text])[0]
+        assert tokenizer(text).input_ids == model.wording.source([text])[0].ids
     greedy = model.translate(TEXTS, beam=1, longest=NEW)
     assert list(PAIRS.values()) == greedy[: len(PAIRS)]
     assert their_texts(tmp_path, TEXTS, tokenizer, num_beams=1, max_new_tokens=NEW) == greedy
@@ -313,7 +313,7 @@ def test_what_they_write_is_written_here_and_after_coming_back(name, beam, their
     texts = list(PAIRS)[:2]
     answers = loaded.translate(texts, **ours) if pairs else loaded.generate(texts, **ours)
     for text, answer in zip(texts, answers, strict=True):
-        given = torch.tensor([tokenizer(text).input_ids if pairs else loaded.wording.prompt([text])[0]])
+        given = torch.tensor([tokenizer(text).input_ids if pairs else loaded.wording.prompt([text])[0].ids])
         assert given.tolist() == [byte_level().encode(text).ids] if pairs else True
         for their in (model, again.eval()):
             row = their.generate(given, attention_mask=torch.ones_like(given), pad_token_id=1, **how)[

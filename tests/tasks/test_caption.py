@@ -33,7 +33,7 @@ from heedful.runs import trainer
 from heedful.tasks import caption, recipe
 from heedful.tasks.evaluation import Asked
 from heedful.tasks.recipe.settings import DataSettings
-from heedful.use.scoring import recipe_of
+from heedful.use.model import recipe_of
 
 CONFIG = captioner.CaptionerConfig(
     vocab=17,

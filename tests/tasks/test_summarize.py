@@ -220,9 +220,8 @@ def test_every_architecture_trains_resumes_to_the_same_bytes_and_loads(kind, tex
     beam, greedily = model.summarize([article, ""]), model.summarize(article, beam=1)
     assert beam[1] == "" and isinstance(greedily, str)
     rows = summarize.read_by(outcome.job.vocab, [article], "tf-idf", 512)
-    assert (
-        model.wording.source([article]) == rows and outcome.job.vocab.decode(rows[0]) == "ba: ba de fi go ku"
-    )
+    assert [row.ids for row in model.wording.source([article])] == rows
+    assert outcome.job.vocab.decode(rows[0]) == "ba: ba de fi go ku"
     form, network = summarize.form_of(asked), model.model
     for width, text in ((4, beam[0]), (1, greedily)):
         assert written(form, network, outcome.job.vocab, rows, 5, width) == [text]
@@ -316,7 +315,7 @@ def test_a_long_article_is_read_as_far_as_it_was_in_training(learned, monkeypatc
     text, lead = next(iter(ARTICLES.items()))
     padded = f"{text} " + "the fish " * 20_000
     model = load(learned)
-    assert model.wording.source([padded])[0] == model.wording.source([padded[:5000]])[0]
+    assert model.wording.source([padded])[0].ids == model.wording.source([padded[:5000]])[0].ids
     code, out, err = answered(monkeypatch, capsysbinary, learned, padded.encode())
     assert code == 0 and out.count("\n") == 1 and err == ""
     assert model.summarize(text, longest=1).tokens[:1] == [" cat"]

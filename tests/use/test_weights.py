@@ -4,7 +4,6 @@ import pytest
 import torch
 from helpers.small_runs import (
     PAIRS,
-    small_run,  # noqa: F401 (fixtures)
 )
 
 import heedful

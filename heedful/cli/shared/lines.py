@@ -16,15 +16,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, BinaryIO, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from ...data.files import BOM, BYTES, FOREIGN, GZIP, Fault, judge
 from ...errors import BadInput
 from ...files import one_line
-from ...use import Model, load
-from ...use.wording import LONGEST
-from ...use.writing import check_number
+from ...use.options import check_number
+from ...use.wording import LONGEST, Tokenized
 from .options import LineOptions
+
+if TYPE_CHECKING:
+    from ...use.model import Model
 
 CHUNK = 8  # batches: enough texts of like length come together
 READ = 1 << 16  # bytes read at a time
@@ -55,7 +57,11 @@ class LineCommand(ABC, Generic[R]):
         return [line if isinstance(line, Fault) else self.read(line) for line in lines]
 
     @abstractmethod
-    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[R]:
+    def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
+        """Texts with their tokens, made once, and with what is wrong with them."""
+
+    @abstractmethod
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[R]:
         """A result for each text; numbers are those of their lines, from 0."""
 
     @abstractmethod
@@ -70,13 +76,15 @@ class LineCommand(ABC, Generic[R]):
         """Whether an answer can be shown while it is being written."""
         return False
 
-    def pieces(self, model: Model, text: str, number: int) -> Iterator[str]:
+    def pieces(self, model: Model, row: Tokenized, number: int) -> Iterator[str]:
         """An answer as it is being written."""
         raise NotImplementedError
 
 
 def answer_lines(given: LineOptions, work: LineCommand[Any]) -> None:
     """Read, answer and print until there is no more."""
+    from ...use.loading import load
+
     check_number("batch", given.batch)
     utf8_out()
     typing = not given.text and sys.stdin is not None and sys.stdin.isatty()
@@ -109,32 +117,32 @@ class Printer:
     def chunk(self, lines: list[Line]) -> None:
         """Answer some lines, in their order."""
         start, self.lines = self.lines, self.lines + len(lines)
-        lines = self.judged(self.work.read_all(lines), start)
-        texts = {
-            number: line for number, line in enumerate(lines, start) if isinstance(line, str) and line.strip()
-        }
-        unknown = self.unknown.count(self.model, texts)
-        if self.raw and len(lines) == 1 and texts and self.live():
-            return self.stream(*texts.popitem())
-        done = self.work.do(self.model, list(texts.values()), list(texts)) if texts else []
-        results = dict(zip(texts, done, strict=True))
+        lines, rows = self.judged(self.work.read_all(lines), start)
+        unknown = self.unknown.count(rows)
+        if self.raw and len(lines) == 1 and rows and self.live():
+            return self.stream(*rows.popitem())
+        done = self.work.do(self.model, list(rows.values()), list(rows)) if rows else []
+        results = dict(zip(rows, done, strict=True))
         write(
             "".join(
                 self.shown(n, line, results.get(n), unknown.get(n, 0)) for n, line in enumerate(lines, start)
             )
         )
 
-    def judged(self, lines: list[Line], start: int) -> list[Line]:
-        """LineOptions, with those that the model cannot take as faults, each of which is named."""
+    def judged(self, lines: list[Line], start: int) -> tuple[list[Line], dict[int, Tokenized]]:
+        """Lines, those that the model cannot use as faults, each of which is named; and the tokens of the others."""
         texts = {n: line for n, line in enumerate(lines) if isinstance(line, str) and line.strip()}
+        rows = (
+            dict(zip(texts, self.work.encode(self.model, list(texts.values())), strict=True)) if texts else {}
+        )
         found = list(lines)
-        for n, why in zip(texts, self.model.faults(list(texts.values()), self.work.what), strict=True):
-            if why is not None:
-                found[n] = Fault("unusable", f"the text {why}")
+        for n, row in rows.items():
+            if row.fault:
+                found[n] = Fault("unusable", f"the text {row.fault}")
         for number, line in enumerate(found, start + 1):
             if isinstance(line, Fault):
                 self.refuse(number, line)
-        return found
+        return found, {start + n: row for n, row in rows.items() if not row.fault}
 
     def refuse(self, number: int, fault: Fault) -> None:
         """Name a bad line; or stop there, if so asked."""
@@ -172,9 +180,9 @@ class Printer:
         shown = not self.given.json and sys.stdout.isatty()
         return shown and self.work.streams(self.model)
 
-    def stream(self, number: int, text: str) -> None:
+    def stream(self, number: int, row: Tokenized) -> None:
         try:
-            for piece in self.work.pieces(self.model, text, number):
+            for piece in self.work.pieces(self.model, row, number):
                 write(piece)
         finally:
             write("\n")
@@ -187,14 +195,13 @@ class UnknownWords:
         self.tokens = self.lines = self.line = 0
         self.first = ""
 
-    def count(self, model: Model, texts: dict[int, str]) -> dict[int, int]:
+    def count(self, rows: dict[int, Tokenized]) -> dict[int, int]:
         """How many are in each of some texts, by their numbers."""
-        found = dict(zip(texts, model.unknown_words(list(texts.values())), strict=True))
-        for number, words in found.items():
-            if words and not self.tokens:
-                self.line, self.first = number + 1, words[0]
-            self.tokens, self.lines = self.tokens + len(words), self.lines + bool(words)
-        return {number: len(words) for number, words in found.items()}
+        for number, row in rows.items():
+            if row.unknown and not self.tokens:
+                self.line, self.first = number + 1, row.unknown[0]
+            self.tokens, self.lines = self.tokens + len(row.unknown), self.lines + bool(row.unknown)
+        return {number: len(row.unknown) for number, row in rows.items()}
 
     def sentence(self, lines: int, alone: bool) -> str | None:
         """What a person should know of them, once; alone: there was one text, and no lines."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from ...data.conllu import read_sentences
 from ...errors import BadInput
 from ...files import one_line
-from ...use import Model, load
+from ...use.options import BEAM, Writing, asked
 from ...use.results import Answer
-from ...use.wording import LONGEST
-from ...use.writing import Writing, asked
+from ...use.wording import LONGEST, Tokenized
 from .lines import Line, LineCommand, flat
 from .options import DecodingOptions
+
+if TYPE_CHECKING:
+    from ...use.model import Model
 
 
 class TextWriter(LineCommand[Answer]):
@@ -39,29 +41,40 @@ class TextWriter(LineCommand[Answer]):
     def check(self) -> None:
         """What can be seen to be wrong before anything is loaded."""
         how = asked(self.options | ({"draft": self.draft} if self.draft else {}))
-        how.width(1 if self.what == "generate" else 4)
+        how.width(1 if self.what == "generate" else BEAM)
 
     def how(self, model: Model) -> Writing:
-        if self.draft is not None and not isinstance(self.options.get("draft"), Model):
+        from ...use.loading import load
+
+        if self.draft is not None and "draft" not in self.options:
             self.options["draft"] = load(
                 self.draft, model.device, weights=self.given.weights, quantize=self.given.quantize
             )
         return asked(self.options)
 
-    def do(self, model: Model, texts: list[str], numbers: list[int]) -> list[Answer]:
-        return model.answers(self.with_trees(model, texts, numbers), self.how(model), numbers)
+    def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
+        from ...use.model import WRITERS
 
-    def with_trees(self, model: Model, texts: list[str], numbers: list[int]) -> list[str]:
+        return WRITERS[self.what].encode(model, texts)
+
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Answer]:
+        from ...use.model import WRITERS
+
+        rows = self.with_trees(model, rows, numbers)
+        return WRITERS[self.what].write(model, rows, self.how(model), numbers)
+
+    def with_trees(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Tokenized]:
         """Texts with the next trees of the file, if one was given."""
         if self.trees is None:
-            return texts
+            return rows
         from ...data.trees import parsed
+        from ...use.translate import needs_trees
 
-        if not model.needs_trees:
+        if not needs_trees(model):
             raise BadInput(f"{model.folder} reads no trees: leave out `trees`")
         file = getattr(self.given, "trees", "")
-        found: list[str] = []
-        for text, number in zip(texts, numbers, strict=True):
+        found: list[Tokenized] = []
+        for row, number in zip(rows, numbers, strict=True):
             sentence = next(self.trees, None)
             if sentence is None:
                 raise BadInput(
@@ -69,7 +82,8 @@ class TextWriter(LineCommand[Answer]):
                         f"{file} has no tree for line {number + 1}: each line that says something has one"
                     )
                 )
-            found.append(parsed(text, sentence, f"{file}:{sentence.line}: the tree of line {number + 1}"))
+            where = f"{file}:{sentence.line}: the tree of line {number + 1}"
+            found.append(replace(row, text=parsed(row.text, sentence, where)))
         return found
 
     def plain(self, result: Answer) -> str:
@@ -85,8 +99,10 @@ class TextWriter(LineCommand[Answer]):
         how = self.how(model)
         return self.what == "generate" and how.width(1) == 1 and not how.groups
 
-    def pieces(self, model: Model, text: str, number: int) -> Iterator[str]:
-        return model.pieces(text, self.how(model), number)
+    def pieces(self, model: Model, row: Tokenized, number: int) -> Iterator[str]:
+        from ...use.stream import streamed
+
+        return streamed(model, row, self.how(model), number)
 
 
 def as_object(one: Answer) -> dict[str, Any]:

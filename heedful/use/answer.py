@@ -1,0 +1,92 @@
+"""Answer: what a question asks for, as a text has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+
+from ..data.questions import Question
+from ..errors import BadInput
+from ..models.base.shells import Encoder
+from .batches import finite
+from .options import check_number
+from .results import AnswerSpan
+from .texts import both
+
+if TYPE_CHECKING:
+    from ..tasks.span import Reader
+    from .model import Model
+
+# How long rows of a Hugging Face folder are, which does not say: as BERT's authors had them for SQuAD.
+LONGEST, OVERLAP, ANSWER = 384, 128, 30
+
+
+def can(model: Model) -> bool:
+    """Whether it is an encoder with a head for the span of an answer."""
+    return model.kind is Encoder and "span" in model.heads
+
+
+@overload
+def answer(  # type: ignore[overload-overlap]
+    model: Model, questions: str, contexts: str, *, batch: int = 32
+) -> AnswerSpan: ...
+@overload
+def answer(
+    model: Model, questions: Iterable[str], contexts: Iterable[str], *, batch: int = 32
+) -> list[AnswerSpan]: ...
+def answer(
+    model: Model, questions: str | Iterable[str], contexts: str | Iterable[str], *, batch: int = 32
+) -> AnswerSpan | list[AnswerSpan]:
+    """The answer to each question as its context has it; a long context is read in windows that overlap.
+
+    questions: a string, or several. contexts: the text of each question. batch: windows at once. Returns an
+    `AnswerSpan` for a string, a list for several.
+
+    >>> found = load("runs/toy-span").answer("who sleeps ?", "the dog eats . the cat sleeps .")
+    >>> found, found.start, found.end
+    ('cat', 19, 22)
+    """
+    model.check_can("answer")
+    return both(questions, contexts, lambda a, b: answered(model, a, b, batch))
+
+
+def answered(model: Model, questions: list[str], contexts: list[str], batch: int) -> list[AnswerSpan]:
+    """What each question asks for, as its context has it."""
+    from ..tasks.span import read
+
+    check_number("batch", batch)
+    for what, texts in {"question": questions, "context": contexts}.items():
+        for place, text in enumerate(texts, 1):
+            if not text.strip():
+                raise BadInput(f"{what} {place} is empty")
+    rows = [Question(q, c, (("", 0),)) for q, c in zip(questions, contexts, strict=True)]
+    network: Any = model.model
+    with torch.no_grad():
+        found, _, _ = read(network, reader_of(model), rows, batch)
+    for one in found:
+        finite(torch.tensor(one.score), model.folder)
+    return [AnswerSpan(one.text, one.start, one.end, one.score, one.probability) for one in found]
+
+
+def reader_of(model: Model) -> Reader:
+    """How a run, or a Hugging Face folder, reads questions."""
+    from ..tasks import span
+    from ..tasks.classify import row_of
+    from ..tasks.origin import Borrowed
+
+    if model.recipe is not None:
+        return span.reader_of(Path(model.folder), model.recipe)
+    tokenizer = model.wording.reads
+    vocab = Borrowed(tokenizer, tokenizer.to_str(), model.special, model.folder)
+    longest = min(LONGEST, model.config.context)
+    special = 2 + len(vocab.between)
+    asked = min(span.ASKED, (longest - special) // 2)  # a small model has room for a short question
+    if asked < 1:
+        raise BadInput(
+            f"{model.folder} reads {longest} tokens, too few for a question and a text: use another model"
+        )
+    rooms = span.Rooms(longest, min(OVERLAP, longest // 2), special, asked)
+    return span.Reader(vocab, row_of(model.config), rooms, ANSWER)

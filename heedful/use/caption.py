@@ -1,0 +1,74 @@
+"""Caption: a sentence about the picture of each image file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Unpack, overload
+
+import numpy as np
+import torch
+
+from ..data.images.prepare import ready_file
+from ..models.base.shells import EncoderDecoder, WithPictures
+from .images import data_for
+from .kinds import Captioner
+from .options import BEAM, Options, Writing, asked, refuse_draft, takes_options
+from .results import Answer
+from .search import Request, answers, search_of
+from .texts import each
+from .wording import Tokenized
+
+if TYPE_CHECKING:
+    from .model import Model
+
+
+def can(model: Model) -> bool:
+    """Whether it reads images and writes texts."""
+    return model.kind is Captioner
+
+
+@overload
+def caption(  # type: ignore[overload-overlap]
+    model: Model, files: str, **options: Unpack[Options]
+) -> Answer: ...
+@overload
+def caption(model: Model, files: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
+@takes_options("draft", "ahead")
+def caption(model: Model, files: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+    """A sentence about the picture of each image file, by a beam of 4 unless another search is asked for.
+
+    files: the name of a file, or several. options: those of decoding (see `heedful.use.options.Writing`). A
+    caption has at most as many tokens as those it was trained on, or `longest`. Returns an `Answer` for one
+    name, a list for several."""
+    model.check_can("caption")
+    how = asked(options)
+    refuse_draft(how)
+    return each(files, lambda names: write(model, encode(model, names), how, range(len(names))))
+
+
+def encode(model: Model, files: list[str]) -> list[Tokenized]:
+    """The names of files; of each picture the decoder sees so many vectors."""
+    return [Tokenized(name, list(range(model.config.source))) for name in files]
+
+
+def write(model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]) -> list[Answer]:
+    """Captions of image files; numbers: which files these are, among all that belong to one seed."""
+    search = search_of(model, how, BEAM, partial(with_pictures, model))
+    prefix = model.wording.beginning(how.prefix)
+    longest = how.longest or data_for(model).longest
+    requests = [
+        Request([model.wording.start], longest, row, number, prefix)
+        for row, number in zip(rows, numbers, strict=True)
+    ]
+    return answers(model, search, requests)
+
+
+def with_pictures(model: Model, network: EncoderDecoder, rows: Sequence[Tokenized]) -> EncoderDecoder:
+    """The same network, shown the pictures of the files that it reads next."""
+    from ..tasks.caption import read
+
+    data = data_for(model)
+    pixels_BHWC = torch.from_numpy(np.stack([ready_file(row.text, data) for row in rows]))
+    encoder = WithPictures(network.encoder, read(network, data, pixels_BHWC))
+    return EncoderDecoder(encoder, network.decoder)  # type: ignore[arg-type]

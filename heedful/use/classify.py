@@ -1,0 +1,216 @@
+"""Classify: the likeliest label of each text, pair of texts, or image file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.images.prepare import ready_file
+from ..data.vocab import read_vocab
+from ..decode.prompts import pad
+from ..errors import BadInput
+from ..files import inside
+from ..models.base.heads import DecoderClassifier
+from ..models.base.shells import Encoder
+from .batches import finite, in_batches
+from .images import data_for
+from .kinds import ImageEncoder
+from .options import check_number
+from .results import Label
+from .texts import both, each, judged, tokenize_by, usable
+from .wording import Tokenized, encoded, refuse_long, unknown_ids
+
+if TYPE_CHECKING:
+    from ..tasks.classify import Kind, TextBatch
+    from ..tasks.task import Words
+    from .model import Model
+
+
+def can(model: Model) -> bool:
+    """Whether it has a head for labels, and is not a run that learned to choose with it."""
+    if model.kind is ImageEncoder:
+        return bool({"classify", "classify_mean"} & set(model.heads))
+    head = model.kind is DecoderClassifier or (model.kind is Encoder and "classify" in model.heads)
+    return head and model.task != "choose"
+
+
+@overload
+def classify(  # type: ignore[overload-overlap]
+    model: Model, texts: str, seconds: str | None = None, *, batch: int = 32
+) -> Label: ...
+@overload
+def classify(
+    model: Model, texts: Iterable[str], seconds: Iterable[str] | None = None, *, batch: int = 32
+) -> list[Label]: ...
+def classify(
+    model: Model, texts: str | Iterable[str], seconds: str | Iterable[str] | None = None, *, batch: int = 32
+) -> Label | list[Label]:
+    """The likeliest label of each text, or of each text together with its second one.
+
+    texts: a string, or several; for a model of images, the names of files. seconds: one for each text, if the
+    model reads pairs. batch: texts at once. A run cuts what is longer than the texts it was trained on, as it
+    was cut in training. Returns a `Label` for a string, a list for several.
+
+    >>> label = load("runs/toy-classify").classify("a good film")
+    >>> label, label.probability > 0.5, sorted(label.probabilities)
+    ('positive', True, ['negative', 'positive'])
+    """
+    model.check_can("classify")
+    if model.kind is ImageEncoder:
+        if seconds is not None:
+            raise BadInput(f"{model.folder} reads pictures, one by one: leave out the second ones")
+        return each(texts, lambda files: labeled_images(model, files, batch))
+    if seconds is None:
+        return each(texts, lambda some: labeled(model, encode(model, some, [""] * len(some)), batch))
+    return both(texts, seconds, lambda a, b: labeled(model, encode(model, a, b), batch))
+
+
+def encode(model: Model, firsts: list[str], seconds: list[str]) -> list[Tokenized]:
+    """Texts, or pairs of them, as the model reads them."""
+    model.classifier.check(seconds)
+    return model.classifier.encode(firsts, seconds)
+
+
+def labeled(model: Model, rows: list[Tokenized], batch: int) -> list[Label]:
+    """The labels of texts, or of pairs of them."""
+    classifier = model.classifier
+    usable(rows)
+
+    def do(some: list[int]) -> list[list[float]]:
+        scores_BL = classifier.scores([rows[i] for i in some])
+        return finite(scores_BL.float(), model.folder).softmax(-1).tolist()
+
+    return [label_of(classifier.labels, one) for one in in_batches([row.ids for row in rows], batch, do)]
+
+
+def label_of(labels: Sequence[str], probabilities: Sequence[float]) -> Label:
+    """The likeliest label, with the probabilities of all."""
+    by_share = sorted(zip(labels, probabilities, strict=True), key=lambda pair: -pair[1])
+    return Label(by_share[0][0], dict(by_share))
+
+
+@torch.no_grad()
+def labeled_images(model: Model, files: list[str], batch: int) -> list[Label]:
+    """The labels of image files."""
+    from ..tasks.image_classify import guesses
+
+    check_number("batch", batch)
+    data = data_for(model)
+    names = model.loaded.labels or [str(number) for number in range(model.config.labels)]
+    found: list[Label] = []
+    for start in range(0, len(files), batch):
+        pixels_BHWC = np.stack([ready_file(name, data) for name in files[start : start + batch]])
+        shares = finite(guesses(model.model, data, pixels_BHWC), model.folder).softmax(-1).tolist()
+        found += [label_of(names, each) for each in shares]
+    return found
+
+
+def classifier_of(model: Model) -> RunClassifier | FolderClassifier:
+    """How a model reads texts to find their labels."""
+    return RunClassifier.of(model) if model.own else FolderClassifier(model)
+
+
+@dataclass(frozen=True)
+class RunClassifier:
+    """A run that was trained to classify: it reads texts as they were read in training."""
+
+    model: Model
+    pairs: bool
+    labels: list[str]
+    vocab: Words
+    kind: Kind
+    make: Callable[..., TextBatch]
+
+    @classmethod
+    def of(cls, model: Model) -> RunClassifier:
+        from ..tasks.classify import LABELS, model_of, read_labels, room_of
+        from ..tasks.origin import FROM, find_origin, vocabulary
+
+        run, recipe = Path(model.folder), model.recipe
+        assert recipe is not None
+        for name in (LABELS, FROM) if recipe.train.from_folder else (LABELS,):
+            inside(run, name)  # what is missing would be made again
+        labels, _ = read_labels(recipe, run)
+        origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
+        vocab = vocabulary(run, origin) if origin else read_vocab(run / "tokenizer.json")
+        config, kind = model_of(recipe, vocab, origin, len(labels))
+        make = partial(kind.collate, vocab, kind.layout, room_of(recipe.data, config.context, vocab))
+        return cls(model, bool(recipe.data.pair_column), labels, vocab, kind, make)
+
+    def check(self, seconds: list[str]) -> None:
+        """Refuse single texts where it learned from pairs, and pairs where it did not."""
+        if self.pairs and not all(seconds):
+            raise BadInput(
+                f"{self.model.folder} was trained on pairs of texts: give each text its second one"
+            )
+        if not self.pairs and any(seconds):
+            raise BadInput(f"{self.model.folder} was trained on single texts: leave out the second ones")
+
+    def encode(self, firsts: list[str], seconds: list[str]) -> list[Tokenized]:
+        """Both texts of each row, one after the other."""
+        refuse_long(list(zip(firsts, seconds, strict=True)))
+        rows = zip(tokenize_by(self.vocab, firsts), tokenize_by(self.vocab, seconds), strict=True)
+        return [
+            Tokenized(
+                a.text,
+                a.ids + b.ids,
+                a.unknown + b.unknown,
+                segments=[0] * len(a.ids) + [1] * len(b.ids),
+            )
+            for a, b in rows
+        ]
+
+    def scores(self, rows: list[Tokenized]) -> Tensor:
+        """Scores [B, labels] of some rows."""
+        from ..tasks.classify import guesses
+
+        ends = [row.segments.count(0) for row in rows]
+        pairs = [(row.ids[:end], row.ids[end:]) for row, end in zip(rows, ends, strict=True)]
+        return guesses(self.model.model, self.kind, self.make(pairs, [0] * len(rows)))
+
+
+class FolderClassifier:
+    """A Hugging Face folder with a head for labels, which its config names."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        network: Any = model.model
+        count = network.linear.out_features if model.kind is DecoderClassifier else model.config.labels
+        self.labels = model.loaded.labels or [str(number) for number in range(count)]
+
+    def check(self, seconds: list[str]) -> None:
+        """Refuse pairs where the model tells no segments apart."""
+        known = getattr(self.model.config, "segments", None)  # None: it tells none apart, and minds none
+        if any(seconds) and known and max(self.model.wording.reads.encode("a", "a").type_ids) >= known:
+            raise BadInput(f"{self.model.folder} knows one segment only: it cannot read pairs")
+
+    def encode(self, firsts: list[str], seconds: list[str]) -> list[Tokenized]:
+        """Texts, or pairs of them, with what the tokenizer puts around them."""
+        texts = [(a, b) if b else a for a, b in zip(firsts, seconds, strict=True)]
+        refuse_long(texts)
+        tokenizer = self.model.wording.reads
+        unknown = unknown_ids(tokenizer)
+        rows = []
+        for *pair, one in zip(firsts, seconds, encoded(tokenizer, texts, True), strict=True):
+            places = zip(one.ids, one.offsets, one.sequence_ids, strict=True)
+            said = [pair[n][a:b] for number, (a, b), n in places if number in unknown and n is not None]
+            words = [word.strip() or word for word in said]
+            rows.append(Tokenized(pair[0], one.ids, words, segments=one.type_ids))
+        return judged(rows, self.model.model)
+
+    def scores(self, rows: list[Tokenized]) -> Tensor:
+        """Scores [B, labels] of some rows."""
+        network: Any = self.model.model
+        tokens_BT, lengths_B = pad([row.ids for row in rows], self.model.device)
+        if self.model.kind is DecoderClassifier:
+            return network(tokens_BT, lengths_B)
+        segments_BT, _ = pad([row.segments for row in rows], self.model.device)
+        hidden_BTD = network.encoder(tokens_BT, lengths_B, segments_BT)
+        return network.heads["classify"](hidden_BTD, network.encoder.inputs)

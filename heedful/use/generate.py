@@ -1,0 +1,95 @@
+"""Generate: what a decoder writes after each text, and how it is told a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from ..errors import BadInput
+from ..interop.hf.chat import Refused, read_chat
+from ..models.base.shells import Decoder
+from .options import Options, Writing, asked, refuse_prefix, takes_options
+from .results import Answer
+from .search import Request, answers, search_of
+from .texts import each, fault_of
+from .wording import Tokenized
+
+if TYPE_CHECKING:
+    from .model import Model
+
+LONGEST = 100  # tokens of a continuation, unless another limit is given
+
+
+def can(model: Model) -> bool:
+    """Whether it is a decoder, and not one that learned to summarize."""
+    return model.kind is Decoder and model.task != "summarize"
+
+
+@overload
+def generate(  # type: ignore[overload-overlap]
+    model: Model, texts: str, **options: Unpack[Options]
+) -> Answer: ...
+@overload
+def generate(model: Model, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
+@takes_options("prefix")
+def generate(model: Model, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+    """What comes after each text: greedily, unless sampling or a beam is asked for; at most 100 tokens, or
+    `longest`.
+
+    texts: a string, or several. options: those of decoding (see `heedful.use.options.Writing`). A model whose
+    table of positions is full goes on from the later half of what it sees; a beam stops there. Returns an
+    `Answer` for a string, a list for several.
+
+    >>> model = load("runs/toy-lm")
+    >>> model.generate("the cat", longest=10)
+    ' sat on th'
+    >>> model.generate("the cat", longest=10, sample=True, top_k=1, seed=7)
+    ' sat on th'
+    """
+    model.check_can("generate")
+    how = asked(options)
+    refuse_prefix(how)
+    return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
+
+
+def encode(model: Model, texts: list[str]) -> list[Tokenized]:
+    """Texts as the decoder goes on from them, however long they are."""
+    rows = model.wording.prompt(texts)
+    return [row if row.ids else replace(row, fault=fault_of(0, None, 1)) for row in rows]
+
+
+def write(model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]) -> list[Answer]:
+    """What comes after texts; numbers: which texts these are, among all that belong to one seed."""
+    search = search_of(model, how)
+    return answers(model, search, requests(model, rows, how, numbers))
+
+
+def requests(
+    model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]
+) -> list[Request | None]:
+    """Texts as a search is given them."""
+    for place, row in enumerate(rows, 1):
+        if not row.ids:
+            raise BadInput(
+                f"text {place} is empty, and {model.folder} knows no token that begins a text: "
+                f"give it a first word"
+            )
+    longest = how.longest or LONGEST
+    return [
+        Request(row.ids, longest, None, number, continues=True)
+        for row, number in zip(rows, numbers, strict=True)
+    ]
+
+
+def chat_prompt(model: Model, conversation: str | list[dict[str, Any]]) -> str:
+    """A conversation as the folder's chat template writes it down, for `generate` and `stream` to answer.
+
+    conversation: a message of the user's, or [{"role": ..., "content": ...}, ...].
+    """
+    said = [{"role": "user", "content": conversation}] if isinstance(conversation, str) else conversation
+    (found,) = read_chat(Path(model.folder)).render([said])
+    if isinstance(found, Refused):
+        raise BadInput(f"the chat template of {model.folder} {found.why}")
+    return found

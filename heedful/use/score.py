@@ -1,0 +1,132 @@
+"""Score: how likely a model finds texts, or targets as the answers to texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+from torch import Tensor
+
+from ..decode.prompts import pad
+from ..errors import BadInput
+from ..models.base.shells import Decoder, EncoderDecoder
+from ..parts.view import right_padded
+from . import translate
+from .batches import in_batches
+from .kinds import IN_WORDS
+from .results import Scored
+from .texts import both, each, judged, usable
+from .wording import Tokenized
+
+if TYPE_CHECKING:
+    from .model import Model
+
+SLICE = 256  # tokens scored at once: a vocabulary is wide
+
+
+def can(model: Model) -> bool:
+    """Whether it gives probabilities to the tokens of a text, or of a target."""
+    return model.kind is EncoderDecoder or (model.kind is Decoder and model.task != "summarize")
+
+
+@overload
+def score(  # type: ignore[overload-overlap]
+    model: Model, texts: str, targets: str | None = None, *, batch: int = 32
+) -> Scored: ...
+@overload
+def score(
+    model: Model, texts: Iterable[str], targets: Iterable[str] | None = None, *, batch: int = 32
+) -> list[Scored]: ...
+def score(
+    model: Model, texts: str | Iterable[str], targets: str | Iterable[str] | None = None, *, batch: int = 32
+) -> Scored | list[Scored]:
+    """How likely each text is; with an encoder-decoder, how likely each target is as the answer to its text.
+
+    texts: a string, or several. targets: one for each text, for an encoder-decoder only. batch: texts at
+    once. Where the model knows no token that begins a text, the first one is given and not scored. Returns a
+    `Scored` for a string, a list for several.
+
+    >>> model = load("runs/toy")
+    >>> right = model.score("the cat sleeps", "le chat dort")
+    >>> wrong = model.score("the cat sleeps", "le chien dort")
+    >>> right.total > wrong.total, right.tokens
+    (True, [' le', ' chat', ' dort', '[EOS]'])
+    >>> scored = load("runs/toy-lm").score("the cat")
+    >>> scored.given, scored.tokens, len(scored.log_probabilities)
+    (['t'], ['h', 'e', ' ', 'c', 'a', 't'], 6)
+    """
+    model.check_can("score")
+    pairs = model.kind is EncoderDecoder
+    if pairs != (targets is not None):
+        remedy = "give their targets too" if pairs else "it has no use for targets"
+        units = "pairs" if pairs else "texts"
+        raise BadInput(f"{model.folder} is {IN_WORDS[model.kind]}, which scores {units}: {remedy}")
+    if targets is None:
+        return each(texts, lambda some: scored_texts(model, encode(model, some), batch))
+    return both(texts, targets, lambda a, b: scored_pairs(model, encode(model, a), b, batch))
+
+
+def encode(model: Model, texts: list[str]) -> list[Tokenized]:
+    """Texts as an encoder reads them; or as a decoder does, after the token that begins a text, if there is
+    one."""
+    words = model.wording
+    if model.kind is EncoderDecoder:
+        return judged(words.source(texts, spans=translate.needs_trees(model)), model.model)
+    rows, begin = words.prompt(texts), words.begin
+    if begin is not None:
+        rows = [row if row.ids[:1] == [begin] else replace(row, ids=[begin, *row.ids]) for row in rows]
+    return judged(rows, model.model, least=2)
+
+
+def scored_texts(model: Model, texts: list[Tokenized], batch: int) -> list[Scored]:
+    """Each token of a text, given those before it."""
+    rows = [row.ids for row in usable(texts)]
+    network: Any = model.model
+
+    def do(some: list[int]) -> Sequence[list[float]]:
+        fed_BT, lengths_B = pad([rows[i][:-1] for i in some], model.device)
+        hidden_BTD = network.hidden(fed_BT, lengths_B)
+        return log_probabilities(network, hidden_BTD, [rows[i][1:] for i in some])
+
+    found, names = in_batches(rows, batch, do), model.wording.names
+    return [Scored(names(row[1:]), each, names(row[:1])) for row, each in zip(rows, found, strict=True)]
+
+
+def scored_pairs(model: Model, sources: list[Tokenized], targets: list[str], batch: int) -> list[Scored]:
+    """Each token of a target and its end, given its source and the tokens before it."""
+    rows, words = usable(sources), model.wording
+    network: Any = model.model
+    answers = [[*row, *words.ends[:1]] for row in words.target(targets)]
+    for place, row in enumerate(answers, 1):
+        if not row:
+            raise BadInput(f"target {place} is empty")
+
+    def do(some: list[int]) -> Sequence[list[float]]:
+        source_BS, lengths_B = pad([rows[i].ids for i in some], model.device)
+        fed_BT, _ = pad([[words.start, *answers[i][:-1]] for i in some], model.device)
+        reader = network
+        if translate.needs_trees(model):
+            reader = translate.read_with_trees(model, network, [rows[i] for i in some])
+        memory_BSD = reader.encoder(source_BS, lengths_B)
+        positions = right_padded(lengths_B, source_BS.shape[1])
+        hidden_BTD = network.decoder.hidden(fed_BT, source_BSD=memory_BSD, source_positions=positions)
+        return log_probabilities(network.decoder, hidden_BTD, [answers[i] for i in some])
+
+    found = in_batches([[*a.ids, *b] for a, b in zip(rows, answers, strict=True)], batch, do)
+    start = words.names([words.start])
+    return [Scored(words.names(row), each, start) for row, each in zip(answers, found, strict=True)]
+
+
+def log_probabilities(decoder: Decoder, hidden_BTD: Tensor, answers: list[list[int]]) -> list[list[float]]:
+    """log p of each row's answers, from the vectors that predict them."""
+    sizes = [len(row) for row in answers]
+    hidden_ND = torch.cat([hidden_TD[:size] for hidden_TD, size in zip(hidden_BTD, sizes, strict=True)])
+    answers_N = torch.tensor([token for row in answers for token in row], device=hidden_ND.device)
+    log_p: list[float] = []
+    for some_ND, right_N in zip(hidden_ND.split(SLICE), answers_N.split(SLICE), strict=True):
+        scores_NV = decoder.head(some_ND[None], decoder.inputs.tokens)[0].float()
+        log_p += scores_NV.log_softmax(-1).gather(1, right_N[:, None])[:, 0].tolist()
+    rest = iter(log_p)
+    return [[next(rest) for _ in range(size)] for size in sizes]

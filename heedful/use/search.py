@@ -1,0 +1,270 @@
+"""Search: from the options of decoding (a beam, a temperature, words to leave out) to what a model writes.
+
+`Search` chooses the search of `heedful/decode` that the options ask for, and gives it texts of like length
+together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..decode import filters as f
+from ..decode.beam import beam_search
+from ..decode.beam_settings import BeamSettings
+from ..decode.filters import Filter
+from ..decode.hypothesis import Hypothesis, Token, hypotheses
+from ..decode.prompts import pad
+from ..decode.sampling import Sampler
+from ..decode.speculative import FilteredDistribution, all_on_the_argmax, softmax, speculate
+from ..decode.step import Step, step_of
+from ..decode.streaming import greedy_choice, stream
+from ..errors import BadInput
+from ..fast.decoding import FastModel
+from ..models.base.shells import Decoder, EncoderDecoder
+from ..tasks.evaluation import by_length
+from .kinds import IN_WORDS, Captioner
+from .options import Writing
+from .results import Answer
+from .wording import Tokenized
+
+if TYPE_CHECKING:
+    from .model import Model
+
+MOST_TOKENS = 1 << 14  # of a batch: long texts go in smaller ones
+FILTERS = {  # in this order: repetitions, how flat the distribution is, how far down tokens are drawn
+    "no_repeat_ngram": f.no_repeat_ngram,
+    "repetition_penalty": f.repetition_penalty,
+    "temperature": f.temperature,
+    "top_k": f.top_k,
+    "top_p": f.top_p,
+    "min_p": f.min_p,
+}
+Network = Decoder | EncoderDecoder
+Reading = Callable[[Any, list[Tokenized]], Any]  # a network, made ready for the sources that it reads next
+
+
+@dataclass(frozen=True)
+class Request:
+    """One text as a search is given it."""
+
+    prompt: list[int]  # what the decoder begins with
+    longest: int  # tokens to write at most
+    source: Tokenized | None = None  # what the encoder reads, if there is one
+    number: int = 0  # among all the texts of a call
+    prefix: list[int] = field(default_factory=list)  # what must be written first
+    continues: bool = False  # the answer goes on in the text of the prompt
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) if self.source is None else len(self.source.ids)
+
+
+def answers(model: Model, search: Search, requests: Sequence[Request | None]) -> list[Answer]:
+    """What a model writes for each request; nothing is the answer to None."""
+    found = iter(search.write([request for request in requests if request is not None]))
+    return [Answer("") if one is None else answer_of(model, one, next(found)) for one in requests]
+
+
+def answer_of(model: Model, request: Request, found: list[Hypothesis]) -> Answer:
+    """Hypotheses, best first, as text."""
+    words, before = model.wording, request.prompt if request.continues else []
+    written = [
+        Answer(words.text(h.words, before), h.score, words.names(h.tokens), h.log_probabilities, h.ended)
+        for h in found
+    ]
+    for one in written:
+        one.n_best = written
+    return written[0]
+
+
+def pieces(model: Model, search: Search, request: Request | None) -> Iterator[str]:
+    """The text of one request, piece by piece as it is written."""
+    if request is None:
+        return
+    ends = set(model.wording.ends)
+    tokens = (token.token for new in search.streamed([request]) for token in new if token.token not in ends)
+    yield from model.wording.pieces(tokens, request.prompt if request.continues else ())
+
+
+def search_of(model: Model, how: Writing, beam: int = 1, reading: Reading | None = None) -> Search:
+    """The search that options ask for. beam: its width where they do not say."""
+    if how.coverage and model.kind not in (EncoderDecoder, Captioner):
+        raise BadInput(
+            f"`coverage` is of a source, and {model.folder} is {IN_WORDS[model.kind]}, "
+            f"with no cross-attention to one: leave it out"
+        )
+    words = model.wording
+    banned = [*words.never, *words.banned(how.forbid)]
+    draft = None if how.draft is None else draft_for(model, how.draft)
+    return Search(model.writing, how, how.width(beam), words.ends, banned, draft, reading)
+
+
+def draft_for(model: Model, draft: Any) -> Decoder:
+    """The network of a model that may guess for this one."""
+    if not isinstance(draft, type(model)):
+        raise BadInput("a draft is a decoder that was loaded by heedful.load: give one, or leave it out")
+    if draft.kind is not Decoder:
+        raise BadInput(
+            f"{draft.folder} is {IN_WORDS[draft.kind]}, and a draft is a decoder: "
+            f"give another, or leave it out"
+        )
+    mine, its = model.wording.reads.get_vocab(), draft.wording.reads.get_vocab()
+    if mine != its:
+        raise BadInput(
+            f"{draft.folder} knows {len(its):,} tokens and {model.folder} {len(mine):,}, "
+            f"and they are not the same: a draft needs the same vocabulary"
+        )
+    if draft.device != model.device:
+        raise BadInput(f"the draft is on {draft.device} and the model on {model.device}: load both alike")
+    return draft.writing.model  # type: ignore[return-value]
+
+
+def seed_of(seed: int, number: int, window: int = 0) -> int:
+    """The seed of one text of many: whatever stands beside it, the same text is drawn."""
+    said = f"{seed} {number}" + (f" {window}" if window else "")
+    return int.from_bytes(hashlib.sha256(said.encode()).digest()[:8], "little") >> 1
+
+
+@dataclass(frozen=True)
+class Search:
+    """A model, and how it writes."""
+
+    fast: FastModel
+    how: Writing
+    width: int
+    ends: list[int]
+    banned: list[list[int]]
+    draft: Decoder | None = None
+    reading: Reading | None = (
+        None  # makes the network ready for the sources it reads next: their trees, or images
+    )
+
+    # Many texts.
+
+    def write(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        """The answers to each, best first; texts of like length are done together."""
+        found: list[list[Hypothesis]] = [[] for _ in requests]
+        most = max(1, MOST_TOKENS // (self.width * (self.how.groups or 1)))
+        for some in by_length([one.length for one in requests], self.how.batch, most):
+            for i, hypotheses_of_one in zip(some, self.together([requests[i] for i in some]), strict=True):
+                found[i] = hypotheses_of_one
+        return found
+
+    def together(self, requests: list[Request]) -> list[list[Hypothesis]]:
+        """The answers to one batch. Past the end of a position table, the text goes on from its later
+        half."""
+        if self.width > 1 or (self.how.groups or 1) > 1:
+            return self.beam(requests)
+        return [[one] for one in hypotheses(self.streamed(requests, soon=False), len(requests))]
+
+    def beam(self, requests: list[Request]) -> list[list[Hypothesis]]:
+        """The answers of a beam search."""
+        named = {"length_penalty", "alpha", "stopping", "coverage", "groups", "diversity"}
+        chosen = {name: value for name in named if (value := getattr(self.how, name)) is not None}
+        settings = BeamSettings(width=self.width, n_best=self.how.n_best, **chosen)
+        fed = [self.within(one) for one in requests]
+        step = self.step(fed, watched=bool(settings.coverage))
+        return beam_search(step, **self.fed(fed), settings=settings)
+
+    # Token by token.
+
+    def streamed(self, requests: list[Request], soon: bool = True) -> Iterator[list[Token]]:
+        """The new tokens of every text that is still being written, as they come; soon: somebody waits for
+        them."""
+        rows: list[list[int]] = [list(one.prompt) for one in requests]
+        going, window = list(range(len(requests))), 0
+        while going:
+            fed = [self.within(requests[i], rows[i]) for i in going]
+            over = list(going)
+            for news in self.once(fed, window, soon):
+                new = []
+                for token in news:
+                    i = going[token.row]
+                    rows[i].append(token.token)
+                    left = requests[i].longest - (len(rows[i]) - len(requests[i].prompt))
+                    last = token.ended or left == 0
+                    new.append(token._replace(row=i, last=last))
+                    if last:
+                        over.remove(i)
+                yield new
+            going, window = over, window + 1
+
+    def within(self, one: Request, row: list[int] | None = None) -> Request:
+        """What is fed of a text, and how many tokens may follow: of one too long, the later half of the
+        table."""
+        row = one.prompt if row is None else row
+        left, table = one.longest - (len(row) - len(one.prompt)), self.table
+        if table is None:
+            return one
+        if len(row) > table:
+            row = row[-max(1, table // 2) :]
+        return replace(
+            one, prompt=row, longest=min(left, table - len(row) + 1)
+        )  # the newest token is not fed
+
+    def once(self, requests: list[Request], window: int, soon: bool) -> Iterator[list[Token]]:
+        """One pass over what is fed, with fresh steps. A draft changes how soon tokens come, and not their
+        distribution."""
+        seeds = [seed_of(self.how.seed, one.number, window) for one in requests]
+        step, fed = self.step(requests), self.fed(requests)
+        if self.draft is not None:
+            drawn = FilteredDistribution(
+                softmax if self.how.sample else all_on_the_argmax, fed.pop("filters")
+            )
+            ahead = self.how.ahead or 4
+            draft = step_of(self.draft)
+            yield from speculate(step, draft, **fed, distribution=drawn, ahead=ahead, seed=seeds)
+        else:
+            choose: Callable[..., Any] = Sampler(seeds, self.device) if self.how.sample else greedy_choice
+            yield from stream(step, **fed, choose=choose, soon=soon)
+
+    # What every search is given.
+
+    def step(self, requests: list[Request], watched: bool = False) -> Step:
+        """A step of the model for one batch, whose sources are read here."""
+        rows = [one.source for one in requests if one.source is not None]
+        source = pad([row.ids for row in rows], self.device) if rows else ()
+        room = max(len(one.prompt) + one.longest for one in requests)
+        model = self.reading(self.model, rows) if self.reading is not None else self.model
+        return self.fast.step(*source, watched=watched, room=room, model=model)
+
+    def fed(self, requests: list[Request]) -> dict[str, Any]:
+        """Prompts, limits, ends and filters of one batch."""
+        prompts_BT, lengths_B = pad([one.prompt for one in requests], self.device)
+        return {
+            "prompts_BT": prompts_BT,
+            "lengths_B": lengths_B,
+            "longest": [one.longest for one in requests],
+            "eos": self.ends,
+            "filters": self.filters(requests),
+        }
+
+    def filters(self, requests: list[Request]) -> list[Filter]:
+        """First what must or must not be said, then those of FILTERS."""
+        made = []
+        if any(one.prefix for one in requests):
+            made.append(f.forced_prefix([one.prefix for one in requests]))
+        if self.banned:
+            made.append(f.forbidden(self.banned))
+        asked = {name: getattr(self.how, name) for name in FILTERS}
+        return made + [FILTERS[name](value) for name, value in asked.items() if value is not None]
+
+    @property
+    def model(self) -> Network:
+        return self.fast.model
+
+    @property
+    def table(self) -> int | None:
+        """The longest row that a table of positions has room for, the model's or the draft's; None: there is
+        no end."""
+        decoders: list[Any] = [getattr(self.model, "decoder", self.model), self.draft]
+        known = [decoder.inputs.position.longest for decoder in decoders if decoder is not None]
+        return min((longest for longest in known if longest is not None), default=None)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device

@@ -1,0 +1,78 @@
+"""Summarize: what a run that learned it writes about each article."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Unpack, overload
+
+from ..models.base.shells import EncoderDecoder
+from .options import BEAM, Options, Writing, asked, refuse_draft, refuse_prefix, takes_options
+from .results import Answer
+from .search import Request, answers, search_of
+from .texts import each, judged
+from .wording import Tokenized
+
+if TYPE_CHECKING:
+    from .model import Model
+
+
+def can(model: Model) -> bool:
+    """Whether it is a run that learned to summarize: an encoder-decoder, or a decoder that reads articles
+    itself."""
+    return model.task == "summarize"
+
+
+@overload
+def summarize(  # type: ignore[overload-overlap]
+    model: Model, texts: str, **options: Unpack[Options]
+) -> Answer: ...
+@overload
+def summarize(model: Model, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
+@takes_options("draft", "ahead", "prefix")
+def summarize(model: Model, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+    """Summaries, by a beam of 4 unless another search is asked for, as long as those it was trained on at
+    most.
+
+    texts: an article, or several; `heedful.data.articles.Article` is one that has its title and its
+    paragraphs. What is too long is cut, or the paragraphs that fit its title are read first, as the run has
+    learned to. options: those of decoding (see `heedful.use.options.Writing`). Returns an `Answer` for a
+    string, a list for several.
+
+    >>> model = load("runs/toy-summarize")
+    >>> model.summarize("the cat sat on the mat. the dog ate the fish.")
+    'cat and dog'
+    """
+    model.check_can("summarize")
+    how = asked(options)
+    refuse_draft(how)
+    refuse_prefix(how)
+    return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
+
+
+def encode(model: Model, texts: list[str]) -> list[Tokenized]:
+    """Of each article, what the run has learned to read."""
+    return judged(model.wording.source(texts), model.model, least=0)
+
+
+def write(model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]) -> list[Answer]:
+    """Summaries of articles; numbers: which articles these are, among all that belong to one seed."""
+    search = search_of(model, how, BEAM)
+    return answers(model, search, requests(model, rows, how, numbers))
+
+
+def requests(
+    model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]
+) -> list[Request | None]:
+    """Articles as a search is given them, read by an encoder or by the decoder itself; None for one without
+    words."""
+    assert model.recipe is not None
+    words, longest = model.wording, how.longest or model.recipe.data.longest_summary
+    found: list[Request | None] = []
+    for row, number in zip(rows, numbers, strict=True):
+        if not row.text.strip() or not row.ids:
+            found.append(None)
+        elif model.kind is EncoderDecoder:
+            found.append(Request([words.start], longest, row, number))
+        else:
+            found.append(Request([*row.ids, words.named("[SEP]")], longest, None, number))
+    return found

@@ -1,0 +1,108 @@
+"""Translate: what an encoder-decoder writes for each text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from ..data.trees import Parsed, words_of_pieces
+from ..errors import BadInput
+from ..models.base.shells import EncoderDecoder
+from .options import BEAM, Options, Writing, asked, refuse_draft, takes_options
+from .results import Answer
+from .search import Request, Search, answers, search_of
+from .texts import each, judged
+from .wording import Tokenized
+
+if TYPE_CHECKING:
+    from .model import Model
+
+
+def can(model: Model) -> bool:
+    """Whether it is an encoder-decoder, and not one that learned to summarize."""
+    return model.kind is EncoderDecoder and model.task != "summarize"
+
+
+@overload
+def translate(  # type: ignore[overload-overlap]
+    model: Model, texts: str, **options: Unpack[Options]
+) -> Answer: ...
+@overload
+def translate(model: Model, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
+@takes_options("draft", "ahead")
+def translate(model: Model, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+    """Translations, by a beam of 4 unless another search is asked for. An empty text has an empty one.
+
+    texts: a string, or several. options: those of decoding (see `heedful.use.options.Writing`). A translation
+    has at most twice as many tokens as its source and 20, or `longest`. Returns an `Answer` for a string, a
+    list for several: strings with their score, their tokens and the next best.
+
+    >>> model = load("runs/toy")
+    >>> model.translate(["the cat sleeps", "i am a student"])
+    ['le chat dort', 'je suis étudiant']
+    >>> answer = model.translate("the cat sleeps", n_best=2, length_penalty="power", alpha=1.0)
+    >>> len(answer.n_best), answer.tokens
+    (2, [' le', ' chat', ' dort', '[EOS]'])
+    >>> model.translate("the cat sleeps", prefix="le chien")
+    'le chien dort'
+    >>> model.translate("the cat sleeps", sample=True, temperature=0.1, seed=3)
+    'le chat dort'
+    """
+    model.check_can("translate")
+    how = asked(options)
+    refuse_draft(how)
+    return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
+
+
+def encode(model: Model, texts: list[str]) -> list[Tokenized]:
+    """Texts as the encoder reads them; where it reads trees, with the place of each token."""
+    return judged(model.wording.source(texts, spans=needs_trees(model)), model.model, least=0)
+
+
+def write(model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]) -> list[Answer]:
+    """Translations of texts; numbers: which texts these are, among all that belong to one seed."""
+    search = search_for(model, how)
+    return answers(model, search, requests(model, rows, how, numbers))
+
+
+def search_for(model: Model, how: Writing, beam: int = BEAM) -> Search:
+    """The search for translations; an encoder that needs trees is given those of the texts."""
+    return search_of(model, how, beam, partial(read_with_trees, model) if needs_trees(model) else None)
+
+
+def requests(
+    model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]
+) -> list[Request | None]:
+    """Texts as a search is given them; None for a text that says nothing."""
+    words, prefix = model.wording, model.wording.beginning(how.prefix)
+    found: list[Request | None] = []
+    for row, number in zip(rows, numbers, strict=True):
+        longest = how.longest or 2 * len(row.ids) + 20 + len(prefix)
+        silent = not row.text.strip() or not row.ids
+        found.append(None if silent else Request([words.start], longest, row, number, prefix))
+    return found
+
+
+# Trees
+
+
+def needs_trees(model: Model) -> bool:
+    """Whether it translates parsed texts only: its positions come from syntax."""
+    return getattr(getattr(model.model, "encoder", None), "needs_tree", False)
+
+
+def read_with_trees(model: Model, network: Any, rows: Sequence[Tokenized]) -> Any:
+    """The network, given the trees of the texts that it reads next."""
+    from ..tasks.translate import Grown, with_trees
+
+    trees = []
+    for place, row in enumerate(rows, 1):
+        if not isinstance(row.text, Parsed):
+            raise BadInput(
+                f"{model.folder} reads sentences with their trees, and text {place} has none: "
+                f"give `trees`, a CoNLL-U file as `heedful parse` writes it, "
+                f"or from Python what model.parse gives"
+            )
+        trees.append(Grown(words_of_pieces(row.text, row.spans), row.text.heads))
+    return with_trees(network, trees)
