@@ -8,7 +8,7 @@ from ..errors import BadInput, command
 from ..files import inside, naming, present, read_json
 
 RECIPE, CONFIG, WEIGHTS, LABELS = "recipe.json", "config.json", "model.safetensors", "labels.json"
-NO_WORDS = "none"  # the vocabulary that the recipe notes of a model that reads no words
+NO_VOCABULARY = "none"  # the vocabulary that the recipe notes of a model that reads no text
 NAMED = 5  # runs that a sentence names
 STAGES = "stages.json"  # in the folder of a run of text-to-image, whose stages are runs of their own
 OF_STAGES = ("dvae", "dalle", "clip", "judge")  # the architectures of its stages

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BadInput
 from ..files import inside, naming, one_line, present, read_json, read_text
 from ..interop.hf.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER
-from ..interop.run_folder import NO_WORDS, RECIPE, check_written, is_run, refuse_stages, runs_inside
+from ..interop.run_folder import NO_VOCABULARY, RECIPE, check_written, is_run, refuse_stages, runs_inside
 from ..tasks.recipe import from_json
 from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
@@ -39,7 +39,7 @@ def check_model(run: Path, facts: dict[str, Any]) -> None:
     """There must be weights, and the tokenizers that they were trained with."""
     check_written(run)
     for name, fact in {TOKENIZER: "vocab", TARGET_TOKENIZER: "target_vocab"}.items():
-        if facts.get(fact) == NO_WORDS:
+        if facts.get(fact) == NO_VOCABULARY:
             continue
         if fact in facts or name == TOKENIZER:
             with naming(run / name):

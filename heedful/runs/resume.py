@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..errors import BadInput
-from ..interop.run_folder import NO_WORDS
+from ..interop.run_folder import NO_VOCABULARY
 from ..parts.lora import adapters
 from ..tasks.recipe import to_json
 from ..tasks.recipe.settings import Recipe
@@ -62,7 +62,7 @@ def facts(recipe: Recipe, job: Job, world: World, device: torch.device) -> dict[
         "device": device.type,
         "threads": torch.get_num_threads(),
         "processes": world.size,
-        "vocab": NO_WORDS if job.vocab is None else job.vocab.hash,
+        "vocab": NO_VOCABULARY if job.vocab is None else job.vocab.hash,
         **job.facts,
     }
 

@@ -148,7 +148,7 @@ def finish(
         print(json.dumps({"out": str(place)} | certificate.as_json(), indent=2, allow_nan=False))
     else:
         first = one_line(f"{place}: {headline(certificate)}")
-        print("\n".join([first, *(f"  {line}" for line in certificate.told())]))
+        print("\n".join([first, *(f"  {line}" for line in certificate.summary())]))
     if certificate.verdict == UNCHECKED:
         print(one_line(f"not checked: {'; '.join(certificate.faults)}"), file=sys.stderr)
     if different:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,16 +19,17 @@ from ...models.transformer import TransformerConfig
 from ...parts.positions.absolute import Sinusoidal
 from ..run_folder import CONFIG
 from .file import Variables
-from .layout import NUMBERS, STRETCHES
+from .layout import ACTIVATION_CODES, SCALING_CODES
 
 FAR, FAR_HALF = 1e-3, 1e-2  # what a table of sinusoids may be off, far out: in fp32, and in 16 bits
 
 
 def activation(variables: Variables, side: str) -> str:
     number = variables.setting(f"{side}/activation")
-    found = next((name for name, theirs in NUMBERS.items() if theirs == number), None)
+    found = next((name for name, theirs in ACTIVATION_CODES.items() if theirs == number), None)
     if found is None:
-        raise BadInput(f"{variables.path}: {side}/activation is {number}; heedful knows {', '.join(NUMBERS)}")
+        known = ", ".join(ACTIVATION_CODES)
+        raise BadInput(f"{variables.path}: {side}/activation is {number}; heedful knows {known}")
     return found
 
 
@@ -45,8 +46,21 @@ def epsilon(said: dict[str, Any], default: float) -> float:
     return default if found is None else found
 
 
-def common(variables: Variables, side: str, scaled: bool) -> tuple[int, int, int, int]:
-    """(layers, heads, model width, feed-forward width); settings that heedful lacks are refused."""
+class Sizes(NamedTuple):
+    """What the config of every architecture has."""
+
+    layers: int
+    heads: int
+    width: int
+    hidden: int
+
+    @property
+    def key_width(self) -> int:
+        return self.width // max(self.heads, 1)
+
+
+def sizes_of(variables: Variables, side: str, scaled: bool) -> Sizes:
+    """The sizes of an encoder or a decoder; settings that heedful lacks are refused."""
     variables.may(f"{side}/alibi", 0)
     layers = variables.layers(side)
     if not layers:
@@ -58,7 +72,7 @@ def common(variables: Variables, side: str, scaled: bool) -> tuple[int, int, int
         if variables.get(f"{side}/scale_embeddings").dtype == torch.int8:  # a yes or no, where yes is a root
             variables.need(f"{side}/scale_embeddings", 0)
     hidden = variables.shape(f"{side}/layer_0/ffn/linear_0/weight")[0]
-    return layers, variables.setting(f"{side}/num_heads"), width, hidden
+    return Sizes(layers, variables.setting(f"{side}/num_heads"), width, hidden)
 
 
 def attention(
@@ -94,40 +108,36 @@ def of_transformer(variables: Variables, said: dict[str, Any]) -> tuple[str, Any
     """An encoder-decoder: T5's if it has relative biases, else the Transformer as it was published."""
     if "encoder/layer_0/self_attention/relative_attention_bias" in variables:
         return of_t5(variables, said)
-    layers, heads, width, hidden = common(variables, "encoder", scaled=True)
-    decoder_layers, decoder_heads, _, decoder_hidden = common(variables, "decoder", scaled=True)
+    encoder, decoder = (sizes_of(variables, side, scaled=True) for side in ("encoder", "decoder"))
     pre = bool(variables.setting("encoder/pre_norm"))
     variables.need("decoder/pre_norm", int(pre))
     variables.may("encoder/embeddings_merge", 0, 1)  # there is one
     variables.need("decoder/activation", variables.setting("encoder/activation"))
     if epsilon(said, 1e-5) != 1e-5:
         raise BadInput(f"layer_norm_epsilon is {epsilon(said, 1e-5)}; heedful's transformer has 1e-5")
-    positions, layout, context = positions_of(variables, width)
+    positions, layout, context = positions_of(variables, encoder.width)
     context = longest(said, context) if positions == "rotary" else context
     if not variables.same("decoder/projection/weight", "decoder/embeddings/weight"):
         raise BadInput(f"{variables.path} scores words by other vectors than it reads them by")
     turns = {"rotary_interleave": (1,), "rotary_base": (10000.0,)}
-    for side, number, size in (("encoder", heads, layers), ("decoder", decoder_heads, decoder_layers)):
-        key_width = max(width // max(number, 1), 1)
+    for side, sizes in (("encoder", encoder), ("decoder", decoder)):
+        key_width = max(encoder.width // max(sizes.heads, 1), 1)
         usual = float(torch.tensor(key_width**-0.5))
         allowed = {"queries_scale": (usual,), "head_dim": (key_width,)}
         wanted = turns | {"rotary_dim": (0, key_width)} if positions == "rotary" else {}
-        attention(variables, side, size, wanted, allowed)
-    scaled = is_scaled(variables, "encoder", width)
-    if is_scaled(variables, "decoder", width) != scaled:
+        attention(variables, side, sizes.layers, wanted, allowed)
+    scaled = is_scaled(variables, "encoder", encoder.width)
+    if is_scaled(variables, "decoder", encoder.width) != scaled:
         raise BadInput(f"{variables.path} scales the embeddings of one side only")
     return "transformer", TransformerConfig(
         vocab=variables.shape("encoder/embeddings_0/weight")[0],
         target_vocab=variables.shape("decoder/embeddings/weight")[0],
         shared=variables.same("encoder/embeddings_0/weight", "decoder/embeddings/weight"),
         context=context,
-        layers=layers,
-        decoder_layers=decoder_layers,
-        width=width,
-        heads=heads,
-        decoder_heads=decoder_heads,
-        hidden=hidden,
-        decoder_hidden=decoder_hidden,
+        **encoder._asdict(),
+        decoder_layers=decoder.layers,
+        decoder_heads=decoder.heads,
+        decoder_hidden=decoder.hidden,
         activation=activation(variables, "encoder"),
         norm="pre" if pre else "post",
         positions=positions,
@@ -148,10 +158,8 @@ def positions_of(variables: Variables, width: int) -> tuple[str, str, int]:
             f"{variables.path} has other positions than sinusoids, the same for both sides, or rotary ones"
         )
     rows, columns = variables.shape(names[0])
-    table, far = (
-        variables.tensor(names[0]),
-        FAR if variables.get(names[0]).dtype == torch.float32 else FAR_HALF,
-    )
+    table = variables.tensor(names[0])
+    far = FAR if variables.get(names[0]).dtype == torch.float32 else FAR_HALF
     for layout in ("interleaved", "halves"):
         if columns == width and width % 2 == 0:
             ours = Sinusoidal(width, layout=layout).encode(torch.arange(rows))
@@ -161,17 +169,16 @@ def positions_of(variables: Variables, width: int) -> tuple[str, str, int]:
 
 
 def of_t5(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
-    layers, heads, width, hidden = common(variables, "encoder", scaled=False)
-    decoder_layers, _, _, _ = common(variables, "decoder", scaled=False)
-    variables.need("decoder/num_heads", heads)
+    sizes, decoder = (sizes_of(variables, side, scaled=False) for side in ("encoder", "decoder"))
+    variables.need("decoder/num_heads", sizes.heads)
     variables.may("encoder/embeddings_merge", 0, 1)
     variables.need("decoder/activation", variables.setting("encoder/activation"))
     variables.may("decoder/start_from_zero_embedding", 0)
     bias = variables.shape("encoder/layer_0/self_attention/relative_attention_bias")
     longest = variables.setting("encoder/layer_0/self_attention/relative_attention_max_distance")
-    key_width = variables.shape("encoder/layer_0/self_attention/linear_1/weight")[1] // max(heads, 1)
+    key_width = variables.shape("encoder/layer_0/self_attention/linear_1/weight")[1] // max(sizes.heads, 1)
     wanted = {"relative_attention_max_distance": (longest,), "queries_scale": (1.0,)}
-    for side, count in (("encoder", layers), ("decoder", decoder_layers)):
+    for side, count in (("encoder", sizes.layers), ("decoder", decoder.layers)):
         variables.need(f"{side}/pre_norm", 1)
         attention(variables, side, count, wanted, {"head_dim": (key_width,)})
         for i in range(count if side == "decoder" else 0):
@@ -181,18 +188,15 @@ def of_t5(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
             if not variables.same(first, f"{side}/layer_{i}/self_attention/relative_attention_bias"):
                 raise BadInput(f"{variables.path} has other biases of distance in layer {i}")
     scale = variables.setting("decoder/scale_outputs", 1.0)
-    if not (scale == 1 or math.isclose(scale, width**-0.5, rel_tol=1e-6)):
+    if not (scale == 1 or math.isclose(scale, sizes.width**-0.5, rel_tol=1e-6)):
         raise BadInput(f"{variables.path}: decoder/scale_outputs is {scale}")
     if not variables.same("encoder/embeddings_0/weight", "decoder/embeddings/weight"):
         raise BadInput(f"{variables.path} has two vocabularies, and T5 has one")
     return "t5", T5Config(
         vocab=variables.shape("encoder/embeddings_0/weight")[0],
-        layers=layers,
-        decoder_layers=decoder_layers,
-        width=width,
-        heads=heads,
+        **sizes._asdict(),
+        decoder_layers=decoder.layers,
         key_width=key_width,
-        hidden=hidden,
         activation=activation(variables, "encoder"),
         gated="encoder/layer_0/ffn/linear_0_noact/weight" in variables,
         buckets=bias[0],
@@ -205,59 +209,46 @@ def of_t5(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
 
 def of_decoder(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
     """GPT-1, GPT-2 or LLaMA: by where the norm stands, and whether positions turn."""
-    layers, heads, width, hidden = common(variables, "decoder", scaled=False)
+    sizes = sizes_of(variables, "decoder", scaled=False)
     vocab = variables.shape("decoder/embeddings/weight")[0]
     tied = variables.same("decoder/projection/weight", "decoder/embeddings/weight")
     variables.may("decoder/start_from_zero_embedding", 0)
     pre, first = bool(variables.setting("decoder/pre_norm")), "decoder/layer_0/self_attention"
     if f"{first}/rotary_dim" in variables:
-        return "llama", llama(variables, said, layers, heads, width, hidden, vocab, tied)
-    attention(variables, "decoder", layers, {}, {"head_dim": (width // max(heads, 1),)})
+        return "llama", llama(variables, said, sizes, vocab, tied)
+    attention(variables, "decoder", sizes.layers, {}, {"head_dim": (sizes.key_width,)})
     kind = GPT2Config if pre else GPT1Config
     return "gpt2" if pre else "gpt1", kind(
         vocab=vocab,
         context=variables.shape("decoder/position_encodings/encodings")[0],
-        layers=layers,
-        width=width,
-        heads=heads,
-        hidden=hidden,
+        **sizes._asdict(),
         activation=activation(variables, "decoder"),
         eps=epsilon(said, 1e-5),
         tied=tied,
     )
 
 
-def llama(
-    variables: Variables,
-    said: dict[str, Any],
-    layers: int,
-    heads: int,
-    width: int,
-    hidden: int,
-    vocab: int,
-    tied: bool,
-) -> LlamaConfig:
+def llama(variables: Variables, said: dict[str, Any], sizes: Sizes, vocab: int, tied: bool) -> LlamaConfig:
     first = "decoder/layer_0/self_attention"
-    kv_heads = variables.setting(f"{first}/num_heads_kv", heads)
-    key_width = variables.setting(f"{first}/head_dim", width // max(heads, 1))
+    kv_heads = variables.setting(f"{first}/num_heads_kv", sizes.heads)
+    key_width = variables.setting(f"{first}/head_dim", sizes.key_width)
     base = variables.setting(f"{first}/rotary_base", 10000.0)
     wanted = {"rotary_dim": (0, key_width), "rotary_interleave": (0,), "rotary_base": (base,)}
-    stretch, named = read_stretch(variables, first)
-    wanted |= {"num_heads_kv": (kv_heads,)} if kv_heads != heads else {}
+    stretch, named = read_scaling(variables, first)
+    wanted |= {"num_heads_kv": (kv_heads,)} if kv_heads != sizes.heads else {}
     wanted |= {name: (variables.setting(f"{first}/{name}"),) for name in named}
-    wanted |= {"head_dim": (key_width,)} if key_width * heads != width else {}
-    attention(variables, "decoder", layers, wanted, {"num_heads_kv": (kv_heads,), "head_dim": (key_width,)})
+    wanted |= {"head_dim": (key_width,)} if key_width * sizes.heads != sizes.width else {}
+    attention(
+        variables, "decoder", sizes.layers, wanted, {"num_heads_kv": (kv_heads,), "head_dim": (key_width,)}
+    )
     if base <= 0:
         raise BadInput(f"{variables.path}: {first}/rotary_base is {base}")
     return LlamaConfig(
         vocab=vocab,
         context=longest(said, LlamaConfig().context),
-        layers=layers,
-        width=width,
-        heads=heads,
+        **sizes._asdict(),
         kv_heads=kv_heads,
         key_width=key_width,
-        hidden=hidden,
         activation=activation(variables, "decoder"),
         attention_bias=f"{first}/linear_0/bias" in variables,
         out_bias=f"{first}/linear_0/bias" not in variables or f"{first}/linear_1/bias" in variables,
@@ -269,12 +260,12 @@ def llama(
     )
 
 
-def read_stretch(variables: Variables, first: str) -> tuple[dict[str, Any], list[str]]:
+def read_scaling(variables: Variables, first: str) -> tuple[dict[str, Any], list[str]]:
     """How rotary positions are stretched, and which settings say it."""
     if f"{first}/rotary_scaling_type" not in variables:
         return {}, []
     number = variables.setting(f"{first}/rotary_scaling_type")
-    kind = next((name for name, theirs in STRETCHES.items() if theirs == number), None)
+    kind = next((name for name, theirs in SCALING_CODES.items() if theirs == number), None)
     if kind is None:
         raise BadInput(
             f"{variables.path}: {first}/rotary_scaling_type is {number}, which heedful does not read"
@@ -289,30 +280,30 @@ def read_stretch(variables: Variables, first: str) -> tuple[dict[str, Any], list
 
 def of_encoder(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
     """BERT without a head, or with the pooled vector."""
-    layers, heads, width, hidden = common(variables, "encoder", scaled=False)
+    sizes = sizes_of(variables, "encoder", scaled=False)
     variables.need("encoder/pre_norm", 0)
     if "encoder/embeddings_1/weight" not in variables:
         raise BadInput(f"{variables.path} is an encoder without segments, where BERT's are read")
     variables.need("encoder/embeddings_merge", 1)
-    attention(variables, "encoder", layers, {}, {"head_dim": (width // max(heads, 1),)})
+    attention(variables, "encoder", sizes.layers, {}, {"head_dim": (sizes.key_width,)})
     pooled = "pooler_dense/weight" in variables
     if pooled:
-        variables.need("pooler_activation", NUMBERS["tanh"])
+        variables.need("pooler_activation", ACTIVATION_CODES["tanh"])
     return "bert", BertConfig(
         vocab=variables.shape("encoder/embeddings_0/weight")[0],
         context=variables.shape("encoder/position_encodings/encodings")[0],
         segments=variables.shape("encoder/embeddings_1/weight")[0],
-        layers=layers,
-        width=width,
-        attention_heads=heads,
-        hidden=hidden,
+        layers=sizes.layers,
+        width=sizes.width,
+        attention_heads=sizes.heads,
+        hidden=sizes.hidden,
         activation=activation(variables, "encoder"),
         eps=epsilon(said, 1e-5),
         heads=("pooled",) if pooled else (),
     )
 
 
-KINDS: dict[str, Callable[[Variables, dict[str, Any]], tuple[str, Any]]] = {
+SPECIFICATIONS: dict[str, Callable[[Variables, dict[str, Any]], tuple[str, Any]]] = {
     "TransformerSpec": of_transformer,
     "TransformerDecoderSpec": of_decoder,
     "TransformerEncoderSpec": of_encoder,

@@ -25,8 +25,15 @@ from ...parts.positions.base import NoPosition
 from ...parts.positions.relative import T5Buckets
 from ...parts.positions.rotary import Rotary, StretchedRotary
 
-STRETCHES = {"linear": 0, "llama3": 2}  # of rotary positions, by their numbers
-NUMBERS = {"relu": 0, "gelu_tanh": 1, "silu": 2, "gelu": 3, "gelu_sigmoid": 4, "tanh": 5}  # of activations
+SCALING_CODES = {"linear": 0, "llama3": 2}  # of rotary positions, by their numbers
+ACTIVATION_CODES = {
+    "relu": 0,
+    "gelu_tanh": 1,
+    "silu": 2,
+    "gelu": 3,
+    "gelu_sigmoid": 4,
+    "tanh": 5,
+}  # of activations
 Side = Encoder | Decoder
 
 
@@ -133,8 +140,8 @@ def of_block(block: Any) -> Iterator[str]:
         yield "it has positions towards the source"
     if type(block.feed_forward.layer) not in (FeedForward, GatedFeedForward):
         yield "its feed-forward layers are of another kind"
-    elif activation_of(block) not in NUMBERS:
-        yield f"its activation ({activation_of(block)}) is not among {', '.join(NUMBERS)}"
+    elif activation_of(block) not in ACTIVATION_CODES:
+        yield f"its activation ({activation_of(block)}) is not among {', '.join(ACTIVATION_CODES)}"
 
 
 def residuals(block: Any) -> list[Any]:

@@ -14,10 +14,10 @@ from ...models.transformer import TransformerConfig
 from ..binary import mapped
 from ..loaded import Loaded, by, parameters, sized, some, with_room
 from ..run_folder import CONFIG
-from .config import KINDS
+from .config import SPECIFICATIONS
 from .file import EXTENDED, Variable, Variables, read_variables
 from .layout import names
-from .vocabulary import MODEL, VOCABULARIES, read_words, special_numbers, tokenizers
+from .vocabulary import MODEL, VOCABULARIES, read_vocabularies, special_ids, tokenizers
 
 # What changes nothing of a model's numbers.
 IGNORED = (
@@ -43,9 +43,9 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
         file = inside(path, MODEL)
         with mapped(file) as data, naming(file):
             kind, variables = read_variables(data)
-            if kind not in KINDS:
-                raise BadInput(f"{file} is a {short(kind)}; heedful reads {', '.join(KINDS)}")
-            architecture, config = KINDS[kind](variables, said)
+            if kind not in SPECIFICATIONS:
+                raise BadInput(f"{file} is a {short(kind)}; heedful reads {', '.join(SPECIFICATIONS)}")
+            architecture, config = SPECIFICATIONS[kind](variables, said)
             zero = kind == "TransformerSpec" and bool(
                 variables.setting("decoder/start_from_zero_embedding", 0)
             )
@@ -53,8 +53,8 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
                 config = with_start(variables, config)
             model = sized(architecture, config)
             plan = check(variables, names(model), parameters(model))
-            words = read_words(path, config, zero)
-            tokenizer, target = tokenizers(path, config, words, said)
+            vocabulary = read_vocabularies(path, config, zero)
+            tokenizer, target = tokenizers(path, config, vocabulary, said)
             model = with_room(model.to(dtype), device)
             with torch.no_grad():
                 for theirs, ours in plan.items():
@@ -62,7 +62,7 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
                     parts = [model.get_parameter(name) for name in ours]
                     for part, piece in zip(parts, value.split([len(part) for part in parts]), strict=True):
                         part.copy_(piece)
-    special = special_numbers(said, words[-1], zero, encodes=kind == "TransformerEncoderSpec")
+    special = special_ids(said, vocabulary[-1], zero, encodes=kind == "TransformerEncoderSpec")
     return Loaded(architecture, config, model.eval(), tokenizer, special, target)
 
 

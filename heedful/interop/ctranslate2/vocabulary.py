@@ -11,6 +11,7 @@ from ...errors import BadInput
 from ...files import MEGABYTE, inside, naming, present, read_text, short
 from ..hf.tokenizer import guarded, read_target, read_tokenizer
 from ..hf.tokenizer_files import reads_special_tokens_as_text
+from ..loaded import SPECIAL
 from ..run_folder import CONFIG
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ WORDS = 64 * MEGABYTE  # of a vocabulary
 PADDING = "<pad>"
 
 
-def read_words(folder: Path, config: Any, zero: bool) -> list[list[str]]:
+def read_vocabularies(folder: Path, config: Any, zero: bool) -> list[list[str]]:
     """The vocabularies: one, or those of source and target."""
     found = []
     for name in VOCABULARIES:
@@ -36,9 +37,8 @@ def read_words(folder: Path, config: Any, zero: bool) -> list[list[str]]:
             if present(path):
                 found.append(read_vocabulary(inside(folder, path.name)) + ([PADDING] if zero else []))
                 break
-    for words, rows in zip(
-        found, (config.vocab, getattr(config, "target_vocab", config.vocab)), strict=False
-    ):
+    sizes = (config.vocab, getattr(config, "target_vocab", config.vocab))
+    for words, rows in zip(found, sizes, strict=False):
         if len(words) != rows:
             raise BadInput(f"{folder} has {len(words)} words in a vocabulary, and vectors for {rows}")
     return found
@@ -79,7 +79,7 @@ def spaced(words: list[str], said: dict[str, Any]) -> Tokenizer:
     """Words between spaces, the ends of a source put around them where the config asks for it."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-    numbers = {word: number for number, word in reversed(list(enumerate(words)))}  # of equal words, the first
+    numbers = ids_of(words)
     unknown = said.get("unk_token")
     known = unknown if isinstance(unknown, str) and unknown in numbers else None
     tokenizer = Tokenizer(models.WordLevel(numbers, unk_token=known) if known else models.WordLevel(numbers))
@@ -99,20 +99,14 @@ def spaced(words: list[str], said: dict[str, Any]) -> Tokenizer:
     return tokenizer
 
 
-def special_numbers(said: dict[str, Any], words: list[str], zero: bool, encodes: bool) -> dict[str, int]:
-    """The numbers of the words that have a meaning."""
-    named = {
-        "pad": "pad_token",
-        "bos": "bos_token",
-        "eos": "eos_token",
-        "decoder_start": "decoder_start_token",
-    }
-    numbers = {word: number for number, word in reversed(list(enumerate(words)))}
-    found = {}
-    for name, key in named.items():
-        word = said.get(key)
-        if isinstance(word, str) and word in numbers and not encodes:
-            found[name] = numbers[word]
-    if zero:
-        found |= {"pad": len(words) - 1, "decoder_start": len(words) - 1}
-    return found
+def special_ids(said: dict[str, Any], words: list[str], zero: bool, encodes: bool) -> dict[str, int]:
+    """The ids of special tokens."""
+    named = {} if encodes else {name: said.get(f"{name}_token") for name in SPECIAL}
+    ids = ids_of(words)
+    found = {name: ids[word] for name, word in named.items() if isinstance(word, str) and word in ids}
+    return found | (dict.fromkeys(("pad", "decoder_start"), len(words) - 1) if zero else {})
+
+
+def ids_of(words: list[str]) -> dict[str, int]:
+    """{word: id}; of equal words, the first."""
+    return {word: number for number, word in reversed(list(enumerate(words)))}

@@ -23,7 +23,7 @@ from ...parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, Stre
 from ..hf.tokenizer_files import tokenizer_files, write_files
 from ..loaded import Loaded
 from ..packages import needed
-from .layout import NUMBERS, STRETCHES, activation_of, blocks, final_norm, names, sides, unlike
+from .layout import ACTIVATION_CODES, SCALING_CODES, activation_of, blocks, final_norm, names, sides, unlike
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -82,7 +82,7 @@ def side_of(specs: Any, theirs: str, side: Any) -> Any:
     settings: dict[str, Any] = {
         "pre_norm": isinstance(first.attention, PreNorm),
         "no_final_norm": final_norm(side) is None,
-        "activation": NUMBERS[str(activation_of(first))],
+        "activation": ACTIVATION_CODES[str(activation_of(first))],
         "layernorm_embedding": not isinstance(side.inputs.norm, nn.Identity),
         "relative_attention_bias": isinstance(position, T5Buckets),
         "ffn_glu": isinstance(first.feed_forward.layer, GatedFeedForward),
@@ -134,18 +134,18 @@ def place_attention(layer: Any, block: Any) -> None:
         layer.self_attention.relative_attention_max_distance = np.int32(position.farthest)
     if isinstance(position, StretchedRotary):
         # Not by assignment: their description lacks the factor of LLaMA 3, which their library reads.
-        layer.self_attention.__dict__.update(stretch_of(position.stretch))
+        layer.self_attention.__dict__.update(scaling_of(position.stretch))
 
 
-def stretch_of(stretch: LinearScaling | Llama3Scaling) -> dict[str, Any]:
+def scaling_of(stretch: LinearScaling | Llama3Scaling) -> dict[str, Any]:
     """How rotary positions are stretched, in their variables."""
     if isinstance(stretch, LinearScaling):
         return {
-            "rotary_scaling_type": np.int8(STRETCHES["linear"]),
+            "rotary_scaling_type": np.int8(SCALING_CODES["linear"]),
             "rotary_scaling_factor": np.float32(stretch.factor),
         }
     return {
-        "rotary_scaling_type": np.int8(STRETCHES["llama3"]),
+        "rotary_scaling_type": np.int8(SCALING_CODES["llama3"]),
         "rotary_scaling_factor": np.float32(stretch.factor),
         "rotary_low_freq_factor": np.float32(stretch.low),
         "rotary_high_freq_factor": np.float32(stretch.high),
@@ -168,8 +168,8 @@ def put(spec: Any, name: str, value: Tensor) -> None:
 def describe(spec: Any, loaded: Loaded) -> None:
     """Set the vocabularies and their special tokens. A source is read as it is given: nothing is added."""
     config, c = spec.config, loaded.config
-    read = words(loaded.tokenizer, c.vocab)
-    written = words(loaded.target_tokenizer or loaded.tokenizer, getattr(c, "target_vocab", c.vocab))
+    read = vocabulary(loaded.tokenizer, c.vocab)
+    written = vocabulary(loaded.target_tokenizer or loaded.tokenizer, getattr(c, "target_vocab", c.vocab))
     both = isinstance(loaded.model, EncoderDecoder)
     if both:
         spec.register_source_vocabulary(read)
@@ -190,7 +190,7 @@ def describe(spec: Any, loaded: Loaded) -> None:
     config.layer_norm_epsilon = norm.eps
 
 
-def words(tokenizer: Tokenizer | None, count: int) -> list[str]:
+def vocabulary(tokenizer: Tokenizer | None, count: int) -> list[str]:
     """One for each token number; where no token has it, the number itself in brackets."""
     found = {} if tokenizer is None else tokenizer.get_vocab(with_added_tokens=True)
     by_number = {number: word for word, number in found.items()}

@@ -26,8 +26,8 @@ class Metadata:
     """What a file says of its architecture; it remembers what was asked for."""
 
     def __init__(self, contents: Contents) -> None:
-        self.path, self.said = contents.path, contents.said
-        self.architecture = contents.said.get("general.architecture")
+        self.path, self.values = contents.path, contents.metadata
+        self.architecture = contents.metadata.get("general.architecture")
         if self.architecture not in ARCHITECTURES:
             told = f"{self.path} is of the architecture {short(self.architecture)}"
             raise BadInput(f"{told}; heedful reads {', '.join(ARCHITECTURES)}")
@@ -49,11 +49,11 @@ class Metadata:
 
     def get(self, name: str, default: Any = None) -> Any:
         self.asked.add(name)
-        return self.said.get(f"{self.architecture}.{name}", default)
+        return self.values.get(f"{self.architecture}.{name}", default)
 
     def refuse_others(self) -> None:
         """A setting that nobody asked for may change what the model computes, unless it is nought."""
-        for key, value in self.said.items():
+        for key, value in self.values.items():
             name = key.removeprefix(f"{self.architecture}.")
             known = name == key or name in self.asked or name in HARMLESS
             if not known and not is_nought(value) and (name, value) != ("rope.scaling.type", "none"):
@@ -67,8 +67,8 @@ def is_nought(value: Any) -> bool:
 def read_config(contents: Contents) -> LlamaConfig:
     metadata = Metadata(contents)
     tensors = contents.tensors
-    if contents.said.get("split.count", 1) not in (0, 1):
-        count = short(contents.said["split.count"])
+    if contents.metadata.get("split.count", 1) not in (0, 1):
+        count = short(contents.metadata["split.count"])
         told = f"{contents.path} is one of {count} files that a model was split into"
         raise BadInput(f"{told}: join them (llama-gguf-split --merge), and name the whole")
     if "token_embd.weight" not in tensors:
@@ -106,13 +106,13 @@ def read_config(contents: Contents) -> LlamaConfig:
         rotary_base=metadata.number("rope.freq_base", 10000.0),
         eps=metadata.number("attention.layer_norm_rms_epsilon"),
         tied="output.weight" not in tensors,
-        **read_stretch(metadata),
+        **read_scaling(metadata),
     )
     metadata.refuse_others()
     return replace(config, **read_factors(contents, config)) if FACTORS in tensors else config
 
 
-def read_stretch(metadata: Metadata) -> dict[str, Any]:
+def read_scaling(metadata: Metadata) -> dict[str, Any]:
     """Linear scaling of rotary positions."""
     kind = metadata.get("rope.scaling.type", "none")
     if kind != "linear":

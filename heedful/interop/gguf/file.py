@@ -57,7 +57,7 @@ class Contents:
     """What a file says, and its tensors."""
 
     path: Path
-    said: dict[str, Any]
+    metadata: dict[str, Any]
     tensors: dict[str, StoredTensor]
 
 
@@ -78,29 +78,29 @@ def read_contents(data: ByteReader) -> Contents:
     keys = data.several(data.number("Q", "the count of keys"), 13, "keys")
     if tensors > MOST_TENSORS or keys > MOST_KEYS:
         raise data.broken(f"it announces {tensors} tensors and {keys} keys; at most {MOST_TENSORS} are read")
-    said = read_keys(data, keys)
-    alignment = said.get("general.alignment", ALIGNMENT)
+    metadata = read_keys(data, keys)
+    alignment = metadata.get("general.alignment", ALIGNMENT)
     if type(alignment) is not int or alignment < 1 or alignment > 1 << 16 or alignment & (alignment - 1):
         raise BadInput(
             f"{data.path}: general.alignment is {short(alignment)}, not a power of two up to 65536"
         )
     infos = [read_info(data) for _ in range(tensors)]
     data.take(min(-data.at % alignment, data.left), "padding")
-    return Contents(data.path, said, placed(data, infos, alignment))
+    return Contents(data.path, metadata, placed(data, infos, alignment))
 
 
-# What is said
+# What is metadata
 
 
 def read_keys(data: ByteReader, count: int) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     room = [TEXTS]
     for _ in range(count):
         key = read_text(data, "a key", LONGEST)
-        if key in said:
+        if key in metadata:
             raise data.broken(f"it says {short(key)} twice")
-        said[key] = read_value(data, data.number("I", f"the kind of {key}"), key, room)
-    return said
+        metadata[key] = read_value(data, data.number("I", f"the kind of {key}"), key, room)
+    return metadata
 
 
 def read_text(data: ByteReader, what: str, longest: int) -> str:

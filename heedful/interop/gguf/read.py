@@ -14,7 +14,7 @@ from ..loaded import Loaded, by, parameters, sized, some, with_room
 from .config import FACTORS, read_config
 from .file import Contents, is_gguf, read_contents
 from .layout import TURNED, halved, table_of
-from .vocabulary import read_words
+from .vocabulary import read_vocabulary
 
 SUFFIX = ".gguf"
 
@@ -50,9 +50,9 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
             contents = read_contents(data)
             config = read_config(contents)
             model = sized("llama", config)
-            turned = contents.said["general.architecture"] == "llama"
+            turned = contents.metadata["general.architecture"] == "llama"
             plan = check(contents, config, {name: tuple(w.shape) for name, w in parameters(model).items()})
-            tokenizer, special = read_words(file, contents.said, config.vocab)
+            tokenizer, special = read_vocabulary(file, contents.metadata, config.vocab)
             model = with_room(model.to(dtype), device)
             ours = parameters(model)
             with torch.no_grad():

@@ -31,16 +31,21 @@ class GGUFModel:
         needed("accelerate", "gguf")  # without which transformers reads no such file
         file = find(folder) or folder / FILE
         with mapped(file) as data:
-            said = read_contents(data).said
-        self.end = said.get("tokenizer.ggml.eos_token_id")
-        self.begin = [said["tokenizer.ggml.bos_token_id"]] if said.get("tokenizer.ggml.add_bos_token") else []
-        self.splits, self.words = said.get(AS_TEXT, False), len(said.get("tokenizer.ggml.tokens", ()))
+            metadata = read_contents(data).metadata
+        self.end = metadata.get("tokenizer.ggml.eos_token_id")
+        self.begin = (
+            [metadata["tokenizer.ggml.bos_token_id"]] if metadata.get("tokenizer.ggml.add_bos_token") else []
+        )
+        self.splits, self.vocab = metadata.get(AS_TEXT, False), len(metadata.get("tokenizer.ggml.tokens", ()))
         folder, named = file.parent, {"gguf_file": file.name, **OFFLINE}
         with quiet():
             self.model = library.AutoModelForCausalLM.from_pretrained(
                 str(folder), dtype=torch.float32, **named
             ).eval()
-            known = said.get("tokenizer.ggml.pre") in THEIR_SPLITS and said["tokenizer.ggml.model"] == "gpt2"
+            known = (
+                metadata.get("tokenizer.ggml.pre") in THEIR_SPLITS
+                and metadata["tokenizer.ggml.model"] == "gpt2"
+            )
             self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), **named) if known else None
 
     @torch.no_grad()
@@ -61,7 +66,7 @@ class GGUFModel:
         how = {"add_special_tokens": False, "split_special_tokens": self.splits}
         with quiet():  # it remarks on long texts
             found = self.tokenizer.encode(text, **how)
-            if max(found, default=0) >= self.words:  # it makes up special tokens that the file has not
+            if max(found, default=0) >= self.vocab:  # it makes up special tokens that the file has not
                 found = self.tokenizer.encode(text, **how | {"split_special_tokens": True})
         return self.begin + found
 

@@ -59,26 +59,28 @@ BEGUN = ("llama", *WHOLE_WORDS)  # where a text begins with the first token, unl
 # In
 
 
-def read_words(path: Path, said: dict[str, Any], rows: int) -> tuple[Tokenizer | None, dict[str, int]]:
+def read_vocabulary(
+    path: Path, metadata: dict[str, Any], rows: int
+) -> tuple[Tokenizer | None, dict[str, int]]:
     """The tokenizer that a file describes (None if it describes none), and the ids of special tokens."""
-    kind = said.get("tokenizer.ggml.model", "no_vocab")
-    numbers = special_numbers(said, rows)
+    kind = metadata.get("tokenizer.ggml.model", "no_vocab")
+    numbers = special_ids(metadata, rows)
     if kind in ("no_vocab", "none"):
         return None, numbers
     if kind not in ("llama", "gpt2"):
         raise BadInput(f"{path} has a tokenizer {short(kind)}; heedful reads llama and gpt2")
-    tokens, kinds = tokens_of(path, said, rows)
-    return guarded(path, rows, lambda: build(path, said, kind, tokens, kinds)), numbers
+    tokens, kinds = tokens_of(path, metadata, rows)
+    return guarded(path, rows, lambda: build(path, metadata, kind, tokens, kinds)), numbers
 
 
-def special_numbers(said: dict[str, Any], rows: int) -> dict[str, int]:
-    found = {name: said.get(f"tokenizer.ggml.{key}") for name, key in SPECIAL.items()}
+def special_ids(metadata: dict[str, Any], rows: int) -> dict[str, int]:
+    found = {name: metadata.get(f"tokenizer.ggml.{key}") for name, key in SPECIAL.items()}
     return {name: number for name, number in found.items() if type(number) is int and 0 <= number < rows}
 
 
-def tokens_of(path: Path, said: dict[str, Any], rows: int) -> tuple[list[str], list[int]]:
+def tokens_of(path: Path, metadata: dict[str, Any], rows: int) -> tuple[list[str], list[int]]:
     """The tokens by their numbers, and what kind of token each is."""
-    tokens = said.get("tokenizer.ggml.tokens")
+    tokens = metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, list) and len(tokens) > MOST:
         raise BadInput(f"{path} lists {len(tokens)} tokens; at most {MOST} are read")
     if not isinstance(tokens, list) or not 0 < len(tokens) <= rows:
@@ -88,15 +90,17 @@ def tokens_of(path: Path, said: dict[str, Any], rows: int) -> tuple[list[str], l
         raise BadInput(f"{path} has a token of more than {LONGEST} bytes")
     if len(set(tokens)) < len(tokens):
         raise BadInput(f"{path} lists a token twice, so that a text could be read in two ways")
-    kinds = numbers_of(path, said, "tokenizer.ggml.token_type", len(tokens), [NORMAL] * len(tokens))
+    kinds = values_per_token(path, metadata, "tokenizer.ggml.token_type", len(tokens), [NORMAL] * len(tokens))
     if sum(kind in (UNKNOWN, CONTROL, USER) for kind in kinds) > MOST_ADDED:
         raise BadInput(f"{path} marks more than {MOST_ADDED} tokens as control tokens or its users' own")
     return tokens, [int(kind) for kind in kinds]
 
 
-def numbers_of(path: Path, said: dict[str, Any], key: str, count: int, default: list[Any]) -> list[Any]:
+def values_per_token(
+    path: Path, metadata: dict[str, Any], key: str, count: int, default: list[Any]
+) -> list[Any]:
     """A list of numbers, one for each token."""
-    values = said.get(key)
+    values = metadata.get(key)
     if values is None:
         return default
     if not hasattr(values, "tolist") or len(values) != count:
@@ -107,20 +111,22 @@ def numbers_of(path: Path, said: dict[str, Any], key: str, count: int, default: 
     return found
 
 
-def build(path: Path, said: dict[str, Any], kind: str, tokens: list[str], kinds: list[int]) -> Tokenizer:
+def build(path: Path, metadata: dict[str, Any], kind: str, tokens: list[str], kinds: list[int]) -> Tokenizer:
     from tokenizers import AddedToken, processors
 
-    pre = said.get("tokenizer.ggml.pre", "default")
-    tokenizer = spelled(path, said, tokens, kinds) if kind == "llama" else merged(path, said, tokens, pre)
+    pre = metadata.get("tokenizer.ggml.pre", "default")
+    tokenizer = (
+        spelled(path, metadata, tokens, kinds) if kind == "llama" else merged(path, metadata, tokens, pre)
+    )
     known = list(zip(tokens, kinds, strict=True))
     special = [AddedToken(token, normalized=False) for token, of in known if of in (UNKNOWN, CONTROL)]
     tokenizer.add_special_tokens(special)  # all at once: each time it makes its tables anew
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token, of in known if of == USER])
-    tokenizer.encode_special_tokens = said.get(AS_TEXT) is True
+    tokenizer.encode_special_tokens = metadata.get(AS_TEXT) is True
     ends = {}
     for end, default in (("bos", kind in BEGUN or pre in BEGUN), ("eos", False)):
-        number = said.get(f"tokenizer.ggml.{end}_token_id")
-        if said.get(f"tokenizer.ggml.add_{end}_token", default) is True and type(number) is int:
+        number = metadata.get(f"tokenizer.ggml.{end}_token_id")
+        if metadata.get(f"tokenizer.ggml.add_{end}_token", default) is True and type(number) is int:
             if not 0 <= number < len(tokens):
                 raise BadInput(
                     f"{path}: the {end} token has the number {number}, and there are {len(tokens)}"
@@ -138,13 +144,13 @@ def build(path: Path, said: dict[str, Any], kind: str, tokens: list[str], kinds:
     return tokenizer
 
 
-def merged(path: Path, said: dict[str, Any], tokens: list[str], pre: Any) -> Tokenizer:
+def merged(path: Path, metadata: dict[str, Any], tokens: list[str], pre: Any) -> Tokenizer:
     """ByteReader, merged by rank."""
     from tokenizers import Tokenizer
 
     if pre not in SPLITS:
         raise BadInput(f"{path} splits texts as {short(pre)}; heedful knows {', '.join(SPLITS)}")
-    merges = said.get("tokenizer.ggml.merges", [])
+    merges = metadata.get("tokenizer.ggml.merges", [])
     pairs = [merge.split(" ") for merge in merges] if isinstance(merges, list) else None
     if pairs is None or len(pairs) > MERGES or not all(len(pair) == 2 for pair in pairs):
         raise BadInput(f"{path}: tokenizer.ggml.merges are not pairs of pieces")
@@ -166,13 +172,13 @@ def merged(path: Path, said: dict[str, Any], tokens: list[str], pre: Any) -> Tok
 SPACE = "▁"
 
 
-def spelled(path: Path, said: dict[str, Any], tokens: list[str], kinds: list[int]) -> Tokenizer:
+def spelled(path: Path, metadata: dict[str, Any], tokens: list[str], kinds: list[int]) -> Tokenizer:
     """SentencePiece's BPE: of all pairs that make a token, the one of highest score is joined first."""
     from tokenizers import Tokenizer
 
-    scores = numbers_of(path, said, "tokenizer.ggml.scores", len(tokens), [0.0] * len(tokens))
+    scores = values_per_token(path, metadata, "tokenizer.ggml.scores", len(tokens), [0.0] * len(tokens))
     unknown = next((token for token, kind in zip(tokens, kinds, strict=True) if kind == UNKNOWN), None)
-    prefix = said.get("tokenizer.ggml.add_space_prefix", True) is not False
+    prefix = metadata.get("tokenizer.ggml.add_space_prefix", True) is not False
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     steps = [{"type": "Prepend", "prepend": SPACE}, replace] if prefix else [replace]
     back = [
@@ -227,7 +233,7 @@ def merges_by_score(
 # Out
 
 
-def write_words(tokenizer: Tokenizer, special: dict[str, int], rows: int) -> dict[str, Any]:
+def vocabulary_metadata(tokenizer: Tokenizer, special: dict[str, int], rows: int) -> dict[str, Any]:
     """{key: value} that say a tokenizer, so that reading them gives the same one; BadInput if none do."""
     spec = json.loads(tokenizer.to_str())
     model = spec["model"]
@@ -235,11 +241,11 @@ def write_words(tokenizer: Tokenizer, special: dict[str, int], rows: int) -> dic
     if model["type"] != "BPE":
         raise BadInput(f"{why}: it is a {model['type']}, and byte-level BPE or SentencePiece's BPE is needed")
     tokens, kinds = listed(spec, rows)
-    said: dict[str, Any] = {"tokenizer.ggml.tokens": tokens}
+    metadata: dict[str, Any] = {"tokenizer.ggml.tokens": tokens}
     merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     if model.get("byte_fallback"):
         rank = {"".join(pair): place for place, pair in reversed(list(enumerate(merges)))}
-        said |= {
+        metadata |= {
             "tokenizer.ggml.model": "llama",
             "tokenizer.ggml.pre": "default",
             "tokenizer.ggml.scores": [-float(rank.get(token, len(merges))) for token in tokens],
@@ -251,20 +257,22 @@ def write_words(tokenizer: Tokenizer, special: dict[str, int], rows: int) -> dic
             for token, kind in zip(tokens, kinds, strict=True)
         ]
     else:
-        said |= {
+        metadata |= {
             "tokenizer.ggml.model": "gpt2",
             "tokenizer.ggml.pre": name_of(spec),
             "tokenizer.ggml.merges": [" ".join(pair) for pair in merges],
         }
-    said["tokenizer.ggml.token_type"] = kinds
-    said |= {f"tokenizer.ggml.{SPECIAL[name]}": number for name, number in special.items() if name in SPECIAL}
+    metadata["tokenizer.ggml.token_type"] = kinds
+    metadata |= {
+        f"tokenizer.ggml.{SPECIAL[name]}": number for name, number in special.items() if name in SPECIAL
+    }
     around = tokenizer.encode("").ids
     begins = "bos" in special and around[:1] == [special["bos"]]
     ends = "eos" in special and around[int(begins) :] == [special["eos"]]
-    said |= {"tokenizer.ggml.add_bos_token": begins, "tokenizer.ggml.add_eos_token": ends}
-    said |= {AS_TEXT: True} if tokenizer.encode_special_tokens else {}
-    check_same(tokenizer, said, rows, why)
-    return said
+    metadata |= {"tokenizer.ggml.add_bos_token": begins, "tokenizer.ggml.add_eos_token": ends}
+    metadata |= {AS_TEXT: True} if tokenizer.encode_special_tokens else {}
+    check_same(tokenizer, metadata, rows, why)
+    return metadata
 
 
 def listed(spec: dict[str, Any], rows: int) -> tuple[list[str], list[int]]:
@@ -296,13 +304,13 @@ def without(step: Any) -> Any:
     return [without(each) for each in step] if isinstance(step, list) else step
 
 
-def check_same(tokenizer: Tokenizer, said: dict[str, Any], rows: int, why: str) -> None:
-    """Read the words again, and hold both tokenizers against texts of every kind."""
+def check_same(tokenizer: Tokenizer, metadata: dict[str, Any], rows: int, why: str) -> None:
+    """Read the vocabulary again, and compare both tokenizers on texts of every kind."""
     import numpy
 
     lists = {"tokenizer.ggml.scores", "tokenizer.ggml.token_type"}
-    held = {key: numpy.array(value) if key in lists else value for key, value in said.items()}
-    back, _ = read_words(Path("the tokenizer"), held, rows)
+    held = {key: numpy.array(value) if key in lists else value for key, value in metadata.items()}
+    back, _ = read_vocabulary(Path("the tokenizer"), held, rows)
     assert back is not None
     for text in corpus():
         if back.encode(text).ids != tokenizer.encode(text).ids:

@@ -14,7 +14,7 @@ from ..loaded import Loaded, parameters
 from ..packages import needed, quiet
 from .blocks import KINDS as PACKED
 from .layout import TURNED, paired, table_of
-from .vocabulary import write_words
+from .vocabulary import vocabulary_metadata
 
 KINDS = ("float32", "float16", "q8_0")
 FILE = "model.gguf"
@@ -35,13 +35,13 @@ def refuse(loaded: Loaded) -> str | None:
         return "rotary positions that are stretched cannot be written as GGUF yet"
     if c.feed_forward_bias and is_qwen(c):
         return "llama.cpp's qwen2 has no biases in its feed-forward layers, and this model has"
-    return unsaid(loaded)
+    return refuse_tokenizer(loaded)
 
 
-def unsaid(loaded: Loaded) -> str | None:
+def refuse_tokenizer(loaded: Loaded) -> str | None:
     """Why its tokenizer cannot be said in such a file."""
     try:
-        words(loaded)
+        vocabulary(loaded)
     except BadInput as error:
         return str(error)
     return None
@@ -52,10 +52,10 @@ def is_qwen(c: LlamaConfig) -> bool:
     return c.attention_bias and not c.out_bias
 
 
-def words(loaded: Loaded) -> dict[str, Any]:
+def vocabulary(loaded: Loaded) -> dict[str, Any]:
     if loaded.tokenizer is None:
         return {"tokenizer.ggml.model": "no_vocab"}
-    return write_words(loaded.tokenizer, loaded.special, loaded.config.vocab)
+    return vocabulary_metadata(loaded.tokenizer, loaded.special, loaded.config.vocab)
 
 
 def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
@@ -83,7 +83,7 @@ def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
 
 
 def describe(writer: Any, loaded: Loaded, kind: str) -> None:
-    """What the file says of the model and its words."""
+    """Write the metadata of the model and its vocabulary."""
     c = loaded.config
     writer.add_name(loaded.architecture)
     writer.add_context_length(c.context)
@@ -99,7 +99,7 @@ def describe(writer: Any, loaded: Loaded, kind: str) -> None:
     writer.add_layer_norm_rms_eps(c.eps)
     writer.add_vocab_size(c.vocab)
     writer.add_file_type({"float32": 0, "float16": 1, "q8_0": 7}[kind])
-    for key, value in words(loaded).items():
+    for key, value in vocabulary(loaded).items():
         adds = {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string, list: writer.add_array}
         adds[type(value)](key, value)
 

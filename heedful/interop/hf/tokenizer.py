@@ -67,7 +67,7 @@ KNOWN_PATTERNS = (
 ROBERTA = ("roberta", "bart", "longformer", "led")
 BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 
-Numbers = dict[str, int]
+Ids = dict[str, int]
 Ranks = list[tuple[str, str]]
 
 
@@ -92,7 +92,7 @@ def read_target(folder: Path, rows: int | None = None) -> Tokenizer | None:
     settings, path = TokenizerSettings(folder), inside(folder, MARIAN[1])
     name = "target_vocab.json" if settings.flag("separate_vocabs", False) else MARIAN[2]
     numbers = inside(folder, name)
-    return guarded(path, rows, lambda: marian(path, read_numbers(numbers), settings))
+    return guarded(path, rows, lambda: marian(path, read_ids(numbers), settings))
 
 
 def guarded(path: Path, rows: int | None, make: Callable[[], Found]) -> Found:
@@ -219,7 +219,7 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 def read_bpe(paths: list[Path], settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """Pieces merged by rank: lower-case letters with "</w>" after a word's last (GPT-1), or bytes (GPT-2)."""
     vocab, merges = paths
-    numbers, ranks = read_numbers(vocab), read_merges(merges)
+    numbers, ranks = read_ids(vocab), read_merges(merges)
     if any(token.endswith("</w>") for token in numbers):
         return of_letters(numbers, ranks, settings, rows)
     if settings.kind in ROBERTA or (settings.kind == "" and {"<s>", "</s>"} <= numbers.keys()):
@@ -227,7 +227,7 @@ def read_bpe(paths: list[Path], settings: TokenizerSettings, rows: int | None) -
     return of_bytes(numbers, ranks, settings, rows)
 
 
-def of_letters(numbers: Numbers, ranks: Ranks, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
+def of_letters(numbers: Ids, ranks: Ranks, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """GPT-1's."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -241,7 +241,7 @@ def of_letters(numbers: Numbers, ranks: Ranks, settings: TokenizerSettings, rows
     return tokenizer
 
 
-def of_bytes(numbers: Numbers, ranks: Ranks, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
+def of_bytes(numbers: Ids, ranks: Ranks, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """GPT-2's; Qwen 2 composes characters first, and cuts words otherwise."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -260,7 +260,7 @@ def of_bytes(numbers: Numbers, ranks: Ranks, settings: TokenizerSettings, rows: 
 
 
 def of_sentences(
-    path: Path, numbers: Numbers, ranks: Ranks, settings: TokenizerSettings, rows: int | None
+    path: Path, numbers: Ids, ranks: Ranks, settings: TokenizerSettings, rows: int | None
 ) -> Tokenizer:
     """RoBERTa's and BART's: GPT-2's, between <s> and </s>."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -280,7 +280,7 @@ def of_sentences(
     return tokenizer
 
 
-def read_numbers(path: Path) -> dict[str, int]:
+def read_ids(path: Path) -> dict[str, int]:
     """{token: its number}."""
     numbers = read_json(path, LIMIT)
     for token, number in numbers.items():
@@ -345,7 +345,7 @@ def lines(path: Path) -> list[str]:
 
 def read_marian(paths: list[Path], settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     source, _, numbers = paths
-    return marian(source, read_numbers(numbers), settings)
+    return marian(source, read_ids(numbers), settings)
 
 
 MARIAN = ("source.spm", "target.spm", "vocab.json")

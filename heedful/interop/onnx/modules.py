@@ -39,11 +39,8 @@ def graphs(loaded: Loaded) -> dict[str, Graph]:
     if isinstance(model, DecoderClassifier):
         return {MODEL: classifier_graph(model)}
     assert isinstance(model, WithHeads)
-    return {
-        MODEL: image_graph(model, loaded.config)
-        if isinstance(model.encoder.inputs, PatchInputs)
-        else heads_graph(model)
-    }
+    sees = isinstance(model.encoder.inputs, PatchInputs)
+    return {MODEL: image_graph(model, loaded.config) if sees else heads_graph(model)}
 
 
 BATCH, LENGTH, PAST = "batch_size", "sequence_length", "past_sequence_length"
@@ -115,12 +112,16 @@ def in_pairs(flat: Sequence[Tensor]) -> list[KeysValues]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
-class DecoderModule(nn.Module):
-    """A decoder: new tokens, which of all tokens are real, and keys and values of those before."""
+class OfDecoder(nn.Module):
+    """What the modules of a decoder share."""
 
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()
         self.decoder = decoder
+
+
+class DecoderModule(OfDecoder):
+    """A decoder: new tokens, which of all tokens are real, and keys and values of those before."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         k_pos = positions_of(attention_mask)
@@ -173,12 +174,8 @@ def encoder_graph(encoder: Encoder) -> Graph:
     return Graph(EncoderModule(encoder), inputs, {"last_hidden_state": ROWS})
 
 
-class FirstTokensModule(nn.Module):
+class FirstTokensModule(OfDecoder):
     """A decoder's first tokens, and all that later ones need of the source."""
-
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__()
-        self.decoder = decoder
 
     def forward(self, mask: Tensor, input_ids: Tensor, source_BSD: Tensor) -> tuple[Tensor, ...]:
         here_BT = torch.arange(input_ids.shape[1]).expand(input_ids.shape)
@@ -215,12 +212,8 @@ def cache_axes(decoder: Decoder, what: str, length: str) -> dict[str, dict[int, 
     return found
 
 
-class NextTokensModule(nn.Module):
+class NextTokensModule(OfDecoder):
     """A decoder's next tokens: its own past comes and goes, that of the source only comes."""
-
-    def __init__(self, decoder: Decoder) -> None:
-        super().__init__()
-        self.decoder = decoder
 
     def forward(self, mask: Tensor, input_ids: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
         pairs = in_pairs(past)
@@ -251,12 +244,16 @@ def next_tokens_graph(model: EncoderDecoder) -> Graph:
     return Graph(NextTokensModule(decoder), inputs, outputs)
 
 
-class HeadsModule(nn.Module):
-    """An encoder with what is read off it."""
+class OfHeads(nn.Module):
+    """What the modules of an encoder with heads share. outputs: the names of what they return."""
 
     def __init__(self, model: WithHeads, outputs: Sequence[str]) -> None:
         super().__init__()
         self.model, self.outputs = model, outputs
+
+
+class HeadsModule(OfHeads):
+    """An encoder with what is read off it."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *segments: Tensor) -> tuple[Tensor, ...]:
         places_BT = slots_of(attention_mask)
@@ -320,12 +317,8 @@ def heads_graph(model: WithHeads) -> Graph:
     return Graph(HeadsModule(model, list(outputs)), inputs, outputs)
 
 
-class ImageModule(nn.Module):
+class ImageModule(OfHeads):
     """A model of pictures."""
-
-    def __init__(self, model: WithHeads, outputs: Sequence[str]) -> None:
-        super().__init__()
-        self.model, self.outputs = model, outputs
 
     def forward(self, pixel_values: Tensor) -> tuple[Tensor, ...]:
         return head_outputs(self.model, self.model.encoder(pixel_values), self.outputs)

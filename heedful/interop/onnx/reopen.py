@@ -7,13 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...decode.beam import beam_search
-from ...decode.beam_settings import BeamSettings
-from ...decode.greedy import greedy
 from ...decode.step import Step
 from ...files import present, read_json
 from ..packages import needed, quiet
-from ..parity.foreign import each_text, padded, real
+from ..parity.foreign import Searched, each_text, padded, real
 from ..run_folder import CONFIG
 from .modules import ENCODER, FIRST, MODEL, NEXT
 
@@ -43,7 +40,7 @@ class Session:
         return {name: torch.from_numpy(array) for name, array in zip(self.outputs, out, strict=True)}
 
 
-class OnnxModel:
+class OnnxModel(Searched):
     """A model in onnxruntime. heedful's own searches use its scores, token by token through the cache."""
 
     def __init__(self, folder: Path) -> None:
@@ -100,19 +97,6 @@ class OnnxModel:
     def begun(self, ids: list[int]) -> tuple[Step, Tensor]:
         prompt = torch.tensor([[self.start] if self.pairs else ids])
         return self.step(*padded([ids])), prompt
-
-    def greedy(self, ids: list[int], new: int) -> list[int] | None:
-        if not self.writes:
-            return None
-        step, prompt_1T = self.begun(ids)
-        return greedy(step, prompt_1T, longest=new, eos=self.end)[0].words
-
-    def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
-        if not self.writes:
-            return None
-        step, prompt_1T = self.begun(ids)
-        settings = BeamSettings(width, 1, "power", 0.0, stopping="exact")
-        return beam_search(step, prompt_1T, longest=new, eos=self.end, settings=settings)[0][0].words
 
     def tokens(self, text: str) -> list[int] | None:
         return None  # onnxruntime has no tokenizer: the folder's is heedful's own

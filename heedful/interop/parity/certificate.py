@@ -109,7 +109,7 @@ class Certificate:
             found["beam"]["width"] = WIDTH
         return finite(found | {"faults": list(self.faults)} | more)
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """The same in lines, for people."""
         lines = []
         if self.logits is not None:

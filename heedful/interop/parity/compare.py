@@ -215,7 +215,7 @@ def is_tie(
 ) -> bool:
     """Whether our model prefers its own output to theirs by no more than rounding: at the first token in
     which the two differ, or over the whole outputs."""
-    a, b = (here.surprise(ids, row, len(row) < new) for row in (ours, theirs))
+    a, b = (here.nll(ids, row, len(row) < new) for row in (ours, theirs))
     if not by_token:
         return bool(b.sum() - a.sum() <= 2 * slack * max(len(a), len(b)))
     at = next(

@@ -8,6 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ...decode.beam import beam_search
+from ...decode.beam_settings import BeamSettings
+from ...decode.greedy import greedy
+from ...decode.step import Step
+
 
 class ForeignModel(Protocol):
     """A model opened in another library. A method returns None where that library has no answer.
@@ -38,6 +43,37 @@ class ForeignModel(Protocol):
 
     def tokens(self, text: str) -> list[int] | None:
         """Token ids by the library's own tokenizer, with the special tokens around a text."""
+
+
+class Searched:
+    """A model of which heedful's own searches ask the scores, token by token."""
+
+    end: int | None  # the token that ends a text
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model generates text."""
+        raise NotImplementedError
+
+    def begun(self, ids: list[int]) -> tuple[Step, Tensor]:
+        """A search's steps and the tokens that it starts from, after `ids` were read."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def greedy(self, ids: list[int], new: int) -> list[int] | None:
+        """As `ForeignModel.greedy`."""
+        if not self.writes:
+            return None
+        step, prompt_1T = self.begun(ids)
+        return greedy(step, prompt_1T, longest=new, eos=self.end)[0].words
+
+    def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
+        """As `ForeignModel.beam`."""
+        if not self.writes:
+            return None
+        step, prompt_1T = self.begun(ids)
+        settings = BeamSettings(width, 1, "power", 0.0, stopping="exact")
+        return beam_search(step, prompt_1T, longest=new, eos=self.end, settings=settings)[0][0].words
 
 
 def each_text(found: Tensor, lengths_B: Tensor, pooled_BD: Tensor | None = None) -> list[Tensor]:

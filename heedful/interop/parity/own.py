@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ...decode.beam import beam_search
-from ...decode.beam_settings import BeamSettings
-from ...decode.greedy import greedy
 from ...decode.step import Step, step_of
 from ...models.base.heads import DecoderClassifier
 from ...models.base.shells import Decoder, EncoderDecoder, WithHeads
@@ -19,6 +16,7 @@ from ..hf.probes import corpus
 from ..hf.tokenizer_files import tokenizer_text
 from ..loaded import Loaded
 from .certificate import NEW
+from .foreign import Searched
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,12 +28,12 @@ WRITTEN = 6  # inputs that are continued
 SEED = 20170612
 
 
-class OwnModel:
+class OwnModel(Searched):
     """Our own model, asked as another library's is."""
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded, self.model = loaded, loaded.model
-        self.ends = loaded.special.get("eos")
+        self.end = loaded.special.get("eos")
         self.start = loaded.special.get("decoder_start", loaded.special.get("bos", 0))
 
     @property
@@ -89,25 +87,11 @@ class OwnModel:
             return hidden_BTD
         return torch.cat([hidden_BTD, heads["pooled"](hidden_BTD, self.model.encoder.inputs)[:, None]], 1)
 
-    def step(self, ids: list[int]) -> tuple[Step, Tensor]:
+    def begun(self, ids: list[int]) -> tuple[Step, Tensor]:
         if isinstance(self.model, EncoderDecoder):
             return step_of(self.model, torch.tensor([ids])), torch.tensor([[self.start]])
         assert isinstance(self.model, Decoder)
         return step_of(self.model), torch.tensor([ids])
-
-    @torch.no_grad()
-    def greedy(self, ids: list[int], new: int) -> list[int] | None:
-        if not self.writes:
-            return None
-        step, prompt_1T = self.step(ids)
-        return greedy(step, prompt_1T, longest=new, eos=self.ends)[0].words
-
-    def beam(self, ids: list[int], width: int, new: int) -> list[int] | None:
-        if not self.writes:
-            return None
-        step, prompt_1T = self.step(ids)
-        settings = BeamSettings(width, 1, "power", 0.0, stopping="exact")
-        return beam_search(step, prompt_1T, longest=new, eos=self.ends, settings=settings)[0][0].words
 
     def tokens(self, text: str) -> list[int] | None:
         return None if self.loaded.tokenizer is None else self.reader.encode(text).ids
@@ -124,9 +108,9 @@ class OwnModel:
         made.encode_special_tokens = ours.encode_special_tokens and not isinstance(self.model, WithHeads)
         return made
 
-    def surprise(self, ids: list[int], written: list[int], ended: bool) -> Tensor:
-        """- log P of each token that was written, the end included if it was."""
-        tokens = [*written, *([self.ends] if ended and self.ends is not None else [])]
+    def nll(self, ids: list[int], written: list[int], ended: bool) -> Tensor:
+        """Negative log-likelihood of each token that was generated, the end included if it was."""
+        tokens = [*written, *([self.end] if ended and self.end is not None else [])]
         if isinstance(self.model, EncoderDecoder):
             scores_TV = self.logits(ids, [self.start, *tokens][: len(tokens)])
         else:
