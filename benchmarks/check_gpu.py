@@ -36,6 +36,7 @@ from heedful.models import gpt2, llama
 from heedful.parts.attention import attend_plain
 from heedful.parts.fused import attend_flex, attend_sdpa
 from heedful.parts.masks import causal, document, fixed, full, strided, window
+from heedful.parts.places import Lengths
 from heedful.parts.view import View
 from heedful.parts.watch import watch
 from heedful.tasks import lm
@@ -212,7 +213,7 @@ def check_static_cache() -> dict[str, Any]:
     with torch.no_grad():
         cache = model.static_cache(3, 128)
         step = torch.compile(lambda token: model(token, cache=cache), fullgraph=True, mode="reduce-overhead")
-        model(ids[:, :8], lengths, cache=cache)
+        model(ids[:, :8], Lengths(lengths), cache=cache)
         from torch._dynamo.utils import counters
 
         counters.clear()

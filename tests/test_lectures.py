@@ -24,6 +24,7 @@ from heedful.parts.attention import Dot, ScaledDot, attend_plain, attention_weig
 from heedful.parts.layers import FeedForward, LayerNorm, PreNorm, layer_norm
 from heedful.parts.masks import causal, full, window
 from heedful.parts.multihead import MultiHeadAttention, split_heads
+from heedful.parts.places import Lengths
 from heedful.parts.positions.absolute import Sinusoidal, frequencies, sinusoids
 from heedful.parts.watch import watch
 
@@ -62,7 +63,7 @@ def test_one_model_reads_a_sentence_trimmed_with_gaps_or_permuted():
     rows = [[3, 8, 5, 11, 2, 9], [3, 8, 5, 11], [3, 5, 2, 9], [9, 5, 3, 2, 11, 8]]
     lengths = torch.tensor([len(row) for row in rows])
     batch = torch.tensor([row + [0] * (6 - len(row)) for row in rows])
-    vectors = encoder(batch, lengths)
+    vectors = encoder(batch, Lengths(lengths))
     for row, length, found in zip(rows, lengths, vectors, strict=True):
         close(found[:length], encoder(torch.tensor([row]))[0])
     fives = [vectors[b, row.index(5)] for b, row in enumerate(rows)]

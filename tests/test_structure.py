@@ -16,6 +16,7 @@ from helpers.tensor_names import (
 )
 
 import heedful
+from heedful.parts.places import Lengths, Packed
 
 # Lowest first. A file may import from its own folder and from those above it in this list.
 FOLDERS = [
@@ -205,14 +206,14 @@ def test_tensor_names_tell_the_truth(told):
         with heedful.watch(model):
             for _ in range(2):
                 if name in tiny.ENCODER_DECODERS:
-                    model(torch.randint(17, (2, 7)), ids, torch.tensor([7, 6]), lengths)
+                    model(torch.randint(17, (2, 7)), ids, Lengths(torch.tensor([7, 6])), Lengths(lengths))
                 else:
-                    model(ids, lengths)
+                    model(ids, Lengths(lengths))
         if name in tiny.DECODERS:
             for cache in (model.growing_cache(), model.static_cache(2, 13)):
-                model(ids, lengths, cache=cache)
+                model(ids, Lengths(lengths), cache=cache)
                 model(ids[:, :1], cache=cache)
-            model(ids, documents_BT=torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]]))
+            model(ids, Packed(torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]])))
     tiny.build((tiny.vit, tiny.VIT))(torch.randn(2, 3, 12, 12, dtype=torch.float64))
     for position in every_relative_position():
         layer = heedful.parts.multihead.MultiHeadAttention(12, 3, position=position)  # type: ignore[attr-defined]

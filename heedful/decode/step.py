@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
-from ..models.base.shells import Decoder, EncoderDecoder
+from ..models.base.shells import Decoder, Encoder, EncoderDecoder
 from ..parts.cache import GrowingCache
+from ..parts.places import IN_ORDER, At, Lengths, Source
 from ..parts.positions.base import check_length
 from ..parts.view import right_padded
 from ..parts.watch import WATCHED, watch
@@ -96,22 +97,17 @@ class DecoderStep(Step):
     def __init__(
         self,
         decoder: Decoder,
-        source_BSD: Tensor | None = None,
-        source_lengths_B: Tensor | None = None,
+        source: Source | None = None,
         *,
         watched: bool = False,
     ) -> None:
         """watched: keep `attention`, the cross-attention of the last block, head by head."""
-        self.decoder, self.source_BSD = decoder, source_BSD
+        self.decoder, self.source = decoder, source
         self.cache = decoder.growing_cache()
         self.fed = 0  # tokens in the longest row, or more: exact only where it matters
-        self.source_positions: Tensor | None = None
         self.origins_B: Tensor | None = None  # which of the first rows each row's source is
-        if source_BSD is not None:
-            B, S, _ = source_BSD.shape
-            self.origins_B = torch.arange(B, device=source_BSD.device)
-            if source_lengths_B is not None:
-                self.source_positions = right_padded(source_lengths_B, S)
+        if source is not None:
+            self.origins_B = torch.arange(len(source.vectors_BSD), device=source.vectors_BSD.device)
         self.watched = cross_attention(decoder) if watched else None
         self.seen_BHS: Tensor | None = None
 
@@ -126,13 +122,8 @@ class DecoderStep(Step):
         """The vectors [B, T, D] the scores are made of."""
         self.check_room(tokens_BT.shape[1], lengths_B)
         with nullcontext() if self.watched is None else watch(self.watched) as trace:
-            hidden_BTD = self.decoder.hidden(
-                tokens_BT,
-                lengths_B,
-                cache=self.cache,
-                source_BSD=self.source_BSD,
-                source_positions=self.source_positions,
-            )
+            places = IN_ORDER if lengths_B is None else Lengths(lengths_B)
+            hidden_BTD = self.decoder.hidden(tokens_BT, places, cache=self.cache, source=self.source)
         if trace is not None:
             self.look(trace.weights()[""], lengths_B)
         return hidden_BTD
@@ -151,8 +142,8 @@ class DecoderStep(Step):
 
     def look(self, weights_BHTS: Tensor, lengths_B: Tensor | None) -> None:
         seen_BHS = at_last(weights_BHTS.transpose(1, 2), lengths_B)
-        if self.source_positions is not None:
-            seen_BHS = seen_BHS.masked_fill(self.source_positions[:, None] < 0, -1)
+        if self.source is not None and self.source.positions is not None:
+            seen_BHS = seen_BHS.masked_fill(self.source.positions[:, None] < 0, -1)
         self.seen_BHS = seen_BHS
 
     @property
@@ -170,15 +161,13 @@ class DecoderStep(Step):
 
     def reorder(self, rows: Tensor, siblings: bool = False) -> None:
         self.seen_BHS = None if self.seen_BHS is None else self.seen_BHS[rows]
-        if self.source_BSD is None or self.origins_B is None:
+        if self.source is None or self.origins_B is None:
             self.cache.reorder(rows)
         elif torch.equal(self.origins_B[rows], self.origins_B):
             self.reorder_tokens(rows)
         else:
             self.cache.reorder(rows)
-            self.source_BSD, self.origins_B = self.source_BSD[rows], self.origins_B[rows]
-            if self.source_positions is not None:
-                self.source_positions = self.source_positions[rows]
+            self.source, self.origins_B = rows_of(self.source, rows), self.origins_B[rows]
 
     def reorder_tokens(self, rows: Tensor) -> None:
         """Hypotheses of one sentence share its source: only what they wrote themselves changes places."""
@@ -195,10 +184,22 @@ class DecoderStep(Step):
     def adopt(self, cache: GrowingCache, rows: Tensor | None) -> None:
         """Go on with this cache; rows: which of the sources read here each of its rows has."""
         self.cache = cache
-        if self.source_BSD is not None and rows is not None:
-            self.source_BSD, self.origins_B = self.source_BSD[rows], rows
-            if self.source_positions is not None:
-                self.source_positions = self.source_positions[rows]
+        if self.source is not None and rows is not None:
+            self.source, self.origins_B = rows_of(self.source, rows), rows
+
+
+def read_source(encoder: Encoder, tokens: Tensor, lengths_B: Tensor | None) -> Source:
+    """What the encoder says, with positions that are computed once and not at every step."""
+    if lengths_B is None:
+        return Source(encoder(tokens))
+    vectors_BSD = encoder(tokens, Lengths(lengths_B))
+    return Source(vectors_BSD, At(right_padded(lengths_B, vectors_BSD.shape[1])))
+
+
+def rows_of(source: Source, rows: Tensor) -> Source:
+    """Row b becomes what row rows[b] was."""
+    places = IN_ORDER if source.positions is None else At(source.positions[rows])
+    return Source(source.vectors_BSD[rows], places)
 
 
 def chunk_of(decoder: Decoder) -> int:
@@ -229,8 +230,8 @@ def step_of(
     check_source(model, source)
     if isinstance(model, Decoder):
         return DecoderStep(model, watched=watched)
-    memory_BSD = model.encoder(source, source_lengths_B)
-    return DecoderStep(model.decoder, memory_BSD, source_lengths_B, watched=watched)
+    assert source is not None
+    return DecoderStep(model.decoder, read_source(model.encoder, source, source_lengths_B), watched=watched)
 
 
 def check_source(model: Decoder | EncoderDecoder, source: Tensor | None) -> None:

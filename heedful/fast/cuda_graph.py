@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..decode.step import CHUNK, DecoderStep, Step, chunk_of
+from ..decode.step import CHUNK, DecoderStep, Step, chunk_of, read_source
 from ..models.base.shells import Encoder
 from ..parts.cache import GrowingCache, KeysValues, check_rows
 from ..parts.multihead import MultiHeadAttention
@@ -193,8 +193,8 @@ class GraphStep(Step):
         if self.source_BS is None or self.lanes.encoder is None:
             return DecoderStep(self.decoder)
         with torch.no_grad():
-            memory_BSD = self.lanes.encoder(self.source_BS, self.source_lengths_B)
-        return DecoderStep(self.decoder, memory_BSD, self.source_lengths_B)
+            source = read_source(self.lanes.encoder, self.source_BS, self.source_lengths_B)
+        return DecoderStep(self.decoder, source)
 
     @property
     def chunk(self) -> int:
@@ -306,8 +306,8 @@ class GraphStep(Step):
         lengths_B = cache.lengths()
         self.rows, self.used = len(lengths_B), cache.size
         source = None
-        if inner.source_BSD is not None:
-            source = inner.source_BSD.shape[0], inner.source_BSD.shape[1]
+        if inner.source is not None:
+            source = inner.source.vectors_BSD.shape[0], inner.source.vectors_BSD.shape[1]
         lane = self.take(self.rows, max(self.least, self.used + 1), source)
         places_BS = torch.arange(self.used, device=lengths_B.device) if cache.k_pos is None else cache.k_pos
         at_B1S1 = torch.where(places_BS >= 0, places_BS, lane.spare).expand(self.rows, -1)[:, None, :, None]
@@ -324,15 +324,13 @@ class GraphStep(Step):
     def read_source(self, lane: Lane) -> None:
         """Keys and values of the sources, and who reads which."""
         inner, room = self.inner, lane.room
-        assert (
-            room.sources_R is not None and room.source_lengths_B is not None and inner.source_BSD is not None
-        )
-        B, S, _ = inner.source_BSD.shape
+        assert room.sources_R is not None and room.source_lengths_B is not None and inner.source is not None
+        B, S, _ = inner.source.vectors_BSD.shape
         for (keys, values), layer in zip(room.sources, inner.cache.layers, strict=True):
             assert layer.source_kv is not None
             keys[:B, :, :S], values[:B, :, :S] = layer.source_kv
         room.sources_R[: self.rows] = torch.arange(B, device=room.sources_R.device)
-        positions = inner.source_positions
+        positions = inner.source.positions
         room.source_lengths_B[:B] = S if positions is None else (positions >= 0).sum(-1)
 
     def take(self, rows: int, slots: int, source: tuple[int, int] | None) -> Lane:
@@ -433,9 +431,9 @@ class GraphStep(Step):
     def sources_of(self, lane: Lane, cache: GrowingCache) -> Tensor:
         """Which source each row has; their keys and values go into the cache."""
         assert lane.room.sources_R is not None and lane.sources is not None
-        assert self.inner.source_BSD is not None
+        assert self.inner.source is not None
         rows = lane.room.sources_R[: self.rows].clone()
-        S = self.inner.source_BSD.shape[1]
+        S = self.inner.source.vectors_BSD.shape[1]
         for layer, kv in zip(cache.layers, pairs(lane.sources[:, :, rows, :, :S]), strict=True):
             layer.source_kv = kv
         return rows

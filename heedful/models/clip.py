@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ..parts.blocks import Stack
 from ..parts.embeddings import Inputs, TokenEmbedding
 from ..parts.layers import LayerNorm
+from ..parts.places import Lengths
 from ..parts.positions.absolute import Learned
 from ..parts.view import right_padded
 from . import vit
@@ -68,7 +69,7 @@ class Clip(nn.Module):
 
     def read_words(self, words_BT: Tensor, lengths_B: Tensor) -> Tensor:
         """Captions to unit vectors [B, E], through the mean of their words."""
-        hidden_BTD = self.words(words_BT, lengths_B)
+        hidden_BTD = self.words(words_BT, Lengths(lengths_B))
         here_BT1 = (right_padded(lengths_B, words_BT.shape[1]) >= 0)[..., None]
         mean_BD = (hidden_BTD * here_BT1).sum(1) / lengths_B[:, None].clamp(min=1)
         return F.normalize(self.from_words(mean_BD).float(), dim=-1)

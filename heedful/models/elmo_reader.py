@@ -18,10 +18,11 @@ from ..parts.before.mix import ScalarMix
 from ..parts.before.recurrent import LSTM, BidirectionalStack, BothWays
 from ..parts.embeddings import Inputs, TokenEmbedding
 from ..parts.masks import full
+from ..parts.places import IN_ORDER, Places
 from ..parts.view import View
 from .base.heads import Classify, MaxOverTokens, Tag
 from .base.initialize import normal_
-from .base.shells import WithHeads, given_positions
+from .base.shells import WithHeads
 from .elmo import ElmoConfig, initialize, language_models
 
 
@@ -74,15 +75,14 @@ class Featured(nn.Module):
         self.inputs, self.features, self.mix, self.stack, self.output = inputs, features, mix, stack, output
         self.dropout = nn.Dropout(dropout)
 
-    def forward(
-        self, tokens: Tensor, lengths_B: Tensor | None = None, segments_BT: Tensor | None = None, *, positions: Any = None
-    ) -> Tensor:  # fmt: skip
+    def forward(self, tokens: Tensor, places: Places = IN_ORDER, segments_BT: Tensor | None = None) -> Tensor:
         """Vectors [B, T, D], zeros in the padding. There are no segments here: a text is read by itself."""
         numbers_BT = numbers_of(tokens)
         B, T = numbers_BT.shape
-        positions = given_positions(B, T, lengths_B, None, positions)
-        view = View(full(), T, T, tokens.device, positions, positions)
-        layers_BTX = self.features(tokens, lengths_B)
+        places.check_rows(B)
+        positions, (masks, _) = places.positions(T), places.apart([full()], T)
+        view = View(masks[0], T, T, tokens.device, positions, positions)
+        layers_BTX = self.features(tokens, places)
         x_BTD = self.inputs(numbers_BT, view.q_pos)
         mixed_BTD = self.dropout(self.mix(layers_BTX)).to(x_BTD.dtype)
         h_BTD = self.stack(torch.cat([x_BTD, mixed_BTD], -1), [view])

@@ -17,6 +17,7 @@ from ..corpora import phrasebook
 from ..corpora.phrasebook import Pair, words
 from ..data.vocab import Vocab
 from ..models.base.shells import EncoderDecoder
+from ..parts.places import Lengths
 from ..parts.watch import watch
 from .metrics import alignment_error_rate
 from .task import chunks
@@ -41,7 +42,7 @@ def cross_attentions(model: EncoderDecoder, vocab: Vocabs, pairs: Sequence[Text]
         read, written = ([np.array(ids) for ids in side] for side in (sources, targets))
         batch = collate(read, written, vocab.bos, vocab.eos, vocab.pad).to(device)
         with torch.no_grad(), watch(model) as trace:
-            model(batch.source_BS, batch.target_BT, batch.source_lengths_B)
+            model(batch.source_BS, batch.target_BT, Lengths(batch.source_lengths_B))
         layers = [weights for path, weights in trace.weights().items() if ".cross." in path]
         every = torch.cat(layers, dim=1).float().cpu()
         for weights, source, target in zip(every, sources, targets, strict=True):

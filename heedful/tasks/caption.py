@@ -82,7 +82,7 @@ def caption_loss(
 ) -> Loss:
     """How surprised the model is by the captions. Their padding lies in the future of every real token: no mask is needed."""
     x_BCHW = moved(normal(batch.pixels_BHWC, data), batch.moves_B23)
-    hidden_BTD = model.decoder.hidden(batch.target_BT, source_BSD=model.encoder(x_BCHW))
+    hidden_BTD = model.decoder.hidden(batch.target_BT, source=model.read(x_BCHW))
     return sequence_loss(scores_of(model.decoder), hidden_BTD, batch.answers_BT, batch.count, smoothing)
 
 

@@ -31,6 +31,7 @@ from ..errors import BadInput
 from ..files import one_line
 from ..models.base.heads import DecoderClassifier
 from ..models.base.shells import WithHeads
+from ..parts.places import Lengths
 from ..train.loss import Loss
 from .classify import Layout, decoder_row, encoder_row, fit, marked, row_of, special_tokens, text_losses
 from .evaluation import Asked, Measured, by_length
@@ -90,12 +91,12 @@ def by_text(scores_N: Tensor, rows_BK: Tensor) -> Tensor:
 
 
 def encoder_scores(model: WithHeads, batch: ChoiceBatch) -> Tensor:
-    hidden_NTD = model.encoder(batch.tokens_NT, batch.lengths_N, batch.segments_NT)
+    hidden_NTD = model.encoder(batch.tokens_NT, Lengths(batch.lengths_N), batch.segments_NT)
     return by_text(model.heads["classify"](hidden_NTD, model.encoder.inputs)[:, 0], batch.rows_BK)
 
 
 def decoder_scores(model: DecoderClassifier, batch: ChoiceBatch) -> Tensor:
-    return by_text(model(batch.tokens_NT, batch.lengths_N)[:, 0], batch.rows_BK)
+    return by_text(model(batch.tokens_NT, Lengths(batch.lengths_N))[:, 0], batch.rows_BK)
 
 
 def surprises(scores_BK: Tensor, batch: ChoiceBatch, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -114,7 +115,7 @@ def decoder_loss(
     model: DecoderClassifier, batch: ChoiceBatch, smoothing: float = 0.0, lm_weight: float = 0.5
 ) -> Loss:
     """The same, and lm_weight times how surprised it is, on average over the choices, by their rows' own tokens."""
-    hidden_NTD = model.decoder.hidden(batch.tokens_NT, batch.lengths_N)
+    hidden_NTD = model.decoder.hidden(batch.tokens_NT, Lengths(batch.lengths_N))
     scores_BK = by_text(model.scores(hidden_NTD, batch.lengths_N)[:, 0], batch.rows_BK)
     total, surprise = surprises(scores_BK, batch, smoothing)
     if lm_weight:

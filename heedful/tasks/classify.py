@@ -48,6 +48,7 @@ from ..models.base.shells import Decoder, WithHeads
 from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig
 from ..models.syntax import SyntaxConfig
+from ..parts.places import Lengths
 from ..train.loss import Loss, cross_entropy
 from . import features
 from .evaluation import Asked, Measured, by_length
@@ -155,12 +156,12 @@ def collate_both_orders(
 
 
 def encoder_scores(model: WithHeads, batch: TextBatch) -> Tensor:
-    hidden_BTD = model.encoder(batch.tokens_BT, batch.lengths_B, batch.segments_BT)
+    hidden_BTD = model.encoder(batch.tokens_BT, Lengths(batch.lengths_B), batch.segments_BT)
     return model.heads["classify"](hidden_BTD, model.encoder.inputs)
 
 
 def decoder_scores(model: DecoderClassifier, batch: TextBatch) -> Tensor:
-    return scores_at_end(model, model.decoder.hidden(batch.tokens_BT, batch.lengths_B), batch)
+    return scores_at_end(model, model.decoder.hidden(batch.tokens_BT, Lengths(batch.lengths_B)), batch)
 
 
 def scores_at_end(model: DecoderClassifier, hidden_BTD: Tensor, batch: TextBatch) -> Tensor:
@@ -183,7 +184,7 @@ def decoder_loss(
     model: DecoderClassifier, batch: TextBatch, smoothing: float = 0.0, lm_weight: float = 0.5
 ) -> Loss:
     """The same, and lm_weight times how surprised it is, on average, by each text's own tokens (GPT-1's L3)."""
-    hidden_BTD = model.decoder.hidden(batch.tokens_BT, batch.lengths_B)
+    hidden_BTD = model.decoder.hidden(batch.tokens_BT, Lengths(batch.lengths_B))
     scores_BL = scores_at_end(model, hidden_BTD, batch)
     total, surprise = cross_entropy(scores_BL, batch.labels_B, smoothing)
     if lm_weight:

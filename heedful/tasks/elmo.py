@@ -34,6 +34,7 @@ from ..interop.hf.tokenizer import TOKENIZER
 from ..models.base.shells import WithHeads
 from ..models.elmo import ElmoConfig, share_filters
 from ..parts.before.characters import numbers_of
+from ..parts.places import Lengths
 from ..train.loss import NOTHING, Loss, Scores, sequence_loss
 from .evaluation import Asked, Measured, by_length
 from .lm_data import Text, files_of
@@ -74,7 +75,7 @@ def collate(
 def both_losses(model: WithHeads, batch: SentenceBatch, smoothing: float = 0.0) -> tuple[Loss, Loss]:
     """Of every next word by what stands to its left, and of every word before by what stands to its right."""
     head: Any = model.heads["neighbors"]
-    from_left_BTD, from_right_BTD = head.top(model.encoder(batch.tokens_BT, batch.lengths_B))
+    from_left_BTD, from_right_BTD = head.top(model.encoder(batch.tokens_BT, Lengths(batch.lengths_B)))
     numbers_BT = numbers_of(batch.tokens_BT)
     slots_U = torch.arange(1, numbers_BT.shape[1], device=numbers_BT.device)
     beyond_BU = slots_U >= batch.lengths_B[:, None]
@@ -332,7 +333,9 @@ def show(model: WithHeads, vocab: Vocabulary, rows: Sequence[np.ndarray]) -> lis
     lines = []
     for row in rows:
         batch = collate(vocab, [row]).to(next(model.parameters()).device)
-        next_1TV, before_1TV = head(model.encoder(batch.tokens_BT, batch.lengths_B), None).chunk(2, -1)
+        next_1TV, before_1TV = head(model.encoder(batch.tokens_BT, Lengths(batch.lengths_B)), None).chunk(
+            2, -1
+        )
         guessed = next_1TV[0, :-2].argmax(-1).tolist(), before_1TV[0, 2:].argmax(-1).tolist()
         for told, numbers in zip(TOLD, (row.tolist(), *guessed), strict=True):
             lines.append(f"    {told}{' '.join(word_of(vocab, number) for number in numbers)}")

@@ -30,6 +30,7 @@ from ..models.modern import ModernConfig
 from ..models.rnn import RNNConfig
 from ..models.xl import XLConfig
 from ..parts.experts import auxiliary
+from ..parts.places import Packed
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import elmo
 from .evaluation import Asked, Measured, Track, silently
@@ -72,7 +73,7 @@ def loss_of(model: Decoder, batch: WindowBatch | PackedBatch, smoothing: float =
     """Every token but the first, of a window or of a document, is predicted from those before it."""
     aux = auxiliary(model)
     if isinstance(batch, PackedBatch):
-        hidden_BTD = model.hidden(batch.tokens_BT, documents_BT=batch.documents_BT, aux=aux)
+        hidden_BTD = model.hidden(batch.tokens_BT, Packed(batch.documents_BT), aux=aux)
         answers_BT = batch.answers_BT
     else:
         hidden_BTD = model.hidden(batch.tokens_BT[:, :-1], aux=aux)

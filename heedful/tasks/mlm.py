@@ -193,7 +193,7 @@ def step_of(parts: list[MaskedBatch], step: list[MaskedBatch] | None = None) -> 
 def scores_of(model: WithHeads, batch: MaskedBatch) -> tuple[Tensor, Tensor | None]:
     """Scores for every chosen token, and, with pairs, for not following and following."""
     # All rows are full: nothing is padding, so no lengths are needed.
-    hidden_BTD = model.encoder(batch.tokens_BT, None, batch.segments_BT)
+    hidden_BTD = model.encoder(batch.tokens_BT, segments_BT=batch.segments_BT)
     inputs = model.encoder.inputs
     words_NV = model.heads["masked_lm"](hidden_BTD.flatten(0, 1)[batch.places_N], inputs)
     return words_NV, model.heads["next_sentence"](hidden_BTD, inputs) if len(batch.follows_B) else None

@@ -30,6 +30,7 @@ from ..errors import BadInput
 from ..files import one_line
 from ..interop.run.read import describe_run
 from ..models.base.shells import WithHeads
+from ..parts.places import Lengths
 from ..train.loss import Loss
 from .classify import Layout, encoder_row, row_of, special_tokens
 from .evaluation import Asked, Measured, by_length
@@ -171,7 +172,7 @@ def askings(vocab: Any, rows: Sequence[Question]) -> list[Asking]:
 
 def scores_of(model: WithHeads, batch: SpanBatch) -> tuple[Tensor, Tensor]:
     """Scores [B, T] for starting and for ending at each token; minus infinity where no answer may."""
-    hidden_BTD = model.encoder(batch.tokens_BT, batch.lengths_B, batch.segments_BT)
+    hidden_BTD = model.encoder(batch.tokens_BT, Lengths(batch.lengths_B), batch.segments_BT)
     scores_BT2 = model.heads["span"](hidden_BTD, model.encoder.inputs).float()
     start_BT, end_BT = scores_BT2.masked_fill(~batch.open_BT[..., None], float("-inf")).unbind(-1)
     return start_BT, end_BT

@@ -35,6 +35,7 @@ from ..files import one_line, write_text
 from ..interop.hf.tokenizer import TOKENIZER
 from ..models.base.shells import Decoder
 from ..parts.experts import auxiliary
+from ..parts.places import IN_ORDER, Lengths
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import translate
 from .evaluation import MOST_TOKENS, Asked, Measured, by_length
@@ -195,8 +196,8 @@ class InOneRow(Form):
     ) -> Loss:
         """The loss of some answers, each with its weight. Padding lies in the future of every real token: no mask for it."""
         aux = auxiliary(model)
-        lengths_B = None if aux is None else batch.lengths_B  # experts must not see padding
-        hidden_BTD = model.hidden(batch.tokens_BT, lengths_B, aux=aux)
+        places = IN_ORDER if aux is None else Lengths(batch.lengths_B)  # experts must not see padding
+        hidden_BTD = model.hidden(batch.tokens_BT, places, aux=aux)
         scores = scores_of(model)
         losses = [
             (weight, sequence_loss(scores, hidden_BTD, answers_BT, count, smoothing))

@@ -32,6 +32,7 @@ from ..models.base.skeleton import skeleton
 from ..models.mixture_transformer import MixtureTransformerConfig
 from ..models.transformer import TransformerConfig
 from ..parts.experts import auxiliary
+from ..parts.places import IN_ORDER, At, Lengths, Packed, Places, Source
 from ..parts.positions.base import Tree
 from ..parts.view import right_padded
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
@@ -59,12 +60,12 @@ class PairBatch(Tensors):
     words_BS: Tensor | None = None  # the word that each token of the source belongs to
 
     @property
-    def places(self) -> dict[str, Any]:
-        """Where the tokens of the source stand: their lengths, or a tree, as an encoder is told."""
+    def source_places(self) -> Places:
+        """Where the tokens of the source stand: in rows of so many, or in a tree."""
         if self.heads_BW is None:
-            return {"lengths_B": self.source_lengths_B}
+            return Lengths(self.source_lengths_B)
         index_BS = right_padded(self.source_lengths_B, self.source_BS.shape[1])
-        return {"positions": Tree(index_BS, self.heads_BW, self.words_BS)}
+        return At(Tree(index_BS, self.heads_BW, self.words_BS))
 
 
 @dataclass(frozen=True)
@@ -159,19 +160,16 @@ def loss_of(model: EncoderDecoder, batch: PairBatch | PackedPairs, smoothing: fl
     aux = auxiliary(model)
     heard: dict[str, Any] = {} if aux is None else {"aux": aux}
     decoder = model.decoder
-    told: dict[str, Any]
+    source_places: Places
+    places: Places
     if isinstance(batch, PackedPairs):
-        memory_BSD = model.encoder(batch.source_BS, documents_BT=batch.source_documents_BS, **heard)
-        told = {
-            "documents_BT": batch.target_documents_BT,
-            "source_documents_BS": batch.source_documents_BS,
-        }
+        source_places, places = Packed(batch.source_documents_BS), Packed(batch.target_documents_BT)
     else:
-        memory_BSD = model.encoder(batch.source_BS, **batch.places, **heard)
-        told = {"source_positions": right_padded(batch.source_lengths_B, memory_BSD.shape[1])}
+        source_places, places = batch.source_places, IN_ORDER
         if aux is not None:  # experts must not see padding
-            told["lengths_B"] = (batch.answers_BT != NOTHING).sum(1)
-    hidden_BTD = decoder.hidden(batch.target_BT, source_BSD=memory_BSD, **told, **heard)
+            places = Lengths((batch.answers_BT != NOTHING).sum(1))
+    source = Source(model.encoder(batch.source_BS, source_places, **heard), source_places)
+    hidden_BTD = decoder.hidden(batch.target_BT, places, source=source, **heard)
     loss = sequence_loss(scores_of(decoder), hidden_BTD, batch.answers_BT, batch.count, smoothing)
     return with_aux(loss, aux)
 

@@ -34,6 +34,7 @@ from ..interop.run_folder import LABELS
 from ..models.base.shells import WithHeads
 from ..models.elmo_reader import ElmoReaderConfig
 from ..models.syntax import SyntaxConfig
+from ..parts.places import Lengths
 from ..train.loss import NOTHING
 from .origin import FROM, NO_TOKEN, find_origin, vocabulary
 from .recipe.settings import DataSettings, Recipe
@@ -343,7 +344,7 @@ def hidden_pieces(tokens_BT: Tensor, share: float, mask: int = Vocab.mask) -> Te
 def words_of(model: WithHeads, batch: WordBatch, hide: float = 0.0) -> tuple[Tensor, Tensor]:
     """(vectors [B, W, D] of the words, [B, 1, D] of the root): of each word its first piece's. hide: in training."""
     read = hidden_pieces(batch.tokens_BT, hide) if hide and model.training else batch.tokens_BT
-    hidden_BTD = model.encoder(read, batch.lengths_B)
+    hidden_BTD = model.encoder(read, Lengths(batch.lengths_B))
     return at(hidden_BTD, batch.firsts_BW), hidden_BTD[:, :1]
 
 

@@ -19,6 +19,7 @@ from ..errors import BadInput
 from ..files import inside
 from ..models.base.heads import DecoderClassifier
 from ..models.base.shells import Encoder
+from ..parts.places import Lengths
 from .batches import finite, in_batches
 from .images import data_for
 from .kinds import ImageEncoder
@@ -210,7 +211,7 @@ class FolderClassifier:
         network: Any = self.model.model
         tokens_BT, lengths_B = pad([row.ids for row in rows], self.model.device)
         if self.model.kind is DecoderClassifier:
-            return network(tokens_BT, lengths_B)
+            return network(tokens_BT, Lengths(lengths_B))
         segments_BT, _ = pad([row.segments for row in rows], self.model.device)
-        hidden_BTD = network.encoder(tokens_BT, lengths_B, segments_BT)
+        hidden_BTD = network.encoder(tokens_BT, Lengths(lengths_B), segments_BT)
         return network.heads["classify"](hidden_BTD, network.encoder.inputs)

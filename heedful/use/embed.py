@@ -14,6 +14,7 @@ from ..decode.prompts import pad
 from ..errors import BadInput
 from ..models.base.heads import DecoderClassifier
 from ..models.base.shells import Decoder, Encoder, EncoderDecoder
+from ..parts.places import Lengths
 from . import translate
 from .batches import finite, in_batches
 from .classify import RunClassifier
@@ -130,7 +131,7 @@ def embedded(
     def do(some: list[int]) -> Sequence[Tensor]:
         tokens_BT, lengths_B = pad([rows[i] for i in some], model.device)
         given = tokens_BT if spelled is None else spelled.tokens(tokens_BT.cpu()).to(model.device)
-        hidden_BTD = read(given, lengths_B).float()
+        hidden_BTD = read(given, Lengths(lengths_B)).float()
         vectors_BD = torch.cat([pool(hidden_BTD, lengths_B) for pool in pools], -1)
         return list(finite(vectors_BD, model.folder).cpu())
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..decode.prompts import pad
 from ..models.base.shells import Encoder
+from ..parts.places import Lengths
 from .batches import finite, in_batches
 from .options import check_number
 from .results import Filled, Guess
@@ -58,7 +59,7 @@ def filled(model: Model, texts: list[Tokenized], top: int, batch: int) -> list[F
 
     def do(some: list[int]) -> Sequence[list[list[tuple[int, float]]]]:
         tokens_BT, lengths_B = pad([rows[i] for i in some], model.device)
-        hidden_BTD = network.encoder(tokens_BT, lengths_B)
+        hidden_BTD = network.encoder(tokens_BT, Lengths(lengths_B))
         found = []
         for hidden_TD, i in zip(hidden_BTD, some, strict=True):
             places = [place for place, token in enumerate(rows[i]) if token == mask]

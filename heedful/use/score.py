@@ -12,7 +12,7 @@ from torch import Tensor
 from ..decode.prompts import pad
 from ..errors import BadInput
 from ..models.base.shells import Decoder, EncoderDecoder
-from ..parts.view import right_padded
+from ..parts.places import Lengths
 from . import translate
 from .batches import in_batches
 from .kinds import IN_WORDS
@@ -87,7 +87,7 @@ def scored_texts(model: Model, texts: list[Tokenized], batch: int) -> list[Score
 
     def do(some: list[int]) -> Sequence[list[float]]:
         fed_BT, lengths_B = pad([rows[i][:-1] for i in some], model.device)
-        hidden_BTD = network.hidden(fed_BT, lengths_B)
+        hidden_BTD = network.hidden(fed_BT, Lengths(lengths_B))
         return log_probabilities(network, hidden_BTD, [rows[i][1:] for i in some])
 
     found, names = in_batches(rows, batch, do), model.wording.names
@@ -109,9 +109,8 @@ def scored_pairs(model: Model, sources: list[Tokenized], targets: list[str], bat
         reader = network
         if translate.needs_trees(model):
             reader = translate.read_with_trees(model, network, [rows[i] for i in some])
-        memory_BSD = reader.encoder(source_BS, lengths_B)
-        positions = right_padded(lengths_B, source_BS.shape[1])
-        hidden_BTD = network.decoder.hidden(fed_BT, source_BSD=memory_BSD, source_positions=positions)
+        source = reader.read(source_BS, Lengths(lengths_B))
+        hidden_BTD = network.decoder.hidden(fed_BT, source=source)
         return log_probabilities(network.decoder, hidden_BTD, [answers[i] for i in some])
 
     found = in_batches([[*a.ids, *b] for a, b in zip(rows, answers, strict=True)], batch, do)

@@ -13,6 +13,7 @@ from heedful.data.packing import Fitted
 from heedful.errors import BadInput
 from heedful.models import mixture_transformer, transformer
 from heedful.models.transformer import TransformerConfig
+from heedful.parts.places import Packed, Source
 from heedful.runs import trainer
 from heedful.tasks import recipe, translate
 from heedful.train.loss import NOTHING
@@ -64,11 +65,11 @@ def test_no_pair_sees_another():
     batch = translate.side_by_side([row], 13, BOS, EOS, PAD)
     vectors = model.encoder.inputs.tokens(batch.source_BS).detach().requires_grad_()
     model.encoder.inputs.tokens.forward = lambda tokens: vectors  # the source's alone
-    memory = model.encoder(batch.source_BS, documents_BT=batch.source_documents_BS)
+    memory = model.encoder(batch.source_BS, Packed(batch.source_documents_BS))
     del model.encoder.inputs.tokens.forward
     hidden = model.decoder.hidden(
-        batch.target_BT, documents_BT=batch.target_documents_BT, source_BSD=memory,
-        source_documents_BS=batch.source_documents_BS,
+        batch.target_BT, Packed(batch.target_documents_BT),
+        source=Source(memory, Packed(batch.source_documents_BS)),
     )  # fmt: skip
     for pair in range(3):
         chosen = hidden[batch.target_documents_BT == pair].square().sum()

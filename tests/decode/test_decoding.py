@@ -21,6 +21,7 @@ from heedful.decode.speculative import speculative_greedy
 from heedful.decode.step import step_of
 from heedful.decode.streaming import greedy_choice, stream
 from heedful.errors import BadInput, NotFinite
+from heedful.parts.places import Lengths
 
 every_family = pytest.mark.parametrize("name", FAMILIES)
 NEVER = float("-inf")
@@ -78,7 +79,7 @@ def test_a_watched_step_shows_how_each_head_looks_at_the_source(name):
     step = case.step(watched=True)
     assert case.step().attention is None
     with torch.no_grad(), watch(case.model) as trace:
-        case.model(case.source, case.prompts, case.source_lengths)
+        case.model(case.source, case.prompts, Lengths(case.source_lengths))
     path = [p for p in trace if ".cross." in p][-1]
     whole = trace[path].weights[0]
     with torch.no_grad():

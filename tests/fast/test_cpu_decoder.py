@@ -23,6 +23,7 @@ from heedful.models.gpt2 import GPT2Config
 from heedful.models.gpt2 import build as build_gpt2
 from heedful.parts.attention import Additive
 from heedful.parts.multihead import MultiHeadAttention
+from heedful.parts.places import Lengths
 
 B, S, T, N = 3, 7, 5, 9  # N: tokens to write
 EVERY = {**tiny.DECODERS, **tiny.ENCODER_DECODERS}
@@ -47,17 +48,17 @@ def build(name, seed=11):
 
 def given(model):
     made = torch.Generator().manual_seed(2)
-    tokens, lengths = torch.randint(17, (B, T), generator=made), torch.tensor([5, 2, 4])
+    tokens, places = torch.randint(17, (B, T), generator=made), Lengths(torch.tensor([5, 2, 4]))
     if isinstance(model, EncoderDecoder):
-        return torch.randint(17, (B, S), generator=made), tokens, torch.tensor([7, 3, 6]), lengths
-    return tokens, lengths
+        return torch.randint(17, (B, S), generator=made), tokens, Lengths(torch.tensor([7, 3, 6])), places
+    return tokens, places
 
 
 @torch.no_grad()
 def scores(model):
     """[real tokens, V]: unequal lengths everywhere."""
-    *_, lengths = inputs = given(model)
-    return model(*inputs)[torch.arange(T) < lengths[:, None]]
+    *_, places = inputs = given(model)
+    return model(*inputs)[places.real(T)]
 
 
 def test_sizes_in_these_tests_differ():
@@ -78,9 +79,11 @@ def test_token_by_token_too(name, ways_to_attend):
     model = build(name)
     both = []
     for one in (model, packed.packed(model)):
-        *source, tokens, _ = [x for x in given(one) if x.ndim == 2] + [None]
-        lengths = given(one)[2] if source else None
-        step = step_of(one, *source, lengths)
+        if isinstance(one, EncoderDecoder):
+            source, tokens, source_places, _ = given(one)
+            step = step_of(one, source, source_places.lengths_B)
+        else:
+            step, (tokens, _) = step_of(one), given(one)
         both.append(torch.stack([step.last(tokens[:, t : t + 1]) for t in range(T)]))
         step.reorder(torch.tensor([2, 0, 0, 1]))
         both[-1] = (both[-1], step.last(tokens[[2, 0, 0, 1], :1]))
@@ -167,8 +170,9 @@ def test_a_source_of_which_nothing_is_real_is_not_looked_at(name, ways_to_attend
 @pytest.mark.parametrize("name", ["transformer", "t5"])
 def test_an_empty_source_is_harmless(name, weights):
     model = build(name)
-    _, tokens, _, lengths = given(model)
-    nothing = torch.zeros(B, 0, dtype=torch.long), tokens, torch.zeros(B, dtype=torch.long), lengths
+    _, tokens, _, places = given(model)
+    none = Lengths(torch.zeros(B, dtype=torch.long))
+    nothing = torch.zeros(B, 0, dtype=torch.long), tokens, none, places
     with torch.no_grad():
         torch.testing.assert_close(
             packed.packed(model, weights)(*nothing), model(*nothing), atol=0.5, rtol=0.1

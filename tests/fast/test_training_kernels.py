@@ -31,6 +31,7 @@ from heedful.parts.fused import attend_sdpa
 from heedful.parts.layers import ACTIVATIONS, FeedForward, LayerNorm, PostNorm, RMSNorm
 from heedful.parts.masks import causal, full, padding
 from heedful.parts.multihead import MultiHeadAttention, split_heads
+from heedful.parts.places import Lengths
 from heedful.parts.positions.absolute import Sinusoidal
 from heedful.parts.positions.rotary import Rotary
 from heedful.parts.view import View
@@ -276,7 +277,7 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
         monkeypatch.setattr(kernels, "trains", lambda x: trains)
         monkeypatch.setattr(kernels, "embeds", lambda tokens: trains)
         model.zero_grad()
-        scores = model(source, target, lengths)
+        scores = model(source, target, Lengths(lengths))
         F.cross_entropy(scores.float().flatten(0, 1), target.flatten()).backward()
         return scores.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
 

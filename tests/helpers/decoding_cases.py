@@ -16,6 +16,7 @@ from torch import Tensor
 import heedful
 from heedful.decode.step import Step, step_of
 from heedful.models.base.shells import Decoder, EncoderDecoder
+from heedful.parts.places import Lengths
 from helpers import hf_zoo, tiny
 
 BOS, EOS = 1, 2
@@ -59,8 +60,9 @@ class Case:
     def whole(self, tokens_BT: Tensor, lengths_B: Tensor, rows_B: Tensor) -> Tensor:
         """Scores by a full forward, everything computed anew."""
         if self.source is None:
-            return self.model(tokens_BT, lengths_B)
-        return self.model(self.source[rows_B], tokens_BT, self.source_lengths[rows_B], lengths_B)
+            return self.model(tokens_BT, Lengths(lengths_B))
+        source_places = Lengths(self.source_lengths[rows_B])
+        return self.model(self.source[rows_B], tokens_BT, source_places, Lengths(lengths_B))
 
     def alone(self, row: int, **options: bool) -> tuple[Step, Tensor]:
         """The same for one row only, unpadded."""

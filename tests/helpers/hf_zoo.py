@@ -13,6 +13,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 from heedful.models.base.shells import EncoderDecoder, WithHeads
+from heedful.parts.places import At, Lengths
 from heedful.parts.view import left_padded, right_padded
 
 CASES_PER_FAMILY = 8
@@ -57,9 +58,9 @@ def decoder_case(theirs: nn.Module, rng: random.Random, vocab: int) -> Case:
     def compare(theirs: nn.Module, ours: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
         given = {"position_ids": positions.clamp(min=0)} if side == "left" else {}
         expected = theirs(input_ids=tokens, attention_mask=real.long(), **given).logits
-        yield expected[real], ours(tokens, positions=positions)[real]
+        yield expected[real], ours(tokens, At(positions))[real]
         if side == "right":
-            yield expected[real], ours(tokens, lengths)[real]
+            yield expected[real], ours(tokens, Lengths(lengths))[real]
 
     return Case(theirs, compare)
 
@@ -140,8 +141,8 @@ def bert(rng: random.Random) -> Case:
 
     def compare(theirs: nn.Module, ours: WithHeads) -> Iterator[tuple[Tensor, Tensor]]:
         expected = theirs(input_ids=tokens, attention_mask=real.long(), token_type_ids=segments)
-        for given in ({"lengths_B": lengths}, {"positions": positions}):
-            found = ours(tokens, segments_BT=segments, **given)
+        for places in (Lengths(lengths), At(positions)):
+            found = ours(tokens, places, segments)
             assert set(found) >= set(outputs)
             for head, field in outputs.items():
                 if head == "span":
@@ -190,10 +191,10 @@ def encoder_case(
         if side == "left" and not counts_itself:
             given["position_ids"] = positions.clamp(min=0)
         expected = theirs(input_ids=tokens, attention_mask=real.long(), **given)
-        ways = [{"positions": positions}, *([{"lengths_B": lengths}] if side == "right" else [])]
-        for where in ways:
-            found = ours(tokens, segments_BT=types, **where)
-            found["hidden"] = ours.encoder(tokens, segments_BT=types, **where)
+        ways = [At(positions), *([Lengths(lengths)] if side == "right" else [])]
+        for places in ways:
+            found = ours(tokens, places, types)
+            found["hidden"] = ours.encoder(tokens, places, types)
             for head, field in outputs.items():
                 if not hasattr(expected, field):  # DistilBERT and DeBERTa have no pooling layer
                     continue
@@ -287,7 +288,7 @@ def encoder_decoder_case(theirs: nn.Module, rng: random.Random, source_vocab: in
 
     def compare(theirs: nn.Module, ours: EncoderDecoder) -> Iterator[tuple[Tensor, Tensor]]:
         expected = theirs(input_ids=source, attention_mask=keep.long(), decoder_input_ids=target).logits
-        yield expected[real], ours(source, target, source_lengths, target_lengths)[real]
+        yield expected[real], ours(source, target, Lengths(source_lengths), Lengths(target_lengths))[real]
 
     return Case(theirs, compare)
 

@@ -19,9 +19,9 @@ from heedful.inside.doctor.tokenizer import excuse
 from heedful.interop.load import load
 from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
-from heedful.models.base import shells
 from heedful.parts.cache import GrowingCache, StaticCache, count_on
 from heedful.parts.masks import causal, full, window
+from heedful.parts.places import Lengths
 from heedful.parts.positions.relative import T5Buckets
 from heedful.runs.finished import read_run
 
@@ -140,7 +140,7 @@ def test_a_weight_that_is_not_a_number_is_named_and_no_check_breaks_on_it(name):
 def test_padding_that_is_attended_to_is_caught(name, monkeypatch):
     loaded = bare(name)
     assert check("padding changes nothing", loaded).verdict == OK
-    monkeypatch.setattr(shells, "given_positions", lambda *given, **more: None)  # lengths are forgotten
+    monkeypatch.setattr(Lengths, "positions", lambda *given, **more: None)  # lengths are forgotten
     found = check("padding changes nothing", loaded)
     assert found.verdict == FAIL and found.number > 1e-3 and "lengths" in found.remedy
 

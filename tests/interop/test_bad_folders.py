@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import heedful
 from heedful.interop.loaded import parameters
+from heedful.parts.places import IN_ORDER, Lengths
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -817,14 +818,14 @@ def test_a_sequence_beyond_the_table_names_both_numbers(name, zoo):
     both = f"{longest + 1} .*{longest}"
     with torch.no_grad():
         loaded.model(tokens[:, :longest])
-        for lengths in ((), (torch.tensor([longest + 1, 2]),)):
+        for places in (IN_ORDER, Lengths(torch.tensor([longest + 1, 2]))):
             with pytest.raises(ValueError, match=both):
-                loaded.model(tokens, *lengths)
+                loaded.model(tokens, places)
 
 
 @pytest.mark.parametrize("name", ["gpt1", "gpt2"])
-@pytest.mark.parametrize("lengths", [None, torch.tensor([3, 1])], ids=["in order", "padded"])
-def test_a_cache_beyond_the_table_names_both_numbers(name, lengths, zoo):
+@pytest.mark.parametrize("places", [IN_ORDER, Lengths(torch.tensor([3, 1]))], ids=["in order", "padded"])
+def test_a_cache_beyond_the_table_names_both_numbers(name, places, zoo):
     loaded = heedful.load(zoo / name)
     longest = loaded.config.context
     start, rest = torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, longest - 3, dtype=torch.long)
@@ -832,7 +833,7 @@ def test_a_cache_beyond_the_table_names_both_numbers(name, lengths, zoo):
         with pytest.raises(ValueError, match=f"{longest + 1} .*{longest}"):
             loaded.model.static_cache(2, longest + 1)
         for cache in (loaded.model.growing_cache(), loaded.model.static_cache(2, longest)):
-            loaded.model(start, lengths, cache=cache)
+            loaded.model(start, places, cache=cache)
             loaded.model(rest, cache=cache)
             with pytest.raises(ValueError, match=f"{longest}"):
                 loaded.model(start[:, :1], cache=cache)

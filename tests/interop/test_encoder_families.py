@@ -21,6 +21,7 @@ from heedful.errors import BadInput
 from heedful.models import MODEL_TYPES, family, find_preset, vit
 from heedful.models.base.skeleton import skeleton
 from heedful.parts.disentangled import log_bucket
+from heedful.parts.places import Packed
 from heedful.use.images import data_for
 
 PARTS = (
@@ -435,7 +436,7 @@ def test_log_buckets_are_theirs_at_every_distance():
 def test_a_convolution_refuses_packed_rows():
     model = tiny.build(tiny.ENCODERS["deberta"]).encoder
     with pytest.raises(ValueError, match="a row of its own"):
-        model(torch.randint(tiny.VOCAB, (1, 4)), documents_BT=torch.tensor([[0, 0, 1, 1]]))
+        model(torch.randint(tiny.VOCAB, (1, 4)), Packed(torch.tensor([[0, 0, 1, 1]])))
 
 
 def test_alberts_layers_share_their_weights_also_after_they_were_loaded_and_copied(tmp_path):

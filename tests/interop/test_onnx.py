@@ -25,6 +25,7 @@ from heedful.interop.parity.certificate import BOUNDS
 from heedful.interop.parity.compare import certify
 from heedful.models import bert, family, gpt2, llama, transformer, vit
 from heedful.models.base import heads
+from heedful.parts.places import At, Lengths
 from heedful.parts.view import left_padded, right_padded
 
 VOCAB, PAD, EOS = 29, 0, 1
@@ -148,7 +149,7 @@ def test_a_decoder_says_the_same_at_any_size_whatever_is_padded(name, pad, B, T,
     positions = pad(torch.tensor([T, 2, 5][:B]), T)
     out = run(opened, input_ids=tokens, attention_mask=mask_of(positions), **empty_past(opened, B))
     with torch.no_grad():
-        expected = ours.model(tokens, positions=positions)
+        expected = ours.model(tokens, At(positions))
     close(out["logits"][positions >= 0], expected[positions >= 0])
 
 
@@ -217,7 +218,7 @@ def test_a_translation_token_by_token_is_greedy_search(B, S, exported):
     with torch.no_grad():
         step = step_of(ours.model, source, lengths)
         expected = greedy(step, torch.full((B, 1), PAD), longest=7)
-        whole = ours.model(source, written, lengths)
+        whole = ours.model(source, written, Lengths(lengths))
     assert [row[1:] for row in written.tolist()] == [hypothesis.tokens for hypothesis in expected]
     close(out["logits"][:, -1], whole[:, -1])
     several = run(first, encoder_attention_mask=mask, input_ids=written, encoder_hidden_states=read)
@@ -238,7 +239,7 @@ def test_an_encoder_says_what_its_head_says(B, T, exported):
     out = run(opened, input_ids=tokens, attention_mask=mask, token_type_ids=segments)
     assert list(out) == ["start_logits", "end_logits"]
     with torch.no_grad():
-        expected = ours.model(tokens, lengths, segments)["span"]
+        expected = ours.model(tokens, Lengths(lengths), segments)["span"]
     close(torch.stack(list(out.values()), -1)[mask > 0], expected[mask > 0])
 
 
@@ -265,7 +266,7 @@ def test_a_decoder_that_classifies_reads_its_last_real_token(tmp_path):
     for T in (4, 7):
         tokens, lengths = torch.randint(VOCAB, (3, T)), torch.tensor([T, 2, 3])
         with torch.no_grad():
-            expected = model(tokens, lengths)
+            expected = model(tokens, Lengths(lengths))
         out = run(opened, input_ids=tokens, attention_mask=mask_of(right_padded(lengths, T)))
         close(out["logits"], expected)
         turned = torch.stack([row.roll(T - n) for row, n in zip(tokens, lengths.tolist(), strict=True)])

@@ -26,6 +26,7 @@ from heedful.interop.hf.write import write
 from heedful.interop.load import load
 from heedful.interop.loaded import Loaded
 from heedful.models import transformer
+from heedful.parts.places import Lengths
 from heedful.runs import trainer
 from heedful.tasks import recipe
 
@@ -175,11 +176,11 @@ def test_reordered_coordinates_give_the_same_scores(change, tmp_path):
     seen = (torch.arange(7) < lengths[:, None]).long()
     with torch.no_grad():
         found = theirs(input_ids=source, attention_mask=seen, decoder_input_ids=target).logits
-        expected = model(source, target, lengths)
+        expected = model(source, target, Lengths(lengths))
     assert expected.abs().max() > 0.5 and (found - expected).abs().max() < 1e-5
     loaded = heedful.load(tmp_path / "a")
     with torch.no_grad():
-        assert (loaded.model(source, target, lengths) - expected).abs().max() < 1e-5
+        assert (loaded.model(source, target, Lengths(lengths)) - expected).abs().max() < 1e-5
     heedful.save(loaded, tmp_path / "b")
     same_files(tmp_path / "a", tmp_path / "b")
 
@@ -431,7 +432,7 @@ def test_what_ends_a_text_is_no_padding_to_a_classifier(small_run, tmp_path, cap
     theirs = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     ids_1T = torch.tensor([[1, 9, 7, 2]])
     with torch.no_grad():
-        expected = loaded.model(ids_1T, torch.tensor([4]))
+        expected = loaded.model(ids_1T, Lengths(torch.tensor([4])))
         assert (theirs(ids_1T).logits - expected).abs().max() < 1e-5
     assert main(["info", str(run)]) == 0 and "leaves as hf" in capsys.readouterr().out
 

@@ -18,6 +18,7 @@ from heedful.decode.streaming import stream
 from heedful.errors import BadInput
 from heedful.inside.costs import costs
 from heedful.parts.before import states
+from heedful.parts.places import At, Lengths, Packed
 from heedful.parts.view import left_padded, right_padded
 from heedful.parts.watch import watch
 
@@ -56,7 +57,7 @@ def test_padding_changes_nothing_in_a_decoder(name, side):
     batch = tokens(B, T)
     for row, ids, places in zip(batch, rows, positions, strict=True):
         row[places >= 0] = ids[0]
-    found = model(batch, lengths) if side == "right by lengths" else model(batch, positions=positions)
+    found = model(batch, Lengths(lengths)) if side == "right by lengths" else model(batch, At(positions))
     for b, ids in enumerate(rows):
         close(found[b][positions[b] >= 0], model(ids)[0])
 
@@ -66,7 +67,7 @@ def test_padding_changes_nothing_in_source_and_target(name):
     model = build(name)
     source_lengths, target_lengths = torch.tensor([9, 1, 4]), torch.tensor([3, 7, 1])
     source, target = tokens(B, S), tokens(B, T)
-    found = model(source, target, source_lengths, target_lengths)
+    found = model(source, target, Lengths(source_lengths), Lengths(target_lengths))
     for b, (s, t) in enumerate(zip(source_lengths, target_lengths, strict=True)):
         close(found[b, :t], model(source[b : b + 1, :s], target[b : b + 1, :t])[0])
 
@@ -75,7 +76,7 @@ def test_padding_changes_nothing_in_source_and_target(name):
 def test_a_left_padded_source_changes_nothing(name):
     model = build(name)
     lengths, source, target = torch.tensor([9, 2, 5]), tokens(B, S), tokens(B, T)
-    found = model(source, target, source_positions=left_padded(lengths, S))
+    found = model(source, target, At(left_padded(lengths, S)))
     for b, n in enumerate(lengths):
         close(found[b], model(source[b : b + 1, S - n :], target[b : b + 1])[0])
 
@@ -83,7 +84,7 @@ def test_a_left_padded_source_changes_nothing(name):
 @encoder_decoders
 def test_an_empty_source_is_harmless(name):
     model = build(name)
-    scores = model(tokens(2, S), tokens(2, T), torch.tensor([0, 4]))
+    scores = model(tokens(2, S), tokens(2, T), Lengths(torch.tensor([0, 4])))
     assert scores.isfinite().all()
     scores.sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
@@ -103,7 +104,7 @@ def test_a_batch_equals_its_rows_one_by_one(name):
 def test_packed_documents_equal_separate_ones(name):
     model, ids = build(name), tokens(2, T)
     documents = torch.tensor([[3, 3, 3, 1, 1, 3, 3], [3, 3, 3, 3, 3, 3, -1]])
-    found = model(ids, documents_BT=documents)
+    found = model(ids, Packed(documents))
     for here in (slice(0, 3), slice(3, 5), slice(5, 7)):
         close(found[:1, here], model(ids[:1, here]))
     close(found[1:, :6], model(ids[1:, :6]))
@@ -113,7 +114,7 @@ def test_packed_documents_equal_separate_ones(name):
 def test_every_weight_learns(name):
     model = build(name)
     ids = tokens(B, T)
-    scores = model(ids) if name in DECODERS else model(tokens(B, S), ids, torch.tensor([9, 2, 5]))
+    scores = model(ids) if name in DECODERS else model(tokens(B, S), ids, Lengths(torch.tensor([9, 2, 5])))
     scores.square().sum().backward()
     idle = [path for path, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert not [path for path in idle if path != "encoder.inputs.position.table"]
@@ -243,9 +244,9 @@ def test_speculation_changes_nothing(name):
 def test_watching_shows_every_word_at_once_and_changes_nothing(name):
     model, source, target = build(name), tokens(B, S), tokens(B, T)
     lengths = torch.tensor([9, 2, 5])
-    plain = model(source, target, lengths)
+    plain = model(source, target, Lengths(lengths))
     with watch(model) as trace:
-        close(model(source, target, lengths), plain, 0)
+        close(model(source, target, Lengths(lengths)), plain, 0)
     assert all(".cross." in path for path in trace)
     for weights in trace.weights().values():
         assert weights.shape == (B, 1, T, S)
@@ -259,7 +260,7 @@ def test_coverage_sees_what_each_word_looked_at(name):
     step = case.step(watched=True)
     step(case.prompts[:, :1])
     with watch(case.model) as trace:
-        case.model(case.source, case.prompts[:, :1], case.source_lengths)
+        case.model(case.source, case.prompts[:, :1], Lengths(case.source_lengths))
     *_, weights = trace.weights().values()
     real = torch.arange(6) < case.source_lengths[:, None]
     close(step.attention, weights[:, :, 0].masked_fill(~real[:, None], -1))

@@ -6,6 +6,7 @@ from helpers import tiny
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from heedful.parts.blocks import Stack
+from heedful.parts.places import Lengths, Packed
 
 # Experts group tokens by sizes that the host must know, so theirs is more than one graph.
 GROUPING = {"mixture", "mixture_transformer"}
@@ -21,12 +22,12 @@ def counter():
     torch._dynamo.reset()
 
 
-def inputs(name: str, B: int = 3, S: int = 9, T: int = 7) -> tuple[torch.Tensor, ...]:
+def inputs(name: str, B: int = 3, S: int = 9, T: int = 7) -> tuple[torch.Tensor | Lengths, ...]:
     torch.manual_seed(6)
-    ids, lengths = torch.randint(17, (B, T)), torch.tensor([T, 2, 5])
+    ids, places = torch.randint(17, (B, T)), Lengths(torch.tensor([T, 2, 5]))
     if name in tiny.ENCODER_DECODERS:
-        return torch.randint(17, (B, S)), ids, torch.tensor([S, 3, 1]), lengths
-    return ids, lengths
+        return torch.randint(17, (B, S)), ids, Lengths(torch.tensor([S, 3, 1])), places
+    return ids, places
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -63,16 +64,14 @@ def test_a_static_cache_step_compiles_once(name, counter):
     cache = decoder.static_cache(3, 15)
     with torch.no_grad():
         if decoder is model:
-            model(ids[:, :prompt], lengths, cache=cache)
+            model(ids[:, :prompt], Lengths(lengths), cache=cache)
             step = torch.compile(lambda token: model(token, cache=cache), backend=counter, fullgraph=True)
         else:
             source, source_lengths = torch.randint(17, (3, 8)), torch.tensor([8, 2, 5])
-            memory = model.encoder(source, source_lengths)
-            model.decode(memory, ids[:, :prompt], source_lengths, lengths, cache=cache)
+            said = model.read(source, Lengths(source_lengths))
+            model.decode(said, ids[:, :prompt], Lengths(lengths), cache=cache)
             step = torch.compile(
-                lambda token: model.decode(memory, token, source_lengths, cache=cache),
-                backend=counter,
-                fullgraph=True,
+                lambda token: model.decode(said, token, cache=cache), backend=counter, fullgraph=True
             )
         found = torch.cat([step(ids[:, t : t + 1]) for t in range(prompt, 9)], 1)
         assert counter.frame_count == 1
@@ -81,7 +80,7 @@ def test_a_static_cache_step_compiles_once(name, counter):
             if decoder is model:
                 expected = model(alone)
             else:
-                expected = model(source[b : b + 1], alone, source_lengths[b : b + 1])
+                expected = model(source[b : b + 1], alone, Lengths(source_lengths[b : b + 1]))
             torch.testing.assert_close(found[b], expected[0, n:], atol=1e-10, rtol=0)
 
 
@@ -90,6 +89,6 @@ def test_packed_documents_compile_without_breaks(name, counter):
     model = tiny.build(EVERY[name])
     ids, documents = torch.randint(17, (2, 7)), torch.tensor([[0, 0, 1, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1, 1]])
     compiled = torch.compile(model, backend=counter, fullgraph=True)
-    expected = model(ids, documents_BT=documents)
-    torch.testing.assert_close(compiled(ids, documents_BT=documents), expected, atol=1e-10, rtol=0)
+    expected = model(ids, Packed(documents))
+    torch.testing.assert_close(compiled(ids, Packed(documents)), expected, atol=1e-10, rtol=0)
     assert counter.frame_count == 1

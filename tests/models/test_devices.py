@@ -15,6 +15,7 @@ from heedful.models.base.shells import EncoderDecoder
 from heedful.parts import masks
 from heedful.parts.before.recurrent import PlainState
 from heedful.parts.long.sparse import attend_gathered
+from heedful.parts.places import At, Lengths, Packed
 from heedful.parts.view import View
 from heedful.tasks import lm, parse, words
 from heedful.tasks.long import Recurrent, SegmentBatch
@@ -83,12 +84,14 @@ def test_a_decoder_learns_and_writes(name):
     model = made(DECODERS[name])
     if name not in SEGMENTS:
         learns(model, lm.loss_of(model, lm.WindowBatch(tokens(B, T + 1))).total)
-    learns(model, model(tokens(B, T), numbers(7, 3, 5)).square().sum())
+    learns(model, model(tokens(B, T), Lengths(numbers(7, 3, 5))).square().sum())
     documents_BT = numbers(*[0] * 3, *[1] * 4, *[4] * 7, *[0] * 6, -1).view(B, T)
-    learns(model, model(tokens(B, T), documents_BT=documents_BT).square().sum())
+    learns(model, model(tokens(B, T), Packed(documents_BT)).square().sum())
     with torch.no_grad():
         model.eval()
-        out = write_on(lambda ids, lengths, cache: model(ids, lengths, cache=cache), model.growing_cache())
+        out = write_on(
+            lambda ids, lengths, cache: model(ids, Lengths(lengths), cache=cache), model.growing_cache()
+        )
     assert isinstance(out, Elsewhere) and torch.isfinite(out.inner).all()
 
 
@@ -102,14 +105,14 @@ def test_segments_follow_each_other(name):
 @pytest.mark.parametrize("name", ENCODER_DECODERS)
 def test_a_translator_learns_and_writes(name):
     model = made(ENCODER_DECODERS[name])
-    source, lengths = tokens(B, S), numbers(9, 2, 6)
-    learns(model, model(source, tokens(B, T), lengths, numbers(4, 7, 5)).square().sum())
+    source, places = tokens(B, S), Lengths(numbers(9, 2, 6))
+    learns(model, model(source, tokens(B, T), places, Lengths(numbers(4, 7, 5))).square().sum())
     with torch.no_grad():
         model.eval()
-        memory_BSD = model.encoder(source, lengths)
+        said = model.read(source, places)
 
         def run(ids, target_lengths, cache):
-            return model.decode(memory_BSD, ids, lengths, target_lengths, cache=cache)
+            return model.decode(said, ids, Lengths(target_lengths), cache=cache)
 
         out = write_on(run, model.decoder.growing_cache())
     assert isinstance(out, Elsewhere)
@@ -122,7 +125,7 @@ def test_positions_from_syntax(name):
     parts = {field.name: getattr(tree, field.name) for field in fields(tree)}
     moved = {key: Elsewhere(part) for key, part in parts.items() if isinstance(part, torch.Tensor)}
     source, target = (Elsewhere(ids) for ids in structural_cases.inputs())
-    learns(model, model(source, target, source_positions=replace(tree, **moved)).square().sum())
+    learns(model, model(source, target, At(replace(tree, **moved))).square().sum())
 
 
 def test_a_parser_learns_and_parses():

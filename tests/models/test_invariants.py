@@ -6,6 +6,7 @@ from helpers import tiny
 from helpers.invariant_cases import B, S, T, close, future_leaks, tokens
 
 from heedful.models.base.shells import Decoder, EncoderDecoder
+from heedful.parts.places import At, Lengths, Packed, Source
 from heedful.parts.view import left_padded, right_padded
 
 
@@ -53,7 +54,7 @@ def test_padding_changes_nothing_in_a_decoder(name, side):
     batch = tokens(B, T)  # what stands in the padding is arbitrary
     for row, ids, places in zip(batch, rows, positions, strict=True):
         row[places >= 0] = ids[0]
-    found = model(batch, lengths) if side == "right by lengths" else model(batch, positions=positions)
+    found = model(batch, Lengths(lengths)) if side == "right by lengths" else model(batch, At(positions))
     for b, ids in enumerate(rows):
         close(found[b][positions[b] >= 0], model(ids)[0])
 
@@ -63,7 +64,7 @@ def test_padding_changes_nothing_in_an_encoder_decoder(name):
     model = tiny.build(tiny.ENCODER_DECODERS[name])
     source_lengths, target_lengths = torch.tensor([9, 1, 4]), torch.tensor([3, 7, 1])
     source, target = tokens(B, S), tokens(B, T)
-    found = model(source, target, source_lengths, target_lengths)
+    found = model(source, target, Lengths(source_lengths), Lengths(target_lengths))
     for b, (s, t) in enumerate(zip(source_lengths, target_lengths, strict=True)):
         close(found[b, :t], model(source[b : b + 1, :s], target[b : b + 1, :t])[0])
 
@@ -80,18 +81,18 @@ def test_padding_changes_nothing_in_an_encoder(name, side):
     lengths = torch.tensor([7, 2, 5])
     positions = (left_padded if side == "left" else right_padded)(lengths, T)
     batch, segments = tokens(B, T), segments_of(name, (B, T))
-    found = model(batch, segments_BT=segments, positions=positions)
+    found = model(batch, At(positions), segments)
     for b in range(B):
         real = positions[b] >= 0
         close(found[b, real], model(batch[b : b + 1, real], segments_BT=segments[b : b + 1, real])[0])
     if side == "right":
-        close(model(batch, lengths, segments)[positions >= 0], found[positions >= 0])
+        close(model(batch, Lengths(lengths), segments)[positions >= 0], found[positions >= 0])
 
 
 def test_an_empty_source_is_harmless():
     for entry in tiny.ENCODER_DECODERS.values():
         model = tiny.build(entry)
-        scores = model(tokens(2, S), tokens(2, T), torch.tensor([0, 4]))
+        scores = model(tokens(2, S), tokens(2, T), Lengths(torch.tensor([0, 4])))
         assert scores.isfinite().all()
         scores.sum().backward()
         assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
@@ -108,7 +109,7 @@ def test_a_batch_equals_its_rows_one_by_one(name):
 def test_a_left_padded_source_changes_nothing(name):
     model = tiny.build(tiny.ENCODER_DECODERS[name])
     lengths, source, target = torch.tensor([9, 2, 5]), tokens(B, S), tokens(B, T)
-    found = model(source, target, source_positions=left_padded(lengths, S))
+    found = model(source, target, At(left_padded(lengths, S)))
     for b, n in enumerate(lengths):
         close(found[b], model(source[b : b + 1, S - n :], target[b : b + 1])[0])
 
@@ -118,7 +119,7 @@ def test_packed_sentences_equal_separate_ones_in_an_encoder(name):
     model = tiny.build(tiny.ENCODERS[name]).encoder
     documents = torch.tensor([[3, 3, 3, 1, 1, 3, 3]])  # the number 3 again: another document
     ids = tokens(1, T)
-    found = model(ids, documents_BT=documents)
+    found = model(ids, Packed(documents))
     for here in (slice(0, 3), slice(3, 5), slice(5, 7)):
         close(found[:, here], model(ids[:, here]))
 
@@ -126,7 +127,7 @@ def test_packed_sentences_equal_separate_ones_in_an_encoder(name):
 def test_packed_rows_may_be_longer_than_the_table_their_documents_fit():
     model = tiny.build(tiny.DECODERS["gpt2"])
     documents = torch.arange(40)[None] // 20
-    assert model(tokens(1, 40), documents_BT=documents).shape == (1, 40, tiny.VOCAB)
+    assert model(tokens(1, 40), Packed(documents)).shape == (1, 40, tiny.VOCAB)
 
 
 @decoders
@@ -134,7 +135,7 @@ def test_packed_documents_equal_separate_ones(name):
     model = tiny.build(tiny.DECODERS[name])
     documents = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 2], [4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 7]])
     ids = tokens(2, 11)
-    packed = model(ids, documents_BT=documents)
+    packed = model(ids, Packed(documents))
     for b in range(2):
         for document in documents[b].unique():
             here = documents[b] == document
@@ -168,14 +169,14 @@ def test_cached_equals_uncached_in_a_decoder(name, kind, pieces):
 def test_cached_equals_uncached_in_an_encoder_decoder(name, kind):
     model: EncoderDecoder = tiny.build(tiny.ENCODER_DECODERS[name])
     source, target, lengths = tokens(B, S), tokens(B, T), torch.tensor([9, 2, 5])
-    memory = model.encoder(source, lengths)
+    said = model.read(source, Lengths(lengths))
     found = with_cache(
-        lambda piece, cache: model.decode(memory, piece, lengths, cache=cache),
+        lambda piece, cache: model.decode(said, piece, cache=cache),
         caches(model.decoder)[kind],
         target,
         [2, 1, 1, 3],
     )
-    close(found, model(source, target, lengths))
+    close(found, model(source, target, Lengths(lengths)))
 
 
 @decoders
@@ -188,9 +189,9 @@ def test_unequal_prompts_continue_as_if_alone(name, kind, side):
     prompts, more = tokens(B, 4), tokens(B, 3)
     positions = (left_padded if side == "left" else right_padded)(lengths, 4)
     if side == "left":
-        first = model(prompts, positions=positions, cache=cache)
+        first = model(prompts, At(positions), cache=cache)
     else:
-        first = model(prompts, lengths, cache=cache)
+        first = model(prompts, Lengths(lengths), cache=cache)
     then = with_cache(lambda piece, cache: model(piece, cache=cache), cache, more, [1, 2])
     for b in range(B):
         real = positions[b] >= 0
@@ -218,13 +219,14 @@ def test_reordered_and_rewound_caches_continue_from_there(name, kind):
 def test_a_growing_cache_can_change_its_number_of_rows():
     model = tiny.build(tiny.ENCODER_DECODERS["transformer"])
     source, target, lengths = tokens(2, S), tokens(2, 3), torch.tensor([9, 4])
-    memory, cache = model.encoder(source, lengths), model.decoder.growing_cache()
-    model.decode(memory, target, lengths, cache=cache)
+    said, cache = model.read(source, Lengths(lengths)), model.decoder.growing_cache()
+    model.decode(said, target, cache=cache)
     rows = torch.tensor([0, 0, 0, 1, 1, 1])
     cache.reorder(rows)
     step = tokens(6, 1)
-    found = model.decode(memory[rows], step, lengths[rows], cache=cache)
-    close(found, model(source[rows], torch.cat([target[rows], step], 1), lengths[rows])[:, -1:])
+    places = Lengths(lengths[rows])
+    found = model.decode(Source(said.vectors_BSD[rows], places), step, cache=cache)
+    close(found, model(source[rows], torch.cat([target[rows], step], 1), places)[:, -1:])
 
 
 def test_a_full_static_cache_says_so():
@@ -258,12 +260,12 @@ def test_rows_that_do_not_match_are_refused_with_both_numbers():
     model(ids, cache=grown)
     static = model.static_cache(4, 9)
     for attempt in (
-        lambda: model(ids, torch.tensor([3, 1])),
+        lambda: model(ids, Lengths(torch.tensor([3, 1]))),
         lambda: model(ids[:2], cache=grown),
         lambda: model(ids, cache=static),
         lambda: static.reorder(torch.tensor([0, 1])),
         lambda: pair(ids, ids[:2]),
-        lambda: pair.encoder(ids, torch.tensor([3])),
+        lambda: pair.encoder(ids, Lengths(torch.tensor([3]))),
     ):
         with pytest.raises(ValueError, match="has [234] rows, but [123] were given"):
             attempt()
@@ -273,19 +275,15 @@ def test_a_block_and_its_source_go_together():
     with pytest.raises(ValueError, match="reads a source, but none"):
         tiny.build(tiny.ENCODER_DECODERS["t5"]).decoder(tokens(1, 3))
     with pytest.raises(ValueError, match="reads no source, but one"):
-        tiny.build(tiny.DECODERS["gpt2"])(tokens(1, 3), source_BSD=torch.zeros(1, 4, 12, dtype=torch.float64))
+        tiny.build(tiny.DECODERS["gpt2"])(
+            tokens(1, 3), source=Source(torch.zeros(1, 4, 12, dtype=torch.float64))
+        )
 
 
-def test_only_one_way_of_saying_where_tokens_stand():
+def test_a_row_of_several_documents_is_not_decoded_with_a_cache():
     model, ids = tiny.build(tiny.DECODERS["gpt2"]), tokens(1, 3)
-    for two in (
-        {"lengths_B": torch.tensor([2]), "positions": torch.arange(3)},
-        {"documents_BT": torch.zeros(1, 3, dtype=torch.long), "positions": torch.arange(3)},
-    ):
-        with pytest.raises(ValueError, match="not two of them"):
-            model(ids, **two)
     with pytest.raises(ValueError, match="its own row"):
-        model(ids, documents_BT=torch.zeros(1, 3, dtype=torch.long), cache=model.growing_cache())
+        model(ids, Packed(torch.zeros(1, 3, dtype=torch.long)), cache=model.growing_cache())
 
 
 def test_fresh_and_emptied_caches_behave():
@@ -293,7 +291,7 @@ def test_fresh_and_emptied_caches_behave():
     cache = model.growing_cache()
     cache.rewind(torch.zeros(B, dtype=torch.long))
     cache.reorder(torch.arange(B))
-    model(ids, positions=torch.arange(T), cache=cache)
+    model(ids, At(torch.arange(T)), cache=cache)
     cache.reorder(torch.tensor([1, 1, 0, 2]))
     for _ in range(3):  # what is rewound is freed
         cache.rewind(torch.tensor([2, 3, 1, 2]))
@@ -324,7 +322,7 @@ def test_too_long_for_a_learned_table_is_refused_with_both_numbers():
         lambda: with_cache(
             lambda piece, cache: model(piece, cache=cache), model.growing_cache(), tokens(1, 32), [31, 1]
         ),
-        lambda: model(tokens(1, 3), positions=torch.tensor([[0, 1, 31]])),
+        lambda: model(tokens(1, 3), At(torch.tensor([[0, 1, 31]]))),
     ):
         with pytest.raises(ValueError, match="32 tokens .* table of 31"):
             attempt()

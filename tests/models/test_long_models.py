@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from heedful.inside.costs import costs, count_parameters
 from heedful.models import dmca, linear, sparse, xl
 from heedful.models.xl import memory_of
+from heedful.parts.places import Lengths, Packed
 from heedful.parts.watch import watch
 
 every = pytest.mark.parametrize("name", ALL)
@@ -250,11 +251,11 @@ def test_tensor_names_tell_the_truth(told):
     for entry in ALL.values():
         model, ids, lengths = tiny.build(entry), tokens(2, 5), torch.tensor([5, 3])
         with watch(model):
-            model(ids, lengths)
+            model(ids, Lengths(lengths))
         model(tokens(2, 29))
-        model(ids, documents_BT=documents)
+        model(ids, Packed(documents))
         cache = model.growing_cache()
-        model(ids, lengths, cache=cache)
+        model(ids, Lengths(lengths), cache=cache)
         cache.reorder(torch.tensor([1, 0]))
         cache.rewind(torch.tensor([2, 3]))
         model(ids[:, :2], cache=cache)

@@ -23,6 +23,7 @@ from heedful.parts.before.recurrent import (
     reverse,
 )
 from heedful.parts.masks import full
+from heedful.parts.places import Source
 from heedful.parts.view import View, left_padded, right_padded
 from heedful.train.optimizer import muon
 
@@ -239,7 +240,7 @@ def test_every_step_reads_the_encoders_last_word():
     seen = []
     decoder.stack.blocks[0].register_forward_hook(lambda module, given, out: seen.append(given[0]))
     for each in (memory, other):
-        decoder(target, source_BSD=each)
+        decoder(target, source=Source(each))
     assert (seen[0][..., -1] + 1 - seen[1][..., -1]).abs().max() < 1e-12
     assert torch.equal(seen[0][..., :-1], seen[1][..., :-1])
 

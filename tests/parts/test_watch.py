@@ -9,6 +9,7 @@ from heedful.models.base.shells import EncoderDecoder
 from heedful.parts.attention import attention_weights
 from heedful.parts.masks import causal
 from heedful.parts.multihead import MultiHeadAttention
+from heedful.parts.places import Lengths
 from heedful.parts.view import View
 
 B, S, T = 2, 7, 5
@@ -19,8 +20,8 @@ def run(model, T=T):
     torch.manual_seed(2)
     ids, source = torch.randint(17, (B, T)), torch.randint(17, (B, S))
     if isinstance(model, EncoderDecoder):
-        return model(source, ids, torch.tensor([7, 3]), torch.tensor([5, 2]))
-    return model(ids, torch.tensor([5, 2]))
+        return model(source, ids, Lengths(torch.tensor([7, 3])), Lengths(torch.tensor([5, 2])))
+    return model(ids, Lengths(torch.tensor([5, 2])))
 
 
 def flat(out) -> torch.Tensor:

@@ -27,6 +27,7 @@ from heedful.inside.doctor import FAIL, examine
 from heedful.inside.look.attention import paths_of
 from heedful.inside.look.captions import look_at_caption
 from heedful.models import captioner, transformer, vit
+from heedful.parts.places import Source
 from heedful.parts.positions.absolute import Sinusoidal
 from heedful.parts.watch import watch
 from heedful.runs import trainer
@@ -88,7 +89,7 @@ def test_it_is_the_encoder_of_a_vision_transformer_and_the_decoder_of_the_transf
         "mean": hidden[:, 1:].mean(1, keepdim=True),
     }[sees]
     torch.testing.assert_close(model.encoder(x), memory)
-    hidden = writer.decoder.hidden(target, source_BSD=memory)
+    hidden = writer.decoder.hidden(target, source=Source(memory))
     torch.testing.assert_close(model(x, target), hidden @ last.T)
     assert memory.shape[1] == (9 if sees == "grid" else 1)
 
@@ -103,7 +104,7 @@ def test_attention_to_one_vector_has_nothing_to_choose_from(sees):
     seen = []
     hook = layer.register_forward_hook(lambda module, given, found: seen.append(found))
     with watch(model) as trace:
-        model.decoder(tokens(), source_BSD=memory)
+        model.decoder(tokens(), source=Source(memory))
     hook.remove()
     assert torch.equal(trace[path].weights[-1], torch.ones_like(trace[path].weights[-1]))
     torch.testing.assert_close(seen[0], same.expand(-1, 5, -1))
@@ -442,7 +443,7 @@ def test_the_weights_of_a_word_are_those_by_which_it_was_chosen():
     )
     x = normal(torch.from_numpy(pixels[None]), data)
     memory = model.encoder(x)
-    model.decoder(torch.tensor([[1, 5, 6]]), source_BSD=memory)
+    model.decoder(torch.tensor([[1, 5, 6]]), source=Source(memory))
     hook.remove()
     q = layer.query(given[0]).unflatten(-1, (3, 4)).transpose(1, 2)
     k = layer.key(memory).unflatten(-1, (3, 4)).transpose(1, 2)

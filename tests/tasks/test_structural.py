@@ -18,6 +18,7 @@ from heedful.data.conllu import Sentence, written
 from heedful.data.trees import Parsed
 from heedful.errors import BadInput
 from heedful.models import transformer
+from heedful.parts.places import At, Lengths
 from heedful.parts.positions.base import Tree
 from heedful.parts.positions.syntax import (
     StructuralAbsolute,
@@ -75,14 +76,12 @@ def test_trees_matter_and_the_order_of_words_still_does():
     source, target = inputs()
     for name in NAMES:
         model = model_of(name)
-        out = model(source, target, source_positions=tree_of())
-        other = model(
-            source, target, source_positions=tree_of(heads=torch.tensor([[-1, 0, 1, 2], [1, -1, 1, -1]]))
-        )
+        out = model(source, target, At(tree_of()))
+        other = model(source, target, At(tree_of(heads=torch.tensor([[-1, 0, 1, 2], [1, -1, 1, -1]]))))
         assert (out - other).abs().amax((1, 2)).min() > 1e-3
         swapped = source.clone()
         swapped[:, 0], swapped[:, 3] = source[:, 3], source[:, 0]
-        assert (out - model(swapped, target, source_positions=tree_of())).abs().max() > 1e-3
+        assert (out - model(swapped, target, At(tree_of()))).abs().max() > 1e-3
 
 
 def test_the_encoder_alone_knows_trees_and_says_so():
@@ -103,31 +102,29 @@ def test_the_encoder_alone_knows_trees_and_says_so():
 def test_padding_and_company_change_nothing(name):
     """Rows of different lengths together, rows padded further (tokens and words), and each row alone: the same."""
     model, (source, target) = model_of(name), inputs()
-    together = model(source, target, source_positions=tree_of())
+    together = model(source, target, At(tree_of()))
     for b in range(B):
         n = int(LENGTHS[b])
         alone = Tree(torch.arange(n)[None], HEADS[b : b + 1, : int(WORDS[b].max()) + 1], WORDS[b : b + 1, :n])
-        out = model(source[b : b + 1, :n], target[b : b + 1], source_positions=alone)
+        out = model(source[b : b + 1, :n], target[b : b + 1], At(alone))
         torch.testing.assert_close(together[b : b + 1], out)
     more = torch.randint(17, (B, 3))
     wider = tree_of(
         heads=torch.cat([HEADS, torch.full((B, 5), -1)], 1),
         words=torch.cat([WORDS, torch.full((B, 3), -1)], 1),
     )
-    padded = model(torch.cat([source, more], 1), target, source_positions=wider)
+    padded = model(torch.cat([source, more], 1), target, At(wider))
     torch.testing.assert_close(together, padded)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "shaw"])
 def test_decoding_with_a_cache_equals_decoding_without(name):
     model, (source, target) = model_of(name), inputs()
-    where = {"positions": tree_of()} if name in NAMES else {"lengths_B": LENGTHS}
-    memory = model.encoder(source, **where)
-    whole = model.decode(memory, target, LENGTHS)
+    places = At(tree_of()) if name in NAMES else Lengths(LENGTHS)
+    said = model.read(source, places)
+    whole = model.decode(said, target)
     for cache in (model.decoder.growing_cache(), model.decoder.static_cache(B, T)):
-        pieces = [
-            model.decode(memory, piece, LENGTHS, cache=cache) for piece in target.split([2, 1, 1, 1], 1)
-        ]
+        pieces = [model.decode(said, piece, cache=cache) for piece in target.split([2, 1, 1, 1], 1)]
         torch.testing.assert_close(torch.cat(pieces, 1), whole)
 
 
@@ -139,7 +136,7 @@ def test_recomputed_blocks_give_the_same_gradients(name):
     for recompute in (False, True):
         model = model_of(name, dropout=0.0).train()
         model.encoder.stack.recompute = recompute
-        model(source, target, source_positions=tree_of()).square().sum().backward()
+        model(source, target, At(tree_of())).square().sum().backward()
         found.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
     assert found[0].keys() == found[1].keys()
     for key, gradient in found[0].items():

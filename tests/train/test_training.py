@@ -13,6 +13,7 @@ from torch import nn
 from heedful.data.batch import Seen, seen_in
 from heedful.errors import NotFinite
 from heedful.models import gpt2, transformer
+from heedful.parts.places import Lengths
 from heedful.tasks import lm, translate
 from heedful.train import loop, optimizer, schedule
 from heedful.train.loss import NOTHING, Loss, cross_entropy, sequence_loss
@@ -293,7 +294,7 @@ def test_translation_loss_equals_the_sum_over_single_sentences():
         for s, t in zip(sources, targets, strict=True)
     ]
     torch.testing.assert_close(whole.total, sum(one.total for one in alone))
-    scores = model(batch.source_BS, batch.target_BT, batch.source_lengths_B)
+    scores = model(batch.source_BS, batch.target_BT, Lengths(batch.source_lengths_B))
     plain = F.cross_entropy(scores.flatten(0, 1), batch.answers_BT.flatten(), reduction="sum")
     torch.testing.assert_close(whole.surprise, plain)
 
@@ -339,7 +340,11 @@ def test_recomputed_blocks_give_the_same_gradients_and_keep_less(name):
             return t
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-            out = model(ids) if name in tiny.DECODERS else model(ids[:, :7], ids, torch.tensor([7, 2, 5]))
+            out = (
+                model(ids)
+                if name in tiny.DECODERS
+                else model(ids[:, :7], ids, Lengths(torch.tensor([7, 2, 5])))
+            )
         out.square().sum().backward()
         return out.detach(), [p.grad.clone() for p in model.parameters()], sum(kept.values())
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...data.tensor_files import is_finite
 from ...models.base.shells import EncoderDecoder
 from ...parts.cache import Cache
+from ...parts.places import Lengths
 from .finding import FAIL, OK, WARN, Finding, NotApplicable, apart, compared, finite, short, worse
 from .patient import B, Patient
 
@@ -38,14 +39,14 @@ def no_leak(p: Patient) -> Finding:
         embedded.append(out.detach().requires_grad_())
         return embedded[-1]
 
-    source: dict[str, Tensor] = {}
+    source = None
     if isinstance(p.model, EncoderDecoder):
         with torch.no_grad():
-            source = {"source_BSD": p.model.encoder(p.inputs(1))}
+            source = p.model.read(p.inputs(1))
     hook = p.decoder.inputs.register_forward_hook(keep)
     try:
         with torch.enable_grad():
-            scores_TV = p.decoder(tokens_1T, **source)[0]
+            scores_TV = p.decoder(tokens_1T, source=source)[0]
             mixed_T = scores_TV @ torch.randn(scores_TV.shape[1], generator=p.random).to(scores_TV)
             rows = [torch.autograd.grad(score, embedded[-1], retain_graph=True)[0] for score in mixed_T]
     finally:
@@ -69,9 +70,8 @@ def padding(p: Patient) -> Finding:
     read = p.inputs()
     lengths = unequal(read.shape[1]).to(p.device)
     written = p.targets() if p.is_pair else None
-    written_lengths = None if written is None else unequal(written.shape[1]).flip(0).to(p.device)
-    together = p.outputs(read, written, lengths, written_lengths)
-    ends = lengths if written_lengths is None else written_lengths
+    ends = lengths if written is None else unequal(written.shape[1]).flip(0).to(p.device)
+    together = p.outputs(read, written, Lengths(lengths), Lengths(ends))
     worst = 0.0
     for b in range(B):
         row = None if written is None else written[b : b + 1, : ends[b]]
@@ -103,14 +103,14 @@ def cache(p: Patient) -> Finding:
         raise NotApplicable("an encoder decodes nothing")
     written_BT = p.targets()
     length = written_BT.shape[1]
-    source: dict[str, Tensor] = {}
+    source = None
     if isinstance(p.model, EncoderDecoder):
-        source = {"source_BSD": p.model.encoder(p.inputs())}
-    whole = p.decoder(written_BT, **source)
+        source = p.model.read(p.inputs())
+    whole = p.decoder(written_BT, source=source)
     pieces = [min(2, length), *[1] * max(0, length - 2)]
     caches: list[Cache] = [p.decoder.growing_cache(), p.decoder.static_cache(B, length)]
     worst = 0.0
     for kind in caches:
-        parts = [p.decoder(piece, cache=kind, **source) for piece in written_BT.split(pieces, dim=1)]
+        parts = [p.decoder(piece, cache=kind, source=source) for piece in written_BT.split(pieces, dim=1)]
         worst = worse(worst, apart(torch.cat(parts, dim=1), whole))
     return compared(worst, "the cache forgets, repeats or misplaces keys: look at the positions it hands out")

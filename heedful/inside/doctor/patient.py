@@ -14,8 +14,8 @@ from ...models.elmo import ElmoConfig
 from ...models.vit import PatchInputs
 from ...parts.before.characters import LETTERS
 from ...parts.embeddings import Inputs
-from ...parts.positions.base import Tree
-from ...parts.view import right_padded
+from ...parts.places import IN_ORDER, At, Places
+from ...parts.positions.base import Tree, index_of
 from ...tasks.recipe.settings import Recipe
 from ..look import attention as looking
 
@@ -79,14 +79,14 @@ class Patient:
         self,
         read: Tensor,
         written: Tensor | None = None,
-        read_lengths: Tensor | None = None,
-        written_lengths: Tensor | None = None,
+        read_places: Places = IN_ORDER,
+        written_places: Places = IN_ORDER,
     ) -> Tensor:
         """Scores [B, T, V] of a decoder; vectors [B, T, D] of an encoder."""
         if isinstance(self.model, EncoderDecoder):
             assert written is not None
-            return self.model(read, written, read_lengths, written_lengths)
-        return self.reader(read, read_lengths)
+            return self.model(read, written, read_places, written_places)
+        return self.reader(read, read_places)
 
 
 def chained(model: nn.Module) -> nn.Module:
@@ -100,11 +100,11 @@ def chained(model: nn.Module) -> nn.Module:
 
 
 def with_chains(encoder: Encoder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
-    if kwargs.get("positions") is not None:
+    tokens_BT, *given = args
+    places = given[0] if given else IN_ORDER
+    if isinstance(places, At):
         return None
-    tokens_BT, *lengths = args
-    length = tokens_BT.shape[1]
-    index_T = torch.arange(length, device=tokens_BT.device)
-    given = lengths[0] if lengths and lengths[0] is not None else index_T.new_full((len(tokens_BT),), length)
-    heads_BW = (index_T - 1).expand(len(tokens_BT), length)
-    return (tokens_BT,), {**kwargs, "positions": Tree(right_padded(given, length), heads_BW)}
+    positions = places.positions(tokens_BT.shape[1])
+    index_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device).expand(tokens_BT.shape)
+    tree = Tree(index_BT if positions is None else index_of(positions), index_BT - 1)
+    return (tokens_BT, At(tree)), kwargs

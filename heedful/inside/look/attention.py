@@ -211,7 +211,7 @@ def run(model: nn.Module, words: Given, also: Sequence[str] = ()) -> Trace:
     with watch(model, also) as trace:
         if isinstance(model, EncoderDecoder):
             read_1T = torch.tensor([words.read], device=device)
-            model.decoder.hidden(read_1T, source_BSD=model.encoder(ids_1T))
+            model.decoder.hidden(read_1T, source=model.read(ids_1T))
         else:
             shell = next(iter(shells_of(model).values()))
             shell.hidden(ids_1T) if isinstance(shell, Decoder) else shell(ids_1T)

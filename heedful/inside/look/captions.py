@@ -145,7 +145,7 @@ def look_at_caption(
     refuse_size(len(answers), "the caption")
     with watch(model) as trace:
         read_1T = torch.tensor([[start, *answers[:-1]]], device=x_1CHW.device)
-        model.decoder.hidden(read_1T, source_BSD=model.encoder(x_1CHW))
+        model.decoder.hidden(read_1T, source=model.read(x_1CHW))
     paths = paths_of(model, "cross")
     weights = {path: trace[path].weights[-1][0].float().cpu() for path in paths.values()}
     heads = [Head(n, i + 1, path, each) for n, path in paths.items() for i, each in enumerate(weights[path])]

@@ -16,6 +16,7 @@ from ...models.base.heads import DecoderClassifier
 from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads
 from ...models.vit import PatchInputs
 from ...parts.cache import Cache, KeysValues, LayerCache
+from ...parts.places import At, Source
 from ..hf.tokenizer_files import tells_segments
 from ..loaded import Loaded
 from .graph import Graph
@@ -164,7 +165,7 @@ class EncoderModule(nn.Module):
         self.encoder = encoder
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor]:
-        return (self.encoder(input_ids, positions=slots_of(attention_mask)),)
+        return (self.encoder(input_ids, At(slots_of(attention_mask))),)
 
 
 def encoder_graph(encoder: Encoder) -> Graph:
@@ -180,9 +181,7 @@ class FirstTokensModule(OfDecoder):
     def forward(self, mask: Tensor, input_ids: Tensor, source_BSD: Tensor) -> tuple[Tensor, ...]:
         here_BT = torch.arange(input_ids.shape[1]).expand(input_ids.shape)
         cache = CallerCache([None] * len(self.decoder.stack.blocks), here_BT, here_BT)
-        scores_BTV = self.decoder(
-            input_ids, cache=cache, source_BSD=source_BSD, source_positions=slots_of(mask)
-        )
+        scores_BTV = self.decoder(input_ids, cache=cache, source=Source(source_BSD, At(slots_of(mask))))
         own = (part for layer in cache.layers for part in (*(layer.present or ()), *(layer.source_kv or ())))
         return scores_BTV, *own
 
@@ -224,9 +223,7 @@ class NextTokensModule(OfDecoder):
         for layer, source_kv in zip(cache.layers, source, strict=True):
             layer.source_kv = source_kv
         read_BSD = source[0][0][:, 0]  # its length is looked at, and nothing else
-        scores_BTV = self.decoder(
-            input_ids, cache=cache, source_BSD=read_BSD, source_positions=slots_of(mask)
-        )
+        scores_BTV = self.decoder(input_ids, cache=cache, source=Source(read_BSD, At(slots_of(mask))))
         return scores_BTV, *(part for layer in cache.layers for part in layer.present or ())
 
 
@@ -256,8 +253,7 @@ class HeadsModule(OfHeads):
     """An encoder with what is read off it."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *segments: Tensor) -> tuple[Tensor, ...]:
-        places_BT = slots_of(attention_mask)
-        hidden_BTD = self.model.encoder(input_ids, None, *segments, positions=places_BT)
+        hidden_BTD = self.model.encoder(input_ids, At(slots_of(attention_mask)), *segments)
         return head_outputs(self.model, hidden_BTD, self.outputs)
 
 
@@ -338,7 +334,7 @@ class ClassifierModule(nn.Module):
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor]:
-        hidden_BTD = self.model.decoder.hidden(input_ids, positions=positions_of(attention_mask))
+        hidden_BTD = self.model.decoder.hidden(input_ids, At(positions_of(attention_mask)))
         last_B11 = slots_of(attention_mask).amax(-1)[:, None, None]
         last_BD = hidden_BTD.gather(1, last_B11.expand(-1, 1, hidden_BTD.shape[-1]))[:, 0]
         return (self.model.linear(last_BD),)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ...decode.step import Step, step_of
 from ...models.base.heads import DecoderClassifier
 from ...models.base.shells import Decoder, EncoderDecoder, WithHeads
+from ...parts.places import Lengths
 from ..hf.probes import corpus
 from ..hf.tokenizer_files import tokenizer_text
 from ..loaded import Loaded
@@ -57,7 +58,7 @@ class OwnModel(Searched):
         if isinstance(self.model, EncoderDecoder):
             return self.model(ids_1T, torch.tensor([target]))[0].float()
         if isinstance(self.model, DecoderClassifier):
-            return self.model(ids_1T, torch.tensor([len(ids)])).float()
+            return self.model(ids_1T, Lengths(torch.tensor([len(ids)]))).float()
         if isinstance(self.model, WithHeads):
             return self.read(ids_1T)[0].float()
         return self.model(ids_1T)[0].float()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ...parts.embeddings import Inputs
 from ...parts.layers import LayerNorm, activation
+from ...parts.places import Lengths
 from .initialize import normal_
 from .shells import Decoder
 
@@ -133,9 +134,9 @@ class DecoderClassifier(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(width, labels)
 
-    def forward(self, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
-        """Scores [B, labels]. lengths: real tokens in each row, the rest being padding at its end."""
-        return self.scores(self.decoder.hidden(tokens_BT, lengths_B), lengths_B)
+    def forward(self, tokens_BT: Tensor, places: Lengths) -> Tensor:
+        """Scores [B, labels]."""
+        return self.scores(self.decoder.hidden(tokens_BT, places), places.lengths_B)
 
     def scores(self, hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
         """Scores from the decoder's vectors, which a language-model loss may want too."""
