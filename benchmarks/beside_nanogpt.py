@@ -26,7 +26,7 @@ from torch import nn
 from benchmarks.train import SHAKESPEARE_CPU
 from heedful.data.store import Store
 from heedful.fast.training import for_training
-from heedful.runs import trainer
+from heedful.runs import setup
 from heedful.tasks import lm, recipe
 from heedful.tasks.task import Job
 from heedful.train import loop
@@ -74,9 +74,9 @@ def ours(folder: Path, data: Path) -> tuple[Job, nn.Module, Iterator[Any]]:
     settings = SHAKESPEARE_CPU | {"data.text": str(data / "shakespeare" / "input.txt")}
     made = recipe.make("lm", settings=settings)
     job = lm.make_job(made, folder, print)
-    model = for_training(trainer.fresh_model(job, made, CPU))
+    model = for_training(setup.new_model(job, made, CPU))
     steps = loop.train(
-        model, job.batches, job.loss, trainer.make_optimizers(made, model), trainer.settings_of(made, CPU)
+        model, job.batches, job.loss, setup.make_optimizers(made, model), setup.loop_settings(made, CPU)
     )
     return job, model, steps
 

@@ -40,7 +40,7 @@ from heedful.parts.places import Lengths
 from heedful.parts.view import View
 from heedful.parts.watch import watch
 from heedful.tasks import lm
-from heedful.train.loop import Settings, train
+from heedful.train.loop import LoopSettings, train
 from heedful.train.optimizer import OPTIMIZERS
 from heedful.train.schedule import constant
 
@@ -238,7 +238,7 @@ def check_recorded(steps: int = 20) -> dict[str, Any]:
         for way in ("plain", "open", "recorded"):
             torch.manual_seed(0)
             model = for_training(gpt2.build(config).cuda())
-            settings = Settings(1e-3, constant(3), steps, precision="bf16", device=torch.device("cuda"))
+            settings = LoopSettings(1e-3, constant(3), steps, precision="bf16", device=torch.device("cuda"))
             optimizers = OPTIMIZERS[kind](model, 1e-3, 0.1)
             given = (model, windows_of, lm.loss_of, optimizers, settings)
             made = train(*given) if way == "plain" else train_ahead(*given, steady=way == "recorded")

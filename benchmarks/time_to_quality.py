@@ -46,7 +46,8 @@ import heedful
 from heedful.data.encode import Encoder
 from heedful.data.store import write_store
 from heedful.data.vocab import Vocab, train_vocab
-from heedful.runs import trainer
+from heedful.runs import setup, training
+from heedful.runs.setup import ALONE
 from heedful.tasks import recipe
 from heedful.train.loop import Progress
 
@@ -260,11 +261,11 @@ def trained(name: str, settings: dict[str, Any], folder: Path, device: torch.dev
     """Train by a recipe on the tokens in a folder, as `heedful train` would; nothing is written."""
     asked = recipe.make("lm", settings=settings | {"data.text": str(folder)})
     watch = Watch(name, asked.evaluate.every, device)
-    job = trainer.make_job(asked, folder, watch)
+    job = setup.make_job(asked, folder, watch)
     job = replace(job, evaluate=watch.noting(job.evaluate))
     if asked.train.steps >= job.steps_per_epoch:
         raise SystemExit(f"{asked.train.steps} steps are not less than the {job.steps_per_epoch} of an epoch")
-    trainer.work_on(asked, job, folder, None, watch, device, trainer.ALONE, None)
+    training.train_run(asked, job, folder, None, watch, device, ALONE, None)
     if len(watch.seconds) < asked.train.steps:
         raise SystemExit(
             f"stopped after {len(watch.seconds)} of {asked.train.steps} steps: there is nothing to compare"

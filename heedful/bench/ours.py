@@ -32,7 +32,7 @@ from ..parts.layers import FeedForward
 from ..parts.masks import Mask, causal, strided, window
 from ..parts.multihead import MultiHeadAttention
 from ..tasks import lm, translate
-from ..train.loop import Settings, train
+from ..train.loop import LoopSettings, train
 from ..train.loss import Loss
 from ..train.optimizer import adamw
 from ..train.schedule import constant
@@ -142,7 +142,7 @@ def stepping(
     optimizers = adamw(model, RATE, 0.1)
     device = torch.device(place.device)
     if variant.name != "bare step":
-        settings = Settings(
+        settings = LoopSettings(
             RATE, constant(0), sys.maxsize, clip=0.0, precision=place.precision, device=device
         )
         given = (model, lambda step: [batch], loss_of, optimizers, settings)

@@ -30,7 +30,7 @@ from ..compare.asked import BUDGETS, METRICS, STORIES, Asked, chapters, check, r
 from ..errors import BadInput, command
 from ..files import one_line, present, write_text
 from ..models import nearest
-from ..tasks.evaluation import SHOWN, spelled
+from ..tasks.evaluation import SHOWN, format_score
 from ..tasks.recipe import parse_settings
 from ..train.device import find_device
 from .shared.options import DataOptions, Positional, Repeated, arg
@@ -152,11 +152,11 @@ def failure(why: str) -> str:
 
 def scores_told(record: Any, metric: str) -> str:
     """The score that counts first, then the others."""
-    from ..runs.plan import span
+    from ..runs.plan import format_seconds
 
     names = [metric, *(name for name in record.scores if name != metric)]
-    took = "" if record.seconds is None else f" ({span(record.seconds)})"
-    return ", ".join(spelled(name, record.scores[name]) for name in names) + took
+    took = "" if record.seconds is None else f" ({format_seconds(record.seconds)})"
+    return ", ".join(format_score(name, record.scores[name]) for name in names) + took
 
 
 def say_plan(voice: TrainingProgress, path: Path, asked: Asked, entries: list[Entry]) -> None:

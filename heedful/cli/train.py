@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..errors import BadInput, NotFinite, give_way, program, said_once
 from ..interop.run_folder import RECIPE, STAGES, is_run
-from ..tasks.evaluation import spelled
+from ..tasks.evaluation import format_score
 from ..tasks.recipe import make, parse_settings
 from ..tasks.recipe.presets import FEATURES, FINE_TUNING, TASK_DEFAULTS
 from ..tasks.recipe.settings import Recipe
@@ -37,7 +37,7 @@ from .shared.options import DataOptions, Positional, Repeated, arg
 if TYPE_CHECKING:
     import torch
 
-    from ..runs import trainer
+    from ..runs.training import Outcome
     from ..train.processes import World
 
 
@@ -138,6 +138,7 @@ class TrainOptions(DataOptions):
 def train(given: TrainOptions) -> int:
     """Start a run, or go on with one; under torchrun, together with the other processes."""
     from ..runs import trainer
+    from ..runs.report import SilentReporter
     from ..train.processes import Lost, connected, join_world, leave_world, own_device
     from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress, remark_on
 
@@ -152,7 +153,7 @@ def train(given: TrainOptions) -> int:
         return find_rate(recipe, device)
     world = join_world(device)
     try:
-        with TrainingProgress() if world.leads else nullcontext(trainer.Silence()) as voice, connected(world):
+        with TrainingProgress() if world.leads else nullcontext(SilentReporter()) as voice, connected(world):
             path = Path(given.resume) if given.resume else where(given, world, device)
             if recipe is None:
                 outcome = trainer.resume(path, voice, device, world)
@@ -161,7 +162,7 @@ def train(given: TrainOptions) -> int:
                     recipe, path, voice, device, world, remark_on(path, given.run, given.task)
                 )
             world.wait(device)  # torchrun ends all once one has ended: that must not be before all is written
-    except (trainer.Elsewhere, NotFinite, Lost) as error:
+    except (trainer.LeaderFailed, NotFinite, Lost) as error:
         if world.leads:
             raise
         return give_way(NOT_FINITE if isinstance(error, NotFinite) else FAILED)
@@ -184,13 +185,13 @@ def where(given: TrainOptions, world: World, device: torch.device) -> Path:
     return numbered(given.task, int(number))
 
 
-def summary(outcome: trainer.Outcome, path: Path) -> str:
+def summary(outcome: Outcome, path: Path) -> str:
     """The best figures with their intervals, what is in the folder, and what to do next."""
     from ..tasks.metrics import interval
 
     told = []
     for name, score in outcome.best.scores.items():
-        told.append(spelled(name, score))
+        told.append(format_score(name, score))
         if name in SHARES and outcome.job.held_out:
             low, high = interval(score, outcome.job.held_out)
             told[-1] += f" (95 % interval {low:.1%} to {high:.1%})"
@@ -283,14 +284,14 @@ def refuse_other_task(given: TrainOptions) -> None:
 
 def find_rate(recipe: Recipe, device: torch.device) -> int:
     """Try learning rates, from tiny to absurd, and say which is good to begin with."""
-    from ..runs import trainer
+    from ..runs import setup
     from ..train.finder import suggest
     from .shared.training import TrainingProgress
 
     tried = []
     print("rate      loss")
     with TrainingProgress() as voice:
-        for one in trainer.find_rate(recipe, voice, device):
+        for one in setup.find_rate(recipe, voice, device):
             tried.append(one)
             if len(tried) % SHOWN_RATES == 1:
                 print(f"{one.rate:.1e}  {one.loss:.3f}", flush=True)
@@ -353,11 +354,11 @@ def train_stages(given: TrainOptions, device: torch.device) -> int:
     return 0
 
 
-def stages_summary(outcomes: dict[str, trainer.Outcome], path: Path) -> str:
+def stages_summary(outcomes: dict[str, Outcome], path: Path) -> str:
     """What each stage reached, and what to do next."""
     lines = []
     for stage, outcome in outcomes.items():
-        told = ", ".join(spelled(name, score) for name, score in outcome.best.scores.items())
+        told = ", ".join(format_score(name, score) for name, score in outcome.best.scores.items())
         lines.append(f"{stage}: best at step {outcome.best.step}: {told}")
     folder = shlex.quote(str(path))
     lines += [

@@ -17,8 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from ..inside.costs import costs, count_active, count_parameters
 from ..models.base.heads import DecoderClassifier
 from ..parts.watch import watch
-from ..runs import trainer
+from ..runs import setup
 from ..runs.plan import shape_of
+from ..runs.setup import ALONE
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train import loop
@@ -40,7 +41,7 @@ class Weight:
 def weigh(recipe: Recipe, job: Job, device: torch.device) -> Weight:
     """Build the model, and make two steps that are thrown away."""
     few = replace(recipe, train=replace(recipe.train, steps=2, shard=False, compile=False))
-    model = trainer.fresh_model(job, few, device)
+    model = setup.new_model(job, few, device)
     batches = [job.batches(step) for step in range(LOOKED_AT)]
     rule = flops_rule(model, job, recipe)
     return Weight(
@@ -102,11 +103,11 @@ def counted(model: nn.Module, job: Job, batch: Any) -> float:
 
 def step_memory(model: nn.Module, recipe: Recipe, job: Job, micro: Any, device: torch.device) -> int:
     """Bytes of tensors alive at once, at most, in a training step on the largest batch; weights included."""
-    trained, loss_of = trainer.arranged(model, job.loss, recipe, trainer.ALONE, device)
-    optimizers = trainer.make_optimizers(recipe, model)
+    trained, loss_of = setup.prepare_model(model, job.loss, recipe, ALONE, device)
+    optimizers = setup.make_optimizers(recipe, model)
     made = loop.train(
-        trained, lambda step: micro, loss_of, optimizers, trainer.settings_of(recipe, device),
-        scaler=trainer.make_scaler(recipe, device),
+        trained, lambda step: micro, loss_of, optimizers, setup.loop_settings(recipe, device),
+        scaler=setup.make_scaler(recipe, device),
     )  # fmt: skip
     next(made)  # from now on the optimizer's own memory is there
     if device.type == "cuda":

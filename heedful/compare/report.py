@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..bench.table import NOTHING, rate, size, table
-from ..runs.plan import span
+from ..runs.plan import format_seconds
 from ..tasks.evaluation import SHOWN
 from .asked import LOWER
 from .significance import TEST, Pair, interval, pairs
@@ -142,7 +142,7 @@ def cells(row: Row, form: str, mixture: bool) -> list[str]:
         *([f"{weight.active:,}"] if mixture else []),
         f"{row.entry.steps:,}",
         rate(weight.flops * row.entry.steps, "").strip(),
-        NOTHING if row.seconds is None else span(row.seconds),
+        NOTHING if row.seconds is None else format_seconds(row.seconds),
         size(weight.memory),
         row.verdict,
     ]

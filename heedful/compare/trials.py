@@ -22,7 +22,7 @@ import torch
 from .. import __version__
 from ..errors import BadInput, NotFinite
 from ..files import one_line, present, read_json, write_json
-from ..runs import trainer
+from ..runs import setup, trainer
 from ..runs.folder import RECIPE, Metrics, make_folders
 from ..runs.resume import flat
 from ..tasks.recipe import to_json
@@ -217,7 +217,7 @@ def data_folder(path: Path, recipe: Recipe) -> Path:
 def job_of(recipe: Recipe, path: Path, listener: Listener) -> Job:
     folder = data_folder(path, recipe)
     make_folders(folder)
-    return trainer.make_job(recipe, folder, listener)
+    return setup.make_job(recipe, folder, listener)
 
 
 # Trials.

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ..data.batch import Tensors, seen_in
 from ..errors import NotFinite
-from ..train.loop import Batch, Progress, Settings, accumulate, clip, not_finite, seed_device, seed_for
+from ..train.loop import Batch, LoopSettings, Progress, accumulate, clip, not_finite, seed_device, seed_for
 from ..train.loss import Loss
 from ..train.optimizer import guard, rate_on, set_rate
 from .captured_step import Captured
@@ -38,7 +38,7 @@ def train_ahead(
     batches: Callable[[int], Sequence[Batch]],
     loss_of: Callable[[nn.Module, Any], Loss],
     optimizers: list[torch.optim.Optimizer],
-    settings: Settings,
+    settings: LoopSettings,
     start: int = 0,
     look: Callable[[int], bool] = lambda step: False,
     after: Callable[[int], None] = lambda step: None,
@@ -58,9 +58,9 @@ def train_ahead(
 
     def step_of(micro: Sequence[Batch], tokens: Tensor) -> Tensor:
         """Everything that a step does on the device: (loss, norm of the gradient)."""
-        surprise, _ = accumulate(model, micro, loss_of, tokens, settings, None)
+        nll, _ = accumulate(model, micro, loss_of, tokens, settings, None)
         norm = clip(weights, settings)
-        seen = torch.stack([surprise / tokens, norm])
+        seen = torch.stack([nll / tokens, norm])
         bad.copy_(torch.maximum(bad, (~seen.isfinite()).any().to(bad.dtype)))
         for optimizer in optimizers:
             optimizer.step()

@@ -22,7 +22,7 @@ class Told:
     """What all parts said together."""
 
     loss: Tensor  # the sum over parts
-    loads_LE: Tensor  # tokens that each expert got, a row for each part that spoke
+    expert_load_LE: Tensor  # tokens that each expert got, a row for each part that spoke
 
 
 @dataclass

@@ -15,7 +15,7 @@ from ..errors import BadInput
 from ..interop.load import load_run
 from ..tasks import image_classify, picture_judge
 from ..tasks.captioned import have_captions, spread
-from ..tasks.recipe import Recipe
+from ..tasks.recipe.settings import Recipe
 from .painting import Painter, Verdict, read_recipe
 
 CAPTIONS, DRAWN = 200, 8  # captions that are drawn, and pictures of each

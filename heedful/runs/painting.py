@@ -26,7 +26,7 @@ from ..tasks.recipe.settings import Recipe
 from ..train.loop import seed_for
 from .folder import RECIPE
 from .stages import is_done, is_staged
-from .trainer import recipe_of
+from .trainer import recipe_in
 
 AT_ONCE = 256  # pictures drawn together
 TOP_K = 8  # of the codes of a cell, the likeliest: what is rarer is mostly a blot
@@ -122,7 +122,7 @@ def check_stages(folder: Path) -> None:
 def read_recipe(folder: Path) -> Recipe:
     """The recipe of a run."""
     with naming(folder / RECIPE):
-        return recipe_of(read_json(inside(folder, RECIPE)))
+        return recipe_in(read_json(inside(folder, RECIPE)))
 
 
 # How good they are

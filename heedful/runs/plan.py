@@ -21,7 +21,9 @@ LOOKED_AT = 5  # batches, to find a large one
 TIGHT = 0.9  # of the memory that is free; the estimate leaves out what kernels take for themselves
 
 
-def outlook(recipe: Recipe, job: Job, model: nn.Module, world: World, device: torch.device) -> Iterator[str]:
+def describe_plan(
+    recipe: Recipe, job: Job, model: nn.Module, world: World, device: torch.device
+) -> Iterator[str]:
     """Sentences, one by one."""
     t = recipe.train
     yield from job.plan
@@ -33,13 +35,13 @@ def outlook(recipe: Recipe, job: Job, model: nn.Module, world: World, device: to
     epochs = t.steps / job.steps_per_epoch
     together = f", {world.size} processes" if world.size > 1 else ""
     yield (
-        f"steps: {t.steps:,} ({told_epochs(epochs)}), warm-up {t.warmup:,}, seed {t.seed}, "
+        f"steps: {t.steps:,} ({format_epochs(epochs)}), warm-up {t.warmup:,}, seed {t.seed}, "
         f"{t.precision} on {device.type}{together}"
     )
     needed = memory_needed(recipe, job, model, world, device)
     if needed is not None:
         free = free_memory(device)
-        yield f"memory: about {binary(needed)} of {binary(free)} that are free"
+        yield f"memory: about {format_bytes(needed)} of {format_bytes(free)} that are free"
         if needed > TIGHT * free:
             yield (
                 "warning: that may not fit; fewer train.batch_tokens, more train.accumulate, or train.recompute=true "
@@ -49,7 +51,7 @@ def outlook(recipe: Recipe, job: Job, model: nn.Module, world: World, device: to
         yield f"without learning, {told}: {score:.3f}"
 
 
-def told_epochs(epochs: float) -> str:
+def format_epochs(epochs: float) -> str:
     """How often each example is seen, with as many digits as say something."""
     if epochs < 0.05:
         return f"{epochs:.1g} epochs"
@@ -132,7 +134,7 @@ def peak_memory(device: torch.device) -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def binary(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Bytes as people read them."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -141,7 +143,7 @@ def binary(size: float) -> str:
     return f"{size:.3g} TiB"
 
 
-def span(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Seconds as people read them."""
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -40,7 +40,7 @@ class Best:
 
 
 @dataclass
-class Work:
+class TrainingState:
     """Everything that changes while a run goes on."""
 
     model: nn.Module
@@ -52,10 +52,10 @@ class Work:
     carried: Carried | None = None
 
 
-def facts(recipe: Recipe, job: Job, world: World, device: torch.device) -> dict[str, Any]:
+def facts_of(recipe: Recipe, job: Job, world: World, device: torch.device) -> dict[str, Any]:
     """What a result may depend on beside the recipe."""
     return {
-        **asked_data(recipe),
+        **data_fingerprint(recipe),
         "heedful": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -72,25 +72,25 @@ def gather(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: whole(tensor) for name, tensor in tensors.items()}
 
 
-def save(work: Work, folder: RunFolder | None, recipe: Recipe, found: dict[str, Any]) -> None:
+def save(state: TrainingState, folder: RunFolder | None, recipe: Recipe, found: dict[str, Any]) -> None:
     """Everything that the rest of the run depends on; `folder` is None where another process writes."""
     tensors = {
-        "model": gather(kept(work.model)),
-        "optimizer": optimizer.state_tensors(work.model, work.optimizers),
+        "model": gather(kept(state.model)),
+        "optimizer": optimizer.state_tensors(state.model, state.optimizers),
     }
-    if work.average is not None:
-        tensors["average"] = gather(work.average.weights)
-    if work.carried is not None:
-        tensors["carried"] = work.carried.tensors()
-    state = {
-        "step": work.step,
-        "scaler": {} if work.scaler is None else work.scaler.state_dict(),
-        "best": {"step": work.best.step, "scores": work.best.scores, "since": work.best.since},
+    if state.average is not None:
+        tensors["average"] = gather(state.average.weights)
+    if state.carried is not None:
+        tensors["carried"] = state.carried.tensors()
+    written = {
+        "step": state.step,
+        "scaler": {} if state.scaler is None else state.scaler.state_dict(),
+        "best": {"step": state.best.step, "scores": state.best.scores, "since": state.best.since},
         "recipe": to_json(recipe),
         "facts": found,
     }
     if folder is not None:
-        folder.save(work.step, tensors, state, recipe.checkpoint.keep)
+        folder.save(state.step, tensors, written, recipe.checkpoint.keep)
 
 
 @dataclass(frozen=True)
@@ -119,22 +119,22 @@ def of_step(run: Path, step: int) -> Saved:
     return Saved(path, *checkpoint.load(path))
 
 
-def restore(work: Work, saved: Saved) -> None:
+def restore(state: TrainingState, saved: Saved) -> None:
     """Put back all that a checkpoint holds, which keeps nothing: there is memory for one copy, not for two."""
-    tensors, state = dict(saved.tensors), saved.state
+    tensors, found = dict(saved.tensors), saved.state
     saved.tensors.clear()
-    if tensors["model"].keys() != kept(work.model).keys():
+    if tensors["model"].keys() != kept(state.model).keys():
         raise BadInput(f"{saved.path} holds another model than the recipe of its run describes")
-    put_weights(work.model, tensors["model"])
-    if work.average is not None:
-        for name, weight in work.average.weights.items():
+    put_weights(state.model, tensors["model"])
+    if state.average is not None:
+        for name, weight in state.average.weights.items():
             weight.copy_(placed_as(weight, tensors["average"][name]))
-    if work.scaler is not None and state["scaler"]:  # none, if the run was not in fp16 until now
-        work.scaler.load_state_dict(state["scaler"])
-    optimizer.load_state_tensors(work.model, work.optimizers, tensors["optimizer"])
-    work.step, work.best = state["step"], Best(**state["best"])
-    if work.carried is not None:
-        work.carried.load(tensors.get("carried", {}), work.step)
+    if state.scaler is not None and found["scaler"]:  # none, if the run was not in fp16 until now
+        state.scaler.load_state_dict(found["scaler"])
+    optimizer.load_state_tensors(state.model, state.optimizers, tensors["optimizer"])
+    state.step, state.best = found["step"], Best(**found["best"])
+    if state.carried is not None:
+        state.carried.load(tensors.get("carried", {}), state.step)
 
 
 def put_weights(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -163,7 +163,7 @@ WHICH_ARE_AVERAGED = ("train.steps", "checkpoint.every")
 ROUNDING = ("heedful", "torch", "python", "device", "threads", "processes")
 
 
-def asked_data(recipe: Recipe) -> dict[str, str]:
+def data_fingerprint(recipe: Recipe) -> dict[str, str]:
     """A fact to know by whether what the data were made from has been edited since."""
     settings = json.dumps([recipe.task, to_json(recipe)["data"]], sort_keys=True)
     return {"recipe of the data": hashlib.sha256(settings.encode()).hexdigest()}

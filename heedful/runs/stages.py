@@ -27,9 +27,10 @@ from ..tasks.recipe.checks import ONLY_AT
 from ..tasks.recipe.presets import STAGES
 from ..tasks.recipe.settings import Recipe
 from .folder import RECIPE
-from .trainer import Outcome, Talk
+from .report import Reporter
 from .trainer import resume as resume_run
 from .trainer import start as start_run
+from .training import Outcome
 
 PICTURES = "pictures"
 
@@ -76,7 +77,7 @@ class Staged:
     outcomes: dict[str, Outcome]  # of those that were worked on
 
 
-def start(recipes: Mapping[str, Recipe], path: Path, talk: Talk, device: torch.device) -> Staged:
+def start(recipes: Mapping[str, Recipe], path: Path, reporter: Reporter, device: torch.device) -> Staged:
     """All stages in a new folder; what was asked for in vain leaves none behind."""
     if present(path / FILE):
         raise BadInput(
@@ -88,7 +89,7 @@ def start(recipes: Mapping[str, Recipe], path: Path, talk: Talk, device: torch.d
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / FILE, {stage: to_json(recipe) for stage, recipe in recipes.items()})
     try:
-        return go_on(recipes, path, talk, device)
+        return go_on(recipes, path, reporter, device)
     except ValueError:
         if not any(present(path / stage / RECIPE) for stage in STAGES):
             shutil.rmtree(path)
@@ -98,7 +99,7 @@ def start(recipes: Mapping[str, Recipe], path: Path, talk: Talk, device: torch.d
         raise
 
 
-def resume(path: Path, talk: Talk, device: torch.device) -> Staged:
+def resume(path: Path, reporter: Reporter, device: torch.device) -> Staged:
     """What is still to be done of the stages of a folder."""
     with naming(path / FILE):
         found = read_json(inside(path, FILE))
@@ -107,7 +108,7 @@ def resume(path: Path, talk: Talk, device: torch.device) -> Staged:
                 f"it has the stages {', '.join(map(str, found))[:200]}, and should have {', '.join(STAGES)}"
             )
         recipes = {stage: from_json(recipe) for stage, recipe in found.items()}
-    return go_on(moved(recipes, path), path, talk, device)
+    return go_on(moved(recipes, path), path, reporter, device)
 
 
 def moved(recipes: Mapping[str, Recipe], path: Path) -> dict[str, Recipe]:
@@ -117,20 +118,20 @@ def moved(recipes: Mapping[str, Recipe], path: Path) -> dict[str, Recipe]:
     return {**recipes, "decoder": replace(decoder, train=train)}
 
 
-def go_on(recipes: Mapping[str, Recipe], path: Path, talk: Talk, device: torch.device) -> Staged:
+def go_on(recipes: Mapping[str, Recipe], path: Path, reporter: Reporter, device: torch.device) -> Staged:
     """Every stage that is not done, in order."""
     outcomes = {}
     for number, (stage, recipe) in enumerate(recipes.items(), 1):
         folder = path / stage
         if is_done(folder):
-            talk.say(f"stage {number} of {len(recipes)}, {stage}: done already")
+            reporter.say(f"stage {number} of {len(recipes)}, {stage}: done already")
             continue
-        talk.say(f"stage {number} of {len(recipes)}, {stage}")
+        reporter.say(f"stage {number} of {len(recipes)}, {stage}")
         if present(folder / RECIPE):
-            outcome = resume_run(folder, talk, device)
+            outcome = resume_run(folder, reporter, device)
         else:
-            pictures_of(recipe, path / PICTURES, talk.say)
-            outcome = start_run(recipe, folder, talk, device, ready=path / PICTURES)
+            pictures_of(recipe, path / PICTURES, reporter.say)
+            outcome = start_run(recipe, folder, reporter, device, ready=path / PICTURES)
         outcomes[stage] = outcome
         if not outcome.finished:
             return Staged(False, outcomes)

@@ -80,7 +80,7 @@ def batch_of(
 def caption_loss(
     model: EncoderDecoder, batch: CaptionBatch, data: DataSettings, smoothing: float = 0.0
 ) -> Loss:
-    """How surprised the model is by the captions. Their padding lies in the future of every real token: no mask is needed."""
+    """The negative log-likelihood of the captions. Their padding lies in the future of every real token: no mask is needed."""
     x_BCHW = moved(normal(batch.pixels_BHWC, data), batch.moves_B23)
     hidden_BTD = model.decoder.hidden(batch.target_BT, source=model.read(x_BCHW))
     return sequence_loss(scores_of(model.decoder), hidden_BTD, batch.answers_BT, batch.count, smoothing)
@@ -255,7 +255,7 @@ def nats(model: EncoderDecoder, d: DataSettings, batches: Iterable[CaptionBatch]
     device = next(model.parameters()).device
     losses = [caption_loss(model, batch.to(device), d) for batch in batches]
     count = sum(loss.count for loss in losses)
-    return sum(float(loss.surprise) for loss in losses) / max(1, count), count
+    return sum(float(loss.nll) for loss in losses) / max(1, count), count
 
 
 def evaluate(
@@ -279,17 +279,17 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     config = config_of(asked.recipe, vocab.size)
     found: list[str] = []
     texts: list[str] = []
-    surprise, count = 0.0, 0
+    nll, count = 0.0, 0
     for rows in asked.track(chunks(rows_asked(asked, report, captions=True), asked.rows), "writing captions"):
         pixels_BHWC, captions = (
             torch.from_numpy(np.stack([row.pixels_HWC for row in rows])),
             [row.caption for row in rows],
         )
         loss, tokens = nats(model, d, [batch_of(pixels_BHWC, vocab.encode_batch(captions), config)])
-        surprise, count = surprise + loss * tokens, count + tokens
+        nll, count = nll + loss * tokens, count + tokens
         found += caption(model, vocab, d, pixels_BHWC)
         texts += captions
-    share, loss = exact(found, texts, d), surprise / max(1, count)
+    share, loss = exact(found, texts, d), nll / max(1, count)
     scores, signature = translation_scores(found, lowered(texts, d), d.lower)
     says = "says what the true caption says" if d.corpus == "shapes" else "the same to the letter"
     return Measured(

@@ -99,8 +99,8 @@ def decoder_scores(model: DecoderClassifier, batch: ChoiceBatch) -> Tensor:
     return by_text(model(batch.tokens_NT, Lengths(batch.lengths_N))[:, 0], batch.rows_BK)
 
 
-def surprises(scores_BK: Tensor, batch: ChoiceBatch, smoothing: float) -> tuple[Tensor, Tensor]:
-    """(what is trained by, the loss itself): the surprise at the right choices, and with a share of that at all of them."""
+def choice_losses(scores_BK: Tensor, batch: ChoiceBatch, smoothing: float) -> tuple[Tensor, Tensor]:
+    """(with label smoothing, without): the negative log-likelihood of the right choices."""
     log_BK, there_BK = scores_BK.log_softmax(-1), batch.rows_BK >= 0
     right_B = -log_BK.gather(1, batch.labels_B[:, None])[:, 0]
     mean_B = -log_BK.masked_fill(~there_BK, 0).sum(1) / there_BK.sum(1)
@@ -108,22 +108,22 @@ def surprises(scores_BK: Tensor, batch: ChoiceBatch, smoothing: float) -> tuple[
 
 
 def encoder_loss(model: WithHeads, batch: ChoiceBatch, smoothing: float = 0.0) -> Loss:
-    return Loss(*surprises(encoder_scores(model, batch), batch, smoothing), batch.count)
+    return Loss(*choice_losses(encoder_scores(model, batch), batch, smoothing), batch.count)
 
 
 def decoder_loss(
     model: DecoderClassifier, batch: ChoiceBatch, smoothing: float = 0.0, lm_weight: float = 0.5
 ) -> Loss:
-    """The same, and lm_weight times how surprised it is, on average over the choices, by their rows' own tokens."""
+    """The same, and lm_weight times the loss of the rows' own tokens, averaged over the choices."""
     hidden_NTD = model.decoder.hidden(batch.tokens_NT, Lengths(batch.lengths_N))
     scores_BK = by_text(model.scores(hidden_NTD, batch.lengths_N)[:, 0], batch.rows_BK)
-    total, surprise = surprises(scores_BK, batch, smoothing)
+    total, nll = choice_losses(scores_BK, batch, smoothing)
     if lm_weight:
         losses_N = text_losses(model.decoder, hidden_NTD, batch.tokens_NT, batch.lengths_N)
         there_BK = batch.rows_BK >= 0
         losses_BK = losses_N[batch.rows_BK.clamp(min=0)].masked_fill(~there_BK, 0)
         total = total + lm_weight * (losses_BK.sum(1) / there_BK.sum(1)).sum()
-    return Loss(total, surprise, batch.count)
+    return Loss(total, nll, batch.count)
 
 
 @dataclass(frozen=True)
@@ -304,14 +304,14 @@ def judged(
     """(choices made, right ones, loss): the loss is in nats a text."""
     found: list[int] = []
     right: list[int] = []
-    surprise = 0.0
+    nll = 0.0
     for batch in batches:
         here = batch.to(next(model.parameters()).device)
         scores_BK = kind.scores(model, here)
-        surprise += float(surprises(scores_BK, here, 0.0)[1])
+        nll += float(choice_losses(scores_BK, here, 0.0)[1])
         found += scores_BK.argmax(-1).tolist()
         right += batch.labels_B.tolist()
-    return found, right, surprise / max(1, len(right))
+    return found, right, nll / max(1, len(right))
 
 
 def evaluate(model: nn.Module, kind: Kind, batches: list[ChoiceBatch]) -> dict[str, float]:

@@ -175,7 +175,7 @@ def scores_at_end(model: DecoderClassifier, hidden_BTD: Tensor, batch: TextBatch
 def encoder_loss(
     model: WithHeads, batch: TextBatch, smoothing: float = 0.0, mix_penalty: float = 0.0
 ) -> Loss:
-    """How surprised the model is by the right labels. mix_penalty: what the weights of ELMo's mixes cost."""
+    """The negative log-likelihood of the right labels. mix_penalty: what the weights of ELMo's mixes cost."""
     loss = Loss(*cross_entropy(encoder_scores(model, batch), batch.labels_B, smoothing), batch.count)
     return penalized(loss, model, mix_penalty)
 
@@ -183,14 +183,14 @@ def encoder_loss(
 def decoder_loss(
     model: DecoderClassifier, batch: TextBatch, smoothing: float = 0.0, lm_weight: float = 0.5
 ) -> Loss:
-    """The same, and lm_weight times how surprised it is, on average, by each text's own tokens (GPT-1's L3)."""
+    """The same, and lm_weight times the mean loss of each text's own tokens (GPT-1's L3)."""
     hidden_BTD = model.decoder.hidden(batch.tokens_BT, Lengths(batch.lengths_B))
     scores_BL = scores_at_end(model, hidden_BTD, batch)
-    total, surprise = cross_entropy(scores_BL, batch.labels_B, smoothing)
+    total, nll = cross_entropy(scores_BL, batch.labels_B, smoothing)
     if lm_weight:
         losses_B = text_losses(model.decoder, hidden_BTD, batch.tokens_BT, batch.lengths_B)
         total = total + lm_weight * losses_B.sum() * batch.count / len(losses_B)
-    return Loss(total, surprise, batch.count)
+    return Loss(total, nll, batch.count)
 
 
 def text_losses(decoder: Decoder, hidden_BTD: Tensor, tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         held_out=len(held_out),
         baselines={
             "accuracy": ("accuracy, always the most frequent label", majority(counts, held_out)),
-            "loss": ("nats a text, every label at its frequency", surprise_of(counts, held_out)),
+            "loss": ("nats a text, every label at its frequency", loss_by_frequency(counts, held_out)),
         },
         plan=[
             data_told(f"{len(train):,} rows", len(held_out), len(there), plan.padding()),
@@ -524,13 +524,13 @@ def judged(model: nn.Module, kind: Kind, batches: Iterable[TextBatch]) -> tuple[
     """(labels found, right labels, loss): the loss is in nats a text."""
     found: list[int] = []
     right: list[int] = []
-    surprise = 0.0
+    nll = 0.0
     for batch in batches:
         scores_BL = guesses(model, kind, batch).cpu()
-        surprise += float(F.cross_entropy(scores_BL, batch.labels_B, reduction="sum"))
+        nll += float(F.cross_entropy(scores_BL, batch.labels_B, reduction="sum"))
         found += scores_BL.argmax(-1).tolist()
         right += batch.labels_B.tolist()
-    return found, right, surprise / max(1, len(right))
+    return found, right, nll / max(1, len(right))
 
 
 def evaluate(model: nn.Module, kind: Kind, batches: list[TextBatch]) -> dict[str, float]:
@@ -572,7 +572,7 @@ def measure(model: nn.Module, asked: Asked) -> Measured:
     )
 
 
-def surprise_of(counts: list[int], held_out: list[TextRow]) -> float:
+def loss_by_frequency(counts: list[int], held_out: list[TextRow]) -> float:
     """The loss of guessing every label by how often it occurs in the training rows."""
     shares = np.array(counts) / sum(counts)
     return float(-np.log(shares[[row.number for row in held_out]]).mean())

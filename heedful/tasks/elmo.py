@@ -92,7 +92,7 @@ def both_losses(model: WithHeads, batch: SentenceBatch, smoothing: float = 0.0) 
 def loss_of(model: WithHeads, batch: SentenceBatch, smoothing: float = 0.0) -> Loss:
     """Both together."""
     left, right = both_losses(model, batch, smoothing)
-    return Loss(left.total + right.total, left.surprise + right.surprise, batch.count)
+    return Loss(left.total + right.total, left.nll + right.nll, batch.count)
 
 
 # From a recipe to a job.
@@ -258,7 +258,7 @@ def evaluate(model: WithHeads, batches: Iterable[SentenceBatch]) -> dict[str, fl
     device = next(model.parameters()).device
     for batch in batches:
         losses = both_losses(model, batch.to(device))
-        left, right = left + float(losses[0].surprise), right + float(losses[1].surprise)
+        left, right = left + float(losses[0].nll), right + float(losses[1].nll)
         count += batch.count // 2
     count = max(1, count)
     loss = (left + right) / (2 * count)

@@ -50,7 +50,7 @@ SHOWN = {
 }
 
 
-def spelled(name: str, score: float) -> str:
+def format_score(name: str, score: float) -> str:
     """A score as people read it, while it trains and afterwards alike."""
     title, form = SHOWN[name]
     return f"{title} {form.format(score)}"

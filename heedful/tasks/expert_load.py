@@ -34,7 +34,7 @@ def logged(loads: Sequence[Sequence[float]]) -> dict[str, Any]:
     return {SHARES: shares, UNEVEN: [round(variation(load), 4) for load in loads]}
 
 
-def told(metrics: Path, last: int) -> Iterator[str]:
+def describe_load(metrics: Path, last: int) -> Iterator[str]:
     """Sentences about the last steps up to `last`, one for each layer."""
     steps = list(lately(metrics, last))
     if not steps:

@@ -46,7 +46,7 @@ def begin(model: nn.Module, origin: Origin) -> None:
 def penalized(loss: Loss, model: nn.Module, weight: float) -> Loss:
     """The loss, and what the weights of the mixes cost: one number for a batch, which counts as often as it has targets."""
     told: Tensor | float = mix_penalty(model)
-    return Loss(loss.total + loss.count * weight * told, loss.surprise, loss.count) if weight else loss
+    return Loss(loss.total + loss.count * weight * told, loss.nll, loss.count) if weight else loss
 
 
 def mixes_told(model: nn.Module) -> list[str]:

@@ -80,7 +80,7 @@ def scores(model: WithHeads, x_BCHW: Tensor) -> Tensor:
 
 
 def image_loss(model: WithHeads, batch: ImageBatch, data: DataSettings, smoothing: float = 0.0) -> Loss:
-    """How surprised the model is by the right labels of pictures, changed as the batch says."""
+    """The negative log-likelihood of the right labels of pictures, changed as the batch says."""
     x_BCHW = erased(moved(normal(batch.pixels_BHWC, data), batch.moves_B23), batch.holes_B3)
     return Loss(*cross_entropy(scores(model, x_BCHW), batch.labels_B, smoothing), batch.count)
 
@@ -131,7 +131,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         held_out=len(valid),
         baselines={
             "accuracy": ("accuracy, always the most frequent label", majority(counts, [n for _, n in valid])),
-            "loss": ("nats a picture, every label at its frequency", surprise_of(counts, [n for _, n in valid])),
+            "loss": ("nats a picture, every label at its frequency", loss_by_frequency(counts, [n for _, n in valid])),
         },
         plan=[
             f"data: {len(train):,} pictures, {len(valid):,} of {len(there):,} held-out ones tried each time",
@@ -310,13 +310,13 @@ def judged(
     """(labels found, right labels, loss): the loss is in nats a picture."""
     found: list[int] = []
     right: list[int] = []
-    surprise = 0.0
+    nll = 0.0
     for pixels_BHWC, numbers in batches:
         scores_BL = guesses(model, d, pixels_BHWC).cpu()
-        surprise += float(F.cross_entropy(scores_BL, torch.tensor(numbers), reduction="sum"))
+        nll += float(F.cross_entropy(scores_BL, torch.tensor(numbers), reduction="sum"))
         found += scores_BL.argmax(-1).tolist()
         right += numbers
-    return found, right, surprise / max(1, len(right))
+    return found, right, nll / max(1, len(right))
 
 
 def evaluate(model: nn.Module, d: DataSettings, batches: Iterable[Labeled]) -> dict[str, float]:
@@ -358,7 +358,7 @@ def held_out_loss(model: nn.Module, asked: Asked, rows: int) -> tuple[float, flo
     number = {label: i for i, label in enumerate(counted)}
     some = islice(rows_asked(asked, Report(d.bad_lines, "image")), rows)
     _, right, loss = judged(model, d, gathered(some, number, d, MOST))
-    return loss, surprise_of(list(counted.values()), right)
+    return loss, loss_by_frequency(list(counted.values()), right)
 
 
 def rows_asked(asked: Asked, report: Report, captions: bool = False) -> Iterator[Row]:
@@ -388,7 +388,7 @@ def put_together(rows: Sequence[Row], number: dict[str, int], d: DataSettings) -
     return np.stack([row.pixels_HWC for row in rows]), [number_of(row.label, number, d) for row in rows]
 
 
-def surprise_of(counts: list[int], right: list[int]) -> float:
+def loss_by_frequency(counts: list[int], right: list[int]) -> float:
     """The loss of guessing every label by how often it occurs among the training pictures."""
     shares_L = np.array(counts) / sum(counts)
     return float(-np.log(shares_L[right]).mean())

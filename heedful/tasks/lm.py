@@ -308,7 +308,7 @@ def evaluate(
 
 def scores_of_losses(losses: Sequence[Loss], bytes_per_token: float) -> dict[str, float]:
     """What is told of the losses of all batches."""
-    loss = sum(float(one.surprise) for one in losses) / sum(one.count for one in losses)
+    loss = sum(float(one.nll) for one in losses) / sum(one.count for one in losses)
     return {
         "loss": loss,
         "perplexity": math.exp(min(loss, 700)),

@@ -209,10 +209,10 @@ def loss_of(model: WithHeads, batch: MaskedBatch, smoothing: float = 0.0) -> Los
     A pair counts as much as the chosen tokens of a row, so that dividing by all chosen tokens leaves its mean.
     """
     words_NV, next_B2 = scores_of(model, batch)
-    total, surprise = cross_entropy(words_NV, answers_of(batch), smoothing)
+    total, nll = cross_entropy(words_NV, answers_of(batch), smoothing)
     if next_B2 is not None:
         total = total + batch.pair_weight * cross_entropy(next_B2, batch.follows_B)[0]
-    return Loss(total, surprise, batch.count)
+    return Loss(total, nll, batch.count)
 
 
 def config_of(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: int = 2) -> BertConfig:
@@ -327,18 +327,18 @@ def share_of_larger(batches: list[MaskedBatch]) -> float:
 
 def evaluate(model: WithHeads, batches: Iterable[MaskedBatch]) -> dict[str, float]:
     """Loss, perplexity and accuracy of the chosen tokens; with pairs, accuracy of telling what follows."""
-    surprise = right = count = right_pairs = pairs = 0.0
+    nll = right = count = right_pairs = pairs = 0.0
     for batch in batches:
         batch = batch.to(model.encoder.inputs.tokens.weight.device)
         words_NV, next_B2 = scores_of(model, batch)
         answers_N = answers_of(batch)
-        surprise += float(cross_entropy(words_NV, answers_N)[1])
+        nll += float(cross_entropy(words_NV, answers_N)[1])
         right += float((words_NV.argmax(-1) == answers_N).sum())
         count += batch.count
         if next_B2 is not None:
             right_pairs += float((next_B2.argmax(-1) == batch.follows_B).sum())
             pairs += len(next_B2)
-    loss = surprise / max(1, count)
+    loss = nll / max(1, count)
     scores = {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": right / max(1, count)}
     return scores | ({"next_sentence": right_pairs / pairs} if pairs else {})
 

@@ -40,9 +40,9 @@ from .words import (
     held_out_sentences,
     labels_in,
     learn,
+    loss_by_frequency,
     plan_of,
     rows_of,
-    surprise_by_frequency,
     tag_scores,
     tokenized,
     words_of,
@@ -88,7 +88,7 @@ def relation_scores(relations: Relations, words_BWD: Tensor, root_B1D: Tensor, h
 
 
 def loss_of(model: WithHeads, batch: WordBatch, smoothing: float = 0.0, hide: float = 0.0) -> Loss:
-    """How surprised the model is by the right heads, and by relations and tags where it learns them."""
+    """The negative log-likelihood of the right heads, and by relations and tags where it learns them."""
     words_BWD, root_B1D = words_of(model, batch, hide)
     losses = list(losses_of(model, batch, words_BWD, root_B1D, smoothing))
     return Loss(sum(total for total, _ in losses), sum(plain for _, plain in losses), batch.count)  # type: ignore[arg-type]
@@ -223,7 +223,7 @@ class Score:
     heads: int = 0
     labeled: int = 0
     tags: int = 0
-    surprise: float = 0.0
+    nll: float = 0.0
 
     def add(self, found: Found, heads: list[int], relations: list[int], tags: list[int]) -> None:
         hang = [mine + 1 == right for mine, right in zip(found.heads, heads, strict=True)]
@@ -240,7 +240,7 @@ def judged(model: WithHeads, batches: Iterable[WordBatch]) -> Score:
     for batch in batches:
         moved = batch.to(device_of(model))
         words_BWD, root_B1D = words_of(model, moved)
-        score.surprise += sum(float(plain) for _, plain in losses_of(model, moved, words_BWD, root_B1D, 0.0))
+        score.nll += sum(float(plain) for _, plain in losses_of(model, moved, words_BWD, root_B1D, 0.0))
         answers = zip(*(t.tolist() for t in (batch.heads_BW, batch.relations_BW, batch.tags_BW)), strict=True)
         for found, rows in zip(trees_of(model, moved, words_BWD, root_B1D), answers, strict=True):
             score.add(found, *(row[: len(found.heads)] for row in rows))
@@ -250,7 +250,7 @@ def judged(model: WithHeads, batches: Iterable[WordBatch]) -> Score:
 def scores_in(score: Score, model: WithHeads) -> dict[str, float]:
     """Shares of words, 0 to 1."""
     return {
-        "loss": score.surprise / score.words,
+        "loss": score.nll / score.words,
         "uas": score.heads / score.words,
         **({"las": score.labeled / score.words} if "relations" in model.heads else {}),
     }
@@ -300,11 +300,9 @@ def neighbors(sentences: Sequence[Sentence]) -> tuple[float, float]:
 def by_frequency(labels: Labels, sentences: Sequence[Sentence]) -> float:
     """The loss of guessing: every head alike, tags and relations by how often they were learned from."""
     heads = sum(len(s) * np.log(len(s)) for s in sentences) / sum(map(len, sentences))
-    tags = surprise_by_frequency(labels.tags, (tag for s in sentences for tag in s.tags))
+    tags = loss_by_frequency(labels.tags, (tag for s in sentences for tag in s.tags))
     return (
-        float(heads)
-        + tags
-        + surprise_by_frequency(labels.relations, (r for s in sentences for r in s.relations))
+        float(heads) + tags + loss_by_frequency(labels.relations, (r for s in sentences for r in s.relations))
     )
 
 
@@ -313,7 +311,7 @@ def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, flo
     vocab, labels = asked.vocab(), labels_in(asked.run)
     sentences = held_out_sentences(asked.recipe, "valid", Report(asked.recipe.data.bad_lines), NEED)[:rows]
     score = judged(model, [collate(vocab, rows_of(vocab, labels, sentences))])
-    return score.surprise / score.words, by_frequency(labels, sentences)
+    return score.nll / score.words, by_frequency(labels, sentences)
 
 
 def show(model: WithHeads, vocab: Vocab, labels: Labels, sentences: Sequence[Sentence]) -> list[str]:

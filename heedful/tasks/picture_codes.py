@@ -112,17 +112,17 @@ def config_of(recipe: Recipe) -> DVAEConfig:
 def scores(model: nn.Module, parts: Iterable[Tensor]) -> dict[str, float]:
     """Held-out pictures written as codes, without noise: -log p (nats a number), how far pixels are off, codes in use."""
     weight = next(model.parameters())
-    surprise, off, numbers, used = 0.0, 0.0, 0, torch.zeros(model.config.codes)  # type: ignore[union-attr,arg-type]
+    nll, off, numbers, used = 0.0, 0.0, 0, torch.zeros(model.config.codes)  # type: ignore[union-attr,arg-type]
     for pixels_BHWC in parts:
         x_BCHW = bright(pixels_BHWC.to(weight.device)).to(weight.dtype)
         codes_Bhw = model.encode(x_BCHW)  # type: ignore[operator]
-        surprise -= model.likelihood(x_BCHW, model.one_hot(codes_Bhw)).sum().item()  # type: ignore[operator]
+        nll -= model.likelihood(x_BCHW, model.one_hot(codes_Bhw)).sum().item()  # type: ignore[operator]
         off += (model.decode(codes_Bhw) - x_BCHW).abs().sum().item()  # type: ignore[operator]
         numbers += x_BCHW.numel()
         used += torch.bincount(codes_Bhw.flatten().cpu(), minlength=len(used))
     shares = used[used > 0] / used.sum()
     effective = math.exp(-(shares * shares.log()).sum().item())
-    return {"loss": surprise / numbers, "off": off / numbers, "codes": effective}
+    return {"loss": nll / numbers, "off": off / numbers, "codes": effective}
 
 
 def measure(model: nn.Module, asked: Asked) -> Measured:

@@ -64,12 +64,12 @@ class StreamBatch(PictureBatch):
 
 def stream_loss(model: Dalle, batch: StreamBatch, text_weight: float) -> Loss:
     """text_weight x (nats a place of the caption) + the rest x (nats a cell), as nats a cell."""
-    text, picture = surprises(model, batch)
+    text, picture = token_losses(model, batch)
     total = text_weight * text + (1 - text_weight) * picture
     return Loss(total * batch.count, total.detach() * batch.count, batch.count)
 
 
-def surprises(model: Dalle, batch: StreamBatch) -> tuple[Tensor, Tensor]:
+def token_losses(model: Dalle, batch: StreamBatch) -> tuple[Tensor, Tensor]:
     """(nats a place of the caption, pads included; nats a cell), means over the batch."""
     c, tokens_BT = model.config, model.stream(batch.words_BL, batch.lengths_B, batch.codes_BN)
     words_BLV, codes_BNK = model.both(tokens_BT)
@@ -199,7 +199,7 @@ def scores(model: nn.Module, batches: Iterable[StreamBatch], text_weight: float)
     device = next(model.parameters()).device
     for batch in batches:
         rows = len(batch.ids)
-        found = surprises(model, batch.to(device))  # type: ignore[arg-type]
+        found = token_losses(model, batch.to(device))  # type: ignore[arg-type]
         text, picture, pictures = (
             text + rows * found[0].item(),
             picture + rows * found[1].item(),

@@ -158,7 +158,7 @@ def scores(
     loss, things, relation, pictures = 0.0, 0, 0, 0
     for pixels_BHWC, answers_BQ in pairs:
         batch = JudgeBatch(pixels_BHWC=pixels_BHWC, answers_BQ=torch.from_numpy(answers_BQ), length=1)
-        loss += judge_loss(model, batch.to(next(model.parameters()).device), data).surprise.item()
+        loss += judge_loss(model, batch.to(next(model.parameters()).device), data).nll.item()
         for found, row in zip(told(model, pixels_BHWC, data), answers_BQ.tolist(), strict=True):
             right = compare(found, said_by([max(0, answer) for answer in row]))
             things, relation, pictures = things + right.things, relation + right.relation, pictures + 1

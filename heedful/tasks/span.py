@@ -179,10 +179,10 @@ def scores_of(model: WithHeads, batch: SpanBatch) -> tuple[Tensor, Tensor]:
 
 
 def loss_of(model: WithHeads, batch: SpanBatch, smoothing: float = 0.0) -> Loss:
-    """The mean surprise at the right start and at the right end, summed over windows."""
+    """The mean negative log-likelihood of the right start and of the right end, summed over windows."""
     sides = zip(scores_of(model, batch), (batch.starts_B, batch.ends_B), strict=True)
-    totals, surprises = zip(*(side_loss(s, right, batch, smoothing) for s, right in sides), strict=True)
-    return Loss(sum(totals) / 2, sum(surprises) / 2, batch.count)
+    totals, nlls = zip(*(side_loss(s, right, batch, smoothing) for s, right in sides), strict=True)
+    return Loss(sum(totals) / 2, sum(nlls) / 2, batch.count)
 
 
 def side_loss(
@@ -394,12 +394,12 @@ def read(
     """(answers, the loss, windows): the loss, summed over windows, is of questions whose answers are known."""
     items = askings(reader.vocab, rows)
     best: dict[int, tuple[float, int, int, float]] = {}
-    surprise, count = 0.0, 0
+    nll, count = 0.0, 0
     device = next(model.parameters()).device
     for windows, made in reader.batches(items, size):
         batch = made.to(device)
         start_BT, end_BT = scores_of(model, batch)
-        surprise += sum(
+        nll += sum(
             float(side_loss(s, right, batch, 0.0)[1]) / 2
             for s, right in ((start_BT, batch.starts_B), (end_BT, batch.ends_B))
         )
@@ -419,7 +419,7 @@ def read(
                 best[n] = score, begins + i - before, begins + j - before, share
     places = reader.vocab.places([row.context for row in rows])
     found = [found_in(row.context, places[n], best.get(n)) for n, row in enumerate(rows)]
-    return found, surprise, count
+    return found, nll, count
 
 
 def found_in(
@@ -449,8 +449,8 @@ def anywhere(reader: Reader, rows: Sequence[Question]) -> float:
 
 def evaluate(model: WithHeads, reader: Reader, rows: Sequence[Question]) -> dict[str, float]:
     """Held-out loss (nats a window), exact match and F1 as SQuAD defines them."""
-    found, surprise, windows = read(model, reader, rows)
-    return {"loss": surprise / max(1, windows), **squad_scores([one.text for one in found], rows)}
+    found, nll, windows = read(model, reader, rows)
+    return {"loss": nll / max(1, windows), **squad_scores([one.text for one in found], rows)}
 
 
 def squad_scores(found: Sequence[str], rows: Sequence[Question]) -> dict[str, float]:
@@ -475,17 +475,17 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
     reader = reader_of(asked.run, asked.recipe)
     rows = held_out_rows(d, asked.split, report)
     found: list[Found] = []
-    surprise, windows = 0.0, 0
+    nll, windows = 0.0, 0
     for some in asked.track(list(chunks(rows, 8 * asked.rows)), "answering"):
         answers, loss, count = read(model, reader, some, asked.rows)
         found += answers
-        surprise, windows = surprise + loss, windows + count
+        nll, windows = nll + loss, windows + count
     scores = squad_scores([one.text for one in found], rows)
     return Measured(
         examples=len(rows),
         unit="questions",
         per="window",
-        metrics={**scores, "loss": surprise / max(1, windows)},
+        metrics={**scores, "loss": nll / max(1, windows)},
         intervals={"exact": interval(scores["exact"], len(rows))},
         baselines={"f1": ("the whole context", squad_scores([row.context for row in rows], rows)["f1"])},
         signature={
@@ -502,8 +502,8 @@ def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, flo
     """The loss on some held-out questions, and that of guessing."""
     reader = reader_of(asked.run, asked.recipe)
     some = spread(held_out_rows(asked.recipe.data, "valid", Report(asked.recipe.data.bad_lines)), rows)
-    _, surprise, windows = read(model, reader, some)
-    return surprise / max(1, windows), anywhere(reader, some)
+    _, nll, windows = read(model, reader, some)
+    return nll / max(1, windows), anywhere(reader, some)
 
 
 def show(model: WithHeads, reader: Reader, rows: Sequence[Question]) -> list[str]:

@@ -79,7 +79,7 @@ class Form(ABC):
         """What is minimized."""
 
     @abstractmethod
-    def surprise(self, model: Any, batch: Any) -> Loss:
+    def nll(self, model: Any, batch: Any) -> Loss:
         """What a model is judged by: the summary's tokens and its end, given the article."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class Apart(Form):
     def loss(self, model: Any, batch: Any, smoothing: float) -> Loss:
         return translate.loss_of(model, batch, smoothing)
 
-    def surprise(self, model: Any, batch: Any) -> Loss:
+    def nll(self, model: Any, batch: Any) -> Loss:
         return translate.loss_of(model, batch)
 
     def answers(self, batch: Any) -> np.ndarray:
@@ -183,7 +183,7 @@ class InOneRow(Form):
         parts = [(1.0, summaries_BT), *([(weight, articles_BT)] if weight else [])]
         return self.of(model, batch, parts, batch.count, smoothing)
 
-    def surprise(self, model: Decoder, batch: RowBatch) -> Loss:
+    def nll(self, model: Decoder, batch: RowBatch) -> Loss:
         return self.of(model, batch, [(1.0, batch.summaries_BT)], self.written(batch))
 
     def of(
@@ -204,8 +204,8 @@ class InOneRow(Form):
             for weight, answers_BT in parts
         ]
         total = sum(weight * loss.total for weight, loss in losses)
-        surprise = sum(loss.surprise for _, loss in losses)
-        return with_aux(Loss(total, surprise, count), aux)  # type: ignore[arg-type]
+        nll = sum(loss.nll for _, loss in losses)
+        return with_aux(Loss(total, nll, count), aux)  # type: ignore[arg-type]
 
     def written(self, batch: RowBatch) -> int:
         """How many tokens the summaries have, with their ends."""
@@ -398,12 +398,12 @@ class Judge:
     def evaluate(self, model: Any) -> dict[str, float]:
         """Held-out loss (nats a token of the first reference), and the scores of greedy summaries."""
         rows = list(range(len(self.examples)))
-        surprise = count = 0.0
+        nll = count = 0.0
         for some in chunks(rows, ROWS):
-            loss = self.form.surprise(model, self.batch(some).to(device_of(model)))
-            surprise, count = surprise + float(loss.surprise), count + loss.count
+            loss = self.form.nll(model, self.batch(some).to(device_of(model)))
+            nll, count = nll + float(loss.nll), count + loss.count
         scores = self.scores(self.write(model, rows))
-        return {"loss": surprise / count, **{name: float(score.mean()) for name, score in scores.items()}}
+        return {"loss": nll / count, **{name: float(score.mean()) for name, score in scores.items()}}
 
     def batch(self, some: Sequence[int]) -> Any:
         sources, targets = ([side[i] for i in some] for side in (self.sources, self.targets))
@@ -491,14 +491,14 @@ def measure(model: Any, asked: Asked) -> Measured:
     if not examples:
         raise BadInput(one_line(f"there is no article in {d.valid_table} ({report.sentence()})"))
     judge = Judge(recipe, form, vocab, examples)
-    found, surprise, count = [""] * len(examples), 0.0, 0
+    found, nll, count = [""] * len(examples), 0.0, 0
     lengths = [len(row) for row in judge.sources]
     for some in asked.track(by_length(lengths, asked.rows, MOST_TOKENS // BEAM), "summarizing"):
-        loss = form.surprise(model, judge.batch(some).to(device_of(model)))
-        surprise, count = surprise + float(loss.surprise), count + loss.count
+        loss = form.nll(model, judge.batch(some).to(device_of(model)))
+        nll, count = nll + float(loss.nll), count + loss.count
         for i, text in zip(some, judge.write(model, some, BEAM), strict=True):
             found[i] = text
-    scores, nats = judge.scores(found), surprise / count
+    scores, nats = judge.scores(found), nll / count
     told = dict(zip(places, found, strict=True))
     kept = asked.run / "data"
     guessing = {}
@@ -547,5 +547,5 @@ def held_out_loss(model: Any, asked: Asked, rows: int) -> tuple[float, float]:
     if not some:
         raise BadInput("there is no article")
     judge = Judge(asked.recipe, form_of(asked.recipe), asked.vocab(), some)
-    loss = judge.form.surprise(model, judge.batch(range(len(some))).to(device_of(model)))
-    return float(loss.surprise) / loss.count, judge.by_frequency(Store.mapped(asked.run / "data"))
+    loss = judge.form.nll(model, judge.batch(range(len(some))).to(device_of(model)))
+    return float(loss.nll) / loss.count, judge.by_frequency(Store.mapped(asked.run / "data"))

@@ -45,9 +45,9 @@ from .words import (
     held_out_sentences,
     labels_in,
     learn,
+    loss_by_frequency,
     plan_of,
     rows_of,
-    surprise_by_frequency,
     tag_scores,
     tokenized,
     vocab_in,
@@ -62,14 +62,14 @@ BY_WORD = "each word by its most frequent tag"
 def loss_of(
     model: WithHeads, batch: WordBatch, smoothing: float = 0.0, hide: float = 0.0, mix_penalty: float = 0.0
 ) -> Loss:
-    """How surprised the model is by the right tags.
+    """The negative log-likelihood of the right tags.
 
     hide: the share of pieces that it does not see in training. mix_penalty: what the weights of ELMo's mixes cost.
     """
     words_BWD, _ = words_of(model, batch, hide)
     scores_BWL = tag_scores(model, words_BWD)
-    total, surprise = cross_entropy(scores_BWL.flatten(0, 1), batch.tags_BW.flatten(), smoothing)
-    return penalized(Loss(total, surprise, batch.count), model, mix_penalty)
+    total, nll = cross_entropy(scores_BWL.flatten(0, 1), batch.tags_BW.flatten(), smoothing)
+    return penalized(Loss(total, nll, batch.count), model, mix_penalty)
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
@@ -192,11 +192,11 @@ def judged(model: WithHeads, batches: Iterable[WordBatch]) -> tuple[list[int], l
     """(tags found, right tags, loss): of every word; the loss is in nats a word, of tags that training knows."""
     found: list[int] = []
     right: list[int] = []
-    surprise, known = 0.0, 0
+    nll, known = 0.0, 0
     for batch in batches:
         words_BWD, _ = words_of(model, batch.to(device_of(model)))
         scores_BWL = tag_scores(model, words_BWD).float().cpu()
-        surprise += float(
+        nll += float(
             F.cross_entropy(
                 scores_BWL.flatten(0, 1), batch.tags_BW.flatten(), ignore_index=NOTHING, reduction="sum"
             )
@@ -205,7 +205,7 @@ def judged(model: WithHeads, batches: Iterable[WordBatch]) -> tuple[list[int], l
         for scores_WL, tags_W, count in zip(scores_BWL, batch.tags_BW, batch.words_B.tolist(), strict=True):
             found += scores_WL[:count].argmax(-1).tolist()
             right += tags_W[:count].tolist()
-    return found, right, surprise / max(1, known)
+    return found, right, nll / max(1, known)
 
 
 def evaluate(model: WithHeads, batches: list[WordBatch]) -> dict[str, float]:
@@ -255,7 +255,7 @@ def by_word(usual: dict[str, str], labels: Labels, sentences: Sequence[Sentence]
 
 def by_frequency(labels: Labels, sentences: Sequence[Sentence]) -> float:
     """The loss of guessing every tag by how often it occurs in the training sentences."""
-    return surprise_by_frequency(labels.tags, (tag for sentence in sentences for tag in sentence.tags))
+    return loss_by_frequency(labels.tags, (tag for sentence in sentences for tag in sentence.tags))
 
 
 def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, float]:

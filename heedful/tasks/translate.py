@@ -640,12 +640,12 @@ def evaluate(
     """Held-out loss (nats a token), exact match and BLEU of greedy translations."""
     device = model.encoder.inputs.tokens.weight.device
     losses = [loss_of(model, batch.to(device)) for batch in batches]
-    surprise = sum(float(loss.surprise) for loss in losses) / max(1, sum(loss.count for loss in losses))
+    nll = sum(float(loss.nll) for loss in losses) / max(1, sum(loss.count for loss in losses))
     found, expected = (
         translate(model, vocab, [s for s, _ in pairs]),
         [t.lower() if lower else t for _, t in pairs],
     )
-    return {"loss": surprise, "exact": exact_match(found, expected), "bleu": bleu(found, expected, lower)}
+    return {"loss": nll, "exact": exact_match(found, expected), "bleu": bleu(found, expected, lower)}
 
 
 LONGEST = 10_000  # tokens of a translation; twice its source and twenty is the nearer limit
@@ -667,14 +667,14 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     expected = [target.lower() if d.lower else target for target in targets]
     device = model.encoder.inputs.tokens.weight.device
     lengths = [max(map(len, ids)) for ids in zip(*encoded(vocab, pairs), strict=True)]
-    found, surprise, count = [""] * len(pairs), 0.0, 0
+    found, nll, count = [""] * len(pairs), 0.0, 0
     for some in asked.track(by_length(lengths, asked.rows), "translating"):
         loss = loss_of(model, numbers(vocab, [pairs[i] for i in some]).to(device))
-        surprise, count = surprise + float(loss.surprise), count + loss.count
+        nll, count = nll + float(loss.nll), count + loss.count
         for i, text in zip(some, translate(model, vocab, [sources[i] for i in some], most), strict=True):
             found[i] = text
     scores, signature = translation_scores(found, expected, d.lower)
-    exact, nats = exact_match(found, expected), surprise / count
+    exact, nats = exact_match(found, expected), nll / count
     written = dict(zip(places, found, strict=True))
     return Measured(
         examples=len(pairs),

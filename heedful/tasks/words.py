@@ -361,7 +361,7 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def surprise_by_frequency(counts: dict[str, int], found: Iterable[str]) -> float:
+def loss_by_frequency(counts: dict[str, int], found: Iterable[str]) -> float:
     """The mean loss of guessing each label by how often it was learned from; unknown ones are left out."""
     total = sum(counts.values())
     known = [counts[name] for name in found if name in counts]

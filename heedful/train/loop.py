@@ -27,7 +27,7 @@ from ..errors import NotFinite
 from ..parts.watch import eagerly
 from .loss import Loss
 from .optimizer import set_rate
-from .processes import Idle, World, bare, whole
+from .processes import IdleBatch, World, bare, whole
 from .schedule import Schedule
 
 
@@ -53,7 +53,9 @@ class Progress:
     rate: float  # learning rate
     norm: float  # of the gradient, before clipping
     seconds: float
-    loads: Sequence[Sequence[float]] = ()  # tokens that each expert got, layer by layer, if there are experts
+    expert_load: Sequence[
+        Sequence[float]
+    ] = ()  # tokens that each expert got, layer by layer, if there are experts
     settled: bool = True  # the model is as this step left it: no later one is on its way
     seen: Seen | None = None  # what the speed is told in, if that is not tokens
 
@@ -63,7 +65,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Settings:
+class LoopSettings:
     """What the loop needs to know beside the model and its data."""
 
     rate: float
@@ -90,7 +92,7 @@ def seed_device(seed: int, device: torch.device) -> None:
         torch.manual_seed(seed)
 
 
-def autocast(settings: Settings) -> AbstractContextManager[object]:
+def autocast(settings: LoopSettings) -> AbstractContextManager[object]:
     """Matrix products in half precision, if asked for; norms, softmax and the loss stay in fp32."""
     if settings.precision == "fp32":
         return nullcontext()
@@ -103,7 +105,7 @@ def train(
     batches: Callable[[int], Sequence[Batch]],
     loss_of: Callable[[nn.Module, Any], Loss],
     optimizers: list[torch.optim.Optimizer],
-    settings: Settings,
+    settings: LoopSettings,
     start: int = 0,
     scaler: torch.amp.GradScaler | None = None,
     world: World = World(),  # noqa: B008 (frozen)
@@ -116,16 +118,16 @@ def train(
         seed_device(seed_for(settings.seed, "step", step, world.rank), settings.device)
         micro = batches(step)
         tokens, seen_all = count_targets(micro, world, settings.device)
-        surprise, loads_LE = accumulate(model, micro, loss_of, tokens, settings, scaler)
-        surprise = world.sum(surprise)
+        nll, expert_load_LE = accumulate(model, micro, loss_of, tokens, settings, scaler)
+        nll = world.sum(nll)
         world.add_gradients(model)
         if scaler is not None:
             for optimizer in optimizers:
                 scaler.unscale_(optimizer)
-        seen = torch.stack([surprise / tokens, clip(weights, settings)])
-        if loads_LE is not None:
-            seen = torch.cat([seen, world.sum(loads_LE).flatten().to(seen.dtype)])
-        loss, size, *loads = seen.tolist()  # the one look at the device in a step
+        seen = torch.stack([nll / tokens, clip(weights, settings)])
+        if expert_load_LE is not None:
+            seen = torch.cat([seen, world.sum(expert_load_LE).flatten().to(seen.dtype)])
+        loss, size, *load = seen.tolist()  # the one look at the device in a step
         if not math.isfinite(loss) or (scaler is None and not math.isfinite(size)):
             told = not_finite(model, micro, loss_of, settings, step, world, loss, size)
             raise NotFinite(told, {"step": step + 1, "loss": loss, "norm": size})
@@ -140,10 +142,12 @@ def train(
         if scaler is not None:
             scaler.update()
         seconds = time.perf_counter() - began
-        yield Progress(step + 1, loss, tokens, rate, size, seconds, rows_of(loads, loads_LE), seen=seen_all)
+        yield Progress(
+            step + 1, loss, tokens, rate, size, seconds, rows_of(load, expert_load_LE), seen=seen_all
+        )
 
 
-def clip(weights: Sequence[nn.Parameter], settings: Settings) -> Tensor:
+def clip(weights: Sequence[nn.Parameter], settings: LoopSettings) -> Tensor:
     """Make the gradient no longer than the settings say, if they do; its length before."""
     weights = [weight for weight in weights if weight.grad is not None]
     if settings.clip:
@@ -151,10 +155,10 @@ def clip(weights: Sequence[nn.Parameter], settings: Settings) -> Tensor:
     return whole(nn.utils.get_total_norm([weight.grad for weight in weights]))  # type: ignore[misc]
 
 
-def rows_of(loads: list[float], loads_LE: Tensor | None) -> list[list[float]]:
+def rows_of(load: list[float], expert_load_LE: Tensor | None) -> list[list[float]]:
     """The loads as they came from the device, a list for each layer."""
-    E = 1 if loads_LE is None else loads_LE.shape[1]
-    return [loads[at : at + E] for at in range(0, len(loads), E)]
+    E = 1 if expert_load_LE is None else expert_load_LE.shape[1]
+    return [load[at : at + E] for at in range(0, len(load), E)]
 
 
 def count_targets(micro: Sequence[Batch], world: World, device: torch.device) -> tuple[int, Seen]:
@@ -171,20 +175,22 @@ def accumulate(
     micro: Sequence[Batch],
     loss_of: Callable[[nn.Module, Any], Loss],
     tokens: int | Tensor,
-    settings: Settings,
+    settings: LoopSettings,
     scaler: torch.amp.GradScaler | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Forward and backward of every micro-batch; the sums of their surprise and of the loads of experts."""
-    total, loads_LE = torch.zeros((), device=settings.device), None
+    """Forward and backward of every micro-batch; the sums of their negative log-likelihoods and of the experts' loads."""
+    total, expert_load_LE = torch.zeros((), device=settings.device), None
     for batch in micro:
         with autocast(settings):
             loss = loss_of(model, batch.to(settings.device))
         share = loss.total / tokens
         (share if scaler is None else scaler.scale(share)).backward()
-        total = total + loss.surprise.detach()
-        if loss.loads_LE is not None:
-            loads_LE = loss.loads_LE if loads_LE is None else loads_LE + loss.loads_LE
-    return total, loads_LE
+        total = total + loss.nll.detach()
+        if loss.expert_load_LE is not None:
+            expert_load_LE = (
+                loss.expert_load_LE if expert_load_LE is None else expert_load_LE + loss.expert_load_LE
+            )
+    return total, expert_load_LE
 
 
 BATCHES, EXAMPLES = 10, 20  # that are named when a number is not finite
@@ -194,7 +200,7 @@ def not_finite(
     model: nn.Module,
     micro: Sequence[Batch],
     loss_of: Callable[[nn.Module, Any], Loss],
-    settings: Settings,
+    settings: LoopSettings,
     step: int,
     world: World = World(),  # noqa: B008 (frozen)
     loss: float = math.nan,
@@ -221,7 +227,7 @@ def not_finite(
 
 
 def fault(
-    model: nn.Module, batch: Batch, loss_of: Callable[[nn.Module, Any], Loss], settings: Settings
+    model: nn.Module, batch: Batch, loss_of: Callable[[nn.Module, Any], Loss], settings: LoopSettings
 ) -> str | None:
     """Where the first number of a batch comes up that is not finite; None if all are."""
     first: list[str] = []
@@ -244,6 +250,6 @@ def fault(
     finally:
         for hook in hooks:
             hook.remove()
-    if isinstance(batch, Idle) or (not first and loss.total.isfinite()):
+    if isinstance(batch, IdleBatch) or (not first and loss.total.isfinite()):
         return None
     return f"first in {first[0]}" if first else "first in the loss itself"

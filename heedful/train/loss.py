@@ -1,4 +1,4 @@
-"""Loss: how surprised the model is by the right word, in fp32 whatever the rest is computed in."""
+"""Loss: the negative log-likelihood of the right word, in fp32 whatever the rest is computed in."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ class Loss:
     """Sums over target tokens, not means: micro-batches and processes can then be added up exactly."""
 
     total: Tensor  # what is minimized: smoothed
-    surprise: Tensor  # the plain negative log-likelihood, which perplexity is made of
+    nll: Tensor  # the plain negative log-likelihood, which perplexity is made of
     count: int  # target tokens
-    loads_LE: Tensor | None = None  # tokens that each expert of each layer got, in a model that has some
+    expert_load_LE: Tensor | None = (
+        None  # tokens that each expert of each layer got, in a model that has some
+    )
 
 
 def with_aux(loss: Loss, aux: Aux | None) -> Loss:
@@ -37,7 +39,7 @@ def with_aux(loss: Loss, aux: Aux | None) -> Loss:
     told = None if aux is None else aux.close()
     if told is None:
         return loss
-    return replace(loss, total=loss.total + loss.count * told.loss, loads_LE=told.loads_LE)
+    return replace(loss, total=loss.total + loss.count * told.loss, expert_load_LE=told.expert_load_LE)
 
 
 def cross_entropy(scores_NV: Tensor, answers_N: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:

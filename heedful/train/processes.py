@@ -138,11 +138,11 @@ def connected(world: World) -> Iterator[None]:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    return isinstance(model, Whole)
+    return isinstance(model, ShardedModel)
 
 
 @dataclass(frozen=True)
-class Idle:
+class IdleBatch:
     """A batch whose loss counts nothing, for a process whose share of a step is empty.
 
     Every process must make the same calls, or the others wait for it.
@@ -156,24 +156,24 @@ class Idle:
     def seen(self) -> Seen:
         return Seen(0, seen_in([self.batch]).unit)
 
-    def to(self, device: torch.device) -> Idle:
-        return Idle(self.batch.to(device))
+    def to(self, device: torch.device) -> IdleBatch:
+        return IdleBatch(self.batch.to(device))
 
 
 def fill_idle(mine: Sequence[Any], batches: int, anyone: Callable[[], Any]) -> list[Any]:
     """This process's micro-batches, made up to the number that every process has."""
-    return [*mine, *(Idle(anyone()) for _ in range(batches - len(mine)))]
+    return [*mine, *(IdleBatch(anyone()) for _ in range(batches - len(mine)))]
 
 
 def with_idle(loss_of: Callable[[nn.Module, Any], Loss]) -> Callable[[nn.Module, Any], Loss]:
     """A loss that knows idle batches."""
 
     def loss(model: nn.Module, batch: Any) -> Loss:
-        if not isinstance(batch, Idle):
+        if not isinstance(batch, IdleBatch):
             return loss_of(model, batch)
         found = loss_of(model, batch.batch)
-        loads_LE = None if found.loads_LE is None else 0 * found.loads_LE
-        return Loss(0 * found.total, 0 * found.surprise, 0, loads_LE)
+        expert_load_LE = None if found.expert_load_LE is None else 0 * found.expert_load_LE
+        return Loss(0 * found.total, 0 * found.nll, 0, expert_load_LE)
 
     return loss
 
@@ -195,7 +195,7 @@ def placed_as(weight: Tensor, tensor: Tensor) -> Tensor:
     return distribute_tensor(tensor.to(weight.device), weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
 
 
-class Whole(nn.Module):
+class ShardedModel(nn.Module):
     """A model as FSDP wants it: whatever is done with it happens inside one forward, where its weights are at hand."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -208,12 +208,12 @@ class Whole(nn.Module):
 
 def bare(model: nn.Module) -> nn.Module:
     """The model itself, whose paths are those of the plain one."""
-    return model.model if isinstance(model, Whole) else model
+    return model.model if isinstance(model, ShardedModel) else model
 
 
 def within(model: nn.Module, do: Callable[[nn.Module], Any]) -> Any:
     """Do something with a model that may be sharded; then every process must."""
-    if not isinstance(model, Whole):
+    if not isinstance(model, ShardedModel):
         return do(model)
     done = model(do)
     if not torch.is_grad_enabled():  # with gradients, the backward pass shards the weights again
@@ -221,21 +221,21 @@ def within(model: nn.Module, do: Callable[[nn.Module], Any]) -> Any:
     return done
 
 
-def whole_loss(loss_of: Callable[[nn.Module, Any], Loss]) -> Callable[[nn.Module, Any], Loss]:
-    """A loss of a `Whole`, for the loop."""
+def sharded_loss(loss_of: Callable[[nn.Module, Any], Loss]) -> Callable[[nn.Module, Any], Loss]:
+    """The loss of a sharded model, for the loop."""
 
     def loss(whole: nn.Module, batch: Any) -> Loss:
         def sums(model: nn.Module) -> tuple[Tensor, Tensor, Tensor | None]:
             found = loss_of(model, batch)
-            return found.total, found.surprise, found.loads_LE
+            return found.total, found.nll, found.expert_load_LE
 
-        total, surprise, loads_LE = within(whole, sums)
-        return Loss(total, surprise, batch.count, loads_LE)
+        total, nll, expert_load_LE = within(whole, sums)
+        return Loss(total, nll, batch.count, expert_load_LE)
 
     return loss
 
 
-def shard(model: nn.Module, world: World, device: torch.device) -> Whole:
+def shard(model: nn.Module, world: World, device: torch.device) -> ShardedModel:
     """Split every weight over the processes (FSDP2), block by block; gradients are added, not averaged."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -244,7 +244,7 @@ def shard(model: nn.Module, world: World, device: torch.device) -> Whole:
     for module in model.modules():
         if isinstance(module, Block):
             fully_shard(module, mesh=mesh)
-    whole = Whole(model)
+    whole = ShardedModel(model)
     fully_shard(whole, mesh=mesh)
     for module in whole.modules():
         if isinstance(module, FSDPModule):

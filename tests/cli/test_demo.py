@@ -12,7 +12,7 @@ from heedful.cli import demo as demo_command
 from heedful.cli.main import main
 from heedful.corpora import phrasebook
 from heedful.inside.look import pictures
-from heedful.runs import trainer
+from heedful.runs import trainer, training
 from heedful.tasks import alignment, recipe
 
 
@@ -57,7 +57,7 @@ def test_the_report_tells_scores_baselines_and_alignment(trained):
 )
 def test_a_run_says_where_it_goes_and_how_to_go_on(words, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trainer, "Stop", AtOnce)
+    monkeypatch.setattr(training, "Stop", AtOnce)
     monkeypatch.setattr(phrasebook, "split", first_pages)
     for number, remark in (("", ""), ("-2", f" (runs/{name} is there already)")):
         assert main(words) == 75

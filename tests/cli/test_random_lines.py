@@ -34,7 +34,7 @@ from heedful.cli.shared.commands import COMMANDS, options_of
 from heedful.corpora import phrasebook
 from heedful.interop.onnx.graph import Graph
 from heedful.interop.parity import certificate
-from heedful.runs import trainer
+from heedful.runs import training
 from heedful.tasks import recipe
 
 CHUNKS, LINES = 8, 250
@@ -68,7 +68,7 @@ def here(world, tmp_path, monkeypatch):
     """A copy of that folder to be in, where training takes a moment: it is interrupted at its first step."""
     shutil.copytree(world, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trainer, "Stop", AtOnce)
+    monkeypatch.setattr(training, "Stop", AtOnce)
     monkeypatch.setattr(phrasebook, "split", first_pages)
     monkeypatch.setattr(nn.Module, "compile", lambda module: None)  # takes long; test_compiled.py has it
     for command in (export, import_):  # the other library is heard in test_export.py

@@ -27,7 +27,7 @@ from heedful.compare.cost import Alive, Weight, counted, flops_rule, weigh
 from heedful.compare.report import SAME, rows_of, told
 from heedful.compare.trials import Entry, Record
 from heedful.errors import BadInput, NotFinite
-from heedful.runs import trainer
+from heedful.runs import setup, trainer, training
 from heedful.tasks.recipe.presets import ARCHITECTURES
 
 CPU = torch.device("cpu")
@@ -232,8 +232,8 @@ def test_history_tells_of_every_architecture_and_position_that_there_is():
 
 def test_counted_flops_are_those_of_the_arithmetic(texts, tmp_path):
     asked = recipe_for("translate", texts, 3, **{"model.dropout": 0.0})
-    job = trainer.make_job(asked, tmp_path, Quiet())
-    model = trainer.fresh_model(job, asked, CPU)
+    job = setup.make_job(asked, tmp_path, Quiet())
+    model = setup.new_model(job, asked, CPU)
     batch = job.batches(0)[0]
     by_rule = flops_rule(model, job, asked)(batch)
     assert by_rule == pytest.approx(
@@ -243,7 +243,7 @@ def test_counted_flops_are_those_of_the_arithmetic(texts, tmp_path):
 
 def test_a_model_without_a_rule_is_counted(texts, tmp_path, monkeypatch):
     asked = recipe_for("lm", texts, 3)
-    job = trainer.make_job(asked, tmp_path, Quiet())
+    job = setup.make_job(asked, tmp_path, Quiet())
     expected = weigh(asked, job, CPU)
     monkeypatch.setattr("heedful.compare.cost.costs", refuse)
     assert weigh(asked, job, CPU).flops == pytest.approx(expected.flops, rel=0.02)
@@ -307,7 +307,7 @@ def test_the_same_seed_has_the_same_order_in_every_variant(texts, tmp_path):
     for seed in (0, 1):
         orders = []
         for variant in comparison.variants:
-            job = trainer.make_job(comparison.recipe(variant, seed), tmp_path, Quiet())
+            job = setup.make_job(comparison.recipe(variant, seed), tmp_path, Quiet())
             orders.append([batch.ids for step in range(5) for batch in job.batches(step)])
         assert orders[0] == orders[1]
 
@@ -340,7 +340,7 @@ def test_what_was_interrupted_goes_on_and_ends_the_same(texts, tmp_path, capsys,
     line = words(texts, tmp_path / "whole", *VARIANTS, "--seeds", "2")
     assert main(line) == 0
     with monkeypatch.context() as patched:
-        patched.setattr(trainer, "Stop", AtOnce)
+        patched.setattr(training, "Stop", AtOnce)
         capsys.readouterr()
         assert main(words(texts, tmp_path / "twice", *VARIANTS, "--seeds", "2")) == 75
         out, err = capsys.readouterr()

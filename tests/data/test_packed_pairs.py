@@ -52,7 +52,7 @@ def test_packed_pairs_have_the_loss_and_the_gradients_of_pairs_alone(positions):
     whole = translate.loss_of(model, packed, 0.1)
     apart = [translate.loss_of(model, batch, 0.1) for batch in alone]
     torch.testing.assert_close(whole.total, sum(one.total for one in apart))
-    torch.testing.assert_close(whole.surprise, sum(one.surprise for one in apart))
+    torch.testing.assert_close(whole.nll, sum(one.nll for one in apart))
     for a, b in zip(
         gradients(model, whole.total), gradients(model, sum(one.total for one in apart)), strict=True
     ):
@@ -167,7 +167,7 @@ def test_the_mixture_sends_no_padding_to_its_experts():
     rows = [some_pairs([(5, 3), (2, 6)]), some_pairs([(4, 2)], 1)]
     loss = translate.loss_of(model, translate.side_by_side(rows, 13, BOS, EOS, PAD))
     read, written = 5 + 2 + 4, 4 + 7 + 3
-    assert sorted(loss.loads_LE.sum(1).tolist()) == [2 * read, 2 * written]
+    assert sorted(loss.expert_load_LE.sum(1).tolist()) == [2 * read, 2 * written]
 
 
 def test_a_batch_goes_to_a_device_with_all_of_its_tensors_and_nothing_else_changed():

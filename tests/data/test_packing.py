@@ -153,7 +153,7 @@ def test_the_loss_of_packed_rows_is_the_sum_of_the_documents_alone(smoothing):
     ]
     assert found.total.dtype == torch.float64
     torch.testing.assert_close(found.total, sum(one.total for one in alone), rtol=1e-13, atol=0)
-    torch.testing.assert_close(found.surprise, sum(one.surprise for one in alone), rtol=1e-13, atol=0)
+    torch.testing.assert_close(found.nll, sum(one.nll for one in alone), rtol=1e-13, atol=0)
     assert found.count == sum(one.count for one in alone) == sum(SIZES)
 
 

@@ -60,7 +60,7 @@ def fresh(kind):
 
 
 def settings(steps=STEPS):
-    return loop.Settings(rate=0.02, schedule=schedule.constant(3), steps=steps, seed=3)
+    return loop.LoopSettings(rate=0.02, schedule=schedule.constant(3), steps=steps, seed=3)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heedful.corpora import phrasebook
-from heedful.runs import trainer
+from heedful.runs import trainer, training
 from heedful.tasks import recipe
 from helpers.look_cases import saved
 from helpers.runs import CPU, Quiet, article, treebank
@@ -79,7 +79,7 @@ def write_damaged():
     Path("hf-mute/tokenizer.json").write_text("{")
 
 
-class AtOnce(trainer.Stop):
+class AtOnce(training.Stop):
     """As if Ctrl-C had been pressed while the model was being built."""
 
     def __enter__(self):

@@ -105,7 +105,7 @@ def poisoned(world, rank: int, how: str, *args: str) -> dict:
         if how == "gradient" and found.total.requires_grad:
             found.total.register_hook(lambda gradient: gradient * math.nan)
         if how == "loss":
-            return Loss(found.total * math.inf, found.surprise * math.inf, found.count)
+            return Loss(found.total * math.inf, found.nll * math.inf, found.count)
         return found
 
     lm.loss_of = loss_of

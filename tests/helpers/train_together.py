@@ -32,7 +32,7 @@ def main(kind: str, optimizer_kind: str = "adamw") -> None:
     model = gpt2.build(config)
     loss_of = lm.loss_of
     if kind == "fsdp":
-        model, loss_of = processes.shard(model, world, device), processes.whole_loss(lm.loss_of)
+        model, loss_of = processes.shard(model, world, device), processes.sharded_loss(lm.loss_of)
     optimizers = optimizer.OPTIMIZERS[optimizer_kind](model, 1e-2, 0.1)
 
     def batches(step: int) -> list[lm.WindowBatch]:
@@ -40,7 +40,7 @@ def main(kind: str, optimizer_kind: str = "adamw") -> None:
         mine = rows.chunk(world.size)[world.rank]
         return [lm.WindowBatch(part) for part in mine.split(2)]  # two or more micro-batches
 
-    settings = loop.Settings(rate=1e-2, schedule=schedule.constant(3), steps=8, seed=1)
+    settings = loop.LoopSettings(rate=1e-2, schedule=schedule.constant(3), steps=8, seed=1)
     for progress in loop.train(model, batches, loss_of, optimizers, settings, world=world):
         if world.leads:
             print(f"{progress.loss:.9f} {progress.norm:.9f} {progress.tokens}", flush=True)

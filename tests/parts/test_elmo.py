@@ -220,7 +220,7 @@ def test_the_loss_is_that_of_every_neighbor():
             if t:
                 right -= float((head.weight @ top[t, D:] + head.bias).log_softmax(0)[numbers[t - 1]])
     found = task.both_losses(model, batch)
-    assert [float(loss.surprise) for loss in found] == pytest.approx([left, right])
+    assert [float(loss.nll) for loss in found] == pytest.approx([left, right])
     both = task.loss_of(model, batch)
     assert both.count == 18 and float(both.total) == pytest.approx(left + right)
     scores = task.evaluate(model, [batch])
@@ -389,7 +389,7 @@ def test_the_weights_of_mixes_cost_what_they_are_asked_to():
     weights = [w for mix in (model.encoder.mix, model.encoder.output) for w in mix.weights.tolist()]
     found = penalized(plain, model, 0.3)
     assert found.total.item() == pytest.approx(5 + 7 * 0.3 * sum(w * w for w in weights))
-    assert found.surprise is plain.surprise
+    assert found.nll is plain.nll
     assert penalized(plain, model, 0.0) is plain
     told = mixes_told(model)
     assert len(told) == 2 and "ELMo at the output" in told[1] and mixes_told(model_of()) == []

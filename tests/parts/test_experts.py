@@ -43,7 +43,7 @@ from heedful.parts.watch import watch
 from heedful.runs import trainer
 from heedful.tasks import expert_load, lm, recipe, translate
 from heedful.train.loss import Loss, with_aux
-from heedful.train.processes import Idle, with_idle
+from heedful.train.processes import IdleBatch, with_idle
 
 N, D, F, E, K = 13, 6, 10, 5, 2
 B, T = 3, 7
@@ -266,7 +266,7 @@ def test_padding_is_neither_counted_nor_computed_and_changes_nothing():
         hook.remove()
     assert torch.allclose(found[real_BT], expected[0], atol=1e-12) and not found[~real_BT].any()
     a, b = padded.close(), bare.close()
-    assert torch.equal(a.loads_LE, b.loads_LE) and a.loads_LE.sum() == K * 13
+    assert torch.equal(a.expert_load_LE, b.expert_load_LE) and a.expert_load_LE.sum() == K * 13
     assert torch.allclose(a.loss, b.loss)
 
 
@@ -274,7 +274,7 @@ def test_a_batch_of_nothing_but_padding_costs_nothing():
     experts, aux = layer(), Aux().among(lambda: torch.zeros(B, T, dtype=torch.bool))
     assert not experts(torch.randn(B, T, D), aux).any()
     told = aux.close()
-    assert told.loss.item() == 0 and not told.loads_LE.any()
+    assert told.loss.item() == 0 and not told.expert_load_LE.any()
 
 
 def test_a_translators_loss_leaves_padding_out_on_both_sides():
@@ -282,7 +282,7 @@ def test_a_translators_loss_leaves_padding_out_on_both_sides():
     sources = [torch.arange(5, 5 + n).numpy() for n in (4, 1)]
     targets = [torch.arange(3, 3 + n).numpy() for n in (2, 5)]
     found = translate.loss_of(model, translate.collate(sources, targets, 1, 2, 0))
-    assert found.loads_LE.sum(1).tolist() == [2 * (4 + 1), 2 * (3 + 6), 2 * (3 + 6)]
+    assert found.expert_load_LE.sum(1).tolist() == [2 * (4 + 1), 2 * (3 + 6), 2 * (3 + 6)]
 
 
 def test_packed_documents_leave_the_rest_of_a_row_out():
@@ -291,7 +291,7 @@ def test_packed_documents_leave_the_rest_of_a_row_out():
     tokens_BT = torch.randint(29, (2, 4))
     batch = lm.PackedBatch(tokens_BT, tokens_BT.masked_fill(documents_BT < 0, -100), documents_BT, 4)
     assert (
-        lm.loss_of(model, batch).loads_LE.sum(1).tolist() == [2 * 4] * 2
+        lm.loss_of(model, batch).expert_load_LE.sum(1).tolist() == [2 * 4] * 2
     )  # two of its three blocks have experts
 
 
@@ -337,8 +337,8 @@ def test_losses_of_all_layers_are_added_and_weigh_as_many_times_as_there_are_tar
     for hook in hooks:
         hook.remove()
     expected = sum(e.balance(routing) for e, routing in zip(layers, heard, strict=True))
-    assert (found.total - found.surprise).item() == pytest.approx(16 * expected.item())
-    assert torch.equal(found.loads_LE, torch.stack([routing.load_E for routing in heard]))
+    assert (found.total - found.nll).item() == pytest.approx(16 * expected.item())
+    assert torch.equal(found.expert_load_LE, torch.stack([routing.load_E for routing in heard]))
 
 
 def test_micro_batches_weigh_by_their_tokens():
@@ -371,11 +371,11 @@ def test_recomputed_blocks_give_the_same_gradients_and_speak_once(name, monkeypa
         monkeypatch.setattr(f"{loss_of.__module__}.auxiliary", lambda model, aux=aux: aux)
         loss = loss_of(model, batch)
         loss.total.backward()
-        found.append((loss.total.item(), loss.loads_LE, [p.grad.clone() for p in model.parameters()]))
+        found.append((loss.total.item(), loss.expert_load_LE, [p.grad.clone() for p in model.parameters()]))
     (a, loads_a, grads_a), (b, loads_b, grads_b) = found
     assert a == pytest.approx(b, rel=1e-12) and torch.equal(loads_a, loads_b)
     assert torch.equal(
-        aux.close().loads_LE, loads_b
+        aux.close().expert_load_LE, loads_b
     )  # what was said again in the backward pass was not heard
     assert all(torch.allclose(x, y, atol=1e-12) for x, y in zip(grads_a, grads_b, strict=True))
     assert any(
@@ -388,8 +388,8 @@ def test_recomputed_blocks_give_the_same_gradients_and_speak_once(name, monkeypa
 def test_an_idle_process_says_as_much_as_the_others_and_counts_nothing():
     model = family("mixture").build(DECODER)
     batch = lm.WindowBatch(torch.randint(29, (2, 9)))
-    found = with_idle(lm.loss_of)(model, Idle(batch))
-    assert found.total.item() == 0 and found.loads_LE.shape == (2, 5) and not found.loads_LE.any()
+    found = with_idle(lm.loss_of)(model, IdleBatch(batch))
+    assert found.total.item() == 0 and found.expert_load_LE.shape == (2, 5) and not found.expert_load_LE.any()
 
 
 def test_a_model_without_experts_is_asked_nothing():
@@ -491,9 +491,9 @@ def test_hardly_used_experts_are_warned_of(tmp_path):
     path = tmp_path / "metrics.jsonl"
     lines = [{"step": n, **expert_load.logged([[98, 1, 1, 100]])} for n in (1, 2)]
     path.write_text("\n".join(map(json.dumps, [*lines, {"step": 3, "valid_loss": 1.0}])) + "\n")
-    *_, shares, warning = expert_load.told(path, 2)
+    *_, shares, warning = expert_load.describe_load(path, 2)
     assert "49.0% 0.5% 0.5% 50.0%" in shares and warning.startswith("warning: 2 of 4 experts got hardly any")
-    assert expert_load.logged([]) == {} and list(expert_load.told(tmp_path / "gone", 2)) == []
+    assert expert_load.logged([]) == {} and list(expert_load.describe_load(tmp_path / "gone", 2)) == []
 
 
 def test_more_experts_chosen_than_there_are_is_one_sentence(capsys):

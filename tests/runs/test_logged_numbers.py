@@ -104,7 +104,7 @@ def test_the_logged_loss_is_that_of_the_weights_before_the_step(text, tmp_path):
                 weight.copy_(weights["model"][name])
             losses = [lm.loss_of(model, batch) for batch in job.batches(line["step"] - 1)]
         assert len(losses) == 2
-        again = sum(float(loss.surprise) for loss in losses) / sum(loss.count for loss in losses)
+        again = sum(float(loss.nll) for loss in losses) / sum(loss.count for loss in losses)
         assert line["loss"] == pytest.approx(again, rel=1e-6)
 
 

@@ -114,10 +114,10 @@ def test_the_estimate_is_right_within_a_factor_of_two(recompute, tmp_path):
 
 
 def test_sizes_and_times_are_told_as_people_read_them():
-    assert [plan.binary(n) for n in (0, 1000, 2048, 5 << 20, 7 << 30, 3 << 40)] == [
+    assert [plan.format_bytes(n) for n in (0, 1000, 2048, 5 << 20, 7 << 30, 3 << 40)] == [
         "0 B", "1e+03 B", "2 KiB", "5 MiB", "7 GiB", "3 TiB",
     ]  # fmt: skip
-    assert [plan.span(s) for s in (0.4, 89, 91, 3600, 5400, 86400)] == [
+    assert [plan.format_seconds(s) for s in (0.4, 89, 91, 3600, 5400, 86400)] == [
         "0 s",
         "89 s",
         "2 min",
@@ -141,7 +141,7 @@ def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):
     trainer.start(recipe_for("lm", texts, steps=1), tmp_path / "run", talk, CPU)
     (line,) = [line for line in talk.lines if line.startswith("steps: ")]
     assert line == "steps: 1 (0.1 epochs), warm-up 3, seed 0, fp32 on cpu"
-    assert [plan.told_epochs(n) for n in (0.0004, 0.04, 0.06, 2, 1234.56)] == [
+    assert [plan.format_epochs(n) for n in (0.0004, 0.04, 0.06, 2, 1234.56)] == [
         "0.0004 epochs", "0.04 epochs", "0.1 epochs", "2.0 epochs", "1,234.6 epochs",
     ]  # fmt: skip
 

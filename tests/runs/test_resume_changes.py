@@ -22,8 +22,7 @@ from helpers.runs import (
 )
 
 from heedful.errors import BadInput
-from heedful.runs import resume as state
-from heedful.runs import trainer
+from heedful.runs import resume, trainer, training
 from heedful.tasks import recipe
 
 # Settings. A change of these makes it another run; of these it only changes the rest of the way.
@@ -70,7 +69,7 @@ def test_a_changed_setting_is_refused_or_said_by_name(key):
     said: list[str] = []
 
     def compare():
-        state.compare_recipes(recipe.to_json(then), recipe.from_json(now), Path("step-4"), said.append)
+        resume.compare_recipes(recipe.to_json(then), recipe.from_json(now), Path("step-4"), said.append)
 
     if key in REFUSED:
         with pytest.raises(BadInput, match=f"recipe.json has {key} .*that is another run") as caught:
@@ -85,7 +84,7 @@ def test_a_changed_setting_is_refused_or_said_by_name(key):
 def test_nothing_is_said_of_what_has_not_changed():
     then = recipe.make("lm", "tiny", "pylib")
     said: list[str] = []
-    state.compare_recipes(recipe.to_json(then), then, Path("step-4"), said.append)
+    resume.compare_recipes(recipe.to_json(then), then, Path("step-4"), said.append)
     assert said == []
 
 
@@ -94,7 +93,7 @@ def test_which_steps_are_averaged_cannot_change_half_way(key):
     then = recipe.make("lm", settings={"train.average": 3})
     now = recipe.changed(then, key, 77)
     with pytest.raises(BadInput, match=f"recipe.json has {key} 77"):
-        state.compare_recipes(recipe.to_json(then), now, Path("step-4"), print)
+        resume.compare_recipes(recipe.to_json(then), now, Path("step-4"), print)
 
 
 # Through a run
@@ -160,7 +159,7 @@ CONDITIONS = {
     "threads": lambda patch: patch.setattr(torch, "get_num_threads", lambda: 77),
     "torch": lambda patch: patch.setattr(torch, "__version__", "77.0.0"),
     "python": lambda patch: patch.setattr(platform, "python_version", lambda: "77.0"),
-    "heedful": lambda patch: patch.setattr(state, "__version__", "77.0"),
+    "heedful": lambda patch: patch.setattr(resume, "__version__", "77.0"),
 }
 
 
@@ -175,10 +174,12 @@ def test_other_conditions_are_said(name, begun, monkeypatch):
 
 @pytest.mark.parametrize("name, value", [("device", "cuda"), ("processes", 4)])
 def test_another_device_or_number_of_processes_is_said(name, value, begun, monkeypatch):
-    honest = trainer.facts
-    monkeypatch.setattr(trainer, "facts", lambda *given: {**honest(*given), name: value})
+    honest = trainer.facts_of
+    for module in (trainer, training):
+        monkeypatch.setattr(module, "facts_of", lambda *given: {**honest(*given), name: value})
     folder = begun("lm")
-    monkeypatch.setattr(trainer, "facts", honest)
+    for module in (trainer, training):
+        monkeypatch.setattr(module, "facts_of", honest)
     warned(folder, f"warning: {name} was {value} and is ")
 
 

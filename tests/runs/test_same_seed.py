@@ -116,7 +116,7 @@ def looped(name: str, kind: str, precision: str, seed: int) -> tuple[list[bytes]
     torch.manual_seed(loop.seed_for(seed, "weights"))
     model = file.build(config)
     optimizers = optimizer.OPTIMIZERS[kind](model, 0.01, 0.1)
-    settings = loop.Settings(0.01, schedule.constant(2), 3, seed, precision=precision)
+    settings = loop.LoopSettings(0.01, schedule.constant(2), 3, seed, precision=precision)
     loss = partial(translate.loss_of if pairs else lm.loss_of, smoothing=0.1)
     made = list(loop.train(model, lambda step: [batch(step, pairs)], loss, optimizers, settings))
     return [weight.detach().numpy().tobytes() for weight in model.parameters()], [

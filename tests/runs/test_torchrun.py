@@ -18,7 +18,7 @@ import torch
 from helpers.run_together import cut_after
 from helpers.torchrun import DRIVER, LAUNCH
 
-from heedful.runs import checkpoint, trainer
+from heedful.runs import checkpoint, setup, trainer
 from heedful.runs.folder import Stop
 from heedful.tasks import recipe
 
@@ -243,7 +243,7 @@ def test_the_processes_share_the_very_examples_of_one(together, monkeypatch):
     monkeypatch.chdir(together.folder)
     idle = set()
     for name, (task, settings) in RUNS.items():
-        job = trainer.make_job(
+        job = setup.make_job(
             recipe.make(task, settings=SIZES | settings), together.folder / "alone" / name, Quiet()
         )
         for step in range(6):
@@ -328,11 +328,11 @@ def examples_of(error: str) -> list[list[int]]:
 
 def shares_of_step(folder: Path, step: int, how: str) -> list[list[int]]:
     """The examples to blame: those of the process at fault, or, where nobody knows, of both."""
-    asked = trainer.recipe_of(json.loads((folder / "poison" / how / "recipe.json").read_text()))
+    asked = trainer.recipe_in(json.loads((folder / "poison" / how / "recipe.json").read_text()))
     before = Path.cwd()
     os.chdir(folder)
     try:
-        job = trainer.make_job(asked, folder / "poison" / how, Quiet())
+        job = setup.make_job(asked, folder / "poison" / how, Quiet())
     finally:
         os.chdir(before)
     ranks = (0, 1) if how == "gradient" else (1,)

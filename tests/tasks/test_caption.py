@@ -30,7 +30,7 @@ from heedful.models import captioner, transformer, vit
 from heedful.parts.places import Source
 from heedful.parts.positions.absolute import Sinusoidal
 from heedful.parts.watch import watch
-from heedful.runs import trainer
+from heedful.runs import setup, trainer
 from heedful.tasks import caption, recipe
 from heedful.tasks.evaluation import Asked
 from heedful.tasks.recipe.settings import DataSettings
@@ -135,7 +135,7 @@ def test_captions_of_unequal_length_together_are_each_alone():
         for i in range(3)
     ]
     assert together.count == sum(one.count for one in alone) == 10
-    torch.testing.assert_close(together.surprise, sum(one.surprise for one in alone))
+    torch.testing.assert_close(together.nll, sum(one.nll for one in alone))
     filled = caption.batch_of(pixels, [[*row, *[3] * (4 - len(row))] for row in rows], CONFIG)
     scores = [model(normal(pixels, data), batch.target_BT) for batch in (whole, filled)]
     torch.testing.assert_close(scores[0][1, :2], scores[1][1, :2])
@@ -324,7 +324,7 @@ def test_batches_are_a_function_of_seed_and_step(place, tmp_path):
         assert all(torch.equal(a.target_BT, b.target_BT) for a, b in zip(one, other, strict=True))
     batch, data = jobs[0].batches(0)[0], recipe.make("caption", settings=settings).data
     still = caption.caption_loss(
-        trainer.fresh_model(jobs[0], recipe.make("caption", settings=settings), CPU), batch, data
+        setup.new_model(jobs[0], recipe.make("caption", settings=settings), CPU), batch, data
     )
     assert not torch.equal(
         moved(normal(batch.pixels_BHWC, data), batch.moves_B23), normal(batch.pixels_BHWC, data)

@@ -19,7 +19,7 @@ from heedful.data.vocab import Vocab
 from heedful.errors import BadInput
 from heedful.models import bert, gpt2
 from heedful.models.base.heads import classifier
-from heedful.runs import trainer
+from heedful.runs import setup, trainer
 from heedful.tasks import choose, classify, recipe
 from heedful.tasks.origin import Borrowed
 
@@ -118,8 +118,8 @@ def test_scores_and_losses_are_those_of_single_rows(name):
         loss = choose.encoder_loss(model, made)
     else:
         loss = choose.decoder_loss(model, made, lm_weight=0.3)
-        torch.testing.assert_close(loss.surprise, choose.decoder_loss(model, made, lm_weight=0.0).total)
-    torch.testing.assert_close(loss.surprise, expected)
+        torch.testing.assert_close(loss.nll, choose.decoder_loss(model, made, lm_weight=0.0).total)
+    torch.testing.assert_close(loss.nll, expected)
     torch.testing.assert_close(loss.total, expected + 0.3 * aside)
     loss.total.backward()
     assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
@@ -131,7 +131,7 @@ def test_the_order_of_the_choices_does_not_matter_and_smoothing_is_over_those_th
     one, other = (choose.collate(Vocab, classify.encoder_row, 20, items) for items in (ITEMS, turned))
     torch.testing.assert_close(choose.encoder_loss(model, one).total, choose.encoder_loss(model, other).total)
     scores = choose.encoder_scores(model, one)
-    smoothed, _ = choose.surprises(scores, one, 0.1)
+    smoothed, _ = choose.choice_losses(scores, one, 0.1)
     expected = 0.0
     for row, (_, choices, answer) in zip(scores, ITEMS, strict=True):
         log = row[: len(choices)].log_softmax(-1)
@@ -174,7 +174,7 @@ def test_similarity_judges_the_sum_of_both_orders_and_averages_their_language_lo
         expected += F.cross_entropy(model.linear(state), torch.tensor(label))
         aside += sum(F.cross_entropy(model.decoder(row)[0, :-1], row[0, 1:]) for row in rows) / 2
     loss = classify.decoder_loss(model, made, lm_weight=0.5)
-    torch.testing.assert_close(loss.surprise, expected)
+    torch.testing.assert_close(loss.nll, expected)
     torch.testing.assert_close(loss.total, expected + 0.5 * aside)
     assert loss.count == made.count == 3 and len(made.tokens_BT) == 6
 
@@ -231,7 +231,7 @@ def test_a_decoder_that_has_one_token_for_all_gets_a_start_a_delimiter_and_an_ex
     }  # fmt: skip
     asked = recipe.make("classify", settings=settings)
     source = heedful.load(folder)
-    job = trainer.make_job(asked, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
+    job = setup.make_job(asked, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
     rows, v = source.config.vocab, job.vocab
     assert isinstance(v, Borrowed) and (v.bos, v.sep, v.eos) == (rows, rows + 1, rows + 2)
     assert job.config.vocab == rows + 3 and job.loss.keywords["lm_weight"] == 0.5
@@ -239,7 +239,7 @@ def test_a_decoder_that_has_one_token_for_all_gets_a_start_a_delimiter_and_an_ex
     assert set(batch.tokens_BT[:, 0].tolist()) == {rows}
     for row, length in zip(batch.tokens_BT, batch.lengths_B.tolist(), strict=True):
         assert row[length - 1] == rows + 2 and (row[:length] == rows + 1).sum() == 1
-    model = trainer.fresh_model(job, asked, CPU)
+    model = setup.new_model(job, asked, CPU)
     before = model.decoder.inputs.tokens.weight.clone()
     job.begin(model)
     after = model.decoder.inputs.tokens.weight
@@ -265,9 +265,7 @@ def test_with_its_weights_held_fast_a_decoder_keeps_its_own_tokens(origin_of, fi
     }
     for way in ("head", "lora"):
         (tmp_path / way).mkdir()
-        job = trainer.make_job(
-            recipe.make("classify", settings=settings | WAYS[way]), tmp_path / way, Quiet()
-        )
+        job = setup.make_job(recipe.make("classify", settings=settings | WAYS[way]), tmp_path / way, Quiet())
         end = heedful.load(folder).special["eos"]
         assert (job.vocab.bos, job.vocab.sep, job.vocab.eos) == (end, end, end)
 

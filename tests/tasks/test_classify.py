@@ -13,7 +13,7 @@ from heedful.data.files import Report
 from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
 from heedful.models.base.heads import DecoderClassifier
-from heedful.runs import trainer
+from heedful.runs import setup, trainer
 from heedful.tasks import classify, recipe, task
 from heedful.tasks.recipe.presets import FINE_TUNING
 from heedful.tasks.recipe.settings import DataSettings
@@ -127,7 +127,7 @@ def test_the_loss_of_a_padded_batch_is_the_sum_over_single_texts(name):
     loss, losses = loss_of(model.eval(), whole), [loss_of(model, one) for one in alone]
     torch.testing.assert_close(loss.total, sum(one.total for one in losses))
     torch.testing.assert_close(
-        loss.surprise, F.cross_entropy(scores_of(model, whole), whole.labels_B, reduction="sum")
+        loss.nll, F.cross_entropy(scores_of(model, whole), whole.labels_B, reduction="sum")
     )
     assert loss.count == 4 and whole.lengths_B.tolist() == [12, 3, 7, 4]
 
@@ -153,14 +153,14 @@ def test_a_decoders_loss_is_gpt1s():
         expected += 0.3 * F.cross_entropy(model.decoder(row[None])[0, :-1], row[1:])
     torch.testing.assert_close(loss_of(model, made, lm_weight=0.3).total, expected)
     without = loss_of(model, made, lm_weight=0.0)
-    assert torch.equal(without.total, without.surprise)
+    assert torch.equal(without.total, without.nll)
 
 
 @pytest.mark.parametrize("name", ["encoder", "decoder"])
 def test_one_batch_can_be_learned_by_heart(name):
     model, layout, loss_of, scores_of = models()[name]
     made = classify.collate(Vocab, layout, 20, TEXTS, [0, 4, 2, 1])
-    settings = loop.Settings(rate=1e-2, schedule=schedule.constant(10), steps=120)
+    settings = loop.LoopSettings(rate=1e-2, schedule=schedule.constant(10), steps=120)
     steps = list(loop.train(model, lambda step: [made], loss_of, optimizer.adamw(model, 1e-2, 0.0), settings))
     assert steps[-1].loss < 0.05
     with torch.no_grad():
@@ -195,7 +195,7 @@ def test_a_run_takes_over_weights_and_tokenizer_and_goes_on_exactly(kind, origin
     source = heedful.load(folder)
 
     job = job_of(files, tmp_path / "look", **{"train.from_folder": str(folder)})
-    model = trainer.fresh_model(job, settings, CPU)
+    model = setup.new_model(job, settings, CPU)
     assert any(line.startswith(f"start: {folder}, its sizes and its vocabulary") for line in job.plan)
     assert job.begin is not None and job.facts["from"]["sha256"] == classify_hash(folder)
     head = {name for name, _ in model.named_parameters() if name.startswith(("heads.classify", "linear"))}
@@ -240,7 +240,7 @@ def test_a_classifier_can_itself_be_started_from(origin_of, files, tmp_path):
         trainer.start(asked(files, **settings), tmp_path / f"{kind}-1", Quiet(), CPU)
         again = {"train.from_folder": str(tmp_path / f"{kind}-1")}
         job = job_of(files, tmp_path / f"{kind}-2", **again)
-        model = trainer.fresh_model(job, asked(files, **again), CPU)
+        model = setup.new_model(job, asked(files, **again), CPU)
         job.begin(model)
         source = heedful.load(tmp_path / f"{kind}-1").model
         old = dict(source.named_parameters())

@@ -20,7 +20,7 @@ from heedful.data.images.files import png_bytes
 from heedful.errors import BadInput
 from heedful.inside.look import images as look_images
 from heedful.models import vit
-from heedful.runs import trainer
+from heedful.runs import setup, trainer
 from heedful.tasks import image_classify, recipe
 from heedful.tasks.evaluation import Asked
 
@@ -135,7 +135,7 @@ def test_a_run_begins_from_another_with_positions_interpolated(place, tmp_path):
     assert any(
         "positions of 2 x 2 patches are interpolated to 3 x 3; the head is new" in line for line in job.plan
     )
-    model = trainer.fresh_model(job, recipe.make("image-classify", settings=settings), CPU)
+    model = setup.new_model(job, recipe.make("image-classify", settings=settings), CPU)
     job.begin(model)
     before = dict(heedful.load(place / "run").model.named_parameters())
     for name, weight in model.named_parameters():

@@ -125,9 +125,9 @@ def test_a_step_sees_what_the_one_before_left_and_the_same_when_asked_twice():
     for step in range(3):
         for _ in range(2):
             (batch,) = segments.batches(plan, step, 1)
-            found.append(float(loss(model, batch).surprise))
+            found.append(float(loss(model, batch).nll))
     assert found[0] == found[1] and found[2] == found[3] and found[4] == found[5]
-    fresh = float(Recurrent(8)(model, SegmentBatch(batch.tokens_BT, 0, 0, 0)).surprise)
+    fresh = float(Recurrent(8)(model, SegmentBatch(batch.tokens_BT, 0, 0, 0)).nll)
     assert fresh != found[4]
     with pytest.raises(ValueError, match="whose memory is not there"):
         loss(model, SegmentBatch(batch.tokens_BT, 7, 2, 0))
@@ -140,7 +140,7 @@ def test_micro_batches_see_the_memory_of_their_own_rows_however_they_are_shared_
     for shared in ([1, 1, 1], [3, 3, 3], [2, 1, 3]):
         loss = Recurrent(8)
         steps = [[loss(model, batch) for batch in segments.batches(plan, n, m)] for n, m in enumerate(shared)]
-        sums.append([float(sum(part.surprise for part in parts)) for parts in steps])
+        sums.append([float(sum(part.nll for part in parts)) for parts in steps])
         kept.append(loss.tensors())
     assert sums[1] == pytest.approx(sums[0], abs=1e-9) and sums[2] == pytest.approx(sums[0], abs=1e-9)
     for other in kept[1:]:
@@ -148,7 +148,7 @@ def test_micro_batches_see_the_memory_of_their_own_rows_however_they_are_shared_
     again = Recurrent(8)
     again.load(kept[0], 3)
     (batch,) = segments.batches(plan, 3, 1)
-    assert float(again(model, batch).surprise) == pytest.approx(float(loss(model, batch).surprise), abs=1e-9)
+    assert float(again(model, batch).nll) == pytest.approx(float(loss(model, batch).nll), abs=1e-9)
 
 
 def test_evaluation_has_a_memory_of_its_own_length_which_may_be_longer_than_in_training():

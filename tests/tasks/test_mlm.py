@@ -162,7 +162,7 @@ def test_the_loss_is_that_of_chosen_positions_alone():
     assert torch.equal(mlm.loss_of(model, made).total, loss.total)
     made.originals_BT.view(-1)[made.places_N[0]] ^= 1
     assert not torch.equal(mlm.loss_of(model, made).total, loss.total)
-    assert loss.count == len(made.places_N) and torch.equal(loss.total, loss.surprise)
+    assert loss.count == len(made.places_N) and torch.equal(loss.total, loss.nll)
 
 
 def test_over_a_step_total_by_count_is_the_sum_of_both_means():
@@ -178,18 +178,18 @@ def test_over_a_step_total_by_count_is_the_sum_of_both_means():
         losses = [mlm.loss_of(model, part) for part in parts]
         count = sum(loss.count for loss in losses)
         torch.testing.assert_close(sum(loss.total for loss in losses) / count, expected)
-        torch.testing.assert_close(sum(loss.surprise for loss in losses) / count, words)
+        torch.testing.assert_close(sum(loss.nll for loss in losses) / count, words)
 
 
 def test_the_first_loss_is_that_of_guessing():
     made = batch(pairs=False, starts=range(0, 3000, 50))
-    loss = mlm.loss_of(tiny_model().eval(), made).surprise.item() / made.count
+    loss = mlm.loss_of(tiny_model().eval(), made).nll.item() / made.count
     assert loss == pytest.approx(math.log(V), abs=0.1)
 
 
 def test_one_batch_can_be_learned_by_heart():
     model, (made,) = tiny_model(), mlm.step_of([batch()])
-    settings = loop.Settings(rate=3e-3, schedule=schedule.constant(10), steps=150)
+    settings = loop.LoopSettings(rate=3e-3, schedule=schedule.constant(10), steps=150)
     steps = list(
         loop.train(model, lambda step: [made], mlm.loss_of, optimizer.adamw(model, 3e-3, 0.0), settings)
     )

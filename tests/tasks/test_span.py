@@ -203,9 +203,9 @@ def test_the_loss_is_the_mean_of_two_cross_entropies_over_the_context_and_the_cl
             expected += F.cross_entropy(out[places, side], torch.tensor(1 + right)) / 2
     loss = span.loss_of(model, made)
     torch.testing.assert_close(loss.total, expected)
-    assert loss.count == 2 and torch.equal(loss.total, loss.surprise)
+    assert loss.count == 2 and torch.equal(loss.total, loss.nll)
     smoothed = span.loss_of(model, made, 0.1)
-    assert smoothed.total != loss.total and torch.equal(smoothed.surprise, loss.surprise)
+    assert smoothed.total != loss.total and torch.equal(smoothed.nll, loss.nll)
     loss.total.backward()
     padding = torch.arange(made.tokens_BT.shape[1]) >= made.lengths_B[:, None]
     made.tokens_BT[padding] = 3

@@ -100,11 +100,11 @@ def test_the_loss_is_of_every_token_and_a_model_is_judged_by_the_summary_alone(n
     told = [log_probabilities(model, row) for row in rows]
     summaries = -sum(sum(each[-len(t) - 1 :]) for each, t in zip(told, TARGETS, strict=True))
     every = -sum(map(sum, told))
-    whole, judged = form.loss(model, batch, 0.0), form.surprise(model, batch)
+    whole, judged = form.loss(model, batch, 0.0), form.nll(model, batch)
     assert (whole.count, judged.count) == (20, 9)
-    assert float(whole.surprise) == pytest.approx(every)
-    assert float(judged.surprise) == pytest.approx(summaries)
-    balance = float(whole.total - whole.surprise) / 20  # of experts, for each token
+    assert float(whole.nll) == pytest.approx(every)
+    assert float(judged.nll) == pytest.approx(summaries)
+    balance = float(whole.total - whole.nll) / 20  # of experts, for each token
     assert (balance > 0) == (name == "t-dmca, experts")
     for weight, count in ((0.25, 20), (0.0, 9)):
         form = InOneRow(weight)
@@ -112,18 +112,17 @@ def test_the_loss_is_of_every_token_and_a_model_is_judged_by_the_summary_alone(n
         part = form.loss(model, batch, 0.0)
         expected = summaries + weight * (every - summaries) + count * balance
         assert float(part.total) == pytest.approx(expected) and part.count == batch.count == count
-        assert float(part.surprise) == pytest.approx(every if weight else summaries)
+        assert float(part.nll) == pytest.approx(every if weight else summaries)
 
 
 @torch.no_grad()
 def test_padding_and_neighbors_change_no_loss():
     for form, model in ((InOneRow(), made(*DECODERS["t-dmca, experts"])), (Apart(), made(transformer, T_ED))):
-        together = form.surprise(model, form.batch(VOCAB, SOURCES, TARGETS, []))
+        together = form.nll(model, form.batch(VOCAB, SOURCES, TARGETS, []))
         alone = [
-            form.surprise(model, form.batch(VOCAB, [s], [t], []))
-            for s, t in zip(SOURCES, TARGETS, strict=True)
+            form.nll(model, form.batch(VOCAB, [s], [t], [])) for s, t in zip(SOURCES, TARGETS, strict=True)
         ]
-        assert float(together.surprise) == pytest.approx(sum(float(one.surprise) for one in alone))
+        assert float(together.nll) == pytest.approx(sum(float(one.nll) for one in alone))
         assert together.count == sum(one.count for one in alone) == 9
 
 
@@ -133,11 +132,13 @@ def test_one_layer_of_t_dmca_has_experts_and_each_token_is_sent_to_some_of_them(
     assert kinds == [False, False, False, False, True]
     form = InOneRow()
     loss = form.loss(model, form.batch(VOCAB, SOURCES, TARGETS, []), 0.0)
-    assert loss.loads_LE.shape == (1, 5) and int(loss.loads_LE.sum()) == 2 * 20  # padding is sent to nobody
+    assert (
+        loss.expert_load_LE.shape == (1, 5) and int(loss.expert_load_LE.sum()) == 2 * 20
+    )  # padding is sent to nobody
     loss.total.backward()
     gate = model.stack.blocks[-1].feed_forward.layer.gate
     assert gate.noise.grad.abs().sum() > 0 and gate.weight.grad.abs().sum() > 0
-    assert float(loss.total.detach()) > float(loss.surprise.detach())  # an uneven load costs
+    assert float(loss.total.detach()) > float(loss.nll.detach())  # an uneven load costs
 
 
 # Writing

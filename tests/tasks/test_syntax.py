@@ -130,7 +130,7 @@ def test_padding_and_company_change_nothing():
         assert torch.isinf(scores[b, :, n + 1 :]).all()
         assert parse.parse(model, alone) == [found[b]]
         parts.append(parse.loss_of(model, alone))
-    assert float(total.surprise) == pytest.approx(sum(float(part.surprise) for part in parts))
+    assert float(total.nll) == pytest.approx(sum(float(part.nll) for part in parts))
     assert total.count == sum(part.count for part in parts) == 14
 
 
@@ -178,10 +178,10 @@ def test_pieces_are_hidden_in_training_only_and_never_special_ones():
     hidden = words.hidden_pieces(batch.tokens_BT, 0.999999)
     special = batch.tokens_BT <= vocab.sep
     assert (hidden[~special] == vocab.mask).all() and torch.equal(hidden[special], batch.tokens_BT[special])
-    plain = parse.loss_of(model, batch).surprise
-    assert torch.equal(parse.loss_of(model, batch, hide=0.9).surprise, plain)
-    assert not torch.equal(parse.loss_of(model.train(), batch, hide=0.9).surprise, plain)
-    assert torch.equal(parse.loss_of(model, batch).surprise, plain)
+    plain = parse.loss_of(model, batch).nll
+    assert torch.equal(parse.loss_of(model, batch, hide=0.9).nll, plain)
+    assert not torch.equal(parse.loss_of(model.train(), batch, hide=0.9).nll, plain)
+    assert torch.equal(parse.loss_of(model, batch).nll, plain)
 
 
 # What is counted

@@ -17,7 +17,7 @@ from heedful.interop.hf.weights import find_weights
 from heedful.models import albert, family
 from heedful.parts import lora as parts
 from heedful.parts.lora import Lora
-from heedful.runs import checkpoint, trainer
+from heedful.runs import checkpoint, setup, trainer
 from heedful.tasks import choose, recipe, span
 from heedful.tasks.classify import encoder_row, one_segment_row
 from heedful.tasks.origin import Origin, with_head
@@ -139,14 +139,14 @@ def test_only_what_is_new_learns(kind, way, origin_of, files, tmp_path):
     settings = {"train.from_folder": str(folder), **WAYS[way]}
     job = job_of(files, tmp_path / "look", **settings)
     made = asked(files, **settings)
-    model = trainer.fresh_model(job, made, CPU)
+    model = setup.new_model(job, made, CPU)
     job.begin(model)
     head = {name for name, _ in model.named_parameters() if name.startswith(("heads.", "linear"))}
     new = head if kind in ("mlm", "lm", "gpt2") else {name for name in head if "pooled" not in name}
     adapters = {f"{path}.{part}" for path in parts.adapters(model) for part in "AB"}
     assert trained(model) == new | adapters and bool(adapters) == (way == "lora")
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    optimizers = trainer.make_optimizers(made, model)
+    optimizers = setup.make_optimizers(made, model)
     (batch,) = job.batches(0)
     job.loss(model.train(), batch).total.backward()
     touched = {name for name, weight in model.named_parameters() if weight.grad is not None}
@@ -206,7 +206,7 @@ def test_what_is_held_fast_needs_no_room_for_gradients(origin_of, files, tmp_pat
     for way, more in WAYS.items():
         settings = {"train.from_folder": str(origin_of("bert")), **more}
         job, made = job_of(files, tmp_path / f"look-{way}", **settings), asked(files, **settings)
-        model = trainer.fresh_model(job, made, CPU)
+        model = setup.new_model(job, made, CPU)
         needed[way] = memory_needed(made, job, model, World(), CPU)
         held = sum(weight.numel() for weight in model.parameters() if not weight.requires_grad)
         assert way == "whole" or needed["whole"] - needed[way] == pytest.approx(3 * 4 * held, rel=0.2)
@@ -337,8 +337,8 @@ def test_every_task_starts_from_a_model_is_judged_and_goes_on_exactly(
         "train.rate": 1e-3,
     }
     made = recipe.make(task, settings=settings)
-    begun = trainer.make_job(made, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
-    model = trainer.fresh_model(begun, made, CPU)
+    begun = setup.make_job(made, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
+    model = setup.new_model(begun, made, CPU)
     begun.begin(model)
     old, new = dict(source.model.named_parameters()), dict(model.named_parameters())
     same = {name for name in new if name in old and torch.equal(new[name], old[name])}

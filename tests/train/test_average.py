@@ -18,7 +18,7 @@ from helpers.runs import (
 from torch import nn
 
 from heedful.errors import BadInput
-from heedful.runs import checkpoint, trainer
+from heedful.runs import checkpoint, setup, trainer
 from heedful.tasks import recipe
 from heedful.tasks.recipe.settings import Recipe
 from heedful.train.average import MovingAverage, TailAverage, weights_of
@@ -119,7 +119,7 @@ def test_the_published_weights_are_the_moving_average_where_it_was_best(texts, t
     assert outcome.best.step == best["step"] in (2, 4, 6, 7)
     assert sum("of averaged weights" in line for line in talk.lines) == len(evaluations) == 4
     settings = asked("ema", texts)
-    expected = weights_of(trainer.fresh_model(outcome.job, settings, CPU))
+    expected = weights_of(setup.new_model(outcome.job, settings, CPU))
     for step in range(1, best["step"] + 1):
         decay = min(0.7, (1 + step) / (10 + step))
         new = weights_after(folder, step)

@@ -82,7 +82,7 @@ class Target:
 @pytest.mark.parametrize("curvature", [4.0, 50.0, 900.0])
 def test_the_suggestion_lies_below_the_edge_of_a_quadratic_and_not_far_below(curvature):
     model = Bowl()
-    settings = loop.Settings(1.0, finder.growing(), finder.STEPS, clip=0.0)
+    settings = loop.LoopSettings(1.0, finder.growing(), finder.STEPS, clip=0.0)
 
     def batches(step):
         return [Target(0.2 * torch.randn(3, generator=torch.Generator().manual_seed(step)))]
@@ -148,7 +148,7 @@ def test_a_loss_that_is_never_finite_is_said_so(text, capsys, monkeypatch):
 
     def broken(model, batch, smoothing=0.0):
         found = honest(model, batch, smoothing)
-        return Loss(found.total * math.inf, found.surprise * math.inf, found.count)
+        return Loss(found.total * math.inf, found.nll * math.inf, found.count)
 
     monkeypatch.setattr(lm, "loss_of", broken)
     assert main(["train", "lm", "--text", "text", "--find-rate", *OPTIONS]) == 3

@@ -17,7 +17,7 @@ from heedful.parts.places import Lengths
 from heedful.tasks import lm, translate
 from heedful.train import loop, optimizer, schedule
 from heedful.train.loss import NOTHING, Loss, cross_entropy, sequence_loss
-from heedful.train.processes import Idle
+from heedful.train.processes import IdleBatch
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def test_scoring_in_chunks_changes_nothing(smoothing):
         hidden = torch.linspace(-1, 1, 144, dtype=torch.float64).view(3, 8, 6).requires_grad_()
         loss = sequence_loss(head, hidden, answers, 21, smoothing, chunk)
         loss.total.backward()
-        results.append((loss.total.detach(), loss.surprise.detach(), hidden.grad, head.weight.grad.clone()))
+        results.append((loss.total.detach(), loss.nll.detach(), hidden.grad, head.weight.grad.clone()))
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
@@ -201,7 +201,7 @@ def toy_run(parts, steps=5, start=0, model=None, optimizers=None, seed=3, **sett
         rows = torch.randn(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(step))
         return [Numbers(part) for part in rows.split(parts)]
 
-    how = loop.Settings(rate=0.1, schedule=schedule.constant(2), steps=steps, seed=seed, **settings)
+    how = loop.LoopSettings(rate=0.1, schedule=schedule.constant(2), steps=steps, seed=seed, **settings)
     return model, optimizers, list(loop.train(model, batches, toy_loss, optimizers, how, start))
 
 
@@ -216,8 +216,11 @@ def test_accumulated_micro_batches_of_unequal_size_equal_the_full_batch():
 def test_speed_is_told_in_what_a_batch_says_it_has_and_else_in_target_tokens():
     plain, said = Numbers(torch.zeros(3, 4)), Said(torch.zeros(3, 4), ids=(7, 8))
     assert seen_in([plain, plain]) == (6, "tokens") and seen_in([said, said, said]) == (6, "pictures")
-    assert seen_in([said, Idle(said)]) == (2, "pictures")  # a process that has nothing to do has seen nothing
-    assert Idle(plain).seen == (0, "tokens") and seen_in([Idle(said)]) == (0, "pictures")
+    assert seen_in([said, IdleBatch(said)]) == (
+        2,
+        "pictures",
+    )  # a process that has nothing to do has seen nothing
+    assert IdleBatch(plain).seen == (0, "tokens") and seen_in([IdleBatch(said)]) == (0, "pictures")
     _, _, report = toy_run([1, 4, 2], steps=2)
     assert [p.seen for p in report] == [(7, "tokens")] * 2
     assert loop.Progress(1, 0.5, 4200, 0.1, 1.0, 2.0).a_second(2.0) == "2,100 tokens"
@@ -296,7 +299,7 @@ def test_translation_loss_equals_the_sum_over_single_sentences():
     torch.testing.assert_close(whole.total, sum(one.total for one in alone))
     scores = model(batch.source_BS, batch.target_BT, Lengths(batch.source_lengths_B))
     plain = F.cross_entropy(scores.flatten(0, 1), batch.answers_BT.flatten(), reduction="sum")
-    torch.testing.assert_close(whole.surprise, plain)
+    torch.testing.assert_close(whole.nll, plain)
 
 
 def test_language_model_loss_is_next_token_cross_entropy():

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from ...runs.plan import span
+from ...runs.plan import format_seconds
 from ...train.loop import Progress
 
 INTERRUPTED_AND_SAVED = 75  # the exit code
@@ -60,7 +60,7 @@ class TrainingProgress:
             self.bar.update(self.job, completed=progress.step, description=told)
         elif time.monotonic() - self.spoke > QUIET:
             self.spoke = time.monotonic()
-            left = span(self.pace * (steps - progress.step))
+            left = format_seconds(self.pace * (steps - progress.step))
             print(f"step {progress.step} of {steps}: {told}, {left} left", file=sys.stderr, flush=True)
 
 

@@ -106,7 +106,7 @@ def translation_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     made = translate.numbers(vocab, translate.short_enough(vocab, pairs, d.longest))
     loss = translate.loss_of(p.model, made.to(p.device))  # type: ignore[arg-type]
     learned = Store.mapped(asked.run / "data")
-    return float(loss.surprise) / loss.count, translate.by_frequency(learned, [made], vocab)
+    return float(loss.nll) / loss.count, translate.by_frequency(learned, [made], vocab)
 
 
 def next_token_loss(p: Patient, asked: Asked) -> tuple[float, float]:
@@ -149,7 +149,7 @@ def label_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     room = classify.room_of(recipe.data, config.context, vocab)
     made = kind.collate(vocab, kind.layout, room, classify.encoded(vocab, rows), [row.number for row in rows])
     _, _, loss = classify.judged(p.model, kind, [made])
-    return loss, classify.surprise_of(counts, rows)
+    return loss, classify.loss_by_frequency(counts, rows)
 
 
 HELD_OUT: dict[str, Callable[[Patient, Asked], tuple[float, float]]] = {

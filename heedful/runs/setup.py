@@ -1,0 +1,154 @@
+"""The setup of a run, from its recipe: the job, the model, the optimizers, and the number of steps."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..fast.async_loop import train_ahead
+from ..fast.training import for_training
+from ..models import family
+from ..models.base.heads import classifier
+from ..parts.blocks import Stack
+from ..parts.experts import auxiliary
+from ..tasks.recipe import with_warmup
+from ..tasks.recipe.settings import Recipe
+from ..tasks.task import Job
+from ..train import finder, loop, optimizer, processes
+from ..train.average import Average, MovingAverage, TailAverage
+from ..train.loop import Batch, LoopSettings, seed_for
+from ..train.processes import World
+from ..train.schedule import schedule
+from .report import Reporter
+
+MEASURED = 12  # steps made and thrown away to find out how long one takes: the later half of them is timed
+ALONE = World()
+
+
+def make_job(recipe: Recipe, path: Path, reporter: Reporter) -> Job:
+    """The job that the recipe's task makes of it."""
+    return import_module(f"heedful.tasks.{recipe.task.replace('-', '_')}").make_job(
+        recipe, path, reporter.say
+    )
+
+
+def can_run_ahead(
+    job: Job, model: nn.Module, scaler: torch.amp.GradScaler | None, world: World, device: torch.device
+) -> bool:
+    """Whether no step waits for other processes, a gradient scaler, an auxiliary loss, or a memory."""
+    alone = device.type == "cuda" and world.size == 1
+    return alone and scaler is None and job.carried is None and auxiliary(model) is None
+
+
+def new_model(job: Job, recipe: Recipe, device: torch.device) -> nn.Module:
+    """The job's model with new weights, which follow from the seed."""
+    torch.manual_seed(seed_for(recipe.train.seed, "weights"))
+    model = family(job.architecture).build(job.config)
+    model = classifier(model, job.config, job.labels, job.head_dropout) if job.labels else model
+    if job.tuning is not None:
+        job.tuning.arrange(model)
+    return model.to(device)
+
+
+def prepare_model(
+    model: nn.Module,
+    loss_of: Callable[[Any, Any], Any],
+    recipe: Recipe,
+    world: World,
+    device: torch.device,
+) -> tuple[nn.Module, Callable[[Any, Any], Any]]:
+    """The model as the loop sees it, and its loss: with activation checkpointing, compiled, sharded."""
+    t = recipe.train
+    for module in model.modules():
+        if isinstance(module, Stack):
+            module.recompute = t.recompute
+    model = for_training(model, compiled=t.compile, by_block=t.shard)  # weights come and go block by block
+    loss_of = processes.with_idle(loss_of)
+    if not t.shard or world.size == 1:  # alone: a run that several processes had begun
+        return model, loss_of
+    return processes.shard(model, world, device), processes.sharded_loss(loss_of)
+
+
+def micro_batches_of(job: Job, recipe: Recipe, world: World) -> Callable[[int], Sequence[Batch]]:
+    """This process's micro-batches of a step."""
+    if world.size == 1:
+        return job.batches
+
+    def batches(step: int) -> Sequence[Batch]:
+        mine = job.batches(step, world.rank, world.size)
+        return processes.fill_idle(mine, recipe.train.accumulate, lambda: job.batches(step)[0])
+
+    return batches
+
+
+def make_optimizers(recipe: Recipe, model: nn.Module) -> list[torch.optim.Optimizer]:
+    t = recipe.train
+    return optimizer.OPTIMIZERS[t.optimizer](model, t.rate, t.decay, (0.9, t.beta2))
+
+
+def make_scaler(recipe: Recipe, device: torch.device) -> torch.amp.GradScaler | None:
+    return torch.amp.GradScaler(device.type) if recipe.train.precision == "fp16" else None
+
+
+def make_average(recipe: Recipe, model: nn.Module) -> Average | None:
+    t = recipe.train
+    if t.ema:
+        return MovingAverage(model, t.ema)
+    if t.average:
+        ends = range(t.steps, 0, -recipe.checkpoint.every)
+        return TailAverage(model, ends[: t.average])
+    return None
+
+
+def loop_settings(recipe: Recipe, device: torch.device) -> LoopSettings:
+    t = recipe.train
+    rates = schedule(t.schedule, t.warmup, t.steps, t.floor)
+    return LoopSettings(t.rate, rates, t.steps, t.seed, t.clip, t.precision, device)
+
+
+def with_steps(recipe: Recipe, job: Job, reporter: Reporter, device: torch.device, world: World) -> Recipe:
+    """The recipe with minutes turned into steps: a few steps are timed and thrown away."""
+    if not recipe.train.minutes:
+        return recipe
+    few = replace(
+        recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, shard=False, compile=False)
+    )
+    trial, loss_of = prepare_model(new_model(job, few, device), job.loss, few, world, device)
+    optimizers, scaler = make_optimizers(few, trial), make_scaler(few, device)
+    settings = loop_settings(few, device)
+    if can_run_ahead(job, trial, scaler, world, device):
+        steady = job.steady and not few.train.recompute
+        made = list(train_ahead(trial, job.batches, loss_of, optimizers, settings, steady=steady))
+    else:
+
+        def batches(step: int) -> Sequence[Batch]:
+            return job.batches(step, world.rank, world.size) or job.batches(step)
+
+        made = list(loop.train(trial, batches, loss_of, optimizers, settings, scaler=scaler))
+    seconds = statistics.median(progress.seconds for progress in made[MEASURED // 2 :])
+    steps = max(1, int(60 * recipe.train.minutes / seconds))
+    reporter.say(f"{1000 * seconds:.0f} ms a step: {steps} steps fit {recipe.train.minutes:g} minutes")
+    return with_warmup(replace(recipe, train=replace(recipe.train, steps=steps, minutes=0.0)))
+
+
+def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Iterator[finder.Tried]:
+    """The loss at learning rates that grow with every step; nothing is kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = make_job(recipe, Path(folder), reporter)
+        few = replace(recipe, train=replace(recipe.train, shard=False, compile=False))
+        model, loss_of = prepare_model(new_model(job, few, device), job.loss, few, ALONE, device)
+        if job.begin is not None:
+            job.begin(model)
+        settings = replace(
+            loop_settings(recipe, device), rate=1.0, schedule=finder.growing(), steps=finder.STEPS
+        )
+        optimizers, scaler = make_optimizers(recipe, model), make_scaler(recipe, device)
+        yield from finder.tried(loop.train(model, job.batches, loss_of, optimizers, settings, scaler=scaler))

@@ -1,0 +1,232 @@
+"""The body of the training loop: log, evaluate, save, and stop when asked."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import NotFinite, command
+from ..fast.async_loop import train_ahead
+from ..parts.watch import eagerly
+from ..tasks import expert_load
+from ..tasks.evaluation import format_score
+from ..tasks.recipe.settings import Recipe
+from ..tasks.task import Job
+from ..tasks.tuning import written_alone
+from ..train import loop, processes
+from ..train.loop import Progress
+from ..train.processes import World
+from .folder import RECIPE, RunFolder, Stop
+from .plan import describe_plan
+from .report import Reporter, report_speed, report_step, warning_if_no_better
+from .resume import Best, Saved, TrainingState, facts_of, gather, kept, put_weights, restore, save
+from .setup import (
+    can_run_ahead,
+    loop_settings,
+    make_average,
+    make_optimizers,
+    make_scaler,
+    micro_batches_of,
+    new_model,
+    prepare_model,
+)
+
+RISING = 3  # evaluations in a row that got worse: worth a word
+PASSED_ON = 1.0  # seconds within which torchrun passes a signal on to processes that may have had it already
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    steps: int
+    finished: bool  # False: it was asked to stop, and can be resumed
+    best: Best
+    job: Job
+    model: nn.Module  # with the best weights, if it finished
+
+
+def train_run(
+    recipe: Recipe,
+    job: Job,
+    path: Path,
+    folder: RunFolder | None,
+    reporter: Reporter,
+    device: torch.device,
+    world: World,
+    saved: Saved | None,
+) -> Outcome:
+    """Make every step that is left. `folder` is None in a process that does not write."""
+    model = new_model(job, recipe, device)
+    adapted = job.tuning is not None and job.tuning.lora is not None  # whose checkpoints lack what came along
+    if (saved is None or adapted) and job.begin is not None:
+        job.begin(model)
+        world.take_over(model)  # what was computed from data may be rounded otherwise on another machine
+    trained, loss_of = prepare_model(model, job.loss, recipe, world, device)
+    state = TrainingState(
+        model, make_optimizers(recipe, model), make_scaler(recipe, device), make_average(recipe, model)
+    )
+    state.carried = job.carried
+    if saved is not None:
+        restore(state, saved)
+    if folder is not None:
+        folder.metrics.drop_after(state.step)
+        folder.status("running", step=state.step)
+    for line in describe_plan(recipe, job, model, world, device):
+        reporter.say(line)
+    if not patient(state, recipe):
+        reporter.say(f"already finished at step {state.step}: it lost patience")
+    elif state.step >= recipe.train.steps:
+        reporter.say(f"already finished at step {state.step}: for more, raise train.steps in {path / RECIPE}")
+    elif state.step:
+        reporter.say(f"going on after step {state.step}")
+    finished, found = True, facts_of(recipe, job, world, device)
+    with Stop(again=0.0 if world.size == 1 else PASSED_ON) as stop:
+        pace: list[float] = []
+
+        def asked() -> bool:
+            return world.any(bool(stop.asked) or world.abandoned, device)
+
+        for progress in remaining_steps(state, job, recipe, trained, loss_of, asked, world, device):
+            state.step = progress.step
+            last = state.step == recipe.train.steps
+            report_step(progress, folder, reporter, recipe)
+            report_speed(pace, progress, recipe, device, reporter)
+            if not progress.settled:
+                continue
+            if state.step % recipe.evaluate.every == 0 or last:
+                state.best = evaluate(job, state, trained, folder, reporter, world, device)
+            last = last or not patient(state, recipe)
+            stopping = asked()
+            if state.step % recipe.checkpoint.every == 0 or last or stopping:
+                save(state, folder, recipe, found)
+            if last or stopping:
+                finished = last
+                break
+    if not patient(state, recipe):
+        reporter.say(f"stopped at step {state.step}: no better for {state.best.since} evaluations")
+    return finish(state, job, path, folder, reporter, recipe, world, finished)
+
+
+def remaining_steps(
+    state: TrainingState,
+    job: Job,
+    recipe: Recipe,
+    trained: nn.Module,
+    loss_of: Callable[[Any, Any], Any],
+    asked: Callable[[], bool],
+    world: World,
+    device: torch.device,
+) -> Iterator[Progress]:
+    """The steps that are left. On one GPU the host runs ahead of the device where nothing prevents it."""
+    if not patient(state, recipe):
+        return
+
+    def after(step: int) -> None:
+        if state.average is not None:
+            state.average.after(step, state.model)
+
+    def look(step: int) -> bool:
+        return step % recipe.evaluate.every == 0 or step % recipe.checkpoint.every == 0 or asked()
+
+    batches, settings = micro_batches_of(job, recipe, world), loop_settings(recipe, device)
+    if can_run_ahead(job, state.model, state.scaler, world, device):
+        steady = job.steady and not recipe.train.recompute
+        yield from train_ahead(
+            trained, batches, loss_of, state.optimizers, settings, state.step, look, after, steady
+        )
+        return
+    for progress in loop.train(
+        trained, batches, loss_of, state.optimizers, settings, state.step, state.scaler, world
+    ):
+        after(progress.step)
+        yield progress
+
+
+def patient(state: TrainingState, recipe: Recipe) -> bool:
+    """Whether the held-out loss got better recently enough to go on (evaluate.patience)."""
+    return not recipe.evaluate.patience or state.best.since < recipe.evaluate.patience
+
+
+def finish(
+    state: TrainingState,
+    job: Job,
+    path: Path,
+    folder: RunFolder | None,
+    reporter: Reporter,
+    recipe: Recipe,
+    world: World,
+    finished: bool,
+) -> Outcome:
+    """Say why the run stopped; a finished one gives its best weights."""
+    if not finished:
+        if folder is not None:
+            folder.status("interrupted", step=state.step)
+        resume = command("train", "--resume", path)
+        reporter.say(f"stopped at step {state.step} of {recipe.train.steps}: go on with `{resume}`")
+    elif folder is not None:
+        folder.status("done", step=state.step, best=state.best.scores, best_step=state.best.step)
+        if world.size == 1 or not recipe.train.shard:
+            put_weights(state.model, folder.read_model())
+        for line in expert_load.describe_load(folder.metrics.path, state.step):
+            reporter.say(line)
+        if job.tuning is not None and job.tuning.lora is not None:
+            reporter.say(written_alone(path))
+        if in_vain := warning_if_no_better(state.best, job):
+            reporter.say(in_vain)
+    return Outcome(state.step, finished, state.best, job, state.model.eval())
+
+
+def evaluate(
+    job: Job,
+    state: TrainingState,
+    trained: nn.Module,
+    folder: RunFolder | None,
+    reporter: Reporter,
+    world: World,
+    device: torch.device,
+) -> Best:
+    """Evaluate, show a few examples, and publish the weights if they are the best so far."""
+    began = time.perf_counter()
+    model, step, best = state.model, state.step, state.best
+    averaged = state.average is not None and state.average.ready(step)
+    with state.average.in_place_of(model) if averaged and state.average else nullcontext():
+        model.eval()
+        with torch.no_grad(), eagerly():
+            scores, lines = processes.within(trained, lambda model: (job.evaluate(model), job.show(model)))
+        model.train()
+        scores = dict(zip(scores, world.from_leader(list(scores.values()), device), strict=True))
+        if not math.isfinite(scores["loss"]):
+            raise NotFinite(
+                f"step {step}: the held-out loss is {scores['loss']}, though the training loss is finite: "
+                f"look for a held-out example that is unlike the others, or try a lower learning rate",
+                {"step": step, "valid_loss": scores["loss"]},
+            )
+        better = best.beaten_by(scores)
+        if better:
+            weights = gather(kept(model))
+            if folder is not None:
+                folder.write_model(weights)
+    if folder is not None:
+        folder.metrics.append({"step": step, **{f"valid_{name}": score for name, score in scores.items()}})
+    listed = ", ".join(format_score(name, score) for name, score in scores.items())
+    whose = " of averaged weights" if averaged else ""
+    reporter.say(f"step {step}: held-out {listed}{whose} ({time.perf_counter() - began:.1f} s)")
+    for line in lines:
+        reporter.say(line)
+    if better:
+        return Best(step, scores)
+    if best.since + 1 == RISING:
+        reporter.say(
+            f"warning: the held-out loss has not been better for {RISING} evaluations: the model may be "
+            f"learning the training examples by heart; more dropout, a smaller model or evaluate.patience={RISING} may help"
+        )
+    return replace(best, since=best.since + 1)
