@@ -20,7 +20,7 @@ from ..parts.cache import GrowingCache
 from ..parts.places import IN_ORDER, At, Lengths, Source
 from ..parts.positions.base import check_length
 from ..parts.view import right_padded
-from ..parts.watch import WATCHED, watch
+from ..parts.watch import Watchable, watch
 
 if TYPE_CHECKING:
     from .beam_state import PrefixTree, Rules, Searches
@@ -209,7 +209,7 @@ def chunk_of(decoder: Decoder) -> int:
 
 def cross_attention(decoder: Decoder) -> nn.Module:
     """The last attention to the source."""
-    found = [m for path, m in decoder.named_modules() if ".cross." in path and isinstance(m, WATCHED)]
+    found = [m for path, m in decoder.named_modules() if ".cross." in path and isinstance(m, Watchable)]
     if not found:
         raise BadInput("a decoder without a source has no cross-attention to watch: use watched=False")
     return found[-1]

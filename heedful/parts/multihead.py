@@ -16,9 +16,10 @@ from .fused import attend_fused
 from .masks import full
 from .positions.base import NoPosition, Position
 from .view import View
+from .watch import Watchable, is_watched, observe
 
 
-class MultiHeadAttention(nn.Module):
+class MultiHeadAttention(Watchable):
     """Several attentions side by side, each in its own K coordinates, concatenated and mixed by W^O.
 
     Widths are free: queries come from vectors of `width`, keys and values from vectors of `source_width`.
@@ -104,29 +105,22 @@ class MultiHeadAttention(nn.Module):
         return self.key_norm(split_heads(k_BSY, self.kv_heads)), split_heads(v_BSZ, self.kv_heads)
 
     def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor, view: View) -> Tensor:
-        """By a kernel where one exists for this score and position; else openly. `watch` puts `attend_recorded` here."""
-        dot = None if self.position.uses_values else self.score.as_dot(q_BHTK, k_BGSK)
+        """By a kernel where one exists for this score and position; else, and while watched, by the formula."""
+        open_only = self.position.uses_values or is_watched(self)
+        dot = None if open_only else self.score.as_dot(q_BHTK, k_BGSK)
         if dot is None:
             return self.attend_recorded(q_BHTK, k_BGSK, v_BGSL, view)
         bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos, view.memo)
         q_BHTK, k_BGSK, scale = dot
         return attend_fused(q_BHTK, k_BGSK, v_BGSL, view, bias, scale, self.dropout if self.training else 0.0)
 
-    def attend_recorded(
-        self,
-        q_BHTK: Tensor,
-        k_BGSK: Tensor,
-        v_BGSL: Tensor,
-        view: View,
-        record: Callable[..., None] | None = None,
-    ) -> Tensor:
-        """The formula, step by step: scores, weights, weighted values; each can be recorded."""
+    def attend_recorded(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor, view: View) -> Tensor:
+        """The formula, step by step: scores, weights, weighted values. `watch` records them and may change weights."""
         k_BHSK, v_BHSL = repeat_heads(k_BGSK, self.heads), repeat_heads(v_BGSL, self.heads)
         scores_BHTS = self.score(q_BHTK, k_BHSK)
         bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos, view.memo)
         weights_BHTS = masked_softmax(scores_BHTS, view, bias)
-        if record is not None:
-            record(view, q=q_BHTK, k=k_BHSK, v=v_BHSL, scores=scores_BHTS, weights=weights_BHTS)
+        weights_BHTS = observe(self, view, weights_BHTS, q=q_BHTK, k=k_BHSK, v=v_BHSL, scores=scores_BHTS)
         weights_BHTS = F.dropout(weights_BHTS, self.dropout, self.training)
         out_BHTL = weights_BHTS @ v_BHSL
         extra = self.position.values(weights_BHTS, view.q_pos, view.k_pos, view.memo)

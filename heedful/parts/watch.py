@@ -1,31 +1,43 @@
-"""Watching: look at the attention of a real model while it works.
+"""Watching: look at the attention of a real model while it works, and change it.
 
     with watch(model) as trace:
         model(tokens)
     trace["stack.blocks.0.attention.layer"].weights[0]      # [B, H, T, S]
 
-While watched, each attention computes openly, by the formula; when not, nothing of this is in its path.
-A compiled model runs eagerly while watched: hooks added to compiled code would silently not fire.
+A watch belongs to the thread that began it: others may use the same model meanwhile and notice nothing. Modules stay as
+they are. Each attention asks whether this thread watches it, and if so computes by the formula. Compiled code does not
+ask: while somebody watches, it runs eagerly.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
+from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .before.lookup import Lookup
-from .multihead import MultiHeadAttention
 from .positions.base import index_of
 from .view import View
 
 KINDS = ("weights", "scores", "q", "k", "v")
-WATCHED = (MultiHeadAttention, Lookup)
+
+Change = Callable[
+    [str, Tensor], Tensor
+]  # a module path and its attention weights to the weights to use instead
+
+
+class Watchable(nn.Module):
+    """An attention that can be watched: it hands its weights to `observe`."""
+
+    heads: int
+    score: Any
+    position: Any
 
 
 @dataclass
@@ -48,47 +60,111 @@ class Trace(dict[str, Record]):
         return {path: record.weights[-1] for path, record in self.items() if record.weights}
 
 
-def eagerly() -> AbstractContextManager[object]:
-    """Run compiled code as it was written. Where nothing was compiled, spare the compiler's import."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+@dataclass(frozen=True)
+class Watcher:
+    """One `watch`: what it watches, what it records, and how it changes the weights."""
+
+    paths: dict[nn.Module, str]
+    wanted: set[str]
+    change: Change | None
+    trace: Trace
+
+    def record(self, layer: nn.Module, view: View, tensors: dict[str, Tensor]) -> None:
+        record = self.trace[self.paths[layer]]
+        for kind in self.wanted:
+            kept = tensors[kind].detach()
+            getattr(record, kind).append(kept.clone() if kind in "kv" else kept)  # a cache may write on
+        record.k_pos.append(index_of(view.k_pos))
 
 
-def is_watched(layer: MultiHeadAttention) -> bool:
-    """Whether someone looks at this attention: it must then go through `layer.attend`, whatever else would be quicker."""
-    return "attend" in layer.__dict__
+WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar(
+    "the watches of this thread, the innermost last", default=()
+)
+
+
+def watchers_of(layer: nn.Module) -> list[Watcher]:
+    """Whoever watches a layer in this thread, the innermost watch first."""
+    if torch.compiler.is_compiling():
+        return []
+    return [watcher for watcher in reversed(WATCHERS.get()) if layer in watcher.paths]
+
+
+def is_watched(layer: nn.Module) -> bool:
+    """Whether this thread watches a layer: then it must go through `layer.attend`, whatever else would be faster."""
+    return bool(watchers_of(layer))
+
+
+def observe(
+    layer: nn.Module, view: View, weights_BHTS: Tensor, record: bool = True, **others: Tensor
+) -> Tensor:
+    """The attention weights to use: as whoever watches changes them. They are recorded, and `others` beside them.
+
+    record: False for calls that shall not be seen, because they will be made again.
+    """
+    for watcher in watchers_of(layer):
+        if watcher.change is not None:
+            weights_BHTS = watcher.change(watcher.paths[layer], weights_BHTS)
+        if record:
+            watcher.record(layer, view, {"weights": weights_BHTS, **others})
+    return weights_BHTS
 
 
 @contextmanager
-def watch(model: nn.Module, also: str | Sequence[str] = ()) -> Iterator[Trace]:
-    """Record the attention weights of `model`, and what `also` names among "scores", "q", "k" and "v"."""
+def watch(model: nn.Module, also: str | Sequence[str] = (), change: Change | None = None) -> Iterator[Trace]:
+    """Record the attention weights of `model`, and what `also` names among "scores", "q", "k" and "v".
+
+    change: given a module path and the weights [B, H, T, S] of one call, returns those that are used instead of them,
+    and recorded.
+    """
     also = (also,) if isinstance(also, str) else also
     for kind in also:
         if kind not in KINDS:
             raise ValueError(f'watch can record {", ".join(KINDS)}, not "{kind}"')
-    wanted = {"weights", *also}
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-    layers = {path: m for path, m in model.named_modules() if isinstance(m, WATCHED)}
-    if not layers:
+    paths: dict[nn.Module, str] = {m: path for path, m in model.named_modules() if isinstance(m, Watchable)}
+    if not paths:
         raise ValueError(f"there is no attention to watch in {type(model).__name__}")
-    trace = Trace({path: Record() for path in layers})
-
-    outer = {path: layer.__dict__.get("attend") for path, layer in layers.items()}  # a watch around this one
-
-    def keep(path: str, view: View, **tensors: Tensor) -> None:
-        for kind in wanted:
-            kept = tensors[kind].detach()
-            getattr(trace[path], kind).append(kept.clone() if kind in "kv" else kept)  # a cache may write on
-        trace[path].k_pos.append(index_of(view.k_pos))
-        if (around := outer[path]) is not None:
-            around.keywords["record"](view, **tensors)
-
+    trace = Trace({path: Record() for path in paths.values()})
+    watcher = Watcher(paths, {"weights", *also}, change, trace)
+    WATCHERS.set((*WATCHERS.get(), watcher))
     try:
-        for path, layer in layers.items():
-            layer.__dict__["attend"] = partial(layer.attend_recorded, record=partial(keep, path))
         with eagerly():
             yield trace
     finally:
-        for path, layer in layers.items():
-            layer.__dict__.pop("attend", None)
-            if outer[path] is not None:
-                layer.__dict__["attend"] = outer[path]
+        WATCHERS.set(tuple(one for one in WATCHERS.get() if one is not watcher))
+
+
+class Eager:
+    """How many ask compiled code to run eagerly. torch has one stance for all threads, so the last one restores it."""
+
+    def __init__(self) -> None:
+        self.lock, self.count = Lock(), 0
+        self.stance: Any = None
+
+    def begin(self) -> None:
+        with self.lock:
+            self.count += 1
+            if (
+                self.stance is None and "torch._dynamo" in sys.modules
+            ):  # else nothing is compiled: spare its import
+                self.stance = torch.compiler.set_stance("force_eager")
+
+    def end(self) -> None:
+        with self.lock:
+            self.count -= 1
+            if not self.count and self.stance is not None:
+                self.stance.__exit__(None, None, None)
+                self.stance = None
+
+
+EAGER = Eager()
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Run compiled code as it was written."""
+    EAGER.begin()
+    try:
+        yield
+    finally:
+        EAGER.end()

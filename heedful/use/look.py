@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BadInput
 from ..interop.run_folder import refuse_stage
-from ..parts.watch import WATCHED
+from ..parts.watch import Watchable
 from . import embed
 from .images import data_for
 from .kinds import IN_WORDS, Captioner, ImageEncoder
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def can(model: Model) -> bool:
     """Whether there is attention in it, over texts without trees or over images."""
-    attends = any(isinstance(module, WATCHED) for module in model.model.modules())
+    attends = any(isinstance(module, Watchable) for module in model.model.modules())
     return model.kind in (Captioner, ImageEncoder) or (attends and embed.can(model))
 
 

@@ -35,7 +35,7 @@ from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads
 from ...parts.embeddings import Inputs
 from ...parts.masks import Mask, full
 from ...parts.view import View
-from ...parts.watch import WATCHED, Trace, watch
+from ...parts.watch import Trace, Watchable, watch
 from ...tasks.alignment import error_rates, links_of, token_links, word_of_token
 from ...tasks.metrics import alignment_error_rate
 from ...tasks.translate import Separate
@@ -224,7 +224,7 @@ def paths_of(model: nn.Module, which: str) -> dict[int, str]:
     pair = isinstance(model, EncoderDecoder)
     place = "encoder" if which == "encoder" and pair else list(shells)[-1]
     start = f"{place}." if place else ""
-    watched = [path for path, m in shells[place].stack.named_modules() if isinstance(m, WATCHED)]
+    watched = [path for path, m in shells[place].stack.named_modules() if isinstance(m, Watchable)]
     found = [path for path in watched if ("cross" in path.split(".")) == (which == "cross")]
     return {i + 1: f"{start}stack.{path}" for i, path in enumerate(found)}
 
@@ -489,7 +489,7 @@ class Look:
         if head.head is None:
             raise BadInput("--query follows one head: give --head a number, or best")
         attention = self.loaded.model.get_submodule(head.path)
-        assert isinstance(attention, WATCHED)
+        assert isinstance(attention, Watchable)
         place = find(self.down, query)
         allowed_S = torch.tensor(self.allowed(head.layer)[place])
         return steps_of(

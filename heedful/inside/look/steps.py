@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from ...errors import BadInput
-from ...parts.before.lookup import Lookup
-from ...parts.multihead import MultiHeadAttention
-from ...parts.watch import Record
+from ...parts.watch import Record, Watchable
 from .pictures import columns_of
 
 FIRST = 3  # components of a vector that are shown
@@ -118,7 +116,7 @@ class Steps:
 @torch.no_grad()
 def steps_of(
     record: Record,
-    attention: MultiHeadAttention | Lookup,
+    attention: Watchable,
     allowed_S: Tensor,
     *,
     layer: int,

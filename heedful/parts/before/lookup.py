@@ -5,8 +5,6 @@ The score is handed in (`Additive`, `Bilinear`, `Dot`); keys and values are the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -15,10 +13,11 @@ from ..cache import Cache, KeysValues
 from ..masks import full
 from ..positions.base import NoPosition, index_of
 from ..view import View
+from ..watch import Watchable, is_watched, observe
 from .states import StateCache
 
 
-class Lookup(nn.Module):
+class Lookup(Watchable):
     """softmax(score(q, k)) v. Keys come prepared: what of a score needs no query is computed once a sentence."""
 
     heads = 1
@@ -27,26 +26,14 @@ class Lookup(nn.Module):
         super().__init__()
         self.score, self.position = score, NoPosition()
 
-    def forward(self, q_B1TK: Tensor, k_B1SK: Tensor, v_B1SL: Tensor, view: View) -> Tensor:
-        return self.attend(q_B1TK, k_B1SK, v_B1SL, view)
-
-    def attend(self, q_B1TK: Tensor, k_B1SK: Tensor, v_B1SL: Tensor, view: View) -> Tensor:
-        """The same; `watch` puts a recording `attend_recorded` here."""
-        return self.attend_recorded(q_B1TK, k_B1SK, v_B1SL, view)
-
-    def attend_recorded(
-        self,
-        q_B1TK: Tensor,
-        k_B1SK: Tensor,
-        v_B1SL: Tensor,
-        view: View,
-        record: Callable[..., None] | None = None,
+    def forward(
+        self, q_B1TK: Tensor, k_B1SK: Tensor, v_B1SL: Tensor, view: View, record: bool = True
     ) -> Tensor:
+        """record: False for a call that whoever watches shall not see."""
         scores_B1TS = self.score.between(q_B1TK, k_B1SK)
         weights_B1TS = masked_softmax(scores_B1TS, None if view.sees_all else view)
-        if record is not None:
-            record(view, q=q_B1TK, k=k_B1SK, v=v_B1SL, scores=scores_B1TS, weights=weights_B1TS)
-        return weights_B1TS @ v_B1SL
+        others = {"q": q_B1TK, "k": k_B1SK, "v": v_B1SL, "scores": scores_B1TS}
+        return observe(self, view, weights_B1TS, record, **others) @ v_B1SL
 
 
 class Cross(nn.Module):
@@ -69,12 +56,12 @@ class Cross(nn.Module):
         return self.layer(q_BTK[:, None], *source, view)[:, 0]
 
     def unwatched(self, q_BTK: Tensor, source: KeysValues, view: View) -> Tensor:
-        """The same behind the back of whoever watches: a loop over tokens shows them all at once when it has ended."""
-        return self.layer.attend_recorded(q_BTK[:, None], *source, view)[:, 0]
+        """The same, unrecorded: a loop over tokens shows them all at once when it has ended."""
+        return self.layer(q_BTK[:, None], *source, view, record=False)[:, 0]
 
     def show(self, q_BTK: Tensor, source: KeysValues, view: View) -> None:
         """Let whoever watches see all queries of a loop as one call."""
-        if "attend" in self.layer.__dict__:
+        if is_watched(self.layer):
             self.layer(q_BTK[:, None], *source, view)
 
 
