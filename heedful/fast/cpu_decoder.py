@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..errors import BadInput
 from ..models.base.shells import Decoder, Encoder, EncoderDecoder
 from ..parts.attention import Dot, ScaledDot
-from ..parts.blocks import Block, Stack
+from ..parts.blocks import AttentionStack, Block, StackLike
 from ..parts.cache import Cache, KeysValues, LayerCache
 from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
 from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
@@ -53,7 +53,7 @@ def packed(model: Decoder | EncoderDecoder, weights: str = "fp32") -> Decoder | 
 
 
 def packed_encoder(encoder: Encoder, make: Matrices) -> Encoder:
-    stack = packed_stack(encoder.stack, make)
+    stack = PackedStack(encoder.stack, make)
     return Encoder(packed_inputs(encoder.inputs), stack, encoder.masks, encoder.project_out)
 
 
@@ -61,21 +61,18 @@ def packed_decoder(decoder: Decoder, make: Matrices) -> Decoder:
     if not isinstance(decoder.head, Tied | Untied):
         raise BadInput(f"a {type(decoder.head).__name__} cannot be packed: heads are Tied or Untied")
     head = PackedHead(decoder.head, decoder.inputs.tokens, make)
-    return Decoder(packed_inputs(decoder.inputs), packed_stack(decoder.stack, make), head, decoder.masks)
-
-
-def packed_stack(stack: Stack, make: Matrices) -> Stack:
-    return PackedStack(stack, make)  # type: ignore[return-value]  # in all that a shell asks of it
+    return Decoder(packed_inputs(decoder.inputs), PackedStack(decoder.stack, make), head, decoder.masks)
 
 
 # Stack and blocks. Vectors of all tokens stand in rows, R = B T of them, or one of them several times (`Matrices.rows`).
 
 
-class PackedStack(nn.Module):
+class PackedStack(AttentionStack):
     """The blocks of a stack by packed matrices; they themselves stay where they were, for whoever looks."""
 
-    def __init__(self, stack: Stack, make: Matrices) -> None:
+    def __init__(self, stack: StackLike, make: Matrices) -> None:
         super().__init__()
+        assert isinstance(stack, AttentionStack)
         self.blocks, self.norm = stack.blocks, stack.norm
         self.packed = [packed_block(block, make) for block in stack.blocks]  # type: ignore[arg-type]
         self.last = norm_of(stack.norm)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..decode.step import Step, check_source, step_of
 from ..models.base.shells import Decoder, EncoderDecoder
+from ..parts.blocks import AttentionStack
 from .cpu_decoder import packed
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def for_decoding(model: Decoder | EncoderDecoder, weights: str = "fp32") -> Fast
 
 def has_attention_cache(model: Decoder | EncoderDecoder) -> bool:
     """Whether the decoder keeps keys and values; what came before attention keeps states, and has no fast path."""
-    return not hasattr(decoder_of(model).stack, "own_cache")
+    return isinstance(decoder_of(model).stack, AttentionStack)
 
 
 def decoder_of(model: Decoder | EncoderDecoder) -> Decoder:

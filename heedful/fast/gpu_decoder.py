@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..models.base.shells import Decoder
 from ..parts.attention import Dot, ScaledDot
-from ..parts.blocks import Block
+from ..parts.blocks import AttentionStack, Block
 from ..parts.cache import KeysValues
 from ..parts.embeddings import Tied, Untied
 from ..parts.layers import ACTIVATIONS as FUNCTIONS
@@ -146,12 +146,14 @@ class Lowered:
         if any(mask != causal() for mask in decoder.masks):
             raise NoKernel("masks")
         inputs, stack = decoder.inputs, decoder.stack
+        if not isinstance(stack, AttentionStack):
+            raise NoKernel("layers without attention")
         position = inputs.position
         if not isinstance(position, NoPosition | Absolute) or inputs.segments is not None:
             raise NoKernel("inputs")
         if norm_of(inputs.norm) is not NO_NORM:
             raise NoKernel("a norm of the inputs")
-        self.decoder = decoder
+        self.decoder, self.stack = decoder, stack
         blocks = [lower_block(block) for block in stack.blocks]  # type: ignore[arg-type]
         for layers in (decoder.attentions(), decoder.crosses() if blocks[0][1] is not None else []):
             if len({(layer.kv_heads, layer.key_width) for layer in layers}) > 1:

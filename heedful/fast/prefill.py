@@ -91,9 +91,9 @@ class Reader:
             source_view = View(full(), T, S, source_BSD.device, view.q_pos, places_BS)
         encodings_TD = self.lowered.table(lane.slots)[0][:T]
         x_RTD = decoder.inputs.tokens(lane.prompts_RS[:, :T]) + encodings_TD
-        for block, layer in zip(decoder.stack.blocks, lane_layers(lane), strict=True):
+        for block, layer in zip(self.lowered.stack.blocks, lane_layers(lane), strict=True):
             x_RTD = block(x_RTD, view, source_BSD, source_view, layer)
-        return self.lowered.scores(decoder.stack.norm(at_last(x_RTD, room.lengths_R)))
+        return self.lowered.scores(self.lowered.stack.norm(at_last(x_RTD, room.lengths_R)))
 
     def encode(self, encoder: Encoder, tokens_BS: Tensor, places_BS: Tensor) -> Tensor:
         """What the encoder says of sources whose padding stands at -1."""

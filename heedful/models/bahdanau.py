@@ -50,7 +50,7 @@ def build(config: BahdanauConfig) -> EncoderDecoder:
     )
     model = EncoderDecoder(
         reader("gru", source, c.width, c.layers, c.dropout),
-        Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.maxout, c.target_vocab, bias=True)),  # type: ignore[arg-type]
+        Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.maxout, c.target_vocab, bias=True)),
     )
     initialize(model)
     return model

@@ -59,8 +59,8 @@ def build(config: ConvS2SConfig) -> EncoderDecoder:
     head = Untied(c.out, c.target_vocab)
     head.linear = NormedLinear(c.out, c.target_vocab, 1 - c.dropout)  # type: ignore[assignment]
     model = EncoderDecoder(
-        Encoder(build_inputs(c, source), encoder),  # type: ignore[arg-type]
-        Decoder(build_inputs(c, target), decoder, head),  # type: ignore[arg-type]
+        Encoder(build_inputs(c, source), encoder),
+        Decoder(build_inputs(c, target), decoder, head),
     )
     for module in model.modules():
         if isinstance(module, TokenEmbedding):

@@ -103,7 +103,7 @@ def language_models(c: ElmoConfig) -> Encoder:
     forwards, backwards = (
         [ProjectedLSTM(c.width, c.cells, c.width) for _ in range(c.layers)] for _ in range(2)
     )
-    return Encoder(INPUTS[c.input](c), TwoDirections(forwards, backwards, c.dropout))  # type: ignore[arg-type]
+    return Encoder(INPUTS[c.input](c), TwoDirections(forwards, backwards, c.dropout))
 
 
 def initialize(model: nn.Module) -> None:

@@ -79,7 +79,7 @@ def build(config: LuongConfig) -> EncoderDecoder:
     )
     model = EncoderDecoder(
         reader(c.cell, source, c.annotation // 2, c.layers, c.dropout),
-        Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.width, c.target_vocab, bias=True)),  # type: ignore[arg-type]
+        Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.width, c.target_vocab, bias=True)),
     )
     initialize(model)
     for tokens in (

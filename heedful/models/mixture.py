@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..parts.blocks import Stack
+from ..parts.blocks import StackLike
 from ..parts.experts import GATES, Experts, check_chosen, make_experts
 from ..parts.layers import FeedForward
 from . import gpt2
@@ -55,7 +55,7 @@ def build(config: MixtureConfig) -> Decoder:
     return initialize(model)
 
 
-def put_experts(stack: Stack, make: Callable[[], Experts], every: int) -> None:
+def put_experts(stack: StackLike, make: Callable[[], Experts], every: int) -> None:
     """Experts in the last block, and in one of `every` before it."""
     for block in list(stack.blocks)[::-1][::every]:
         block.feed_forward.layer = make()  # type: ignore[union-attr]

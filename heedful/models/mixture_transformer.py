@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..parts.blocks import Stack
+from ..parts.blocks import StackLike
 from ..parts.experts import Experts, make_experts
 from ..parts.layers import FeedForward
 from . import transformer
@@ -35,7 +35,7 @@ def build(config: MixtureTransformerConfig) -> EncoderDecoder:
     c = config
     model = transformer.build(c)
 
-    def replace(stack: Stack, hidden: int) -> None:
+    def replace(stack: StackLike, hidden: int) -> None:
         def experts() -> Experts:
             return make_experts(
                 lambda: FeedForward(c.width, hidden, c.activation, dropout=c.activation_dropout),

@@ -36,7 +36,7 @@ def language_model(cell: str, config: RecurrentConfig) -> Decoder:
     c = config
     inputs = Inputs(TokenEmbedding(c.vocab, c.width), dropout=c.dropout)
     stack = RecurrentStack(chain(cell, c.width, c.width, c.layers), c.dropout)
-    model = Decoder(inputs, stack, Untied(c.width, c.vocab, bias=True))  # type: ignore[arg-type]
+    model = Decoder(inputs, stack, Untied(c.width, c.vocab, bias=True))
     initialize(model)
     return model
 
@@ -51,7 +51,7 @@ def reader(cell: str, tokens: TokenEmbedding, width: int, layers: int, dropout: 
     embedding = tokens.weight.shape[1]
     ins = [embedding, *[2 * width] * (layers - 1)]
     blocks = [BothWays(CELLS[cell](i, width), CELLS[cell](i, width)) for i in ins]
-    return Encoder(Inputs(tokens, dropout=dropout), BidirectionalStack(blocks, dropout))  # type: ignore[arg-type]
+    return Encoder(Inputs(tokens, dropout=dropout), BidirectionalStack(blocks, dropout))
 
 
 def embeddings(

@@ -45,11 +45,11 @@ def build(config: Seq2SeqConfig) -> EncoderDecoder:
     model = EncoderDecoder(
         Encoder(
             Inputs(source, dropout=c.dropout),
-            LastStates(chain(c.cell, c.embedding, c.width, c.layers), c.dropout, c.backwards),  # type: ignore[arg-type]
+            LastStates(chain(c.cell, c.embedding, c.width, c.layers), c.dropout, c.backwards),
         ),
         Decoder(
             Inputs(target, dropout=c.dropout),
-            RecurrentStack(chain(c.cell, c.embedding + beside, c.width, c.layers), c.dropout, c.every_step),  # type: ignore[arg-type]
+            RecurrentStack(chain(c.cell, c.embedding + beside, c.width, c.layers), c.dropout, c.every_step),
             Untied(c.width, c.target_vocab, bias=True),
         ),
     )

@@ -6,13 +6,15 @@ A block does not know how its parts were made: each comes wrapped in its residua
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .aux_loss import Aux
-from .cache import Cache, LayerCache
+from .cache import Cache, GrowingCache, LayerCache, StaticCache
+from .long.windowed_cache import OwnCache, Remembering
 from .positions.base import CLOSED
 from .view import View
 
@@ -48,16 +50,67 @@ class Block(nn.Module):
         return self.feed_forward(x_BTD) if aux is None else self.feed_forward(x_BTD, aux)
 
 
-class Stack(nn.Module):
+class StackLike(Protocol):
+    """What an encoder asks of its layers: vectors go in, and come out knowing their context."""
+
+    @property
+    def blocks(self) -> nn.ModuleList: ...
+
+    def __call__(self, *given: Any, **more: Any) -> Tensor: ...
+
+    def forward(self, x_BTD: Tensor, views: Sequence[View], /) -> Tensor: ...
+
+
+class DecoderStackLike(StackLike, Protocol):
+    """What a decoder asks of its layers: they can read a source and a cache, and make the caches they need."""
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        views: Sequence[View],
+        source_BSD: Tensor | None = None,
+        source_view: View | None = None,
+        cache: Cache | None = None,
+        /,
+    ) -> Tensor: ...
+
+    def growing_cache(self) -> Any:
+        """A cache for any number of rows and tokens."""
+
+    def static_cache(self, batch: int, capacity: int, device: torch.device, dtype: torch.dtype) -> Any:
+        """A cache of fixed size; one that grows, where layers have no use for a fixed size."""
+
+
+class AttentionStack(nn.Module):
+    """Blocks of attention, and the caches of keys and values that they need."""
+
+    blocks: nn.ModuleList
+    norm: nn.Module
+
+    def attentions(self) -> list[Any]:
+        """Each block's self-attention."""
+        return [block.attention.layer for block in self.blocks]  # type: ignore[union-attr]
+
+    def growing_cache(self) -> Cache:
+        layers = [layer.layer_cache() for layer in self.attentions() if isinstance(layer, Remembering)]
+        return OwnCache(layers) if layers else GrowingCache(len(self.blocks))
+
+    def static_cache(self, batch: int, capacity: int, device: torch.device, dtype: torch.dtype) -> Cache:
+        layers = self.attentions()
+        if any(isinstance(layer, Remembering) for layer in layers):  # each forgets in a way of its own
+            return self.growing_cache()
+        shapes = [(layer.kv_heads, layer.key_width, layer.value_width) for layer in layers]
+        return StaticCache(batch, capacity, shapes, device, dtype)
+
+
+class Stack(AttentionStack):
     """Blocks on top of each other, and what stands after the last (the final norm of a pre-norm model)."""
 
     def __init__(self, blocks: Sequence[Block], norm: nn.Module | None = None) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm or nn.Identity()
-        self.recompute = (
-            False  # keep only each block's input, and compute its inside again in the backward pass
-        )
+        self.recompute = False  # whether to keep each block's input only, and compute its inside again later
 
     def forward(
         self,
@@ -70,9 +123,8 @@ class Stack(nn.Module):
     ) -> Tensor:
         """views: one for all layers, or several that take turns (layer i uses views[i mod n])."""
         recompute = self.recompute and torch.is_grad_enabled()
-        if (
-            recompute and torch.compiler.is_compiling()
-        ):  # which lets nothing be written from inside of what is computed again
+        if recompute and torch.compiler.is_compiling():
+            # A compiler lets nothing be written from inside of what is computed again.
             for view in (*views, source_view):
                 if view is not None:
                     view.memo[CLOSED] = True

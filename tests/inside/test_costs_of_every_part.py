@@ -22,6 +22,7 @@ from heedful.parts.blocks import Block, Stack
 from heedful.parts.embeddings import Inputs, TokenEmbedding, Untied
 from heedful.parts.layers import ACTIVATIONS, FeedForward, PreNorm, RMSNorm
 from heedful.parts.multihead import MultiHeadAttention
+from heedful.parts.places import At
 from heedful.parts.positions import POSITIONS
 from heedful.parts.positions.absolute import Concatenated, Learned, Sinusoidal
 from heedful.parts.positions.base import NoPosition, Position, Tree
@@ -92,7 +93,7 @@ def ran(model, **given):
     needs_tree = any(getattr(module, "needs_tree", False) for module in model.modules())
     if needs_tree:
         index = torch.arange(T).expand(B, T)
-        given["positions"] = Tree(index, (index - 1).clamp(min=-1))
+        given["places"] = At(Tree(index, (index - 1).clamp(min=-1)))
     with watch(model), FlopCounterMode(display=False) as counter:
         model(torch.randint(V, (B, T)), **given)
     return counter.get_total_flops()
@@ -145,7 +146,7 @@ KEPT += [(name, 128) for name, position in SCHEMES.items() if name != "t5" and p
 def test_activations_with_every_position_scheme_are_what_autograd_keeps(name, length, gpu_kernels):
     model, index = decoder(SCHEMES[name]), torch.arange(length).expand(B, length)
     inputs = (torch.randint(V, (B, length)),)
-    given = {"positions": Tree(index, index - 1)} if SCHEMES[name].needs_tree else {}
+    given = {"places": At(Tree(index, index - 1))} if SCHEMES[name].needs_tree else {}
     found = costs(model, B, length).memory["activations"]
     assert found == pytest.approx(kept_by_autograd(model, inputs, **given), rel=0.07)
 

@@ -31,10 +31,6 @@ def recurrent(tally: Tally, stack: Any, T: int, S: int) -> list[Part]:
     return alike([recurrence(tally, block, T) for block in stack.blocks])
 
 
-def two_directions(tally: Tally, stack: TwoDirections, T: int, S: int) -> list[Part]:
-    return alike([recurrence(tally, block, T) for block in (*stack.forwards, *stack.backwards)])
-
-
 def searching(tally: Tally, stack: Searching, T: int, S: int) -> list[Part]:
     """Bahdanau's decoder: a recurrence, the lookup, the first state, and the maxout readout."""
     rows, block = tally.batch * T, list[Any](stack.blocks)[0]
@@ -70,7 +66,7 @@ STACKS: dict[type, Callable[..., list[Part]]] = {
     BidirectionalStack: recurrent,
     LastStates: recurrent,
     RecurrentStack: recurrent,
-    TwoDirections: two_directions,
+    TwoDirections: recurrent,
     Searching: searching,
     Attentive: attentive,
     ConvolutionEncoder: convolutional,

@@ -13,6 +13,7 @@ from ...models.syntax import Arcs, Relations
 from ...parts.attention import Additive
 from ...parts.before.attentive_decoders import Attentive, Searching
 from ...parts.before.convolution import ConvolutionBlock
+from ...parts.before.states import StateStack
 from ...parts.blocks import Block
 from ...parts.embeddings import Untied
 from ...parts.long.windowed_cache import Remembering
@@ -55,10 +56,10 @@ def cached(model: Any, length: int, source_length: int) -> int:
         decoder, source_length = model.decoder, vectors_read(model.encoder, source_length)
     if not isinstance(decoder, Decoder):
         return 0
-    if hasattr(decoder.stack, "own_cache"):
+    if isinstance(decoder.stack, StateStack):
         return states(decoder.stack, source_length)
     numbers = 0
-    for block in list[Any](getattr(decoder.stack, "blocks", [decoder.stack])):
+    for block in decoder.stack.blocks:
         crosses = attentions(block.cross) if isinstance(block, Block) and block.cross is not None else []
         for layer in attentions(block):
             size = source_length if layer in crosses else length

@@ -224,7 +224,8 @@ def paths_of(model: nn.Module, which: str) -> dict[int, str]:
     pair = isinstance(model, EncoderDecoder)
     place = "encoder" if which == "encoder" and pair else list(shells)[-1]
     start = f"{place}." if place else ""
-    watched = [path for path, m in shells[place].stack.named_modules() if isinstance(m, Watchable)]
+    stack = shells[place].get_submodule("stack")
+    watched = [path for path, m in stack.named_modules() if isinstance(m, Watchable)]
     found = [path for path in watched if ("cross" in path.split(".")) == (which == "cross")]
     return {i + 1: f"{start}stack.{path}" for i, path in enumerate(found)}
 

@@ -52,8 +52,8 @@ def blocks(side: Side) -> list[Any]:
 
 def final_norm(side: Side) -> Any:
     """The norm after the last block, or None; T5 has dropout behind it."""
-    norm: Any = side.stack.norm
-    norm = norm[0] if isinstance(norm, nn.Sequential) else norm
+    stack: Any = side.stack
+    norm = stack.norm[0] if isinstance(stack.norm, nn.Sequential) else stack.norm
     return None if isinstance(norm, nn.Identity) else norm
 
 

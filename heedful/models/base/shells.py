@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ...parts.aux_loss import Aux
-from ...parts.blocks import Stack
+from ...parts.blocks import DecoderStackLike, StackLike
 from ...parts.cache import Cache, GrowingCache, StaticCache, check_rows
 from ...parts.embeddings import Inputs
-from ...parts.long.windowed_cache import OwnCache, Remembering
 from ...parts.masks import Mask, causal, full
 from ...parts.multihead import MultiHeadAttention
 from ...parts.places import IN_ORDER, At, Lengths, Places, Source
@@ -30,7 +29,7 @@ class Encoder(nn.Module):
     def __init__(
         self,
         inputs: Any,
-        stack: Stack,
+        stack: StackLike,
         masks: Sequence[Mask] = (full(),),
         project_out: nn.Module | None = None,
     ) -> None:
@@ -73,7 +72,7 @@ class Decoder(nn.Module):
     """Nobody sees the future: tokens to scores for the token after each."""
 
     def __init__(
-        self, inputs: Inputs, stack: Stack, head: nn.Module, masks: Sequence[Mask] = (causal(),)
+        self, inputs: Inputs, stack: DecoderStackLike, head: nn.Module, masks: Sequence[Mask] = (causal(),)
     ) -> None:
         super().__init__()
         self.inputs, self.stack, self.head, self.masks = inputs, stack, head, tuple(masks)
@@ -137,24 +136,15 @@ class Decoder(nn.Module):
 
     def growing_cache(self) -> GrowingCache:
         """A cache for any number of rows and tokens."""
-        own = getattr(self.stack, "own_cache", None)  # of what remembers states instead of keys and values
-        if own is not None:
-            return own()
-        layers = [a.layer_cache() for a in self.attentions() if isinstance(a, Remembering)]
-        return OwnCache(layers) if layers else GrowingCache(len(self.stack.blocks))  # type: ignore[return-value]
+        return self.stack.growing_cache()
 
     def static_cache(self, batch: int, capacity: int, dtype: torch.dtype | None = None) -> StaticCache:
         """A cache of fixed size, in the precision that keys and values will have."""
         check_length(capacity, self.inputs.position)
-        if hasattr(self.stack, "own_cache"):  # a state has one size, however many tokens it has read
-            return self.growing_cache()  # type: ignore[return-value]
-        if any(isinstance(a, Remembering) for a in self.attentions()):
-            return self.growing_cache()  # type: ignore[return-value]  # layers forget in ways of their own
-        shapes = [(a.kv_heads, a.key_width, a.value_width) for a in self.attentions()]
         weight = self.inputs.tokens.weight
         if dtype is None and torch.is_autocast_enabled(weight.device.type):
             dtype = torch.get_autocast_dtype(weight.device.type)
-        return StaticCache(batch, capacity, shapes, weight.device, dtype or weight.dtype)
+        return self.stack.static_cache(batch, capacity, weight.device, dtype or weight.dtype)
 
 
 class EncoderDecoder(nn.Module):

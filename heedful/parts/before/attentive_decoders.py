@@ -16,7 +16,7 @@ from ..cache import Cache, KeysValues
 from ..view import View
 from .lookup import Cross, at_first_word, needed, one_query
 from .recurrent import CandidateGRU, Recurrence, Rows, read_on, whole_precision
-from .states import StateCache
+from .states import StateCache, StateStack
 
 
 def maxout(x: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ def maxout(x: Tensor) -> Tensor:
     return x.unflatten(-1, (-1, 2)).amax(-1)
 
 
-class Searching(nn.Module):
+class Searching(StateStack):
     """The decoder of Bahdanau et al. 2015, from embedded words to what their scores are made of.
 
     c_i = lookup(s_{i-1}, h);  s_i = GRU(E y_{i-1}, s_{i-1}, c_i);  t_i = maxout(s_{i-1} U_o + E y_{i-1} V_o + c_i C_o)
@@ -43,7 +43,7 @@ class Searching(nn.Module):
         self.from_context = nn.Linear(annotation, 2 * readout, bias=False)  # C_o
         self.dropout = nn.Dropout(dropout)
 
-    def own_cache(self) -> StateCache:
+    def growing_cache(self) -> StateCache:
         return StateCache([1])
 
     def forward(
@@ -91,7 +91,7 @@ class Searching(nn.Module):
         return torch.stack(states, 1), torch.stack(contexts, 1)
 
 
-class Attentive(nn.Module):
+class Attentive(StateStack):
     """The decoder of Luong et al. 2015.
 
     s_i = RNN([E y_{i-1} ; s^_{i-1}], s_{i-1});  c_i = lookup(s_i, h);  s^_i = tanh([c_i ; s_i] W_c)
@@ -114,7 +114,7 @@ class Attentive(nn.Module):
         self.combine = nn.Linear(annotation + blocks[-1].width, blocks[-1].width, bias=False)  # W_c
         self.dropout, self.input_feeding = nn.Dropout(dropout), input_feeding
 
-    def own_cache(self) -> StateCache:
+    def growing_cache(self) -> StateCache:
         """The states of all layers, and s^."""
         return StateCache([1] * (len(self.blocks) + self.input_feeding))
 

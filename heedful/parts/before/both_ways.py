@@ -43,6 +43,11 @@ class TwoDirections(nn.Module):
         self.forwards, self.backwards = nn.ModuleList(forwards), nn.ModuleList(backwards)
         self.dropout = nn.Dropout(dropout)
 
+    @property
+    def blocks(self) -> nn.ModuleList:
+        """All layers, those that read from the left first."""
+        return nn.ModuleList([*self.forwards, *self.backwards])
+
     def forward(self, x_BTD: Tensor, views: Sequence[View]) -> Tensor:
         """All layers side by side, [B, T, (1 + L) 2 D]: [x ; x], then [fh_j ; bh_j] of each; zeros in the padding."""
         with whole_precision(x_BTD):

@@ -20,7 +20,7 @@ from ..positions.base import index_of
 from ..view import View
 from .lookup import Cross, needed
 from .recurrent import Rows
-from .states import StateCache
+from .states import StateCache, StateStack
 
 HALF = math.sqrt(0.5)
 
@@ -192,7 +192,7 @@ class ConvolutionEncoder(nn.Module):
         return torch.cat([z_BTE, (z_BTE + e_BTE) * HALF], -1)
 
 
-class ConvolutionDecoder(nn.Module):
+class ConvolutionDecoder(StateStack):
     """Causal blocks, each of which attends to the source."""
 
     def __init__(
@@ -208,7 +208,7 @@ class ConvolutionDecoder(nn.Module):
         self.leave = NormedLinear(widths[-1], out)
         self.dropout = nn.Dropout(dropout)
 
-    def own_cache(self) -> StateCache:
+    def growing_cache(self) -> StateCache:
         """The last k - 1 inputs of each layer."""
         return StateCache([block.window.kernel - 1 for block in list[Any](self.blocks)])
 

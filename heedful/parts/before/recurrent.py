@@ -20,7 +20,7 @@ from ..cache import Cache
 from ..masks import AllOf, Document
 from ..positions.base import index_of
 from ..view import View
-from .states import StateCache
+from .states import StateCache, StateStack
 
 # The formulas: one step, from an input x and the state h before it. W reads the input, U the state.
 
@@ -318,7 +318,7 @@ class LastStates(nn.Module):
             return torch.cat(states, -1)[:, None]
 
 
-class RecurrentStack(nn.Module):
+class RecurrentStack(StateStack):
     """A decoder: layers from left to right. With a source, its states begin as an encoder's ended (`LastStates`)."""
 
     def __init__(self, blocks: Sequence[Recurrence], dropout: float = 0.0, every_step: bool = False) -> None:
@@ -327,7 +327,7 @@ class RecurrentStack(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.dropout, self.every_step = nn.Dropout(dropout), every_step
 
-    def own_cache(self) -> StateCache:
+    def growing_cache(self) -> StateCache:
         return StateCache([1] * len(self.blocks))
 
     def forward(

@@ -7,11 +7,12 @@ copied for it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...errors import BadInput
 from ..cache import Cache, KeysValues, check_rows, count_on, is_order
@@ -51,6 +52,17 @@ class Fed:
     joined: list[Tensor]  # [B, R + T, X]
     before_B: Tensor
     T: int
+
+
+class StateStack(nn.Module, ABC):
+    """Layers of a decoder that remember states: a cache of them has one size, however many tokens were read."""
+
+    @abstractmethod
+    def growing_cache(self) -> StateCache:
+        """A cache of the states that each layer looks back at."""
+
+    def static_cache(self, batch: int, capacity: int, device: torch.device, dtype: torch.dtype) -> StateCache:
+        return self.growing_cache()
 
 
 class StateCache(Cache):
