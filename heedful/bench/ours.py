@@ -218,7 +218,7 @@ def prepare(work: Work, place: Place, folder: Path) -> dict[str, Any]:
         )
         loss_of: Any = lm.loss_of if isinstance(work, TrainGPT2) else translate.loss_of
         return {"answer": float(loss_of(model, made).total / made.count)}
-    return {"answer": writing(model, work, place)()}
+    return {"answer": writing(FastModel(model), work, place)()}
 
 
 # Factors of query, attention output and feed-forward output matrices.
