@@ -46,8 +46,10 @@ def lengths(rows: int, longest: int) -> torch.Tensor:
 
 
 def check(name: str, model: Decoder | EncoderDecoder) -> None:
-    """The same text with lanes and without, of prompts and sources of unequal length. Three times: what is read comes
-    by a graph the third time."""
+    """The same text by graphs and without, of prompts and sources of unequal length.
+
+    Three times: the third time the prompts are read by a graph too.
+    """
     fast, settings = for_decoding(model), BeamSettings(width=4)
     for rows in (1, 3, 64):
         alike, apart, beams = 0, 0.0, 0
@@ -93,13 +95,13 @@ def time_gpt2(rows: int, model: Decoder, new: int = 128) -> None:
     step = fast.step(room=32 + new)
     step.last(prompts)
     step.last(prompts[:, :1])
-    assert isinstance(step, GraphStep) and step.lane is not None
-    lane, lengths = step.lane, step.lane.room.lengths_R.clone()
+    assert isinstance(step, GraphStep) and step.runner is not None
+    runner, lengths = step.runner, step.runner.buffers.lengths_R.clone()
 
     def replay() -> None:
-        lane.room.lengths_R.copy_(lengths)
+        runner.buffers.lengths_R.copy_(lengths)
         for _ in range(64):
-            lane.run("score", lane.score)
+            runner.run("score", runner.score)
 
     speed("    its graph alone", replay, rows * 64)
 

@@ -3,8 +3,8 @@
     fast = for_decoding(model)
     greedy(fast.step(source_BS, lengths_B, room=64), prompts_BT, longest=63)
 
-On a CPU the weights are packed (`cpu_decoder`); on a GPU each step is one CUDA graph (`cuda_graph`), where there are
-kernels for the model. Any other model takes the plain step.
+On a CPU the weights are packed (`cpu_decoder`); on a GPU each step is one CUDA graph (`cuda_graph`), where
+there are kernels for the model. Any other model takes the plain step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..parts.blocks import AttentionStack
 from .cpu_decoder import packed
 
 if TYPE_CHECKING:
-    from .cuda_graph import Lanes
+    from .cuda_graph import RunnerPool
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class FastModel:
     """A model ready for decoding. Its weights must not change any more."""
 
     model: Decoder | EncoderDecoder
-    lanes: Lanes | None = None
+    runners: RunnerPool | None = None
 
     def step(
         self,
@@ -41,28 +41,33 @@ class FastModel:
         room: int = 0,
         model: Decoder | EncoderDecoder | None = None,
     ) -> Step:
-        """A fresh step. watched: keep `attention`, which a graph cannot. room: tokens of a row, prompt included.
+        """A fresh step.
 
-        model: the same model as it reads this batch in a way of its own, with syntax trees for example.
+        watched: keep `attention`, which a graph cannot. room: tokens of a row, prompt included. model: the same
+        model as it reads this batch in a way of its own, with syntax trees for example.
         """
-        if self.lanes is None or watched or model not in (None, self.model):
-            return step_of(model or self.model, source, source_lengths_B, watched=watched)
-        check_source(self.model, source)
-        return self.lanes.step(room, source, source_lengths_B)
+        model = self.model if model is None else model
+        if self.runners is None or watched or model is not self.model:
+            return step_of(model, source, source_lengths_B, watched=watched)
+        check_source(model, source)
+        return self.runners.step(room, source, source_lengths_B)
 
 
 def for_decoding(model: Decoder | EncoderDecoder, weights: str = "fp32") -> FastModel:
-    """The fastest way to decode with a model on its device. weights: of a model on a CPU, "fp32", "fp16" or "int8"."""
+    """The fastest way to decode with a model on its device.
+
+    weights: of a model on a CPU, "fp32", "fp16" or "int8".
+    """
     weight = decoder_of(model).inputs.tokens.weight
     if weight.is_cuda:
-        return FastModel(model, lanes_of(model))
+        return FastModel(model, runners_for(model))
     if weight.device.type == "cpu" and weight.dtype == torch.float32 and has_attention_cache(model):
         return FastModel(packed(model, weights))
     return FastModel(model)
 
 
 def has_attention_cache(model: Decoder | EncoderDecoder) -> bool:
-    """Whether the decoder keeps keys and values; what came before attention keeps states, and has no fast path."""
+    """Whether the decoder keeps keys and values. Recurrent decoders keep states, and have no fast path."""
     return isinstance(decoder_of(model).stack, AttentionStack)
 
 
@@ -70,13 +75,13 @@ def decoder_of(model: Decoder | EncoderDecoder) -> Decoder:
     return model if isinstance(model, Decoder) else model.decoder
 
 
-def lanes_of(model: Decoder | EncoderDecoder) -> Lanes | None:
-    """Lanes for a model on a GPU; None where there are no kernels for it."""
+def runners_for(model: Decoder | EncoderDecoder) -> RunnerPool | None:
+    """Runners for a model on a GPU; None where there are no kernels for it."""
     if find_spec("triton") is None or not has_attention_cache(model):
         return None
-    from .cuda_graph import Lanes  # these need Triton
-    from .gpu_decoder import lower
+    from .cuda_graph import RunnerPool  # these need Triton
+    from .gpu_decoder import gpu_decoder_of
 
-    lowered = lower(decoder_of(model))
+    gpu = gpu_decoder_of(decoder_of(model))
     encoder = None if isinstance(model, Decoder) else model.encoder
-    return None if lowered is None else Lanes(lowered, encoder)
+    return None if gpu is None else RunnerPool(gpu, encoder)

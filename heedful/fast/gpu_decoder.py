@@ -1,12 +1,12 @@
-"""A decoder as the kernels want it: one token a row, weights joined, every norm moved to where it is read.
+"""A decoder for the decoding kernels: one token a row, weights joined, every norm moved to where it is read.
 
-`lower` takes a decoder apart into `Lowered`, if it is made of parts that there are kernels for: the Transformer's
-decoder, GPT-1 to 3, LLaMA. What it then computes is what the decoder computes, with an eighth of the launches.
+`gpu_decoder_of` makes a `GPUDecoder` of a decoder whose parts all have kernels: the Transformer's decoder,
+GPT-1 to 3, LLaMA. It computes what the decoder computes, with an eighth of the launches.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,111 +34,125 @@ Pair = tuple[Tensor, Tensor | None]  # a weight and its bias
 
 
 class NoKernel(Exception):
-    """There is no kernel for a part, and its name is given."""
+    """A part of a decoder has no kernel; the message names the part."""
 
 
 @dataclass(frozen=True)
-class Room:
-    """Where a step finds what came before: buffers of fixed size, one row for each row of the step."""
+class StepBuffers:
+    """The past of each row of a step, and its source, in buffers of fixed size."""
 
     lengths_R: Tensor  # tokens before the new one
     keys_values: list[KeysValues]  # of each layer, [R, G, slots, K]
-    origin_RS: Tensor | None = None  # in which row each of them lies, if not in its own
-    sources: list[KeysValues] = field(default_factory=list)  # of each layer, [B, G, S, K]
-    sources_R: Tensor | None = None  # which source each row reads
-    source_lengths_B: Tensor | None = None
+    origin_RS: Tensor  # in which row each of them lies
+    sources: list[KeysValues]  # of each layer, [B, G, S, K]; none without an encoder
+    sources_R: Tensor  # which source each row reads
+    source_lengths_B: Tensor
 
 
 @dataclass(frozen=True)
-class Stream:
-    """What runs through the blocks. A single row's norm is yet to be applied, by whoever reads it, in passing; of
-    several rows it is applied where the row is made."""
+class ResidualStream:
+    """The vectors that run through the blocks.
+
+    The norm of a single row is yet to be applied, by the kernel that reads it; that of several rows is
+    applied where they are made.
+    """
 
     x_RD: Tensor
     norm: Norm = NO_NORM
-    read_RD: Tensor | None = None  # what the next layer reads, where that is made already
+    read_RD: Tensor | None = None  # what the next layer reads, if it is made already
 
 
 @dataclass(frozen=True)
-class Residual:
+class GPUResidual:
     """The residual connection around a layer: the norm before it, or after the sum."""
 
     norm: Norm
     before: bool
     after: Norm = NO_NORM  # what is applied to the sum next: this norm, or that of the next layer
 
-    def read(self, stream: Stream) -> tuple[Tensor, Norm]:
+    def read(self, stream: ResidualStream) -> tuple[Tensor, Norm]:
         """What the layer reads, and the norm to apply to it."""
         if stream.read_RD is not None:
             return stream.read_RD, NO_NORM
         return stream.x_RD, self.norm if self.before else stream.norm
 
-    def add(self, stream: Stream, x_RK: Tensor, layer: Pair) -> Stream:
+    def add(self, stream: ResidualStream, x_RK: Tensor, layer: Pair) -> ResidualStream:
         """The layer's last matrix, and the sum."""
         if len(x_RK) == 1:
             y_RD = linear(x_RK, *layer, residual_MN=stream.x_RD, residual_norm=stream.norm)
-            return Stream(y_RD, NO_NORM if self.before else self.norm)
+            return ResidualStream(y_RD, NO_NORM if self.before else self.norm)
         y_RD, read_RD = linear_sum(x_RK, *layer, stream.x_RD, self.after)
-        return Stream(y_RD if self.before else read_RD, read_RD=read_RD)
+        return ResidualStream(y_RD if self.before else read_RD, read_RD=read_RD)
 
 
 @dataclass(frozen=True)
-class SelfAttention:
-    residual: Residual
+class GPUSelfAttention:
+    """Self-attention of one token a row, and its residual connection."""
+
+    residual: GPUResidual
     qkv: Pair
     out: Pair
     heads: int
     scale: float
     rotary: Rotary | None
 
-    def __call__(self, stream: Stream, room: Room, layer: int, angles: dict[Rotary, tuple]) -> Stream:
+    def __call__(
+        self, stream: ResidualStream, buffers: StepBuffers, layer: int, angles: dict[Rotary, tuple]
+    ) -> ResidualStream:
         x_RD, norm = self.residual.read(stream)
         qkv_RX = linear(x_RD, *self.qkv, norm=norm)
         turned = None if self.rotary is None else angles[self.rotary]
         mixed_RD = attend_cached(
-            qkv_RX, *room.keys_values[layer], room.lengths_R, heads=self.heads, scale=self.scale,
-            origin_RS=room.origin_RS, rotary=turned,
-        )  # fmt: skip
+            qkv_RX,
+            *buffers.keys_values[layer],
+            buffers.lengths_R,
+            heads=self.heads,
+            scale=self.scale,
+            origin_RS=buffers.origin_RS,
+            rotary=turned,
+        )
         return self.residual.add(stream, mixed_RD, self.out)
 
 
 @dataclass(frozen=True)
-class CrossAttention:
-    residual: Residual
+class GPUCrossAttention:
+    """Attention to the source of one token a row, and its residual connection."""
+
+    residual: GPUResidual
     query: Pair
     out: Pair
     heads: int
     scale: float
 
-    def __call__(self, stream: Stream, room: Room, layer: int) -> Stream:
-        assert room.sources_R is not None and room.source_lengths_B is not None
+    def __call__(self, stream: ResidualStream, buffers: StepBuffers, layer: int) -> ResidualStream:
         x_RD, norm = self.residual.read(stream)
         q_RD = linear(x_RD, *self.query, norm=norm)
-        mixed_RD = attend_source(
-            q_RD, *room.sources[layer], room.sources_R, room.source_lengths_B, heads=self.heads, scale=self.scale
-        )  # fmt: skip
+        source = (*buffers.sources[layer], buffers.sources_R, buffers.source_lengths_B)
+        mixed_RD = attend_source(q_RD, *source, heads=self.heads, scale=self.scale)
         return self.residual.add(stream, mixed_RD, self.out)
 
 
 @dataclass(frozen=True)
-class Feed:
-    residual: Residual
+class GPUFeedForward:
+    """A feed-forward layer, gated or not, and its residual connection."""
+
+    residual: GPUResidual
     up: Pair
     gated: Pair | None
     down: Pair
     activation: str
 
-    def __call__(self, stream: Stream) -> Stream:
+    def __call__(self, stream: ResidualStream) -> ResidualStream:
         x_RD, norm = self.residual.read(stream)
         hidden_RH = linear(x_RD, *self.up, norm=norm, activation=self.activation, gated=self.gated)
         return self.residual.add(stream, hidden_RH, self.down)
 
 
-Lower = tuple[SelfAttention, CrossAttention | None, Feed]  # a block
+GPUBlock = tuple[GPUSelfAttention, GPUCrossAttention | None, GPUFeedForward]  # a block
 
 
-class Lowered:
-    """A decoder taken apart. It holds copies of joined weights: make it anew when the weights change."""
+class GPUDecoder:
+    """A decoder by its kernels. It holds copies of joined weights: make it anew when the weights change."""
 
     def __init__(self, decoder: Decoder) -> None:
         if decoder.training:
@@ -154,7 +168,7 @@ class Lowered:
         if norm_of(inputs.norm) is not NO_NORM:
             raise NoKernel("a norm of the inputs")
         self.decoder, self.stack = decoder, stack
-        blocks = [lower_block(block) for block in stack.blocks]  # type: ignore[arg-type]
+        blocks = [gpu_block(block) for block in stack.blocks]  # type: ignore[arg-type]
         for layers in (decoder.attentions(), decoder.crosses() if blocks[0][1] is not None else []):
             if len({(layer.kv_heads, layer.key_width) for layer in layers}) > 1:
                 raise NoKernel("layers of unequal width")
@@ -188,23 +202,23 @@ class Lowered:
         return self.tables[slots]
 
     @torch.no_grad()
-    def __call__(self, tokens_R: Tensor, room: Room) -> Tensor:
+    def __call__(self, tokens_R: Tensor, buffers: StepBuffers) -> Tensor:
         """Scores [R, V] for the token after the new one, in fp32. The new token stands at lengths[r]."""
         embedding = self.decoder.inputs.tokens
-        encodings_SD, angles = self.table(room.keys_values[0][0].shape[2])
+        encodings_SD, angles = self.table(buffers.keys_values[0][0].shape[2])
         weight_VD = embedding.weight.detach()
-        stream = Stream(embed(tokens_R, room.lengths_R, weight_VD, encodings_SD, embedding.scale))
+        stream = ResidualStream(embed(tokens_R, buffers.lengths_R, weight_VD, encodings_SD, embedding.scale))
         for i, (attention, cross, feed) in enumerate(self.blocks):
-            stream = attention(stream, room, i, angles)
+            stream = attention(stream, buffers, i, angles)
             if cross is not None:
-                stream = cross(stream, room, i)
+                stream = cross(stream, buffers, i)
             stream = feed(stream)
         if stream.read_RD is not None:
             return self.scores(stream.read_RD)
         return self.scores(stream.x_RD, self.last if self.last is not NO_NORM else stream.norm)
 
     def scores(self, x_RD: Tensor, norm: Norm = NO_NORM) -> Tensor:
-        """Scores [R, V] of what comes out of the last block; norm: what it has yet to go through."""
+        """Scores [R, V] of the last block's output; norm: the norm yet to be applied to it."""
         head = self.head
         weight, bias = head.matrix(self.decoder.inputs.tokens)
         if head.scale != 1:
@@ -213,14 +227,14 @@ class Lowered:
 
 
 def padded(weight_VD: Tensor) -> Tensor:
-    """With rows of zeros up to a multiple that matrix products like; a copy, unless it has one."""
+    """The weight with rows of zeros up to a multiple that matrix products like; a copy, unless it fits."""
     return F.pad(weight_VD, (0, 0, 0, -len(weight_VD) % MULTIPLE))
 
 
 def scores_of(
     x_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, norm: Norm, padded_PD: Tensor
 ) -> Tensor:
-    """In fp32, whatever they are made of: of several rows by the vendor's library, which has no kernel for one."""
+    """Scores in fp32: of several rows by cuBLAS, which has no fast kernel for one row."""
     if len(x_RD) == 1 or not x_RD.is_cuda or x_RD.dtype == torch.float32:
         return linear(x_RD, weight_VD, bias_V, norm=norm, dtype=torch.float32)
     scores_RP = torch.mm(normalize(x_RD, norm), padded_PD.t(), out_dtype=torch.float32)
@@ -229,27 +243,27 @@ def scores_of(
 
 
 def scaled(norm: Norm, scale: float) -> Norm:
-    """T5 multiplies what goes into the head; after a norm, that is a matter of its gain."""
+    """A norm whose output is multiplied by a scale, as T5 does before its head: its gain takes the scale."""
     assert norm.gain is not None
     shift = None if norm.shift is None else norm.shift * scale
     return Norm(norm.kind, norm.gain * scale, shift, norm.eps)
 
 
-def lower(decoder: Decoder) -> Lowered | None:
-    """The decoder for the kernels; None if it has a part that there is none for."""
+def gpu_decoder_of(decoder: Decoder) -> GPUDecoder | None:
+    """The decoder by its kernels; None if a part of it has none."""
     try:
-        return Lowered(decoder)
+        return GPUDecoder(decoder)
     except NoKernel:
         return None
 
 
-def lower_block(block: Block) -> Lower:
-    cross = None if block.cross is None else lower_cross(block.cross)
-    return lower_self(block.attention), cross, lower_feed(block.feed_forward)
+def gpu_block(block: Block) -> GPUBlock:
+    cross = None if block.cross is None else gpu_cross_attention(block.cross)
+    return gpu_self_attention(block.attention), cross, gpu_feed_forward(block.feed_forward)
 
 
-def linked(blocks: list[Lower], last: Norm) -> list[Lower]:
-    """The blocks, each of their layers knowing the norm that follows its sum. last: the one after them all."""
+def linked(blocks: list[GPUBlock], last: Norm) -> list[GPUBlock]:
+    """The blocks, each layer with the norm that follows its sum. last: the norm after all blocks."""
     residuals = [layer.residual for block in blocks for layer in block if layer is not None]
     before = residuals[0].before
     if any(residual.before != before for residual in residuals):
@@ -264,7 +278,7 @@ def linked(blocks: list[Lower], last: Norm) -> list[Lower]:
 
 
 def norm_of(module: nn.Module) -> Norm | None:
-    """The kernel's form of a norm; None if it has none."""
+    """A norm in the kernels' form; None if it has none."""
     if isinstance(module, nn.Identity):
         return NO_NORM
     if isinstance(module, LayerNorm):
@@ -281,10 +295,10 @@ def kernel_norm(module: nn.Module) -> Norm:
     return norm
 
 
-def lower_residual(module: nn.Module) -> Residual:
+def gpu_residual(module: nn.Module) -> GPUResidual:
     if not isinstance(module, PreNorm | PostNorm):
         raise NoKernel(type(module).__name__)
-    return Residual(kernel_norm(module.norm), isinstance(module, PreNorm))
+    return GPUResidual(kernel_norm(module.norm), isinstance(module, PreNorm))
 
 
 def attention_of(module: nn.Module) -> tuple[MultiHeadAttention, float]:
@@ -299,24 +313,24 @@ def attention_of(module: nn.Module) -> tuple[MultiHeadAttention, float]:
     return layer, layer.key_width**-0.5 if type(layer.score) is ScaledDot else 1.0
 
 
-def lower_self(module: nn.Module) -> SelfAttention:
-    residual, (layer, scale) = lower_residual(module), attention_of(module)
+def gpu_self_attention(module: nn.Module) -> GPUSelfAttention:
+    residual, (layer, scale) = gpu_residual(module), attention_of(module)
     if type(layer.position) not in (NoPosition, Rotary, StretchedRotary):
         raise NoKernel(type(layer.position).__name__)
     rotary = layer.position if isinstance(layer.position, Rotary) else None
     qkv = joined([layer.query, layer.key, layer.value])
-    return SelfAttention(residual, qkv, pair(layer.out), layer.heads, scale, rotary)
+    return GPUSelfAttention(residual, qkv, pair(layer.out), layer.heads, scale, rotary)
 
 
-def lower_cross(module: nn.Module) -> CrossAttention:
-    residual, (layer, scale) = lower_residual(module), attention_of(module)
+def gpu_cross_attention(module: nn.Module) -> GPUCrossAttention:
+    residual, (layer, scale) = gpu_residual(module), attention_of(module)
     if type(layer.position) is not NoPosition:
         raise NoKernel("positions between source and target")
-    return CrossAttention(residual, pair(layer.query), pair(layer.out), layer.heads, scale)
+    return GPUCrossAttention(residual, pair(layer.query), pair(layer.out), layer.heads, scale)
 
 
-def lower_feed(module: nn.Module) -> Feed:
-    residual, layer = lower_residual(module), module.layer
+def gpu_feed_forward(module: nn.Module) -> GPUFeedForward:
+    residual, layer = gpu_residual(module), module.layer
     if not isinstance(layer, FeedForward | GatedFeedForward):
         raise NoKernel(type(layer).__name__)
     name = next((name for name, function in FUNCTIONS.items() if function is layer.activation), None)
@@ -325,7 +339,7 @@ def lower_feed(module: nn.Module) -> Feed:
     first, gated = pair(layer.up), None
     if isinstance(layer, GatedFeedForward):
         first, gated = pair(layer.gate), pair(layer.up)
-    return Feed(residual, first, gated, pair(layer.down), name)
+    return GPUFeedForward(residual, first, gated, pair(layer.down), name)
 
 
 def pair(layer: nn.Linear) -> Pair:
@@ -333,6 +347,6 @@ def pair(layer: nn.Linear) -> Pair:
 
 
 def joined(layers: list[nn.Linear]) -> Pair:
-    """Several layers that read the same as one."""
+    """Several layers that read the same input, as one."""
     weights, biases = zip(*map(pair, layers), strict=True)
     return torch.cat(weights), None if biases[0] is None else torch.cat(biases)

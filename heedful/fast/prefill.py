@@ -1,11 +1,11 @@
-"""Reading onto a lane: the source, the prompts after it, and the scores of their last tokens, in one go.
+"""Prefill: read the source and the prompts into a runner's buffers, and score the last tokens, in one go.
 
-What is read is what the encoder and the decoder read by themselves, but written straight into a lane's buffers, of sizes
-that come up again and again. Nothing on the way asks the host for anything, so all of it can be one captured graph: a
-prompt is some hundred launches, and a GPU is done with a short one before they are made.
+This computes what the encoder and the decoder compute by themselves, but writes straight into a runner's
+buffers, of few sizes. Nothing on the way asks the host for anything, so all of it can be one captured graph:
+a prompt takes some hundred launches, and a GPU is done with a short one before they are made.
 
-A prompt may be padded as one likes: padding lies in the future of every real token, and what it leaves behind in the
-buffers is written over before anybody looks there.
+A prompt may be padded to any length. Padding lies in the future of every real token, and what it leaves in
+the buffers is overwritten before it is read.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from ..parts.positions.base import Memo, NoPosition, Position
 from ..parts.positions.rotary import Rotary, StretchedRotary
 from ..parts.view import View, right_padded
 from ..parts.watch import is_watched
-from .gpu_decoder import Lowered
+from .gpu_decoder import GPUDecoder
 from .training import plain_class
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .cuda_graph import Lane
+    from .cuda_graph import GraphRunner
 
 MOST = 1 << 14  # tokens, padding included: more keep a GPU busy while they are launched
 
 
-def rounded_length(T: int) -> int:
+def padded_length(T: int) -> int:
     """Tokens that a prompt of T is padded to, so that few graphs are needed."""
     multiple = 16 if T <= 64 else 64
     return T if T == 1 else -(-T // multiple) * multiple
 
 
-class Reader:
-    """Reads what a step begins with: the decoder's prompt and, if there is an encoder, its source."""
+class Prefill:
+    """Reads what a step begins with: the decoder's prompts and, if there is an encoder, their sources."""
 
-    def __init__(self, lowered: Lowered, encoder: Encoder | None) -> None:
-        self.lowered, self.encoder = lowered, encoder
+    def __init__(self, gpu: GPUDecoder, encoder: Encoder | None) -> None:
+        self.gpu, self.encoder = gpu, encoder
         self.layers = [] if encoder is None else attentions(encoder)
         self.angles: dict[tuple[Mask, int], Memo] = {}
         self.encodings: dict[int, Tensor] = {}
 
     def suits(self, tokens_BT: Tensor, source_BS: Tensor | None) -> bool:
-        """Whether these can be read here. Nobody may watch, and what is refused is refused by the models themselves."""
-        decoder = self.lowered.decoder
+        """Whether these can be read here: not what is watched, and not what the models would refuse."""
+        decoder = self.gpu.decoder
         if not len(tokens_BT) or not fits(tokens_BT.shape[1], decoder.inputs.position):
             return False
         if self.encoder is not None:
@@ -70,33 +70,30 @@ class Reader:
         return not watched and not torch.is_autocast_enabled(tokens_BT.device.type)
 
     @torch.no_grad()
-    def __call__(self, lane: Lane, T: int) -> Tensor:
-        """Scores [R, V] after each row's last token, of the first T that lie on the lane. Every row has its own past,
-        and its own source."""
-        room, decoder = lane.room, self.lowered.decoder
-        assert room.origin_RS is not None
-        room.origin_RS.copy_(lane.own_RS)
+    def __call__(self, runner: GraphRunner, T: int) -> Tensor:
+        """Scores [R, V] after each row's last token, of the first T in the runner's buffers.
+
+        Every row has its own past and its own source.
+        """
+        buffers, decoder = runner.buffers, self.gpu.decoder
+        buffers.origin_RS.copy_(runner.own_RS)
         view = self.view(causal(), T, None, decoder.attentions())
         source_BSD = source_view = None
         if self.encoder is not None:
-            assert (
-                lane.source_BS is not None
-                and room.source_lengths_B is not None
-                and room.sources_R is not None
-            )
-            room.sources_R.copy_(lane.own_RS[:, 0])
-            S = lane.source_BS.shape[1]
-            places_BS = right_padded(room.source_lengths_B, S)
-            source_BSD = self.encode(self.encoder, lane.source_BS, places_BS)
+            assert runner.source_BS is not None
+            buffers.sources_R.copy_(runner.own_RS[:, 0])
+            S = runner.source_BS.shape[1]
+            places_BS = right_padded(buffers.source_lengths_B, S)
+            source_BSD = self.encode(self.encoder, runner.source_BS, places_BS)
             source_view = View(full(), T, S, source_BSD.device, view.q_pos, places_BS)
-        encodings_TD = self.lowered.table(lane.slots)[0][:T]
-        x_RTD = decoder.inputs.tokens(lane.prompts_RS[:, :T]) + encodings_TD
-        for block, layer in zip(self.lowered.stack.blocks, lane_layers(lane), strict=True):
+        encodings_TD = self.gpu.table(runner.slots)[0][:T]
+        x_RTD = decoder.inputs.tokens(runner.prompts_RS[:, :T]) + encodings_TD
+        for block, layer in zip(self.gpu.stack.blocks, prefill_caches(runner), strict=True):
             x_RTD = block(x_RTD, view, source_BSD, source_view, layer)
-        return self.lowered.scores(self.lowered.stack.norm(at_last(x_RTD, room.lengths_R)))
+        return self.gpu.scores(self.gpu.stack.norm(at_last(x_RTD, buffers.lengths_R)))
 
     def encode(self, encoder: Encoder, tokens_BS: Tensor, places_BS: Tensor) -> Tensor:
-        """What the encoder says of sources whose padding stands at -1."""
+        """The encoder's output for sources whose padding stands at -1."""
         S, inputs = tokens_BS.shape[1], encoder.inputs
         if S not in self.encodings:
             self.encodings[S] = encodings(inputs.position, S, inputs.tokens.weight)
@@ -110,7 +107,7 @@ class Reader:
 
         Rotary angles depend on T alone, so they are made once, and not by every replay of a graph.
         """
-        view = View(mask, T, T, self.lowered.padded_PD.device, None, places_BT)
+        view = View(mask, T, T, self.gpu.padded_PD.device, None, places_BT)
         if (mask, T) not in self.angles:
             memo = self.angles[mask, T] = {}
             for layer in layers:
@@ -128,51 +125,50 @@ def attentions(encoder: Encoder) -> list[MultiHeadAttention]:
     return [module for module in encoder.modules() if isinstance(module, MultiHeadAttention)]
 
 
-def readable(decoder: Decoder, encoder: Encoder | None) -> bool:
-    """Whether they are made of parts that never ask the host, and in the encoder everyone sees everyone."""
+def can_prefill(decoder: Decoder, encoder: Encoder | None) -> bool:
+    """Whether no part of them asks the host for anything, and the encoder masks nothing."""
     modules = [*decoder.modules(), *(() if encoder is None else encoder.modules())]
     if any(module.training or plain_class(module) not in HOSTLESS for module in modules):
         return False
     return encoder is None or all(mask == full() for mask in encoder.masks)
 
 
-HOSTLESS = {
-    Encoder, Decoder, Tied, Untied, Inputs, TokenEmbedding, NoPosition, Sinusoidal, Learned, Rotary, StretchedRotary, Stack, Block, PreNorm, PostNorm, LayerNorm,
-    RMSNorm, MultiHeadAttention, ScaledDot, Dot, FeedForward, GatedFeedForward, nn.ModuleList, nn.Linear, nn.Dropout,
-    nn.Identity,
-}  # fmt: skip
+SHELLS = {Encoder, Decoder, Tied, Untied, Inputs, TokenEmbedding, Stack, Block, PreNorm, PostNorm}
+LAYERS = {MultiHeadAttention, ScaledDot, Dot, FeedForward, GatedFeedForward, LayerNorm, RMSNorm}
+POSITIONS = {NoPosition, Sinusoidal, Learned, Rotary, StretchedRotary}
+HOSTLESS = SHELLS | LAYERS | POSITIONS | {nn.ModuleList, nn.Linear, nn.Dropout, nn.Identity}
 
 
 def encodings(position: Position, S: int, weight_VD: Tensor) -> Tensor:
-    """What a position adds to the embeddings of so many tokens; nothing past the end of a learned table."""
+    """The encodings of so many positions; zeros past the end of a learned table."""
     size = S if position.longest is None else min(S, position.longest)
     nothing = weight_VD.new_zeros(1, size, weight_VD.shape[1])
     encoded_SD = position.embed(nothing, torch.arange(size, device=weight_VD.device))[0]
     return F.pad(encoded_SD, (0, 0, 0, S - size))
 
 
-class LaneLayer(LayerCache):
-    """One layer's place on a lane, while the prompts are read: all that it is given is new."""
+class PrefillCache(LayerCache):
+    """One layer's buffers, while the prompts are read: nothing came before what it is given."""
 
     def __init__(self, own: KeysValues, source: KeysValues | None) -> None:
         super().__init__()
         self.own, self.of_source = own, source
 
     def append(self, k_BGTK: Tensor, v_BGTL: Tensor) -> KeysValues:
-        return kept(self.own, (k_BGTK, v_BGTL))
+        return stored((k_BGTK, v_BGTL), self.own)
 
     def source(self, compute: Callable[[], KeysValues]) -> KeysValues:
         assert self.of_source is not None
-        return kept(self.of_source, compute())
+        return stored(compute(), self.of_source)
 
 
-def kept(room: KeysValues, kv: KeysValues) -> KeysValues:
-    """Keys and values, after they were put into the first slots of a room."""
-    for into, x in zip(room, kv, strict=True):
+def stored(kv: KeysValues, buffers: KeysValues) -> KeysValues:
+    """Keys and values, after they were copied into the first slots of the buffers."""
+    for into, x in zip(buffers, kv, strict=True):
         into[:, :, : x.shape[2]] = x
     return kv
 
 
-def lane_layers(lane: Lane) -> Sequence[LaneLayer]:
-    own, sources = lane.room.keys_values, lane.room.sources
-    return [LaneLayer(kv, sources[i] if sources else None) for i, kv in enumerate(own)]
+def prefill_caches(runner: GraphRunner) -> Sequence[PrefillCache]:
+    own, sources = runner.buffers.keys_values, runner.buffers.sources
+    return [PrefillCache(kv, sources[i] if sources else None) for i, kv in enumerate(own)]

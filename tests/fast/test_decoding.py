@@ -15,7 +15,7 @@ def test_a_float_model_on_a_cpu_is_packed_and_writes_the_same(name):
     case = Case(name, sharper=3)
     model = case.model.float()
     fast = for_decoding(model)
-    assert fast.model is not model and fast.lanes is None
+    assert fast.model is not model and fast.runners is None
     step = fast.step(case.source, case.source_lengths, room=9)
     found, expected = (greedy(one, case.prompts, case.lengths, longest=5) for one in (step, case.step()))
     assert [one.tokens for one in found] == [one.tokens for one in expected]

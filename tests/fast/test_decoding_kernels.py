@@ -30,9 +30,9 @@ from heedful.decode.greedy import greedy
 from heedful.decode.prompts import pad
 from heedful.decode.sampling import sample
 from heedful.decode.step import step_of
-from heedful.fast.cuda_graph import Lanes, rounded
+from heedful.fast.cuda_graph import RunnerPool, rounded
 from heedful.fast.gpu_beam import KINDS, beams_on
-from heedful.fast.gpu_decoder import Lowered, NoKernel, lower, norm_of
+from heedful.fast.gpu_decoder import GPUDecoder, NoKernel, gpu_decoder_of, norm_of
 from heedful.fast.kernels import beam as beam_kernels
 from heedful.fast.kernels import linear as linear_kernels
 from heedful.fast.kernels import loss as loss_kernels
@@ -217,9 +217,9 @@ def test_a_decoder_wide_enough_shares_its_tiles(monkeypatch):
         model = model.to(DEVICE).eval()
         given = () if model.__class__.__name__ == "Decoder" else (source,)
         decoder, encoder = (model, None) if not given else (model.decoder, model.encoder)
-        lanes = Lanes(lower(decoder), encoder)
+        runners = RunnerPool(gpu_decoder_of(decoder), encoder)
         before = len(summed)
-        quick = greedy(lanes.step(9, *given), prompts, longest=6)
+        quick = greedy(runners.step(9, *given), prompts, longest=6)
         assert len(summed) > before
         plain = greedy(step_of(model, *given), prompts, longest=6)
         assert [a.tokens for a in quick] == [b.tokens for b in plain]
@@ -242,7 +242,7 @@ def test_norms_before_some_layers_and_after_others_have_no_kernel():
     feed = model.stack.blocks[0].feed_forward
     model.stack.blocks[0].feed_forward = PostNorm(feed.layer, feed.norm).eval()
     with pytest.raises(NoKernel, match="before some layers and after others"):
-        Lowered(model)
+        GPUDecoder(model)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
@@ -361,7 +361,7 @@ def test_what_is_no_number_is_still_known_after_some_steps():
     ends = torch.zeros(0, dtype=torch.long, device=DEVICE)
     rules, step = Rules(BeamSettings(width=2), (), ends, 9, ()), fast(shaken(tiny_gpt2()))
     searches, tree = searches_after_a_token(step, rules, 3)
-    step.lane.past[:, :, 1] = torch.nan  # what the second search remembers
+    step.runner.past[:, :, 1] = torch.nan  # what the second search remembers
     searches, _ = extend_run(searches, step, tree, rules, 1, 2, None)
     assert searches.lowest_N.isnan().tolist() == [False, True, False]
 
@@ -403,17 +403,17 @@ def test_a_lane_stays_while_what_is_forgotten_makes_room():
     model, token = shaken(tiny_llama()), torch.ones(1, 1, dtype=torch.long, device=DEVICE)
     step = fast(model)
     step.last(token), step.last(token)
-    lane, step.used = step.lane, step.lane.spare  # so many were fed, and all but two forgotten
+    runner, step.used = step.runner, step.runner.spare  # so many were fed, and all but two forgotten
     step.last(token)
-    assert step.lane is lane and step.used == 3
+    assert step.runner is runner and step.used == 3
 
 
 def test_nothing_of_another_text_is_left_on_a_lane():
     model, tokens = shaken(tiny_llama()), torch.tensor([[1, 2, 3], [4, 5, 6]], device=DEVICE)
     one, other = fast(model), plain(model)
-    for kv in (lane := one.lanes.borrow(2, one.least, None)).room.keys_values:
+    for kv in (runner := one.runners.borrow(2, one.least, None)).buffers.keys_values:
         [x.fill_(torch.nan) for x in kv]
-    one.lanes.give_back(lane)
+    one.runners.give_back(runner)
     for step in (one, other):
         step.last(tokens, torch.tensor([3, 1], device=DEVICE))
     for some in ([1], [0, 2], [1]):
@@ -438,13 +438,15 @@ def test_more_ends_than_words():
 def test_a_lane_forgets_the_oldest_kind_of_search():
     step = fast(shaken(tiny_gpt2()))
     step.last(torch.ones(1, 2, dtype=torch.long, device=DEVICE))
-    lane = step.with_room()
+    runner = step.with_room()
 
     def beams(eos):
-        return beams_on(lane, Rules(BeamSettings(width=1), (eos,), torch.tensor([eos], device=DEVICE), 5, ()))
+        return beams_on(
+            runner, Rules(BeamSettings(width=1), (eos,), torch.tensor([eos], device=DEVICE), 5, ())
+        )
 
     kinds = [beams(eos) for eos in range(KINDS + 1)]
-    assert len(lane.beams) == KINDS
+    assert len(runner.beams) == KINDS
     assert beams(1) is kinds[1] and beams(0) is not kinds[0]
 
 
@@ -470,16 +472,16 @@ def test_a_prompt_may_be_read_in_lower_precision():
 def test_a_lane_grows_and_is_lent_again():
     model = shaken(tiny_llama())
     step = fast(model, room=1)
-    lanes = step.lanes
+    runners = step.runners
     tokens = torch.randint(23, (1, 90), device=DEVICE)
     step.last(tokens[:, :60]), (other := plain(model)).last(tokens[:, :60])
-    for n in range(60, 70):  # past the 64 slots that a lane has at first
+    for n in range(60, 70):  # past the 64 slots that a runner has at first
         found, expected = step.last(tokens[:, n : n + 1]).clone(), other.last(tokens[:, n : n + 1])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    lane = step.lane
+    runner = step.runner
     del step
-    assert lane in lanes.free
-    assert lanes.borrow(1, 100, None) is lane and lane not in lanes.free
+    assert runner in runners.free
+    assert runners.borrow(1, 100, None) is runner and runner not in runners.free
 
 
 def test_positions_end_where_the_table_ends():
@@ -498,9 +500,9 @@ def test_what_has_no_kernel_is_left_alone():
     model = t5.build(
         t5.T5Config(vocab=23, layers=1, decoder_layers=1, width=8, heads=2, key_width=4, hidden=12)
     )
-    assert lower(model.decoder.eval()) is None
+    assert gpu_decoder_of(model.decoder.eval()) is None
     with pytest.raises(NoKernel, match="training"):
-        Lowered(tiny_gpt2().train())
+        GPUDecoder(tiny_gpt2().train())
     assert norm_of(torch.nn.BatchNorm1d(3)) is None and norm_of(torch.nn.Identity()) is NO_NORM
 
 

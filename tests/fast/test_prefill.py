@@ -1,4 +1,4 @@
-"""What is read onto a lane is what the step reads by itself: the same scores, and the same text after them.
+"""What prefill reads into a runner is what the step reads by itself: the same scores, and the same text after them.
 
 Without a GPU the kernels run in Triton's interpreter, number by number: sizes are very small.
 """
@@ -27,10 +27,10 @@ from heedful.decode.speculative import speculative_greedy
 from heedful.decode.step import step_of
 from heedful.fast import cuda_graph as graph
 from heedful.fast import prefill as reading
-from heedful.fast.cuda_graph import Lanes
+from heedful.fast.cuda_graph import RunnerPool
 from heedful.fast.decoding import FastModel
-from heedful.fast.gpu_decoder import Lowered
-from heedful.fast.prefill import Reader, readable, rounded_length
+from heedful.fast.gpu_decoder import GPUDecoder
+from heedful.fast.prefill import Prefill, can_prefill, padded_length
 from heedful.parts.layers import FeedForward
 from heedful.parts.masks import causal
 from heedful.parts.positions.absolute import Learned
@@ -48,14 +48,14 @@ def texts(*lengths, vocab=23):
     return [torch.randint(vocab, (n,)).tolist() for n in lengths]
 
 
-def step_on(lanes, source=None, room=8, kind=Eager):
-    return kind(lanes, room, *(() if source is None else pad(source, DEVICE)))
+def step_on(runners, source=None, room=8, kind=Eager):
+    return kind(runners, room, *(() if source is None else pad(source, DEVICE)))
 
 
-def lanes_for(model):
+def runners_for(model):
     if hasattr(model, "decoder"):
-        return Lanes(Lowered(model.decoder), model.encoder)
-    return Lanes(Lowered(model))
+        return RunnerPool(GPUDecoder(model.decoder), model.encoder)
+    return RunnerPool(GPUDecoder(model))
 
 
 def close(one, other):
@@ -67,7 +67,7 @@ def check_same(step, other, prompts, lengths=None, more=2):
     tokens = torch.randint(23, (len(prompts), more), device=DEVICE)
     with torch.no_grad():
         close(step.last(prompts, lengths), other.last(prompts, lengths))
-        assert step.lane is not None and "inner" not in step.__dict__, "not read on a lane"
+        assert step.runner is not None and "inner" not in step.__dict__, "not read by prefill"
         for n in range(more):
             close(step.last(tokens[:, n : n + 1]), other.last(tokens[:, n : n + 1]))
 
@@ -97,12 +97,12 @@ def test_sources_around_the_lengths_that_they_are_padded_to(length):
 
 
 def test_lengths_come_in_few_sizes():
-    assert [rounded_length(n) for n in (1, 2, 16, 17, 48, 64, 65, 128, 129)] == [1, 16, 16, 32, 48, 64, 128, 128, 192]  # fmt: skip
+    assert [padded_length(n) for n in (1, 2, 16, 17, 48, 64, 65, 128, 129)] == [1, 16, 16, 32, 48, 64, 128, 128, 192]  # fmt: skip
 
 
 def test_a_source_without_lengths_is_all_there():
     model, source_BS = shaken(tiny_transformer()), torch.randint(23, (3, 5), device=DEVICE)
-    step = Eager(lanes_for(model), 8, source_BS)
+    step = Eager(runners_for(model), 8, source_BS)
     check_same(step, step_of(model, source_BS), torch.ones(3, 2, dtype=torch.long, device=DEVICE))
 
 
@@ -111,7 +111,7 @@ def test_a_source_without_lengths_is_all_there():
 )  # 0 / 0 of an empty source, which is not taken
 def test_a_row_may_wait_and_a_source_may_be_empty():
     model, source = shaken(tiny_transformer()), pad([[3, 4, 5], []], DEVICE)
-    step, other = Eager(lanes_for(model), 8, *source), step_of(model, *source)
+    step, other = Eager(runners_for(model), 8, *source), step_of(model, *source)
     prompts, lengths = torch.tensor([[1, 2], [3, 4]], device=DEVICE), torch.tensor([2, 0], device=DEVICE)
     with torch.no_grad():
         close(step.last(prompts, lengths)[:1], other.last(prompts, lengths)[:1])
@@ -121,7 +121,7 @@ def test_a_row_may_wait_and_a_source_may_be_empty():
 def test_many_tokens_are_read_as_they_are_and_few_are_padded(monkeypatch):
     """Where a graph would gain nothing, nothing is padded."""
     sizes = []
-    monkeypatch.setattr(Reader, "__call__", lambda self, lane, T: sizes.append(T) or lane.score())
+    monkeypatch.setattr(Prefill, "__call__", lambda self, runner, T: sizes.append(T) or runner.score())
     model = shaken(tiny_llama())
     for most in (64, 63):
         monkeypatch.setattr(graph, "MOST", most)
@@ -146,33 +146,33 @@ def beam_of_2(*given, **options):
 def test_every_search_writes_the_same_on_lanes_that_held_other_texts(name):
     """Longer ones before, and whatever else may lie about: nothing of it is left."""
     model = shaken(MODELS[name]())
-    lanes = lanes_for(model)
+    runners = runners_for(model)
     for sizes in ((9, 12, 7), (3, 1, 5)):
         source = None if name == "llama" else texts(*(n + 2 for n in sizes))
         prompts, lengths = pad(texts(*sizes), DEVICE)
         for search in (greedy, sample, beam_of_2):
             found, expected = (
                 search(step, prompts, lengths, longest=[4, 1, 3], eos=0)
-                for step in (step_on(lanes, source, room=20), plain(model, source))
+                for step in (step_on(runners, source, room=20), plain(model, source))
             )
             assert [h.tokens for h in found] == [h.tokens for h in expected]
             assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-4)
-        for lane in lanes.free:  # NaN spoils whatever touches it
-            for buffers in (lane.past, lane.sources):
+        for runner in runners.free:  # NaN spoils whatever touches it
+            for buffers in (runner.past, runner.sources):
                 if buffers is not None:
                     buffers.fill_(torch.nan)
-    assert lanes.free
+    assert runners.free
 
 
 def test_rows_of_a_lane_that_shared_their_past_have_their_own_again():
     model, token = shaken(tiny_llama()), torch.tensor([[1], [2]], device=DEVICE)
-    lanes = lanes_for(model)
-    step = step_on(lanes)
+    runners = runners_for(model)
+    step = step_on(runners)
     step.last(token), step.reorder(torch.tensor([1, 0], device=DEVICE), siblings=True)
-    lane = step.lane
+    runner = step.runner
     del step
-    check_same(other := step_on(lanes), plain(model), token)
-    assert other.lane is lane
+    check_same(other := step_on(runners), plain(model), token)
+    assert other.runner is runner
 
 
 def test_rows_change_places_are_copied_and_cut_short_after_they_were_read():
@@ -188,7 +188,7 @@ def test_rows_change_places_are_copied_and_cut_short_after_they_were_read():
             one.rewind(kept)
         close(step.last(token), other.last(token))
         three = token.expand(3, 3)
-        close(step(three), other(three))  # off the lane
+        close(step(three), other(three))  # without the runner
         close(step.last(token), other.last(token))  # and back on it
         step.leave()
         close(step.last(token), other.last(token))
@@ -197,7 +197,7 @@ def test_rows_change_places_are_copied_and_cut_short_after_they_were_read():
 
 
 def test_a_beam_reads_its_sources_once():
-    """On the lane; and the step that works without one is never made."""
+    """By the runner; and the step that works without one is never made."""
     model, source = shaken(tiny_transformer()), texts(4, 6)
     step = fast(model, source)
     found = beam_search(
@@ -214,7 +214,7 @@ def test_a_draft_may_guess_for_a_step_on_a_lane():
     assert [h.tokens for h in found] == [h.tokens for h in greedy(plain(model), prompts, lengths, **given)]
 
 
-# What is not read on a lane
+# What is not read by prefill
 
 
 def test_prompts_too_long_for_the_table_are_refused_in_the_same_words():
@@ -254,7 +254,7 @@ def test_who_is_watched_reads_openly():
     step = fast(model)
     with torch.no_grad(), watch(model) as trace:
         close(step.last(prompts), plain(model).last(prompts))
-    assert step.lane is None and all(len(record.weights) == 2 for record in trace.values())
+    assert step.runner is None and all(len(record.weights) == 2 for record in trace.values())
 
 
 def test_under_autocast_the_step_reads_as_ever():
@@ -262,7 +262,7 @@ def test_under_autocast_the_step_reads_as_ever():
     step = fast(model)
     with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
         assert torch.equal(step.last(prompts), plain(model).last(prompts))
-    assert step.lane is None
+    assert step.runner is None
 
 
 def test_rows_that_change_places_first_are_read_as_ever():
@@ -278,8 +278,8 @@ def test_rows_that_change_places_first_are_read_as_ever():
 @pytest.mark.parametrize("what", ["mask", "positions", "segments", "layer"])
 def test_a_model_that_might_ask_the_host_reads_as_ever(what):
     model = tiny_transformer()
-    assert readable(model.decoder.eval(), model.encoder.eval())
-    assert not readable(model.decoder, model.encoder.train())
+    assert can_prefill(model.decoder.eval(), model.encoder.eval())
+    assert not can_prefill(model.decoder, model.encoder.train())
     if what == "mask":
         model.encoder.masks = (causal(),)
     elif what == "positions":
@@ -289,17 +289,17 @@ def test_a_model_that_might_ask_the_host_reads_as_ever(what):
     else:
         block = model.decoder.stack.blocks[0].feed_forward
         block.layer = type("Experts", (FeedForward,), {})(12, 20)
-    lanes = lanes_for(shaken(model))
-    assert lanes.reader is None
+    runners = runners_for(shaken(model))
+    assert runners.prefill is None
     source, prompts = texts(4, 2), torch.ones(2, 2, dtype=torch.long, device=DEVICE)
     with torch.no_grad():
-        close(step_on(lanes, source).last(prompts), plain(model, source).last(prompts))
+        close(step_on(runners, source).last(prompts), plain(model, source).last(prompts))
 
 
 def test_a_model_is_given_lanes_that_read_its_sources():
     model = shaken(tiny_transformer())
     source = torch.tensor([[3, 4, 5]], device=DEVICE)
-    fast = FastModel(model, lanes_for(model))
+    fast = FastModel(model, runners_for(model))
     step = fast.step(source, room=9)
     assert isinstance(step, graph.GraphStep) and step.fresh
     assert not isinstance(fast.step(source, watched=True), graph.GraphStep)
@@ -336,18 +336,18 @@ def test_nothing_asks_the_host_while_it_reads(name, monkeypatch):
     """Else no graph could be captured. (That a CPU may look where it likes is switched off.)"""
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     monkeypatch.setattr(
-        reading.Lowered, "scores", lambda self, x_RD: x_RD
+        reading.GPUDecoder, "scores", lambda self, x_RD: x_RD
     )  # kernels, which Python interprets here
     model = shaken(MODELS[name]())
     step = fast(model, None if name in ("gpt2", "llama") else texts(4, 2))
     prompts, lengths = pad(texts(3, 5), DEVICE)
     step.last(prompts, lengths)
     with Listener() as listener:
-        step.lanes.reader(step.lane, 16)
+        step.runners.prefill(step.runner, 16)
     assert listener.heard == []
     with Listener() as listener:  # a position that nobody has looked up before
-        step.lanes.reader.angles.clear()
-        step.lanes.reader(step.lane, 16)
+        step.runners.prefill.angles.clear()
+        step.runners.prefill(step.runner, 16)
     assert listener.heard == []
 
 

@@ -4,8 +4,8 @@ import torch
 
 from heedful.decode.prompts import pad
 from heedful.decode.step import step_of
-from heedful.fast.cuda_graph import GraphStep, Lanes
-from heedful.fast.gpu_decoder import Lowered
+from heedful.fast.cuda_graph import GraphStep, RunnerPool
+from heedful.fast.gpu_decoder import GPUDecoder
 from heedful.models import gpt2, llama, transformer
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -55,7 +55,7 @@ class Eager(GraphStep):
 def fast(model, source=None, room=8, kind=Eager):
     decoder, encoder = (model, None) if source is None else (model.decoder, model.encoder)
     given = () if source is None else pad(source, DEVICE)
-    return kind(Lanes(Lowered(decoder), encoder), room, *given)
+    return kind(RunnerPool(GPUDecoder(decoder), encoder), room, *given)
 
 
 def plain(model, source=None):
