@@ -34,6 +34,7 @@ from heedful.runs import setup, trainer
 from heedful.tasks import caption, recipe
 from heedful.tasks.evaluation import Asked
 from heedful.tasks.recipe.settings import DataSettings
+from heedful.use.kinds import Captioner
 from heedful.use.model import recipe_of
 
 CONFIG = captioner.CaptionerConfig(
@@ -217,7 +218,7 @@ def names(place):
 
 def test_a_run_writes_captions_of_files(place):
     model = heedful.load(place / "run")
-    assert model.can == ("caption", "look") and model.kind == "a captioner"
+    assert model.can == ("caption", "look") and model.kind is Captioner
     files = names(place)
     found = model.caption(files)
     assert (

@@ -27,6 +27,7 @@ from heedful.tasks.captioned import padded
 from heedful.tasks.evaluation import Asked
 from heedful.tasks.recipe.presets import STAGES
 from heedful.tasks.text_to_image import measure
+from heedful.use.kinds import Stage
 
 SMALL = {
     "data.image": 8, "model.layers": 1, "model.width": 12, "train.steps": 6, "train.batch_tokens": 40,
@@ -475,7 +476,7 @@ def test_a_judge_says_what_it_is_for(what, painter, capsys):
 
 def test_a_stage_in_python_can_nothing_alone(painter):
     model = heedful.load(painter / "all" / "decoder")
-    assert model.kind == "a stage of text-to-image" and model.can == ()
+    assert model.kind is Stage and model.can == ()
     for use in (lambda: model.embed("a"), lambda: model.look("a"), lambda: model.look_at("a.png")):
         with pytest.raises(BadInput, match="all stages together draw"):
             use()

@@ -84,7 +84,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_from_the_command_line(command, small_run, monkeypatch, capsys):
-    """The same row says what is wrong with a text, which words are unknown, how long it is, and what is read."""
+    """One row has the faults of a text, its unknown words, its length, and what the model reads."""
     name, options = COMMANDS[command]
     model = heedful.load(small_run(name))
     counts = counting(model)
