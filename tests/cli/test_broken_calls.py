@@ -168,7 +168,7 @@ TABLE = [
     row("completion for no shell", "--print-completion", '--print-completion takes bash, zsh, fish, not ""'),
     row("completion for another shell", "--print-completion=fsh", '--print-completion takes bash, zsh, fish, not "fsh"; did you mean "fish"?'),
     # How options are typed
-    row("an option misspelled", "embed run-lm --normalize a", 'embed has no option --normalize; did you mean "--normalize"?'),
+    row("an option misspelled", "embed run-lm --normalise a", 'embed has no option --normalise; did you mean "--normalize"?'),
     row("an option of another command", "fill run-mlm --beam 2", 'fill has no option --beam; did you mean "--batch"?'),
     row("an option of the parser's own", "info --tyro-write-completion bash text", "info has no option --tyro-write-completion; there are …"),
     row("an option cut short", "info gpt2 --bat 3", 'info has no option --bat; did you mean "--batch"?'),
