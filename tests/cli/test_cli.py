@@ -36,12 +36,30 @@ def stub(monkeypatch):
 # Help
 
 
-@pytest.mark.parametrize("args", [["--help"], ["info", "--help"], ["demo", "--help"], ["--version"]])
-def test_help_leaves_torch_alone(args):
-    """torch takes longer to import than a person waits for help."""
-    code = f"import sys, heedful.cli.main as c; code = c.main({args!r}); sys.exit(code or 'torch' in sys.modules)"
+def imported_by(*calls: list[str]) -> set[str]:
+    """The modules that a process has imported once it has made these calls."""
+    code = f"""
+import sys, heedful.cli.main
+done = [heedful.cli.main.main(args) for args in {calls!r}]
+print(*sys.modules, file=sys.stderr)
+sys.exit(any(done))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout
+    assert done.returncode == 0 and done.stdout
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"]])
+def test_help_imports_no_command_and_no_other_library(args):
+    """torch takes longer to import than a person waits for help."""
+    found = imported_by(args)
+    assert not {"torch", "numpy", "tyro", "rich"} & found
+    assert not {f"heedful.cli.{name}" for name in COMMANDS} & found
+
+
+def test_help_of_a_command_leaves_torch_and_the_other_commands_alone():
+    assert "torch" not in imported_by(*([name, "--help"] for name in COMMANDS))
+    found = imported_by(["info", "--help"])
+    assert {name for name in COMMANDS if f"heedful.cli.{name}" in found} == {"info"}
 
 
 def test_help_names_every_command_in_a_line(capsys):
