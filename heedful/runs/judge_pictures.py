@@ -13,9 +13,10 @@ from ..data.files import Report
 from ..data.images.prepare import split_rows
 from ..errors import BadInput
 from ..interop.load import load_run
-from ..tasks import image_classify, picture_judge
+from ..tasks import image_classify
 from ..tasks.captioned import have_captions, spread
 from ..tasks.recipe.settings import Recipe
+from ..tasks.text_to_image import judge
 from .painting import Painter, Verdict, read_recipe
 
 CAPTIONS, DRAWN = 200, 8  # captions that are drawn, and pictures of each
@@ -60,8 +61,8 @@ def judge_of(folder: Path, rules: Recipe, device: torch.device) -> Judge:
 
     def of_shapes(pixels_BHWC: np.ndarray, caption: str) -> list[tuple[float, float]]:
         asked = checked_caption(caption)
-        found = picture_judge.told(loaded.model, torch.from_numpy(pixels_BHWC), rules.data)
-        rights = [picture_judge.compare(said, asked) for said in found]
+        found = judge.told(loaded.model, torch.from_numpy(pixels_BHWC), rules.data)
+        rights = [judge.compare(said, asked) for said in found]
         return [(float(r.things), float(r.relation) if asked.relation else float("nan")) for r in rights]
 
     def of_classes(pixels_BHWC: np.ndarray, caption: str) -> list[tuple[float, float]]:

@@ -21,7 +21,8 @@ from ..parts.places import Lengths
 from ..parts.watch import watch
 from .metrics import alignment_error_rate
 from .task import chunks
-from .translate import Text, Vocabs, collate, encoded, sides
+from .translate import collate
+from .translate_data import TextPair, Vocabs, encoded, sides
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -34,7 +35,7 @@ def cross_attention(model: EncoderDecoder, vocab: Vocabs, source: str, target: s
     return next(cross_attentions(model, vocab, [(source, target)]))
 
 
-def cross_attentions(model: EncoderDecoder, vocab: Vocabs, pairs: Sequence[Text]) -> Iterator[Tensor]:
+def cross_attentions(model: EncoderDecoder, vocab: Vocabs, pairs: Sequence[TextPair]) -> Iterator[Tensor]:
     """The same of each of several pairs, which are done together."""
     device = model.encoder.inputs.tokens.weight.device
     for some in chunks(pairs, 64):

@@ -34,9 +34,9 @@ from .captioned import DATA, PictureBatch, captions_of, data_told, in_parts, spr
 from .evaluation import Asked, Measured
 from .image_classify import fitting, moved_told, rows_asked
 from .metrics import BY_FREQUENCY, bleu, interval, translation_scores, unigram_entropy
-from .picture_judge import compare
 from .recipe.settings import DataSettings, Recipe
 from .task import Job, chunks
+from .text_to_image.judge import compare
 from .translate import collate
 
 VALID = "valid"

@@ -34,9 +34,9 @@ from ..models.base.shells import WithHeads
 from ..parts.places import Lengths
 from ..train.loss import Loss
 from .classify import Layout, decoder_row, encoder_row, fit, marked, row_of, special_tokens, text_losses
+from .configs import bert_config
 from .evaluation import Asked, Measured, by_length
 from .metrics import accuracy, interval
-from .mlm import config_of
 from .origin import Origin, begin, find_origin, kind_of, vocab_of, vocabulary, with_head
 from .recipe.settings import DataSettings, Recipe
 from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
@@ -140,7 +140,7 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, 
     t = recipe.train
     encoder = Kind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
     if origin is None:
-        return config_of(recipe, vocab.size, ("pooled", "classify"), 1), encoder
+        return bert_config(recipe, vocab.size, ("pooled", "classify"), 1), encoder
     if kind_of(origin) is not WithHeads:
         loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
         return marked(recipe, vocab, origin), Kind(decoder_row, decoder_scores, loss)

@@ -10,9 +10,7 @@ Where two texts are alike in what they are (data.both_orders: is this question t
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,24 +23,15 @@ from torch import Tensor, nn
 
 from ..data.batch import Tensors
 from ..data.files import (
-    TABLE_LINE,
-    Fault,
     Report,
-    cells,
     hash_of,
-    is_json,
-    judged_lines,
-    objects,
-    read_header,
 )
 from ..data.letters import as_read
 from ..data.plan import BucketPlan, shares
-from ..data.store import Store, write_store
-from ..data.vocab import groups
+from ..data.store import Store
 from ..errors import BadInput
-from ..files import inside, one_line, read_json, write_json
+from ..files import inside, one_line
 from ..interop.run_folder import LABELS
-from ..models import nearest
 from ..models.base.heads import DecoderClassifier
 from ..models.base.shells import Decoder, WithHeads
 from ..models.elmo import ElmoConfig
@@ -51,18 +40,17 @@ from ..models.syntax import SyntaxConfig
 from ..parts.places import Lengths
 from ..train.loss import Loss, cross_entropy
 from . import features
+from .classify_data import TextRow, check_tables, encoded, held_out_rows, read_labels, texts_of, tokenized
+from .configs import bert_config
 from .evaluation import Asked, Measured, by_length
 from .features import penalized
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
-from .mlm import config_of
 from .origin import FROM, Borrowed, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
 from .recipe.settings import DataSettings, Recipe
-from .spelling import keep_unknown, numbers_on_disk, with_unknown
+from .spelling import with_unknown
 from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
 from .tuning import start_told, tuning_of
 
-TEXT_COLUMNS = ("sentence", "text")
-MOST_LABELS = 10_000  # more are texts, or numbers to be predicted
 SHOWN = 100  # characters of a text that is shown
 
 
@@ -210,7 +198,7 @@ def text_losses(decoder: Decoder, hidden_BTD: Tensor, tokens_BT: Tensor, lengths
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the labels, learn or take over a vocabulary, tokenize, and plan the batches."""
     d, t = recipe.data, recipe.train
-    check_asked(d)
+    check_tables(d)
     report = Report(d.bad_lines)
     labels, counts = read_labels(recipe, folder)
     origin = find_origin(t.from_folder, folder) if t.from_folder else None
@@ -294,7 +282,7 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -
         )
     if origin is None:
         refuse_both_orders(recipe, "a model without --from")
-        return config_of(recipe, vocab.size, heads, labels), encoder
+        return bert_config(recipe, vocab.size, heads, labels), encoder
     if isinstance(origin.config, SyntaxConfig | ElmoReaderConfig):
         raise BadInput(
             one_line(f"{origin.folder} was trained for tags or labels: start from what it started from")
@@ -353,12 +341,6 @@ def marks_of(vocab: Words) -> dict[str, int]:
     return special_of(vocab) | {"bos": vocab.bos, "sep": vocab.sep, "eos": vocab.eos}
 
 
-def texts_of(d: DataSettings) -> Iterator[str]:
-    """What a vocabulary is learned from."""
-    for row in rows_of(d, d.table, Report(d.bad_lines)):
-        yield from filter(None, (row.first, row.second))
-
-
 def room_of(d: DataSettings, context: int, vocab: Words | None = None) -> int:
     """Tokens of text in a row, beside the special ones."""
     pairs = bool(d.pair_column)
@@ -366,35 +348,6 @@ def room_of(d: DataSettings, context: int, vocab: Words | None = None) -> int:
     if room < (2 if pairs else 1):
         raise BadInput(f"data.longest is {d.longest} and the context {context}: that leaves no room for text")
     return room
-
-
-FIELDS = {"first": "texts", "second": "the texts they are paired with", "label": "numbers of their labels"}
-
-
-def tokenized(recipe: Recipe, folder: Path, vocab: Words, labels: list[str], report: Report) -> Store:
-    """The training rows as numbers, made once and kept in the run's folder."""
-    if folder.is_dir():
-        return Store.open(folder, vocab.hash)
-    number = {label: i for i, label in enumerate(labels)}
-
-    def rows() -> Iterator[dict[str, list[int]]]:
-        table = rows_of(recipe.data, recipe.data.table, report)
-        for some in groups(table, lambda row: len(row.first) + len(row.second)):
-            for row, (a, b) in zip(some, encoded(vocab, some), strict=True):
-                yield {"first": a, "second": b, "label": [number[row.label]]}
-        keep_unknown(vocab, folder.parent)
-
-    about = {"vocab": vocab.hash, "table": recipe.data.table}
-    size = numbers_on_disk(vocab, max(vocab.size, len(labels)))
-    return write_store(folder, FIELDS, rows(), size, about)
-
-
-def encoded(vocab: Words, rows: Sequence[TextRow]) -> list[tuple[list[int], list[int]]]:
-    """Token ids of both texts of each row."""
-    firsts, seconds = (
-        vocab.encode_batch([getattr(row, side) for row in rows]) for side in ("first", "second")
-    )
-    return list(zip(firsts, seconds, strict=True))
 
 
 def batch_of(store: Store, make: Callable[..., TextBatch], ids: np.ndarray) -> TextBatch:
@@ -408,108 +361,6 @@ def numbers(vocab: Words, make: Callable[..., TextBatch], rows: Sequence[TextRow
 
 
 # Files
-
-
-@dataclass(frozen=True)
-class TextRow:
-    """A line of a table."""
-
-    line: int
-    first: str
-    second: str
-    label: str
-    number: int = -1  # of the label
-
-
-def check_asked(d: DataSettings) -> None:
-    if d.corpus:
-        raise BadInput(f'classify has no built-in corpus "{d.corpus}"')
-    if not (d.table and d.valid_table):
-        raise BadInput(
-            "give --data and --valid-data: files of texts and labels to learn from and to judge by"
-        )
-
-
-def rows_of(d: DataSettings, path: str, report: Report) -> Iterator[TextRow]:
-    """The good rows of a table with their lines; an unpaired text has an empty second one."""
-    columns = [text_column(d, path), *([d.pair_column] if d.pair_column else []), d.label_column]
-    lines = enumerate(judged_lines(path, TABLE_LINE), 1)
-    read = objects(path, columns) if is_json(path) else cells(path, columns, lines)
-    for number, line in lines:
-        row = line if isinstance(line, Fault) else read(line)
-        if isinstance(row, Fault):
-            report.bad(path, number, row)
-        else:
-            yield TextRow(number, row[0], row[1] if d.pair_column else "", row[-1])
-
-
-def text_column(d: DataSettings, path: str) -> str:
-    """The column named in the recipe, or the one with a usual name."""
-    if d.text_column:
-        return d.text_column
-    names = columns_of(path)
-    found = [name for name in TEXT_COLUMNS if name in names]
-    if len(found) != 1:
-        usual = " or ".join(f'"{name}"' for name in TEXT_COLUMNS)
-        why = f"no column {usual}" if not found else f"both columns {usual}"
-        raise BadInput(
-            one_line(f"{path} has {why}: name one of {', '.join(names)} by --set data.text_column=NAME")
-        )
-    return found[0]
-
-
-def columns_of(path: str) -> list[str]:
-    """The names in a table's header, or in its first object."""
-    lines = enumerate(judged_lines(path, TABLE_LINE), 1)
-    if not is_json(path):
-        return read_header(path, lines)
-    for _, line in lines:
-        try:
-            found = json.loads(line) if isinstance(line, str) else None
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(found, dict):
-            return [str(name) for name in found]
-    return []
-
-
-def read_labels(recipe: Recipe, folder: Path) -> tuple[list[str], list[int]]:
-    """The labels of the training file, sorted, and how often each occurs; kept in the run's folder."""
-    if (folder / LABELS).is_file():
-        found = read_json(inside(folder, LABELS), 1 << 24)
-        return list(found), list(found.values())
-    d = recipe.data
-    report = Report(d.bad_lines)
-    counts = Counter(row.label for row in rows_of(d, d.table, report))
-    if len(counts) < 2:
-        only = "no row" if not counts else f'no label but "{next(iter(counts))}"'
-        raise BadInput(
-            one_line(
-                f"{d.table} has {only} in its column {d.label_column}: at least two are needed ({report.sentence()})"
-            )
-        )
-    if len(counts) > MOST_LABELS:
-        raise BadInput(
-            one_line(f"{d.table} has {len(counts):,} different labels in its column {d.label_column}: is it the right one?")
-        )  # fmt: skip
-    write_json(folder / LABELS, {label: counts[label] for label in sorted(counts)})
-    return sorted(counts), [counts[label] for label in sorted(counts)]
-
-
-def held_out_rows(recipe: Recipe, labels: list[str], report: Report) -> list[TextRow]:
-    """The held-out rows; a label that training does not know is refused, since no answer could be right."""
-    d, number = recipe.data, {label: i for i, label in enumerate(labels)}
-    rows = []
-    for row in rows_of(d, d.valid_table, report):
-        if row.label not in number:
-            place = f"{d.valid_table}:{row.line}"
-            raise BadInput(
-                one_line(f'{place}: {d.table} has no label "{row.label}"{nearest(row.label, labels)}')
-            )
-        rows.append(replace(row, number=number[row.label]))
-    if not rows:
-        raise BadInput(one_line(f"{d.valid_table} has no row to judge the model by"))
-    return rows
 
 
 # Judging

@@ -20,24 +20,18 @@ from ..data.store import Store
 from ..data.vocab import Vocab
 from ..decode.greedy import greedy_continuation
 from ..errors import BadInput
-from ..files import one_line
 from ..models.base.shells import Decoder
-from ..models.gpt2 import GPT2Config
-from ..models.gru import GRUConfig
-from ..models.lstm import LSTMConfig
-from ..models.mixture import MixtureConfig
-from ..models.modern import ModernConfig
-from ..models.rnn import RNNConfig
 from ..models.xl import XLConfig
 from ..parts.experts import auxiliary
 from ..parts.places import Packed
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import elmo
+from .configs import decoder_config
 from .evaluation import Asked, Measured, Track, silently
 from .lm_data import DELIMITER, files_of, frequencies, held_out_text, prepare
-from .long import CONFIGS, Recurrent, Segments, experts_of, recurrent_losses
+from .long import Recurrent, Segments, recurrent_losses
 from .metrics import BY_FREQUENCY, unigram_entropy
-from .origin import DECODERS, Origin, begin, find_origin, special_of, vocab_of
+from .origin import DECODERS, begin, find_origin, special_of, vocab_of
 from .recipe.settings import Recipe
 from .task import Job
 from .tuning import start_told, tuning_of
@@ -80,44 +74,6 @@ def loss_of(model: Decoder, batch: WindowBatch | PackedBatch, smoothing: float =
         answers_BT = batch.tokens_BT[:, 1:]
     loss = sequence_loss(scores_of(model), hidden_BTD, answers_BT, batch.count, smoothing)
     return with_aux(loss, aux)
-
-
-RECURRENT: dict[str, type[RNNConfig | GRUConfig | LSTMConfig]] = {
-    "rnn": RNNConfig,
-    "gru": GRUConfig,
-    "lstm": LSTMConfig,
-}
-
-
-def config_of(recipe: Recipe, vocab: int, origin: Origin | None = None) -> GPT2Config | ModernConfig:
-    """The architecture at the recipe's sizes, or that of the model to start from."""
-    if origin is not None:
-        if isinstance(origin.config, XLConfig):
-            raise BadInput(
-                one_line(f"{origin.folder} remembers what it has read (xl): it cannot be started from yet")
-            )
-        return origin.config
-    m = recipe.model
-    if m.architecture in RECURRENT:
-        return RECURRENT[m.architecture](vocab, m.context, m.layers, m.width, m.dropout)  # type: ignore[return-value]
-    if m.architecture in CONFIGS:
-        return CONFIGS[m.architecture](vocab, m)  # type: ignore[return-value]
-    if m.architecture == "modern":
-        return ModernConfig(vocab, m.context, m.layers, m.width, m.heads, m.hidden, m.dropout)
-    mixture = m.architecture == "mixture"
-    kind, more = (MixtureConfig, experts_of(m)) if mixture else (GPT2Config, {})
-    return kind(
-        vocab=vocab,
-        context=m.context,
-        layers=m.layers,
-        width=m.width,
-        heads=m.heads,
-        hidden=m.hidden,
-        activation=m.activation,
-        dropout=m.dropout,
-        attention_dropout=m.dropout,
-        **more,
-    )
 
 
 # Two ways to make rows of a text.
@@ -214,7 +170,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     t = recipe.train
     origin = find_origin(t.from_folder, folder, DECODERS) if t.from_folder else None
     vocab, train, valid, report = prepare(recipe, folder, origin)
-    config = config_of(recipe, vocab.size, origin)
+    config = decoder_config(recipe, vocab.size, origin)
     context = min(recipe.model.context, config.context)
     if report.counts:
         say(report.sentence())

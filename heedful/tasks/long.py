@@ -7,9 +7,8 @@ the weights of its time: it cannot be computed again, and is saved with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -19,73 +18,11 @@ from torch import Tensor
 from ..data.batch import Tensors
 from ..data.plan import SegmentPlan, shares
 from ..errors import BadInput
-from ..models.base.config import Config
 from ..models.base.shells import Decoder
-from ..models.dmca import DMCAConfig
-from ..models.linear import LinearConfig
-from ..models.mixture_dmca import MixtureDMCAConfig
-from ..models.sparse import SparseConfig
-from ..models.xl import XLConfig
 from ..parts.long.segments import RecurrentAttention, SegmentMemory
 from ..train.loss import Loss, scores_of, sequence_loss
-from .recipe.settings import ModelSettings
 
 # Sizes.
-
-
-def xl_config(vocab: int, m: ModelSettings) -> XLConfig:
-    memory = m.memory or m.context
-    return XLConfig(
-        vocab,
-        m.context,
-        memory,
-        m.recall or memory,
-        m.context + memory,  # farther apart, no two tokens are in training
-        m.layers,
-        m.width,
-        m.heads,
-        m.hidden,
-        m.activation,
-        m.dropout,
-    )
-
-
-def sparse_config(vocab: int, m: ModelSettings) -> SparseConfig:
-    stride = m.stride or max(2, isqrt(m.context))
-    tail = m.tail or max(1, stride // 8)
-    if tail > stride:
-        raise BadInput(f"model.tail is {tail} and model.stride {stride}: a tail is no longer than its block")
-    sizes = (vocab, m.context, m.layers, m.width, m.heads, m.hidden)
-    return SparseConfig(*sizes, m.pattern, m.turns, stride, tail, m.dropout)
-
-
-def dmca_config(vocab: int, m: ModelSettings) -> DMCAConfig:
-    sizes = (vocab, m.context, m.layers, m.width, m.heads, m.hidden)
-    return DMCAConfig(*sizes, m.kinds, m.block, m.look_back, m.compressed, m.norm, m.activation, m.dropout)
-
-
-def mixture_dmca_config(vocab: int, m: ModelSettings) -> MixtureDMCAConfig:
-    return MixtureDMCAConfig(**vars(dmca_config(vocab, m)), **experts_of(m))
-
-
-def experts_of(m: ModelSettings) -> dict[str, Any]:
-    """What a mixture's config has beside that of the model without experts."""
-    names = ("experts", "chosen", "every", "gate", "balance", "capacity")
-    return {name: getattr(m, name) for name in names}
-
-
-def linear_config(vocab: int, m: ModelSettings) -> LinearConfig:
-    sizes = (vocab, m.context, m.layers, m.width, m.heads, m.hidden)
-    return LinearConfig(*sizes, m.activation, m.dropout)
-
-
-CONFIGS: dict[str, Callable[[int, ModelSettings], Config]] = {
-    "xl": xl_config,
-    "sparse": sparse_config,
-    "dmca": dmca_config,
-    "mixture_dmca": mixture_dmca_config,
-    "linear": linear_config,
-}
 
 
 # Segments.

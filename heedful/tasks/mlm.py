@@ -23,8 +23,8 @@ from ..data.plan import WindowPlan, keyed, shares, splitmix
 from ..data.vocab import SPECIALS, Vocab
 from ..errors import BadInput
 from ..models.base.shells import WithHeads
-from ..models.bert import BertConfig
 from ..train.loss import Loss, cross_entropy
+from .configs import bert_config
 from .evaluation import Asked, Measured
 from .lm_data import files_of, frequencies, held_out_text, prepare
 from .metrics import BY_FREQUENCY, interval, unigram_entropy
@@ -215,26 +215,6 @@ def loss_of(model: WithHeads, batch: MaskedBatch, smoothing: float = 0.0) -> Los
     return Loss(total, nll, batch.count)
 
 
-def config_of(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: int = 2) -> BertConfig:
-    """BERT's architecture at the recipe's sizes."""
-    m = recipe.model
-    if m.norm != "post":
-        raise BadInput(f"BERT norms after each layer: model.norm is post here, not {m.norm}")
-    return BertConfig(
-        vocab=vocab,
-        context=m.context,
-        layers=m.layers,
-        width=m.width,
-        attention_heads=m.heads,
-        hidden=m.hidden,
-        activation=m.activation,
-        dropout=m.dropout,
-        attention_dropout=m.dropout,
-        heads=heads,
-        labels=labels,
-    )
-
-
 # From a recipe to a job.
 
 
@@ -247,7 +227,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
     vocab, train, valid, report = prepare(recipe, folder, origin)
     marks, heads = marks_of(vocab), ("pooled", "masked_lm", "next_sentence") if d.pairs else ("masked_lm",)
-    config = with_heads(origin, heads) if origin else config_of(recipe, vocab.size, heads)
+    config = with_heads(origin, heads) if origin else bert_config(recipe, vocab.size, heads)
     context = min(recipe.model.context, config.context)
     if report.counts:
         say(report.sentence())

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from ..corpora import quiz
-from ..data.batch import Tensors
 from ..data.files import Report, hash_of
 from ..data.plan import BucketPlan, shares
 from ..data.questions import Question, read_questions
@@ -32,139 +31,31 @@ from ..interop.run.read import describe_run
 from ..models.base.shells import WithHeads
 from ..parts.places import Lengths
 from ..train.loss import Loss
-from .classify import Layout, encoder_row, row_of, special_tokens
+from .classify import Layout, encoder_row, row_of
+from .configs import bert_config
 from .evaluation import Asked, Measured, by_length
 from .metrics import interval, squad_exact, squad_f1
-from .mlm import config_of
 from .origin import ENCODERS, Origin, begin, find_origin, vocab_of, vocabulary, with_head
 from .recipe.settings import DataSettings, Recipe
-from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
+from .span_windows import (
+    SpanBatch,
+    TokenizedQuestion,
+    Window,
+    WindowLayout,
+    collate,
+    tokenize_questions,
+    trimmed,
+    window_layout,
+    windows_of,
+)
+from .task import Job, Words, chunks, data_told, own_vocabulary, spread
 from .tuning import start_told, tuning_of
 
-ASKED = 64  # tokens of a question at most
 SHOWN = 80  # characters of a context that is shown
 ANYWHERE = "every place of a window alike"
 
 
-@dataclass(frozen=True)
-class SpanBatch(Tensors):
-    """Some windows with their questions, padded at the end."""
-
-    tokens_BT: Tensor
-    segments_BT: Tensor
-    lengths_B: Tensor
-    open_BT: Tensor  # whether an answer may start or end here: in the context, or at [CLS]
-    starts_B: Tensor
-    ends_B: Tensor  # the last token of the answer; both are 0, [CLS], if it is not here
-    ids: tuple[int, ...] = ()
-
-    @property
-    def count(self) -> int:
-        return len(self.starts_B)
-
-
 # From questions to windows
-
-
-@dataclass(frozen=True)
-class Asking:
-    """A question and its context in numbers, and the first and the last token of the answer there."""
-
-    question: Sequence[int]
-    context: Sequence[int]
-    first: int = 0
-    last: int = -1
-
-
-@dataclass(frozen=True)
-class Rooms:
-    """How a context is cut into windows: tokens of a row, and by how many of them windows overlap (at most half)."""
-
-    longest: int
-    overlap: int
-    special: int  # tokens of a row that are neither question nor context
-    asked: int = ASKED  # of a question at most
-
-    def room(self, question: int) -> int:
-        """Tokens of context in a row beside a question."""
-        return self.longest - self.special - min(question, self.asked)
-
-    def starts(self, question: int, context: int) -> list[int]:
-        """Where the windows of a context begin: the last one ends where it ends."""
-        room = self.room(question)
-        step = room - min(self.overlap, room // 2)  # beside a long question there may be little room
-        return [0, *range(step, context - room + step, step)] if context > room else [0]
-
-
-def rooms_of(d: DataSettings, context: int, vocab: Words) -> Rooms:
-    """The windows of a recipe; refused if they have no room beside the longest question."""
-    longest = min(d.longest, context)
-    made = Rooms(longest, min(d.overlap, longest // 2), special_tokens(True, vocab))
-    if made.room(ASKED) < 1:
-        raise BadInput(
-            f"data.longest is {d.longest} and the context {context}: beside a question of up to {ASKED} tokens that leaves "
-            f"no room for a text"
-        )
-    return made
-
-
-Window = tuple[Asking, int]  # and where it begins in the context
-
-
-def collate(
-    vocab: Words, layout: Layout, rooms: Rooms, windows: Sequence[Window], ids: Sequence[int] = ()
-) -> SpanBatch:
-    """Windows to a batch."""
-    rows, open_rows, places = [], [], []
-    for asking, start in windows:
-        question = asking.question[: rooms.asked]
-        part = asking.context[start : start + rooms.room(len(question))]
-        row, segments = layout(vocab, question, part)
-        before = len(row) - 1 - len(part)
-        rows.append((row, segments))
-        open_rows.append(np.array([1, *[0] * (before - 1), *[1] * len(part), 0]))
-        first, last = asking.first - start, asking.last - start
-        here = 0 <= first <= last < len(part)
-        places.append((before + first, before + last) if here else (0, 0))
-    return SpanBatch(
-        pad([row for row, _ in rows], vocab.pad),
-        pad([segments for _, segments in rows], 0),
-        torch.tensor([len(row) for row, _ in rows]),
-        pad(open_rows, 0).bool(),
-        torch.tensor([start for start, _ in places]),
-        torch.tensor([end for _, end in places]),
-        tuple(map(int, ids)),
-    )
-
-
-def asking_of(
-    question: Sequence[int], context: Sequence[int], places: Sequence[tuple[int, int]], row: Question
-) -> Asking:
-    """A question in numbers; places: where each token of the context stands in it."""
-    text, start = row.answers[0]
-    inside = [
-        n
-        for n, (a, b) in enumerate(trimmed(row.context, places))
-        if a < start + len(text) and b > start and b > a
-    ]
-    return Asking(question, context, inside[0], inside[-1]) if inside else Asking(question, context)
-
-
-def trimmed(text: str, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where tokens stand without the white space that some carry."""
-    found = []
-    for a, b in places:
-        said = text[a:b]
-        found.append((a + len(said) - len(said.lstrip()), b - len(said) + len(said.rstrip())))
-    return found
-
-
-def askings(vocab: Any, rows: Sequence[Question]) -> list[Asking]:
-    """Questions in numbers."""
-    questions = vocab.encode_batch([row.question for row in rows])
-    contexts = vocab.encode_batch([row.context for row in rows])
-    places = vocab.places([row.context for row in rows])
-    return [asking_of(*found) for found in zip(questions, contexts, places, rows, strict=True)]
 
 
 # Loss
@@ -217,7 +108,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
     vocab: Any = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
     config, layout = model_of(recipe, vocab, origin)
-    rooms = rooms_of(d, config.context, vocab)
+    rooms = window_layout(d, config.context, vocab)
     train = tokenized(recipe, folder / "data", vocab, report)
     there = held_out_rows(d, "valid", report)
     held_out = spread(there, recipe.evaluate.rows)
@@ -262,7 +153,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, Layout]:
     """The config and how rows are made: an encoder of the recipe's sizes, or what the run starts from."""
     if origin is None:
-        return config_of(recipe, vocab.size, ("span",)), encoder_row
+        return bert_config(recipe, vocab.size, ("span",)), encoder_row
     return with_head(origin, "span"), row_of(origin.config)
 
 
@@ -312,7 +203,7 @@ def tokenized(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Sto
     def rows() -> Iterator[dict[str, list[int]]]:
         found = rows_of(recipe.data, "train", report)
         for some in groups(found, lambda row: len(row.question) + len(row.context)):
-            for one in askings(vocab, some):
+            for one in tokenize_questions(vocab, some):
                 place = [one.first, one.last - one.first + 1]
                 yield {"question": list(one.question), "context": list(one.context), "place": place}
 
@@ -323,23 +214,11 @@ def tokenized(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Sto
     return made
 
 
-def stored(store: Store, i: int) -> Asking:
+def stored(store: Store, i: int) -> TokenizedQuestion:
     first, size = map(int, store.row("place", i))
-    return Asking(
+    return TokenizedQuestion(
         store.row("question", i).tolist(), store.row("context", i).tolist(), first, first + size - 1
     )
-
-
-def windows_of(store: Store, rooms: Rooms) -> np.ndarray:
-    """(question, where the window begins, tokens of the row) of every window."""
-    found = []
-    for i, (question, context) in enumerate(
-        zip(store.lengths("question").tolist(), store.lengths("context").tolist(), strict=True)
-    ):
-        room, asked = rooms.room(question), min(question, rooms.asked)
-        for start in rooms.starts(question, context):
-            found.append((i, start, asked + min(room, context - start) + rooms.special))
-    return np.array(found)
 
 
 # Answering
@@ -362,10 +241,10 @@ class Reader:
 
     vocab: Any
     layout: Layout
-    rooms: Rooms
+    rooms: WindowLayout
     longest: int  # tokens of an answer
 
-    def windows(self, items: Sequence[Asking]) -> list[tuple[int, Window]]:
+    def windows(self, items: Sequence[TokenizedQuestion]) -> list[tuple[int, Window]]:
         """(which question, window) of every window."""
         return [
             (n, (item, start))
@@ -374,7 +253,7 @@ class Reader:
         ]
 
     def batches(
-        self, items: Sequence[Asking], size: int
+        self, items: Sequence[TokenizedQuestion], size: int
     ) -> Iterator[tuple[list[tuple[int, Window]], SpanBatch]]:
         """Windows of like length together."""
         windows = self.windows(items)
@@ -392,7 +271,7 @@ def read(
     model: WithHeads, reader: Reader, rows: Sequence[Question], size: int = 32
 ) -> tuple[list[Found], float, int]:
     """(answers, the loss, windows): the loss, summed over windows, is of questions whose answers are known."""
-    items = askings(reader.vocab, rows)
+    items = tokenize_questions(reader.vocab, rows)
     best: dict[int, tuple[float, int, int, float]] = {}
     nll, count = 0.0, 0
     device = next(model.parameters()).device
@@ -435,7 +314,7 @@ def found_in(
 
 def anywhere(reader: Reader, rows: Sequence[Question]) -> float:
     """The loss of guessing: every token of a window alike, or [CLS] as often as it is right."""
-    items = askings(reader.vocab, rows)
+    items = tokenize_questions(reader.vocab, rows)
     made = [batch for _, batch in reader.batches(items, 64)]
     places = np.concatenate([batch.open_BT.sum(1).numpy() - 1 for batch in made])
     absent = np.concatenate([(batch.starts_B == 0).numpy() for batch in made])
@@ -465,7 +344,7 @@ def squad_scores(found: Sequence[str], rows: Sequence[Question]) -> dict[str, fl
 def reader_of(run: Path, recipe: Recipe) -> Reader:
     """How a run reads questions."""
     vocab, (_, config) = vocab_of(run, recipe), describe_run(run)
-    rooms = rooms_of(recipe.data, config.context, vocab)
+    rooms = window_layout(recipe.data, config.context, vocab)
     return Reader(vocab, row_of(config), rooms, recipe.data.longest_answer)
 
 

@@ -40,7 +40,6 @@ from .words import (
     batch_of,
     check_asked,
     collate,
-    config_of,
     device_of,
     held_out_sentences,
     labels_in,
@@ -48,6 +47,7 @@ from .words import (
     loss_by_frequency,
     plan_of,
     rows_of,
+    syntax_config,
     tag_scores,
     tokenized,
     vocab_in,
@@ -149,7 +149,7 @@ def model_of(recipe: Recipe, vocab: Vocabulary, labels: Labels, origin: Origin |
     """(config, whether it reads the vectors of an ELMo): of the recipe's sizes, or those of the model to start from."""
     tags = len(labels.tags)
     if origin is None:
-        return config_of(recipe, vocab.size, ("tag",), labels), False
+        return syntax_config(recipe, vocab.size, ("tag",), labels), False
     if origin.architecture == "elmo":
         if recipe.train.tune != "whole":
             raise BadInput(

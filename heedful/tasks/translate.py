@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,36 +13,52 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..corpora import phrasebook
 from ..data.batch import Tensors
-from ..data.conllu import MOST_WORDS
-from ..data.files import Report, hash_of, not_in_vain, read_parallel, read_table
+from ..data.files import Report, hash_of
 from ..data.packing import Fitted
 from ..data.plan import BucketPlan, RowPlan, shares
-from ..data.store import Store, write_store
-from ..data.trees import Parsed, read_parsed, words_of_pieces
-from ..data.vocab import Vocab, groups, read_vocab, train_vocab
+from ..data.store import Store
+from ..data.trees import Parsed
 from ..decode.greedy import greedy_translation
 from ..errors import BadInput
-from ..files import inside, one_line, present, write_text
-from ..interop.hf.tokenizer import TARGET_TOKENIZER, TOKENIZER
-from ..interop.run.adapters import FROM
+from ..files import one_line, present
+from ..interop.hf.tokenizer import TARGET_TOKENIZER
 from ..models.base.shells import EncoderDecoder, WithTrees
 from ..models.base.skeleton import skeleton
-from ..models.mixture_transformer import MixtureTransformerConfig
-from ..models.transformer import TransformerConfig
 from ..parts.experts import auxiliary
 from ..parts.places import IN_ORDER, At, Lengths, Packed, Places, Source
 from ..parts.positions.base import Tree
 from ..parts.view import right_padded
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
-from . import before
+from .configs import TRANSLATOR_FILES, translator_config
 from .evaluation import Asked, Measured, by_length
-from .long import experts_of
 from .metrics import BY_FREQUENCY, ENOUGH, bleu, exact_match, interval, translation_scores, unigram_entropy
-from .origin import TRANSLATORS, Origin, begin, find_origin, special_of, target_vocabulary, vocabulary
-from .recipe.settings import DataSettings, Recipe
+from .origin import TRANSLATORS, Origin, begin, find_origin, special_of
+from .recipe.settings import Recipe
 from .task import Job, chunks, data_told, pad
+from .translate_data import (
+    SeparateVocabs,
+    TextPair,
+    TokenTree,
+    Vocabs,
+    check_sources,
+    check_trees,
+    describe_left_out,
+    describe_vocab,
+    encoded,
+    heads_of,
+    held_out_pairs,
+    in_place,
+    needs_trees,
+    pairs_of,
+    prepare,
+    short_enough,
+    sides,
+    source_name,
+    trees_of,
+    unknown,
+    vocabs_of,
+)
 from .tuning import start_told, tuning_of
 
 
@@ -88,7 +104,7 @@ def collate(
     eos: int,
     padding: int,
     ids: Sequence[int] = (),
-    trees: Sequence[Grown] = (),
+    trees: Sequence[TokenTree] = (),
 ) -> PairBatch:
     """Token ids of sentence pairs, and the trees of the sources if they are needed, to a batch."""
     lengths = torch.tensor([len(row) for row in sources])
@@ -131,28 +147,11 @@ def side_by_side(
     return PackedPairs(made[0], made[1], made[2], made[3], made[4], count, tuple(map(int, ids)))
 
 
-@dataclass(frozen=True)
-class Grown:
-    """A tree over the tokens of a sentence: the word of each, and the head of each word (-1 is the root)."""
-
-    words: Sequence[int] | np.ndarray
-    heads: Sequence[int] | np.ndarray
-
-
-def stack_trees(trees: Sequence[Grown]) -> tuple[Tensor, ...]:
+def stack_trees(trees: Sequence[TokenTree]) -> tuple[Tensor, ...]:
     """Trees as (heads, words) of a batch; padding hangs on nothing. None are none."""
     if not trees:
         return ()
     return tuple(pad([np.asarray(getattr(tree, name)) for tree in trees], -1) for name in ("heads", "words"))
-
-
-def trees_of(vocab: Vocabs, sources: Sequence[str]) -> list[Grown]:
-    """The trees of parsed texts, whose tokens inherit the places of their words; none of plain texts."""
-    texts = [source for source in sources if isinstance(source, Parsed)]
-    if len(texts) < len(sources):
-        return []
-    places = sides(vocab)[0].places([str(text) for text in texts])
-    return [Grown(words_of_pieces(t, at), t.heads) for t, at in zip(texts, places, strict=True)]
 
 
 def loss_of(model: EncoderDecoder, batch: PairBatch | PackedPairs, smoothing: float = 0.0) -> Loss:
@@ -174,132 +173,13 @@ def loss_of(model: EncoderDecoder, batch: PairBatch | PackedPairs, smoothing: fl
     return with_aux(loss, aux)
 
 
-def config_of(recipe: Recipe, vocab: int, target_vocab: int | None = None) -> TransformerConfig:
-    """The Transformer of a recipe: one vocabulary for both sides, one matrix for all three of its uses.
-
-    With a vocabulary for each side, the source has a matrix of its own; the target's serves the output as well.
-    """
-    m = recipe.model
-    if m.architecture in before.CONFIGS:
-        return before.config_of(recipe, vocab, target_vocab)  # type: ignore[return-value]
-    mixture = m.architecture == "mixture"
-    kind, more = (MixtureTransformerConfig, experts_of(m)) if mixture else (TransformerConfig, {})
-    return kind(
-        vocab=vocab,
-        target_vocab=vocab if target_vocab is None else target_vocab,
-        shared=target_vocab is None,
-        layers=m.layers,
-        decoder_layers=m.layers,
-        width=m.width,
-        heads=m.heads,
-        decoder_heads=m.heads,
-        hidden=m.hidden,
-        decoder_hidden=m.hidden,
-        activation=m.activation,
-        norm=m.norm,
-        positions=m.positions,
-        clip=m.clip,
-        scope=m.scope,
-        dropout=m.dropout,
-        attention_dropout=0.0,
-        **more,
-    )
-
-
-# The files of architectures that are not the Transformer itself.
-FILES = {"mixture": "mixture_transformer", **{name: name for name in before.CONFIGS}}
-
-
 # One vocabulary for both sides, or one for each.
-
-
-class Separate:
-    """Two vocabularies: a text is read by that of the source and written by that of the target."""
-
-    def __init__(self, source: Vocab, target: Vocab) -> None:
-        self.source, self.target = source, target
-        self.kind, self.size = source.kind, source.size
-        self.pad, self.bos, self.eos, self.cls, self.sep = (  # the same numbers in every vocabulary
-            source.pad, source.bos, source.eos, source.cls, source.sep
-        )  # fmt: skip
-
-    @property
-    def hash(self) -> str:
-        """That of tokenizer.json."""
-        return self.source.hash
-
-    def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        return self.source.encode_batch(texts)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return self.target.decode(ids)
-
-
-Vocabs = Vocab | Separate
-
-
-def sides(vocab: Vocabs) -> tuple[Vocab, Vocab]:
-    """The vocabulary of the source and that of the target."""
-    return (vocab.source, vocab.target) if isinstance(vocab, Separate) else (vocab, vocab)
-
-
-def encoded(vocab: Vocabs, pairs: Sequence[Text]) -> tuple[list[list[int]], list[list[int]]]:
-    """Token numbers of the sources and of the targets."""
-    source, target = sides(vocab)
-    return source.encode_batch([a for a, _ in pairs]), target.encode_batch([b for _, b in pairs])
-
-
-def read_vocabs(folder: Path, joint: bool) -> Vocabs:
-    """What a run has learned: tokenizer.json for both sides, or for the source with target_tokenizer.json beside it."""
-    vocab = read_vocab(folder / TOKENIZER)
-    return vocab if joint else Separate(vocab, read_vocab(folder / TARGET_TOKENIZER))
-
-
-def vocabs_of(run: Path, recipe: Recipe) -> Vocabs:
-    """What a run reads and writes by, whether it learned that or took it over."""
-    if not recipe.train.from_folder:
-        return read_vocabs(run, recipe.data.joint)
-    inside(run, FROM)  # missing, it would be made again, and a run is not to be changed
-    return taken_vocabs(run, find_origin(recipe.train.from_folder, run, TRANSLATORS))
-
-
-def taken_vocabs(run: Path, origin: Origin) -> Vocabs:
-    """The vocabularies of the model to start from. What begins and ends a translation is as its config says."""
-    source, target = vocabulary(run, origin, reads=True), target_vocabulary(run, origin)
-    if isinstance(source, Vocab):
-        return source if target is None else Separate(source, target)  # type: ignore[arg-type]
-    made = Separate(source, target or vocabulary(run, origin))  # type: ignore[arg-type]
-    start, end = (origin.special.get(name) for name in ("decoder_start", "eos"))
-    if start is None or end is None:
-        raise BadInput(
-            one_line(f"{origin.folder} does not say by which tokens a translation begins and ends: its config.json lacks "
-                     f"decoder_start_token_id or eos_token_id")
-        )  # fmt: skip
-    made.bos, made.eos = start, end
-    return made
 
 
 def places_of(model: Any) -> int:
     """The longest row that both sides of a model have places for."""
     tables = [side.inputs.position.longest for side in (model.encoder, model.decoder)]
     return min((table for table in tables if table is not None), default=LONGEST)
-
-
-def learn_vocabs(recipe: Recipe, folder: Path) -> Vocabs:
-    """Learned from the training pairs and kept in the run's folder."""
-    d = recipe.data
-
-    def learn(name: str, sides: tuple[int, ...]) -> Vocab:
-        report = Report(d.bad_lines)
-        pairs = not_in_vain(pairs_of(recipe, "train", report), where(d, "train"), report)
-        texts = (pair[side] for pair in pairs for side in sides)
-        vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
-        write_text(folder / name, vocab.to_json())
-        return vocab
-
-    if d.joint:
-        return learn(TOKENIZER, (0, 1))
-    return Separate(learn(TOKENIZER, (0,)), learn(TARGET_TOKENIZER, (1,)))
 
 
 # From a recipe to a job.
@@ -312,7 +192,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     if origin is not None:
         recipe = within(recipe, origin)
     d = recipe.data
-    check_asked(d)
+    check_sources(d)
     check_trees(recipe)
     vocab, train, report = prepare(recipe, folder, origin)
     looked_at, there = held_out_pairs(recipe, report)
@@ -322,8 +202,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     lengths = [train.lengths("source"), train.lengths("target") + 1]
     rows = PackedRows if d.packed else PaddedRows
     planned = rows(train, vocab, lengths, recipe)
-    own = vocab.target if isinstance(vocab, Separate) and present(folder / TARGET_TOKENIZER) else None
-    config = origin.config if origin else config_of(recipe, vocab.size, None if own is None else own.size)
+    own = vocab.target if isinstance(vocab, SeparateVocabs) and present(folder / TARGET_TOKENIZER) else None
+    config = (
+        origin.config if origin else translator_config(recipe, vocab.size, None if own is None else own.size)
+    )
     valid = [numbers(vocab, chunk) for chunk in chunks(held_out, 64)]
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[PairBatch | PackedPairs]:
@@ -332,7 +214,9 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="translate",
-        architecture=origin.architecture if origin else FILES.get(recipe.model.architecture, "transformer"),
+        architecture=origin.architecture
+        if origin
+        else TRANSLATOR_FILES.get(recipe.model.architecture, "transformer"),
         config=config,
         vocab=vocab,
         batches=batches,
@@ -347,8 +231,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         },
         plan=[
             data_told(f"{len(train):,} pairs", len(held_out), there, planned.padding()),
-            *left_out(planned.left_out, len(looked_at) - len(held_out), d.longest),
-            f"{told(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out text",
+            *describe_left_out(planned.left_out, len(looked_at) - len(held_out), d.longest),
+            f"{describe_vocab(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out text",
             *([start_told(recipe, False)] if origin else []),
         ],
         begin=partial(begin, origin=origin) if origin else None,
@@ -432,177 +316,22 @@ def by_frequency(train: Store, tried: Sequence[PairBatch], vocab: Vocabs) -> flo
     return unigram_entropy(learned, answers, sides(vocab)[1].size)
 
 
-def told(vocab: Vocabs) -> str:
-    if isinstance(vocab, Separate):
-        return f"vocabularies: {vocab.source.size:,} for the source and {vocab.target.size:,} for the target"
-    return f"vocabulary: {vocab.size:,}"
-
-
-Text = tuple[str, str]
-FIELDS = {"source": "sentences to read", "target": "their translations"}
-TREES = {
-    "words": "the word of each token of the source",
-    "heads": "the head of each word, or 0",
-}  # where needed
-
-
-def pairs_of(recipe: Recipe, split: str, report: Report) -> Iterator[Text]:
-    """The sentence pairs of a split, one by one."""
-    d = recipe.data
-    if d.corpus == "phrasebook":
-        yield from ((from_phrasebook(pair, recipe), pair.target) for pair in phrasebook.split(split))
-    elif d.corpus:
-        raise BadInput(f'translate has no built-in corpus "{d.corpus}"; it has phrasebook')
-    elif split == "train" and d.source and d.target and d.trees:
-        yield from read_parsed(d.source, d.target, d.trees, report)
-    elif split != "train" and d.valid_source and d.valid_target and d.valid_trees:
-        yield from read_parsed(d.valid_source, d.valid_target, d.valid_trees, report)
-    elif split == "train" and d.source and d.target:
-        yield from read_parallel(d.source, d.target, report=report)
-    elif split != "train" and d.valid_source and d.valid_target:
-        yield from read_parallel(d.valid_source, d.valid_target, report=report)
-    elif table := d.table if split == "train" else d.valid_table:
-        rows = read_table(table, [d.source_column, d.target_column], report=report)
-        yield from ((source, target) for source, target in rows)
-    elif split == "train":
-        raise BadInput(
-            "give --source and --target, files with one sentence a line, or --data, a table, or --corpus phrasebook"
-        )
-    else:
-        given = "--valid-data" if d.table else "--valid-source and --valid-target"
-        raise BadInput(f"give {given} too: held-out pairs to judge the model by")
-
-
-def check_asked(d: DataSettings) -> None:
-    """Pairs come from one place."""
-    for files, table, told in (
-        (d.source or d.target, d.table, "--source and --target, or --data"),
-        (
-            d.valid_source or d.valid_target,
-            d.valid_table,
-            "--valid-source and --valid-target, or --valid-data",
-        ),
-    ):
-        if files and table:
-            raise BadInput(f"give {told}, not both: {one_line(files)} or {one_line(table)}")
-
-
-def from_phrasebook(pair: phrasebook.Pair, recipe: Recipe) -> str:
-    """A sentence, with the tree that its grammar gave it if the model reads trees."""
-    if not needs_trees(recipe):
-        return pair.source
-    return Parsed(pair.source, phrasebook.words(pair.source), pair.heads)
-
-
-def needs_trees(recipe: Recipe) -> bool:
-    """Whether the encoder's positions come from syntax."""
-    return recipe.model.positions.startswith("structural")
-
-
-def heads_of(pairs: Sequence[Text]) -> list[object]:
-    return [source.heads if isinstance(source, Parsed) else None for source, _ in pairs]
-
-
-def check_trees(recipe: Recipe) -> None:
-    """Trees are there where they are needed, and nowhere else."""
-    d, positions = recipe.data, recipe.model.positions
-    if not needs_trees(recipe):
-        if given := d.trees or d.valid_trees:
-            told = f"{given} has trees, which positions {positions} do not read"
-            raise BadInput(one_line(f"{told}: give --set model.positions=structural too, or leave it out"))
-    elif not d.corpus and not (d.source and d.trees and d.valid_source and d.valid_trees):
-        raise BadInput(
-            f"positions {positions} come from the trees of the sources: give --trees and --valid-trees, CoNLL-U files, beside "
-            f"--source and --valid-source (`heedful parse` writes such files), or --corpus phrasebook"
-        )
-
-
-def where(d: DataSettings, split: str) -> str:
-    """What a split is read from, in words."""
-    files = (d.source, d.target) if split == "train" else (d.valid_source, d.valid_target)
-    return " and ".join(files) if all(files) else d.table if split == "train" else d.valid_table
-
-
-def held_out_pairs(recipe: Recipe, report: Report) -> tuple[list[Text], int]:
-    """The first pairs to judge the model by, and how many there are: the others are only looked at."""
-    d, pairs = recipe.data, pairs_of(recipe, "valid", report)
-    held_out: list[Text] = []
-    there = 0
-    for pair in not_in_vain(pairs, where(d, "valid"), report):
-        there += 1
-        if len(held_out) < recipe.evaluate.rows:
-            held_out.append(pair)
-    return held_out, there
-
-
-def short_enough(vocab: Vocabs, pairs: list[Text], longest: int) -> list[Text]:
-    """The pairs of at most so many tokens, as in training: one long line would make a whole batch as wide."""
-    ids = zip(*encoded(vocab, pairs), strict=True)
-    kept = [pair for pair, (s, t) in zip(pairs, ids, strict=True) if max(len(s), len(t) + 1) <= longest]
-    if not kept:
-        raise BadInput(f"all {len(pairs)} held-out pairs are over data.longest, {longest} tokens: raise it")
-    return kept
-
-
-def left_out(train: int, valid: int, longest: int) -> list[str]:
-    """A sentence about what is too long, if anything is."""
-    told = f"left out: {train:,} pairs and {valid:,} held-out ones over data.longest, {longest} tokens"
-    return [told] if train or valid else []
-
-
-def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple[Vocabs, Store, Report]:
-    """The vocabulary and the tokenized pairs, made once and kept in the run's folder."""
-    d, report, data = recipe.data, Report(recipe.data.bad_lines), folder / "data"
-    kept = [folder / TOKENIZER, *([] if d.joint else [folder / TARGET_TOKENIZER])]
-    there = None if origin is None else taken_vocabs(folder, origin)
-    if data.is_dir() and (there is not None or all(path.is_file() for path in kept)):
-        vocab = there or read_vocabs(folder, d.joint)
-        store = Store.open(data, vocab.hash)
-        if store.about.get("target_vocab", vocab.hash) != sides(vocab)[1].hash:
-            raise BadInput(one_line(f"{data} was made with another {TARGET_TOKENIZER}: put the old one back"))
-        return vocab, store, report
-    vocab = there or learn_vocabs(recipe, folder)
-    more = TREES if needs_trees(recipe) else {}
-
-    def rows() -> Iterator[dict[str, list[int]]]:
-        for chunk in groups(pairs_of(recipe, "train", report), lambda pair: len(pair[0]) + len(pair[1])):
-            made = [{"source": s, "target": t} for s, t in zip(*encoded(vocab, chunk), strict=True)]
-            trees = trees_of(vocab, [source for source, _ in chunk])
-            for row, tree in zip(made, trees, strict=bool(more)):
-                row |= {"words": list(tree.words), "heads": [head + 1 for head in tree.heads]}
-            yield from made
-
-    about = {"vocab": vocab.hash, "corpus": d.corpus, "source": d.source, "target": d.target}
-    about |= {"table": d.table} if d.table else {}
-    about |= {"target_vocab": sides(vocab)[1].hash} if isinstance(vocab, Separate) else {}
-    about |= {"trees": d.trees} if d.trees else {}
-    size = max(MOST_WORDS + 1 if more else 0, *(side.size for side in sides(vocab)))
-    return vocab, write_store(data, FIELDS | more, rows(), size, about), report
-
-
 def batch_of(store: Store, vocab: Vocabs, ids: np.ndarray) -> PairBatch:
     rows = {name: [store.row(name, int(i)) for i in ids] for name in ("source", "target")}
     trees = [
-        Grown(store.row("words", int(i)), store.row("heads", int(i)).astype(np.int64) - 1)
+        TokenTree(store.row("words", int(i)), store.row("heads", int(i)).astype(np.int64) - 1)
         for i in (ids if "heads" in store.fields else ())
     ]
     return collate(rows["source"], rows["target"], vocab.bos, vocab.eos, vocab.pad, ids.tolist(), trees)
 
 
-def numbers(vocab: Vocabs, pairs: list[Text]) -> PairBatch:
+def numbers(vocab: Vocabs, pairs: list[TextPair]) -> PairBatch:
     """Sentence pairs as a batch."""
     sources, targets = encoded(vocab, pairs)
     return collate(
         [np.array(s) for s in sources], [np.array(t) for t in targets], vocab.bos, vocab.eos, vocab.pad,
         trees=trees_of(vocab, [source for source, _ in pairs]),
     )  # fmt: skip
-
-
-def unknown(vocab: Vocabs, pairs: list[Text]) -> float:
-    """The share of tokens, on both sides together, that stand for something unknown."""
-    both = list(zip(sides(vocab), encoded(vocab, pairs), strict=True))
-    count = sum(row.count(side.unk) for side, rows in both for row in rows)
-    return count / max(1, sum(len(row) for _, rows in both for row in rows))
 
 
 def translate(model: EncoderDecoder, vocab: Vocabs, sources: list[str], longest: int = 200) -> list[str]:
@@ -624,7 +353,7 @@ def translate(model: EncoderDecoder, vocab: Vocabs, sources: list[str], longest:
     return found
 
 
-def with_trees(model: EncoderDecoder, trees: Sequence[Grown]) -> EncoderDecoder:
+def with_trees(model: EncoderDecoder, trees: Sequence[TokenTree]) -> EncoderDecoder:
     """The same model, told the trees of the rows that it is about to read, if there are any."""
     if not trees:
         return model
@@ -635,7 +364,7 @@ def with_trees(model: EncoderDecoder, trees: Sequence[Grown]) -> EncoderDecoder:
 
 
 def evaluate(
-    model: EncoderDecoder, vocab: Vocabs, pairs: list[Text], batches: list[PairBatch], lower: bool = False
+    model: EncoderDecoder, vocab: Vocabs, pairs: list[TextPair], batches: list[PairBatch], lower: bool = False
 ) -> dict[str, float]:
     """Held-out loss (nats a token), exact match and BLEU of greedy translations."""
     device = model.encoder.inputs.tokens.weight.device
@@ -658,7 +387,7 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     pairs, places = in_place(pairs_of(asked.recipe, asked.split, report), report)
     if not pairs:
         none = f"no pair of sentences to judge the model by: {report.sentence()}"
-        raise BadInput(one_line(f"{where(d, asked.split)} has {none}"))
+        raise BadInput(one_line(f"{source_name(d, asked.split)} has {none}"))
     if needs_trees(asked.recipe) and not isinstance(pairs[0][0], Parsed):
         raise BadInput(
             one_line(f"{asked.run} reads sentences with their trees: give --trees FILE, CoNLL-U, too")
@@ -702,17 +431,7 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     )
 
 
-def in_place(pairs: Iterable[Text], report: Report) -> tuple[list[Text], list[int]]:
-    """Pairs, and the line of its file that each stands in, counted from 0 past the bad ones."""
-    found: list[Text] = []
-    places = []
-    for pair in pairs:
-        places.append(len(found) + report.counts.total())
-        found.append(pair)
-    return found, places
-
-
-def show(model: EncoderDecoder, vocab: Vocabs, pairs: list[Text]) -> list[str]:
+def show(model: EncoderDecoder, vocab: Vocabs, pairs: list[TextPair]) -> list[str]:
     """A few translations beside what was expected."""
     found = translate(model, vocab, [s for s, _ in pairs])
     lines = []

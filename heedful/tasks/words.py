@@ -315,7 +315,7 @@ def plan_of(recipe: Recipe, train: Store, longest: int | None = None) -> BucketP
 # The model
 
 
-def config_of(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: Labels) -> SyntaxConfig:
+def syntax_config(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: Labels) -> SyntaxConfig:
     """An encoder of the recipe's sizes with these heads."""
     m = recipe.model
     return SyntaxConfig(

@@ -76,6 +76,7 @@ def reader_of(model: Model) -> Reader:
     from ..tasks import span
     from ..tasks.classify import row_of
     from ..tasks.origin import Borrowed
+    from ..tasks.span_windows import ASKED, WindowLayout
 
     if model.recipe is not None:
         return span.reader_of(Path(model.folder), model.recipe)
@@ -83,10 +84,10 @@ def reader_of(model: Model) -> Reader:
     vocab = Borrowed(tokenizer, tokenizer.to_str(), model.special, model.folder)
     longest = min(LONGEST, model.config.context)
     special = 2 + len(vocab.between)
-    asked = min(span.ASKED, (longest - special) // 2)  # a small model has room for a short question
+    asked = min(ASKED, (longest - special) // 2)  # a small model has room for a short question
     if asked < 1:
         raise BadInput(
             f"{model.folder} reads {longest} tokens, too few for a question and a text: use another model"
         )
-    rooms = span.Rooms(longest, min(OVERLAP, longest // 2), special, asked)
+    rooms = WindowLayout(longest, min(OVERLAP, longest // 2), special, asked)
     return span.Reader(vocab, row_of(model.config), rooms, ANSWER)

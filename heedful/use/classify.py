@@ -131,7 +131,8 @@ class RunClassifier:
 
     @classmethod
     def of(cls, model: Model) -> RunClassifier:
-        from ..tasks.classify import LABELS, model_of, read_labels, room_of
+        from ..tasks.classify import LABELS, model_of, room_of
+        from ..tasks.classify_data import read_labels
         from ..tasks.origin import FROM, find_origin, vocabulary
 
         run, recipe = Path(model.folder), model.recipe

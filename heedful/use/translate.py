@@ -94,7 +94,8 @@ def needs_trees(model: Model) -> bool:
 
 def read_with_trees(model: Model, network: Any, rows: Sequence[Tokenized]) -> Any:
     """The network, given the trees of the texts that it reads next."""
-    from ..tasks.translate import Grown, with_trees
+    from ..tasks.translate import with_trees
+    from ..tasks.translate_data import TokenTree
 
     trees = []
     for place, row in enumerate(rows, 1):
@@ -104,5 +105,5 @@ def read_with_trees(model: Model, network: Any, rows: Sequence[Tokenized]) -> An
                 f"give `trees`, a CoNLL-U file as `heedful parse` writes it, "
                 f"or from Python what model.parse gives"
             )
-        trees.append(Grown(words_of_pieces(row.text, row.spans), row.text.heads))
+        trees.append(TokenTree(words_of_pieces(row.text, row.spans), row.text.heads))
     return with_trees(network, trees)

@@ -15,7 +15,7 @@ from heedful.models import mixture_transformer, transformer
 from heedful.models.transformer import TransformerConfig
 from heedful.parts.places import Packed, Source
 from heedful.runs import trainer
-from heedful.tasks import recipe, translate
+from heedful.tasks import recipe, translate, translate_data
 from heedful.train.loss import NOTHING
 
 BOS, EOS, PAD = 1, 2, 0
@@ -125,9 +125,9 @@ def test_a_packed_run_trains_and_its_batches_have_one_shape(tmp_path):
 
 def test_packed_batches_hold_the_pairs_of_the_store(tmp_path):
     job = translate.make_job(asked(), tmp_path, lambda line: None)
-    pairs = list(translate.pairs_of(asked(), "train", translate.Report("drop")))
+    pairs = list(translate_data.pairs_of(asked(), "train", translate.Report("drop")))
     (batch,) = job.batches(0)
-    texts = translate.encoded(job.vocab, [pairs[i] for i in batch.ids])
+    texts = translate_data.encoded(job.vocab, [pairs[i] for i in batch.ids])
     found = sorted(
         (batch.source_BS[b][batch.source_documents_BS[b] == n].tolist(),
          batch.answers_BT[b][batch.target_documents_BT[b] == n].tolist()[:-1])

@@ -19,9 +19,10 @@ from heedful.cli import main as cli
 from heedful.cli import train as train_command
 from heedful.cli.shared import arguments
 from heedful.runs import plan, trainer
-from heedful.tasks import evaluation, picture_codes
+from heedful.tasks import evaluation
 from heedful.tasks.metrics import interval
 from heedful.tasks.recipe.settings import TASKS
+from heedful.tasks.text_to_image import codes
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -154,7 +155,7 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
     """At a rate of next to nothing the model still guesses; what guessing by frequency costs is known beforehand."""
     talk = Quiet()
     monkeypatch.setattr(
-        picture_codes, "begin_with", lambda *given: None
+        codes, "begin_with", lambda *given: None
     )  # else they begin with what they know: below
     outcome = trainer.start(
         recipe_for(task, texts, steps=2, **{"train.rate": 1e-9}), tmp_path / "run", talk, CPU

@@ -29,7 +29,7 @@ from heedful.data import files, vocab
 from heedful.data.store import Store
 from heedful.errors import BadInput
 from heedful.runs import trainer
-from heedful.tasks import lm_data, recipe, translate
+from heedful.tasks import lm_data, recipe, translate, translate_data
 from heedful.tasks.recipe.settings import TASKS
 
 
@@ -216,7 +216,10 @@ def test_source_and_target_may_have_a_vocabulary_each(texts, tmp_path):
         f"{len(source)} for the source and {len(target)} for the target" in line for line in talk.lines
     )
 
-    vocab, store = translate.read_vocabs(tmp_path / "run", joint=False), Store.open(tmp_path / "run" / "data")
+    vocab, store = (
+        translate_data.read_vocabs(tmp_path / "run", joint=False),
+        Store.open(tmp_path / "run" / "data"),
+    )
     for name, side, file in (("source", vocab.source, "a.src"), ("target", vocab.target, "a.tgt")):
         rows = [side.decode(store.row(name, i).tolist()) for i in range(len(store))]
         assert rows == Path(texts[file]).read_text().splitlines()

@@ -14,7 +14,7 @@ from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
 from heedful.models.base.heads import DecoderClassifier
 from heedful.runs import setup, trainer
-from heedful.tasks import classify, recipe, task
+from heedful.tasks import classify, classify_data, recipe, task
 from heedful.tasks.recipe.presets import FINE_TUNING
 from heedful.tasks.recipe.settings import DataSettings
 from heedful.train import loop, optimizer, schedule
@@ -52,7 +52,9 @@ def test_json_lines_are_the_same_table(files, tmp_path):
 def test_columns_are_found_by_name(tmp_path):
     table = write(tmp_path / "t", "id\tpremise\thypothesis\tgold\n1\tit rains\tit is wet\tyes\n2\tx\ty\tno\n")
     data = DataSettings(text_column="premise", pair_column="hypothesis", label_column="gold")
-    found = [(row.line, row.first, row.second, row.label) for row in classify.rows_of(data, table, Report())]
+    found = [
+        (row.line, row.first, row.second, row.label) for row in classify_data.rows_of(data, table, Report())
+    ]
     assert found == [(2, "it rains", "it is wet", "yes"), (3, "x", "y", "no")]
 
 

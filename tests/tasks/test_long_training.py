@@ -21,7 +21,7 @@ from heedful.errors import BadInput
 from heedful.models import family
 from heedful.models.xl import XLConfig
 from heedful.runs import trainer
-from heedful.tasks import lm, recipe
+from heedful.tasks import configs, lm, recipe
 from heedful.tasks.long import Recurrent, SegmentBatch, Segments
 from heedful.tasks.recipe.settings import Recipe
 
@@ -189,13 +189,13 @@ def test_what_does_nothing_is_refused(settings, said):
 def test_a_tail_longer_than_its_block_is_refused():
     asked = recipe.make("lm", settings={"model.architecture": "sparse", "model.stride": 3, "model.tail": 4})
     with pytest.raises(BadInput, match="model.tail is 4 and model.stride 3"):
-        lm.config_of(asked, 100)
+        configs.decoder_config(asked, 100)
 
 
 def test_strides_are_near_the_root_of_the_context_unless_told():
     def config(**more):
         settings = {"model.architecture": "sparse", "model.context": 1000, **more}
-        return lm.config_of(recipe.make("lm", settings=settings), 100)
+        return configs.decoder_config(recipe.make("lm", settings=settings), 100)
 
     assert (config().stride, config().tail) == (31, 3)
     assert config(**{"model.stride": 64}).tail == 8

@@ -29,8 +29,9 @@ from heedful.errors import BadInput
 from heedful.interop.loaded import Loaded
 from heedful.models import bert
 from heedful.runs import trainer
-from heedful.tasks import recipe, span
+from heedful.tasks import recipe, span, span_windows
 from heedful.tasks.metrics import squad_exact, squad_f1
+from heedful.tasks.span_windows import ASKED, WindowLayout
 
 TEXT = "The red fox saw two dogs. Old dogs, they said, sleep."
 
@@ -127,33 +128,33 @@ def vocab() -> Vocab:
 def test_the_tokens_of_an_answer_say_the_answer(kind):
     words = train_vocab(kind, [TEXT, "Who sleeps?"], 300)
     for text, start in (("fox", 8), ("two dogs", 16), ("Old dogs, they", 26), ("sleep", 47), ("The", 0)):
-        (item,) = span.askings(words, [asked(text=text, start=start)])
+        (item,) = span_windows.tokenize_questions(words, [asked(text=text, start=start)])
         (places,) = words.places([TEXT])
         found = span.found_in(TEXT, places, (0.0, item.first, item.last, 1.0))
         assert (found.text, found.start, found.end) == (text, start, start + len(text))
 
 
 def test_windows_overlap_cover_everything_and_the_last_ends_where_the_text_does():
-    rooms = span.Rooms(longest=20, overlap=4, special=3)
+    rooms = WindowLayout(longest=20, overlap=4, special=3)
     for question, context in ((5, 12), (5, 13), (2, 40), (70, 9)):
         if question == 70:
-            rooms = span.Rooms(longest=80, overlap=4, special=3)
+            rooms = WindowLayout(longest=80, overlap=4, special=3)
         room, starts = rooms.room(question), rooms.starts(question, context)
-        assert room == rooms.longest - 3 - min(question, span.ASKED)
+        assert room == rooms.longest - 3 - min(question, ASKED)
         covered = {n for start in starts for n in range(start, min(start + room, context))}
         assert covered == set(range(context)) and all(b - a == room - 4 for a, b in pairwise(starts))
         assert starts[-1] + room >= context and (len(starts) == 1) == (context <= room)
-    little = span.Rooms(longest=75, overlap=37, special=3)  # beside a question of 64, a room of 8
+    little = WindowLayout(longest=75, overlap=37, special=3)  # beside a question of 64, a room of 8
     assert little.starts(64, 20) == [0, 4, 8, 12]
 
 
 def test_a_window_without_the_answer_points_at_the_class_token():
-    words, rooms = vocab(), span.Rooms(longest=72, overlap=2, special=3)
-    (item,) = span.askings(words, [asked(text="dogs, they said", start=30)])
-    small = span.Rooms(longest=3 + len(item.question) + 6, overlap=2, special=3)
+    words, rooms = vocab(), WindowLayout(longest=72, overlap=2, special=3)
+    (item,) = span_windows.tokenize_questions(words, [asked(text="dogs, they said", start=30)])
+    small = WindowLayout(longest=3 + len(item.question) + 6, overlap=2, special=3)
     starts = small.starts(len(item.question), len(item.context))
-    made = span.collate(words, span.encoder_row, small, [(item, start) for start in starts])
-    whole = span.collate(words, span.encoder_row, rooms, [(item, 0)])
+    made = span_windows.collate(words, span.encoder_row, small, [(item, start) for start in starts])
+    whole = span_windows.collate(words, span.encoder_row, rooms, [(item, 0)])
     before = 2 + len(item.question)
     assert (whole.starts_B, whole.ends_B) == (before + item.first, before + item.last)
     for row, start in enumerate(starts):
@@ -187,16 +188,18 @@ def model_of(words: int, seed: int = 0) -> bert.WithHeads:
 
 
 def test_the_loss_is_the_mean_of_two_cross_entropies_over_the_context_and_the_class_token():
-    words, rooms = vocab(), span.Rooms(longest=90, overlap=3, special=3)
+    words, rooms = vocab(), WindowLayout(longest=90, overlap=3, special=3)
     model = model_of(words.size)
-    items = span.askings(words, [asked(), asked("What did the old dogs say?", "red fox", 4)])
-    made = span.collate(words, span.encoder_row, rooms, [(item, 0) for item in items])
+    items = span_windows.tokenize_questions(
+        words, [asked(), asked("What did the old dogs say?", "red fox", 4)]
+    )
+    made = span_windows.collate(words, span.encoder_row, rooms, [(item, 0) for item in items])
     expected = 0.0
     for row, item in enumerate(items):
         length = int(made.lengths_B[row])
-        out = model(made.tokens_BT[row : row + 1, :length], None, made.segments_BT[row : row + 1, :length])[
-            "span"
-        ][0]
+        out = model(
+            made.tokens_BT[row : row + 1, :length], segments_BT=made.segments_BT[row : row + 1, :length]
+        )["span"][0]
         before = 2 + len(item.question)
         places = [0, *range(before, before + len(item.context))]
         for side, right in ((0, item.first), (1, item.last)):
@@ -225,7 +228,7 @@ def best_window_begins(words: Vocab, model: bert.WithHeads) -> int:
         f"{TEXT} What did they say? They said two old dogs sleep. Who saw the red dogs, they said. What fox?"
     )
     row = asked(context=context)
-    rooms = span.Rooms(longest=3 + 3 + 9, overlap=4, special=3)
+    rooms = WindowLayout(longest=3 + 3 + 9, overlap=4, special=3)
     reader = span.Reader(words, span.encoder_row, rooms, 4)
     with torch.no_grad():
         (found,), _, windows = span.read(model, reader, [row], 3)
@@ -237,7 +240,7 @@ def best_window_begins(words: Vocab, model: bert.WithHeads) -> int:
     theirs = transformers.BertForQuestionAnswering(config).eval()
     table = bert.names(bert.BertConfig(heads=("span",)))
     theirs.load_state_dict(table.to_theirs(dict(model.named_parameters())), strict=False)
-    (item,) = span.askings(words, [row])
+    (item,) = span_windows.tokenize_questions(words, [row])
     best, n = (-math.inf, 0, 0, 0), len(item.question)
     starts = rooms.starts(n, len(item.context))
     assert windows == len(starts) > 2

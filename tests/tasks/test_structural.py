@@ -28,7 +28,7 @@ from heedful.parts.positions.syntax import (
     structural_distances,
 )
 from heedful.runs import trainer
-from heedful.tasks import recipe, translate
+from heedful.tasks import recipe, translate, translate_data
 
 # Subwords
 
@@ -240,7 +240,7 @@ def test_lines_are_translated_with_the_trees_of_a_file_whatever_the_batch(
     texts = [Parsed(p.source, phrasebook.words(p.source), p.heads) for p in phrasebook.split("test")[:12]]
     assert "\n".join(["", *model.translate(texts), ""]).encode() == said.out
     assert model.translate(texts, beam=1) == [model.translate(text, beam=1) for text in texts]
-    greedy = translate.translate(model.model, translate.read_vocabs(trained, True), texts)
+    greedy = translate.translate(model.model, translate_data.read_vocabs(trained, True), texts)
     assert [text for text in model.translate(texts, beam=1)] == greedy
     code, said = translated()
     assert code == 2 and b"reads sentences with their trees, and text 1 has none: give --trees" in said.err

@@ -33,9 +33,10 @@ from heedful.decode.step import step_of
 from heedful.models import dmca, mixture_dmca, transformer
 from heedful.parts.experts import Experts
 from heedful.runs import trainer
-from heedful.tasks import recipe, summarize
+from heedful.tasks import recipe, summarize, summary_forms
 from heedful.tasks.recipe.checks import IDLE_BEFORE
-from heedful.tasks.summarize import Apart, InOneRow, written
+from heedful.tasks.summarize import written
+from heedful.tasks.summary_forms import DecoderForm, EncoderDecoderForm
 from heedful.train.loss import NOTHING
 
 LETTERS = "abcdefghijklm"
@@ -77,7 +78,7 @@ def log_probabilities(model, row):
 
 
 def test_a_row_is_the_article_the_separator_and_the_summary_and_all_of_it_is_predicted():
-    batch = InOneRow().batch(VOCAB, SOURCES, TARGETS, [4, 0, 2])
+    batch = DecoderForm().batch(VOCAB, SOURCES, TARGETS, [4, 0, 2])
     sep, eos, pad = VOCAB.sep, VOCAB.eos, VOCAB.pad
     assert batch.tokens_BT.tolist() == [
         [7, 8, 9, 10, 11, sep, 14, 8],
@@ -94,7 +95,7 @@ def test_a_row_is_the_article_the_separator_and_the_summary_and_all_of_it_is_pre
 @pytest.mark.parametrize("name", DECODERS)
 @torch.no_grad()
 def test_the_loss_is_of_every_token_and_a_model_is_judged_by_the_summary_alone(name):
-    model, form = made(*DECODERS[name]), InOneRow()
+    model, form = made(*DECODERS[name]), DecoderForm()
     batch = form.batch(VOCAB, SOURCES, TARGETS, [])
     rows = [[*s, VOCAB.sep, *t, VOCAB.eos] for s, t in zip(SOURCES, TARGETS, strict=True)]
     told = [log_probabilities(model, row) for row in rows]
@@ -107,7 +108,7 @@ def test_the_loss_is_of_every_token_and_a_model_is_judged_by_the_summary_alone(n
     balance = float(whole.total - whole.nll) / 20  # of experts, for each token
     assert (balance > 0) == (name == "t-dmca, experts")
     for weight, count in ((0.25, 20), (0.0, 9)):
-        form = InOneRow(weight)
+        form = DecoderForm(weight)
         batch = form.batch(VOCAB, SOURCES, TARGETS, [])
         part = form.loss(model, batch, 0.0)
         expected = summaries + weight * (every - summaries) + count * balance
@@ -117,7 +118,10 @@ def test_the_loss_is_of_every_token_and_a_model_is_judged_by_the_summary_alone(n
 
 @torch.no_grad()
 def test_padding_and_neighbors_change_no_loss():
-    for form, model in ((InOneRow(), made(*DECODERS["t-dmca, experts"])), (Apart(), made(transformer, T_ED))):
+    for form, model in (
+        (DecoderForm(), made(*DECODERS["t-dmca, experts"])),
+        (EncoderDecoderForm(), made(transformer, T_ED)),
+    ):
         together = form.nll(model, form.batch(VOCAB, SOURCES, TARGETS, []))
         alone = [
             form.nll(model, form.batch(VOCAB, [s], [t], [])) for s, t in zip(SOURCES, TARGETS, strict=True)
@@ -130,7 +134,7 @@ def test_one_layer_of_t_dmca_has_experts_and_each_token_is_sent_to_some_of_them(
     model = made(*DECODERS["t-dmca, experts"]).train()
     kinds = [isinstance(block.feed_forward.layer, Experts) for block in model.stack.blocks]
     assert kinds == [False, False, False, False, True]
-    form = InOneRow()
+    form = DecoderForm()
     loss = form.loss(model, form.batch(VOCAB, SOURCES, TARGETS, []), 0.0)
     assert (
         loss.expert_load_LE.shape == (1, 5) and int(loss.expert_load_LE.sum()) == 2 * 20
@@ -162,7 +166,7 @@ def test_cached_equals_uncached_at_every_length_modulo_three(name, length):
     expected = naive(model, [*source, VOCAB.sep], 11)
     words = [token for token in expected if token != VOCAB.eos]
     for rows in ([source], [source, [8], source + [9, 9, 9]]):  # alone and among others
-        found = written(InOneRow(), model, VOCAB, rows, 11)
+        found = written(DecoderForm(), model, VOCAB, rows, 11)
         assert found[0] == VOCAB.decode(words)
 
 
@@ -183,7 +187,7 @@ def test_a_beam_writes_what_beam_search_finds_with_the_papers_length_penalty(nam
     monkeypatch.setattr(
         summarize, "beam_search", lambda *a, **k: given.append(k["settings"]) or beam_search(*a, **k)
     )
-    form = Apart() if name == "t-ed" else InOneRow()
+    form = EncoderDecoderForm() if name == "t-ed" else DecoderForm()
     assert written(form, model, VOCAB, SOURCES, 6, width=4) == expected and given == [paper]
 
 
@@ -223,7 +227,7 @@ def test_every_architecture_trains_resumes_to_the_same_bytes_and_loads(kind, tex
     rows = summarize.read_by(outcome.job.vocab, [article], "tf-idf", 512)
     assert [row.ids for row in model.wording.source([article])] == rows
     assert outcome.job.vocab.decode(rows[0]) == "ba: ba de fi go ku"
-    form, network = summarize.form_of(asked), model.model
+    form, network = summary_forms.form_of(asked), model.model
     for width, text in ((4, beam[0]), (1, greedily)):
         assert written(form, network, outcome.job.vocab, rows, 5, width) == [text]
     assert main(["info", str(tmp_path / "whole")]) == 0

@@ -22,11 +22,11 @@ from heedful.models.dalle import DalleConfig
 from heedful.models.dalle import build as build_dalle
 from heedful.runs import painting, stages, trainer
 from heedful.runs.painting import read_recipe
-from heedful.tasks import picture_decoder, picture_judge, recipe
+from heedful.tasks import recipe
 from heedful.tasks.captioned import padded
 from heedful.tasks.evaluation import Asked
 from heedful.tasks.recipe.presets import STAGES
-from heedful.tasks.text_to_image import measure
+from heedful.tasks.text_to_image import decoder, judge, measure
 from heedful.use.kinds import Stage
 
 SMALL = {
@@ -223,13 +223,13 @@ def test_the_caption_counts_an_eighth_and_the_picture_the_rest():
     )
     words_BL, lengths_B = padded([[1, 2], [3, 4, 5], [0]], 3)
     codes_BN = torch.randint(5, (3, 4))
-    batch = picture_decoder.StreamBatch(
+    batch = decoder.StreamBatch(
         words_BL=words_BL, lengths_B=lengths_B, codes_BN=codes_BN, length=8, ids=(0, 1, 2)
     )
     tokens_BT = model.stream(words_BL, lengths_B, codes_BN)
     log_p = model(tokens_BT[:, :-1]).log_softmax(-1).gather(-1, tokens_BT[:, 1:, None])[..., 0]
     text, picture = -log_p[:, :3].mean(), -log_p[:, 3:].mean()
-    loss = picture_decoder.stream_loss(model, batch, 1 / 8)
+    loss = decoder.stream_loss(model, batch, 1 / 8)
     assert loss.count == 12 and torch.allclose(loss.total / 12, text / 8 + 7 * picture / 8, atol=1e-6)
 
 
@@ -243,8 +243,8 @@ def test_answers_say_what_a_caption_says_in_one_way():
         "a green diamond",
     ):
         said = parse_caption(text)
-        answers = picture_judge.answers_of(said)
-        assert picture_judge.said_by([max(0, a) for a in answers]) == said.plain
+        answers = judge.answers_of(said)
+        assert judge.said_by([max(0, a) for a in answers]) == said.plain
         assert [a < 0 for a in answers] == [False] * 4 + [not said.relation] * 3
 
 
@@ -261,7 +261,7 @@ def test_answers_say_what_a_caption_says_in_one_way():
     ],
 )
 def test_a_picture_is_right_if_its_things_and_where_they_are_are(found, things, relation):
-    right = picture_judge.compare(parse_caption(found), parse_caption("a red circle above a blue square"))
+    right = judge.compare(parse_caption(found), parse_caption("a red circle above a blue square"))
     assert (right.things, right.relation) == (things, relation)
 
 

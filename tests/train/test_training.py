@@ -14,7 +14,7 @@ from heedful.data.batch import Seen, seen_in
 from heedful.errors import NotFinite
 from heedful.models import gpt2, transformer
 from heedful.parts.places import Lengths
-from heedful.tasks import lm, translate
+from heedful.tasks import configs, lm, translate
 from heedful.train import loop, optimizer, schedule
 from heedful.train.loss import NOTHING, Loss, cross_entropy, sequence_loss
 from heedful.train.processes import IdleBatch
@@ -316,10 +316,10 @@ def test_language_model_loss_is_next_token_cross_entropy():
 def test_configs_come_from_the_recipe():
     from heedful.tasks.recipe import make
 
-    config = translate.config_of(make("translate", "tiny"), vocab=50)
+    config = configs.translator_config(make("translate", "tiny"), vocab=50)
     assert (config.layers, config.width, config.vocab, config.shared) == (2, 128, 50, True)
     assert isinstance(transformer.build(config), nn.Module)
-    assert lm.config_of(make("lm", "tiny", settings={"model.context": 32}), 65).context == 32
+    assert configs.decoder_config(make("lm", "tiny", settings={"model.context": 32}), 65).context == 32
 
 
 # Memory

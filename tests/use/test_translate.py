@@ -15,6 +15,7 @@ from heedful.decode.prompts import pad
 from heedful.decode.sampling import sample
 from heedful.decode.step import step_of
 from heedful.tasks import translate as translate_task
+from heedful.tasks import translate_data
 from heedful.use import search
 from heedful.use.search import seed_of
 
@@ -22,7 +23,7 @@ from heedful.use.search import seed_of
 @pytest.mark.parametrize("name", ["demo", "bytes", "separate"])
 def test_greedy_translations_are_those_that_training_is_judged_by(name, load):
     model = load(name)
-    vocab = translate_task.read_vocabs(Path(model.folder), name != "separate")
+    vocab = translate_data.read_vocabs(Path(model.folder), name != "separate")
     expected = translate_task.translate(model.model, vocab, SOURCES)
     assert model.translate(SOURCES, beam=1) == expected
     assert name != "demo" or expected[: len(PAIRS)] == list(PAIRS.values())

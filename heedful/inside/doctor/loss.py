@@ -22,6 +22,7 @@ from ...tasks import (
     caption,
     choose,
     classify,
+    classify_data,
     elmo,
     image_classify,
     lm,
@@ -33,6 +34,7 @@ from ...tasks import (
     tag,
     task,
     translate,
+    translate_data,
 )
 from ...tasks.evaluation import Asked
 from ...tasks.origin import FROM, find_origin, vocab_of, vocabulary
@@ -99,11 +101,11 @@ def held_out(p: Patient) -> Finding:
 
 def translation_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     d = asked.recipe.data
-    vocab = translate.vocabs_of(asked.run, asked.recipe)
-    pairs = list(islice(translate.pairs_of(asked.recipe, "valid", Report(d.bad_lines)), ROWS))
+    vocab = translate_data.vocabs_of(asked.run, asked.recipe)
+    pairs = list(islice(translate_data.pairs_of(asked.recipe, "valid", Report(d.bad_lines)), ROWS))
     if not pairs:
         raise BadInput("there is no pair of sentences")
-    made = translate.numbers(vocab, translate.short_enough(vocab, pairs, d.longest))
+    made = translate.numbers(vocab, translate_data.short_enough(vocab, pairs, d.longest))
     loss = translate.loss_of(p.model, made.to(p.device))  # type: ignore[arg-type]
     learned = Store.mapped(asked.run / "data")
     return float(loss.nll) / loss.count, translate.by_frequency(learned, [made], vocab)
@@ -141,13 +143,15 @@ def label_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     for name in (classify.LABELS, FROM) if recipe.train.from_folder else (classify.LABELS,):
         if not (run / name).is_file():
             raise BadInput(f"{run / name} is missing")
-    labels, counts = classify.read_labels(recipe, run)
+    labels, counts = classify_data.read_labels(recipe, run)
     origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
     vocab = vocabulary(run, origin) if origin else asked.vocab()
     config, kind = classify.model_of(recipe, vocab, origin, len(labels))
-    rows = task.spread(classify.held_out_rows(recipe, labels, Report(recipe.data.bad_lines)), ROWS)
+    rows = task.spread(classify_data.held_out_rows(recipe, labels, Report(recipe.data.bad_lines)), ROWS)
     room = classify.room_of(recipe.data, config.context, vocab)
-    made = kind.collate(vocab, kind.layout, room, classify.encoded(vocab, rows), [row.number for row in rows])
+    made = kind.collate(
+        vocab, kind.layout, room, classify_data.encoded(vocab, rows), [row.number for row in rows]
+    )
     _, _, loss = classify.judged(p.model, kind, [made])
     return loss, classify.loss_by_frequency(counts, rows)
 

@@ -38,7 +38,7 @@ from ...parts.view import View
 from ...parts.watch import Trace, Watchable, watch
 from ...tasks.alignment import error_rates, links_of, token_links, word_of_token
 from ...tasks.metrics import alignment_error_rate
-from ...tasks.translate import Separate
+from ...tasks.translate_data import SeparateVocabs
 from . import pictures
 from .pictures import Panel, Picture
 from .steps import Steps, find, steps_of
@@ -624,13 +624,13 @@ def heads_by_layer(model: nn.Module) -> dict[int, int]:
     return {n: model.get_submodule(path).heads for n, path in paths_of(model, "cross").items()}  # type: ignore[misc]
 
 
-def vocabs_of(loaded: Loaded) -> Vocab | Separate:
+def vocabs_of(loaded: Loaded) -> Vocab | SeparateVocabs:
     """The vocabularies of a translator that heedful trained."""
     assert loaded.tokenizer is not None
     read = Vocab.from_json(loaded.tokenizer.to_str())
     if loaded.target_tokenizer is None:
         return read
-    return Separate(read, Vocab.from_json(loaded.target_tokenizer.to_str()))
+    return SeparateVocabs(read, Vocab.from_json(loaded.target_tokenizer.to_str()))
 
 
 def axes(loaded: Loaded, words: Given, which: str) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ import torch
 from ...data.images.files import png_bytes
 from ...interop.loaded import Loaded
 from ...models.dvae import DVAE
-from ...tasks.picture_codes import bright
+from ...tasks.text_to_image.codes import bright
 from .pictures import MARGIN, Picture, Raster, Words
 
 PANEL, GAP = 176, 16  # pixels of a panel, and between panels

@@ -17,14 +17,14 @@ from typing import Any
 
 from torch import nn
 
-from .evaluation import Asked, Measured
-from .recipe.settings import Recipe
-from .task import Job
+from ..evaluation import Asked, Measured
+from ..recipe.settings import Recipe
+from ..task import Job
 
 
 def stage_of(recipe: Recipe) -> Any:
     """The file of a recipe's stage."""
-    return import_module(f"{__package__}.picture_{recipe.train.stage}")
+    return import_module(f"{__package__}.{recipe.train.stage}")
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..corpora.shapes import COLORS, SHAPES, SIZES, Said, checked_caption
-from ..data.images.prepare import normal
-from ..errors import BadInput
-from ..models.judge import JudgeConfig
-from ..train.loss import Loss, cross_entropy
-from .captioned import (
+from ...corpora.shapes import COLORS, SHAPES, SIZES, Said, checked_caption
+from ...data.images.prepare import normal
+from ...errors import BadInput
+from ...models.judge import JudgeConfig
+from ...train.loss import Loss, cross_entropy
+from ..captioned import (
     PictureBatch,
     batches_of,
     captions_of,
@@ -29,10 +29,10 @@ from .captioned import (
     rows_asked,
     spread,
 )
-from .evaluation import Asked, Measured
-from .metrics import interval
-from .recipe.settings import DataSettings, Recipe
-from .task import Job
+from ..evaluation import Asked, Measured
+from ..metrics import interval
+from ..recipe.settings import DataSettings, Recipe
+from ..task import Job
 
 RELATION = ("", "left of", "above")  # of one thing, or of two told in one way
 THING = (tuple(SIZES), tuple(COLORS), SHAPES)

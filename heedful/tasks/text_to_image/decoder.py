@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.images.prepare import Gallery
-from ..data.store import Store, write_store
-from ..data.vocab import Vocab
-from ..errors import BadInput
-from ..files import inside, naming, one_line, read_json, write_json
-from ..interop.load import load
-from ..models.dalle import Dalle, DalleConfig
-from ..models.dvae import DVAE, DVAEConfig
-from ..train.loss import Loss, cross_entropy
-from .captioned import (
+from ...data.images.prepare import Gallery
+from ...data.store import Store, write_store
+from ...data.vocab import Vocab
+from ...errors import BadInput
+from ...files import inside, naming, one_line, read_json, write_json
+from ...interop.load import load
+from ...models.dalle import Dalle, DalleConfig
+from ...models.dvae import DVAE, DVAEConfig
+from ...train.loss import Loss, cross_entropy
+from ..captioned import (
     PictureBatch,
     batches_of,
     captions_of,
@@ -34,11 +34,11 @@ from .captioned import (
     spread,
     vocabulary_of,
 )
-from .evaluation import Asked, Measured
-from .origin import weights_hash
-from .picture_codes import bright
-from .recipe.settings import Recipe
-from .task import Job
+from ..evaluation import Asked, Measured
+from ..origin import weights_hash
+from ..recipe.settings import Recipe
+from ..task import Job
+from .codes import bright
 
 CODES = "codes.json"  # what is known of the model that wrote the codes
 FIELDS = {"words": "the caption's tokens", "codes": "the picture's codes, row by row"}

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.images.prepare import normal
-from ..errors import BadInput
-from ..models.clip import Clip, ClipConfig, contrast
-from ..train.loss import Loss
-from .captioned import (
+from ...data.images.prepare import normal
+from ...errors import BadInput
+from ...models.clip import Clip, ClipConfig, contrast
+from ...train.loss import Loss
+from ..captioned import (
     PictureBatch,
     batches_of,
     captions_of,
@@ -28,9 +28,9 @@ from .captioned import (
     spread,
     vocabulary_of,
 )
-from .evaluation import Asked, Measured
-from .recipe.settings import DataSettings, Recipe
-from .task import Job
+from ..evaluation import Asked, Measured
+from ..recipe.settings import DataSettings, Recipe
+from ..task import Job
 
 AMONG = 32  # held-out pairs that each has to be found among
 

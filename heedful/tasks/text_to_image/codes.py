@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.images.prepare import Gallery
-from ..models.dvae import DVAE, DVAEConfig, annealed, begin_with, inside, logit_laplace, rising
-from ..train.loss import Loss
-from .captioned import (
+from ...data.images.prepare import Gallery
+from ...models.dvae import DVAE, DVAEConfig, annealed, begin_with, inside, logit_laplace, rising
+from ...train.loss import Loss
+from ..captioned import (
     PictureBatch,
     batches_of,
     cells_of,
@@ -25,9 +25,9 @@ from .captioned import (
     rows_asked,
     spread,
 )
-from .evaluation import Asked, Measured
-from .recipe.settings import Recipe
-from .task import Job
+from ..evaluation import Asked, Measured
+from ..recipe.settings import Recipe
+from ..task import Job
 
 BEGUN_WITH = 10_000_000  # numbers of pictures, to take the first codes from
 LOOKED_AT = 200  # pictures, for how likely a pixel is without learning

@@ -1,0 +1,160 @@
+"""The data of classification: rows of texts and labels from tables, and their tokens on disk."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..data.files import TABLE_LINE, Fault, Report, cells, is_json, judged_lines, objects, read_header
+from ..data.store import Store, write_store
+from ..data.vocab import groups
+from ..errors import BadInput
+from ..files import inside, one_line, read_json, write_json
+from ..interop.run_folder import LABELS
+from ..models import nearest
+from .recipe.settings import DataSettings, Recipe
+from .spelling import keep_unknown, numbers_on_disk
+from .task import Words
+
+TEXT_COLUMNS = ("sentence", "text")
+MOST_LABELS = 10_000  # more are texts, or numbers to be predicted
+
+
+def texts_of(d: DataSettings) -> Iterator[str]:
+    """What a vocabulary is learned from."""
+    for row in rows_of(d, d.table, Report(d.bad_lines)):
+        yield from filter(None, (row.first, row.second))
+
+
+FIELDS = {"first": "texts", "second": "the texts they are paired with", "label": "numbers of their labels"}
+
+
+def tokenized(recipe: Recipe, folder: Path, vocab: Words, labels: list[str], report: Report) -> Store:
+    """The training rows as numbers, made once and kept in the run's folder."""
+    if folder.is_dir():
+        return Store.open(folder, vocab.hash)
+    number = {label: i for i, label in enumerate(labels)}
+
+    def rows() -> Iterator[dict[str, list[int]]]:
+        table = rows_of(recipe.data, recipe.data.table, report)
+        for some in groups(table, lambda row: len(row.first) + len(row.second)):
+            for row, (a, b) in zip(some, encoded(vocab, some), strict=True):
+                yield {"first": a, "second": b, "label": [number[row.label]]}
+        keep_unknown(vocab, folder.parent)
+
+    about = {"vocab": vocab.hash, "table": recipe.data.table}
+    size = numbers_on_disk(vocab, max(vocab.size, len(labels)))
+    return write_store(folder, FIELDS, rows(), size, about)
+
+
+def encoded(vocab: Words, rows: Sequence[TextRow]) -> list[tuple[list[int], list[int]]]:
+    """Token ids of both texts of each row."""
+    firsts, seconds = (
+        vocab.encode_batch([getattr(row, side) for row in rows]) for side in ("first", "second")
+    )
+    return list(zip(firsts, seconds, strict=True))
+
+
+@dataclass(frozen=True)
+class TextRow:
+    """A line of a table."""
+
+    line: int
+    first: str
+    second: str
+    label: str
+    number: int = -1  # of the label
+
+
+def check_tables(d: DataSettings) -> None:
+    if d.corpus:
+        raise BadInput(f'classify has no built-in corpus "{d.corpus}"')
+    if not (d.table and d.valid_table):
+        raise BadInput(
+            "give --data and --valid-data: files of texts and labels to learn from and to judge by"
+        )
+
+
+def rows_of(d: DataSettings, path: str, report: Report) -> Iterator[TextRow]:
+    """The good rows of a table with their lines; an unpaired text has an empty second one."""
+    columns = [text_column(d, path), *([d.pair_column] if d.pair_column else []), d.label_column]
+    lines = enumerate(judged_lines(path, TABLE_LINE), 1)
+    read = objects(path, columns) if is_json(path) else cells(path, columns, lines)
+    for number, line in lines:
+        row = line if isinstance(line, Fault) else read(line)
+        if isinstance(row, Fault):
+            report.bad(path, number, row)
+        else:
+            yield TextRow(number, row[0], row[1] if d.pair_column else "", row[-1])
+
+
+def text_column(d: DataSettings, path: str) -> str:
+    """The column named in the recipe, or the one with a usual name."""
+    if d.text_column:
+        return d.text_column
+    names = columns_of(path)
+    found = [name for name in TEXT_COLUMNS if name in names]
+    if len(found) != 1:
+        usual = " or ".join(f'"{name}"' for name in TEXT_COLUMNS)
+        why = f"no column {usual}" if not found else f"both columns {usual}"
+        raise BadInput(
+            one_line(f"{path} has {why}: name one of {', '.join(names)} by --set data.text_column=NAME")
+        )
+    return found[0]
+
+
+def columns_of(path: str) -> list[str]:
+    """The names in a table's header, or in its first object."""
+    lines = enumerate(judged_lines(path, TABLE_LINE), 1)
+    if not is_json(path):
+        return read_header(path, lines)
+    for _, line in lines:
+        try:
+            found = json.loads(line) if isinstance(line, str) else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            return [str(name) for name in found]
+    return []
+
+
+def read_labels(recipe: Recipe, folder: Path) -> tuple[list[str], list[int]]:
+    """The labels of the training file, sorted, and how often each occurs; kept in the run's folder."""
+    if (folder / LABELS).is_file():
+        found = read_json(inside(folder, LABELS), 1 << 24)
+        return list(found), list(found.values())
+    d = recipe.data
+    report = Report(d.bad_lines)
+    counts = Counter(row.label for row in rows_of(d, d.table, report))
+    if len(counts) < 2:
+        only = "no row" if not counts else f'no label but "{next(iter(counts))}"'
+        raise BadInput(
+            one_line(
+                f"{d.table} has {only} in its column {d.label_column}: at least two are needed ({report.sentence()})"
+            )
+        )
+    if len(counts) > MOST_LABELS:
+        raise BadInput(
+            one_line(f"{d.table} has {len(counts):,} different labels in its column {d.label_column}: is it the right one?")
+        )  # fmt: skip
+    write_json(folder / LABELS, {label: counts[label] for label in sorted(counts)})
+    return sorted(counts), [counts[label] for label in sorted(counts)]
+
+
+def held_out_rows(recipe: Recipe, labels: list[str], report: Report) -> list[TextRow]:
+    """The held-out rows; a label that training does not know is refused, since no answer could be right."""
+    d, number = recipe.data, {label: i for i, label in enumerate(labels)}
+    rows = []
+    for row in rows_of(d, d.valid_table, report):
+        if row.label not in number:
+            place = f"{d.valid_table}:{row.line}"
+            raise BadInput(
+                one_line(f'{place}: {d.table} has no label "{row.label}"{nearest(row.label, labels)}')
+            )
+        rows.append(replace(row, number=number[row.label]))
+    if not rows:
+        raise BadInput(one_line(f"{d.valid_table} has no row to judge the model by"))
+    return rows
