@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from helpers import attention_cases
 
-from heedful.fast.async_loop import train_ahead
+from heedful.fast.async_loop import train_async
 from heedful.fast.training import for_training
 from heedful.models import gpt2, llama
 from heedful.parts.attention import attend_plain
@@ -241,7 +241,7 @@ def check_recorded(steps: int = 20) -> dict[str, Any]:
             settings = LoopSettings(1e-3, constant(3), steps, precision="bf16", device=torch.device("cuda"))
             optimizers = OPTIMIZERS[kind](model, 1e-3, 0.1)
             given = (model, windows_of, lm.loss_of, optimizers, settings)
-            made = train(*given) if way == "plain" else train_ahead(*given, steady=way == "recorded")
+            made = train(*given) if way == "plain" else train_async(*given, steady=way == "recorded")
             losses = [progress.loss for progress in made]
             ends[way] = losses, torch.cat([p.detach().flatten() for p in model.parameters()])
         (open_losses, open_weights), (losses, weights) = ends["open"], ends["recorded"]

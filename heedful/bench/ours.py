@@ -17,7 +17,7 @@ from torch import nn
 from ..decode.beam import beam_search
 from ..decode.beam_settings import BeamSettings
 from ..decode.greedy import greedy
-from ..fast.async_loop import train_ahead
+from ..fast.async_loop import train_async
 from ..fast.decoding import FastModel, for_decoding
 from ..fast.training import for_training
 from ..inside.costs import Costs, costs, count_parameters
@@ -146,7 +146,7 @@ def stepping(
             RATE, constant(0), sys.maxsize, clip=0.0, precision=place.precision, device=device
         )
         given = (model, lambda step: [batch], loss_of, optimizers, settings)
-        steps = train_ahead(*given, steady=True) if device.type == "cuda" else train(*given)
+        steps = train_async(*given, steady=True) if device.type == "cuda" else train(*given)
         return lambda: next(steps).loss
 
     def step() -> torch.Tensor:

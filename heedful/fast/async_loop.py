@@ -1,13 +1,15 @@
-"""The loop again, for one GPU: the host never waits for a step that nobody wants to look at.
+"""The asynchronous training loop, for one GPU: the host never waits for a step that nobody wants to look at.
 
-`loop.train` looks at every loss before it changes a weight. Here a flag on the device guards the weights instead, the
-numbers of a step are read when they have arrived, and batches are made by a thread while the device works:
+`loop.train` looks at every loss before it changes a weight. Here a flag on the device guards the weights
+instead, the figures of a step are read when they have arrived, and a thread makes batches while the device
+works:
 
     host     step 1  step 2  step 3  [loss 1]  step 4  [loss 2] ...
     device   ------step 1------ ------step 2------ ------step 3------
 
-A step whose numbers are not finite changes nothing, nor does any after it; so when the host hears of it, the model is
-still as that step found it. Steps whose batches all have one shape become one CUDA graph (`captured`).
+A step whose figures are not finite changes nothing, nor does any step after it. So when the host reads them,
+the model is still as that step found it. Steps whose batches all have one shape become one CUDA graph
+(`captured_step`).
 """
 
 from __future__ import annotations
@@ -23,17 +25,18 @@ import torch
 from torch import Tensor, nn
 
 from ..data.batch import Tensors, seen_in
+from ..decode.transfer import HostCopy
 from ..errors import NotFinite
 from ..train.loop import Batch, LoopSettings, Progress, accumulate, clip, not_finite, seed_device, seed_for
 from ..train.loss import Loss
 from ..train.optimizer import guard, rate_on, set_rate
-from .captured_step import Captured
+from .captured_step import CapturedStep
 
 LEAD = 3  # steps that the host may be ahead
 READY = 3  # steps whose batches are made ahead of them
 
 
-def train_ahead(
+def train_async(
     model: nn.Module,
     batches: Callable[[int], Sequence[Batch]],
     loss_of: Callable[[nn.Module, Any], Loss],
@@ -46,9 +49,9 @@ def train_ahead(
 ) -> Iterator[Progress]:
     """Steps start + 1 to settings.steps, as `loop.train` makes them.
 
-    look: whether the caller wants the model as it is after a step; that step's Progress comes before the next step is
-    made, and is `settled`. after: called when a step is on its way, for what follows it on the device. steady: every batch
-    has one shape, and the loss never waits for the device.
+    look: whether the caller wants the model as it is after a step; that step's Progress comes before the next
+    step is made, and is `settled`. after: called when a step is on its way, for what follows it on the
+    device. steady: every batch has one shape, and the loss never waits for the device.
     """
     model.train()
     device = settings.device
@@ -67,10 +70,10 @@ def train_ahead(
             optimizer.zero_grad(set_to_none=True)
         return seen
 
-    made = Captured(step_of, optimizers, device) if steady and device.type == "cuda" else step_of
-    waiting: deque[Sent] = deque()
+    made = CapturedStep(step_of, optimizers, device) if steady and device.type == "cuda" else step_of
+    waiting: deque[PendingStep] = deque()
     last = time.perf_counter()
-    with Prepared(batches, start, settings.steps, device) as prepared:
+    with BatchPrefetcher(batches, start, settings.steps, device) as prepared:
         for step in range(start, settings.steps):
             micro = prepared.take(step)
             count = sum(batch.count for batch in micro)
@@ -79,56 +82,34 @@ def train_ahead(
             set_rate(optimizers, rate)
             seen = made(micro, torch.full((), count, device=device))
             after(step + 1)
-            waiting.append(Sent(step, Arriving(seen), micro, count, rate))
+            waiting.append(PendingStep(step, HostCopy(seen), micro, count, rate))
             pause = look(step + 1) or step + 1 == settings.steps
             while waiting and (pause or len(waiting) > LEAD):
                 sent = waiting.popleft()
-                loss, norm = sent.seen.read()
+                loss, norm = sent.seen.wait()[0].tolist()
                 if not (torch.tensor([loss, norm]).isfinite().all()):
-                    told = not_finite(model, sent.micro, loss_of, settings, sent.step, loss=loss, norm=norm)
-                    raise NotFinite(told, {"step": sent.step + 1, "loss": loss, "norm": norm})
+                    why = not_finite(model, sent.micro, loss_of, settings, sent.step, loss=loss, norm=norm)
+                    raise NotFinite(why, {"step": sent.step + 1, "loss": loss, "norm": norm})
                 now = time.perf_counter()
                 seconds, last = now - last, now
-                yield Progress(
-                    sent.step + 1, loss, sent.count, sent.rate, norm, seconds, settled=not waiting,
-                    seen=seen_in(sent.micro),
-                )  # fmt: skip
+                figures = (sent.step + 1, loss, sent.count, sent.rate, norm, seconds)
+                yield Progress(*figures, settled=not waiting, seen=seen_in(sent.micro))
                 last += time.perf_counter() - now  # what the caller did meanwhile is no part of a step
 
 
 @dataclass(frozen=True)
-class Sent:
+class PendingStep:
     """A step that the device was given."""
 
     step: int
-    seen: Arriving
+    seen: HostCopy
     micro: Sequence[Batch]
     count: int
     rate: float
 
 
-class Arriving:
-    """Numbers on their way from the device."""
-
-    def __init__(self, numbers: Tensor) -> None:
-        self.event = None
-        if numbers.is_cuda:
-            self.here = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-            self.here.copy_(numbers, non_blocking=True)
-            self.event = torch.cuda.Event()
-            self.event.record()
-        else:
-            self.here = numbers.clone()
-
-    def read(self) -> list[float]:
-        """Wait for them."""
-        if self.event is not None:
-            self.event.synchronize()
-        return self.here.tolist()
-
-
-class Prepared:
-    """Batches made by a thread, a few steps before they are due; a batch is a function of its step alone."""
+class BatchPrefetcher:
+    """Batches made by a thread, a few steps before they are due; a batch depends on its step alone."""
 
     def __init__(
         self, batches: Callable[[int], Sequence[Batch]], start: int, steps: int, device: torch.device
@@ -158,6 +139,6 @@ class Prepared:
 
 def pinned(batch: Any) -> Any:
     """A batch in memory that the device can copy from while the host goes on."""
-    return (
-        batch.with_each(lambda t: t if t.is_cuda else t.pin_memory()) if isinstance(batch, Tensors) else batch
-    )
+    if not isinstance(batch, Tensors):
+        return batch
+    return batch.with_each(lambda t: t if t.is_cuda else t.pin_memory())

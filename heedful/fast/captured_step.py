@@ -1,8 +1,10 @@
-"""A whole training step as one CUDA graph: forward, backward, clipping and update, a thousand kernels in one launch.
+"""A whole training step as one CUDA graph: forward, backward, clipping and update, a thousand kernels in one
+launch.
 
-A small model's step is all launches: the device waits for the host most of the time. A graph is recorded once and then
-replayed on other numbers in the same places; so it serves batches of one shape. A shape is done openly at first, so that
-all that is made once (compiled kernels, the optimizer's memory) is there; then it is recorded.
+The step of a small model is all launches: the device waits for the host most of the time. A graph is recorded
+once and then replayed on other numbers in the same places, so it serves batches of one shape. The first few
+steps of a shape run without a graph, so that everything that is made once (compiled kernels, the optimizer's
+memory) is there.
 """
 
 from __future__ import annotations
@@ -17,21 +19,21 @@ from torch import Tensor
 
 Shapes = tuple[tuple[int, ...], ...]
 
-OPENLY = 3  # times that a shape is met before it is recorded
+WARMUP = 3  # steps of a shape before it is recorded
 MOST = 16  # shapes that are recorded; steps of others stay as they are
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A graph, where it reads its batch, and where it leaves what was seen."""
+class RecordedStep:
+    """A graph, the tensors it reads its batch from, and the tensor it leaves its result in."""
 
     graph: torch.cuda.CUDAGraph
     given: list[Tensor]
     seen: Tensor
 
 
-class Captured:
-    """Steps, replayed where their shapes are known: step(batches, tokens) gives a tensor of what was seen."""
+class CapturedStep:
+    """A training step, replayed where the shapes are known: step(batches, tokens) gives a tensor of figures."""
 
     def __init__(
         self,
@@ -41,7 +43,7 @@ class Captured:
     ) -> None:
         self.step, self.optimizers, self.device = step, optimizers, device
         self.met: dict[Shapes, int] = {}
-        self.recorded: dict[Shapes, Recorded] = {}
+        self.recorded: dict[Shapes, RecordedStep] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, micro: Sequence[Any], tokens: Tensor) -> Tensor:
@@ -50,7 +52,7 @@ class Captured:
         found = self.recorded.get(shapes)
         if found is None:
             self.met[shapes] = self.met.get(shapes, 0) + 1
-            if self.met[shapes] <= OPENLY or len(self.recorded) == MOST:
+            if self.met[shapes] <= WARMUP or len(self.recorded) == MOST:
                 return self.step(micro, tokens)
             found = self.recorded[shapes] = self.record(micro, tokens)
         for place, new in zip(found.given, given, strict=True):
@@ -58,9 +60,10 @@ class Captured:
         found.graph.replay()
         return found.seen
 
-    def record(self, micro: Sequence[Any], tokens: Tensor) -> Recorded:
-        """Nothing is computed yet."""
-        # Copies: where a batch is on the device already, `to` would hand back its own tensors, and others be put there later.
+    def record(self, micro: Sequence[Any], tokens: Tensor) -> RecordedStep:
+        """Record the step; nothing is computed yet."""
+        # Copies: of a batch on the device already, `to` would give its own tensors, and these are
+        # overwritten.
         held = [batch.with_each(lambda t: t.to(self.device, copy=True)) for batch in micro]
         tokens = tokens.clone()
         graph = torch.cuda.CUDAGraph()
@@ -69,12 +72,12 @@ class Captured:
             torch.cuda.graph(graph, self.pool, capture_error_mode="thread_local"),
         ):
             seen = self.step(held, tokens)
-        return Recorded(graph, [*(t for batch in held for t in batch.tensors().values()), tokens], seen)
+        return RecordedStep(graph, [*(t for batch in held for t in batch.tensors().values()), tokens], seen)
 
 
 @contextmanager
 def recordable(optimizers: list[torch.optim.Optimizer]) -> Iterator[None]:
-    """torch's optimizers want to be told that they are being recorded."""
+    """Tell torch's optimizers that they are being recorded."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True

@@ -1,13 +1,13 @@
-"""Packed: a model for writing on a CPU, with the same weights in another order, or in fewer bits.
+"""Packed models: a model for decoding on a CPU, with the same weights in another order, or in fewer bits.
 
     model = packed(model)              # the same to rounding, sooner
     model = packed(model, "fp16")      # half the bytes to read, the same to three digits
     model = packed(model, "int8")      # a quarter of them, and about two digits
 
-The shells stay, and so does everything that is given a model; what is inside a block is done in fewer and larger
-pieces: queries, keys and values by one product, one query by a formula of three lines. Blocks of another make stay
-as they are. A packed model has no gradient, no dropout, and keeps the model it was made of: `watch` shows what it
-does under the same names.
+The shells stay, so a packed model is used like any other. Inside a block the work is done in fewer and larger
+pieces: queries, keys and values by one product, one query by a formula of three lines. Blocks of other parts
+stay as they are. A packed model has no gradient and no dropout, and keeps the model it was made of: `watch`
+shows it under the same names.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from ..parts.positions.absolute import Absolute, Sinusoidal
 from ..parts.positions.base import Memo, Position, Positions, index_of, once
 from ..parts.view import View
 from ..parts.watch import is_watched
-from .cpu_weights import Layer, Matrices, Matrix, matrices
+from .cpu_weights import LinearWeights, Matrices, Matrix, matrices
 
 FEW = 64  # heads of all rows together, up to which torch's own kernel for one query is the quickest
 
 
 def packed(model: Decoder | EncoderDecoder, weights: str = "fp32") -> Decoder | EncoderDecoder:
-    """The model with packed weights, for writing on a CPU. weights: "fp32", "fp16" or "int8".
+    """The model with packed weights, for decoding on a CPU. weights: "fp32", "fp16" or "int8".
 
-    Layouts are made when they are first needed, so the first answer takes longer. What fewer bits cost: fp16 moves a
-    weight by 1/2048 of itself at most; int8 a weight, and an input, by 1/254 of the largest of its row. Matrices of
-    fewer than 131,072 weights stay as they are.
+    Layouts are made when they are first needed, so the first answer takes longer. What fewer bits cost: fp16
+    moves a weight by 1/2048 of itself at most; int8 a weight, and an input, by 1/254 of the largest of its
+    row. Matrices of fewer than 131,072 weights stay as they are.
     """
     make = matrices(weights)
     if isinstance(model, Decoder):
@@ -64,11 +64,12 @@ def packed_decoder(decoder: Decoder, make: Matrices) -> Decoder:
     return Decoder(packed_inputs(decoder.inputs), PackedStack(decoder.stack, make), head, decoder.masks)
 
 
-# Stack and blocks. Vectors of all tokens stand in rows, R = B T of them, or one of them several times (`Matrices.rows`).
+# Stack and blocks. Vectors of all tokens stand in rows, R = B T of them, or one of them several times
+# (`Matrices.rows`).
 
 
 class PackedStack(AttentionStack):
-    """The blocks of a stack by packed matrices; they themselves stay where they were, for whoever looks."""
+    """The blocks of a stack by packed matrices; the blocks themselves stay, for `watch`."""
 
     def __init__(self, stack: StackLike, make: Matrices) -> None:
         super().__init__()
@@ -98,18 +99,18 @@ def packed_block(block: Block, make: Matrices) -> Callable[..., Tensor]:
     """A block that is made of known parts, packed; any other as it is."""
     parts = [part for part in (block.attention, block.cross, block.feed_forward) if part is not None]
     known = all(isinstance(part, PreNorm | PostNorm) and joinable(part.layer) for part in parts)
-    return PackedBlock(block, make) if known else AsItIs(block)
+    return PackedBlock(block, make) if known else UnpackedBlock(block)
 
 
 def joinable(layer: nn.Module) -> bool:
-    """Whether a layer is of a kind that is packed here: heads of one width can be told apart after one product."""
+    """Whether a layer can be packed: heads of one width can be split after one product."""
     if not isinstance(layer, MultiHeadAttention):
         return isinstance(layer, FeedForward | GatedFeedForward)
     return layer.query.out_features // layer.heads == layer.key_width == layer.value_width
 
 
-class AsItIs:
-    """A block that works on [B, T, D], between others that work on rows."""
+class UnpackedBlock:
+    """A block that stays as it is: it works on [B, T, D], between others that work on rows."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
@@ -122,11 +123,14 @@ class PackedBlock:
     """A block: attention, attention to the source, feed-forward, each inside its residual."""
 
     def __init__(self, block: Block, make: Matrices) -> None:
-        self.attention = residual(block.attention, SelfAttention(block.attention.layer, make))  # type: ignore[arg-type]
-        self.feed_forward = residual(block.feed_forward, packed_feed(block.feed_forward.layer, make))  # type: ignore[arg-type]
+        attention: Any = block.attention
+        feed_forward: Any = block.feed_forward
+        cross: Any = block.cross
+        self.attention = residual(attention, PackedSelfAttention(attention.layer, make))
+        self.feed_forward = residual(feed_forward, packed_feed(feed_forward.layer, make))
         self.cross: Callable[..., Tensor] | None = None
-        if block.cross is not None:
-            self.cross = residual(block.cross, CrossAttention(block.cross.layer, make))  # type: ignore[arg-type]
+        if cross is not None:
+            self.cross = residual(cross, PackedCrossAttention(cross.layer, make))
 
     def __call__(
         self,
@@ -144,7 +148,7 @@ class PackedBlock:
 
 
 def residual(module: PreNorm | PostNorm, layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """x + layer(norm(x)), or norm(x + layer(x)). A layer is given both, and adds what it makes of the second to the first."""
+    """x + layer(norm(x)), or norm(x + layer(x)): the layer adds its output to its first argument."""
     norm = norm_of(module.norm)
     if isinstance(module, PreNorm):
         return lambda x_RD, *args: layer(x_RD, norm(x_RD), *args)
@@ -152,14 +156,10 @@ def residual(module: PreNorm | PostNorm, layer: Callable[..., Tensor]) -> Callab
 
 
 def norm_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The norm as a function: for a few microseconds' work, a module's ceremony is too much."""
+    """The norm as a function: calling a module costs more than the norm of a few rows."""
     if isinstance(module, LayerNorm):
-        shape, gain, shift, eps = (
-            (len(module.weight),),
-            module.weight.detach(),
-            module.bias.detach(),
-            module.eps,
-        )
+        shape, eps = (len(module.weight),), module.eps
+        gain, shift = module.weight.detach(), module.bias.detach()
         return lambda x: torch.layer_norm(x, shape, gain, shift, eps)
     if isinstance(module, RMSNorm):
         shape, gain, eps = (len(module.weight),), module.weight.detach(), module.eps
@@ -168,18 +168,18 @@ def norm_of(module: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def joined(layers: Sequence[nn.Linear], make: Matrices) -> Matrix:
-    """One matrix of layers that read the same."""
-    return make(Layer([layer.weight for layer in layers], [layer.bias for layer in layers]))
+    """One matrix of layers that read the same input."""
+    return make(LinearWeights([layer.weight for layer in layers], [layer.bias for layer in layers]))
 
 
 # Attention.
 
 
-class SelfAttention:
-    """Queries, keys and values by one product, their heads side by side."""
+class PackedSelfAttention:
+    """Self-attention: queries, keys and values by one product, their heads side by side."""
 
     def __init__(self, layer: MultiHeadAttention, make: Matrices) -> None:
-        self.attend, self.rows = Attend(layer), make.rows
+        self.attend, self.rows = PackedAttention(layer), make.rows
         self.heads = [layer.heads, layer.kv_heads, layer.kv_heads]
         self.qkv = joined([layer.query, layer.key, layer.value], make)
         self.out = joined([layer.out], make)
@@ -193,11 +193,14 @@ class SelfAttention:
         return self.out.onto(onto_RD, self.rows(rows_of(self.attend(q_BHTK, k_BGTK, v_BGTK, view))))
 
 
-class CrossAttention:
-    """Queries by one product; keys and values of the source by another, once. Rows may share a source (beams do)."""
+class PackedCrossAttention:
+    """Attention to the source, whose keys and values are computed once.
+
+    Rows may share a source, as beams do.
+    """
 
     def __init__(self, layer: MultiHeadAttention, make: Matrices) -> None:
-        self.attend, self.rows = Attend(layer), make.rows
+        self.attend, self.rows = PackedAttention(layer), make.rows
         self.heads, self.kv_heads = [layer.heads], [layer.kv_heads, layer.kv_heads]
         self.query = joined([layer.query], make)
         self.kv = joined([layer.key, layer.value], make)
@@ -239,8 +242,8 @@ def rows_of(x_BHTK: Tensor) -> Tensor:
     return x_BHTK.transpose(1, 2).reshape(B * T, H * K)
 
 
-class Attend:
-    """Attention of one new token a row, which is all that a step asks; anything else is the layer's own affair.
+class PackedAttention:
+    """Attention of one new token a row, which is all that a step needs; the layer itself does anything else.
 
     N sources may serve B rows: then the B / N rows that share one lie side by side.
     """
@@ -262,7 +265,7 @@ class Attend:
         return self.layer.position.rotate(k_BGSK, positions, memo) if self.turned else k_BGSK
 
     def knows(self, view: View) -> bool:
-        """Whether the layer need not be asked."""
+        """Whether the formula here serves this view, and not the layer itself."""
         return view.T == 1 and self.plain and not is_watched(self.layer)
 
     def __call__(self, q_BHTK: Tensor, k_NGSK: Tensor, v_NGSK: Tensor, view: View) -> Tensor:
@@ -277,8 +280,10 @@ class Attend:
 
 
 def hidden_of(view: View, H: int) -> tuple[Tensor | None, Tensor | None]:
-    """-inf where a key is hidden and 0 elsewhere, to be added to scores; and which rows see nothing (then shown all).
-    None where all is seen."""
+    """-inf where a key is hidden and 0 elsewhere, to be added to scores; None where nothing is hidden.
+
+    Second, which rows see nothing: those are shown all keys, and their output is set to 0.
+    """
 
     def compute() -> tuple[Tensor | None, Tensor | None]:
         if view.sees_all:
@@ -316,7 +321,7 @@ def attend_one(
 
 
 def packed_feed(layer: FeedForward | GatedFeedForward, make: Matrices) -> Callable[[Tensor, Tensor], Tensor]:
-    """Gate and value of a gated one by one product."""
+    """A feed-forward layer; gate and value of a gated one by one product."""
     down = joined([layer.down], make)
     if isinstance(layer, GatedFeedForward):
         both, activation = joined([layer.gate, layer.up], make), layer.activation
@@ -336,13 +341,13 @@ def packed_feed(layer: FeedForward | GatedFeedForward, make: Matrices) -> Callab
 
 
 class PackedHead(nn.Module):
-    """Scores for the next word; a tied matrix is read here in its own order, and stays the embedding's."""
+    """Scores for the next token. A tied matrix is packed here, and stays the embedding's."""
 
     def __init__(self, head: Tied | Untied, embedding: TokenEmbedding, make: Matrices) -> None:
         super().__init__()
         self.head, self.scale = head, head.scale
         if isinstance(head, Tied):
-            self.matrix = make(Layer([embedding.weight], [head.bias]))
+            self.matrix = make(LinearWeights([embedding.weight], [head.bias]))
         else:
             self.matrix = joined([head.linear], make)
 
@@ -356,11 +361,11 @@ def packed_inputs(inputs: Inputs) -> Inputs:
     """The same inputs; sinusoids are kept once computed."""
     if not isinstance(inputs.position, Sinusoidal):
         return inputs
-    return Inputs(inputs.tokens, Kept(inputs.position), inputs.segments, inputs.norm)
+    return Inputs(inputs.tokens, SinusoidTable(inputs.position), inputs.segments, inputs.norm)
 
 
-class Kept(Absolute):
-    """The encodings of the first positions, in a table that grows."""
+class SinusoidTable(Absolute):
+    """Sinusoidal encodings of the first positions, in a table that grows."""
 
     def __init__(self, position: Absolute) -> None:
         super().__init__()

@@ -1,8 +1,9 @@
-"""Matrices: the weights of linear layers, laid out for writing token by token on a CPU.
+"""Matrices: the weights of linear layers, laid out for decoding on a CPU.
 
-A step multiplies a few rows with every matrix of the model, so what it costs is reading the matrices. Each kind here
-is y = x W^T + b for a few rows x, over weights in another order or in fewer bits, and `matrices` knows what this
-machine can do. Layers that read the same input are joined into one product. Nothing here has a gradient.
+A step multiplies a few rows with every matrix of the model, so it costs the time to read the matrices. Each
+kind here is y = x W^T + b for a few rows x, over weights in another order or in fewer bits; `matrices` knows
+what this machine can do. Layers that read the same input are joined into one product. Nothing here has a
+gradient.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from torch import Tensor
 from ..errors import BadInput
 
 
-class Layer:
-    """Weight [N, K] and bias of a linear layer, or of several that read the same, one under the other."""
+class LinearWeights:
+    """Weight [N, K] and bias of a linear layer, or of several that read the same input, stacked."""
 
     def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> None:
         self.weights = [weight.detach() for weight in weights]
@@ -31,7 +32,8 @@ class Layer:
         for weight in self.weights:
             if weight.dtype != torch.float32 or weight.device.type != "cpu":
                 raise BadInput(
-                    f"packed weights are for a CPU and made from float32, not from {weight.dtype} on {weight.device}: "
+                    f"packed weights are for a CPU and made from float32, "
+                    f"not from {weight.dtype} on {weight.device}: "
                     f'load the model with device="cpu" and without dtype'
                 )
 
@@ -41,36 +43,38 @@ class Layer:
 
     @property
     def weight_NK(self) -> Tensor:
-        """The weights themselves where there is one; joined anew at every call where there are several."""
+        """The weight of one layer, or the weights of several, joined at every call."""
         return self.weights[0] if len(self.weights) == 1 else torch.cat(self.weights)
 
 
 class Matrix(ABC):
     """x W^T + b, for rows x."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: LinearWeights) -> None:
         self.layer, self.bias_N = layer, layer.bias_N
 
     @staticmethod
     def alike() -> int:
-        """As how many rows, all alike, a single row is read soonest."""
+        """As how many equal rows a single row is multiplied fastest."""
         return 1
 
     @abstractmethod
     def __call__(self, x_RK: Tensor) -> Tensor: ...
 
     def onto(self, y_RN: Tensor, x_RK: Tensor) -> Tensor:
-        """The same, added to what is there."""
+        """The product, added to y."""
         return self(x_RK).add_(y_RN)
 
     def rectified(self, x_RK: Tensor) -> Tensor:
-        """The same, but for what is below 0."""
+        """ReLU of the product."""
         return torch.relu_(self(x_RK))
 
 
-class Plain(Matrix):
-    """As torch does it, but for a single row: that reads a wide matrix in the order of its columns, 1.4 to 1.9 x as
-    fast. A matrix no wider than tall is read as it lies, and costs no copy."""
+class PlainMatrix(Matrix):
+    """torch's own product, but for a single row, which reads a wide matrix by columns, 1.4 to 1.9 x as fast.
+
+    A matrix no wider than tall is read as it lies, and costs no copy.
+    """
 
     @cached_property
     def weight_KN(self) -> Tensor:
@@ -86,21 +90,21 @@ class Plain(Matrix):
         return product(x_RK, self.weight_KN if x_RK.shape[0] == 1 else self.several_KN, self.bias_N)
 
 
-class Blocked(Matrix):
-    """In the blocks that oneDNN's kernels read: from two rows on 1.2 to 3 x as fast, the same to rounding.
+class BlockedMatrix(Matrix):
+    """A matrix in the blocks of oneDNN's kernels: from two rows on 1.2 to 3 x as fast, the same to rounding.
 
-    A single row is quickest by `Plain` on one thread, which more threads do not help. On more of them it goes as four
-    rows alike: those read the blocks at 31 GB/s where one row reads them at 26 and `Plain` at 20 (two cores, Transformer
-    base). Either order is made when rows first ask for it; a model that only ever meets one of them keeps one.
+    A single row is quickest by `PlainMatrix` on one thread, which more threads do not help. On several
+    threads it is multiplied as four equal rows: those read the blocks at 31 GB/s where one row reads them at
+    26 and `PlainMatrix` at 20 (two cores, Transformer base). Either layout is made when it is first needed.
     """
 
     @staticmethod
     def alike() -> int:
         return 1 if torch.get_num_threads() == 1 else 4
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: LinearWeights) -> None:
         super().__init__(layer)
-        self.single = Plain(layer)
+        self.single = PlainMatrix(layer)
         self.multiply = torch.ops.mkldnn._linear_pointwise.default
         self.multiply_onto = torch.ops.mkldnn._linear_pointwise.binary
 
@@ -126,13 +130,13 @@ class Blocked(Matrix):
         return self.multiply(x_RK, self.blocks, self.bias_N, "relu", [], "")
 
 
-class Halves(Matrix):
-    """In fp16: half the bytes, so a single row costs little more than half; a weight moves by at most 1/2048 of itself.
+class Fp16Matrix(Matrix):
+    """A matrix in fp16: a single row costs little more than half; a weight moves by at most 1/2048 of itself.
 
     Sums are in fp32. From about eight rows on, arithmetic is what costs, and nothing is gained.
     """
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: LinearWeights) -> None:
         super().__init__(layer)
         self.multiply = torch.ops.quantized.linear_dynamic_fp16.default
 
@@ -144,15 +148,15 @@ class Halves(Matrix):
         return self.multiply(x_RK, self.packed)
 
 
-class Bytes(Matrix):
-    """In int8: every row of W, and every row of x, in 255 steps from -its largest to +its largest number.
+class Int8Matrix(Matrix):
+    """A matrix in int8: each row of W, and each row of x, in 255 steps between -/+ its largest number.
 
-    A weight moves by at most 1/254 of the largest of its row, an input by 1/254 of the largest of its own (1/126 on
-    processors that add bytes with 7 bits). As each row of x has its own steps, what comes of it depends on no other
-    row: a sentence in a batch is what it is alone.
+    A weight moves by at most 1/254 of the largest of its row, an input by 1/254 of the largest of its own
+    (1/126 on processors that add bytes with 7 bits). As each row of x has its own steps, what comes of it
+    depends on no other row: a sentence in a batch is what it is alone.
     """
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: LinearWeights) -> None:
         super().__init__(layer)
         self.levels = levels()
         self.multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
@@ -188,10 +192,10 @@ def in_bytes(weight_NK: Tensor) -> Any:
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = "fbgemm"
     try:
-        with (
-            warnings.catch_warnings()
-        ):  # this type of tensor is deprecated; where it is gone, `missing` says so
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # this type of tensor is deprecated; `missing` says where it is gone
             bytes_NK = torch.quantize_per_channel(weight_NK, steps_N, middle_N, 0, torch.qint8)
             return torch.ops.quantized.linear_prepack(bytes_NK, None)
     finally:
@@ -200,8 +204,10 @@ def in_bytes(weight_NK: Tensor) -> Any:
 
 @cache
 def levels() -> int:
-    """Steps to either side of 0 for an input: 127, or 63 where the sum of two products of bytes would not fit (x86
-    before VNNI). Asked of the processor itself: the largest inputs times the largest weights."""
+    """Steps to either side of 0 for an input: 127, or 63 where the sum of two products of bytes overflows.
+
+    That is so on x86 before VNNI, and found by multiplying the largest inputs with the largest weights.
+    """
     multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
     found = multiply(torch.ones(1, 64), 1 / 127, 127, in_bytes(torch.ones(16, 64)))
     return 127 if torch.allclose(found, torch.tensor(64.0), rtol=0.01) else 63
@@ -211,51 +217,53 @@ def levels() -> int:
 
 FBGEMM = "PyTorch's fbgemm, which is not part of this PyTorch or not for this processor"
 NEEDS: dict[type[Matrix], str] = {
-    Blocked: "PyTorch's oneDNN, which is not part of this PyTorch",
-    Halves: FBGEMM,
-    Bytes: FBGEMM,
+    BlockedMatrix: "PyTorch's oneDNN, which is not part of this PyTorch",
+    Fp16Matrix: FBGEMM,
+    Int8Matrix: FBGEMM,
 }
-KINDS: dict[str, type[Matrix]] = {"fp32": Blocked, "fp16": Halves, "int8": Bytes}
+KINDS: dict[str, type[Matrix]] = {"fp32": BlockedMatrix, "fp16": Fp16Matrix, "int8": Int8Matrix}
 FEW = 1 << 17  # weights: so few are read in less time than the kernels for more take to begin
 
 
 @cache
 def missing(kind: type[Matrix]) -> str | None:
-    """Why there is no such matrix here, in words; None if there is. Found out by trying a small one."""
-    layer = Layer([torch.ones(16, 8)], [None])
+    """Why this machine has no such matrix, in words; None if it has. Found by trying a small one."""
+    layer = LinearWeights([torch.ones(16, 8)], [None])
     try:
         found = kind(layer)(torch.ones(2, 8))
     except (RuntimeError, AttributeError, NotImplementedError) as error:
         return f"{NEEDS[kind]} ({str(error).splitlines()[0]})"
-    return (
-        None if torch.allclose(found, torch.tensor(8.0), rtol=0.02) else f"{NEEDS[kind]} (it is wrong here)"
-    )
+    right = torch.allclose(found, torch.tensor(8.0), rtol=0.02)
+    return None if right else f"{NEEDS[kind]} (it is wrong here)"
 
 
 class Matrices:
-    """Makes matrices of one kind; of small layers plain ones."""
+    """Makes matrices of one kind, and plain ones of small layers."""
 
     def __init__(self, kind: type[Matrix]) -> None:
         self.kind = kind
 
-    def __call__(self, layer: Layer) -> Matrix:
-        return (self.kind if layer.size >= FEW else Plain)(layer)
+    def __call__(self, layer: LinearWeights) -> Matrix:
+        return (self.kind if layer.size >= FEW else PlainMatrix)(layer)
 
     def rows(self, x_RK: Tensor) -> Tensor:
-        """The rows as these matrices like them: a single one may become several alike, the first of which counts."""
+        """The rows as these matrices need them: a single one may be repeated, and the first counts."""
         return x_RK if len(x_RK) > 1 or self.kind.alike() == 1 else repeated(x_RK, self.kind.alike())
 
 
 def matrices(weights: str) -> Matrices:
-    """Makes matrices of "fp32", "fp16" or "int8". Without oneDNN, fp32 stays as it is, and this is said."""
+    """A maker of matrices in "fp32", "fp16" or "int8".
+
+    Without oneDNN, it warns and makes plain ones for fp32.
+    """
     if weights not in KINDS:
         raise BadInput(f'weights are {", ".join(KINDS)}, not "{weights}"')
     kind = KINDS[weights]
-    if kind is not Blocked and (why := missing(kind)) is not None:
+    if kind is not BlockedMatrix and (why := missing(kind)) is not None:
         raise BadInput(f'weights="{weights}" needs {why}: leave it out, and the model computes in float32')
-    if kind is Blocked and (why := missing(kind)) is not None:
+    if kind is BlockedMatrix and (why := missing(kind)) is not None:
         warnings.warn(
             f"packing needs {why}: matrices stay as they are, and several rows cost more", stacklevel=3
         )
-        kind = Plain
+        kind = PlainMatrix
     return Matrices(kind)

@@ -43,8 +43,8 @@ class FastModel:
     ) -> Step:
         """A fresh step.
 
-        watched: keep `attention`, which a graph cannot. room: tokens of a row, prompt included. model: the same
-        model as it reads this batch in a way of its own, with syntax trees for example.
+        watched: keep `attention`, which a graph cannot. room: tokens of a row, prompt included. model: the
+        same model as it reads this batch in a way of its own, with syntax trees for example.
         """
         model = self.model if model is None else model
         if self.runners is None or watched or model is not self.model:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..fast.async_loop import train_ahead
+from ..fast.async_loop import train_async
 from ..fast.training import for_training
 from ..models import family
 from ..models.base.heads import classifier
@@ -126,7 +126,7 @@ def with_steps(recipe: Recipe, job: Job, reporter: Reporter, device: torch.devic
     settings = loop_settings(few, device)
     if can_run_ahead(job, trial, scaler, world, device):
         steady = job.steady and not few.train.recompute
-        made = list(train_ahead(trial, job.batches, loss_of, optimizers, settings, steady=steady))
+        made = list(train_async(trial, job.batches, loss_of, optimizers, settings, steady=steady))
     else:
 
         def batches(step: int) -> Sequence[Batch]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..errors import NotFinite, command
-from ..fast.async_loop import train_ahead
+from ..fast.async_loop import train_async
 from ..parts.watch import eagerly
 from ..tasks import expert_load
 from ..tasks.evaluation import format_score
@@ -140,7 +140,7 @@ def remaining_steps(
     batches, settings = micro_batches_of(job, recipe, world), loop_settings(recipe, device)
     if can_run_ahead(job, state.model, state.scaler, world, device):
         steady = job.steady and not recipe.train.recompute
-        yield from train_ahead(
+        yield from train_async(
             trained, batches, loss_of, state.optimizers, settings, state.step, look, after, steady
         )
         return

@@ -1,5 +1,5 @@
-"""Beam search: as wide as the tree it is exhaustive search, one wide it is greedy, and in between it does what a
-plain loop over lists does, and what Hugging Face does."""
+"""Beam search: as wide as the tree it is exhaustive search, one wide it is greedy, and in between it does
+what a plain loop over lists does, and what Hugging Face does."""
 
 import math
 import random
@@ -248,8 +248,9 @@ def scripted(following: dict[tuple[int, ...], dict[int, float]], vocab: int) -> 
 
 
 def test_where_length_costs_the_exact_rule_expects_no_more_than_the_present_length():
-    """power with alpha -1: the score is log P times the length. After two steps two hypotheses have ended, the worse
-    with -7.8; 3 4 lives with log P -0.97, and would have -9.7 at the greatest length, but at once ends with -3.2."""
+    """power with alpha -1: the score is log P times the length. After two steps two hypotheses have ended,
+    the worse with -7.8; 3 4 lives with log P -0.97, and would have -9.7 at the greatest length, but at once
+    ends with -3.2."""
     said = {(): {2: 0.31, 3: 0.4, 5: 0.289}, (3,): {4: 0.95, 2: 0.0499}, (3, 4): {2: 0.9}}
     settings = BeamSettings(2, 2, "power", -1.0, stopping="exact")
     (found,) = beam_search(scripted(said, 40), torch.zeros(1, 1).long(), longest=10, eos=2, settings=settings)
@@ -432,8 +433,8 @@ def test_beam_search_equals_generate_in_seventy_random_cases(name, tmp_path):
 def test_filtered_beam_search_equals_generate(name, what, tmp_path):
     """Prompts of equal length, since they take padding for text (see test_greedy_equals_generate).
 
-    A repetition penalty they apply to log-probabilities here and to scores in greedy search, so that with it their
-    beam of one would not be greedy; ours acts on scores in both (test_a_beam_of_one_is_greedy).
+    A repetition penalty they apply to log-probabilities here and to scores in greedy search, so that with it
+    their beam of one would not be greedy; ours acts on scores in both (test_a_beam_of_one_is_greedy).
     """
     pair = Pair(name, 3, tmp_path)
     theirs, ours = {

@@ -105,7 +105,10 @@ def test_a_step_is_refused_what_does_not_belong_to_it():
 
 
 def test_a_learned_table_is_filled_to_its_end_and_no_further():
-    """31 positions; the newest token is not fed, so that one more fits. Rows reach the end at different times."""
+    """31 positions; the newest token is not fed, so that one more fits.
+
+    Rows reach the end at different times.
+    """
     case = Case("gpt2")
     longest = [31 - n + 1 for n in case.lengths.tolist()]
     full = greedy(case.step(), case.prompts, case.lengths, longest=longest)
@@ -397,7 +400,8 @@ def test_greedy_equals_generate(name, seed, what, tmp_path):
     penalize or forbid the padding's token; here padding is nobody."""
     options, filters = THEIRS_AND_OURS[what]
     pair, even = Pair(name, seed, tmp_path), what != "plain" and name in DECODERS
-    # They let an end of sentence be a bad word only as part of a longer one; here what is forbidden is forbidden.
+    # They let an end of sentence be a bad word only as part of a longer one; here what is forbidden is
+    # forbidden.
     never = [token for token in (4, 5, 8) if token in pair.ends()]
     assert not never, "the cases agree only if no single bad word ends a sentence"
     expected, _ = pair.generate(even, max_new_tokens=8, do_sample=False, **options)

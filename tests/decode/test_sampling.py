@@ -137,7 +137,8 @@ def test_the_test_of_the_distribution_can_fail():
     assert statistic > limit
 
 
-# Beside Hugging Face: the same filters on scores without ties (of equals they keep all at the border of top-k).
+# Beside Hugging Face: the same filters on scores without ties (of equals they keep all at the border of
+# top-k).
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ def late(case, chunk):
 
 
 class Scripted(Step):
-    """Says what it was told to say, whatever it is fed: best[n][row] is the score of token n + 1 of a row, the others
-    have one less."""
+    """Says what it was told to say, whatever it is fed: best[n][row] is the score of token n + 1 of a row,
+    the others have one less."""
 
     def __init__(self, best, chunk=1, room=None):
         self.best, self.now, self.rows = best, chunk, list(range(len(best[0])))

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from heedful.errors import NotFinite
-from heedful.fast.async_loop import LEAD, train_ahead
+from heedful.fast.async_loop import LEAD, train_async
 from heedful.train import loop, optimizer, schedule
 from heedful.train.loss import Loss
 
@@ -68,7 +68,7 @@ def test_ahead_makes_the_steps_of_the_plain_loop(kind):
     plain, optimizers = fresh(kind)
     expected = list(loop.train(plain, batches, loss_of, optimizers, settings()))
     model, others = fresh(kind)
-    found = list(train_ahead(model, batches, loss_of, others, settings()))
+    found = list(train_async(model, batches, loss_of, others, settings()))
     for a, b in zip(expected, found, strict=True):
         assert (a.step, a.tokens) == (b.step, b.tokens)
         assert (a.loss, a.norm, a.rate) == pytest.approx((b.loss, b.norm, b.rate), rel=1e-5)
@@ -85,7 +85,7 @@ def test_a_step_is_settled_where_the_caller_looks_and_the_model_is_then_its_own(
         at[progress.step] = [p.detach().clone() for p in model.parameters()]
     model, optimizers = fresh(kind)
     followed, settled = [], []
-    for progress in train_ahead(
+    for progress in train_async(
         model, batches, loss_of, optimizers, settings(), look=wanted.__contains__, after=followed.append
     ):
         assert progress.step <= followed[-1] <= progress.step + LEAD
@@ -109,7 +109,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_nothing_after_it_does(kin
     with pytest.raises(
         NotFinite, match=r"step 5: the loss is nan .*first in first;.*examples \[\[0, 1, 2, 3\]\]"
     ):
-        for progress in train_ahead(
+        for progress in train_async(
             model, lambda step: batches(step, worst), loss_of, optimizers, settings()
         ):
             found.append(progress.step)
@@ -122,10 +122,10 @@ def test_a_step_that_is_not_finite_changes_nothing_and_nothing_after_it_does(kin
 
 def test_a_run_cut_in_two_equals_one_run():
     whole, optimizers = fresh("muon")
-    list(train_ahead(whole, batches, loss_of, optimizers, settings()))
+    list(train_async(whole, batches, loss_of, optimizers, settings()))
     model, optimizers = fresh("muon")
-    list(train_ahead(model, batches, loss_of, optimizers, settings(4)))
-    list(train_ahead(model, batches, loss_of, optimizers, settings(), start=4))
+    list(train_async(model, batches, loss_of, optimizers, settings(4)))
+    list(train_async(model, batches, loss_of, optimizers, settings(), start=4))
     for a, b in zip(whole.parameters(), model.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -137,7 +137,7 @@ def test_what_goes_wrong_with_a_batch_comes_out_where_it_is_due():
         return batches(step)
 
     model, optimizers = fresh("adamw")
-    made, seen = train_ahead(model, broken, loss_of, optimizers, settings()), []
+    made, seen = train_async(model, broken, loss_of, optimizers, settings()), []
     with pytest.raises(OSError, match="the disk is gone"):
         for progress in made:
             seen.append(progress.step)

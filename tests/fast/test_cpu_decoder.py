@@ -17,7 +17,7 @@ from heedful.decode.step import step_of
 from heedful.errors import BadInput
 from heedful.fast import cpu_decoder as packed
 from heedful.fast import cpu_weights as matrices
-from heedful.fast.cpu_weights import Blocked, Bytes, Halves, Layer, Plain
+from heedful.fast.cpu_weights import BlockedMatrix, Fp16Matrix, Int8Matrix, LinearWeights, PlainMatrix
 from heedful.models.base.shells import EncoderDecoder
 from heedful.models.gpt2 import GPT2Config
 from heedful.models.gpt2 import build as build_gpt2
@@ -185,7 +185,7 @@ def test_a_block_that_is_made_otherwise_stays_as_it_is():
     odd = MultiHeadAttention(12, 3, value_width=5)
     model.stack.blocks[1].attention.layer = odd
     made = packed.packed(model)
-    assert [type(block) for block in made.stack.packed] == [packed.PackedBlock, packed.AsItIs]
+    assert [type(block) for block in made.stack.packed] == [packed.PackedBlock, packed.UnpackedBlock]
     torch.testing.assert_close(scores(made), scores(model), atol=1e-5, rtol=1e-5)
 
 
@@ -255,7 +255,7 @@ def test_packed_has_no_gradient_and_no_dropout():
 def layer_of(N=11, K=6, bias=True, seed=3, parts=1):
     made = torch.Generator().manual_seed(seed)
     weights = [torch.randn(N + i, K, generator=made) * 3**i for i in range(parts)]
-    return Layer(weights, [torch.randn(len(w), generator=made) if bias else None for w in weights])
+    return LinearWeights(weights, [torch.randn(len(w), generator=made) if bias else None for w in weights])
 
 
 def rows(R=4, K=6):
@@ -267,7 +267,7 @@ def rows(R=4, K=6):
 
 @pytest.mark.parametrize("R", [1, 2, 5])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("kind", [Plain, Blocked])
+@pytest.mark.parametrize("kind", [PlainMatrix, BlockedMatrix])
 def test_another_order_is_the_same_product(kind, bias, R):
     for layer in (layer_of(bias=bias), layer_of(5, 8, bias), layer_of(bias=bias, parts=3)):
         K = layer.weight_NK.shape[1]
@@ -279,7 +279,7 @@ def test_another_order_is_the_same_product(kind, bias, R):
 @pytest.mark.parametrize("bias", [True, False])
 def test_halves_move_a_weight_by_a_2048th_at_most(bias, R):
     layer, x = layer_of(bias=bias, parts=2), rows(R)
-    error = (Halves(layer)(x) - F.linear(x, layer.weight_NK, layer.bias_N)).abs()
+    error = (Fp16Matrix(layer)(x) - F.linear(x, layer.weight_NK, layer.bias_N)).abs()
     assert (error <= F.linear(x.abs(), layer.weight_NK.abs()) / 2048 + 1e-5).all() and error.max() > 0
 
 
@@ -290,7 +290,7 @@ def test_bytes_move_weights_and_inputs_by_half_a_step_at_most(bias, R, levels, m
     monkeypatch.setattr(matrices, "levels", lambda: levels)
     layer, x = layer_of(bias=bias, parts=2), rows(R)
     weight, K = layer.weight_NK, 6
-    error = (Bytes(layer)(x) - F.linear(x, weight, layer.bias_N)).abs()
+    error = (Int8Matrix(layer)(x) - F.linear(x, weight, layer.bias_N)).abs()
     of_weight = weight.abs().amax(1) / 254
     of_input = x.abs().amax(1, keepdim=True) / (2 * levels)
     bound = x.abs().sum(1, keepdim=True) * of_weight + of_input * (weight.abs().sum(1) + K * of_weight)
@@ -299,27 +299,29 @@ def test_bytes_move_weights_and_inputs_by_half_a_step_at_most(bias, R, levels, m
 
 def test_bytes_of_a_row_do_not_depend_on_the_others():
     """A sentence in a batch is what it is alone: exactly, since no row has a say in another's steps."""
-    matrix, x = Bytes(layer_of()), rows(5)
+    matrix, x = Int8Matrix(layer_of()), rows(5)
     assert torch.equal(matrix(x), torch.cat([matrix(row[None]) for row in x]))
 
 
 def test_bytes_do_not_hide_what_is_no_number():
     x = rows(4)
     x[1, 2], x[3, 0] = float("nan"), float("inf")
-    found = Bytes(layer_of())(x)
+    found = Int8Matrix(layer_of())(x)
     assert found[1].isnan().all() and not found[3].isfinite().any() and found[[0, 2]].isfinite().all()
 
 
 def test_layers_with_and_without_bias_are_not_joined():
     with pytest.raises(ValueError, match="cannot be joined"):
-        Layer([torch.ones(2, 3), torch.ones(2, 3)], [torch.ones(2), None])
+        LinearWeights([torch.ones(2, 3), torch.ones(2, 3)], [torch.ones(2), None])
 
 
-@pytest.mark.parametrize("weights, kind", [("fp32", Blocked), ("fp16", Halves), ("int8", Bytes)])
+@pytest.mark.parametrize(
+    "weights, kind", [("fp32", BlockedMatrix), ("fp16", Fp16Matrix), ("int8", Int8Matrix)]
+)
 def test_small_matrices_stay_as_they_are(weights, kind, monkeypatch):
     monkeypatch.setattr(matrices, "FEW", 70)
     make = matrices.matrices(weights)
-    assert type(make(layer_of(11, 6))) is Plain and type(make(layer_of(12, 6))) is kind
+    assert type(make(layer_of(11, 6))) is PlainMatrix and type(make(layer_of(12, 6))) is kind
 
 
 # What fewer bits cost a model that has learned something.
@@ -406,7 +408,7 @@ def test_without_fbgemm_fewer_bits_are_refused_and_without_onednn_fp32_stays_pla
     monkeypatch.setattr(matrices, "missing", lambda kind: "what is not here")
     with pytest.warns(UserWarning, match="packing needs what is not here: matrices stay as they are"):
         made = packed.packed(build("gpt2"))
-    assert type(made.head.matrix) is Plain
+    assert type(made.head.matrix) is PlainMatrix
     torch.testing.assert_close(scores(made), scores(build("gpt2")), atol=1e-5, rtol=1e-5)
 
 

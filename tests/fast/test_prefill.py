@@ -1,4 +1,5 @@
-"""What prefill reads into a runner is what the step reads by itself: the same scores, and the same text after them.
+"""What prefill reads into a runner is what the step reads by itself: the same scores, and the same text after
+them.
 
 Without a GPU the kernels run in Triton's interpreter, number by number: sizes are very small.
 """

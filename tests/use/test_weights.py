@@ -10,10 +10,10 @@ import heedful
 from heedful import BadInput
 from heedful.cli import main as cli
 from heedful.fast import cpu_weights as matrices
-from heedful.fast.cpu_weights import Blocked, Bytes, Halves
+from heedful.fast.cpu_weights import BlockedMatrix, Fp16Matrix, Int8Matrix
 from heedful.use.model import WEIGHTS
 
-KINDS = {"fp32": Blocked, "fp16": Halves, "int8": Bytes}
+KINDS = {"fp32": BlockedMatrix, "fp16": Fp16Matrix, "int8": Int8Matrix}
 
 
 @pytest.fixture(autouse=True)
