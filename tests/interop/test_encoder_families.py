@@ -4,25 +4,23 @@ import copy
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
-import tokenizers as tk
 import torch
 import transformers as hf
 from helpers import hf_zoo, tiny
-from helpers.tokenizer_cases import byte_level, word_piece
+from helpers.encoder_cases import (
+    CONFIGS,
+    SMALL,
+    _no_progress_bars,  # noqa: F401 (fixtures)
+)
 from safetensors.torch import load_file, save_file
 
 import heedful
-from heedful.cli.main import main
-from heedful.data.images.files import png_bytes
-from heedful.data.images.prepare import normal
 from heedful.errors import BadInput
-from heedful.models import MODEL_TYPES, family, find_preset, vit
+from heedful.models import MODEL_TYPES, family, find_preset
 from heedful.models.base.skeleton import skeleton
 from heedful.parts.disentangled import log_bucket
 from heedful.parts.places import Packed
-from heedful.use.images import data_for
 
 PARTS = (
     "Model",
@@ -40,13 +38,6 @@ CLASSES = {
     "deit": ["DeiTModel", "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"],
 }
 EVERY = [(name, kind) for name, kinds in CLASSES.items() for kind in kinds]
-
-
-@pytest.fixture(autouse=True)
-def _no_progress_bars():
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
 
 
 def case_of(name: str, kind: str, start: int = 0) -> hf_zoo.Case:
@@ -133,198 +124,6 @@ def test_presets_have_as_many_parameters_as_theirs(preset):
     said = type(theirs.config)(**family(architecture).write_config(config)).to_dict()
     different = {key for key, value in theirs.config.to_dict().items() if said.get(key) != value}
     assert different <= {"architectures", "id2label", "label2id", "dtype"}
-
-
-# In use
-
-
-def template(tokenizer: tk.Tokenizer, first: str, last: str, pair: str) -> tk.Tokenizer:
-    special = [(token, tokenizer.token_to_id(token)) for token in (first, last)]
-    tokenizer.post_processor = tk.processors.TemplateProcessing(
-        single=f"{first} $A {last}", pair=pair, special_tokens=special
-    )
-    return tokenizer
-
-
-def roberta_tokens() -> tk.Tokenizer:
-    made = byte_level()
-    made.add_special_tokens(
-        ["<s>", "<pad>", "</s>", "<unk>", tk.AddedToken("<mask>", lstrip=True, special=True)]
-    )
-    return template(made, "<s>", "</s>", "<s> $A </s> </s> $B </s>")
-
-
-def bert_tokens() -> tk.Tokenizer:
-    return template(word_piece(), "[CLS]", "[SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
-
-
-SMALL = {"hidden_size": 20, "num_hidden_layers": 2, "num_attention_heads": 5, "intermediate_size": 36}
-TOKENS = {
-    "roberta": roberta_tokens,
-    "distilbert": bert_tokens,
-    "ernie": bert_tokens,
-    "albert": bert_tokens,
-    "deberta": bert_tokens,
-}
-CONFIGS = {
-    "roberta": lambda n, pad: hf.RobertaConfig(
-        **SMALL, vocab_size=n, pad_token_id=pad, max_position_embeddings=60 + pad + 1, type_vocab_size=1
-    ),
-    "distilbert": lambda n, pad: hf.DistilBertConfig(
-        vocab_size=n,
-        pad_token_id=pad,
-        max_position_embeddings=60,
-        dim=20,
-        n_layers=2,
-        n_heads=5,
-        hidden_dim=36,
-    ),
-    "ernie": lambda n, pad: hf.ErnieConfig(
-        **SMALL, vocab_size=n, pad_token_id=pad, max_position_embeddings=60, use_task_id=True
-    ),
-    "deberta": lambda n, pad: hf.DebertaV2Config(
-        **SMALL,
-        vocab_size=n,
-        pad_token_id=pad,
-        max_position_embeddings=60,
-        relative_attention=True,
-        position_buckets=8,
-        pos_att_type="p2c|c2p",
-        share_att_key=True,
-        position_biased_input=False,
-        norm_rel_ebd="layer_norm",
-    ),
-    "albert": lambda n, pad: hf.AlbertConfig(
-        **SMALL, embedding_size=12, vocab_size=n, pad_token_id=pad, max_position_embeddings=60
-    ),
-}
-PREFIX = {
-    "roberta": "Roberta",
-    "distilbert": "DistilBert",
-    "ernie": "Ernie",
-    "albert": "Albert",
-    "deberta": "DebertaV2",
-}
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """(folder, their model, its tokenizer) of a family's class, small but with every weight in use."""
-    root, made = tmp_path_factory.mktemp("folders"), {}
-
-    def get(name: str, part: str):
-        if (name, part) not in made:
-            torch.manual_seed(3)
-            tokenizer = TOKENS[name]()
-            pad = next(
-                tokenizer.token_to_id(t) for t in ("<pad>", "[PAD]") if tokenizer.token_to_id(t) is not None
-            )
-            config = CONFIGS[name](tokenizer.get_vocab_size() + 3, pad)
-            config.id2label = {0: "bad", 1: "good", 2: "so-so"}
-            model = getattr(hf, PREFIX[name] + part)(config)
-            with torch.no_grad():
-                for weight in model.parameters():
-                    weight.add_(torch.randn_like(weight) * 0.2)
-            folder = root / f"{name} {part}"
-            model.eval().save_pretrained(folder)
-            tokenizer.save(str(folder / "tokenizer.json"))
-            made[name, part] = folder, model, tokenizer
-        return made[name, part]
-
-    return get
-
-
-def said_of(model, encoding: tk.Encoding, **given):
-    """Their output of one row; classes that tell no segments apart are given none."""
-    if getattr(model.config, "type_vocab_size", 0) > 0:
-        given["token_type_ids"] = torch.tensor([encoding.type_ids])
-    with torch.no_grad():
-        return model(torch.tensor([encoding.ids]), **given)
-
-
-@pytest.mark.parametrize("name", TOKENS)
-def test_they_fill_blanks_and_embed(name, folders):
-    folder, model, tokenizer = folders(name, "ForMaskedLM")
-    ours = heedful.load(folder)
-    assert ours.can == ("fill", "embed", "look")
-    mask = next(token for token in ("[MASK]", "<mask>") if tokenizer.token_to_id(token) is not None)
-    texts = ["the [MASK] sat on the mat", "the cat's [MASK], isn't [MASK]?"]
-    for text, filled in zip(texts, ours.fill(texts, top=4), strict=True):
-        encoding = tokenizer.encode(text.replace("[MASK]", mask))
-        shares = said_of(model, encoding).logits[0].softmax(-1)
-        places = [i for i, number in enumerate(encoding.ids) if number == tokenizer.token_to_id(mask)]
-        assert len(places) == len(filled.blanks) == text.count("[MASK]")
-        for place, guesses in zip(places, filled.blanks, strict=True):
-            assert [g.probability for g in guesses] == pytest.approx(
-                shares[place].topk(4).values.tolist(), abs=1e-5
-            )
-    encoding = tokenizer.encode("the cat")
-    hidden = said_of(model.base_model, encoding).last_hidden_state[0]
-    torch.testing.assert_close(ours.embed("the cat"), hidden.mean(0), atol=1e-5, rtol=0)
-    torch.testing.assert_close(ours.embed("the cat", pooling="class"), hidden[0], atol=1e-5, rtol=0)
-    assert len(ours.look("the cat").weights) == model.config.num_hidden_layers
-
-
-@pytest.mark.parametrize("name", TOKENS)
-def test_they_classify_texts_and_pairs(name, folders):
-    folder, model, tokenizer = folders(name, "ForSequenceClassification")
-    ours = heedful.load(folder)
-    for texts in (("the cat",), ("the cat sat", "on the mat")):
-        shares = said_of(model, tokenizer.encode(*texts)).logits[0].softmax(-1).tolist()
-        found = ours.classify(*texts).probabilities
-        assert found == pytest.approx(dict(zip(["bad", "good", "so-so"], shares, strict=True)), abs=1e-5)
-
-
-@pytest.mark.parametrize("name", TOKENS)
-def test_info_and_doctor_read_them(name, folders, capsys):
-    for part in ("ForMaskedLM", "ForSequenceClassification"):
-        folder, model, _ = folders(name, part)
-        assert main(["info", str(folder), "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert told["parameters"] == sum(weight.numel() for weight in model.parameters())
-        assert main(["doctor", str(folder)]) == 0, capsys.readouterr()
-        capsys.readouterr()
-
-
-def test_a_deit_classifies_pictures_and_shows_where_it_looks(tmp_path, capsys):
-    torch.manual_seed(5)
-    config = hf.DeiTConfig(**SMALL, image_size=12, patch_size=4, num_labels=3)
-    model = hf.DeiTForImageClassificationWithTeacher(config).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.2)
-    model.save_pretrained(tmp_path / "deit")
-    pixels = np.random.default_rng(2).integers(0, 256, (12, 12, 3), dtype=np.uint8)
-    (tmp_path / "a.png").write_bytes(png_bytes(pixels))
-    ours = heedful.load(tmp_path / "deit")
-    assert ours.can == ("classify", "look")
-    with torch.no_grad():
-        x = normal(torch.from_numpy(pixels[None]), data_for(ours))
-        shares = model(x).logits[0].softmax(-1).tolist()
-    found = ours.classify(str(tmp_path / "a.png")).probabilities
-    assert found == pytest.approx({f"LABEL_{i}": share for i, share in enumerate(shares)}, abs=1e-5)
-    seen = ours.look_at(str(tmp_path / "a.png"))
-    assert seen.through.shape == (3, 3) and seen.grid(seen.chosen[0]).shape == (3, 3)
-    assert dict(seen.labels) == pytest.approx(found, abs=1e-6)
-    assert main(["info", str(tmp_path / "deit"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["parameters"] == sum(weight.numel() for weight in model.parameters())
-    assert main(["doctor", str(tmp_path / "deit")]) == 0, capsys.readouterr()
-
-
-@pytest.mark.parametrize("image", [8, 20])
-def test_a_deit_reads_pictures_of_another_size_as_theirs_does(image, tmp_path):
-    torch.manual_seed(6)
-    theirs = hf.DeiTModel(hf.DeiTConfig(**SMALL, image_size=12, patch_size=4)).eval()
-    torch.nn.init.normal_(theirs.embeddings.position_embeddings)
-    theirs.save_pretrained(tmp_path)
-    loaded = heedful.load(tmp_path)
-    images = torch.randn(2, 3, image, image)
-    model, resized = vit.resized(loaded.model, loaded.config, image)
-    with torch.no_grad():
-        expected = theirs(images, interpolate_pos_encoding=True).last_hidden_state
-        torch.testing.assert_close(model.eval().encoder(images), expected, atol=1e-5, rtol=0)
-    assert resized.tokens == 2 + (image // 4) ** 2
 
 
 # Files as they were published: with weights that nothing reads, other spellings, and configs that say little
