@@ -35,8 +35,7 @@ def check_written(run: Path) -> None:
 
 
 def runs_inside(folder: Path) -> str:
-    """The end of a sentence about a folder that is no model but holds some: "; there are models in it: a,
-    b"."""
+    """The end of a sentence about a folder that is no model but holds some: "; there are models in it: a"."""
     with naming(folder):
         found = sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
     if not found:

@@ -28,7 +28,8 @@ def zoo(tmp_path_factory):
 
 
 def tied_case(name):
-    """The first case whose model has two layers and ties its weights; BERT's has all heads of pre-training."""
+    """The first case whose model has two layers and ties its weights; BERT's has all heads of
+    pre-training."""
     for seed in range(1000):
         case = hf_zoo.make(name, seed)
         config = case.theirs.config

@@ -1,4 +1,4 @@
-"""What several tests share with tests/interop/test_ctranslate2.py."""
+"""Places in a binary file at which it can be cut."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What several tests share with tests/interop/test_export.py."""
+"""What tests of export and import share."""
 
 import json
 

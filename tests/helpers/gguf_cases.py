@@ -76,8 +76,9 @@ def entries(tokens, **other):
     """What every file says, for one made by hand."""
     c = MODELS["llama"]
     return {
-        "general.architecture": "llama", "llama.context_length": c.context, "llama.embedding_length": c.width,
-        "llama.block_count": c.layers, "llama.feed_forward_length": c.hidden, "llama.attention.head_count": c.heads,
+        "general.architecture": "llama", "llama.context_length": c.context,
+        "llama.embedding_length": c.width, "llama.block_count": c.layers,
+        "llama.feed_forward_length": c.hidden, "llama.attention.head_count": c.heads,
         "llama.attention.head_count_kv": c.kv_heads, "llama.attention.key_length": c.key_width,
         "llama.attention.layer_norm_rms_epsilon": 1e-6, "tokenizer.ggml.tokens": tokens, **other,
     }  # fmt: skip

@@ -68,8 +68,9 @@ def decoder_case(theirs: nn.Module, rng: random.Random, vocab: int) -> Case:
 def gpt2(rng: random.Random) -> Case:
     n = pick(rng)
     config = hf.GPT2Config(
-        vocab_size=n["vocab"], n_positions=n["context"], n_embd=n["width"], n_layer=n["layers"], n_head=n["heads"],
-        n_inner=rng.choice([None, n["hidden"]]), activation_function=rng.choice(["gelu_new", "relu", "gelu"]),
+        vocab_size=n["vocab"], n_positions=n["context"], n_embd=n["width"], n_layer=n["layers"],
+        n_head=n["heads"], n_inner=rng.choice([None, n["hidden"]]),
+        activation_function=rng.choice(["gelu_new", "relu", "gelu"]),
         tie_word_embeddings=rng.random() < 0.6, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     return decoder_case(hf.GPT2LMHeadModel(config), rng, n["vocab"])
@@ -78,8 +79,9 @@ def gpt2(rng: random.Random) -> Case:
 def gpt1(rng: random.Random) -> Case:
     n = pick(rng)
     config = hf.OpenAIGPTConfig(
-        vocab_size=n["vocab"], n_positions=n["context"], n_embd=n["width"], n_layer=n["layers"], n_head=n["heads"],
-        afn=rng.choice(["gelu", "relu", "silu"]), tie_word_embeddings=rng.random() < 0.4,
+        vocab_size=n["vocab"], n_positions=n["context"], n_embd=n["width"], n_layer=n["layers"],
+        n_head=n["heads"], afn=rng.choice(["gelu", "relu", "silu"]),
+        tie_word_embeddings=rng.random() < 0.4,
     )  # fmt: skip
     return decoder_case(hf.OpenAIGPTLMHeadModel(config), rng, n["vocab"])
 
@@ -88,10 +90,11 @@ def llama(rng: random.Random) -> Case:
     n = pick(rng)
     config = hf.LlamaConfig(
         vocab_size=n["vocab"], hidden_size=rng.choice([12, 18]), intermediate_size=n["hidden"],
-        num_hidden_layers=n["layers"], num_attention_heads=6, num_key_value_heads=rng.choice([1, 2, 3, 6]), head_dim=rng.choice([4, 10]),
-        attention_bias=rng.random() < 0.5, mlp_bias=rng.random() < 0.5, tie_word_embeddings=rng.random() < 0.5,
-        rope_parameters={"rope_theta": rng.choice([10000.0, 500.0]), **rng.choice(ROPES)},
-        bos_token_id=0, eos_token_id=0,
+        num_hidden_layers=n["layers"], num_attention_heads=6, num_key_value_heads=rng.choice([1, 2, 3, 6]),
+        head_dim=rng.choice([4, 10]), attention_bias=rng.random() < 0.5, mlp_bias=rng.random() < 0.5,
+        tie_word_embeddings=rng.random() < 0.5,
+        rope_parameters={"rope_theta": rng.choice([10000.0, 500.0]), **rng.choice(ROPES)}, bos_token_id=0,
+        eos_token_id=0,
     )  # fmt: skip
     return decoder_case(hf.LlamaForCausalLM(config), rng, n["vocab"])
 
@@ -173,7 +176,8 @@ def encoder_case(
     segments: int = 0,
     counts_itself: bool = False,
 ) -> Case:
-    """One of the classes of an encoder's family. segments: how many it tells apart; counts_itself: finds places itself."""
+    """One of the classes of an encoder's family. segments: how many it tells apart; counts_itself: finds
+    places itself."""
     part, outputs = rng.choice([(part, heads) for part, heads in HEADS.items() if hasattr(hf, family + part)])
     config.num_labels = 2 if "span" in outputs else rng.choice([2, 3, 5])
     theirs = getattr(hf, family + part)(config)
@@ -224,8 +228,9 @@ def roberta(rng: random.Random) -> Case:
     n, pad, segments = pick(rng), rng.choice([0, 1, 4]), rng.choice([1, 2])
     config = hf.RobertaConfig(
         vocab_size=n["vocab"], hidden_size=n["width"], num_hidden_layers=n["layers"],
-        num_attention_heads=n["heads"], intermediate_size=n["hidden"], max_position_embeddings=n["context"] + pad + 1,
-        hidden_act=rng.choice(["gelu", "relu"]), type_vocab_size=segments, layer_norm_eps=1e-5, pad_token_id=pad,
+        num_attention_heads=n["heads"], intermediate_size=n["hidden"],
+        max_position_embeddings=n["context"] + pad + 1, hidden_act=rng.choice(["gelu", "relu"]),
+        type_vocab_size=segments, layer_norm_eps=1e-5, pad_token_id=pad,
         classifier_dropout=rng.choice([None, 0.3]), bos_token_id=5, eos_token_id=7,
     )  # fmt: skip
     return encoder_case("Roberta", config, rng, segments, counts_itself=True)
@@ -234,9 +239,10 @@ def roberta(rng: random.Random) -> Case:
 def distilbert(rng: random.Random) -> Case:
     n = pick(rng)
     config = hf.DistilBertConfig(
-        vocab_size=n["vocab"], dim=n["width"], n_layers=n["layers"], n_heads=n["heads"], hidden_dim=n["hidden"],
-        max_position_embeddings=n["context"], activation=rng.choice(["gelu", "relu"]), seq_classif_dropout=0.3,
-        qa_dropout=0.4, attention_dropout=0.05,
+        vocab_size=n["vocab"], dim=n["width"], n_layers=n["layers"], n_heads=n["heads"],
+        hidden_dim=n["hidden"], max_position_embeddings=n["context"],
+        activation=rng.choice(["gelu", "relu"]), seq_classif_dropout=0.3, qa_dropout=0.4,
+        attention_dropout=0.05,
     )  # fmt: skip
     return encoder_case("DistilBert", config, rng)
 
@@ -255,10 +261,10 @@ def ernie(rng: random.Random) -> Case:
 def albert(rng: random.Random) -> Case:
     n, segments = pick(rng), rng.choice([2, 3])
     config = hf.AlbertConfig(
-        vocab_size=n["vocab"], embedding_size=rng.choice([8, 11]), hidden_size=n["width"], num_hidden_layers=n["layers"],
-        num_attention_heads=n["heads"], intermediate_size=n["hidden"], max_position_embeddings=n["context"],
-        hidden_act=rng.choice(["gelu_new", "gelu", "relu"]), type_vocab_size=segments, hidden_dropout_prob=0.1,
-        classifier_dropout_prob=rng.choice([0.1, 0.3]),
+        vocab_size=n["vocab"], embedding_size=rng.choice([8, 11]), hidden_size=n["width"],
+        num_hidden_layers=n["layers"], num_attention_heads=n["heads"], intermediate_size=n["hidden"],
+        max_position_embeddings=n["context"], hidden_act=rng.choice(["gelu_new", "gelu", "relu"]),
+        type_vocab_size=segments, hidden_dropout_prob=0.1, classifier_dropout_prob=rng.choice([0.1, 0.3]),
     )  # fmt: skip
     return encoder_case("Albert", config, rng, segments)
 
@@ -267,13 +273,17 @@ def deberta(rng: random.Random) -> Case:
     n, segments, relative = pick(rng), rng.choice([0, 0, 2]), rng.random() < 0.85
     config = hf.DebertaV2Config(
         vocab_size=n["vocab"], hidden_size=n["width"], num_hidden_layers=n["layers"],
-        num_attention_heads=n["heads"], intermediate_size=n["hidden"], max_position_embeddings=n["context"],
-        hidden_act=rng.choice(["gelu", "relu"]), type_vocab_size=segments, relative_attention=relative,
-        max_relative_positions=rng.choice([-1, 9]), position_biased_input=rng.random() < 0.4 or not relative,
-        pos_att_type=rng.choice([["p2c", "c2p"], ["c2p"], ["p2c"], []]), pooler_hidden_act=rng.choice(["gelu", "tanh"]),
-        legacy=rng.random() < 0.5, pad_token_id=0, share_att_key=rng.random() < 0.5,
-        position_buckets=rng.choice([-1, 4, 6]), norm_rel_ebd=rng.choice(["none", "layer_norm" if relative else "none"]),
-        **rng.choice([{}, {}, {"conv_kernel_size": rng.choice([3, 5]), "conv_act": rng.choice(["gelu", "tanh"])}]),
+        num_attention_heads=n["heads"], intermediate_size=n["hidden"],
+        max_position_embeddings=n["context"], hidden_act=rng.choice(["gelu", "relu"]),
+        type_vocab_size=segments, relative_attention=relative, max_relative_positions=rng.choice([-1, 9]),
+        position_biased_input=rng.random() < 0.4 or not relative,
+        pos_att_type=rng.choice([["p2c", "c2p"], ["c2p"], ["p2c"], []]),
+        pooler_hidden_act=rng.choice(["gelu", "tanh"]), legacy=rng.random() < 0.5, pad_token_id=0,
+        share_att_key=rng.random() < 0.5, position_buckets=rng.choice([-1, 4, 6]),
+        norm_rel_ebd=rng.choice(["none", "layer_norm" if relative else "none"]),
+        **rng.choice(
+            [{}, {}, {"conv_kernel_size": rng.choice([3, 5]), "conv_act": rng.choice(["gelu", "tanh"])}]
+        ),
     )  # fmt: skip
     return encoder_case("DebertaV2", config, rng, segments)
 
@@ -298,7 +308,8 @@ def t5(rng: random.Random) -> Case:
     config = hf.T5Config(
         vocab_size=n["vocab"], d_model=n["width"], d_kv=rng.choice([3, 5]), d_ff=n["hidden"],
         num_layers=n["layers"], num_decoder_layers=rng.choice([1, 2]), num_heads=n["heads"],
-        relative_attention_num_buckets=rng.choice([8, 32]), relative_attention_max_distance=rng.choice([6, 128]),
+        relative_attention_num_buckets=rng.choice([8, 32]),
+        relative_attention_max_distance=rng.choice([6, 128]),
         feed_forward_proj=rng.choice(["relu", "gated-gelu", "gated-silu"]),
         tie_word_embeddings=rng.random() < 0.6, decoder_start_token_id=0,
     )  # fmt: skip
@@ -316,10 +327,12 @@ def transformer(rng: random.Random) -> Case:
     config = hf.MarianConfig(
         vocab_size=n["vocab"], decoder_vocab_size=target_vocab, share_encoder_decoder_embeddings=shared,
         d_model=n["width"], encoder_layers=n["layers"], decoder_layers=rng.choice([1, 2]),
-        encoder_attention_heads=n["heads"], decoder_attention_heads=n["heads"] if rng.random() < 0.5 else 2 if n["width"] % 2 == 0 else 1,
-        encoder_ffn_dim=n["hidden"], decoder_ffn_dim=rng.choice([9, 15]), max_position_embeddings=n["context"],
-        activation_function=rng.choice(["swish", "relu", "gelu"]), scale_embedding=rng.random() < 0.5,
-        pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, forced_eos_token_id=1,
+        encoder_attention_heads=n["heads"],
+        decoder_attention_heads=n["heads"] if rng.random() < 0.5 else 2 if n["width"] % 2 == 0 else 1,
+        encoder_ffn_dim=n["hidden"], decoder_ffn_dim=rng.choice([9, 15]),
+        max_position_embeddings=n["context"], activation_function=rng.choice(["swish", "relu", "gelu"]),
+        scale_embedding=rng.random() < 0.5, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0,
+        forced_eos_token_id=1,
     )  # fmt: skip
     theirs = hf.MarianMTModel(config)
     theirs.final_logits_bias.normal_()
@@ -329,11 +342,13 @@ def transformer(rng: random.Random) -> Case:
 def pairs(rng: random.Random, n: dict[str, int]) -> dict[str, object]:
     """The settings that Pegasus, BART and mBART have in common."""
     return {
-        "vocab_size": n["vocab"], "d_model": n["width"], "encoder_layers": n["layers"], "decoder_layers": rng.choice([1, 2]),
-        "encoder_attention_heads": n["heads"], "decoder_attention_heads": rng.choice([n["heads"], 2]),
-        "encoder_ffn_dim": n["hidden"], "decoder_ffn_dim": rng.choice([9, 15]), "max_position_embeddings": n["context"],
-        "activation_function": rng.choice(["swish", "relu", "gelu"]), "scale_embedding": rng.random() < 0.5,
-        "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "forced_eos_token_id": None,
+        "vocab_size": n["vocab"], "d_model": n["width"], "encoder_layers": n["layers"],
+        "decoder_layers": rng.choice([1, 2]), "encoder_attention_heads": n["heads"],
+        "decoder_attention_heads": rng.choice([n["heads"], 2]), "encoder_ffn_dim": n["hidden"],
+        "decoder_ffn_dim": rng.choice([9, 15]), "max_position_embeddings": n["context"],
+        "activation_function": rng.choice(["swish", "relu", "gelu"]),
+        "scale_embedding": rng.random() < 0.5, "pad_token_id": 1, "eos_token_id": 2,
+        "decoder_start_token_id": 2, "forced_eos_token_id": None,
     }  # fmt: skip
 
 
@@ -363,8 +378,9 @@ def deit(rng: random.Random) -> Case:
     patch, grid = rng.choice([2, 3]), rng.choice([2, 3])
     config = hf.DeiTConfig(
         hidden_size=n["width"], num_hidden_layers=n["layers"], num_attention_heads=n["heads"],
-        intermediate_size=n["hidden"], image_size=patch * grid, patch_size=patch, num_channels=rng.choice([1, 3]),
-        qkv_bias=rng.random() < 0.5, num_labels=rng.choice([2, 5]), hidden_act=rng.choice(["gelu", "relu"]),
+        intermediate_size=n["hidden"], image_size=patch * grid, patch_size=patch,
+        num_channels=rng.choice([1, 3]), qkv_bias=rng.random() < 0.5, num_labels=rng.choice([2, 5]),
+        hidden_act=rng.choice(["gelu", "relu"]),
     )  # fmt: skip
     kinds = [hf.DeiTModel, hf.DeiTForImageClassification, hf.DeiTForImageClassificationWithTeacher]
     theirs = rng.choice(kinds)(config)
@@ -387,8 +403,9 @@ def vit(rng: random.Random) -> Case:
     patch, grid = rng.choice([2, 3]), rng.choice([2, 3])
     config = hf.ViTConfig(
         hidden_size=n["width"], num_hidden_layers=n["layers"], num_attention_heads=n["heads"],
-        intermediate_size=n["hidden"], image_size=patch * grid, patch_size=patch, num_channels=rng.choice([1, 3]),
-        qkv_bias=rng.random() < 0.5, num_labels=rng.choice([2, 5]), hidden_act=rng.choice(["gelu", "relu"]),
+        intermediate_size=n["hidden"], image_size=patch * grid, patch_size=patch,
+        num_channels=rng.choice([1, 3]), qkv_bias=rng.random() < 0.5, num_labels=rng.choice([2, 5]),
+        hidden_act=rng.choice(["gelu", "relu"]),
     )  # fmt: skip
     kind = rng.choice([hf.ViTModel, hf.ViTForImageClassification])
     theirs = kind(config)

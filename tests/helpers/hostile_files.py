@@ -1,4 +1,4 @@
-"""What several tests share with tests/interop/test_hostile_files.py."""
+"""Files altered at random."""
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -22,7 +22,8 @@ def small_tokenizer():
 
 
 def loads_or_says_why(folder):
-    """True if it loads; False if it is refused in one line that names the folder; anything else is a failure."""
+    """True if it loads; False if it is refused in one line that names the folder; anything else is a
+    failure."""
     try:
         with at_most(5):
             heedful.load(folder)

@@ -1,4 +1,4 @@
-"""What several tests share with tests/interop/test_bad_folders.py."""
+"""A bad folder is refused in one sentence."""
 
 import signal
 from contextlib import contextmanager

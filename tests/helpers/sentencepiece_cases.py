@@ -14,15 +14,23 @@ from heedful.interop.hf.probes import ACCENTS, EMOJI, PLAIN, SCRIPTS
 from heedful.interop.hf.tokenizer import read_tokenizer
 
 LINES = [text for text in (*PLAIN, *ACCENTS, *SCRIPTS, *EMOJI[:3]) if text] * 3
-LINES += [f"the {a} {b} on the {c}, {n} times" for n, (a, b, c) in enumerate(zip(*[["cat", "dog", "bird", "mat"] * 6] * 3, strict=True))]  # fmt: skip
+LINES += [
+    f"the {a} {b} on the {c}, {n} times"
+    for n, (a, b, c) in enumerate(zip(*[["cat", "dog", "bird", "mat"] * 6] * 3, strict=True))
+]
 
 
 def train(path, **options):
     """A small SentencePiece model of the lines above."""
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_writer=out, hard_vocab_limit=False, minloglevel=2, num_threads=1, **options
-    )  # fmt: skip
+        sentence_iterator=iter(LINES),
+        model_writer=out,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        num_threads=1,
+        **options,
+    )
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(out.getvalue())
     return sentencepiece.SentencePieceProcessor(model_proto=out.getvalue())
@@ -65,8 +73,9 @@ SPECIAL = {
     "qwen2": ["<|endoftext|>"],
 }
 THEIRS = {
-    "t5": hf.T5Tokenizer, "albert": hf.AlbertTokenizer, "deberta": hf.DebertaV2Tokenizer, "llama": hf.LlamaTokenizer,
-    "roberta": hf.RobertaTokenizer, "gpt2": hf.GPT2Tokenizer, "qwen2": hf.Qwen2Tokenizer,
+    "t5": hf.T5Tokenizer, "albert": hf.AlbertTokenizer, "deberta": hf.DebertaV2Tokenizer,
+    "llama": hf.LlamaTokenizer, "roberta": hf.RobertaTokenizer, "gpt2": hf.GPT2Tokenizer,
+    "qwen2": hf.Qwen2Tokenizer,
 }  # fmt: skip
 
 
@@ -91,7 +100,8 @@ def made(tmp_path_factory):
 
 
 def numbered(*processors, more=("<pad>",)):
-    """Marian's vocabulary: </s> and <unk> first, <pad> last, and in between the pieces of both files, mixed."""
+    """Marian's vocabulary: </s> and <unk> first, <pad> last, and in between the pieces of both files,
+    mixed."""
     pieces = {p.id_to_piece(n) for p in processors for n in range(3, p.get_piece_size())} - {*more}
     names = ["</s>", "<unk>", *random.Random(7).sample(sorted(pieces), len(pieces)), *more]
     return {name: number for number, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""What several tests share with tests/interop/test_tokenizers.py."""
+"""Small tokenizers of every kind, and texts that tell tokenizers apart."""
 
 import pytest
 import tokenizers as tk
@@ -13,10 +13,12 @@ Là-bas, l'été, où la forêt dort; Grüße aus Köln! Привет, мир. �
 
 
 AWKWARD = [
-    "", " ", "   ", "a", "The cat sat", "  the   cat  ", "cat\tsat\n\nmat\r\nend ", "THE CAT'S", "ÉTÉ été e\u0301te\u0301",
-    "Grüße ẞ ß İ ı", "ﬁne ① ½ ² ﷺ", "猫坐在垫子上。ねこ고양이", "👩‍👩‍👧‍👦🏳️‍🌈 👍🏽", "مرحبا שלום", "\u200b\u00a0\u2028\u3000x",
-    "\0\x01\x7f\x1b[31mred", "\ufeffcat \ufffd", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢", "a" * 500, "!" * 50, "1234567890 3.14 1,000", "don't DON'T 'll",
-    "cat<|endoftext|>mat <|EndOfText|>", "[CLS] the [MASK] sat [SEP] [mask] [UNK]", "<unk> the</w> ##at", "x\u0300\u0301\u0302",
+    "", " ", "   ", "a", "The cat sat", "  the   cat  ", "cat\tsat\n\nmat\r\nend ", "THE CAT'S",
+    "ÉTÉ été e\u0301te\u0301", "Grüße ẞ ß İ ı", "ﬁne ① ½ ² ﷺ", "猫坐在垫子上。ねこ고양이",
+    "👩‍👩‍👧‍👦🏳️‍🌈 👍🏽", "مرحبا שלום", "\u200b\u00a0\u2028\u3000x", "\0\x01\x7f\x1b[31mred",
+    "\ufeffcat \ufffd", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢", "a" * 500, "!" * 50, "1234567890 3.14 1,000", "don't DON'T 'll",
+    "cat<|endoftext|>mat <|EndOfText|>", "[CLS] the [MASK] sat [SEP] [mask] [UNK]",
+    "<unk> the</w> ##at", "x\u0300\u0301\u0302",
 ]  # fmt: skip
 
 
@@ -74,11 +76,15 @@ def unigram():
     """As T5's."""
     return trained(
         tk.models.Unigram(),
-        tk.trainers.UnigramTrainer(vocab_size=120, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False),
-        normalizer=tk.normalizers.Sequence([tk.normalizers.NFKC(), tk.normalizers.Replace(tk.Regex(" {2,}"), " ")]),
+        tk.trainers.UnigramTrainer(
+            vocab_size=120, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False
+        ),
+        normalizer=tk.normalizers.Sequence(
+            [tk.normalizers.NFKC(), tk.normalizers.Replace(tk.Regex(" {2,}"), " ")]
+        ),
         pre_tokenizer=tk.pre_tokenizers.Metaspace(),
         decoder=tk.decoders.Metaspace(),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

@@ -47,9 +47,11 @@ def byte_level() -> tk.Tokenizer:
         tk.decoders.ByteLevel(),
     )
     trainer = tk.trainers.BpeTrainer(
-        vocab_size=290, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False,
+        vocab_size=290,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
+        show_progress=False,
         initial_alphabet=tk.pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
+    )
     made.train_from_iterator([*PAIRS, *PAIRS.values()], trainer)
     made.post_processor = tk.processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
@@ -58,18 +60,19 @@ def byte_level() -> tk.Tokenizer:
 
 
 PAIR = {
-    "vocab_size": 290, "d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 3, "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 20, "decoder_ffn_dim": 14, "max_position_embeddings": 90, "pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0,
-    "decoder_start_token_id": 2, "forced_eos_token_id": None,
+    "vocab_size": 290, "d_model": 12, "encoder_layers": 2, "decoder_layers": 1,
+    "encoder_attention_heads": 3, "decoder_attention_heads": 2, "encoder_ffn_dim": 20,
+    "decoder_ffn_dim": 14, "max_position_embeddings": 90, "pad_token_id": 1, "eos_token_id": 2,
+    "bos_token_id": 0, "decoder_start_token_id": 2, "forced_eos_token_id": None,
 }  # fmt: skip
 TURNS = {
-    "rope_type": "llama3", "rope_theta": 900.0, "factor": 5.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
+    "rope_type": "llama3", "rope_theta": 900.0, "factor": 5.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
 }  # fmt: skip
 FEW = {
-    "vocab_size": 290, "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 3,
-    "num_key_value_heads": 1, "bos_token_id": 0, "eos_token_id": [2, 7, 285], "pad_token_id": 1, "rope_parameters": TURNS,
-    "max_position_embeddings": 190,
+    "vocab_size": 290, "hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2,
+    "num_attention_heads": 3, "num_key_value_heads": 1, "bos_token_id": 0, "eos_token_id": [2, 7, 285],
+    "pad_token_id": 1, "rope_parameters": TURNS, "max_position_embeddings": 190,
 }  # fmt: skip
 THEIRS = {
     "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**PAIR)),

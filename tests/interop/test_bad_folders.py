@@ -1,4 +1,4 @@
-"""Folders that are wrong in every way a download can be: each is refused in one sentence, or rightly accepted."""
+"""Folders that are wrong in every way a download can be: each is refused in one sentence."""
 
 import json
 import os
@@ -356,10 +356,24 @@ BAD = {
 BAD |= {
     f"a shard named {name!r:.30}": ("sharded", every_place(name), ["only plain names"])
     for name in (
-        "", ".", "..", "../model/model-00001-of-00002.safetensors", "/etc/hostname", "a/b", "..\\model", "C:\\model",
-        "C:model", "%2e%2e%2fmodel", "model\0", "model\n", "\ud800", "a" * 300, "é" * 200, "\x1b[31m",
+        "",
+        ".",
+        "..",
+        "../model/model-00001-of-00002.safetensors",
+        "/etc/hostname",
+        "a/b",
+        "..\\model",
+        "C:\\model",
+        "C:model",
+        "%2e%2e%2fmodel",
+        "model\0",
+        "model\n",
+        "\ud800",
+        "a" * 300,
+        "é" * 200,
+        "\x1b[31m",
     )
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", BAD)

@@ -32,19 +32,22 @@ LLAMA2 = """
     {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
         {{- raise_exception('roles must take turns') }}
     {%- endif %}
-    {%- set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] if loop.index0 == 0 and system_message != false else message['content'] %}
+    {%- set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] if \
+loop.index0 == 0 and system_message != false else message['content'] %}
     {%- if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}
     {%- elif message['role'] == 'assistant' %}{{ ' ' + content.strip() + ' ' + eos_token }}{% endif %}
 {%- endfor %}"""
 LLAMA3 = """
 {%- for message in messages %}
-    {%- set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' %}
+    {%- set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + \
+message['content'] | trim + '<|eot_id|>' %}
     {%- if loop.first %}{% set content = bos_token + content %}{% endif %}
     {{- content }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"""
 CHATML = """{% for message in messages %}
-{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}
+{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are a helpful \
+assistant.<|im_end|>\\n' }}{% endif %}
 {{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
 {% endfor %}
 {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
@@ -61,11 +64,16 @@ ZEPHYR = """{% for message in messages %}
 {{ '<|assistant|>' }}
 {% endif %}
 {% endfor %}"""
-MISTRAL = """{{ bos_token }}{% set ns = namespace(turn=0, seen={}) %}{% for message in messages %}{% if message.role == 'system' %}{% continue %}{% endif %}
-{%- set ns.turn = ns.turn + 1 %}{% if message.role == 'user' %}{{ '[INST] ' ~ message.content ~ ' [/INST]' }}{% else %}{{ message.content ~ eos_token }}{% endif %}{% endfor %}"""
-OTHERS = """{%- macro line(m, n=1) -%}{{ n }}:{{ m.role | upper }}|{{ m.content | tojson }}|{{ dict(a=1, **{'b': 'é'}) | tojson(indent=2) }}{%- endmacro -%}
-{%- for m in messages | selectattr('role', 'ne', 'system') -%}{{ line(m, loop.index) }}{{ '\\n' if not loop.last }}{%- endfor -%}
-{{ tools is none }}{{ documents is none }}{{ unk_token is defined }}{{ strftime_now('%Y')[:2] }}{% if loopy is not defined %}.{% endif %}{{ messages | length }}{{ [3,1,2] | sort | join(',') }}"""
+MISTRAL = """{{ bos_token }}{% set ns = namespace(turn=0, seen={}) %}{% for message in messages %}{% if \
+message.role == 'system' %}{% continue %}{% endif %}
+{%- set ns.turn = ns.turn + 1 %}{% if message.role == 'user' %}{{ '[INST] ' ~ message.content ~ ' [/INST]' \
+}}{% else %}{{ message.content ~ eos_token }}{% endif %}{% endfor %}"""
+OTHERS = """{%- macro line(m, n=1) -%}{{ n }}:{{ m.role | upper }}|{{ m.content | tojson }}|{{ dict(a=1, \
+**{'b': 'é'}) | tojson(indent=2) }}{%- endmacro -%}
+{%- for m in messages | selectattr('role', 'ne', 'system') -%}{{ line(m, loop.index) }}{{ '\\n' if not \
+loop.last }}{%- endfor -%}
+{{ tools is none }}{{ documents is none }}{{ unk_token is defined }}{{ strftime_now('%Y')[:2] }}{% if loopy \
+is not defined %}.{% endif %}{{ messages | length }}{{ [3,1,2] | sort | join(',') }}"""
 SHAPES = {
     "llama2": LLAMA2,
     "llama3": LLAMA3,
@@ -119,9 +127,16 @@ def folder(tmp_path):
     tokenizer.post_processor = tk.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     torch.manual_seed(1)
     config = hf.LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=12, intermediate_size=20, num_hidden_layers=1, num_attention_heads=3,
-        num_key_value_heads=1, bos_token_id=0, eos_token_id=1, max_position_embeddings=999,
-    )  # fmt: skip
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=12,
+        intermediate_size=20,
+        num_hidden_layers=1,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        bos_token_id=0,
+        eos_token_id=1,
+        max_position_embeddings=999,
+    )
     hf.LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
     tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
     return tmp_path / "model"
@@ -181,7 +196,15 @@ def test_a_file_of_its_own_goes_first_and_the_default_of_several_is_taken(folder
     )
 
 
-@pytest.mark.parametrize("content", ['{"chat_template": 7}', '{"chat_template": [{"name": "default", "template": 7}]}', "[]", '{"chat_template": "\\ud800"}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"chat_template": 7}',
+        '{"chat_template": [{"name": "default", "template": 7}]}',
+        "[]",
+        '{"chat_template": "\\ud800"}',
+    ],
+)
 def test_a_broken_template_is_refused(content, folder):
     (folder / "tokenizer_config.json").write_text(content)
     with pytest.raises(heedful.BadInput, match=r"tokenizer_config\.json"):
@@ -292,7 +315,10 @@ ESCAPES = [
     "{{ self.__init__.__globals__.__builtins__.open('MARK', 'w') }}",
     "{{ raise_exception.__globals__['sys'].modules['os'].system('touch MARK') }}",
     "{{ (messages | map(attribute='__class__') | list)[0].__base__.__subclasses__() }}",
-    "{{ '{0.__class__.__base__.__subclasses__}'.format(messages) }}{{ '%s' | format(messages) | attr('__class__') }}",
+    (
+        "{{ '{0.__class__.__base__.__subclasses__}'.format(messages) }}{{ '%s' | format(messages) | "
+        "attr('__class__') }}"
+    ),
     "{{ ('{0.__init__.__globals__}' | attr('format'))(joiner) }}{{ ''['__class__']['__base__'] }}",
     "{% set ns = namespace(__class__=1) %}{{ ns.__class__.__init__.__globals__ }}",
     "{% include '/etc/passwd' %}",
@@ -300,21 +326,41 @@ ESCAPES = [
     "{{ messages.append({'role': 'user', 'content': 'root:'}) }}{{ messages.clear() }}",
     "{{ namespace.__init__.__globals__ }}{{ dict.fromkeys.__func__.__globals__ }}",
     "{{ strftime_now.__globals__.sys.stdout.write('root:') }}{{ strftime_now.__closure__ }}",
-]  # fmt: skip
+]
 BOMBS = {
-    "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
+    "nested loops": (
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor "
+        "%}{% endfor %}{% endfor %}"
+    ),
     "a power": "{{ 9 ** 9999999 }}",
     "a power of names": "{% set n = messages | length * 9 %}{{ (n ** (n ** 8)) % 7 }}",
-    "a sort again and again": "{% for a in range(99999) %}{% set x = range(99999) | list | sort(reverse=true) %}{% endfor %}",
-    "a macro that calls itself twice": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-    "a replacement that doubles": "{% set ns = namespace(s='a') %}{% for i in range(99999) %}{% set ns.s = (ns.s | replace('a', 'ab'))[:9999] %}{{ ns.s | wordcount if false }}{% set x = ns.s * 99 in ns.s * 9 %}{% endfor %}",
-}  # fmt: skip
+    "a sort again and again": (
+        "{% for a in range(99999) %}{% set x = range(99999) | list | sort(reverse=true) %}{% endfor %}"
+    ),
+    "a macro that calls itself twice": (
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"
+    ),
+    "a replacement that doubles": (
+        "{% set ns = namespace(s='a') %}{% for i in range(99999) %}{% set ns.s = (ns.s | "
+        "replace('a', 'ab'))[:9999] %}{{ ns.s | wordcount if false }}{% set x = ns.s * 99 in ns.s * "
+        "9 %}{% endfor %}"
+    ),
+}
 GROWTHS = {
     "a long text": "{{ 'a' * 999999999 }}",
-    "a text that doubles": "{% set ns = namespace(s='a') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s }}",
-    "a list of lists": "{% set ns = namespace(s=[0]) %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s | length }}",
-    "an endless text": "{% for a in range(99999) %}{% for b in range(99999) %}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfor %}",
-}  # fmt: skip
+    "a text that doubles": (
+        "{% set ns = namespace(s='a') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% "
+        "endfor %}{{ ns.s }}"
+    ),
+    "a list of lists": (
+        "{% set ns = namespace(s=[0]) %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s %}{% "
+        "endfor %}{{ ns.s | length }}"
+    ),
+    "an endless text": (
+        "{% for a in range(99999) %}{% for b in range(99999) %}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{% "
+        "endfor %}{% endfor %}"
+    ),
+}
 
 
 @pytest.mark.parametrize("number", range(len(ESCAPES)))
@@ -362,7 +408,9 @@ print(peak() - before)
 def test_a_bomb_takes_little_memory(what):
     import sys
 
-    done = subprocess.run([sys.executable, "-c", MEMORY, GROWTHS[what]], capture_output=True, text=True, check=True, timeout=60)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, GROWTHS[what]], capture_output=True, text=True, check=True, timeout=60
+    )
     assert int(done.stdout) <= 64
 
 
@@ -373,7 +421,9 @@ def test_a_template_opens_no_file_and_inherits_nothing(monkeypatch, tmp_path):
     spy.write_text(
         source.replace(
             '    return "".join(parts)',
-            "    import os\n    opened = []\n    for path in ('/etc/passwd', '/tmp'):\n        try:\n            os.open(path, os.O_RDONLY)\n            opened.append(path)\n        except OSError:\n            pass\n    return str((opened, sorted(os.environ)))",
+            "    import os\n    opened = []\n    for path in ('/etc/passwd', '/tmp'):\n        "
+            "try:\n            os.open(path, os.O_RDONLY)\n            opened.append(path)\n     "
+            "   except OSError:\n            pass\n    return str((opened, sorted(os.environ)))",
         )
     )
     monkeypatch.setenv("SECRET", "1")

@@ -1,4 +1,4 @@
-"""CTranslate2, out and in: the same logits and the same texts there, the same weights back, and nothing of a bad file believed."""
+"""CTranslate2, out and in: the same logits and texts there, and the same weights back."""
 
 import json
 import random
@@ -254,13 +254,24 @@ def test_every_kind_of_number_is_read(kind, tmp_path):
 
 
 def test_a_folder_of_their_own_converter_is_read(tmp_path):
-    """Marian's decoder starts from a vector of zeros there: ours gets a token that has it, and is never written."""
+    """Marian's decoder starts from a vector of zeros there: ours gets a token for it."""
     torch.manual_seed(3)
     config = transformers.MarianConfig(
-        vocab_size=23, d_model=12, encoder_layers=2, decoder_layers=1, encoder_attention_heads=3,
-        decoder_attention_heads=3, encoder_ffn_dim=14, decoder_ffn_dim=10, max_position_embeddings=31, pad_token_id=22,
-        eos_token_id=0, decoder_start_token_id=22, forced_eos_token_id=None, scale_embedding=True,
-    )  # fmt: skip
+        vocab_size=23,
+        d_model=12,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=3,
+        decoder_attention_heads=3,
+        encoder_ffn_dim=14,
+        decoder_ffn_dim=10,
+        max_position_embeddings=31,
+        pad_token_id=22,
+        eos_token_id=0,
+        decoder_start_token_id=22,
+        forced_eos_token_id=None,
+        scale_embedding=True,
+    )
     theirs = transformers.MarianMTModel(config).eval()
     with torch.no_grad():
         theirs.final_logits_bias.normal_()

@@ -80,7 +80,7 @@ def variable(name, rank, *shape, number=0, size=0):
         (head(count=0) + struct.pack("<I", 2**32 - 1), "announces 4294967295 other names"),
         (head(kind=b"Transfor\xffSpec\0"), "not UTF-8"),
     ],
-)  # fmt: skip
+)
 def test_lies_are_refused(data, why, small):
     (small / "model.bin").write_bytes(data)
     with pytest.raises(heedful.BadInput, match=why) as error:
@@ -154,7 +154,8 @@ whole = (folder / "model.bin").read_bytes()
 head = struct.pack("<IH", 6, 16) + b"TransformerSpec\\0" + struct.pack("<II", 7, 1)
 def of(shape, size):
     return head + struct.pack("<H", 2) + b"a\\0" + struct.pack("<BIIBI", 2, *shape, 0, size)
-for start in (of((2**16, 2**13), 2**31), of((2**14, 2**12), 2**28), head[:-4] + struct.pack("<I", 2**32 - 1), whole):
+for start in (of((2**16, 2**13), 2**31), of((2**14, 2**12), 2**28), head[:-4] + struct.pack("<I", 2**32 - \
+1), whole):
     with open(folder / "model.bin", "wb") as file:
         file.write(start)
         file.truncate(600 << 20)  # a file of holes: it takes no room on the disk

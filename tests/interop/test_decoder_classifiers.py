@@ -118,7 +118,7 @@ def test_what_ends_a_text_is_no_padding_to_a_classifier(small_run, tmp_path, cap
 @pytest.mark.parametrize("tune", ["whole", "head"])
 @pytest.mark.parametrize("pairs", [False, True])
 def test_a_gpt2_of_theirs_fine_tuned_here_goes_back(pairs, tune, theirs, tmp_path):
-    """What it reads before, between and after texts are tokens that its own tokenizer never had, if all of it learned."""
+    """Before, between and after texts it reads tokens that its tokenizer never had, if all of it learned."""
     _, folder = theirs("gpt2")
     shutil.copytree(folder, tmp_path / "gpt2")
     plain = byte_level()

@@ -1,4 +1,4 @@
-"""The encoders after BERT: every class of theirs loads, computes the same, leaves again bit for bit, and is of use."""
+"""The encoders after BERT: every class loads, computes the same, and is saved again bit for bit."""
 
 import copy
 import json
@@ -98,19 +98,52 @@ def test_weights_leave_come_back_and_leave_again_bit_for_bit(name, kind, tmp_pat
 # Presets
 
 PUBLISHED = {  # parameters of their class with the published sizes
-    "roberta-base": (124_645_632, lambda: hf.RobertaModel(hf.RobertaConfig(
-        vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5))),
+    "roberta-base": (
+        124_645_632,
+        lambda: hf.RobertaModel(
+            hf.RobertaConfig(
+                vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5
+            )
+        ),
+    ),
     "distilbert-base": (66_362_880, lambda: hf.DistilBertModel(hf.DistilBertConfig())),
-    "ernie-1.0-base": (99_866_112, lambda: hf.ErnieModel(hf.ErnieConfig(
-        vocab_size=18000, hidden_act="relu", max_position_embeddings=513, layer_norm_eps=1e-5))),
-    "albert-base-v2": (11_683_584, lambda: hf.AlbertModel(hf.AlbertConfig(
-        hidden_size=768, num_attention_heads=12, intermediate_size=3072))),
-    "deberta-v3-base": (183_831_552, lambda: hf.DebertaV2Model(hf.DebertaV2Config(
-        hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, relative_attention=True,
-        position_buckets=256, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type="p2c|c2p",
-        position_biased_input=False, legacy=False))),
-    "deit-b16": (87_338_192, lambda: hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(num_labels=1000))),
-}  # fmt: skip
+    "ernie-1.0-base": (
+        99_866_112,
+        lambda: hf.ErnieModel(
+            hf.ErnieConfig(
+                vocab_size=18000, hidden_act="relu", max_position_embeddings=513, layer_norm_eps=1e-5
+            )
+        ),
+    ),
+    "albert-base-v2": (
+        11_683_584,
+        lambda: hf.AlbertModel(
+            hf.AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
+        ),
+    ),
+    "deberta-v3-base": (
+        183_831_552,
+        lambda: hf.DebertaV2Model(
+            hf.DebertaV2Config(
+                hidden_size=768,
+                num_hidden_layers=12,
+                num_attention_heads=12,
+                intermediate_size=3072,
+                relative_attention=True,
+                position_buckets=256,
+                norm_rel_ebd="layer_norm",
+                share_att_key=True,
+                pos_att_type="p2c|c2p",
+                position_biased_input=False,
+                legacy=False,
+            )
+        ),
+    ),
+    "deit-b16": (
+        87_338_192,
+        lambda: hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(num_labels=1000)),
+    ),
+}
 
 
 @pytest.mark.parametrize("preset", PUBLISHED)

@@ -238,7 +238,8 @@ for name in FORMATS:
     part(name, "write"), part(name, "reopen")
 for name in (*RECOGNIZED, "hf"):
     part(name, "read")
-theirs = ("transformers", "ctranslate2", "onnx", "onnxruntime", "onnxscript", "gguf", "peft", "torchao", "sentencepiece")
+theirs = ("transformers", "ctranslate2", "onnx", "onnxruntime", "onnxscript", "gguf", "peft", "torchao", \
+"sentencepiece")
 print([name for name in theirs if name in sys.modules], file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -251,13 +252,32 @@ print([name for name in theirs if name in sys.modules], file=sys.stderr)
 @pytest.mark.parametrize(
     "name, more, sentence",
     [
-        ("gpt2", ["--to", "gguf"], "cannot leave as gguf: GGUF files are written of the llama family, and this is a gpt2; it can leave as hf, ctranslate2, onnx"),
+        (
+            "gpt2",
+            ["--to", "gguf"],
+            (
+                "cannot leave as gguf: GGUF files are written of the llama family, and this is a "
+                "gpt2; it can leave as hf, ctranslate2, onnx"
+            ),
+        ),
         ("bert", ["--to", "ctranslate2"], "it can leave as hf, onnx"),
-        ("gpt2", ["--quantize", "int8"], "hf stores numbers as float32, not as int8: leave out --quantize, or name another --to"),
-        ("gpt2", ["--to", "ctranslate2", "--quantize", "int9"], "ctranslate2 stores numbers as float32 or int8, not as int9"),
-        ("gpt2", ["--to", "onxx"], "--to takes hf or ctranslate2 or onnx or gguf, not 'onxx'; did you mean \"onnx\"?"),
+        (
+            "gpt2",
+            ["--quantize", "int8"],
+            "hf stores numbers as float32, not as int8: leave out --quantize, or name another --to",
+        ),
+        (
+            "gpt2",
+            ["--to", "ctranslate2", "--quantize", "int9"],
+            "ctranslate2 stores numbers as float32 or int8, not as int9",
+        ),
+        (
+            "gpt2",
+            ["--to", "onxx"],
+            "--to takes hf or ctranslate2 or onnx or gguf, not 'onxx'; did you mean \"onnx\"?",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_format_that_cannot_be_is_refused_with_those_that_can(
     name, more, sentence, models, tmp_path, capsys
 ):

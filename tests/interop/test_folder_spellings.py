@@ -1,4 +1,4 @@
-"""What must be accepted: other spellings, precisions and files of the same weights; and where learned tables end."""
+"""Other spellings, precisions and files of the same weights are accepted; and where learned tables end."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face folders without a tokenizer.json give the numbers of transformers, and of sentencepiece."""
+"""Tokenizers without a tokenizer.json give the token ids of transformers, and of sentencepiece."""
 
 import json
 import shutil
@@ -124,11 +124,22 @@ def test_marian_goes_out_as_it_came_in(shared, made, tmp_path):
             rows[n] = len(numbers)
         (folder / "tokenizer_config.json").write_text('{"separate_vocabs": true}')
     config = hf.MarianConfig(
-        vocab_size=rows[0], decoder_vocab_size=rows[1], share_encoder_decoder_embeddings=shared, d_model=12, encoder_layers=1,
-        decoder_layers=1, encoder_attention_heads=3, decoder_attention_heads=2, encoder_ffn_dim=7, decoder_ffn_dim=9,
-        max_position_embeddings=33, pad_token_id=pad, eos_token_id=eos, decoder_start_token_id=pad,
+        vocab_size=rows[0],
+        decoder_vocab_size=rows[1],
+        share_encoder_decoder_embeddings=shared,
+        d_model=12,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=3,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=7,
+        decoder_ffn_dim=9,
+        max_position_embeddings=33,
+        pad_token_id=pad,
+        eos_token_id=eos,
+        decoder_start_token_id=pad,
         forced_eos_token_id=eos,
-    )  # fmt: skip
+    )
     hf.MarianMTModel(config).save_pretrained(folder)
     model = heedful.load(folder)
     assert "translate" in model.can and isinstance(model.translate("the cat sat", beam=1, longest=5), str)
@@ -152,7 +163,9 @@ DIFFERENT = {  # probes about which transformers and the sentencepiece package t
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_where_transformers_agrees_with_sentencepiece_so_do_we(name, made):
     ours, processor = read_tokenizer(made[0] / name), made[1][name]
-    different = [text for text in corpus() if ours.encode(text, add_special_tokens=False).ids != processor.encode(text)]  # fmt: skip
+    different = [
+        text for text in corpus() if ours.encode(text, add_special_tokens=False).ids != processor.encode(text)
+    ]
     assert {text[:3] for text in different} <= {text[:3] for text in DIFFERENT[name]}
     assert len(different) <= len(DIFFERENT[name]) + 2
 
@@ -172,16 +185,48 @@ def test_marian_cleans_texts_as_sentencepiece_does(rule, squeezes, prefix, tmp_p
 
 
 SETTINGS = [
-    ("albert", {"do_lower_case": False}), ("albert", {"keep_accents": True}), ("deberta", {"do_lower_case": True}),
-    ("deberta", {"split_by_punct": True}), ("llama", {"add_bos_token": True}), ("llama", {"legacy": True}),
-    ("llama", {"add_bos_token": True, "add_eos_token": True}), ("llama", {"add_prefix_space": False}), ("t5", {"extra_ids": 7}),
-    ("gpt2", {"add_bos_token": True}), ("gpt2", {"add_prefix_space": True}), ("roberta", {"add_prefix_space": True}),
-    ("roberta", {"mask_token": {"content": "<mask>", "lstrip": True, "__type": "AddedToken", "normalized": False}}),
-    ("gpt2", {"pad_token": "<pad>", "extra_special_tokens": ["<a>", "<b>"]}), ("llama", {"pad_token": "<pad>"}),
-    ("gpt2", {"added_tokens_decoder": {
-        "331": {"content": "<tool>", "special": True, "normalized": False, "lstrip": False, "rstrip": True, "single_word": False},
-        "332": {"content": "cat", "special": False, "normalized": True, "lstrip": False, "rstrip": False, "single_word": True}}}),
-]  # fmt: skip
+    ("albert", {"do_lower_case": False}),
+    ("albert", {"keep_accents": True}),
+    ("deberta", {"do_lower_case": True}),
+    ("deberta", {"split_by_punct": True}),
+    ("llama", {"add_bos_token": True}),
+    ("llama", {"legacy": True}),
+    ("llama", {"add_bos_token": True, "add_eos_token": True}),
+    ("llama", {"add_prefix_space": False}),
+    ("t5", {"extra_ids": 7}),
+    ("gpt2", {"add_bos_token": True}),
+    ("gpt2", {"add_prefix_space": True}),
+    ("roberta", {"add_prefix_space": True}),
+    (
+        "roberta",
+        {"mask_token": {"content": "<mask>", "lstrip": True, "__type": "AddedToken", "normalized": False}},
+    ),
+    ("gpt2", {"pad_token": "<pad>", "extra_special_tokens": ["<a>", "<b>"]}),
+    ("llama", {"pad_token": "<pad>"}),
+    (
+        "gpt2",
+        {
+            "added_tokens_decoder": {
+                "331": {
+                    "content": "<tool>",
+                    "special": True,
+                    "normalized": False,
+                    "lstrip": False,
+                    "rstrip": True,
+                    "single_word": False,
+                },
+                "332": {
+                    "content": "cat",
+                    "special": False,
+                    "normalized": True,
+                    "lstrip": False,
+                    "rstrip": False,
+                    "single_word": True,
+                },
+            }
+        },
+    ),
+]
 
 
 @pytest.mark.parametrize("name, said", SETTINGS, ids=str)

@@ -1,4 +1,4 @@
-"""GGUF, in and out: numbers unpacked to the last bit, transformers computes the same, tokenizers agree, bad files are refused."""
+"""GGUF, in and out: weights unpacked to the last bit, and transformers computes the same."""
 
 import json
 import random

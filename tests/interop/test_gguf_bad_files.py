@@ -94,7 +94,7 @@ def test_a_file_cut_anywhere_is_refused(small):
         (file_of(entries(TOKENS), dict(list(own_tensors().items())[:-1])), "lacks blk.1"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
+)
 def test_lies_are_refused(data, why, tmp_path):
     with pytest.raises(heedful.BadInput, match=why) as error:
         load_bytes(data, tmp_path)

@@ -60,10 +60,18 @@ def test_sentencepiece_scores_give_its_own_pieces(tmp_path):
     prose = Path(gguf_words.__file__).read_text().splitlines()
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(prose), model_writer=model,
-        vocab_size=700, model_type="bpe", byte_fallback=True, character_coverage=1.0, minloglevel=2,
-        normalization_rule_name="identity", remove_extra_whitespaces=False, num_threads=1, split_digits=True,
-    )  # fmt: skip
+        sentence_iterator=iter(prose),
+        model_writer=model,
+        vocab_size=700,
+        model_type="bpe",
+        byte_fallback=True,
+        character_coverage=1.0,
+        minloglevel=2,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        num_threads=1,
+        split_digits=True,
+    )
     pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
     count = pieces.get_piece_size()
     kinds = [
@@ -72,9 +80,12 @@ def test_sentencepiece_scores_give_its_own_pieces(tmp_path):
     ]
     tokens = [pieces.id_to_piece(n) for n in range(count)]
     said = entries(tokens) | {
-        "tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [pieces.get_score(n) for n in range(count)],
-        "tokenizer.ggml.token_type": kinds, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2,
-    }  # fmt: skip
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.scores": [pieces.get_score(n) for n in range(count)],
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+    }
     back = load_bytes(file_of(said, own_tensors(replace(MODELS["llama"], vocab=count))), tmp_path)
     assert back.special == {"bos": 1, "eos": 2}
     for probe in [*corpus(), *prose]:
@@ -94,8 +105,10 @@ def test_many_and_long_tokens_are_refused_or_read_soon(tmp_path):
     """Of a token of a thousand letters there are a thousand ways to make it; and every added token costs."""
     config = replace(MODELS["llama"], vocab=15000)
     said = entries([f"{i:x}" for i in range(15000)]) | {
-        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.token_type": [3] * 15000,
-    }  # fmt: skip
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.token_type": [3] * 15000,
+    }
     path = tmp_path / "a.gguf"
     path.write_bytes(file_of(said, own_tensors(config)))
     assert loads_or_says_why(path)
@@ -118,9 +131,12 @@ def test_many_and_long_tokens_are_refused_or_read_soon(tmp_path):
         ({"tokenizer.ggml.model": "bert"}, "llama and gpt2"),
         ({"tokenizer.ggml.token_type": [1, 2]}, "does not go with 293 tokens"),
         ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [float("nan")] * 293}, "not finite"),
-        ({"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 10**6}, "has the number 1000000"),
+        (
+            {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 10**6},
+            "has the number 1000000",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_words_are_refused(other, why, tmp_path):
     said = entries(TOKENS, **{"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2"}) | other
     with pytest.raises(heedful.BadInput, match=why) as error:

@@ -1,4 +1,4 @@
-"""Files altered at random or on purpose: a load succeeds or says BadInput, soon, in little memory, and runs nothing."""
+"""Files altered at random or on purpose load or are refused, soon, in little memory, and run nothing."""
 
 import ast
 import json
@@ -62,8 +62,8 @@ def test_a_file_altered_at_random_loads_or_is_refused(name, file, times, zoo, tm
 
 
 ODD = [
-    0, 1, -1, 3, 2**20, 2**31 - 1, 2**31, 2**63, 10**400, 0.5, -0.5, 1e308, "", "12", "\ud800\n", None, True, False,
-    [], [[]], ["x"], [1] * 1000, {}, {"a": 1}, {"rope_type": {}}, "x" * 10_000,
+    0, 1, -1, 3, 2**20, 2**31 - 1, 2**31, 2**63, 10**400, 0.5, -0.5, 1e308, "", "12", "\ud800\n", None,
+    True, False, [], [[]], ["x"], [1] * 1000, {}, {"a": 1}, {"rope_type": {}}, "x" * 10_000,
 ]  # fmt: skip
 
 
@@ -103,7 +103,8 @@ for lie in lies:
     except heedful.BadInput:
         pass
 (folder / "config.json").write_text(json.dumps(honest))
-for name, start in {"tokenizer.json": b"{", "model.safetensors": (99 << 20).to_bytes(8, "little") + b"{"}.items():
+for name, start in {"tokenizer.json": b"{", "model.safetensors": (99 << 20).to_bytes(8, "little") + \
+b"{"}.items():
     with open(folder / name, "wb") as file:
         file.write(start)
         file.truncate(200 << 20)  # a file of holes: it takes no room on the disk
@@ -129,8 +130,9 @@ def test_a_lie_about_sizes_takes_no_memory(zoo, tmp_path):
 
 
 NEVER = {
-    "eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "torch.hub.load", "yaml.load",
-    "yaml.unsafe_load", "runpy.run_path", "torch.jit.load", "torch.package.PackageImporter",
+    "eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "torch.hub.load",
+    "yaml.load", "yaml.unsafe_load", "runpy.run_path", "torch.jit.load",
+    "torch.package.PackageImporter",
 }  # fmt: skip
 NEVER_IMPORTED = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
 
@@ -168,12 +170,25 @@ def test_no_source_runs_what_a_file_says(path):
 @pytest.mark.parametrize(
     "code",
     [
-        "import pickle", "from pickle import loads", "import torch\ntorch.load('x')", "from torch import load",
-        "eval('1')", "exec('1')", "import shelve", "import marshal as m", "yaml.load(f)", "__import__('os')",
-        "f(trust_remote_code=False)", "subprocess.run('ls', shell=True)", "subprocess.run('ls', shell=flag)",
-        "import os\nos.system('ls')", "from joblib import load", "import dill.source", "np.load(f, allow_pickle=True)",
+        "import pickle",
+        "from pickle import loads",
+        "import torch\ntorch.load('x')",
+        "from torch import load",
+        "eval('1')",
+        "exec('1')",
+        "import shelve",
+        "import marshal as m",
+        "yaml.load(f)",
+        "__import__('os')",
+        "f(trust_remote_code=False)",
+        "subprocess.run('ls', shell=True)",
+        "subprocess.run('ls', shell=flag)",
+        "import os\nos.system('ls')",
+        "from joblib import load",
+        "import dill.source",
+        "np.load(f, allow_pickle=True)",
     ],
-)  # fmt: skip
+)
 def test_the_search_for_dangers_finds_them(code):
     assert dangers(code)
 

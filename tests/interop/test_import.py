@@ -1,4 +1,4 @@
-"""heedful import: whatever heedful reads becomes a Hugging Face folder, with a proof that it is the same model."""
+"""heedful import: what heedful reads becomes a Hugging Face folder, proven to be the same model."""
 
 import json
 from dataclasses import replace
@@ -107,7 +107,7 @@ def test_a_link_to_a_folder_gives_way_and_what_it_leads_to_stays(gpt2, tmp_path)
 
 
 def test_a_folder_that_is_read_wrongly_is_found_out(gpt2, tmp_path, capsys, monkeypatch):
-    """As if our reader took one of the weights for another: what is written is what was read, but not what they have."""
+    """As if our reader changed a weight: what is written is what was read, but not what they have."""
     from heedful.interop.hf import read as loading
 
     fill = loading.fill
@@ -176,9 +176,12 @@ def test_what_hugging_face_does_not_have_is_refused(tmp_path, capsys):
 
     (tmp_path / "text").write_text("the cat sat on the mat\n" * 40)
     settings = TINY | {
-        "data.text": str(tmp_path / "text"), "data.vocab": "char", "model.architecture": "modern", "train.steps": 1,
+        "data.text": str(tmp_path / "text"),
+        "data.vocab": "char",
+        "model.architecture": "modern",
+        "train.steps": 1,
         "model.context": 12,
-    }  # fmt: skip
+    }
     with torch.enable_grad():
         trainer.start(recipe.make("lm", settings=settings), tmp_path / "run", Quiet(), CPU)
     assert bring(tmp_path / "run", tmp_path / "out") == 2

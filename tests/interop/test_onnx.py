@@ -1,4 +1,4 @@
-"""heedful export --to onnx: graphs for any batch and length, with Optimum's names, that say what the model says."""
+"""heedful export --to onnx: graphs for any batch and length that compute what the model computes."""
 
 import json
 import shutil
@@ -40,8 +40,17 @@ MODELS = {
     "transformer": (
         transformer,
         transformer.TransformerConfig(
-            vocab=VOCAB, target_vocab=VOCAB, layers=2, decoder_layers=1, width=12, heads=3, decoder_heads=2,
-            hidden=20, decoder_hidden=14, layout="halves", output_bias=True,
+            vocab=VOCAB,
+            target_vocab=VOCAB,
+            layers=2,
+            decoder_layers=1,
+            width=12,
+            heads=3,
+            decoder_heads=2,
+            hidden=20,
+            decoder_hidden=14,
+            layout="halves",
+            output_bias=True,
         ),
     ),
     "bert": (
@@ -53,10 +62,16 @@ MODELS = {
     "vit": (
         vit,
         vit.ViTConfig(
-            image=12, patch=4, layers=1, width=12, attention_heads=3, hidden=20, heads=("class_token", "pooled")
+            image=12,
+            patch=4,
+            layers=1,
+            width=12,
+            attention_heads=3,
+            hidden=20,
+            heads=("class_token", "pooled"),
         ),
     ),
-}  # fmt: skip
+}
 
 
 def test_an_encoder_that_tells_no_segments_apart_is_not_asked_for_them():

@@ -97,9 +97,14 @@ def test_outputs_between_which_nothing_decides_are_ties(gpt2):
 
 def test_a_second_head_is_looked_at_too(tmp_path):
     config = bert.BertConfig(
-        vocab=29, context=31, layers=1, width=12, attention_heads=3, hidden=20,
+        vocab=29,
+        context=31,
+        layers=1,
+        width=12,
+        attention_heads=3,
+        hidden=20,
         heads=("pooled", "masked_lm", "next_sentence"),
-    )  # fmt: skip
+    )
     loaded = heedful.Loaded("bert", config, tiny.build((bert, config), torch.float32), None, {"pad": 0})
     to_hf.write(loaded, tmp_path)
     assert certify(loaded, reopen(tmp_path), format="hf").verdict == "same"

@@ -1,4 +1,4 @@
-"""Adapters in and out of Hugging Face's PEFT: what it computes with ours, and what we compute with its own."""
+"""Adapters in and out of Hugging Face's PEFT: it computes the same with ours, and we with its own."""
 
 import json
 import math
@@ -128,8 +128,11 @@ def test_we_compute_what_peft_does_with_its_own(task, kind, rs, origin_of, trans
     torch.manual_seed(2)
     config = LoraConfig(
         task_type={"classify": "SEQ_CLS", "lm": "CAUSAL_LM", "translate": "SEQ_2_SEQ_LM"}[task],
-        r=3, lora_alpha=7, target_modules=targets, use_rslora=rs,
-    )  # fmt: skip
+        r=3,
+        lora_alpha=7,
+        target_modules=targets,
+        use_rslora=rs,
+    )
     if task == "classify":  # their pooling layer is called dense too, and becomes an adapter's
         config.target_modules = {"query", "attention.output.dense"}
     model = get_peft_model(CLASSES[task].from_pretrained(base, **more), config)
@@ -154,9 +157,15 @@ def tiny(kind: str):
             num_labels=3,
         )
     return transformers.RobertaConfig(
-        vocab_size=19, hidden_size=12, num_attention_heads=3, num_hidden_layers=2, intermediate_size=7,
-        max_position_embeddings=25, type_vocab_size=1, num_labels=3,
-    )  # fmt: skip
+        vocab_size=19,
+        hidden_size=12,
+        num_attention_heads=3,
+        num_hidden_layers=2,
+        intermediate_size=7,
+        max_position_embeddings=25,
+        type_vocab_size=1,
+        num_labels=3,
+    )
 
 
 @pytest.mark.filterwarnings("ignore")

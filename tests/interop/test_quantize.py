@@ -1,4 +1,4 @@
-"""Weights rounded to 8 and 4 bits through torchao: how far off they are, what is left alone, and what it costs."""
+"""Weights rounded to 8 and 4 bits through torchao: their error, their cost, and what stays as it is."""
 
 import json
 import re
@@ -46,9 +46,10 @@ def test_only_matrices_of_blocks_and_of_an_output_of_its_own_are_rounded(name):
     quantize.quantize_weights(model, "int8")
     changed = {n for n, w in model.named_parameters() if "Int8" in type(w).__name__}
     expected = {
-        n for n in before
+        n
+        for n in before
         if n.endswith(".weight") and before[n].ndim == 2 and (".blocks." in n or n.startswith("head."))
-    }  # fmt: skip
+    }
     assert changed == expected and not any("tokens" in n for n in changed)
 
 

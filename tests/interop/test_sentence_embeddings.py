@@ -55,9 +55,13 @@ def bert(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
     torch.manual_seed(3)
     config = hf.BertConfig(
-        vocab_size=len(WORDS), hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
+        vocab_size=len(WORDS),
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=20,
         max_position_embeddings=23,
-    )  # fmt: skip
+    )
     model = hf.BertModel(config).eval()
     with torch.no_grad():
         for weight in model.parameters():
@@ -199,11 +203,15 @@ BROKEN = {
     "a path from the root": ("modules.json", [GOOD[0], module("Pooling", "/etc")], "plain names"),
     "an unknown pooling": ("1_Pooling/config.json", {"pooling_mode": "median"}, "median"),
     "a pooling that is a number": ("1_Pooling/config.json", {"pooling_mode": 7}, "7"),
-    "a flag that is a word": ("1_Pooling/config.json", {"pooling_mode_cls_token": "yes"}, "pooling_mode_cls_token"),
+    "a flag that is a word": (
+        "1_Pooling/config.json",
+        {"pooling_mode_cls_token": "yes"},
+        "pooling_mode_cls_token",
+    ),
     "a length that is a word": ("sentence_bert_config.json", {"max_seq_length": "long"}, "long"),
     "a length of nothing": ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length"),
     "a prompt that is not there": ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "'x'"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", BROKEN)

@@ -40,7 +40,7 @@ def test_the_file_is_read_as_sentencepiece_reads_it(made):
 
 
 def reads_or_says_why(folder):
-    """True if it is read and texts go through it; False if it is refused in one sentence that names the folder."""
+    """True if it is read and texts go through it; False if one sentence that names the folder refuses it."""
     try:
         with at_most(5):
             for tokenizer in (read_tokenizer(folder, 1000), read_target(folder, 1000)):
@@ -53,7 +53,15 @@ def reads_or_says_why(folder):
     return True
 
 
-@pytest.mark.parametrize("name, file", [*((name, file) for name, (file, _) in MADE.items()), ("marian", "source.spm"), ("marian", "target.spm"), ("marian", "vocab.json")])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, file",
+    [
+        *((name, file) for name, (file, _) in MADE.items()),
+        ("marian", "source.spm"),
+        ("marian", "target.spm"),
+        ("marian", "vocab.json"),
+    ],
+)
 def test_a_damaged_file_is_read_or_refused(name, file, made, tmp_path):
     folder = shutil.copytree(made[0] / name, tmp_path / name)
     assert reads_or_says_why(folder)
@@ -109,10 +117,19 @@ HOSTILE = {
     "spaces after words": (START + field(2, field(24, 1)), "after words"),
     "spaces left as they are": (START + field(3, field(5, 0)), "leaves spaces"),
     "a table that is too short": (START + field(3, field(2, b"abc")), "table"),
-    "a table that leads out of itself": (START + field(3, field(2, (1024).to_bytes(4, "little") + b"\x00\xfc\xff\x7f" * 256)), "leads out"),
-    "a table that leads into nothing": (START + field(3, field(2, (1024).to_bytes(4, "little") + b"\x00\x01\x00\x00" * 256 + b"a\0")), "leads into nothing"),
-    "a table that is not text": (START + field(3, field(2, (1024).to_bytes(4, "little") + bytes(1024) + b"\xff")), "UTF-8"),
-}  # fmt: skip
+    "a table that leads out of itself": (
+        START + field(3, field(2, (1024).to_bytes(4, "little") + b"\x00\xfc\xff\x7f" * 256)),
+        "leads out",
+    ),
+    "a table that leads into nothing": (
+        START + field(3, field(2, (1024).to_bytes(4, "little") + b"\x00\x01\x00\x00" * 256 + b"a\0")),
+        "leads into nothing",
+    ),
+    "a table that is not text": (
+        START + field(3, field(2, (1024).to_bytes(4, "little") + bytes(1024) + b"\xff")),
+        "UTF-8",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -158,7 +175,9 @@ def test_a_bomb_takes_no_memory(made, tmp_path):
     (tmp_path / "hostile-holes").mkdir()
     with open(tmp_path / "hostile-holes" / "tokenizer.model", "wb") as file:
         file.truncate(200 << 20)
-    done = subprocess.run([sys.executable, "-c", MEMORY, tmp_path], capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, tmp_path], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) <= 350
 

@@ -1,4 +1,4 @@
-"""Tokenizers beside the weights give Hugging Face's numbers, hostile ones are refused, and folders are saved safely."""
+"""Tokenizers beside the weights give Hugging Face's token ids, and hostile ones are refused."""
 
 import base64
 import json

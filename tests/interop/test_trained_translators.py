@@ -132,9 +132,17 @@ def test_a_translator_without_a_counterpart_is_refused_with_the_difference(name,
 
 
 SIZED = transformer.TransformerConfig(
-    vocab=19, target_vocab=19, context=31, layers=2, decoder_layers=3, width=12, heads=3, decoder_heads=2,
-    hidden=20, decoder_hidden=14,
-)  # fmt: skip
+    vocab=19,
+    target_vocab=19,
+    context=31,
+    layers=2,
+    decoder_layers=3,
+    width=12,
+    heads=3,
+    decoder_heads=2,
+    hidden=20,
+    decoder_hidden=14,
+)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Models that write leave as Hugging Face folders, and come in from them: the same scores, weights, texts and endings."""
+"""Families that generate text, to and from Hugging Face: the same scores, weights, texts and endings."""
 
 import json
 import shutil
@@ -169,7 +169,7 @@ def test_rotary_settings_are_read_as_older_configs_spell_them(theirs, tmp_path):
         ("mbart", {"normalize_before": False}, "normalize_before is False"),
         ("pegasus", {"static_position_embeddings": False}, "static_position_embeddings is False"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_implemented_is_refused_by_name(name, said, words, theirs, tmp_path):
     _, folder = theirs(name)
     with pytest.raises(BadInput) as refused:

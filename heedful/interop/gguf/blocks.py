@@ -35,8 +35,7 @@ def half(bytes_N2: Array) -> Array:
 
 
 def bits(bytes_NX: Array, width: int, shifts: tuple[int, ...], row: int) -> Array:
-    """Numbers of `width` bits out of bytes, `row` bytes at a time: all at the first shift, then at the
-    next."""
+    """Numbers of `width` bits out of bytes, `row` bytes at a time: by the first shift, by the next."""
     cut = bytes_NX.reshape(len(bytes_NX), -1, 1, row) >> np.array(shifts, np.uint8).reshape(1, 1, -1, 1)
     return (cut & np.uint8((1 << width) - 1)).reshape(len(bytes_NX), -1)
 

@@ -100,8 +100,7 @@ class Wire:
             yield number, value
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """A number, and where it ends: seven bits a byte, lowest first; the eighth bit says that more
-        follow."""
+        """A number, and where it ends: seven bits a byte, lowest first; the eighth bit: more follow."""
         value = shift = 0
         while at < end and shift < 70:
             byte = self.data[at]

@@ -190,8 +190,7 @@ def scale_of(said: dict[str, Any], module: str, rank: int) -> float:
 
 
 def by_pattern(patterns: Any, module: str, otherwise: Any) -> Any:
-    """A layer's value in a table of names. PEFT's are regular expressions; only plain ends of names are
-    read."""
+    """A layer's value in a table of patterns, of which only plain ends of names are read."""
     for name, value in (patterns or {}).items() if isinstance(patterns, dict) else ():
         if not name.replace("_", "").replace(".", "").isalnum():
             raise BadInput(f"a pattern {short(name)} is not read: only plain names of layers are")
