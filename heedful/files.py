@@ -104,6 +104,18 @@ def refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
 
 
+def objects(node: Any) -> Iterator[dict[str, Any]]:
+    """Every {...} in a piece of JSON, however deep."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Errors inside become one printable line that says which file it is about."""

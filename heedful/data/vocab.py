@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import BadInput
-from ..files import MEGABYTE, inside, naming, one_line, read_text, short
-from ..interop.hf.tokenizer import objects
+from ..files import MEGABYTE, inside, naming, objects, one_line, read_text, short
 from ..models import nearest
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Other people's formats, in and out."""
+"""Other libraries' formats: a folder each, and the proof that a model stays the same model."""

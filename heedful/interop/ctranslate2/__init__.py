@@ -1,1 +1,1 @@
-"""CTranslate2, in and out."""
+"""CTranslate2 folders, in and out."""

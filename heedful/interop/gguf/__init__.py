@@ -1,1 +1,1 @@
-"""GGUF, the format of llama.cpp."""
+"""GGUF, the format of llama.cpp, in and out."""

@@ -1,1 +1,1 @@
-"""Hugging Face folders: weights, configs, tokenizers, chat templates."""
+"""Hugging Face folders, in and out: weights, configs, tokenizers, chat templates."""

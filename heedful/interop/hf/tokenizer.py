@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import BadInput
-from ...files import MEGABYTE, inside, naming, present, read_json, read_text, short
+from ...files import MEGABYTE, inside, naming, objects, present, read_json, read_text, short
 from ...models.hf.folder import read_unless_null
 from .pipelines import marian, need, read_whole_model
 from .sentencepiece import check_tree
@@ -199,18 +199,6 @@ def longest_entry(charsmap: Any) -> int:
     """The most bytes by which a sentencepiece table (a trie's size, the trie, texts) replaces a character."""
     table = base64.b64decode(str(charsmap or ""))
     return max(map(len, table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")))
-
-
-def objects(node: Any) -> Iterator[dict[str, Any]]:
-    """Every {...} in a piece of JSON, however deep."""
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            yield node
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
 
 
 # Vocabulary files

@@ -1,1 +1,1 @@
-"""ONNX, out."""
+"""ONNX, written and opened again."""

@@ -1,0 +1,1 @@
+"""The proof that another library's model is the same model: comparison and certificate."""

@@ -1,0 +1,1 @@
+"""Adapters of Hugging Face's PEFT, in and out."""

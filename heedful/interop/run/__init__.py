@@ -1,0 +1,1 @@
+"""Runs of heedful's own, read back."""
