@@ -68,7 +68,7 @@ def test_a_decoder_that_classifies_comes_in_and_goes_out(name, tmp_path):
     given = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
         expected = again.eval()(**given).logits
-        found = ours.model(given.input_ids, given.attention_mask.sum(1))
+        found = ours.model(given.input_ids, Lengths(given.attention_mask.sum(1)))
     assert expected.std() > 0.1 and (found - expected).abs().max() < 1e-5
     for label, row in zip(ours.classify(texts), expected.softmax(-1), strict=True):
         assert (
