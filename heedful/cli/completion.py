@@ -6,22 +6,12 @@ import typing
 from collections.abc import Callable
 
 from ..errors import BadInput
+from ..models import preset_families
 from .shared import arguments
 from .shared.commands import COMMANDS, options_of
 
 # What help calls the value of an option that names a file or a folder.
 FILES = ("FILE", "PATH", "FOLDER", "DIR", "RUN", "RUN|FOLDER", "NAME|FOLDER")
-# The presets of every architecture, whose files would import torch whenever a shell starts.
-PRESETS = (
-    "transformer-base", "transformer-big", "gpt1", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-125m",
-    "gpt3-350m", "gpt3-760m", "gpt3-1.3b", "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt3-175b", "bert-base",
-    "bert-large", "roberta-base", "distilbert-base", "ernie-1.0-base", "albert-base-v2", "deberta-v3-base",
-    "t5-small", "t5-base", "bart-base", "bart-large", "smollm2-135m", "llama3-8b", "qwen2-0.5b", "modern-162m",
-    "syntax-small", "mixture-8x124m", "transformer-8x63m", "vit-ti16", "vit-s16", "vit-b16", "vit-l16", "vit-h14",
-    "deit-b16", "captioner-b16", "dvae", "dalle", "clip", "judge", "transformer-xl-base", "sparse-enwik8", "t-d",
-    "t-dmca", "t-dmca-128", "t-dmca-256", "linear-124m", "rnn-650", "gru-650", "lstm-medium", "lstm-large",
-    "seq2seq-sutskever", "rnnsearch", "luong-general", "convs2s-en-de", "elmo", "elmo-tagger",
-)  # fmt: skip
 
 
 def script(shell: str = "") -> str:
@@ -58,7 +48,7 @@ def places(command: str) -> list[object]:
 def first_words(command: str) -> list[str]:
     """The words that may stand first after a command, where they are known."""
     if command == "info":
-        return list(PRESETS)
+        return list(preset_families())
     return choices(places(command)[0]) if places(command) else []
 
 

@@ -1,77 +1,35 @@
 """Architectures: one file each, with its sizes, its builder and its table of Hugging Face names.
 
-`FAMILIES` says which file; a file is imported when it is asked for.
+The files of this folder are the list of architectures. A file is imported when its architecture is asked for.
 """
 
 from __future__ import annotations
 
+import ast
 import difflib
+from functools import cache
 from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
 from ..errors import BadInput
 
-FAMILIES = (
-    "transformer",
-    "gpt1",
-    "gpt2",
-    "gpt3",
-    "bert",
-    "roberta",
-    "distilbert",
-    "ernie",
-    "albert",
-    "deberta",
-    "t5",
-    "bart",
-    "llama",
-    "modern",
-    "syntax",
-    "mixture",
-    "mixture_transformer",
-    "vit",
-    "captioner",
-    "dvae",
-    "dalle",
-    "clip",
-    "judge",
-    "xl",
-    "sparse",
-    "dmca",
-    "mixture_dmca",
-    "linear",
-    "rnn",
-    "gru",
-    "lstm",
-    "seq2seq",
-    "bahdanau",
-    "luong",
-    "convs2s",
-    "elmo",
-    "elmo_reader",
-)
+FAMILIES = tuple(sorted(module.name for module in iter_modules(__path__) if not module.ispkg))
 
-# Hugging Face's model_type to our file.
-MODEL_TYPES = {
-    "marian": "transformer",
-    "pegasus": "transformer",
-    "openai-gpt": "gpt1",
-    "gpt2": "gpt2",
-    "bert": "bert",
-    "roberta": "roberta",
-    "distilbert": "distilbert",
-    "ernie": "ernie",
-    "albert": "albert",
-    "deberta-v2": "deberta",
-    "t5": "t5",
-    "bart": "bart",
-    "mbart": "bart",
-    "llama": "llama",
-    "qwen2": "llama",
-    "vit": "vit",
-    "deit": "vit",
-}
+
+@cache
+def listed(name: str) -> dict[str, list[str]]:
+    """{constant: strings it lists} of an architecture's file: the keys of `PRESETS`, Hugging Face's names in
+    `MODEL_TYPES`. The file is parsed and not imported, since most of them import torch."""
+    found = {}
+    for node in ast.parse((Path(__file__).parent / f"{name}.py").read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict | ast.Tuple):
+            items = node.value.keys if isinstance(node.value, ast.Dict) else node.value.elts
+            strings = [str(item.value) for item in items if isinstance(item, ast.Constant)]
+            found[ast.unparse(node.targets[0])] = strings
+    return found
 
 
 def family(name: str) -> ModuleType:
@@ -81,17 +39,27 @@ def family(name: str) -> ModuleType:
     return import_module(f"{__name__}.{name}")
 
 
+def preset_families() -> dict[str, str]:
+    """{preset: its architecture}, without importing any."""
+    return {preset: name for name in FAMILIES for preset in listed(name)["PRESETS"]}
+
+
+def model_types() -> dict[str, str]:
+    """{Hugging Face's model_type: our architecture}, without importing any."""
+    return {theirs: name for name in FAMILIES for theirs in listed(name).get("MODEL_TYPES", ())}
+
+
 def presets() -> dict[str, tuple[str, Any]]:
-    """{preset: (family, config)} of every architecture, in the order of the lectures."""
-    return {preset: (name, config) for name in FAMILIES for preset, config in family(name).PRESETS.items()}
+    """{preset: (family, config)} of every architecture."""
+    return {preset: (name, family(name).PRESETS[preset]) for preset, name in preset_families().items()}
 
 
 def find_preset(name: str) -> tuple[str, Any]:
     """(family, config) of a preset by name; a miss suggests the nearest."""
-    known = presets()
+    known = preset_families()
     if name not in known:
         raise BadInput(f'there is no preset "{name}"{nearest(name, known)}')
-    return known[name]
+    return known[name], family(known[name]).PRESETS[name]
 
 
 def nearest(name: str, known: Any) -> str:

@@ -49,6 +49,7 @@ class AlbertConfig(BertConfig):
         return 1
 
 
+MODEL_TYPES = ("albert",)  # Hugging Face's
 PRESETS = {"albert-base-v2": AlbertConfig()}
 
 

@@ -12,8 +12,8 @@ from ..parts.before.attentive_decoders import Searching
 from ..parts.before.recurrent import CandidateGRU
 from ..parts.embeddings import Inputs, Untied
 from .base.config import Config
+from .base.recurrent import check_shared, embeddings, initialize, reader
 from .base.shells import Decoder, EncoderDecoder
-from .recurrent import check_shared, embeddings, initialize, reader
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class BartConfig(Config):
             raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
 
 
+MODEL_TYPES = ("bart", "mbart")  # Hugging Face's
 PRESETS = {
     "bart-base": BartConfig(),
     "bart-large": BartConfig(

@@ -53,6 +53,7 @@ class BertConfig(Config):
         return self.dropout if self.classifier_dropout is None else self.classifier_dropout
 
 
+MODEL_TYPES = ("bert",)  # Hugging Face's
 PRESETS = {
     "bert-base": BertConfig(),
     "bert-large": BertConfig(layers=24, width=1024, attention_heads=16, hidden=4096),

@@ -13,8 +13,8 @@ from ..parts.before.convolution import ConvolutionDecoder, ConvolutionEncoder, N
 from ..parts.embeddings import Inputs, TokenEmbedding, Untied
 from ..parts.positions.absolute import Learned
 from .base.config import Config
+from .base.recurrent import check_shared, embeddings
 from .base.shells import Decoder, Encoder, EncoderDecoder
-from .recurrent import check_shared, embeddings
 
 
 @dataclass(frozen=True)

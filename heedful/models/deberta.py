@@ -88,6 +88,7 @@ class DebertaConfig(Config):
         return self.buckets or self.reach
 
 
+MODEL_TYPES = ("deberta-v2",)  # Hugging Face's
 PRESETS = {"deberta-v3-base": DebertaConfig()}
 
 

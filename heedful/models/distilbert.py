@@ -40,6 +40,7 @@ class DistilBertConfig(Config):
     labels: int = 2  # for classify and tag
 
 
+MODEL_TYPES = ("distilbert",)  # Hugging Face's
 PRESETS = {"distilbert-base": DistilBertConfig()}
 
 

@@ -24,6 +24,7 @@ class ErnieConfig(BertConfig):
     tasks: int | None = None  # that it tells apart; None: it is not told
 
 
+MODEL_TYPES = ("ernie",)  # Hugging Face's
 PRESETS = {"ernie-1.0-base": ErnieConfig(vocab=18000, context=513, activation="relu", eps=1e-5)}
 
 

@@ -34,6 +34,7 @@ class GPT1Config(Config):
     tied: bool = True
 
 
+MODEL_TYPES = ("openai-gpt",)  # Hugging Face's
 PRESETS = {"gpt1": GPT1Config()}
 
 

@@ -36,6 +36,7 @@ class GPT2Config(Config):
     tied: bool = True
 
 
+MODEL_TYPES = ("gpt2",)  # Hugging Face's
 PRESETS = {
     "gpt2": GPT2Config(),
     "gpt2-medium": GPT2Config(layers=24, width=1024, heads=16, hidden=4096),

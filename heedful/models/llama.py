@@ -58,6 +58,7 @@ class LlamaConfig(Config):
 
 STRETCHES = ("none", "linear", "llama3")
 
+MODEL_TYPES = ("llama", "qwen2")  # Hugging Face's
 PRESETS = {
     "smollm2-135m": LlamaConfig(
         vocab=49152,

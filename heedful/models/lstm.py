@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .base.recurrent import RecurrentConfig, language_model
 from .base.shells import Decoder
-from .recurrent import RecurrentConfig, language_model
 
 
 class LSTMConfig(RecurrentConfig):

@@ -16,8 +16,8 @@ from ..parts.before.attentive_decoders import Attentive
 from ..parts.before.recurrent import check_cell
 from ..parts.embeddings import Inputs, Untied
 from .base.config import Config, check
+from .base.recurrent import chain, check_shared, embeddings, initialize, reader
 from .base.shells import Decoder, EncoderDecoder
-from .recurrent import chain, check_shared, embeddings, initialize, reader
 
 # From the widths of a state and of an annotation.
 SCORES: dict[str, Callable[[int, int], Score]] = {

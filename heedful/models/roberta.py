@@ -43,6 +43,7 @@ class RobertaConfig(BertConfig):
     offset: int = 2  # rows of the table of positions before the first: the padding's number, and 1
 
 
+MODEL_TYPES = ("roberta",)  # Hugging Face's
 PRESETS = {"roberta-base": RobertaConfig()}
 
 

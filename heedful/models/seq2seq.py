@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from ..parts.before.recurrent import LastStates, RecurrentStack, check_cell
 from ..parts.embeddings import Inputs, Untied
 from .base.config import Config
+from .base.recurrent import chain, check_shared, embeddings, initialize
 from .base.shells import Decoder, Encoder, EncoderDecoder
-from .recurrent import chain, check_shared, embeddings, initialize
 
 
 @dataclass(frozen=True)

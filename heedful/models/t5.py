@@ -42,6 +42,7 @@ class T5Config(Config):
     scaled: bool = True  # what the output matrix sees is multiplied by width^-1/2 (T5; not T5 1.1)
 
 
+MODEL_TYPES = ("t5",)  # Hugging Face's
 PRESETS = {
     "t5-small": T5Config(),
     "t5-base": T5Config(layers=12, decoder_layers=12, width=768, heads=12, hidden=3072),

@@ -89,6 +89,7 @@ POSITIONS: dict[str, tuple[Order, Order]] = {
 }
 
 
+MODEL_TYPES = ("marian", "pegasus")  # Hugging Face's
 PRESETS = {
     "transformer-base": TransformerConfig(),
     "transformer-big": TransformerConfig(

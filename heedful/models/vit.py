@@ -78,6 +78,7 @@ class ViTConfig(Config):
         return self.leading + self.grid**2
 
 
+MODEL_TYPES = ("vit", "deit")  # Hugging Face's
 PRESETS = {
     "vit-ti16": ViTConfig(width=192, attention_heads=3, hidden=768),
     "vit-s16": ViTConfig(width=384, attention_heads=6, hidden=1536),

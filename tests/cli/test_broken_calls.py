@@ -263,7 +263,7 @@ TABLE = [
     row("a recipe that is no JSON", "evaluate run-lm", f"run-lm/recipe.json {NO_JSON}", written("run-lm/recipe.json", b"{")),
     row("a recipe of no task", "evaluate run-lm", 'run-lm/recipe.json: a recipe has no task "chat"; there are ' + ", ".join(TASKS), changed("run-lm/recipe.json", task="chat")),
     row("a recipe of a later version", "doctor run-lm", 'run-lm/recipe.json: there is no setting "model.moods"; …', changed("run-lm/recipe.json", model__moods=4)),
-    row("a run of no architecture", "info run-lm", 'run-lm/config.json: there is no architecture "gpt9"; there are transformer, gpt1, …', changed("run-lm/config.json", heedful="gpt9")),
+    row("a run of no architecture", "info run-lm", 'run-lm/config.json: there is no architecture "gpt9"; there are albert, bahdanau, …', changed("run-lm/config.json", heedful="gpt9")),
     row("a status that is no JSON", "evaluate run-lm", f"run-lm/status.json {NO_JSON}", written("run-lm/status.json", b"{")),
     row("a tagger without its tags", "tag run-tag the", "run-tag/labels.json is missing: put it there", removed("run-tag/labels.json")),
     row("a parser without its relations", "parse run-parse the", "run-parse/relations.json is missing: put it there", removed("run-parse/relations.json")),

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import heedful
 from heedful.errors import BadInput
-from heedful.models import MODEL_TYPES, family, find_preset
+from heedful.models import family, find_preset, model_types
 from heedful.models.base.skeleton import skeleton
 from heedful.parts.disentangled import log_bucket
 from heedful.parts.places import Packed
@@ -344,5 +344,5 @@ def test_settings_that_make_no_sense_are_refused_by_name(what, tmp_path):
 def test_every_class_named_here_is_one_that_heedful_says_it_reads():
     for name, kinds in CLASSES.items():
         config = case_of(name, kinds[0]).theirs.config
-        file = family(MODEL_TYPES[config.model_type])
+        file = family(model_types()[config.model_type])
         assert set(kinds) == set(file.ARCHITECTURES.get(config.model_type, file.ARCHITECTURES))

@@ -1,11 +1,14 @@
 """Parameter counts equal the papers' tables, for every preset, the largest included (built without memory)."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from heedful.errors import BadInput
 from heedful.interop.loaded import parameters
-from heedful.models import FAMILIES, MODEL_TYPES, family, find_preset, presets
+from heedful.models import FAMILIES, family, find_preset, model_types, preset_families, presets
 
 COUNTS = {
     "transformer-base": 63_082_496,
@@ -103,6 +106,13 @@ def test_every_preset_is_counted_and_nearest_names_are_suggested():
         family("os")
 
 
+def test_presets_are_found_in_the_files_without_importing_them():
+    imported = {preset: name for name in FAMILIES for preset in family(name).PRESETS}
+    assert list(preset_families().items()) == list(imported.items())
+    asked = "import sys, heedful.models as m; m.preset_families(), m.model_types(); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", asked], check=True)
+
+
 def test_gpt3_alternates_dense_and_banded_layers():
     _, config = find_preset("gpt3-125m")
     with torch.device("meta"):
@@ -111,7 +121,7 @@ def test_gpt3_alternates_dense_and_banded_layers():
     assert repr(banded) == "(Causal(strict=False) & Window(width=128))"
 
 
-@pytest.mark.parametrize("architecture", sorted(set(MODEL_TYPES.values())))
+@pytest.mark.parametrize("architecture", sorted(set(model_types().values())))
 def test_configs_go_to_hugging_face_and_back(architecture):
     file = family(architecture)
     for config in file.PRESETS.values():

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...errors import BadInput
 from ...files import inside, naming, present, read_json, short
-from ...models import MODEL_TYPES, family, nearest
+from ...models import family, model_types, nearest
 from ...models.base import classifying
 from ...models.hf.folder import read_labels
 from ...models.hf.names import Table
@@ -89,18 +89,18 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
 
 def find_architecture(path: Path, theirs: dict[str, Any]) -> str:
     """Which of our files builds the model that a config describes."""
-    kind = theirs.get("model_type")
+    kind, known = theirs.get("model_type"), model_types()
     if kind is None:
-        raise BadInput(f"{path} has no model_type{nearest('', MODEL_TYPES)}")
-    if not isinstance(kind, str) or kind not in MODEL_TYPES:
-        near = difflib.get_close_matches(str(kind), MODEL_TYPES, n=1, cutoff=0.75)  # mamba is no mbart
+        raise BadInput(f"{path} has no model_type{nearest('', known)}")
+    if not isinstance(kind, str) or kind not in known:
+        near = difflib.get_close_matches(str(kind), known, n=1, cutoff=0.75)  # mamba is no mbart
         meant = (
             f'; did you mean "{near[0]}"?'
             if near
-            else f", which heedful does not read; it reads {', '.join(MODEL_TYPES)}"
+            else f", which heedful does not read; it reads {', '.join(known)}"
         )
         raise BadInput(f"{path}: model_type is {short(kind)}{meant}")
-    return MODEL_TYPES[kind]
+    return known[kind]
 
 
 def check_weights(

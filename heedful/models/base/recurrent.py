@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..parts.before.recurrent import (
+from ...parts.before.recurrent import (
     CELLS,
     BidirectionalStack,
     BothWays,
@@ -14,10 +14,10 @@ from ..parts.before.recurrent import (
     RecurrentStack,
     orthogonal_,
 )
-from ..parts.embeddings import Inputs, TokenEmbedding, Untied
-from .base.config import Config
-from .base.initialize import xavier_
-from .base.shells import Decoder, Encoder
+from ...parts.embeddings import Inputs, TokenEmbedding, Untied
+from .config import Config
+from .initialize import xavier_
+from .shells import Decoder, Encoder
 
 
 @dataclass(frozen=True)
