@@ -33,7 +33,10 @@ class RecordedStep:
 
 
 class CapturedStep:
-    """A training step, replayed where the shapes are known: step(batches, tokens) gives a tensor of figures."""
+    """A training step, replayed where the shapes are known.
+
+    step(batches, tokens) gives a tensor of figures.
+    """
 
     def __init__(
         self,

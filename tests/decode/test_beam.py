@@ -62,7 +62,7 @@ def tree(name: str, row: int, vocab: int, longest: int, eos: int):
 
 @cache
 def looked(case: Case, row: int, written: tuple[int, ...]) -> torch.Tensor:
-    """Attention each word of the source received while these tokens were chosen: the last layer's, heads averaged."""
+    """The last layer's attention to each source word while these tokens were chosen, heads averaged."""
     prompt = case.prompts[row, : case.lengths[row]].tolist()
     tokens = torch.tensor([[*prompt, *written[:-1]]])
     with torch.no_grad(), watch(case.model) as trace:
@@ -127,7 +127,7 @@ def test_coverage_penalty_is_the_papers():
 @every_penalty
 @pytest.mark.parametrize("stopping", ["first_B", "heuristic"])
 def test_a_beam_of_one_is_greedy(name, penalty, alpha, stopping):
-    """Not so for the exact rule if length pays: it goes on after an end, in case a longer sentence scores better."""
+    """Not with the exact rule if length pays: it goes on after an end; a longer sentence may score better."""
     case, rules = small(name, 9, 4), [f.repetition_penalty(1.4), f.forbidden([3]), f.no_repeat_ngram(3)]
     ends = {2, 5}
     for filters in ([], rules):
@@ -408,7 +408,7 @@ def test_beam_search_equals_generate(name, seed, alpha, stopping, tmp_path):
 
 @pytest.mark.parametrize("name", ["gpt2", "t5", "transformer"])
 def test_beam_search_equals_generate_in_seventy_random_cases(name, tmp_path):
-    """Beams of 1 to 8, and prompts of unequal length; a beam of one is their greedy search, which has no score."""
+    """Beams of 1 to 8, unequal prompts; a beam of one is their greedy search, which has no score."""
     dice = random.Random(name)
     for seed in range(7):
         pair = Pair(name, seed, tmp_path / str(seed))

@@ -387,10 +387,20 @@ THEIRS_AND_OURS = {
         lambda ends: [f.forbidden([4, 8, [3, 3], [0, 0], [7, 7, 7]])],
     ),
     "all at once": (
-        {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "bad_words_ids": [[5], [9, 9]], "min_new_tokens": 2},
-        lambda ends: [f.repetition_penalty(1.2), f.no_repeat_ngram(3), f.forbidden([5, [9, 9]]), f.minimum_length(2, ends)],
+        {
+            "repetition_penalty": 1.2,
+            "no_repeat_ngram_size": 3,
+            "bad_words_ids": [[5], [9, 9]],
+            "min_new_tokens": 2,
+        },
+        lambda ends: [
+            f.repetition_penalty(1.2),
+            f.no_repeat_ngram(3),
+            f.forbidden([5, [9, 9]]),
+            f.minimum_length(2, ends),
+        ],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", THEIRS_AND_OURS)

@@ -1,4 +1,4 @@
-"""Writing with models for long texts: beams, drafts and waiting rows trade, cut and keep what each layer remembers."""
+"""Decoding with models for long texts: beams, drafts and waiting rows reorder and cut caches."""
 
 import pytest
 import torch

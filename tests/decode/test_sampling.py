@@ -1,4 +1,4 @@
-"""Sampling: the distribution is the model's, the same seed gives the same text, and neighbors do not matter."""
+"""Sampling has the model's distribution; the same seed gives the same text, whatever the other rows are."""
 
 from collections import Counter
 from functools import cache

@@ -159,11 +159,8 @@ def test_a_row_does_not_depend_on_its_neighbors_and_streams_the_same(name):
     found = speculative_sample(
         case.step(), draft.step(), case.prompts, case.lengths, longest=limits, seed=seeds, **given
     )
-    distribution = FilteredDistribution(softmax)
-    words = speculate(
-        case.forgetful(), draft.forgetful(), case.prompts, case.lengths,
-        distribution=distribution, longest=limits, seed=seeds, **given,
-    )  # fmt: skip
+    more = {"distribution": FilteredDistribution(softmax), "longest": limits, "seed": seeds, **given}
+    words = speculate(case.forgetful(), draft.forgetful(), case.prompts, case.lengths, **more)
     rounds = list(words)
     assert tokens(hypotheses(rounds, 3)) == tokens(found)
     assert len(rounds) < max(len(h.tokens) for h in found), "some guesses were right"
@@ -181,7 +178,7 @@ def fixed(probabilities: list[float]) -> Forgetful:
 
 
 def test_the_first_tokens_distribution_does_not_depend_on_the_draft():
-    """One step, where p and q are known: q bets on what p seldom says, and p's share must come back through the rest."""
+    """One step with known p and q: q bets on what p seldom says, and p's share comes back from the rest."""
     target, bet = [0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.2, 0.6]
     prompts = torch.zeros(4000, 1, dtype=torch.long)
     found = speculative_sample(fixed(target), fixed(bet), prompts, longest=2, ahead=1, seed=3)

@@ -113,7 +113,7 @@ def test_beams_with_filters_are_the_same_however_late_they_are_looked_at(chunk):
 
 @pytest.mark.parametrize("chunk", [8, 16])
 def test_when_all_have_ended_few_tokens_were_written_in_vain(chunk):
-    """They write 1, 2, 3, ...: the end is looked at with its chunk, and the device had a few of the next to write."""
+    """They write 1, 2, 3, ...: the end is seen with its chunk, while the device writes a few of the next."""
     for end in range(1, 9):
         step = Scripted([[1.0, 1.0]], chunk)
         (one, _) = greedy(step, prompts(2), longest=60, eos=end)

@@ -1,4 +1,4 @@
-"""The best words of a large vocabulary: found stretch by stretch and a few rows at a time, they are torch's own."""
+"""The top tokens of a large vocabulary, found stretch by stretch and a few rows at a time, are torch's."""
 
 import pytest
 import torch

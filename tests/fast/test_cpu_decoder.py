@@ -1,4 +1,4 @@
-"""Packed models: the same answers from weights in another order, and what fewer bits cost, as a bound and as measured."""
+"""Packed models: the same answers from weights in another order, and the measured cost of fewer bits."""
 
 import subprocess
 import sys
@@ -117,7 +117,7 @@ def test_greedy_writes_the_same_tokens(name, weights, ways_to_attend):
 @pytest.mark.parametrize("weights", ["fp32", "fp16"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_beams_find_the_same_hypotheses(name, weights, ways_to_attend):
-    """Sources of unequal length, of which some are done before others; rows of one sentence share its source."""
+    """Sources of unequal length, some done before others; rows of one sentence share its source."""
     case, settings = Float(name), BeamSettings(width=4, n_best=3)
     ends = list(range(EOS, case.vocab, 6))
     plain, ours = (

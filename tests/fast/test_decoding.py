@@ -1,4 +1,4 @@
-"""The entry for decoding chooses the step: packed weights on a CPU, the plain step where nothing faster fits."""
+"""The entry for decoding chooses the step: packed weights on a CPU, or the plain step."""
 
 import pytest
 import torch

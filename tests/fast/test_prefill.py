@@ -98,7 +98,8 @@ def test_sources_around_the_lengths_that_they_are_padded_to(length):
 
 
 def test_lengths_come_in_few_sizes():
-    assert [padded_length(n) for n in (1, 2, 16, 17, 48, 64, 65, 128, 129)] == [1, 16, 16, 32, 48, 64, 128, 128, 192]  # fmt: skip
+    lengths, padded = (1, 2, 16, 17, 48, 64, 65, 128, 129), [1, 16, 16, 32, 48, 64, 128, 128, 192]
+    assert [padded_length(n) for n in lengths] == padded
 
 
 def test_a_source_without_lengths_is_all_there():
