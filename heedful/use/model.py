@@ -129,7 +129,7 @@ class Model:
 
     def check_can(self, what: str) -> None:
         """Refuse what this kind of model does not do, and say what it does."""
-        if what not in self.can:
+        if not ABILITIES[what].can(self):
             refuse_stage(Path(self.folder), self.architecture, what)
             able = f"it can {listed(self.can)}"
             raise BadInput(f"{self.folder} is {IN_WORDS[self.kind]}, which cannot {what}; {able}")
