@@ -58,15 +58,17 @@ class QuestionAnswerer(LineCommand[AnswerSpan]):
         return line
 
     def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
-        unknown = model.unknown_words(texts)
-        return [Tokenized(text, [], words) for text, words in zip(texts, unknown, strict=True)]
+        from ..use.answer import encode
+
+        if self.context is not None:
+            return encode(model, texts, self.context)
+        pairs = [text.partition("\t") for text in texts]
+        return encode(model, [q for q, _, _ in pairs], [c for _, _, c in pairs])
 
     def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[AnswerSpan]:
-        if self.context is not None:
-            texts = [row.text for row in rows]
-            return model.answer(texts, [self.context] * len(texts), batch=self.given.batch)
-        pairs = [row.text.partition("\t") for row in rows]
-        return model.answer([q for q, _, _ in pairs], [c for _, _, c in pairs], batch=self.given.batch)
+        from ..use.answer import answered
+
+        return answered(model, rows, self.given.batch)
 
     def plain(self, result: AnswerSpan) -> str:
         return flat(result)

@@ -271,7 +271,19 @@ def read(
     model: WithHeads, reader: Reader, rows: Sequence[Question], size: int = 32
 ) -> tuple[list[Found], float, int]:
     """(answers, the loss, windows): the loss, summed over windows, is of questions whose answers are known."""
-    items = tokenize_questions(reader.vocab, rows)
+    contexts = [row.context for row in rows]
+    items, places = tokenize_questions(reader.vocab, rows), reader.vocab.places(contexts)
+    return read_tokenized(model, reader, items, list(zip(contexts, places, strict=True)), size)
+
+
+def read_tokenized(
+    model: WithHeads,
+    reader: Reader,
+    items: Sequence[TokenizedQuestion],
+    contexts: Sequence[tuple[str, Sequence[tuple[int, int]]]],
+    size: int,
+) -> tuple[list[Found], float, int]:
+    """The same of questions in numbers; contexts: their texts, and where each token stands."""
     best: dict[int, tuple[float, int, int, float]] = {}
     nll, count = 0.0, 0
     device = next(model.parameters()).device
@@ -296,9 +308,7 @@ def read(
             share = float(shares_BT[0][b, i] * shares_BT[1][b, j])
             if n not in best or score > best[n][0]:
                 best[n] = score, begins + i - before, begins + j - before, share
-    places = reader.vocab.places([row.context for row in rows])
-    found = [found_in(row.context, places[n], best.get(n)) for n, row in enumerate(rows)]
-    return found, nll, count
+    return [found_in(*context, best.get(n)) for n, context in enumerate(contexts)], nll, count
 
 
 def found_in(

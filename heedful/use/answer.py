@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from ..data.questions import Question
 from ..errors import BadInput
 from ..models.base.shells import Encoder
 from .batches import finite
 from .options import check_number
 from .results import AnswerSpan
-from .texts import both
+from .texts import both, tokenize_by
+from .wording import Tokenized
 
 if TYPE_CHECKING:
     from ..tasks.span import Reader
@@ -50,22 +50,43 @@ def answer(
     ('cat', 19, 22)
     """
     model.check_can("answer")
-    return both(questions, contexts, lambda a, b: answered(model, a, b, batch))
+    return both(questions, contexts, lambda a, b: answered(model, encode(model, a, b), batch))
 
 
-def answered(model: Model, questions: list[str], contexts: list[str], batch: int) -> list[AnswerSpan]:
-    """What each question asks for, as its context has it."""
-    from ..tasks.span import read
+def encode(model: Model, questions: list[str], contexts: list[str] | str) -> list[Tokenized]:
+    """Each question and its context, one after the other. `text` is the context, and `spans` are places in it.
 
-    check_number("batch", batch)
-    for what, texts in {"question": questions, "context": contexts}.items():
-        for place, text in enumerate(texts, 1):
+    contexts: one for each question, or one for all, whose words are then no words of each question.
+    """
+    vocab, shared = model.question_reader.vocab, isinstance(contexts, str)
+    texts = [contexts] * len(questions) if isinstance(contexts, str) else contexts
+    for what, some in {"question": questions, "context": texts}.items():
+        for place, text in enumerate(some, 1):
             if not text.strip():
                 raise BadInput(f"{what} {place} is empty")
-    rows = [Question(q, c, (("", 0),)) for q, c in zip(questions, contexts, strict=True)]
+    different = list(dict.fromkeys(texts))
+    read = dict(zip(different, tokenize_by(vocab, different, spans=True), strict=True))
+    rows = []
+    for asked, text in zip(tokenize_by(vocab, questions), texts, strict=True):
+        context = read[text]
+        segments = [0] * len(asked.ids) + [1] * len(context.ids)
+        unknown = asked.unknown + ([] if shared else context.unknown)
+        rows.append(Tokenized(text, asked.ids + context.ids, unknown, context.spans, segments))
+    return rows
+
+
+def answered(model: Model, rows: list[Tokenized], batch: int) -> list[AnswerSpan]:
+    """What each question asks for, as its context has it."""
+    from ..tasks.span import read_tokenized
+    from ..tasks.span_windows import TokenizedQuestion
+
+    check_number("batch", batch)
+    ends = [row.segments.count(0) for row in rows]
+    items = [TokenizedQuestion(row.ids[:n], row.ids[n:]) for row, n in zip(rows, ends, strict=True)]
     network: Any = model.model
+    contexts = [(row.text, row.spans) for row in rows]
     with torch.no_grad():
-        found, _, _ = read(network, reader_of(model), rows, batch)
+        found, _, _ = read_tokenized(network, model.question_reader, items, contexts, batch)
     for one in found:
         finite(torch.tensor(one.score), model.folder)
     return [AnswerSpan(one.text, one.start, one.end, one.score, one.probability) for one in found]

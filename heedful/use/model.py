@@ -53,6 +53,7 @@ from .wording import ArticleWording, Tokenized, Wording, tokenize, wording_of
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from ..tasks.span import Reader
     from ..tasks.words import Vocabulary
 
 WEIGHTS = ("fp32", "fp16", "int8")
@@ -240,6 +241,11 @@ class Model:
     def classifier(self) -> RunClassifier | FolderClassifier:
         """How texts are read and scored for their labels."""
         return classifier_of(self)
+
+    @cached_property
+    def question_reader(self) -> Reader:
+        """How questions and their contexts are read."""
+        return answer.reader_of(self)
 
     @cached_property
     def sentences(self) -> Sentences | None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ..data.letters import SpelledVocab
 from ..errors import BadInput
-from .wording import Tokenized, tokenize
+from .wording import Tokenized, refuse_endless, tokenize
 
 T = TypeVar("T")
 
@@ -83,8 +83,8 @@ def table_of(network: Any) -> int | None:
     return getattr(network, "encoder", getattr(network, "decoder", network)).inputs.position.longest
 
 
-def tokenize_by(vocab: Any, texts: list[str]) -> list[Tokenized]:
-    """Texts by the vocabulary of a run; one that spells words out knows them all."""
+def tokenize_by(vocab: Any, texts: list[str], spans: bool = False) -> list[Tokenized]:
+    """Texts by the vocabulary of a run; one that spells words out knows them all. spans: keep where tokens stand."""
     if isinstance(vocab, SpelledVocab):
         return [Tokenized(text, ids) for text, ids in zip(texts, vocab.encode_batch(texts), strict=True)]
-    return tokenize(vocab.tokenizer, texts)
+    return tokenize(vocab.tokenizer, texts, spans=spans, refuse=refuse_endless)

@@ -40,6 +40,7 @@ def counting(model: heedful.Model) -> Counter:
     words.reads, words.writes = Counted(words.reads, counts), Counted(words.writes, counts)
     vocabs = [words.vocab] if model.can[0] == "summarize" else []
     vocabs += [model.classifier.vocab] if "classify" in model.can and model.own else []
+    vocabs += [model.question_reader.vocab] if "answer" in model.can else []
     vocabs += [model.vocab] if {"tag", "parse"} & set(model.can) else []
     for vocab in vocabs:
         vocab.tokenizer = Counted(vocab.tokenizer, counts)
@@ -71,6 +72,14 @@ def test_words_are_tokenized_once_however_often_they_stand_there(small_run):
     counts = counting(model)
     model.tag(["the cat sleeps", "the cat eats"])
     assert counts == {" the": 1, " cat": 1, " sleeps": 1, " eats": 1}
+
+
+def test_a_context_is_tokenized_once_however_many_questions_there_are(small_run):
+    model = heedful.load(small_run("span"))
+    counts, context = counting(model), "the dog eats . the cat sleeps ."
+    asked = ["who sleeps ?", "who eats ?"]
+    assert [str(one) for one in model.answer(asked, [context] * 2)] == ["cat", "dog"]
+    assert counts == {context: 1, asked[0]: 1, asked[1]: 1}
 
 
 COMMANDS = {
