@@ -475,7 +475,10 @@ def test_what_is_not_built_claims_nothing_on_the_page():
 def test_every_file_and_symbol_on_the_page_exists():
     for files, symbols, tests in built():
         assert files and symbols and tests, files
-        modules = [import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")) for file in files]
+        modules = [
+            import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+            for file in files
+        ]
         homes = {symbol: home_of(symbol, modules) for symbol in symbols}
         assert set(homes.values()) == {module.__name__ for module in modules}, f"{homes} are not in {files}"
 
