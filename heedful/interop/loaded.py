@@ -71,6 +71,14 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.named_parameters())
 
 
+def check_export(why: str | None, kind: str, kinds: tuple[str, ...], told: str) -> None:
+    """Refuse an export: for a reason, or for a way to store weights that the format does not have."""
+    if why is not None:
+        raise BadInput(why)
+    if kind not in kinds:
+        raise BadInput(f"{told}, not {kind}")
+
+
 def some(names: list[str]) -> str:
     """The first few of a list of names."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -10,9 +10,7 @@ cost.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,7 +19,7 @@ from torch import nn
 from ..errors import BadInput
 from ..parts.blocks import Block
 from ..parts.embeddings import Untied
-from .packages import needed
+from .packages import needed, quiet
 
 KINDS = ("int8", "int4")
 GROUPS = (128, 64, 32)
@@ -31,14 +29,14 @@ def quantize_weights(model: nn.Module, kind: str) -> nn.Module:
     """The same model with rounded weights; it can be used, and no longer trained or saved."""
     if kind not in KINDS:
         raise BadInput(f'`quantize` is {" or ".join(KINDS)}, not "{kind}"')
-    with quietly():
+    with quiet():
         ao = needed("torchao.quantization", "quant")
         grain = needed("torchao.quantization.granularity", "quant")
     layers = list(linear_layers(model))
     if not layers:
         raise BadInput(f"there is no matrix of a block in a {type(model).__name__} that could be quantized")
     for layer in layers:
-        with quietly():
+        with quiet():
             ao.quantize_(layer, config_of(ao, grain, kind, layer.in_features))
     return model
 
@@ -60,14 +58,3 @@ def config_of(ao: Any, grain: Any, kind: str, width: int) -> Any:
         weight_dtype=getattr(torch, "int4"),  # noqa: B009 (mypy knows none)
         granularity=granularity,
     )
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """Without what torchao logs about kernels that this machine has not."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -166,7 +166,7 @@ class Variables:
         )
 
     def tensor(self, name: str) -> Tensor:
-        """In fp32; whole numbers divided by their scale, one a row or one for all."""
+        """In fp32; integers are divided by their scale, one per row or one for all."""
         stored = self.get(name)
         value = stored.tensor().float()
         if not stored.dtype.is_floating_point:

@@ -85,7 +85,7 @@ class CTranslate2Model:
 
 
 def tensor(view: Any) -> Tensor:
-    """A StorageView's numbers."""
+    """The values of a StorageView."""
     return torch.from_numpy(np.array(view, dtype=np.float32))
 
 

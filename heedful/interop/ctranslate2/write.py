@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...errors import BadInput
 from ...models.base.shells import EncoderDecoder, WithHeads
 from ...parts.attention import Dot
 from ...parts.layers import GatedFeedForward, LayerNorm, PreNorm, RMSNorm
@@ -21,7 +20,7 @@ from ...parts.positions.absolute import LearnedAfter, Sinusoidal
 from ...parts.positions.relative import T5Buckets
 from ...parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
 from ..hf.tokenizer_files import tokenizer_files, write_files
-from ..loaded import Loaded
+from ..loaded import Loaded, check_export
 from ..packages import needed
 from .layout import ACTIVATION_CODES, SCALING_CODES, activation_of, blocks, final_norm, names, sides, unlike
 
@@ -36,7 +35,7 @@ UNKNOWN = ("[UNK]", "<unk>", "<|endoftext|>")
 
 
 def refuse(loaded: Loaded) -> str | None:
-    """Why this model cannot leave as CTranslate2's, or None."""
+    """Why this model cannot be exported to CTranslate2, or None."""
     why = unlike(loaded.model)
     if why is not None:
         return f"CTranslate2 has no such {loaded.architecture}: {why}"
@@ -49,11 +48,7 @@ def refuse(loaded: Loaded) -> str | None:
 
 def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
     """Write the model into a folder, which is there and empty."""
-    why = refuse(loaded)
-    if why is not None:
-        raise BadInput(why)
-    if kind not in KINDS:
-        raise BadInput(f"CTranslate2 models are written as {' or '.join(KINDS)}, not {kind}")
+    check_export(refuse(loaded), kind, KINDS, f"CTranslate2 models are written as {' or '.join(KINDS)}")
     specs = needed("ctranslate2.specs", "ctranslate2")
     spec = specification(specs, loaded.model)
     place(spec, loaded)
@@ -105,7 +100,7 @@ def side_of(specs: Any, theirs: str, side: Any) -> Any:
 
 
 def place(spec: Any, loaded: Loaded) -> None:
-    """Put the weights, and the numbers that go with them, where they belong."""
+    """Put the weights and their settings where they belong."""
     model, copies = loaded.model, dict[tuple[str, ...], Tensor]()
     for theirs, ours in names(model).items():
         key = tuple(str(id(model.get_parameter(name))) for name in ours)

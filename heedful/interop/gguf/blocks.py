@@ -1,4 +1,4 @@
-"""The packed numbers of GGUF files, unpacked to fp32: each row is cut into blocks that share a scale.
+"""The quantized weights of GGUF files, unpacked to fp32: each row is cut into blocks that share a scale.
 
     Q8_0, Q4_0, Q5_0    32 whole numbers q and one scale d:          d q
     Q4_1, Q5_1          the same and a least value m:                d q + m
@@ -19,7 +19,7 @@ AT_ONCE = 1 << 14  # blocks unpacked at a time: what is between packed and unpac
 
 
 def unpack(data: memoryview, kind: QuantizationType) -> Array:
-    """All numbers of a tensor in a row, in fp32."""
+    """All values of a tensor in one row, in fp32."""
     packed = np.frombuffer(data, dtype=np.uint8).reshape(-1, kind.bytes)
     numbers = np.empty((len(packed), kind.block), dtype=np.float32)
     with np.errstate(all="ignore"):  # damaged scales may be infinite
@@ -124,7 +124,7 @@ def q6_k(b: Array) -> Array:
 
 @dataclass(frozen=True)
 class QuantizationType:
-    """A way to store numbers."""
+    """A type of ggml's: how blocks of weights are stored."""
 
     name: str
     block: int  # numbers in a block

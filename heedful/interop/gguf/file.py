@@ -68,7 +68,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_contents(data: ByteReader) -> Contents:
-    """Everything but the numbers of the tensors, checked."""
+    """Everything but the values of the tensors, checked."""
     if bytes(data.take(len(MAGIC), "its beginning")) != MAGIC:
         raise BadInput(f"{data.path} is no GGUF file: it does not begin with GGUF")
     version = data.number("I", "the version")

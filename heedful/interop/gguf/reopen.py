@@ -72,7 +72,7 @@ class GGUFModel:
 
     @torch.no_grad()
     def written(self, ids: list[int], new: int, width: int) -> list[int]:
-        """By their `generate`, told everything, so that no default of theirs comes in."""
+        """By their `generate`, with every setting given, so that no default of theirs applies."""
         fed_1T = torch.tensor([ids])
         search = {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
         with quiet():

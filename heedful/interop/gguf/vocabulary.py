@@ -79,7 +79,7 @@ def special_ids(metadata: dict[str, Any], rows: int) -> dict[str, int]:
 
 
 def tokens_of(path: Path, metadata: dict[str, Any], rows: int) -> tuple[list[str], list[int]]:
-    """The tokens by their numbers, and what kind of token each is."""
+    """The tokens in the order of their ids, and the type of each."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, list) and len(tokens) > MOST:
         raise BadInput(f"{path} lists {len(tokens)} tokens; at most {MOST} are read")
@@ -99,7 +99,7 @@ def tokens_of(path: Path, metadata: dict[str, Any], rows: int) -> tuple[list[str
 def values_per_token(
     path: Path, metadata: dict[str, Any], key: str, count: int, default: list[Any]
 ) -> list[Any]:
-    """A list of numbers, one for each token."""
+    """A list of values, one for each token."""
     values = metadata.get(key)
     if values is None:
         return default

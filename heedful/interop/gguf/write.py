@@ -10,7 +10,7 @@ from torch import Tensor
 from ...errors import BadInput
 from ...models.base.shells import Decoder
 from ...models.llama import LlamaConfig
-from ..loaded import Loaded, parameters
+from ..loaded import Loaded, check_export, parameters
 from ..packages import needed, quiet
 from .blocks import KINDS as PACKED
 from .layout import TURNED, paired, table_of
@@ -23,7 +23,7 @@ BLOCK = next(kind.block for kind in PACKED.values() if kind.name == "Q8_0")
 
 
 def refuse(loaded: Loaded) -> str | None:
-    """Why this model cannot leave as a GGUF file, or None."""
+    """Why this model cannot be exported as a GGUF file, or None."""
     c = loaded.config
     if not isinstance(c, LlamaConfig) or loaded.architecture != "llama":
         return f"GGUF files are written of the llama family, and this is a {loaded.architecture}"
@@ -39,7 +39,7 @@ def refuse(loaded: Loaded) -> str | None:
 
 
 def refuse_tokenizer(loaded: Loaded) -> str | None:
-    """Why its tokenizer cannot be said in such a file."""
+    """Why its tokenizer cannot be described in a GGUF file, or None."""
     try:
         vocabulary(loaded)
     except BadInput as error:
@@ -60,11 +60,7 @@ def vocabulary(loaded: Loaded) -> dict[str, Any]:
 
 def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
     """Write model.gguf into a folder, which is there."""
-    why = refuse(loaded)
-    if why is not None:
-        raise BadInput(why)
-    if kind not in KINDS:
-        raise BadInput(f"GGUF files are written as {', '.join(KINDS)}, not {kind}")
+    check_export(refuse(loaded), kind, KINDS, f"GGUF files are written as {', '.join(KINDS)}")
     c, gguf = loaded.config, needed("gguf", "gguf")
     architecture = "qwen2" if is_qwen(c) else "llama"
     with quiet():

@@ -163,7 +163,7 @@ def need(tokenizer: Tokenizer, path: Path, token: str) -> tuple[str, int]:
 
 @dataclass
 class Encoded:
-    """A text in numbers, as the library tells it."""
+    """A text in token ids, as the library's `Encoding`."""
 
     ids: list[int]
     tokens: list[str]
@@ -280,7 +280,7 @@ def scored(pieces: Pieces) -> dict[str, float]:
 def renumbered(
     numbers: dict[str, int], scores: dict[str, float], settings: TokenizerSettings, unknown: str
 ) -> list[tuple[str, float]]:
-    """[(name, score)] in the order of the numbers.
+    """[(name, score)] in the order of the ids.
 
     Those that this side lacks can be decoded, yet are never found in a text: their names here begin with a
     space, which no text has any more when it is cut.

@@ -56,7 +56,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
 
 
 def label_names(theirs: Any) -> tuple[str, ...]:
-    """What a config calls its labels, {number: name}; their numbers, where two have one name."""
+    """The names of labels in a config, {id: name}; their ids, where two share a name."""
     names = theirs if isinstance(theirs, dict) else {}
     labels = tuple(str(names.get(str(number), number)) for number in range(len(names)))
     return labels if len(set(labels)) == len(labels) else tuple(map(str, range(len(labels))))

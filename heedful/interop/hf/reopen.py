@@ -131,7 +131,7 @@ class TransformersModel:
         return self.write(ids, new, num_beams=width, length_penalty=0.0, early_stopping="never")
 
     def write(self, ids: list[int], new: int, **how: Any) -> list[int] | None:
-        """By their `generate`, told everything, so that no default of theirs comes in."""
+        """By their `generate`, with every setting given, so that no default of theirs applies."""
         if not self.model.can_generate():
             return None
         special = self.special

@@ -49,7 +49,7 @@ class Pieces:
     squeezes: bool = True  # runs of spaces become one, and none stands at an end
 
     def of_kind(self, *kinds: int) -> list[int]:
-        """The numbers of pieces of these kinds."""
+        """The ids of pieces of these kinds."""
         return [number for number, kind in enumerate(self.kinds) if kind in kinds]
 
 

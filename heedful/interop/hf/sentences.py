@@ -42,7 +42,7 @@ class Sentences:
     prompt: str  # before every text
 
     def reader(self, theirs: Tokenizer, longest: int | None) -> Tokenizer:
-        """The folder's tokenizer, told all this. longest: where it cuts."""
+        """The folder's tokenizer with these settings. longest: the tokens at which it truncates."""
         from tokenizers import Tokenizer, normalizers
 
         made = Tokenizer.from_str(theirs.to_str())
@@ -154,7 +154,7 @@ def read_length(said: Any) -> int | None:
 
 
 def default_length(folder: Path) -> int | None:
-    """Where nothing else is said, as many tokens as the tokenizer and the model have room for."""
+    """The default: as many tokens as the tokenizer and the model have room for."""
     sizes = [
         read_below(folder, "", TOKENIZER_CONFIG).get("model_max_length"),
         read_below(folder, "", CONFIG).get("max_position_embeddings"),

@@ -131,7 +131,7 @@ class TokenizerSettings:
 def add_tokens(
     tokenizer: Tokenizer, settings: TokenizerSettings, defaults: dict[str, str], rows: int | None
 ) -> None:
-    """Add what the folder adds, in the order of its numbers, and the special tokens.
+    """Add the tokens of the folder, in the order of their ids, and the special tokens.
 
     A special token that the vocabulary lacks, and that only the family names, is added if the model has room
     for it.

@@ -16,7 +16,7 @@ from ...files import replacing_folder
 from ...models import family
 from ...models.base import classifying
 from ...models.base.heads import DecoderClassifier
-from ..loaded import Loaded, parameters
+from ..loaded import Loaded, check_export, parameters
 from ..run_folder import CONFIG
 from .generation import GENERATION, generation_config, token_ids
 from .tokenizer_files import as_json, tokenizer_files, write_files
@@ -36,8 +36,7 @@ def refuse(loaded: Loaded) -> str | None:
 
 def write(loaded: Loaded, folder: str | os.PathLike[str], kind: str = "float32") -> None:
     """Write config.json, model.safetensors, the tokenizer and generation_config.json."""
-    if kind not in KINDS:
-        raise BadInput(f"a Hugging Face folder is written as {' or '.join(KINDS)}, not {kind}")
+    check_export(None, kind, KINDS, f"a Hugging Face folder is written as {' or '.join(KINDS)}")
     config, weights = in_their_terms(loaded)
     files = tokenizer_files(loaded) | {CONFIG: as_json(config)}
     if (writing := generation_config(loaded)) is not None:

@@ -50,7 +50,7 @@ class Graph:
             program.save(path, external_data=size > LARGEST)
 
     def name_axes(self, model: Any) -> None:
-        """Say which axes are the batch and which a length; torch calls them by numbers."""
+        """Name the axes: which are the batch, and which a length."""
         named = {name: axes for name, (_, axes) in self.inputs.items()} | self.outputs
         for value in (*model.graph.inputs, *model.graph.outputs):
             for axis, name in named[value.name].items():

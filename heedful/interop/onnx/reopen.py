@@ -160,7 +160,7 @@ class OnnxPairStep(OnnxStep):
         self.mask_BS, self.source_BSD = self.mask_BS[rows], self.source_BSD[rows]
 
     def rewind(self, lengths_B: Tensor) -> None:
-        """All rows to one length: their graph counts slots, and is not told which are real."""
+        """Cut all rows to one length: the graph counts slots, and does not know which are real."""
         if len(lengths_B.unique()) > 1:
             raise ValueError("rows of this graph cannot be cut to different lengths")
         self.past = {

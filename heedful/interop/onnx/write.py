@@ -22,7 +22,7 @@ from ...parts.experts import Experts
 from ..hf.generation import GENERATION, generation_config, token_ids
 from ..hf.tokenizer_files import as_json, tokenizer_files, write_files
 from ..hf.write import in_their_terms
-from ..loaded import Loaded
+from ..loaded import Loaded, check_export
 from ..packages import needed, quiet
 from ..run_folder import CONFIG
 from .modules import OUTPUTS, graphs
@@ -53,11 +53,7 @@ def refuse(loaded: Loaded) -> str | None:
 
 def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
     """The graphs, and beside them the config, the tokenizer and how to write."""
-    why = refuse(loaded)
-    if why is not None:
-        raise BadInput(why)
-    if kind not in KINDS:
-        raise BadInput(f"ONNX models are written as {' or '.join(KINDS)}, not {kind}")
+    check_export(refuse(loaded), kind, KINDS, f"ONNX models are written as {' or '.join(KINDS)}")
     for package in ("onnx", "onnxscript") if kind == "float32" else ("onnx", "onnxscript", "onnxruntime"):
         with quiet():
             needed(package, "onnx")

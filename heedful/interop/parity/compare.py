@@ -132,7 +132,7 @@ def compare_logits(
     bound: Bound,
     progress: Callable[[str], None],
 ) -> Logits | None:
-    """Numbers of every input, as far as the other library says them."""
+    """Logits of every input; None if the other library gives none."""
     apart = Differences(getattr(theirs, "says_log_probabilities", False), bound.difference)
     for number, ids in enumerate(inputs, 1):
         progress(f"comparing {here.compared}: input {number} of {len(inputs)}")
@@ -225,7 +225,7 @@ def is_tie(
 
 
 def compare_tokens(here: OwnModel, theirs: ForeignModel, progress: Callable[[str], None]) -> Tokens | None:
-    """The numbers of every text of the corpus."""
+    """The token ids of every text of the corpus."""
     if here.loaded.tokenizer is None:
         return None
     progress("comparing tokenizers")

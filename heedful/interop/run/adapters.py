@@ -30,14 +30,14 @@ BINARY = "model.bin"  # of a CTranslate2 folder
 
 
 def read_lora(folder: Path) -> Lora | None:
-    """The numbers of a run's adapters; None if it has none."""
+    """The settings of a run's adapters; None if it has none."""
     with naming(folder / CONFIG):
         said = read_json(inside(folder, CONFIG)).get("lora")
         return None if said is None else lora_of(said)
 
 
 def lora_of(said: Any) -> Lora:
-    """The numbers of adapters, if these are such numbers."""
+    """Settings of adapters, checked."""
     if not isinstance(said, dict) or said.keys() != {f.name for f in fields(Lora)}:
         raise BadInput(f"lora is {short(said)}, which does not describe adapters")
     layers = said["layers"]
@@ -104,7 +104,7 @@ def next_base(folder: Path) -> Path:
 
 
 def with_adapters(model: nn.Module, lora: Lora) -> nn.Module:
-    """A model without numbers, with adapters without numbers."""
+    """Put adapters without values beside the layers of a model without values."""
     with torch.device("meta"), Unfilled():
         adapt(model, lora)
     return model

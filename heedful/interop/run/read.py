@@ -52,7 +52,7 @@ def labels_of_run(folder: Path) -> int:
 
 
 def labels_in_run(folder: Path, count: int) -> tuple[str, ...]:
-    """The labels that a run was taught, in the order of their numbers; none if it was taught none."""
+    """The labels that a run was trained with, in the order of their ids; none if it has none."""
     if not present(folder / LABELS):
         return ()
     labels = tuple(read_json(inside(folder, LABELS), 1 << 24))
@@ -118,7 +118,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Loa
 
 
 def reads_otherwise(folder: Path, tokenizer: Tokenizer | None, special: Mapping[str, int]) -> str:
-    """What a run that classifies by a decoder does with a text, if no tokenizer can be told to do it."""
+    """How a run that classifies by a decoder reads a text, if no tokenizer can do the same; or ""."""
     recipe = read_json(inside(folder, RECIPE))
     data = recipe.get("data")
     if isinstance(data, dict) and data.get("both_orders"):
