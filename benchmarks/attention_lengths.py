@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.bench.plot import Panel, Series, plot
+from heedful.bench.plot import PlotPanel, Series, plot
 from heedful.parts.attention import attend_plain
 from heedful.parts.fused import attend_fused
 from heedful.parts.long.compressed import compressed, slots_view, with_first
@@ -170,7 +170,7 @@ def main() -> None:
 def drawn(found: dict[str, dict[str, Any]], device: str) -> str:
     """Time and memory side by side, each kind with the power it grows with."""
 
-    def panel(title: str, grows: str, place: int, words: Callable[[float], str], base: int) -> Panel:
+    def panel(title: str, grows: str, place: int, words: Callable[[float], str], base: int) -> PlotPanel:
         lines = [
             Series(
                 name if told[grows] is None else f"{name}, n^{told[grows]:.2f}",
@@ -179,7 +179,7 @@ def drawn(found: dict[str, dict[str, Any]], device: str) -> str:
             for name, told in found.items()
             if told["points"]
         ]
-        return Panel(title, "tokens", lines, words, y_base=base)
+        return PlotPanel(title, "tokens", lines, words, y_base=base)
 
     time_panel = panel("seconds, forwards and backwards", "time", 1, lambda v: f"{v:g}", 10)
     memory_panel = panel("memory", "memory", 2, lambda v: f"{v / 2**20:,.0f} MiB", 4)

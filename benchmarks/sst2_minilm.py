@@ -24,7 +24,7 @@ from heedful.errors import BadInput
 from heedful.interop.load import load_run
 from heedful.runs import trainer
 from heedful.tasks import classify, recipe
-from heedful.tasks.evaluation import Asked
+from heedful.tasks.evaluation import WorkerLike
 from heedful.tasks.recipe.settings import Recipe
 from heedful.train.device import find_device
 from heedful.train.loop import Progress
@@ -86,7 +86,7 @@ def main() -> None:
         outcome = trainer.start(asked, path, Out(), device)
         seconds = time.perf_counter() - began
         with torch.no_grad():
-            found = classify.measure(load_run(path, device, torch.float32).model, Asked(path, asked))
+            found = classify.measure(load_run(path, device, torch.float32).model, WorkerLike(path, asked))
     low, high = found.intervals["accuracy"]
     share, rows = found.metrics["accuracy"], found.examples
     print(

@@ -30,7 +30,7 @@ import heedful
 from heedful.data.files import read_lines
 from heedful.runs import trainer
 from heedful.tasks import image_classify, recipe, summarize
-from heedful.tasks.evaluation import Asked
+from heedful.tasks.evaluation import WorkerLike
 from heedful.tasks.metrics import bleu
 from heedful.train.loop import Progress
 
@@ -182,7 +182,7 @@ def scitldr(data: Path, settings: dict[str, Any], device: torch.device, folder: 
     outcome = trainer.start(made, folder, Talk(), device)
     judged = recipe.changed(made, "data.valid_table", str(data / "scitldr" / "test.jsonl"))
     with torch.no_grad():
-        found = summarize.measure(outcome.model, Asked(folder, judged, own=True, rows=128))
+        found = summarize.measure(outcome.model, WorkerLike(folder, judged, own=True, rows=128))
     return {
         "dev": outcome.best.scores,
         "at step": outcome.best.step,
@@ -199,7 +199,7 @@ def fashion(data: Path, settings: dict[str, Any], device: torch.device, folder: 
     outcome = trainer.start(made, folder, Talk(), device)
     judged = recipe.changed(made, "data.valid_images", str(data / "fashion-mnist"))
     with torch.no_grad():
-        found = image_classify.measure(outcome.model, Asked(folder, judged, own=True, rows=1000))
+        found = image_classify.measure(outcome.model, WorkerLike(folder, judged, own=True, rows=1000))
     return {
         "parameters": sum(weight.numel() for weight in outcome.model.parameters()),
         "held out": outcome.best.scores,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from .host import House
+from .host import Host
 from .measure import Failed, Result, agreement, best_peer, contest, floor_of
 from .peers import OURS, Contender
 from .records import append, output_of
@@ -19,25 +19,25 @@ from .work import Work, as_json, choose, dropout_of, settings
 BUSY = 0.1  # of a processor kept busy by others, above which figures are said to be doubtful
 
 
-def beside_peers(args: Any, house: House) -> int:
+def beside_peers(args: Any, host: Host) -> int:
     """Measure, tell and record; 0 if heedful itself did every work."""
-    works = choose(args.work, settings(house.device, args.small))
-    absent = house.worker.ask("absent", asked=list(args.peer))
-    house.introduce(args)
+    works = choose(args.work, settings(host.device, args.small))
+    absent = host.worker.ask("absent", asked=list(args.peer))
+    host.introduce(args)
     where, everything, did = output_of(args), list[dict[str, Any]](), list[bool]()
     for name, work in works.items():
         try:
-            records = one_work(args, house, name, work)
+            records = one_work(args, host, name, work)
         except Failed as error:
             records = []
-            house.say("")
+            host.say("")
             print(f"{name}: heedful could not make the weights: {error}", file=sys.stderr)
         did.append(any(r["failed"] is None for r in records if r["peer"] == OURS))
         everything += records
         if where is not None:
             append(where, records)
         if records and not args.json:
-            show(house, name, work, records)
+            show(host, name, work, records)
     if args.json:
         print(json.dumps({"results": everything, "absent": absent}, indent=2))
     else:
@@ -46,32 +46,32 @@ def beside_peers(args: Any, house: House) -> int:
     return 0 if all(did) else 1
 
 
-def show(house: House, name: str, work: Work, records: Sequence[dict[str, Any]]) -> None:
+def show(host: Host, name: str, work: Work, records: Sequence[dict[str, Any]]) -> None:
     """The table of one work."""
-    house.say("")
+    host.say("")
     print(f"\n{name}: {work.describe()}\n{floor_line(records)}\n\n{contest_table(records)}", flush=True)
     warn_of_others(records)
 
 
-def one_work(args: Any, house: House, name: str, work: Work) -> list[dict[str, Any]]:
+def one_work(args: Any, host: Host, name: str, work: Work) -> list[dict[str, Any]]:
     """The records of all contenders at one work."""
-    everyone = contenders(args, house, work)
+    everyone = contenders(args, host, work)
     with tempfile.TemporaryDirectory() as folder:
-        place = replace(house.place, weights=folder)
-        house.say(f"{name}: making weights for everyone")
-        expected = house.worker.ask("prepare", work=as_json(work), place=asdict(place), folder=folder)
-        predicted = house.worker.ask("predict", work=as_json(work), place=asdict(place))
+        place = replace(host.place, weights=folder)
+        host.say(f"{name}: making weights for everyone")
+        expected = host.worker.ask("prepare", work=as_json(work), place=asdict(place), folder=folder)
+        predicted = host.worker.ask("predict", work=as_json(work), place=asdict(place))
         results = contest(
-            everyone, work, place, args.rounds, args.seconds, house.say, house.start, args.at_once
+            everyone, work, place, args.rounds, args.seconds, host.say, host.start, args.at_once
         )
-    return records_of(house, name, work, results, expected["answer"], predicted.get("flops"))
+    return records_of(host, name, work, results, expected["answer"], predicted.get("flops"))
 
 
-def contenders(args: Any, house: House, work: Work) -> list[Contender]:
+def contenders(args: Any, host: Host, work: Work) -> list[Contender]:
     """Who is to do a work here."""
-    found = house.worker.ask("contenders", work=as_json(work), asked=list(args.peer))
+    found = host.worker.ask("contenders", work=as_json(work), asked=list(args.peer))
     there = [Contender.from_json(each) for each in found]
-    return chosen([each for each in there if each.variant.device in ("", house.device)], args.only)
+    return chosen([each for each in there if each.variant.device in ("", host.device)], args.only)
 
 
 def chosen(everyone: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
@@ -84,17 +84,17 @@ def chosen(everyone: Sequence[Contender], only: Sequence[str]) -> list[Contender
 
 
 def records_of(
-    house: House, name: str, work: Work, results: Sequence[Result], expected: Any, flops: float | None
+    host: Host, name: str, work: Work, results: Sequence[Result], expected: Any, flops: float | None
 ) -> list[dict[str, Any]]:
     """What is kept of each result."""
-    precision = house.place.precision
+    precision = host.place.precision
 
     def numbers(contender: Contender) -> str:
         return contender.variant.numbers or precision
 
-    shared = {**house.shared, "bench": "peers", "work": name, "sizes": as_json(work)}
+    shared = {**host.shared, "bench": "peers", "work": name, "sizes": as_json(work)}
     return [
-        {**shared, **record(r, work, floor_of(work, numbers(r.contender), precision, flops, house.ceilings))}
+        {**shared, **record(r, work, floor_of(work, numbers(r.contender), precision, flops, host.ceilings))}
         | rivals(r, best_peer(results, numbers, numbers(r.contender)))
         | {"numbers": numbers(r.contender), "agreement": agreed(r, work, expected)}
         for r in results
@@ -157,12 +157,12 @@ def warn_of_others(records: Sequence[dict[str, Any]]) -> None:
         print(f"  warning: other processes kept up to {most:.1f} processors busy meanwhile", file=sys.stderr)
 
 
-def show_list(args: Any, house: House) -> int:
+def show_list(args: Any, host: Host) -> int:
     """The works of this device, and who would do each."""
-    house.say("")
-    for name, work in choose(args.work, settings(house.device, args.small)).items():
-        names = [each.name for each in contenders(args, house, work)]
+    host.say("")
+    for name, work in choose(args.work, settings(host.device, args.small)).items():
+        names = [each.name for each in contenders(args, host, work)]
         print(f"{name}: {work.describe()}\n  " + "\n  ".join(names))
-    for peer, how in house.worker.ask("absent", asked=list(args.peer)).items():
+    for peer, how in host.worker.ask("absent", asked=list(args.peer)).items():
         print(f"{peer}: {how}")
     return 0

@@ -19,8 +19,8 @@ WHAT = {"peers": beside_peers, "scaling": scaling, "costs": prediction}
 def run_bench(args: Any) -> int:
     """Do what was asked for; 0 if heedful itself ran."""
     check(args)
-    with opened(args) as house:
-        return show_list(args, house) if args.list else WHAT[args.what](args, house)
+    with opened(args) as host:
+        return show_list(args, host) if args.list else WHAT[args.what](args, host)
 
 
 def check(args: Any) -> None:

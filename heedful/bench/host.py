@@ -1,4 +1,4 @@
-"""The house: the machine a bench takes place on, looked at and measured, and a worker to ask about anything."""
+"""The host: the machine a bench takes place on, looked at and measured, and a worker to ask about anything."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .measure import Asked, Worker
+from .measure import Worker, WorkerLike
 from .peers import Place
 from .records import setting
 from .table import rate
 
 
 @dataclass
-class House:
+class Host:
     """Where a bench takes place: the machine as it was found, and a worker to ask about anything."""
 
-    worker: Asked
+    worker: WorkerLike
     machine: dict[str, Any]
     small: bool
     say: Callable[[str], None]
-    start: Callable[[int], Asked] = Worker  # with so many threads
+    start: Callable[[int], WorkerLike] = Worker  # with so many threads
 
     @cached_property
     def ceilings(self) -> dict[str, float]:
@@ -59,14 +59,14 @@ class House:
 
 
 @contextmanager
-def opened(args: Any) -> Iterator[House]:
-    """A house with its machine looked at."""
+def opened(args: Any) -> Iterator[Host]:
+    """A host with its machine looked at."""
     say = progress()
     say("looking at the machine")
     worker = Worker(args.threads)
     try:
         machine = worker.ask("machine", device=args.device, threads=args.threads)
-        yield House(worker, machine, args.small, say)
+        yield Host(worker, machine, args.small, say)
     finally:
         say("")
         worker.close()

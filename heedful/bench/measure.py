@@ -38,7 +38,7 @@ class Failed(Exception):
     """A worker could not do what it was asked; the sentence says why."""
 
 
-class Asked(Protocol):
+class WorkerLike(Protocol):
     """Someone who does what he is asked: a worker, or in a test anyone."""
 
     def ask(self, do: str, **given: Any) -> Any: ...
@@ -167,7 +167,7 @@ def contest(
     rounds: int | None,
     seconds: float,
     say: Callable[[str], None],
-    start: Callable[[int], Asked] = Worker,
+    start: Callable[[int], WorkerLike] = Worker,
     at_once: int = 1,
 ) -> list[Result]:
     """Let everyone do the same work, in turns; whoever fails is out, and says why. at_once: how many of them may start side by
@@ -175,7 +175,7 @@ def contest(
     results = [Result(each) for each in everyone]
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(at_once))
-        workers: dict[int, Asked] = {}
+        workers: dict[int, WorkerLike] = {}
 
         def start_one(i: int) -> None:
             result = results[i]
@@ -208,7 +208,7 @@ def attempt(result: Result, do: Callable[[], None]) -> None:
         result.failed = str(error)
 
 
-def begin(worker: Asked, result: Result, work: Work, place: Place) -> None:
+def begin(worker: WorkerLike, result: Result, work: Work, place: Place) -> None:
     """Build a contender and warm it up."""
     where = {**vars(place), "path": result.contender.path}
     found = worker.ask("build", contender=result.contender.as_json(), work=as_json(work), place=where)
@@ -216,12 +216,12 @@ def begin(worker: Asked, result: Result, work: Work, place: Place) -> None:
     result.compiling = found["compile"]
 
 
-def time_alone(worker: Asked, result: Result) -> None:
+def time_alone(worker: WorkerLike, result: Result) -> None:
     """How long a unit takes, now that nobody else is starting."""
     result.unit = worker.ask("turn", units=2, unit=0.0)["seconds"]
 
 
-def take_turn(worker: Asked, result: Result, place: Place) -> None:
+def take_turn(worker: WorkerLike, result: Result, place: Place) -> None:
     """One turn, and how busy the machine was with anything else meanwhile."""
     if place.device == "cpu":
         time.sleep(PAUSE)
@@ -234,7 +234,7 @@ def take_turn(worker: Asked, result: Result, place: Place) -> None:
         result.elsewhere.append(max(0.0, after - before - found["cpu"]) / took)
 
 
-def alone(worker: Asked, work: Work, place: Place, rounds: int) -> Result:
+def alone(worker: WorkerLike, work: Work, place: Place, rounds: int) -> Result:
     """heedful by itself, its plain way. A microscopic work first, so that what is imported at the first use of
     something does not count as memory that this work takes."""
     result = Result(Contender(OURS, Variant()))

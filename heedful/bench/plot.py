@@ -25,7 +25,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Panel:
+class PlotPanel:
     """One field with its axes."""
 
     title: str
@@ -55,7 +55,7 @@ class Axis:
         return [float(self.base) ** power for power in range(self.low, self.high + 1, self.every)]
 
 
-def plot(title: str, panels: Sequence[Panel], below: Sequence[str] = ()) -> str:
+def plot(title: str, panels: Sequence[PlotPanel], below: Sequence[str] = ()) -> str:
     """Panels side by side under one title."""
     shapes, right = [text(MARGIN, MARGIN + FONT + 2, title, FONT + 2, bold=True)], float(MARGIN)
     top = 3 * MARGIN + FONT
@@ -71,7 +71,7 @@ def plot(title: str, panels: Sequence[Panel], below: Sequence[str] = ()) -> str:
     return "\n".join([f'{head} font-family="{FAMILY}">', paper, *shapes, "</svg>\n"])
 
 
-def draw(panel: Panel, left: float, top: float) -> tuple[list[str], float]:
+def draw(panel: PlotPanel, left: float, top: float) -> tuple[list[str], float]:
     """The shapes of a panel, and where it ends."""
     points = [point for series in panel.series for point in series.points]
     if not points:

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ..errors import BadInput
-from .host import House
+from .host import Host
 from .measure import Failed, alone
 from .records import append, output_of
 from .table import NOTHING, milliseconds, percent, size, table
@@ -32,20 +32,20 @@ def works_of(args: Any, device: str) -> dict[str, Work]:
     return choose(args.work, known | halves)
 
 
-def prediction(args: Any, house: House) -> int:
+def prediction(args: Any, host: Host) -> int:
     """A line for each work: foretold, measured, and by how much it was wrong."""
     if args.only or args.peer:
         raise BadInput("costs measures heedful alone: leave out --only and --peer")
-    share = args.utilization or UTILIZATION[house.device]
-    works = works_of(args, house.device)
-    house.introduce(args)
+    share = args.utilization or UTILIZATION[host.device]
+    works = works_of(args, host.device)
+    host.introduce(args)
     records: list[dict[str, Any]] = []
     for name, work in works.items():
-        house.say(name)
-        records.append({**house.shared, "bench": "costs", "work": name, **one(work, house, share)})
+        host.say(name)
+        records.append({**host.shared, "bench": "costs", "work": name, **one(work, host, share)})
         if (where := output_of(args)) is not None:
             append(where, records[-1:])
-    house.say("")
+    host.say("")
     if args.json:
         print(json.dumps({"results": records}, indent=2))
     else:
@@ -53,22 +53,22 @@ def prediction(args: Any, house: House) -> int:
     return 0 if all(r["failed"] is None for r in records) else 1
 
 
-def one(work: Work, house: House, share: float) -> dict[str, Any]:
+def one(work: Work, host: Host, share: float) -> dict[str, Any]:
     """What was foretold of a work and what was measured."""
-    foretold = house.worker.ask("predict", work=as_json(work), place=asdict(house.place))
-    worker = house.start(house.place.threads)
+    foretold = host.worker.ask("predict", work=as_json(work), place=asdict(host.place))
+    worker = host.start(host.place.threads)
     try:
-        found = alone(worker, work, house.place, TURNS)
+        found = alone(worker, work, host.place, TURNS)
     except Failed as error:
         return {"sizes": as_json(work), "foretold": foretold, "failed": str(error)}
     finally:
         worker.close()
     seconds = found.seconds
-    expected = foretold["flops"] / house.ceilings["flops"] / share
+    expected = foretold["flops"] / host.ceilings["flops"] / share
     return {
         "sizes": as_json(work),
         "utilization_foretold": share,
-        "utilization": foretold["flops"] / house.ceilings["flops"] / seconds,
+        "utilization": foretold["flops"] / host.ceilings["flops"] / seconds,
         "flops": foretold["flops"],
         "ms_foretold": 1000 * expected,
         "ms": 1000 * seconds,

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from .host import House
+from .host import Host
 from .measure import Failed, alone
-from .plot import Panel, Series, plot
+from .plot import PlotPanel, Series, plot
 from .records import append, output_of
 from .records import replace as write
 from .table import NOTHING, milliseconds, rate, size, table
@@ -67,24 +67,24 @@ def points_of(against: str, device: str, small: bool) -> dict[str, list[Point]]:
     return {"full": [Point(0, work) for work in works]}
 
 
-def scaling(args: Any, house: House) -> int:
+def scaling(args: Any, host: Host) -> int:
     """Measure, tell, and write a table and a picture beside the file of results."""
     if args.work or args.only or args.peer:
         raise BadInput(
             "scaling measures heedful alone, on works of its own: leave out --work, --only and --peer"
         )
-    house.introduce(args)
+    host.introduce(args)
     lines = output_of(args)
     found: list[dict[str, Any]] = []
     records: list[dict[str, Any]] = []
-    for name, points in points_of(args.against, house.device, args.small).items():
-        for point in series(name, points, house, args):
+    for name, points in points_of(args.against, host.device, args.small).items():
+        for point in series(name, points, host, args):
             found.append(point)
-            records.append({**house.shared, "bench": "scaling", "against": args.against, **point})
+            records.append({**host.shared, "bench": "scaling", "against": args.against, **point})
             if lines is not None:
                 append(lines, records[-1:])
-    house.say("")
-    written = write_all(args, house, lines, records)
+    host.say("")
+    written = write_all(args, host, lines, records)
     if args.json:
         print(json.dumps({"results": records}, indent=2))
     else:
@@ -93,20 +93,20 @@ def scaling(args: Any, house: House) -> int:
     return 0 if any(point["ms"] for point in found) else 1
 
 
-def series(name: str, points: Sequence[Point], house: House, args: Any) -> Iterator[dict[str, Any]]:
+def series(name: str, points: Sequence[Point], host: Host, args: Any) -> Iterator[dict[str, Any]]:
     """The points of one line, until one does not fit, takes too long, or fails."""
-    worker = house.start(house.place.threads)
+    worker = host.start(host.place.threads)
     found: list[dict[str, Any]] = []
     try:
         for point in points:
-            predicted = house.worker.ask("predict", work=as_json(point.work), place=asdict(house.place))
+            predicted = host.worker.ask("predict", work=as_json(point.work), place=asdict(host.place))
             x = point.x or predicted["parameters"]
             told = {"series": name, "x": x, "sizes": as_json(point.work), "flops": predicted["flops"]}
-            why = too_much(found, args.seconds, house.machine["memory"])
+            why = too_much(found, args.seconds, host.machine["memory"])
             if why is None:
-                house.say(f"{name}: {x:,}")
+                host.say(f"{name}: {x:,}")
                 try:
-                    result = alone(worker, point.work, house.place, TURNS)
+                    result = alone(worker, point.work, host.place, TURNS)
                     told |= {"ms": 1000 * result.seconds, "memory_bytes": result.memory, "failed": None}
                     found.append(told)
                     yield told
@@ -137,11 +137,11 @@ def grown(before: float, now: float) -> float:
     return now * max(2.0, now / before)
 
 
-def write_all(args: Any, house: House, lines: Path | None, records: Sequence[dict[str, Any]]) -> list[Path]:
+def write_all(args: Any, host: Host, lines: Path | None, records: Sequence[dict[str, Any]]) -> list[Path]:
     """A table for programs and the picture, beside the lines of JSON."""
     if lines is None:
         return []
-    stem = lines.with_name(f"scaling-{args.against}-{house.device}")
+    stem = lines.with_name(f"scaling-{args.against}-{host.device}")
     write(stem.with_suffix(".csv"), as_csv(args.against, records))
     write(stem.with_suffix(".svg"), picture(args.against, records))
     return [lines, stem.with_suffix(".csv"), stem.with_suffix(".svg")]
@@ -195,13 +195,13 @@ def picture(against: str, records: Sequence[dict[str, Any]]) -> str:
     what = f"{s['layers']} layers of {s['width']}" if against != "size" else "models of growing size"
     across = {"length": "tokens in a row", "batch": "rows in a batch", "size": "parameters"}[against]
 
-    def panel(title: str, name: str, words: Callable[[float], str], base: int) -> Panel:
+    def panel(title: str, name: str, words: Callable[[float], str], base: int) -> PlotPanel:
         lines = [
             Series(kind, [(r["x"], r[name]) for r in records if r["series"] == kind and r[name]])
             for kind in dict.fromkeys(r["series"] for r in records)
         ]
         x = (plain_count, 10) if against == "size" else (binary_count, 2)
-        return Panel(title, across, lines, words, *x, base)
+        return PlotPanel(title, across, lines, words, *x, base)
 
     time = panel("milliseconds a training step", "ms", lambda v: f"{v:,.0f}" if v >= 1 else f"{v:g}", 10)
     memory = panel("memory at most", "memory_bytes", lambda v: size(v).replace(".0 ", " "), 4)

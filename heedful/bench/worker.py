@@ -30,7 +30,7 @@ WARM_UP = 1.0  # seconds of units before the first turn, and at least two units:
 LONG = 1.0  # seconds: a unit that takes this long needs no other before it to be warm
 
 
-class Bench:
+class WorkerRequests:
     """What a worker can be asked to do; it remembers what it has built."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ def without_folders(text: str) -> str:
 
 
 def serve(requests: TextIO, answers: TextIO) -> None:
-    bench = Bench()
+    bench = WorkerRequests()
     for line in requests:
         asked = json.loads(line)
         try:

@@ -19,8 +19,9 @@ from ..errors import BadInput
 from ..files import one_line
 from ..use.results import AnswerSpan
 from ..use.wording import Tokenized
-from .shared.lines import Line, LineCommand, answer_lines, flat
+from .shared.lines import Line, LineCommand, answer_lines
 from .shared.options import LineOptions, arg
+from .shared.terminal import flat
 
 if TYPE_CHECKING:
     from ..use.model import Model

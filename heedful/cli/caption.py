@@ -22,8 +22,9 @@ from ..files import one_line
 from ..use.options import BEAM, Writing, asked, check_number
 from ..use.results import Answer
 from .shared.image_files import batches_of_names
-from .shared.lines import flat, utf8_out, write
+from .shared.lines import utf8_out, write
 from .shared.options import DecodingOptions, LineOptions, Positional, arg
+from .shared.terminal import flat
 from .shared.writing import as_object, decoding_options
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from ..use.options import check_number
 from ..use.results import Label
 from ..use.wording import Tokenized
 from .shared.image_files import batches_of_names
-from .shared.lines import LineCommand, answer_lines, flat
+from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
+from .shared.terminal import flat
 
 if TYPE_CHECKING:
     from ..use.model import Model

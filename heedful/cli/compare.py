@@ -26,7 +26,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..compare.asked import BUDGETS, METRICS, STORIES, Asked, chapters, check, read_variant
+from ..compare.comparison import (
+    BUDGETS,
+    BUILT_IN,
+    METRICS,
+    Comparison,
+    built_in_variants,
+    check,
+    read_variant,
+)
 from ..errors import BadInput, command
 from ..files import one_line, present, write_text
 from ..models import nearest
@@ -159,7 +167,7 @@ def scores_told(record: Any, metric: str) -> str:
     return ", ".join(format_score(name, record.scores[name]) for name in names) + took
 
 
-def say_plan(voice: TrainingProgress, path: Path, asked: Asked, entries: list[Entry]) -> None:
+def say_plan(voice: TrainingProgress, path: Path, asked: Comparison, entries: list[Entry]) -> None:
     """What will be done, before it is."""
     from ..compare.trials import records_of, trials
 
@@ -171,7 +179,7 @@ def say_plan(voice: TrainingProgress, path: Path, asked: Asked, entries: list[En
     voice.say(f"{len(entries)} variants x {seeds} are {len(every)} trials{skipped}: {path}")
 
 
-def told(path: Path, asked: Asked, entries: list[Entry], metric: str, as_json: bool) -> str:
+def told(path: Path, asked: Comparison, entries: list[Entry], metric: str, as_json: bool) -> str:
     """Write the tables and the picture, and give what is printed."""
     from ..compare import report
     from ..compare.plot import plot
@@ -236,18 +244,12 @@ def alike(value: Any, default: Any) -> bool:
     return type(value) is type(default)
 
 
-def asked_of(given: CompareOptions, device: torch.device) -> Asked:
+def asked_of(given: CompareOptions, device: torch.device) -> Comparison:
     """What the options ask for, if it can be compared."""
-    story = STORIES.get(given.what)
+    story = BUILT_IN.get(given.what)
     task = story.task if story else given.what
     refuse_in_vain(given)
-    named = {
-        "data.corpus": given.corpus, "data.source": given.source, "data.target": given.target,
-        "data.valid_source": given.valid_source, "data.valid_target": given.valid_target, "data.text": given.text,
-        "data.table": given.data, "data.valid_table": given.valid_data, "data.images": given.images,
-        "data.valid_images": given.valid_images, "train.steps": given.steps,
-        "train.precision": given.precision,
-    }  # fmt: skip
+    named = given.data_settings() | {"train.steps": given.steps, "train.precision": given.precision}
     base: dict[str, Any] = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
     base |= {**story.base, "train.steps": story.steps} if story else {}
     base |= parse_settings(list(given.set))
@@ -257,8 +259,8 @@ def asked_of(given: CompareOptions, device: torch.device) -> Asked:
     size = given.size or (story.size if story else "small")
     amounts = {name: getattr(given, name) for name in BUDGETS[1:] if getattr(given, name) is not None}
     budget = next(iter(amounts.items()), None)
-    every = (*(chapters(given.what) if story else ()), *variants)
-    asked = Asked(task, size, corpus, base, tuple(every), budget, given.seeds)
+    every = (*(built_in_variants(given.what) if story else ()), *variants)
+    asked = Comparison(task, size, corpus, base, tuple(every), budget, given.seeds)
     check(asked)
     return asked
 
@@ -272,7 +274,7 @@ def refuse_in_vain(given: CompareOptions) -> None:
         amount = getattr(given, name)
         if not 1 <= amount < 1e30:
             raise BadInput(f"--{name} is a number of at least 1, not {amount:g}")
-    if given.what in STORIES:
+    if given.what in BUILT_IN:
         own = ("corpus", "source", "target", "valid_source", "valid_target", "text", "data", "valid_data")
         for name in own:
             if getattr(given, name) is not None:
@@ -280,7 +282,7 @@ def refuse_in_vain(given: CompareOptions) -> None:
                 raise BadInput(f"--{option} cannot be given with {given.what}, which has data of its own")
 
 
-def metric_of(given: CompareOptions, asked: Asked) -> str:
+def metric_of(given: CompareOptions, asked: Comparison) -> str:
     """What is compared."""
     if given.metric is None:
         return METRICS[asked.task]

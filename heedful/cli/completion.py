@@ -1,4 +1,4 @@
-"""Shell completion: scripts for bash, zsh and fish, made from the same dataclasses as the commands themselves."""
+"""Shell completion: scripts for bash, zsh and fish, made from the dataclasses of the commands."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def demo(given: DemoOptions) -> int:
 
 
 def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
-    """What the demo's model gets right, beside what takes no learning; the alignment in words and as a picture."""
+    """What the demo's model gets right, beside what takes no learning; and an alignment, drawn."""
     from ..corpora import phrasebook
     from ..files import write_text
     from ..inside.look import pictures
@@ -80,8 +80,8 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
         low, high = interval(exact, len(pairs))
         word = alignment.word_for_word(phrasebook.split("train"), pairs)
         lines.append(
-            f"{told:20} {exact:6.1%} right to the letter ({low:.1%} to {high:.1%}), BLEU {bleu(found, expected):.1f}; "
-            f"word for word {word:.1%}"
+            f"{told:20} {exact:6.1%} right to the letter ({low:.1%} to {high:.1%}), "
+            f"BLEU {bleu(found, expected):.1f}; word for word {word:.1%}"
         )
     tests = phrasebook.split("test")
     head = int(alignment.error_rates(model, vocab, phrasebook.split("valid")[: min(60, rows or 60)]).argmin())
@@ -91,16 +91,21 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
     down, across = tokens_of(vocab, pair.target), tokens_of(vocab, pair.source)
     picture = pictures.heat_map(weights[: len(down)].tolist(), down, across, f"{pair.source} → {pair.target}")
     write_text(path / "alignment.svg", picture)
+    folder, best = shlex.quote(str(path)), "error rate of the head that aligns best"
+    dictionary = "a dictionary, each word by its most frequent translation"
     lines += [
-        f"{'alignment':20} {rates[head]:6.2f} error rate of the head that aligns best (chosen on other sentences)",
-        "In brackets: 95 % intervals. Word for word: a dictionary, each word by its most frequent translation.",
-        "", f"{pair.source}  →  {translate(model, vocab, [pair.source])[0]}", "",
-        heat_map(weights[: len(down)], down, across), "",
+        f"{'alignment':20} {rates[head]:6.2f} {best} (chosen on other sentences)",
+        f"In brackets: 95 % intervals. Word for word: {dictionary}.",
+        "",
+        f"{pair.source}  →  {translate(model, vocab, [pair.source])[0]}",
+        "",
+        heat_map(weights[: len(down)], down, across),
+        "",
         f"{path}/alignment.svg is this picture. Next:",
-        f"  {program()} translate {shlex.quote(str(path))} \"The small girl eats a red apple.\"",
-        f"  {program()} look {shlex.quote(str(path))} \"{pair.source}\"",
+        f'  {program()} translate {folder} "The small girl eats a red apple."',
+        f'  {program()} look {folder} "{pair.source}"',
         f"  {program()} train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
-    ]  # fmt: skip
+    ]
     return "\n".join(lines)
 
 

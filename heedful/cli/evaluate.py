@@ -35,7 +35,7 @@ from ..tasks.recipe import changed, parse_settings
 from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
 from .shared.options import Positional, Repeated, arg
-from .shared.terminal import say, track
+from .shared.terminal import check_free, flat, say, track
 
 if TYPE_CHECKING:
     from ..tasks.evaluation import Measured
@@ -177,7 +177,9 @@ def evaluate(given: EvaluateOptions) -> None:
         print("\n".join([heading(described, source, measured), *(line for part in parts for line in part)]))
 
 
-def measure(given: EvaluateOptions, run: Path, source: Source, quantize: str | None = None) -> Measured:
+def measure(
+    given: EvaluateOptions, run: Path, source: EvaluationData, quantize: str | None = None
+) -> Measured:
     """Load the model, round its weights if asked to, and let its task judge it."""
     import torch
 
@@ -200,7 +202,7 @@ def measure(given: EvaluateOptions, run: Path, source: Source, quantize: str | N
 
 
 @dataclass(frozen=True)
-class Source:
+class EvaluationData:
     """What the model is judged by."""
 
     recipe: Recipe  # with the user's own files, if there are any
@@ -227,11 +229,8 @@ def check_options(given: EvaluateOptions, recipe: Recipe, run: Path) -> None:
             instead = f"{task}, which takes {either(ways)}"
             raise BadInput(one_line(f"--{option} does not fit {run}, a run of {instead}"))
     if given.trees is not None and (task != "translate" or given.source is None):
-        raise BadInput(
-            one_line(
-                f"--trees are those of --source: give them together, for a run of translate, which {run} must be"
-            )
-        )
+        told = "--trees are those of --source: give them together, for a run of translate"
+        raise BadInput(one_line(f"{told}, which {run} must be"))
     if given.judge is not None:
         raise BadInput(
             one_line(f"--judge is for all stages of text-to-image together, and {run} is a run of {task}")
@@ -248,14 +247,14 @@ def check_options(given: EvaluateOptions, recipe: Recipe, run: Path) -> None:
             )
 
 
-def choose(given: EvaluateOptions, recipe: Recipe, run: Path) -> Source:
+def choose(given: EvaluateOptions, recipe: Recipe, run: Path) -> EvaluationData:
     """The user's own files, or what the recipe holds out."""
     ways = WAYS[recipe.task]
     for key, value in parse_settings(list(given.set)).items():
         recipe = changed(recipe, key, value)
     mine = {option: getattr(given, option) for option in OPTIONS if getattr(given, option) is not None}
     if not mine:
-        return Source(recipe, held_out(given, recipe, run), False)
+        return EvaluationData(recipe, held_out(given, recipe, run), False)
     if given.split is not None:
         raise BadInput(f"--split is of a built-in corpus: give either it or {either(ways)}")
     way = next((way for way in ways if way.keys() == mine.keys()), None)
@@ -269,10 +268,10 @@ def choose(given: EvaluateOptions, recipe: Recipe, run: Path) -> Source:
     settings |= {"data.valid_trees": given.trees or ""} if recipe.task == "translate" else {}
     for key, value in settings.items():
         recipe = changed(recipe, key, value)
-    return Source(recipe, mine, True)
+    return EvaluationData(recipe, mine, True)
 
 
-def check_columns(given: EvaluateOptions, source: Source) -> None:
+def check_columns(given: EvaluateOptions, source: EvaluationData) -> None:
     """Two files of sentences have no columns."""
     for key in parse_settings(list(given.set)):
         if key.endswith("_column") and source.data.keys() == PAIRS.keys():
@@ -335,10 +334,7 @@ def either(ways: Iterable[Way]) -> str:
 def new_file(name: str, run: Path) -> Path:
     """Where to write: a file that is not there yet, outside the run."""
     path = Path(name)
-    if present(path):
-        raise BadInput(one_line(f"{path} is there already: give another --output, or move it away"))
-    if not path.parent.is_dir():
-        raise BadInput(one_line(f"{path.parent} is no folder, so {path.name} cannot be written there"))
+    check_free(path)
     if path.resolve().is_relative_to(run.resolve()):
         raise BadInput(one_line(f"{path} lies in the run, which stays as it is: give another --output"))
     return path
@@ -350,19 +346,14 @@ def write_lines(path: Path, lines: list[str]) -> None:
 
     if present(path):
         raise BadInput(one_line(f"{path} has come to be there meanwhile: it is not overwritten"))
-    write_text(path, "".join(f"{one_line_of(line)}\n" for line in lines))
+    write_text(path, "".join(f"{flat(line)}\n" for line in lines))
     say(f"{path}: {len(lines):,} lines")
-
-
-def one_line_of(text: str) -> str:
-    """A model may write line ends, which would put the file out of step."""
-    return text.replace("\r", " ").replace("\n", " ")
 
 
 # What is printed
 
 
-def as_json(source: Source, measured: Measured) -> dict[str, Any]:
+def as_json(source: EvaluationData, measured: Measured) -> dict[str, Any]:
     m = measured
     intervals = {f"{name}_interval": list(ends) for name, ends in m.intervals.items()}
     return {
@@ -385,10 +376,11 @@ def refuse_not_finite(measured: Measured) -> None:
 MOST_LABELS = 30  # shown; JSON has all
 
 
-def heading(described: dict[str, Any], source: Source, measured: Measured) -> str:
+def heading(described: dict[str, Any], source: EvaluationData, measured: Measured) -> str:
     step = "" if described["step"] is None else f", step {described['step']}"
     rounded = f", {described['quantize']}" if "quantize" in described else ""
-    return f"{described['run']}: {described['task']}{step}{rounded}; {source.told}: {measured.examples:,} {measured.unit}"
+    judged = f"{source.told}: {measured.examples:,} {measured.unit}"
+    return f"{described['run']}: {described['task']}{step}{rounded}; {judged}"
 
 
 def figures(measured: Measured) -> list[str]:
@@ -412,7 +404,8 @@ def notes_on(name: str, form: str, measured: Measured) -> Iterator[str]:
         yield f"nats a {measured.per}"
     for other, scores in measured.beside.items():
         if name in scores:
-            yield f"{other}: {form.format(scores[name])}{more_told(name, measured.metrics[name], scores[name])}"
+            score = scores[name]
+            yield f"{other}: {form.format(score)}{more_told(name, measured.metrics[name], score)}"
     if name in measured.intervals:
         yield "{} to {}".format(*map(form.format, measured.intervals[name]))
     if name in measured.baselines:

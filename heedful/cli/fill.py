@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ..use.options import check_number
 from ..use.results import Filled
 from ..use.wording import Tokenized
-from .shared.lines import LineCommand, answer_lines, flat
+from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
+from .shared.terminal import flat
 
 if TYPE_CHECKING:
     from ..use.model import Model

@@ -41,7 +41,7 @@ class ImportOptions:
 
 
 def import_(given: ImportOptions) -> int:
-    """Write what heedful made of another's model as a Hugging Face folder, and compare with what they make of it."""
+    """Write a model of another library as a Hugging Face folder, and compare the two."""
     source, out = Path(given.folder), Path(given.out)
     check_place(source, out, given.replace)
     with StageProgress(f"importing {given.folder}") as tell:
@@ -78,7 +78,8 @@ def whole(certificate: Certificate, weights: dict[str, Any]) -> Certificate:
     certificate = replace(certificate, more={"weights": weights})
     if weights["same"] == weights["tensors"]:
         return certificate
-    told = f"{weights['tensors'] - weights['same']} of {weights['tensors']} weights are other ones when read again"
+    total = weights["tensors"]
+    told = f"{total - weights['same']} of {total} weights are other ones when read again"
     return replace(certificate, verdict=DIFFERENT, faults=(*certificate.faults, told))
 
 

@@ -73,7 +73,7 @@ def info(args: InfoOptions) -> None:
 
 
 def ways_out(folder: Path, architecture: str, config: Any) -> dict[str, str | None]:
-    """{format: why such a model cannot leave in it, or None}, as heedful export would say; its texts are taken to end."""
+    """{format: why heedful export would refuse such a model, or None}; it is taken to have an end token."""
     from ..interop.formats import refusals
     from ..interop.loaded import SPECIAL, Loaded, sized
     from ..interop.run.read import labels_of_run

@@ -34,7 +34,7 @@ from ..inside.look.pictures import Picture, pillow
 from ..interop.run_folder import is_run, refuse_stage
 from ..runs.finished import open_model, read_run
 from .shared.options import Positional, arg
-from .shared.terminal import drawable, say
+from .shared.terminal import check_free, drawable, say
 
 if TYPE_CHECKING:
     from ..corpora.phrasebook import Pair
@@ -182,9 +182,8 @@ def warn_of_unknown(seen: Look) -> None:
     """Words that the vocabulary lacks are all one to the model."""
     unknown = [word for word in seen.across if word in UNKNOWN]
     if unknown:
-        say(
-            f"warning: {len(unknown)} of {len(seen.across)} tokens are unknown to the model, which reads {unknown[0]}"
-        )
+        share = f"{len(unknown)} of {len(seen.across)} tokens"
+        say(f"warning: {share} are unknown to the model, which reads {unknown[0]}")
 
 
 def named(seen: Look) -> str:
@@ -200,9 +199,8 @@ def alignment(seen: Look, pair: Pair | None) -> list[str]:
     if pair is None:
         return []
     if seen.pair is None:
-        return [
-            f'the phrasebook aligns this sentence with another translation: --target "{pair.target}" compares with it'
-        ]
+        told = "the phrasebook aligns this sentence with another translation"
+        return [f'{told}: --target "{pair.target}" compares with it']
     rate = seen.error_rate(seen.shown)
     told = f"alignment error rate of {seen.shown.name}: {rate:.2f}"
     return [f"{told} (0 is the gold alignment, 1 has no link of it)"]
@@ -245,9 +243,8 @@ def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> Non
         picture = save(seen.picture(), output) if output else None
         return print(json.dumps({"run": given.run, **seen.as_json(), "picture": picture}, indent=2))
     show(f"{given.run}: {loaded.architecture}\n\n  {seen.sentence()}\n")
-    show(
-        f"where {seen.who()} looks, patch by patch, by the rollout through all layers:\n\n{seen.text(width())}"
-    )
+    told = f"where {seen.who()} looks, patch by patch, by the rollout through all layers"
+    show(f"{told}:\n\n{seen.text(width())}")
     say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 
@@ -312,10 +309,7 @@ def new_file(name: str) -> Path:
         raise BadInput(one_line(f"--output {path}: a picture is an {' or a '.join(FORMATS)} file"))
     if path.suffix.lower() == ".png":
         pillow()  # better now than after the work
-    if present(path):
-        raise BadInput(one_line(f"{path} is there already: give another --output, or move it away"))
-    if not path.parent.is_dir():
-        raise BadInput(one_line(f"{path.parent} is no folder, so {path.name} cannot be written there"))
+    check_free(path)
     return path
 
 

@@ -1,4 +1,4 @@
-"""The command line: find the command, read its options, do it, and end with an exit code and one sentence at most.
+"""The command line: find the command, read its options, do it, and end with an exit code.
 
 Only the file of the command that is called is imported, so that help answers at once.
 """
@@ -43,7 +43,8 @@ options:
               put `source <(heedful --print-completion bash)` into ~/.bashrc
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage or input,
-3 a check did not hold or a number was not finite, 4 no whole checkpoint, 5 disk full, 75 interrupted and saved,
+3 a check did not hold or a number was not finite, 4 no whole checkpoint, 5 disk full, \
+75 interrupted and saved,
 130 interrupted, 141 nobody reads stdout any more. HEEDFUL_DEBUG=1 shows where an error came from."""
 
 

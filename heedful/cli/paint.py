@@ -79,9 +79,8 @@ def paint(given: PaintOptions) -> None:
     painter = Painter(Path(given.run), find_device(given.device))
     unknown = painter.unknown(given.text)
     if unknown:
-        say(
-            f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: it takes them for no word in particular"
-        )
+        names = ", ".join(map(repr, unknown[:5]))
+        say(f"warning: the model has never seen {names}: it takes them for no word in particular")
     (drawn,) = painter.draw([given.text], given.candidates, given.temperature, given.top_k, given.seed)
     best = sorted(range(len(drawn)), key=lambda i: -drawn[i].fit)[: given.pictures]
     files = write_pictures(output, [drawn[i] for i in best], given.text, given.scale)
@@ -94,9 +93,8 @@ def paint(given: PaintOptions) -> None:
         return
     for file, i in zip(files, best, strict=True):
         print(f"{file}  {drawn[i].fit:.3f}")
-    say(
-        f"the {len(best)} of {len(drawn)} that fit best, with the cosine that says so; all in {output / SHEET}"
-    )
+    kept = f"the {len(best)} of {len(drawn)} that fit best"
+    say(f"{kept}, with the cosine that says so; all in {output / SHEET}")
 
 
 def check(given: PaintOptions) -> None:
@@ -106,7 +104,8 @@ def check(given: PaintOptions) -> None:
             raise BadInput(f"--{name} must be at least {least}, not {getattr(given, name)}")
     if given.pictures > given.candidates:
         raise BadInput(
-            f"--pictures {given.pictures} are to be chosen among --candidates {given.candidates}: draw more, or choose fewer"
+            f"--pictures {given.pictures} are to be chosen among --candidates {given.candidates}: "
+            "draw more, or choose fewer"
         )
     if given.scale > 64:
         raise BadInput(f"--scale must be at most 64, not {given.scale}")
@@ -167,8 +166,8 @@ def sheet(drawn: list[Drawn], caption: str) -> str:
     height = 2 * GAP + LINE + rows * (SIDE + LINE + GAP)
     parts = [
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-            f'font-family="sans-serif" font-size="13">'
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">'
         ),
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="{GAP}" y="{GAP + 13}">{escape(caption)}</text>',

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..use.results import Tagged
 from ..use.wording import Tokenized
-from .shared.lines import LineCommand, answer_lines, flat
+from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
+from .shared.terminal import flat
 
 if TYPE_CHECKING:
     from ..use.model import Model

@@ -248,7 +248,7 @@ def what_next(task: str, path: Path, architecture: str = "") -> list[str]:
 
 
 def refuse_in_vain(given: TrainOptions) -> None:
-    """Options that would do nothing: a run that goes on does what its recipe says, and a try keeps nothing."""
+    """Refuse options that would do nothing: --resume follows the recipe, --find-rate keeps nothing."""
     if given.resume:
         for field in fields(given):
             if field.name not in ("resume", "device", "task") and getattr(given, field.name) != field.default:
@@ -308,15 +308,17 @@ def find_rate(recipe: Recipe, device: torch.device) -> int:
 
 def named_settings(given: TrainOptions) -> dict[str, Any]:
     """The settings that have options of their own, as far as they were given."""
-    named = {
-        "data.corpus": given.corpus, "data.source": given.source, "data.target": given.target,
-        "data.valid_source": given.valid_source, "data.valid_target": given.valid_target, "data.text": given.text,
-        "data.trees": given.trees, "data.valid_trees": given.valid_trees,
-        "data.table": given.data, "data.valid_table": given.valid_data, "data.images": given.images,
-        "data.valid_images": given.valid_images, "train.from_folder": given.from_, "train.tune": given.tune,
-        "train.steps": given.steps, "train.minutes": given.minutes, "train.seed": given.seed,
-        "train.precision": given.precision, "train.compile": given.compile or None,
-    }  # fmt: skip
+    named = given.data_settings() | {
+        "data.trees": given.trees,
+        "data.valid_trees": given.valid_trees,
+        "train.from_folder": given.from_,
+        "train.tune": given.tune,
+        "train.steps": given.steps,
+        "train.minutes": given.minutes,
+        "train.seed": given.seed,
+        "train.precision": given.precision,
+        "train.compile": given.compile or None,
+    }
     return {key: value for key, value in named.items() if value is not None}
 
 

@@ -28,7 +28,7 @@ LOOKED_AT = 10  # steps whose batches stand for all
 
 
 @dataclass(frozen=True)
-class Weight:
+class VariantCost:
     """What a variant costs."""
 
     parameters: int
@@ -38,13 +38,13 @@ class Weight:
     memory: int  # bytes of tensors in a training step at most
 
 
-def weigh(recipe: Recipe, job: Job, device: torch.device) -> Weight:
+def cost_of(recipe: Recipe, job: Job, device: torch.device) -> VariantCost:
     """Build the model, and make two steps that are thrown away."""
     few = replace(recipe, train=replace(recipe.train, steps=2, shard=False, compile=False))
     model = setup.new_model(job, few, device)
     batches = [job.batches(step) for step in range(LOOKED_AT)]
     rule = flops_rule(model, job, recipe)
-    return Weight(
+    return VariantCost(
         count_parameters(model),
         count_active(model),
         statistics.fmean(sum(map(rule, micro)) for micro in batches),
@@ -115,12 +115,14 @@ def step_memory(model: nn.Module, recipe: Recipe, job: Job, micro: Any, device: 
         next(made)
         return torch.cuda.max_memory_allocated(device)
     states = [value for o in optimizers for state in o.state.values() for value in state.values()]
-    with Alive([*model.parameters(), *(value for value in states if isinstance(value, Tensor))]) as alive:
+    with LiveMemory(
+        [*model.parameters(), *(value for value in states if isinstance(value, Tensor))]
+    ) as alive:
         next(made)
     return alive.most
 
 
-class Alive(TorchDispatchMode):
+class LiveMemory(TorchDispatchMode):
     """Counts the bytes of all tensors that are alive after each operation, each storage once."""
 
     def __init__(self, there: list[Any]) -> None:

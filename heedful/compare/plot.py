@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from ..bench.plot import COLORS, GRID, line, text
 from ..inside.look.pictures import FAINT, FAMILY, FONT, MARGIN, PAPER, SMALL, clean, number, of, width_of
 from ..tasks.evaluation import SHOWN
-from .asked import LOWER
-from .report import SAME, Row
+from .comparison import LOWER
+from .report import SAME, VariantRow
 from .significance import TEST
 
 WIDTH, STEP = 460, 34  # of the field, and from one variant to the next
@@ -17,7 +17,7 @@ SURE, UNSURE = COLORS[0], (130, 130, 130)  # worse than the best for sure, or no
 BEST = COLORS[1]
 
 
-def plot(rows: Sequence[Row], title: str) -> str:
+def plot(rows: Sequence[VariantRow], title: str) -> str:
     """An SVG."""
     there = [row for row in rows if row.figures]
     shown, form = SHOWN[rows[0].metric]
@@ -53,7 +53,7 @@ def plot(rows: Sequence[Row], title: str) -> str:
     )
 
 
-def reach(row: Row) -> list[float]:
+def reach(row: VariantRow) -> list[float]:
     return [*row.figures.values(), *(row.interval or ())]
 
 
@@ -77,7 +77,7 @@ def axis(numbers: Sequence[float], most: int = 7) -> list[float]:
     return [i * step for i in range(first, max(last, first + 1) + 1)]
 
 
-def drawn(row: Row, left: float, y: float, at: Callable[[float], float]) -> list[str]:
+def drawn(row: VariantRow, left: float, y: float, at: Callable[[float], float]) -> list[str]:
     """A variant: its name, the interval as a bar, seeds as circles, the mean as a diamond."""
     color = BEST if row.verdict == "best" else SURE if row.to_best and row.to_best.distinguishable else UNSURE
     shapes = [text(left - 10, y + 4, row.name, FONT, "end")]

@@ -13,9 +13,9 @@ from typing import Any
 from ..bench.table import NOTHING, rate, size, table
 from ..runs.plan import format_seconds
 from ..tasks.evaluation import SHOWN
-from .asked import LOWER
-from .significance import TEST, Pair, interval, pairs
-from .trials import Entry, Record
+from .comparison import LOWER
+from .significance import TEST, VariantPair, interval, pairs
+from .trials import Entry, TrialRecord
 
 SAME = "not distinguishable"
 SHARES = ("exact", "f1", "accuracy", "macro_f1", "uas", "las", "facts")
@@ -27,13 +27,13 @@ MOST = {
 
 
 @dataclass(frozen=True)
-class Row:
+class VariantRow:
     """A variant with all that is known of it."""
 
     entry: Entry
-    records: tuple[Record, ...]  # by seed
+    records: tuple[TrialRecord, ...]  # by seed
     metric: str
-    to_best: Pair | None = (
+    to_best: VariantPair | None = (
         None  # compared with the best variant; None for the best itself, and for one without figures
     )
     best: str = ""
@@ -65,7 +65,7 @@ class Row:
         return statistics.median(known) if known else None
 
     @property
-    def failures(self) -> list[Record]:
+    def failures(self) -> list[TrialRecord]:
         return [r for r in self.records if r.failed]
 
     @property
@@ -81,14 +81,14 @@ class Row:
         return f"worse ({told})" if self.to_best.distinguishable else f"{SAME} from {self.best} ({told})"
 
 
-def rows_of(entries: Sequence[Entry], records: Iterable[Record], metric: str) -> list[Row]:
+def rows_of(entries: Sequence[Entry], records: Iterable[TrialRecord], metric: str) -> list[VariantRow]:
     """A row for each variant, the best first; variants without figures last."""
-    by_name: dict[str, list[Record]] = {entry.variant.name: [] for entry in entries}
+    by_name: dict[str, list[TrialRecord]] = {entry.variant.name: [] for entry in entries}
     for record in records:
         if record.variant in by_name:
             by_name[record.variant].append(record)
     rows = [
-        Row(entry, tuple(sorted(by_name[entry.variant.name], key=lambda r: r.seed)), metric)
+        VariantRow(entry, tuple(sorted(by_name[entry.variant.name], key=lambda r: r.seed)), metric)
         for entry in entries
     ]
     sign = 1 if metric in LOWER else -1
@@ -102,17 +102,17 @@ def rows_of(entries: Sequence[Entry], records: Iterable[Record], metric: str) ->
         for pair in pairs({row.name: row.figures for row in there})
         if best in (pair.first, pair.second)
     }
-    return [Row(r.entry, r.records, metric, judged.get(r.name), best) for r in ranked]
+    return [VariantRow(r.entry, r.records, metric, judged.get(r.name), best) for r in ranked]
 
 
 # For people.
 
 
-def told(rows: Sequence[Row], seeds: int, task: str) -> str:
+def told(rows: Sequence[VariantRow], seeds: int, task: str) -> str:
     """The table, and under it what its columns are and how differences were judged."""
     metric = rows[0].metric
     shown, form = SHOWN[metric]
-    mixture = any(row.entry.weight.active < row.entry.weight.parameters for row in rows)
+    mixture = any(row.entry.cost.active < row.entry.cost.parameters for row in rows)
     headings = ["variant", shown, "95 % interval", "parameters", *(["active"] if mixture else [])]
     headings += ["steps", "FLOPs", "time", "memory", "beside the best"]
     lines = [table(headings, [cells(row, form, mixture) for row in rows])]
@@ -132,18 +132,18 @@ def told(rows: Sequence[Row], seeds: int, task: str) -> str:
     return "\n".join(lines)
 
 
-def cells(row: Row, form: str, mixture: bool) -> list[str]:
-    weight, between = row.entry.weight, row.interval
+def cells(row: VariantRow, form: str, mixture: bool) -> list[str]:
+    cost, between = row.entry.cost, row.interval
     return [
         row.name,
         NOTHING if row.mean is None else form.format(row.mean),
         NOTHING if between is None else " to ".join(form.format(end) for end in between),
-        f"{weight.parameters:,}",
-        *([f"{weight.active:,}"] if mixture else []),
+        f"{cost.parameters:,}",
+        *([f"{cost.active:,}"] if mixture else []),
         f"{row.entry.steps:,}",
-        rate(weight.flops * row.entry.steps, "").strip(),
+        rate(cost.flops * row.entry.steps, "").strip(),
         NOTHING if row.seconds is None else format_seconds(row.seconds),
-        size(weight.memory),
+        size(cost.memory),
         row.verdict,
     ]
 
@@ -151,7 +151,7 @@ def cells(row: Row, form: str, mixture: bool) -> list[str]:
 # For programs.
 
 
-def as_json(rows: Sequence[Row], asked: Mapping[str, Any]) -> dict[str, Any]:
+def as_json(rows: Sequence[VariantRow], asked: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **asked,
         "metric": rows[0].metric,
@@ -165,10 +165,10 @@ def as_json(rows: Sequence[Row], asked: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def described(row: Row) -> dict[str, Any]:
+def described(row: VariantRow) -> dict[str, Any]:
     """A row in full."""
     low, high = row.interval or (None, None)
-    weight = row.entry.weight
+    cost = row.entry.cost
     return {
         "variant": row.name,
         row.metric: row.mean,
@@ -177,23 +177,23 @@ def described(row: Row) -> dict[str, Any]:
         "seeds": len(row.figures),
         "beside_the_best": row.verdict,
         "p": None if row.to_best is None else row.to_best.p,
-        "parameters": weight.parameters,
-        "active_parameters": weight.active,
+        "parameters": cost.parameters,
+        "active_parameters": cost.active,
         "steps": row.entry.steps,
-        "tokens": round(weight.tokens * row.entry.steps),
-        "flops": weight.flops * row.entry.steps,
+        "tokens": round(cost.tokens * row.entry.steps),
+        "flops": cost.flops * row.entry.steps,
         "seconds": row.seconds,
-        "memory_bytes": weight.memory,
+        "memory_bytes": cost.memory,
         "failed": len(row.failures),
     }
 
 
-def table_csv(rows: Sequence[Row]) -> str:
+def table_csv(rows: Sequence[VariantRow]) -> str:
     """A line for each variant."""
     return written([described(row) for row in rows])
 
 
-def trials_csv(rows: Sequence[Row]) -> str:
+def trials_csv(rows: Sequence[VariantRow]) -> str:
     """A line for each trial, with every score."""
     names = list(dict.fromkeys(name for row in rows for r in row.records for name in r.scores))
     return written(

@@ -75,7 +75,7 @@ def interval(figures: Sequence[float]) -> tuple[float, float] | None:
 
 
 @dataclass(frozen=True)
-class Pair:
+class VariantPair:
     """Two variants, and whether they can be told apart."""
 
     first: str
@@ -88,7 +88,7 @@ class Pair:
         return self.p is not None and self.p < LEVEL
 
 
-def pairs(figures: Mapping[str, Figures]) -> list[Pair]:
+def pairs(figures: Mapping[str, Figures]) -> list[VariantPair]:
     """Every pair of variants, judged together."""
     found = {
         (a, b): [
@@ -101,7 +101,8 @@ def pairs(figures: Mapping[str, Figures]) -> list[Pair]:
     chances = {pair: chance(differences, pooled) for pair, differences in found.items()}
     corrected = holm({pair: p for pair, p in chances.items() if p is not None})
     return [
-        Pair(*pair, statistics.fmean(d) if d else math.nan, corrected.get(pair)) for pair, d in found.items()
+        VariantPair(*pair, statistics.fmean(d) if d else math.nan, corrected.get(pair))
+        for pair, d in found.items()
     ]
 
 

@@ -29,8 +29,8 @@ from ..tasks.recipe import to_json
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train.loop import Progress
-from .asked import Asked, Variant
-from .cost import Weight, weigh
+from .comparison import Comparison, ModelVariant
+from .cost import VariantCost, cost_of
 
 FORMAT = 1
 COMPARISON, RECORDS, DATA, RUNS = "compare.json", "records.jsonl", "data", "runs"
@@ -48,13 +48,13 @@ class Listener(Protocol):
 class Entry:
     """A variant that is ready to be trained."""
 
-    variant: Variant
+    variant: ModelVariant
     steps: int
-    weight: Weight
+    cost: VariantCost
 
 
 @dataclass(frozen=True)
-class Record:
+class TrialRecord:
     """A trial that is done."""
 
     variant: str
@@ -69,7 +69,7 @@ class Record:
 
 
 def open_comparison(
-    path: Path, asked: Asked, typed: dict[str, Any], device: torch.device, listener: Listener
+    path: Path, asked: Comparison, typed: dict[str, Any], device: torch.device, listener: Listener
 ) -> list[Entry]:
     """Weigh the variants that are new, and keep the others as they are: a folder holds one comparison, which may grow.
 
@@ -85,7 +85,7 @@ def open_comparison(
 
 
 def opened(
-    path: Path, asked: Asked, typed: dict[str, Any], device: torch.device, listener: Listener
+    path: Path, asked: Comparison, typed: dict[str, Any], device: torch.device, listener: Listener
 ) -> list[Entry]:
     found = read_comparison(path)
     told: dict[str, Any] = {
@@ -113,7 +113,7 @@ def opened(
     new = {
         e.variant.name: {
             "steps": e.steps,
-            "weight": asdict(e.weight),
+            "weight": asdict(e.cost),
             "recipe": to_json(asked.recipe(e.variant, steps=e.steps)),
         }
         for e in entries
@@ -140,7 +140,7 @@ def read_comparison(path: Path) -> dict[str, Any]:
     return found
 
 
-def as_json(asked: Asked) -> dict[str, Any]:
+def as_json(asked: Comparison) -> dict[str, Any]:
     """What all trials of a folder share; variants and seeds may be added."""
     budget = None if asked.budget is None else list(asked.budget)
     settings = {key: str(value) for key, value in asked.base.items()}
@@ -179,23 +179,25 @@ def refuse_other(path: Path, found: dict[str, Any], told: dict[str, Any]) -> Non
         )
 
 
-def prepared(path: Path, asked: Asked, variant: Variant, device: torch.device, listener: Listener) -> Entry:
+def prepared(
+    path: Path, asked: Comparison, variant: ModelVariant, device: torch.device, listener: Listener
+) -> Entry:
     """A new variant: its data made ready, its costs measured, its steps fixed by the budget."""
     recipe = asked.recipe(variant)
-    weight = weigh(recipe, job_of(recipe, path, listener), device)
+    cost = cost_of(recipe, job_of(recipe, path, listener), device)
     steps = recipe.train.steps
     if asked.budget is not None:
         kind, amount = asked.budget
-        each = {"steps": 1.0, "tokens": weight.tokens, "flops": weight.flops}[kind]
+        each = {"steps": 1.0, "tokens": cost.tokens, "flops": cost.flops}[kind]
         steps = round(amount / each)
         if steps < 1:
             raise BadInput(
                 f"variant {variant.name}: a single step takes {each:.3g} {kind}, more than --{kind} {amount:g}"
             )
-    return Entry(variant, steps, weight)
+    return Entry(variant, steps, cost)
 
 
-def known(path: Path, asked: Asked, variant: Variant, before: dict[str, Any]) -> Entry:
+def known(path: Path, asked: Comparison, variant: ModelVariant, before: dict[str, Any]) -> Entry:
     """A variant that was weighed already."""
     steps = before["steps"]
     now = flat(to_json(asked.recipe(variant, steps=steps)))
@@ -206,7 +208,7 @@ def known(path: Path, asked: Asked, variant: Variant, before: dict[str, Any]) ->
                 f"{path} has a variant {variant.name} with other settings ({other[0]}): give this one another name"
             )
         )
-    return Entry(variant, steps, Weight(**before["weight"]))
+    return Entry(variant, steps, VariantCost(**before["weight"]))
 
 
 def data_folder(path: Path, recipe: Recipe) -> Path:
@@ -228,18 +230,18 @@ def trials(entries: list[Entry], seeds: int) -> list[tuple[Entry, int]]:
     return [(entry, seed) for seed in range(seeds) for entry in entries]
 
 
-def records_of(path: Path) -> dict[tuple[str, int], Record]:
+def records_of(path: Path) -> dict[tuple[str, int], TrialRecord]:
     """What is done, by variant and seed; a line that a kill has torn is not there."""
     metrics = Metrics(path / RECORDS)
     if not present(metrics.path):
         return {}
-    found = [Record(**said) for _, said in metrics.lines(metrics.path.read_bytes())]
+    found = [TrialRecord(**said) for _, said in metrics.lines(metrics.path.read_bytes())]
     return {(record.variant, record.seed): record for record in found}
 
 
 def run_all(
-    path: Path, asked: Asked, entries: list[Entry], device: torch.device, listener: Listener
-) -> Iterator[Record | None]:
+    path: Path, asked: Comparison, entries: list[Entry], device: torch.device, listener: Listener
+) -> Iterator[TrialRecord | None]:
     """Every trial that is not done yet; None, and no more, if one was asked to stop and has saved itself."""
     done = records_of(path)
     log = Metrics(path / RECORDS)
@@ -249,7 +251,7 @@ def run_all(
         for entry, seed in trials(entries, asked.seeds)
         if (entry.variant.name, seed) not in done
     ]
-    heard = Heard(listener, sum(entry.steps for entry, _ in todo))
+    heard = TrialProgress(listener, sum(entry.steps for entry, _ in todo))
     try:
         for number, (entry, seed) in enumerate(todo, 1):
             listener.say(
@@ -268,8 +270,8 @@ def run_all(
 
 
 def trial(
-    path: Path, asked: Asked, entry: Entry, seed: int, device: torch.device, heard: Heard
-) -> Record | None:
+    path: Path, asked: Comparison, entry: Entry, seed: int, device: torch.device, heard: TrialProgress
+) -> TrialRecord | None:
     """One run, begun or gone on with; None if it was asked to stop."""
     recipe = asked.recipe(entry.variant, seed, entry.steps)
     folder = path / RUNS / f"{entry.variant.folder}-{seed}"
@@ -280,15 +282,15 @@ def trial(
             make_folders(folder.parent)
             outcome = trainer.start(recipe, folder, heard, device, ready=data_folder(path, recipe))
     except NotFinite as error:
-        return Record(entry.variant.name, seed, failed=str(error))
+        return TrialRecord(entry.variant.name, seed, failed=str(error))
     if not outcome.finished:
         return None
-    return Record(
+    return TrialRecord(
         entry.variant.name, seed, outcome.best.scores, outcome.best.step, heard.seconds_of(entry.steps)
     )
 
 
-class Heard:
+class TrialProgress:
     """Hears a run and tells the listener what concerns all of them: how far, and warnings."""
 
     def __init__(self, listener: Listener, steps: int) -> None:

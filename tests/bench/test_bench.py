@@ -21,10 +21,10 @@ from heedful.bench import __main__ as program
 from heedful.bench import beside, measure, ours, peers, prediction, records, scaling, table, units
 from heedful.bench import plot as plots
 from heedful.bench import work as works
-from heedful.bench.host import House
+from heedful.bench.host import Host
 from heedful.bench.measure import Failed, Result, agreement, contest
 from heedful.bench.peers import Contender, Place, Variant
-from heedful.bench.worker import Bench, plain, said, without_folders
+from heedful.bench.worker import WorkerRequests, plain, said, without_folders
 from heedful.cli import main as cli
 from heedful.cli.bench import BenchOptions
 from heedful.cli.shared.arguments import option
@@ -109,7 +109,7 @@ def test_some_start_side_by_side_and_take_turns_all_the_same():
 def test_a_variant_in_half_precision_trains_in_it():
     half = peers.in_half(Variant("plain", same_weights=True))
     assert (half.name, half.numbers, half.device) == ("plain, bf16", "bf16", "cpu")
-    work, bench, losses = works.as_json(works.SMALL["train-gpt2"]), Bench(), []
+    work, bench, losses = works.as_json(works.SMALL["train-gpt2"]), WorkerRequests(), []
     for variant in (Variant("plain"), half):
         found = bench.build(Contender("heedful", variant).as_json(), work, vars(Place("cpu", 1)))
         losses.append(found["answer"])
@@ -280,7 +280,7 @@ CEILINGS = {"flops": 1e9, "bandwidth": 1e6}
 
 
 class Answering:
-    """A worker of the house that knows only costs."""
+    """A worker of the host that knows only costs."""
 
     def ask(self, do, **given):
         known = {
@@ -296,7 +296,7 @@ class Answering:
 
 
 @pytest.fixture
-def house():
+def host():
     machine = {
         "device": "cpu",
         "threads": 1,
@@ -304,7 +304,7 @@ def house():
         "hardware": {"cpu": "a chip", "cores": 2, "gpu": None},
         "versions": {"python": "3", "torch": "2"},
     }
-    return House(Answering(), machine, True, lambda line: None)
+    return Host(Answering(), machine, True, lambda line: None)
 
 
 def results_of(answer=((1, 2, 3),), **seconds):
@@ -322,9 +322,9 @@ def results_of(answer=((1, 2, 3),), **seconds):
     return found
 
 
-def test_ratios_are_to_the_fastest_peer_with_the_same_kind_of_numbers(house):
+def test_ratios_are_to_the_fastest_peer_with_the_same_kind_of_numbers(host):
     found = results_of(heedful=0.2, slow=0.8, fast=0.4, eight=0.1, broken=None)
-    rows = beside.records_of(house, "decode-gpt2", DECODING, found, [[1, 2, 4]], None)
+    rows = beside.records_of(host, "decode-gpt2", DECODING, found, [[1, 2, 4]], None)
     assert {r["contender"]: r["ratio"] for r in rows} == {
         "heedful": 2.0,
         "slow": 0.5,
@@ -342,42 +342,42 @@ def test_ratios_are_to_the_fastest_peer_with_the_same_kind_of_numbers(house):
 
 
 @pytest.mark.parametrize("ours_took, code", [(0.2, 0), (None, 1)])
-def test_the_exit_code_says_whether_heedful_ran(house, ours_took, code, tmp_path, capsys, monkeypatch):
+def test_the_exit_code_says_whether_heedful_ran(host, ours_took, code, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(beside, "contest", lambda *_: results_of(heedful=ours_took, slow=0.3, broken=None))
     args = asked_for(work=["decode"], small=True, json=True, output=str(tmp_path / "r.jsonl"))
-    assert beside.beside_peers(args, house) == code
+    assert beside.beside_peers(args, host) == code
     told = json.loads(capsys.readouterr().out)
     assert told["absent"] == {"rare": "not installed: pip install rare"}
     assert told["results"] == [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
     assert [r["failed"] for r in told["results"]] == [None if code == 0 else "it broke", None, "it broke"]
 
 
-def test_without_weights_there_is_no_contest_but_the_next_work_is_tried(house, capsys, monkeypatch):
+def test_without_weights_there_is_no_contest_but_the_next_work_is_tried(host, capsys, monkeypatch):
     class Clumsy(Answering):
         def ask(self, do, **given):
             if do == "prepare" and given["work"]["kind"] == "decode-gpt2":
                 raise Failed("RuntimeError: the disk is full")
             return super().ask(do, **given)
 
-    house.worker = Clumsy()
+    host.worker = Clumsy()
     monkeypatch.setattr(beside, "contest", lambda *_: results_of(heedful=0.2))
     args = asked_for(work=["decode", "translate-beam1"], small=True, json=True)
-    assert beside.beside_peers(args, house) == 1
+    assert beside.beside_peers(args, host) == 1
     out, err = capsys.readouterr()
     assert [r["work"] for r in json.loads(out)["results"]] == ["translate-beam1"]
     assert "decode-gpt2: heedful could not make the weights: RuntimeError: the disk is full\n" in err
 
 
-def test_training_is_compared_with_the_matrix_product_rate(house):
-    rows = beside.records_of(house, "train-gpt2", TRAINING, results_of(2.25, heedful=0.5), 2.0, 1e8)
+def test_training_is_compared_with_the_matrix_product_rate(host):
+    rows = beside.records_of(host, "train-gpt2", TRAINING, results_of(2.25, heedful=0.5), 2.0, 1e8)
     assert rows[0]["of_peak"] == rows[0]["of_floor"] == pytest.approx(0.2)
     assert rows[0]["agreement"] == {"loss": 2.25, "difference": 0.25}
     assert rows[0]["of_bandwidth"] is None and rows[0]["ratio"] is None  # nobody to compare with
 
 
-def test_the_table_says_it_all(house):
+def test_the_table_says_it_all(host):
     found = results_of(slow=0.8, fast=0.1, heedful=0.2, broken=None)
-    rows = beside.records_of(house, "decode-gpt2", DECODING, found, [[1, 2, 4]], None)
+    rows = beside.records_of(host, "decode-gpt2", DECODING, found, [[1, 2, 4]], None)
     lines = table.contest_table(rows).splitlines()
     assert [line.split()[0] for line in lines[:5]] == ["contender", "heedful", "fast", "slow", "broken"]
     assert lines[1].split()[1:6] == ["200", "90", "0.50", "0.0", "%"]
@@ -458,8 +458,8 @@ def test_results_go_to_the_benchmarks_of_a_clone_and_small_ones_nowhere(tmp_path
     assert records.output_of(argparse.Namespace(output="x", small=True)) == Path("x")
 
 
-def test_a_record_says_which_build_it_was(house):
-    shared = house.shared
+def test_a_record_says_which_build_it_was(host):
+    shared = host.shared
     assert set(shared["versions"]) == {"heedful", "build", "python", "torch"}
     assert len(shared["versions"]["build"]) == 12 and shared["ceilings"] == CEILINGS
 
@@ -480,7 +480,7 @@ def lines_of(svg):
 
 def test_a_power_law_is_a_straight_line():
     points = [(n, n**2) for n in (1, 10, 100, 1000)]
-    panel = plots.Panel("time", "n", [plots.Series("a<b", points)], "{:g}".format, x_base=10)
+    panel = plots.PlotPanel("time", "n", [plots.Series("a<b", points)], "{:g}".format, x_base=10)
     (path,), texts = lines_of(plots.plot("title", [panel]))
     steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(path)]
     assert [a for a, _ in steps] == pytest.approx([plots.WIDTH / 3] * 3, abs=0.2)
@@ -493,7 +493,7 @@ def test_names_of_lines_that_end_together_do_not_overlap():
 
 
 def test_an_empty_panel_says_so():
-    _, texts = lines_of(plots.plot("t", [plots.Panel("memory", "n", [plots.Series("a", [])], str)]))
+    _, texts = lines_of(plots.plot("t", [plots.PlotPanel("memory", "n", [plots.Series("a", [])], str)]))
     assert "memory: nothing was measured" in texts
 
 
@@ -535,20 +535,20 @@ class Growing(Pretended):
         (lambda n: n, lambda n: n, 32, 1, "OutOfMemoryError: too long"),
     ],
 )
-def test_a_series_ends_where_it_must(house, milliseconds, memory, fails_at, measured, why):
+def test_a_series_ends_where_it_must(host, milliseconds, memory, fails_at, measured, why):
     points = scaling.points_of("length", "cpu", True)["full"]
     worker = Growing(milliseconds, memory, fails_at)
-    house.start = lambda threads: worker
-    found = list(scaling.series("full", points, house, asked_for(seconds=1.0)))
+    host.start = lambda threads: worker
+    found = list(scaling.series("full", points, host, asked_for(seconds=1.0)))
     assert [bool(p["ms"]) for p in found] == [True] * measured + [False] * (why is not None)
     assert found[-1]["failed"] == why
     assert found[0]["ms"] == pytest.approx(milliseconds(16)) and found[0]["memory_bytes"] == memory(16)
 
 
-def test_scaling_writes_a_table_and_a_picture(house, tmp_path, capsys):
-    house.start = lambda threads: Growing(lambda n: n**1.5, lambda n: 100 * n, 64)
+def test_scaling_writes_a_table_and_a_picture(host, tmp_path, capsys):
+    host.start = lambda threads: Growing(lambda n: n**1.5, lambda n: 100 * n, 64)
     args = asked_for(what="scaling", small=True, output=str(tmp_path / "r.jsonl"))
-    assert scaling.scaling(args, house) == 0
+    assert scaling.scaling(args, host) == 0
     rows = list(csv.DictReader(io.StringIO((tmp_path / "scaling-length-cpu.csv").read_text())))
     assert [row["tokens"] for row in rows] == ["16", "32", "64"] * 3
     assert rows[1]["memory_bytes"] == "3200" and rows[2]["ms"] == ""
@@ -561,20 +561,20 @@ def test_scaling_writes_a_table_and_a_picture(house, tmp_path, capsys):
     assert "window 8" in out and "scaling-length-cpu.svg" in out
 
 
-def test_scaling_has_works_of_its_own(house):
+def test_scaling_has_works_of_its_own(host):
     with pytest.raises(BadInput, match="scaling measures heedful alone"):
-        scaling.scaling(asked_for(what="scaling", only=["nanogpt"]), house)
+        scaling.scaling(asked_for(what="scaling", only=["nanogpt"]), host)
 
 
 # Costs
 
 
-def test_predictions_are_compared_with_measurements(house, tmp_path, capsys):
+def test_predictions_are_compared_with_measurements(host, tmp_path, capsys):
     flops = ours.predict(TRAINING, CPU)["flops"]
     worker = Growing(lambda n: 1000 * flops / 1e9 / 0.5, lambda n: 2 * ours.predict(TRAINING, CPU)["memory"])
-    house.start = lambda threads: worker
+    host.start = lambda threads: worker
     args = asked_for(work=["train-gpt2"], utilization=0.25, small=True, output=str(tmp_path / "r.jsonl"))
-    assert prediction.prediction(args, house) == 0
+    assert prediction.prediction(args, host) == 0
     (found,) = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
     assert found["utilization"] == pytest.approx(0.5)
     assert found["ms_error"] == pytest.approx(1.0)  # foretold twice as long as it took
@@ -666,7 +666,7 @@ def test_a_worker_says_what_the_first_unit_gave(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(PEER.replace("lambda: None", "lambda: [[work.new] * work.new] * work.batch"))
     who = Contender("mine", Variant("x", compiled=True), str(path))
-    bench = Bench()
+    bench = WorkerRequests()
     found = bench.build(who.as_json(), works.as_json(DECODING), asdict(CPU))
     assert found["answer"] == [[6] * 6] * 3
     assert found["compile"] >= 0 and found["unit"] >= 0

@@ -30,6 +30,7 @@ from heedful.cli.shared import arguments
 from heedful.cli.shared import lines as line_commands
 from heedful.cli.shared.commands import COMMANDS, options_of
 from heedful.cli.shared.lines import READ
+from heedful.cli.shared.terminal import flat
 from heedful.models import presets
 from heedful.use.options import Writing
 from heedful.use.wording import LONGEST
@@ -94,7 +95,7 @@ def test_texts_are_continued_as_python_continues_them(given, load, small_run):
         ([], {}),
     ):
         code, out, said = given("generate", "lm", *options, stdin=lines(*prompts))
-        expected = [line_commands.flat(answer) for answer in model.generate(prompts, **how)]
+        expected = [flat(answer) for answer in model.generate(prompts, **how)]
         assert (code, said, out) == (0, "", [*expected, ""])
 
 

@@ -22,10 +22,17 @@ from heedful.cli.compare import CompareOptions, asked_of
 from heedful.cli.main import main
 from heedful.compare import significance as noise
 from heedful.compare import trials
-from heedful.compare.asked import STORIES, Asked, Variant, chapters, check, read_variant
-from heedful.compare.cost import Alive, Weight, counted, flops_rule, weigh
+from heedful.compare.comparison import (
+    BUILT_IN,
+    Comparison,
+    ModelVariant,
+    built_in_variants,
+    check,
+    read_variant,
+)
+from heedful.compare.cost import LiveMemory, VariantCost, cost_of, counted, flops_rule
 from heedful.compare.report import SAME, rows_of, told
-from heedful.compare.trials import Entry, Record
+from heedful.compare.trials import Entry, TrialRecord
 from heedful.errors import BadInput, NotFinite
 from heedful.runs import setup, trainer, training
 from heedful.tasks.recipe.presets import ARCHITECTURES
@@ -126,10 +133,10 @@ def test_variants_that_are_alike_are_seldom_told_apart_and_others_often_are(seed
 
 
 def test_a_variant_is_a_name_and_settings():
-    assert read_variant("rotary: model.positions=rotary train.rate=1e-4", "translate") == Variant(
+    assert read_variant("rotary: model.positions=rotary train.rate=1e-4", "translate") == ModelVariant(
         "rotary", {"model.positions": "rotary", "train.rate": "1e-4"}
     )
-    assert read_variant("base", "lm") == Variant("base")
+    assert read_variant("base", "lm") == ModelVariant("base")
     assert read_variant("model.width=64 train.rate=0.1", "lm").name == "model.width=64 train.rate=0.1"
     assert read_variant("a b/c: model.width=64", "lm").folder == "a-b-c"
     assert read_variant("../..", "lm").folder == "variant" and read_variant("..x", "lm").folder == "x"
@@ -152,22 +159,22 @@ def test_a_variant_that_is_none_is_one_sentence(text, sentence):
 
 
 def asked(*variants, base=None, task="translate", budget=None, seeds=2):
-    return Asked(task, "tiny", "", {"data.vocab": "word", **(base or {})}, variants, budget, seeds)
+    return Comparison(task, "tiny", "", {"data.vocab": "word", **(base or {})}, variants, budget, seeds)
 
 
 @pytest.mark.parametrize(
     "wrong, sentence",
     [
-        (asked(Variant("a")), "a comparison needs two variants or more"),
-        (asked(Variant("a"), Variant("a", {"model.width": 8})), 'two variants are called "a"'),
-        (asked(Variant("a b"), Variant("a/b", {"model.width": 8})), 'two variants are called "a-b"'),
-        (asked(Variant("a"), Variant("b")), "variants a and b are the same"),
-        (asked(Variant("a"), Variant("b", {"data.vocab": "char"})), "variant b sets data.vocab, but all variants read the same"),
-        (asked(Variant("a"), Variant("b", {"train.seed": 3})), "variant b sets train.seed, but all variants have the same seeds"),
-        (asked(Variant("a"), Variant("b", {"train.steps": 3})), "the same budget"),
-        (asked(Variant("a"), Variant("b", {"evaluate.rows": 3})), "are judged alike"),
-        (asked(Variant("a"), Variant("b", {"model.experts": 3})), "variant b: model.experts does nothing in transformer"),
-        (asked(Variant("a"), Variant("b", {"model.norm": "post"}), seeds=0), "--seeds is from 1 to 100, not 0"),
+        (asked(ModelVariant("a")), "a comparison needs two variants or more"),
+        (asked(ModelVariant("a"), ModelVariant("a", {"model.width": 8})), 'two variants are called "a"'),
+        (asked(ModelVariant("a b"), ModelVariant("a/b", {"model.width": 8})), 'two variants are called "a-b"'),
+        (asked(ModelVariant("a"), ModelVariant("b")), "variants a and b are the same"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"data.vocab": "char"})), "variant b sets data.vocab, but all variants read the same"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"train.seed": 3})), "variant b sets train.seed, but all variants have the same seeds"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"train.steps": 3})), "the same budget"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"evaluate.rows": 3})), "are judged alike"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"model.experts": 3})), "variant b: model.experts does nothing in transformer"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"model.norm": "post"}), seeds=0), "--seeds is from 1 to 100, not 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_refused(wrong, sentence):
@@ -177,14 +184,16 @@ def test_what_cannot_be_compared_is_refused(wrong, sentence):
 
 def test_a_shared_setting_may_concern_some_variants_only_but_not_none():
     mixed = asked(
-        Variant("plain"), Variant("mixture", {"model.architecture": "mixture"}), base={"model.experts": 4}
+        ModelVariant("plain"),
+        ModelVariant("mixture", {"model.architecture": "mixture"}),
+        base={"model.experts": 4},
     )
     check(mixed)
     assert mixed.recipe(mixed.variants[1]).model.experts == 4
     assert mixed.recipe(mixed.variants[0]).model.architecture == "transformer"
     other = asked(
-        Variant("a", {"model.positions": "rotary"}),
-        Variant("b", {"model.norm": "post"}),
+        ModelVariant("a", {"model.positions": "rotary"}),
+        ModelVariant("b", {"model.norm": "post"}),
         base={"model.experts": 4},
     )
     with pytest.raises(BadInput, match="model.experts does nothing in any of these variants"):
@@ -212,7 +221,7 @@ class Quiet:
 
 
 def test_history_tells_of_every_architecture_and_position_that_there_is():
-    names = [variant.name for variant in chapters("history")]
+    names = [variant.name for variant in built_in_variants("history")]
     assert "Transformer, rotary" in names and "Transformer, sinusoidal" in names
     for chapter, architecture in (
         ("RNN", "seq2seq"),
@@ -222,7 +231,7 @@ def test_history_tells_of_every_architecture_and_position_that_there_is():
         assert (chapter in names) == (architecture in ARCHITECTURES["translate"])
     found = asked_of(CompareOptions(what="history"), CPU)
     assert {found.recipe(v).data.corpus for v in found.variants} == {"phrasebook"}
-    assert {found.recipe(v).train.steps for v in found.variants} == {STORIES["history"].steps}
+    assert {found.recipe(v).train.steps for v in found.variants} == {BUILT_IN["history"].steps}
     longer = asked_of(CompareOptions(what="history", steps=7, variant=("x: model.norm=post",)), CPU)
     assert longer.variants[-1].name == "x"
 
@@ -244,9 +253,9 @@ def test_counted_flops_are_those_of_the_arithmetic(texts, tmp_path):
 def test_a_model_without_a_rule_is_counted(texts, tmp_path, monkeypatch):
     asked = recipe_for("lm", texts, 3)
     job = setup.make_job(asked, tmp_path, Quiet())
-    expected = weigh(asked, job, CPU)
+    expected = cost_of(asked, job, CPU)
     monkeypatch.setattr("heedful.compare.cost.costs", refuse)
-    assert weigh(asked, job, CPU).flops == pytest.approx(expected.flops, rel=0.02)
+    assert cost_of(asked, job, CPU).flops == pytest.approx(expected.flops, rel=0.02)
     assert expected.tokens == 64 and expected.parameters == expected.active > 0
     assert expected.memory > 16 * expected.parameters  # weights, gradients and two moments, in fp32
 
@@ -257,7 +266,7 @@ def refuse(*args):
 
 def test_memory_counts_each_storage_while_it_lives():
     there = torch.zeros(100)
-    with Alive([there]) as alive:
+    with LiveMemory([there]) as alive:
         a = torch.ones(1000)
         assert alive.now == 4400
         b = a.view(10, 100)
@@ -303,7 +312,7 @@ def test_a_comparison_from_start_to_end(texts, tmp_path, capsys):
 
 
 def test_the_same_seed_has_the_same_order_in_every_variant(texts, tmp_path):
-    comparison = asked(Variant("a"), Variant("b", {"model.norm": "post"}), base=base_of(texts))
+    comparison = asked(ModelVariant("a"), ModelVariant("b", {"model.norm": "post"}), base=base_of(texts))
     for seed in (0, 1):
         orders = []
         for variant in comparison.variants:
@@ -328,7 +337,7 @@ def test_a_second_run_trains_nothing_and_tells_the_same(texts, tmp_path, capsys,
     first = capsys.readouterr().out
     files = {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
     monkeypatch.setattr(trainer, "start", refuse)
-    monkeypatch.setattr(trials, "weigh", refuse)
+    monkeypatch.setattr(trials, "cost_of", refuse)
     for again in (line, ["compare", "--resume", str(tmp_path / "c")]):
         assert main(again) == 0
         out, err = capsys.readouterr()
@@ -469,12 +478,14 @@ def test_a_comparison_in_vain_leaves_nothing(texts, tmp_path, capsys):
 
 
 def entry(name, active=100):
-    return Entry(Variant(name), 10, Weight(100, active, 5e6, 64.0, 1 << 20))
+    return Entry(ModelVariant(name), 10, VariantCost(100, active, 5e6, 64.0, 1 << 20))
 
 
 def test_the_table_calls_noise_noise_and_names_what_is_worse():
     figures = {"good": [9.0, 9.1, 9.0, 9.2], "alike": [9.1, 9.0, 9.1, 9.1], "bad": [2.0, 2.1, 2.2, 2.0]}
-    records = [Record(n, s, {"bleu": v}, 10, 1.0) for n, row in figures.items() for s, v in enumerate(row)]
+    records = [
+        TrialRecord(n, s, {"bleu": v}, 10, 1.0) for n, row in figures.items() for s, v in enumerate(row)
+    ]
     rows = rows_of([entry("bad"), entry("alike", 60), entry("good"), entry("none")], records, "bleu")
     assert [row.name for row in rows] == ["alike", "good", "bad", "none"] or [row.name for row in rows] == [
         "good",

@@ -24,7 +24,7 @@ from helpers.small_runs import (
 
 from heedful import load
 from heedful.cli.main import main
-from heedful.compare.asked import Asked, Variant
+from heedful.compare.comparison import Comparison, ModelVariant
 from heedful.data.articles import Article
 from heedful.data.vocab import train_vocab
 from heedful.decode.beam import beam_search
@@ -387,8 +387,8 @@ def test_variants_share_settings_that_concern_some_of_them_and_facts_are_compare
     capsys,
 ):
     both = {"train.lm_weight": 0.5, "model.positions": "rotary"}
-    variants = Variant("apart"), Variant("row", {"model.architecture": "dmca"})
-    apart, row = map(Asked("summarize", "tiny", "facts", both, variants, None, 1).recipe, variants)
+    variants = ModelVariant("apart"), ModelVariant("row", {"model.architecture": "dmca"})
+    apart, row = map(Comparison("summarize", "tiny", "facts", both, variants, None, 1).recipe, variants)
     assert (apart.model.positions, apart.train.lm_weight) == ("rotary", 1.0)
     assert (row.model.positions, row.train.lm_weight) == (
         "sinusoidal+rotary",

@@ -48,7 +48,7 @@ def convert(work: DecodeGPT2 | Translate, place: Place, folder: Path, numbers: s
     """By CTranslate2's converter, which is handed the words it would ask a tokenizer for."""
     module = import_module("ctranslate2.converters.transformers")
 
-    class Words:
+    class MinimalTokenizer:
         """As much of a tokenizer as the converter looks at."""
 
         bos_token = eos_token = LAST
@@ -59,8 +59,8 @@ def convert(work: DecodeGPT2 | Translate, place: Place, folder: Path, numbers: s
             return {word: i for i, word in enumerate(words(work))}
 
     class Converter(module.TransformersConverter):  # type: ignore[name-defined]
-        def load_tokenizer(self, *args: Any, **kwargs: Any) -> Words:
-            return Words()
+        def load_tokenizer(self, *args: Any, **kwargs: Any) -> MinimalTokenizer:
+            return MinimalTokenizer()
 
     Converter(place.weights).convert(str(folder), quantization=numbers)
 

@@ -33,14 +33,14 @@ def variants(work: Work) -> list[Variant]:
 def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     torch.manual_seed(units.SEED)
     if isinstance(work, TrainGPT2):
-        model, batch = LanguageModel(work).to(place.device), [units.windows(work, place)]
+        model, batch = TorchLanguageModel(work).to(place.device), [units.windows(work, place)]
         return units.training(model, model, batch, variant.compiled, place)
     assert isinstance(work, TrainTransformer)
-    translator = Translator(work).to(place.device)
+    translator = TorchTranslator(work).to(place.device)
     return units.training(translator, translator, units.pairs(work, place), variant.compiled, place)
 
 
-class LanguageModel(nn.Module):
+class TorchLanguageModel(nn.Module):
     """From windows to their loss."""
 
     mask_TT: Tensor
@@ -64,7 +64,7 @@ class LanguageModel(nn.Module):
         return units.cross_entropy(x_BTD @ self.tokens.weight.T, windows_BT[:, 1:])
 
 
-class Translator(nn.Module):
+class TorchTranslator(nn.Module):
     """From sources and targets to their loss."""
 
     mask_TT: Tensor

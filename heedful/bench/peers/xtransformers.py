@@ -30,10 +30,10 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     xt = import_module("x_transformers")
     torch.manual_seed(units.SEED)
     if isinstance(work, TrainGPT2):
-        model = LanguageModel(xt, work).to(place.device)
+        model = XLanguageModel(xt, work).to(place.device)
         return units.training(model, model, [units.windows(work, place)], variant.compiled, place)
     assert isinstance(work, TrainTransformer)
-    translator = Translator(xt, work).to(place.device)
+    translator = XTranslator(xt, work).to(place.device)
     return units.training(translator, translator, units.pairs(work, place), variant.compiled, place)
 
 
@@ -51,7 +51,7 @@ def sizes(work: Any) -> dict[str, Any]:
     }
 
 
-class LanguageModel(nn.Module):
+class XLanguageModel(nn.Module):
     """From windows to their loss."""
 
     def __init__(self, xt: Any, work: TrainGPT2) -> None:
@@ -68,7 +68,7 @@ class LanguageModel(nn.Module):
         return units.cross_entropy(self.body(windows_BT[:, :-1]), windows_BT[:, 1:])
 
 
-class Translator(nn.Module):
+class XTranslator(nn.Module):
     """From sources and targets to their loss. XTransformer itself cannot tie its output to the embedding."""
 
     def __init__(self, xt: Any, work: TrainTransformer) -> None:

@@ -1,4 +1,4 @@
-"""From words on the command line to the options of a command, by tyro; what is wrong is said in one sentence."""
+"""From words on the command line to the options of a command, by tyro; one sentence says what is wrong."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def described(text: str) -> str:
 
 
 def refuse_misread(command: str, args: list[str]) -> None:
-    """What tyro would take for something else: options of its own, and `--json=x`, whose x it makes a text."""
+    """Refuse what tyro would misread: options of its own, and `--json=x`, whose x it takes for a text."""
     known = options(command)
     for token in args[: args.index("--")] if "--" in args else args:
         name, equals, _ = token.partition("=")
@@ -85,7 +85,8 @@ def fault(command: str, args: list[str]) -> str | None:
         name, equals, value = token.partition("=")
         name = name.replace("_", "-")
         if name not in known:
-            return f"{command} has no option {printable(name)}{as_setting(command, name) or nearest(name, known)}"
+            meant = as_setting(command, name) or nearest(name, known)
+            return f"{command} has no option {printable(name)}{meant}"
         kinds = kinds_of(known[name])
         if bool in kinds:
             if equals:
@@ -133,17 +134,17 @@ def miscounted(command: str, found: list[str]) -> str | None:
     hints = typing.get_type_hints(options_of(command), include_extras=True)
     places = [f for f in fields if option(f.name) not in options(command)]
     if len(found) > len(places) and not is_endless(command):
-        return f"{command} does not know what {quoted(found[len(places)])} is for: see `heedful {command} --help`"
+        extra = quoted(found[len(places)])
+        return f"{command} does not know what {extra} is for: see `heedful {command} --help`"
     for place, value in zip(places, found, strict=False):
         kinds = kinds_of(hints[place.name])
         if not fits(value, kinds):
             return f"{place.name.upper()} is {wanted(kinds)}, not {short(value)}{suggestion(value, kinds)}"
     missing = [f.name for f in places[len(found) :] if f.default is dataclasses.MISSING]
-    return (
-        f"{command} needs {'an' if missing[0][0] in 'aeiou' else 'a'} {missing[0].upper()}: see `heedful {command} --help`"
-        if missing
-        else None
-    )
+    if not missing:
+        return None
+    article = "an" if missing[0][0] in "aeiou" else "a"
+    return f"{command} needs {article} {missing[0].upper()}: see `heedful {command} --help`"
 
 
 def is_endless(command: str) -> bool:

@@ -1,7 +1,7 @@
 """The list of commands, which is the list of files in heedful/cli.
 
-A command NAME is a file NAME.py (NAME_.py where Python has the word for itself). Its docstring is the help, it
-defines the options as a dataclass NameOptions, and a function NAME does what they ask for.
+A command NAME is a file NAME.py (NAME_.py where NAME is a keyword of Python). Its docstring is the help, its
+dataclass NameOptions has the options, and its function NAME does what they ask for.
 """
 
 from __future__ import annotations

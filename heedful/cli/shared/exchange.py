@@ -1,7 +1,7 @@
-"""What export and import share: models out to other libraries and in from them, each with a proof that it is the same.
+"""What export and import share: folders that are written aside, and the comparison with another library.
 
-Everything is written aside. Only what another library has opened and found to be the same model gets its name; where that
-library is not installed, parity.json says so.
+Everything is written aside. Only what another library has opened and found to be the same model gets its
+name; where that library is not installed, parity.json says so.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def refuse(name: str, loaded: Loaded, to: str) -> None:
 def compared(
     loaded: Loaded, folder: Path, to: str, kind: str | None, tell: Callable[[str], None]
 ) -> Certificate:
-    """The model that was loaded beside what another library makes of a folder; kind: of its numbers, or None to ask it."""
+    """A loaded model beside what another library makes of a folder. kind: of its numbers; None: ask it."""
     from ...interop.formats import FORMATS
     from ...interop.parity.certificate import DIFFERENT, Certificate, unchecked, versions
     from ...interop.parity.compare import certify

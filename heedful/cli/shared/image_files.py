@@ -1,4 +1,4 @@
-"""Names of image files, for commands that are given files: each word is the name of one, or each line of stdin."""
+"""Names of image files, for commands that are given files: words of the call, or lines of stdin."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""LineOptions of stdin to lines of stdout, for commands that answer texts.
+"""Lines of stdin to lines of stdout, for commands that answer texts.
 
-Memory stays constant: lines are read in chunks, and a chunk ends as soon as no more input is at hand, so that whoever
-types is answered at once. Within a chunk texts of like length are done together; answers come in the order of the
-lines, line N of the output belonging to line N of the input. torch is imported once the options have been checked.
+Memory stays constant: lines are read in chunks, and a chunk ends as soon as no more input is at hand, so that
+whoever types is answered at once. Within a chunk, texts of like length are done together. Line N of the
+output answers line N of the input. torch is imported once the options have been checked.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Printer:
         )
 
     def judged(self, lines: list[Line], start: int) -> tuple[list[Line], dict[int, Tokenized]]:
-        """Lines, those that the model cannot use as faults, each of which is named; and the tokens of the others."""
+        """The lines, with a fault (which is named) for each that the model cannot use; and their tokens."""
         texts = {n: line for n, line in enumerate(lines) if isinstance(line, str) and line.strip()}
         rows = (
             dict(zip(texts, self.work.encode(self.model, list(texts.values())), strict=True)) if texts else {}
@@ -221,11 +221,6 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-def flat(text: str) -> str:
-    """A text on one line: a model may write line ends, which would put the output out of step."""
-    return str(text).replace("\r", " ").replace("\n", " ")
-
-
 def utf8_out() -> None:
     """Files and pipes are UTF-8, as the input is; a terminal says itself what it can show."""
     if sys.stdout is not None and not sys.stdout.isatty() and hasattr(sys.stdout, "reconfigure"):
@@ -236,7 +231,7 @@ def utf8_out() -> None:
 
 
 def chunks(file: BinaryIO | None, most: int, longest: int = LONGEST) -> Iterator[tuple[list[Line], int]]:
-    """LineOptions in lists of at most so many, with their bytes; none waits for input that is not there yet."""
+    """Lines in lists of at most so many, with their bytes; none waits for input that is not there yet."""
     for some in lines_at_hand(file, longest):
         waiting = iter(some)
         while raws := list(islice(waiting, most)):
@@ -244,7 +239,7 @@ def chunks(file: BinaryIO | None, most: int, longest: int = LONGEST) -> Iterator
 
 
 def lines_at_hand(file: BinaryIO | None, longest: int = LONGEST) -> Iterator[list[bytes]]:
-    """The lines that can be read without waiting, again and again; an endless line is cut where it is too long."""
+    """The lines that can be read without waiting, again and again; a line that is too long is cut."""
     rest, first, most = b"", True, BYTES * longest + 2  # one more than allowed, and perhaps a CR
     while data := read_at_hand(file):
         if first:
@@ -293,7 +288,7 @@ def refuse_foreign(data: bytes) -> None:
 
 
 class LineProgress:
-    """How many lines are done, on stderr: only if somebody can see it, nothing else shows it, and it takes long."""
+    """How many lines are done, on a terminal, if stdout goes elsewhere and it takes long."""
 
     def __init__(self) -> None:
         shown = sys.stdout is not None and sys.stdout.isatty()

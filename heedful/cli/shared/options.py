@@ -1,4 +1,4 @@
-"""Options that several commands have, and how a field of a dataclass is made an option of the command line."""
+"""Options that several commands have, and how a field of a dataclass becomes an option."""
 
 from __future__ import annotations
 
@@ -59,6 +59,21 @@ class DataOptions:
 
     valid_images: Annotated[str | None, arg("FOLDER", "one in ten of --images, at most 2000")] = None
     """Held-out images to judge by."""
+
+    def data_settings(self) -> dict[str, Any]:
+        """The settings of a recipe that these options stand for; None where one was not given."""
+        return {
+            "data.corpus": self.corpus,
+            "data.source": self.source,
+            "data.target": self.target,
+            "data.valid_source": self.valid_source,
+            "data.valid_target": self.valid_target,
+            "data.text": self.text,
+            "data.table": self.data,
+            "data.valid_table": self.valid_data,
+            "data.images": self.images,
+            "data.valid_images": self.valid_images,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,15 @@
-"""Printing for people: lines on stderr, progress, tables and trees by rich, and pictures in letters."""
+"""Printing for people: lines, progress, tables by rich, pictures in letters."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
+from pathlib import Path
 from typing import Any, TypeVar
 
-from ...files import one_line
+from ...errors import BadInput
+from ...files import one_line, present
 
 T = TypeVar("T")
 PATIENCE, QUIET = 3.0, 10.0  # seconds before the first line about progress, and between lines
@@ -16,6 +18,19 @@ PATIENCE, QUIET = 3.0, 10.0  # seconds before the first line about progress, and
 def say(line: str) -> None:
     """A line on stderr."""
     print(one_line(line), file=sys.stderr, flush=True)
+
+
+def flat(text: str) -> str:
+    """A text on one line: a model may write line ends, which would put the output out of step."""
+    return str(text).replace("\r", " ").replace("\n", " ")
+
+
+def check_free(path: Path) -> None:
+    """Refuse to write a file where there is one already, or where there is no folder for it."""
+    if present(path):
+        raise BadInput(one_line(f"{path} is there already: give another --output, or move it away"))
+    if not path.parent.is_dir():
+        raise BadInput(one_line(f"{path.parent} is no folder, so {path.name} cannot be written there"))
 
 
 def show_rich(*things: Any) -> None:
@@ -39,7 +54,7 @@ def drawable(text: str) -> str:
 
 
 def track(items: Iterable[T], doing: str) -> Iterator[T]:
-    """Hand on items one by one; on stderr, say how far it is, if it takes long: a bar, or a line now and then."""
+    """Hand on items one by one; if it takes long, show progress on stderr: a bar, or a line now and then."""
     total = len(items) if isinstance(items, Sized) else None
     if sys.stderr.isatty():
         return with_bar(items, doing, total)

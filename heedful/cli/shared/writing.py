@@ -12,8 +12,9 @@ from ...files import one_line
 from ...use.options import BEAM, Writing, asked
 from ...use.results import Answer
 from ...use.wording import LONGEST, Tokenized
-from .lines import Line, LineCommand, flat
+from .lines import Line, LineCommand
 from .options import DecodingOptions
+from .terminal import flat
 
 if TYPE_CHECKING:
     from ...use.model import Model

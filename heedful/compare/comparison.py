@@ -44,7 +44,7 @@ MOST_SEEDS = 100
 
 
 @dataclass(frozen=True)
-class Variant:
+class ModelVariant:
     """A name, and what makes it differ from the base."""
 
     name: str
@@ -57,18 +57,18 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Comparison:
     """A comparison, as it was asked for."""
 
     task: str
     size: str
     corpus: str
     base: dict[str, Any]  # settings that all share
-    variants: tuple[Variant, ...]
+    variants: tuple[ModelVariant, ...]
     budget: tuple[str, float] | None  # steps, tokens or flops, and how many; None: the base's steps
     seeds: int
 
-    def recipe(self, variant: Variant, seed: int = 0, steps: int | None = None) -> Recipe:
+    def recipe(self, variant: ModelVariant, seed: int = 0, steps: int | None = None) -> Recipe:
         """The recipe of a trial; what does not fit together is refused by the variant's name."""
         settings = {**self.fitting(variant), **variant.settings, "train.seed": seed}
         settings |= {} if steps is None else {"train.steps": steps}
@@ -77,7 +77,7 @@ class Asked:
         except BadInput as error:
             raise BadInput(f"variant {variant.name}: {error}") from None
 
-    def fitting(self, variant: Variant) -> dict[str, Any]:
+    def fitting(self, variant: ModelVariant) -> dict[str, Any]:
         """Of the base, what a variant's architecture has a use for: a shared setting may concern some of them only."""
         plain = ARCHITECTURES.get(self.task, ("",))[0]
         both = {"model.architecture": plain, **self.base, **variant.settings}
@@ -101,7 +101,7 @@ class Asked:
         return {key: value for key, value in self.base.items() if useful(key) or not concerns}
 
 
-def check(asked: Asked) -> None:
+def check(asked: Comparison) -> None:
     """Refuse a comparison that would compare nothing, or not like with like."""
     if len(asked.variants) < 2:
         raise BadInput(
@@ -130,7 +130,7 @@ def check(asked: Asked) -> None:
 # Reading variants.
 
 
-def read_variant(text: str, task: str) -> Variant:
+def read_variant(text: str, task: str) -> ModelVariant:
     """`NAME: part.name=value ...`, `part.name=value ...` (which is then its name too), or `NAME` alone: the base."""
     name, colon, rest = text.partition(":")
     if "=" in name or (not colon and "=" in text):
@@ -153,7 +153,7 @@ def read_variant(text: str, task: str) -> Variant:
                 changed(Recipe(task), key, settings[key])  # says what was probably meant
         except BadInput as error:
             raise BadInput(f"variant {name}: {error}") from None
-    return Variant(name, settings)
+    return ModelVariant(name, settings)
 
 
 def settings_of_run(path: Path, task: str, name: str) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def settings_of_run(path: Path, task: str, name: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Story:
+class BuiltInComparison:
     """A comparison by name."""
 
     task: str
@@ -192,8 +192,8 @@ class Story:
 
 
 # Small enough for a laptop: narrow and shallow, one optimizer and one rate for all.
-STORIES = {
-    "history": Story(
+BUILT_IN = {
+    "history": BuiltInComparison(
         "translate", "phrasebook", "tiny", 1000,
         {
             "model.width": 64, "model.hidden": 256, "train.batch_tokens": 512, "train.optimizer": "adamw",
@@ -210,13 +210,13 @@ ARCHITECTURE = (
 )
 
 
-def chapters(name: str) -> list[Variant]:
+def built_in_variants(name: str) -> list[ModelVariant]:
     """The variants of a built-in comparison: those architectures and positions that there are."""
-    task = STORIES[name].task
+    task = BUILT_IN[name].task
     before = [
-        Variant(told, {"model.architecture": architecture})
+        ModelVariant(told, {"model.architecture": architecture})
         for told, architecture in ARCHITECTURE
         if architecture in ARCHITECTURES[task]
     ]
     schemes = typing.get_args(known_settings()["model.positions"])
-    return [*before, *(Variant(f"Transformer, {one}", {"model.positions": one}) for one in schemes)]
+    return [*before, *(ModelVariant(f"Transformer, {one}", {"model.positions": one}) for one in schemes)]
