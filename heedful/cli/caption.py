@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..errors import BadInput
 from ..files import one_line
-from ..use.options import BEAM, Writing, asked, check_number
+from ..use.options import BEAM, SearchOptions, check_number, search_options
 from ..use.results import Answer
 from .shared.image_files import batches_of_names
 from .shared.lines import utf8_out, write
@@ -51,7 +51,7 @@ CaptionOrFault = Answer | BadInput  # a caption, or why there is none
 def caption(given: CaptionOptions) -> None:
     """Answer each file by its caption."""
     check_number("batch", given.batch)
-    how = asked(decoding_options(given))
+    how = search_options(decoding_options(given))
     how.width(BEAM)  # what can be seen to be wrong before anything is loaded
     utf8_out()
     from ..use.loading import load
@@ -66,7 +66,7 @@ def caption(given: CaptionOptions) -> None:
 
 
 def answered(
-    model: Model, names: list[str], how: Writing, numbers: Sequence[int], given: CaptionOptions
+    model: Model, names: list[str], how: SearchOptions, numbers: Sequence[int], given: CaptionOptions
 ) -> Sequence[CaptionOrFault]:
     """A caption for each file; of one that cannot be read, why, unless that is to stop everything."""
     from ..use import caption

@@ -54,7 +54,8 @@ def answer(
 
 
 def encode(model: Model, questions: list[str], contexts: list[str] | str) -> list[Tokenized]:
-    """Each question and its context, one after the other. `text` is the context, and `spans` are places in it.
+    """Each question and its context, one after the other. `text` is the context, and `spans` are places in
+    it.
 
     contexts: one for each question, or one for all, whose words are then no words of each question.
     """

@@ -13,7 +13,7 @@ from ..data.images.prepare import ready_file
 from ..models.base.shells import EncoderDecoder, WithPictures
 from .images import data_for
 from .kinds import Captioner
-from .options import BEAM, Options, Writing, asked, refuse_draft, takes_options
+from .options import BEAM, Options, SearchOptions, refuse_draft, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
 from .texts import each
@@ -36,13 +36,13 @@ def caption(  # type: ignore[overload-overlap]
 def caption(model: Model, files: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
 @takes_options("draft", "ahead")
 def caption(model: Model, files: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
-    """A sentence about the picture of each image file, by a beam of 4 unless another search is asked for.
+    """A sentence about the picture of each image file, by a beam of 4 unless the options say otherwise.
 
-    files: the name of a file, or several. options: those of decoding (see `heedful.use.options.Writing`). A
-    caption has at most as many tokens as those it was trained on, or `longest`. Returns an `Answer` for one
-    name, a list for several."""
+    files: the name of a file, or several. options: those of decoding (see
+    `heedful.use.options.SearchOptions`). A caption has at most as many tokens as those it was trained on, or
+    `longest`. Returns an `Answer` for one name, a list for several."""
     model.check_can("caption")
-    how = asked(options)
+    how = search_options(options)
     refuse_draft(how)
     return each(files, lambda names: write(model, encode(model, names), how, range(len(names))))
 
@@ -52,7 +52,9 @@ def encode(model: Model, files: list[str]) -> list[Tokenized]:
     return [Tokenized(name, list(range(model.config.source))) for name in files]
 
 
-def write(model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]) -> list[Answer]:
+def write(
+    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+) -> list[Answer]:
     """Captions of image files; numbers: which files these are, among all that belong to one seed."""
     search = search_of(model, how, BEAM, partial(with_pictures, model))
     prefix = model.wording.beginning(how.prefix)

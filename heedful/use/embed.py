@@ -90,8 +90,7 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
 
 
 def sentence_reader(model: Model) -> Tokenizer | None:
-    """The tokenizer of a sentence-transformers folder, which cuts texts where the folder or the positions
-    say."""
+    """The tokenizer of a sentence-transformers folder, which cuts long texts."""
     if model.sentences is None:
         return None
     room = [size for size in (model.sentences.longest, table_of(model.model)) if size is not None]

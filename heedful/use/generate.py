@@ -1,4 +1,4 @@
-"""Generate: what a decoder writes after each text, and how it is told a conversation."""
+"""Generate: what a decoder writes after each text, and how a conversation becomes such a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from ..errors import BadInput
 from ..interop.hf.chat import Refused, read_chat
 from ..models.base.shells import Decoder
-from .options import Options, Writing, asked, refuse_prefix, takes_options
+from .options import Options, SearchOptions, refuse_prefix, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
 from .texts import each, fault_of
@@ -35,12 +35,11 @@ def generate(  # type: ignore[overload-overlap]
 def generate(model: Model, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
 @takes_options("prefix")
 def generate(model: Model, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
-    """What comes after each text: greedily, unless sampling or a beam is asked for; at most 100 tokens, or
-    `longest`.
+    """Continuations of texts: greedy, unless the options choose sampling or a beam; at most 100 tokens.
 
-    texts: a string, or several. options: those of decoding (see `heedful.use.options.Writing`). A model whose
-    table of positions is full goes on from the later half of what it sees; a beam stops there. Returns an
-    `Answer` for a string, a list for several.
+    texts: a string, or several. options: those of decoding (see `heedful.use.options.SearchOptions`). A model
+    whose table of positions is full goes on from the later half of what it sees; a beam stops there. Returns
+    an `Answer` for a string, a list for several.
 
     >>> model = load("runs/toy-lm")
     >>> model.generate("the cat", longest=10)
@@ -49,7 +48,7 @@ def generate(model: Model, texts: str | Iterable[str], **options: Unpack[Options
     ' sat on th'
     """
     model.check_can("generate")
-    how = asked(options)
+    how = search_options(options)
     refuse_prefix(how)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
 
@@ -60,14 +59,16 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
     return [row if row.ids else replace(row, fault=fault_of(0, None, 1)) for row in rows]
 
 
-def write(model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]) -> list[Answer]:
+def write(
+    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+) -> list[Answer]:
     """What comes after texts; numbers: which texts these are, among all that belong to one seed."""
     search = search_of(model, how)
     return answers(model, search, requests(model, rows, how, numbers))
 
 
 def requests(
-    model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
 ) -> list[Request | None]:
     """Texts as a search is given them."""
     for place, row in enumerate(rows, 1):

@@ -1,5 +1,4 @@
-"""The kinds of models, as types. What a model can do follows from its kind, its heads and the task it was
-trained for."""
+"""The kinds of models, as types. What a model can do follows from its kind, its heads and its task."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ apple.")`.
 `Model` holds what was loaded. Its abilities are functions of their own files, listed in ABILITIES. A string
 in gives one result, a list gives a list. In the examples, runs/toy and its like are tiny models that know a
 few sentences by heart, as the tests train them (tests/helpers/small_runs.py): what they answer is no measure
-of anything."""
+of anything.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ from . import (
 )
 from .classify import FolderClassifier, RunClassifier, classifier_of
 from .kinds import IN_WORDS, kind_of
-from .options import Writing
+from .options import SearchOptions
 from .results import Answer
 from .texts import listed
 from .wording import ArticleWording, Tokenized, Wording, tokenize, wording_of
@@ -73,7 +74,7 @@ class WritingAbility(Ability, Protocol):
         """Texts with their tokens, and with what is wrong with them."""
 
     def write(
-        self, model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]
+        self, model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
     ) -> list[Answer]:
         """The answers to texts; numbers: which texts these are, among all that belong to one seed."""
 

@@ -1,5 +1,4 @@
-"""The options of decoding, by one name each: their ranges, and where they contradict each other. Needs no
-torch."""
+"""The options of decoding: their defaults, their ranges, and what they exclude. No torch here."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Options(TypedDict, total=False):
-    """The same names as `Writing` has, for those who check types."""
+    """The same names as `SearchOptions` has, for those who check types."""
 
     beam: int
     n_best: int
@@ -44,7 +43,7 @@ class Options(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Writing:
+class SearchOptions:
     """How to write. None leaves the choice to the search."""
 
     beam: int | None = None  # hypotheses kept side by side: 4 to translate, 1 (greedy) to generate
@@ -87,7 +86,7 @@ class Writing:
             raise BadInput("`ahead` is how far a draft guesses: give `draft` too")
 
     def width(self, otherwise: int) -> int:
-        """The beam, where nothing else was asked for; whatever only a beam has is refused without one."""
+        """The width of the beam, `otherwise` by default. What only a beam has is refused without one."""
         width = self.beam or (1 if self.sample or self.draft is not None else otherwise)
         if width == 1 and not (self.groups or 1) > 1:
             for name in OF_BEAMS:
@@ -132,25 +131,24 @@ SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 OF_BEAMS = ("n_best", "length_penalty", "alpha", "stopping", "coverage", "groups", "diversity")
 
 
-def asked(options: Options | dict[str, Any]) -> Writing:
+def search_options(options: Options | dict[str, Any]) -> SearchOptions:
     """Options by name; one that is none is refused with the nearest."""
-    known = [f.name for f in fields(Writing)]
+    known = [f.name for f in fields(SearchOptions)]
     for name in options:
         if name not in known:
             raise BadInput(f'there is no option "{name}"{nearest(name, known)}')
-    return Writing(**options)
+    return SearchOptions(**options)
 
 
 def takes_options(*without: str) -> Callable[[Method], Method]:
-    """Let help and completion show every option of `Writing` by name, with its default, except those in
-    `without`."""
+    """Let help and completion show the options of `SearchOptions` with their defaults, except some."""
 
     def shown(method: Method) -> Method:
         signature = inspect.signature(method)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         named = [
             inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type)
-            for f in fields(Writing)
+            for f in fields(SearchOptions)
             if f.name not in without
         ]
         method.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
@@ -159,12 +157,12 @@ def takes_options(*without: str) -> Callable[[Method], Method]:
     return shown
 
 
-def refuse_draft(how: Writing) -> None:
+def refuse_draft(how: SearchOptions) -> None:
     if how.draft is not None:
         raise BadInput("a draft guesses ahead for a decoder: it is for generate")
 
 
-def refuse_prefix(how: Writing) -> None:
+def refuse_prefix(how: SearchOptions) -> None:
     if how.prefix:
         raise BadInput(
             "`prefix` is what a translation begins with; a decoder goes on from the text itself: put it there"

@@ -17,8 +17,7 @@ Pool = Callable[[Tensor, Tensor], Tensor]
 
 
 def poolings_of(asked: str | None, said: Sentences | None, last: bool) -> list[Pool]:
-    """What was asked for, or what the folder says, or the mean; what several make of a text stands side by
-    side.
+    """The pooling of the call, or those of the folder, or the mean. Vectors of several stand side by side.
 
     last: the token that stands for all is a text's last one.
     """
@@ -43,9 +42,8 @@ def at_first(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
 def mean_over_real(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
     """The mean of each row's real tokens."""
     real_BT1 = real_tokens(hidden_BTD, lengths_B)
-    return hidden_BTD.masked_fill(~real_BT1, 0).sum(1) / real_BT1.sum(
-        1
-    )  # one vector may stand for all of them
+    count_B1 = real_BT1.sum(1)  # one vector may stand for all of them
+    return hidden_BTD.masked_fill(~real_BT1, 0).sum(1) / count_B1
 
 
 def over_root(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ class Answer(str):
     tokens: list[str]  # as the vocabulary spells them, the end of sentence included
     log_probabilities: list[float]  # of each token, before any filter or temperature
     ended: bool  # False: cut off at the greatest length
-    n_best: list[Answer]  # this one and the next best, as many as were asked for
+    n_best: list[Answer]  # this one and the next best: `n_best` of them
 
     def __new__(
         cls,
@@ -125,5 +125,5 @@ class Scored:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean surprise a token."""
+        """exp of the mean negative log-likelihood of a token."""
         return exp(min(700.0, -self.total / len(self.tokens)))

@@ -69,8 +69,7 @@ def score(
 
 
 def encode(model: Model, texts: list[str]) -> list[Tokenized]:
-    """Texts as an encoder reads them; or as a decoder does, after the token that begins a text, if there is
-    one."""
+    """Texts as an encoder reads them; or as a decoder does, after the token that begins a text."""
     words = model.wording
     if model.kind is EncoderDecoder:
         return judged(words.source(texts, spans=translate.needs_trees(model)), model.model)

@@ -1,7 +1,8 @@
 """Search: from the options of decoding (a beam, a temperature, words to leave out) to what a model writes.
 
 `Search` chooses the search of `heedful/decode` that the options ask for, and gives it texts of like length
-together."""
+together.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from ..fast.decoding import FastModel
 from ..models.base.shells import Decoder, EncoderDecoder
 from ..tasks.evaluation import by_length
 from .kinds import IN_WORDS, Captioner
-from .options import Writing
+from .options import SearchOptions
 from .results import Answer
 from .wording import Tokenized
 
@@ -90,7 +91,7 @@ def pieces(model: Model, search: Search, request: Request | None) -> Iterator[st
     yield from model.wording.pieces(tokens, request.prompt if request.continues else ())
 
 
-def search_of(model: Model, how: Writing, beam: int = 1, reading: Reading | None = None) -> Search:
+def search_of(model: Model, how: SearchOptions, beam: int = 1, reading: Reading | None = None) -> Search:
     """The search that options ask for. beam: its width where they do not say."""
     if how.coverage and model.kind not in (EncoderDecoder, Captioner):
         raise BadInput(
@@ -134,7 +135,7 @@ class Search:
     """A model, and how it writes."""
 
     fast: FastModel
-    how: Writing
+    how: SearchOptions
     width: int
     ends: list[int]
     banned: list[list[int]]
@@ -155,8 +156,7 @@ class Search:
         return found
 
     def together(self, requests: list[Request]) -> list[list[Hypothesis]]:
-        """The answers to one batch. Past the end of a position table, the text goes on from its later
-        half."""
+        """The answers to one batch. Past the end of a position table, its later half is read again."""
         if self.width > 1 or (self.how.groups or 1) > 1:
             return self.beam(requests)
         return [[one] for one in hypotheses(self.streamed(requests, soon=False), len(requests))]
@@ -173,8 +173,7 @@ class Search:
     # Token by token.
 
     def streamed(self, requests: list[Request], soon: bool = True) -> Iterator[list[Token]]:
-        """The new tokens of every text that is still being written, as they come; soon: somebody waits for
-        them."""
+        """The new tokens of every text, as they come. soon: somebody waits for each of them."""
         rows: list[list[int]] = [list(one.prompt) for one in requests]
         going, window = list(range(len(requests))), 0
         while going:
@@ -194,8 +193,7 @@ class Search:
             going, window = over, window + 1
 
     def within(self, one: Request, row: list[int] | None = None) -> Request:
-        """What is fed of a text, and how many tokens may follow: of one too long, the later half of the
-        table."""
+        """The tokens that are read of a text, and how many may follow; a long text loses its beginning."""
         row = one.prompt if row is None else row
         left, table = one.longest - (len(row) - len(one.prompt)), self.table
         if table is None:
@@ -207,8 +205,7 @@ class Search:
         )  # the newest token is not fed
 
     def once(self, requests: list[Request], window: int, soon: bool) -> Iterator[list[Token]]:
-        """One pass over what is fed, with fresh steps. A draft changes how soon tokens come, and not their
-        distribution."""
+        """One pass with fresh steps. A draft changes how soon tokens come, and not their distribution."""
         seeds = [seed_of(self.how.seed, one.number, window) for one in requests]
         step, fed = self.step(requests), self.fed(requests)
         if self.draft is not None:
@@ -259,8 +256,7 @@ class Search:
 
     @property
     def table(self) -> int | None:
-        """The longest row that a table of positions has room for, the model's or the draft's; None: there is
-        no end."""
+        """The longest row that the position tables of model and draft have room for; None: any length."""
         decoders: list[Any] = [getattr(self.model, "decoder", self.model), self.draft]
         known = [decoder.inputs.position.longest for decoder in decoders if decoder is not None]
         return min((longest for longest in known if longest is not None), default=None)

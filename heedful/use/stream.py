@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from ..errors import BadInput
 from . import generate, translate
-from .options import Options, Writing, asked, refuse_draft, refuse_prefix, takes_options
+from .options import Options, SearchOptions, refuse_draft, refuse_prefix, search_options, takes_options
 from .search import pieces, search_of
 from .wording import Tokenized
 
@@ -24,8 +24,8 @@ def can(model: Model) -> bool:
 def stream(model: Model, text: str, **options: Unpack[Options]) -> Iterator[str]:
     """The same text piece by piece, as it is written; no piece ends inside a character.
 
-    text: one string. options: those of decoding (see `heedful.use.options.Writing`) except those of a beam.
-    An encoder-decoder has a use for `prefix`, a decoder for `draft` and `ahead`. Returns an iterator of
+    text: one string. options: those of decoding (see `heedful.use.options.SearchOptions`) except those of a
+    beam. An encoder-decoder has a use for `prefix`, a decoder for `draft` and `ahead`. Returns an iterator of
     strings.
 
     >>> model = load("runs/toy-lm")
@@ -35,7 +35,7 @@ def stream(model: Model, text: str, **options: Unpack[Options]) -> Iterator[str]
     model.check_can("stream")
     if not isinstance(text, str):
         raise BadInput(f"stream takes one text, a string, not {type(text).__name__}")
-    how = asked(options)
+    how = search_options(options)
     (refuse_draft if translate.can(model) else refuse_prefix)(how)
     if how.width(1) > 1 or (how.groups or 1) > 1:
         raise BadInput("a beam decides at the end, so nothing can be streamed: leave out `beam`")
@@ -43,7 +43,7 @@ def stream(model: Model, text: str, **options: Unpack[Options]) -> Iterator[str]
     return streamed(model, row, how)
 
 
-def streamed(model: Model, row: Tokenized, how: Writing, number: int = 0) -> Iterator[str]:
+def streamed(model: Model, row: Tokenized, how: SearchOptions, number: int = 0) -> Iterator[str]:
     """What `stream` gives; number: which text this is, among all that belong to one seed."""
     if translate.can(model):
         (request,) = translate.requests(model, [row], how, [number])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Unpack, overload
 
 from ..models.base.shells import EncoderDecoder
-from .options import BEAM, Options, Writing, asked, refuse_draft, refuse_prefix, takes_options
+from .options import BEAM, Options, SearchOptions, refuse_draft, refuse_prefix, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
 from .texts import each, judged
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 def can(model: Model) -> bool:
-    """Whether it is a run that learned to summarize: an encoder-decoder, or a decoder that reads articles
-    itself."""
+    """Whether it is a run that learned to summarize: an encoder-decoder, or a decoder alone."""
     return model.task == "summarize"
 
 
@@ -30,20 +29,21 @@ def summarize(  # type: ignore[overload-overlap]
 def summarize(model: Model, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
 @takes_options("draft", "ahead", "prefix")
 def summarize(model: Model, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
-    """Summaries, by a beam of 4 unless another search is asked for, as long as those it was trained on at
-    most.
+    """Summaries, by a beam of 4 unless the options choose another search.
+
+    A summary is at most as long as those the run was trained on, or `longest`.
 
     texts: an article, or several; `heedful.data.articles.Article` is one that has its title and its
     paragraphs. What is too long is cut, or the paragraphs that fit its title are read first, as the run has
-    learned to. options: those of decoding (see `heedful.use.options.Writing`). Returns an `Answer` for a
-    string, a list for several.
+    learned to. options: those of decoding (see `heedful.use.options.SearchOptions`). Returns an `Answer` for
+    a string, a list for several.
 
     >>> model = load("runs/toy-summarize")
     >>> model.summarize("the cat sat on the mat. the dog ate the fish.")
     'cat and dog'
     """
     model.check_can("summarize")
-    how = asked(options)
+    how = search_options(options)
     refuse_draft(how)
     refuse_prefix(how)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
@@ -54,17 +54,18 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
     return judged(model.wording.source(texts), model.model, least=0)
 
 
-def write(model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]) -> list[Answer]:
+def write(
+    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+) -> list[Answer]:
     """Summaries of articles; numbers: which articles these are, among all that belong to one seed."""
     search = search_of(model, how, BEAM)
     return answers(model, search, requests(model, rows, how, numbers))
 
 
 def requests(
-    model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
 ) -> list[Request | None]:
-    """Articles as a search is given them, read by an encoder or by the decoder itself; None for one without
-    words."""
+    """Articles as a search is given them, for an encoder or for the decoder itself; None: no words."""
     assert model.recipe is not None
     words, longest = model.wording, how.longest or model.recipe.data.longest_summary
     found: list[Request | None] = []

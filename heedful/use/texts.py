@@ -55,8 +55,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def judged(rows: Sequence[Tokenized], network: Any, least: int = 1) -> list[Tokenized]:
-    """Rows with their faults: fewer tokens than `least`, or more than the model's table of positions has room
-    for."""
+    """Rows with their faults: fewer tokens than `least`, or more than the model has positions for."""
     table = table_of(network)
     return [row if row.fault else replace(row, fault=fault_of(len(row.ids), table, least)) for row in rows]
 
@@ -84,7 +83,7 @@ def table_of(network: Any) -> int | None:
 
 
 def tokenize_by(vocab: Any, texts: list[str], spans: bool = False) -> list[Tokenized]:
-    """Texts by the vocabulary of a run; one that spells words out knows them all. spans: keep where tokens stand."""
+    """The tokens of texts by the vocabulary of a run; one that spells words out knows every word."""
     if isinstance(vocab, SpelledVocab):
         return [Tokenized(text, ids) for text, ids in zip(texts, vocab.encode_batch(texts), strict=True)]
     return tokenize(vocab.tokenizer, texts, spans=spans, refuse=refuse_endless)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from ..data.trees import Parsed, words_of_pieces
 from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder
-from .options import BEAM, Options, Writing, asked, refuse_draft, takes_options
+from .options import BEAM, Options, SearchOptions, refuse_draft, search_options, takes_options
 from .results import Answer
 from .search import Request, Search, answers, search_of
 from .texts import each, judged
@@ -32,11 +32,11 @@ def translate(  # type: ignore[overload-overlap]
 def translate(model: Model, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
 @takes_options("draft", "ahead")
 def translate(model: Model, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
-    """Translations, by a beam of 4 unless another search is asked for. An empty text has an empty one.
+    """Translations, by a beam of 4 unless the options choose another search. An empty text has an empty one.
 
-    texts: a string, or several. options: those of decoding (see `heedful.use.options.Writing`). A translation
-    has at most twice as many tokens as its source and 20, or `longest`. Returns an `Answer` for a string, a
-    list for several: strings with their score, their tokens and the next best.
+    texts: a string, or several. options: those of decoding (see `heedful.use.options.SearchOptions`). A
+    translation has at most twice as many tokens as its source and 20, or `longest`. Returns an `Answer` for a
+    string, a list for several: strings with their score, their tokens and the next best.
 
     >>> model = load("runs/toy")
     >>> model.translate(["the cat sleeps", "i am a student"])
@@ -50,7 +50,7 @@ def translate(model: Model, texts: str | Iterable[str], **options: Unpack[Option
     'le chat dort'
     """
     model.check_can("translate")
-    how = asked(options)
+    how = search_options(options)
     refuse_draft(how)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
 
@@ -60,19 +60,21 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
     return judged(model.wording.source(texts, spans=needs_trees(model)), model.model, least=0)
 
 
-def write(model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]) -> list[Answer]:
+def write(
+    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+) -> list[Answer]:
     """Translations of texts; numbers: which texts these are, among all that belong to one seed."""
     search = search_for(model, how)
     return answers(model, search, requests(model, rows, how, numbers))
 
 
-def search_for(model: Model, how: Writing, beam: int = BEAM) -> Search:
+def search_for(model: Model, how: SearchOptions, beam: int = BEAM) -> Search:
     """The search for translations; an encoder that needs trees is given those of the texts."""
     return search_of(model, how, beam, partial(read_with_trees, model) if needs_trees(model) else None)
 
 
 def requests(
-    model: Model, rows: Sequence[Tokenized], how: Writing, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
 ) -> list[Request | None]:
     """Texts as a search is given them; None for a text that says nothing."""
     words, prefix = model.wording, model.wording.beginning(how.prefix)

@@ -2,7 +2,8 @@
 
 A run of heedful's own reads what its task was trained on. A Hugging Face folder says by its tokenizer what
 stands before and after a text ([CLS] and [SEP], T5's </s>, LLaMA's <s>), and by its configs which tokens
-begin and end one."""
+begin and end one.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +40,13 @@ UNKNOWN = ("[UNK]", "<unk>", "<UNK>")  # what stands for everything that a vocab
 
 @dataclass(frozen=True)
 class Tokenized:
-    """A text and its tokens. A text becomes one of these once, and whatever needs its tokens is given
-    this."""
+    """A text and its tokens. A text is tokenized once, and what needs its tokens is given this."""
 
     text: str  # as it was given: it may have its tree, or be an article with a title
     ids: list[int]
     unknown: list[str] = field(default_factory=list)  # words of the text that the vocabulary does not know
-    spans: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # where each token stands, if that was asked for
-    segments: list[int] = field(
-        default_factory=list
-    )  # of two texts in a row: which one each token belongs to
+    spans: list[tuple[int, int]] = field(default_factory=list)  # where tokens stand, if it was kept
+    segments: list[int] = field(default_factory=list)  # the number of the text, or word, of each token
     fault: str | None = None  # why the model cannot use it, if it cannot
 
 
@@ -114,8 +110,7 @@ class Wording(ABC):
         return Tokenized(text, [*ids, last], unknown)
 
     def around_blanks(self, text: str) -> list[Tokenized]:
-        """The texts before, between and after the blanks. Where tokens carry the space before them, so does a
-        blank."""
+        """The texts around the blanks. Where tokens carry the space before them, so does a blank."""
         pieces = text.split(MASK)
         if self.carries_spaces:
             pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
@@ -203,7 +198,7 @@ class Wording(ABC):
         return self.decoded([number]) or self.names([number])[0]
 
 
-class OwnWording(Wording):
+class RunWording(Wording):
     """A run's: texts as they are, for the task puts nothing around them."""
 
     def __init__(self, loaded: Loaded, folder: str) -> None:
@@ -218,8 +213,7 @@ class OwnWording(Wording):
         return tokenize(self.reads, texts)
 
     def around_blanks(self, text: str) -> list[Tokenized]:
-        """Texts learn a space before their first word. What follows a blank is no first word, so a mark goes
-        before it."""
+        """A text gets a space before its first word. What follows a blank is none, so a mark precedes it."""
         if self.carries_spaces:
             return super().around_blanks(text)
         before, *others = text.split(MASK)
@@ -239,8 +233,7 @@ class OwnWording(Wording):
 
 
 class ArticleWording(Wording):
-    """A run's that summarizes: of each article what it has learned to read, and a separator where one row has
-    all."""
+    """A run's that summarizes: of each article, what the run has learned to read."""
 
     def __init__(self, loaded: Loaded, folder: str, data: DataSettings) -> None:
         super().__init__(loaded, folder)
@@ -248,8 +241,7 @@ class ArticleWording(Wording):
         self.ends, self.never = [self.vocab.eos], []
 
     def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
-        """Articles in the order in which they are read, as far as they are read; only their words may be
-        unknown."""
+        """Articles as they are read: their paragraphs in order, cut at the length of training."""
         read = [text_of(article_of(text), self.data.extract) for text in texts]
         rows = tokenize(self.vocab.tokenizer, read, longest=self.data.longest, refuse=refuse_endless)
         return [replace(row, text=text) for row, text in zip(rows, texts, strict=True)]
@@ -263,7 +255,7 @@ class ArticleWording(Wording):
         return None
 
 
-class TheirWording(Wording):
+class FolderWording(Wording):
     """A Hugging Face folder's: what its tokenizer puts around a text belongs to it."""
 
     def __init__(self, loaded: Loaded, folder: str) -> None:
@@ -316,7 +308,7 @@ class TheirWording(Wording):
 
 def wording_of(loaded: Loaded, folder: str, own: bool) -> Wording:
     """How texts are read and written with the model of a folder."""
-    return (OwnWording if own else TheirWording)(loaded, folder)
+    return (RunWording if own else FolderWording)(loaded, folder)
 
 
 def tokenize(

@@ -32,7 +32,7 @@ from heedful.cli.shared.commands import COMMANDS, options_of
 from heedful.cli.shared.lines import READ
 from heedful.cli.shared.terminal import flat
 from heedful.models import presets
-from heedful.use.options import Writing
+from heedful.use.options import SearchOptions
 from heedful.use.wording import LONGEST
 
 SOURCES = [*PAIRS, "the cat", "a fish eats the dog and the cat and i am a teacher"]
@@ -365,7 +365,7 @@ print("torch" in sys.modules)
 
 
 def test_the_options_of_the_commands_are_those_of_python():
-    names = {f.name for f in fields(Writing)}
+    names = {f.name for f in fields(SearchOptions)}
     offered = {
         command: {f.name for f in fields(options_of(command))} for command in ("translate", "generate")
     }

@@ -37,8 +37,8 @@ def test_probabilities_are_those_that_evaluation_finds(name, load):
     measured = classify_task.measure(model.model, asked)
     texts, seconds = list(FILMS), list(FILMS) if name == "classify-pairs" else None
     found = model.classify(texts, seconds, batch=3)
-    surprise = -sum(np.log(one.probabilities[FILMS[text]]) for text, one in zip(texts, found, strict=True))
-    assert surprise / len(texts) == pytest.approx(measured.metrics["loss"], abs=1e-5)
+    nll = -sum(np.log(one.probabilities[FILMS[text]]) for text, one in zip(texts, found, strict=True))
+    assert nll / len(texts) == pytest.approx(measured.metrics["loss"], abs=1e-5)
 
 
 def test_a_hugging_face_classifier_has_its_own_labels(theirs):

@@ -132,4 +132,4 @@ def test_no_piece_of_a_stream_ends_inside_a_character():
             assert words.decoded(ids[:at]) + "".join(pieces) == text.replace("<|endoftext|>", "")
             assert "\ufffd" in text or not any("\ufffd" in piece for piece in pieces)
     half = words.prompt(["猫"])[0].ids[:1]
-    assert list(words.pieces(half)) == ["\ufffd"]  # nothing follows: it is told as it is
+    assert list(words.pieces(half)) == ["\ufffd"]  # nothing follows: it is given as it is

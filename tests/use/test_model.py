@@ -24,7 +24,7 @@ from helpers.small_runs import (
 import heedful
 import heedful.use.model
 from heedful import BadInput
-from heedful.use.options import Options, Writing
+from heedful.use.options import Options, SearchOptions
 from heedful.use.results import Answer, Filled, Guess, Label
 
 
@@ -124,7 +124,7 @@ def test_a_notebook_shows_a_small_table(load):
 
 
 def test_help_shows_every_option():
-    names = [f.name for f in fields(Writing)]
+    names = [f.name for f in fields(SearchOptions)]
     assert names == list(Options.__annotations__)
     others = {"translate": ("draft", "ahead"), "generate": ("prefix",), "stream": ()}
     for method, without in others.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...data.conllu import read_sentences
 from ...errors import BadInput
 from ...files import one_line
-from ...use.options import BEAM, Writing, asked
+from ...use.options import BEAM, SearchOptions, search_options
 from ...use.results import Answer
 from ...use.wording import LONGEST, Tokenized
 from .lines import Line, LineCommand
@@ -41,17 +41,17 @@ class TextWriter(LineCommand[Answer]):
 
     def check(self) -> None:
         """What can be seen to be wrong before anything is loaded."""
-        how = asked(self.options | ({"draft": self.draft} if self.draft else {}))
+        how = search_options(self.options | ({"draft": self.draft} if self.draft else {}))
         how.width(1 if self.what == "generate" else BEAM)
 
-    def how(self, model: Model) -> Writing:
+    def how(self, model: Model) -> SearchOptions:
         from ...use.loading import load
 
         if self.draft is not None and "draft" not in self.options:
             self.options["draft"] = load(
                 self.draft, model.device, weights=self.given.weights, quantize=self.given.quantize
             )
-        return asked(self.options)
+        return search_options(self.options)
 
     def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
         from ...use.model import WRITERS
@@ -118,7 +118,7 @@ def as_object(one: Answer) -> dict[str, Any]:
 
 
 def decoding_options(given: DecodingOptions) -> dict[str, Any]:
-    """The options of `Writing` that were given, by their names there."""
-    known = [f.name for f in fields(Writing)]
+    """The options of `SearchOptions` that were given, by their names there."""
+    known = [f.name for f in fields(SearchOptions)]
     found = {f.name: getattr(given, f.name) for f in fields(given) if f.name in known}
     return {name: value for name, value in found.items() if value is not None}
