@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..inside.look.pictures import FAINT, FAMILY, FONT, INK, MARGIN, PAPER, SMALL, clean, number, of, width_of
+from ..inside.look.shapes import FAINT, FONT, INK, MARGIN, PAPER, SMALL, width_of
+from ..inside.look.svg import FAMILY, clean, number, of
 
 WIDTH, HEIGHT = 380, 260  # of a panel's field
 GRID = (226, 226, 226)

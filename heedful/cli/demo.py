@@ -63,7 +63,7 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
     """What the demo's model gets right, beside what takes no learning; and an alignment, drawn."""
     from ..corpora import phrasebook
     from ..files import write_text
-    from ..inside.look import pictures
+    from ..inside.look.heat_maps import heat_map as drawing_of
     from ..tasks import alignment
     from ..tasks.metrics import bleu, exact_match, interval
     from ..tasks.translate import translate
@@ -89,7 +89,7 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
     pair = next(p for p in tests if len(p.alignment) >= 7)
     weights = alignment.cross_attention(model, vocab, pair.source, pair.target)[head]
     down, across = tokens_of(vocab, pair.target), tokens_of(vocab, pair.source)
-    picture = pictures.heat_map(weights[: len(down)].tolist(), down, across, f"{pair.source} → {pair.target}")
+    picture = drawing_of(weights[: len(down)].tolist(), down, across, f"{pair.source} → {pair.target}").svg()
     write_text(path / "alignment.svg", picture)
     folder, best = shlex.quote(str(path)), "error rate of the head that aligns best"
     dictionary = "a dictionary, each word by its most frequent translation"

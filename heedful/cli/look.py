@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..errors import BadInput
 from ..files import one_line, present, write_bytes, write_text
-from ..inside.look.pictures import Picture, pillow
+from ..inside.look.drawing import Drawing
+from ..inside.look.png import pillow
 from ..interop.run_folder import is_run, refuse_stage
 from ..runs.finished import open_model, read_run
 from .shared.options import Positional, arg
@@ -101,7 +102,8 @@ class LookOptions:
 
 def look(given: LookOptions) -> None:
     """Show what a model attends to, and draw it."""
-    from ..inside.look import attention as looking
+    from ..inside.look.attention import look
+    from ..inside.look.heads import practice
     from ..models.captioner import CaptionerConfig
     from ..models.dvae import DVAEConfig
     from ..models.vit import ViTConfig
@@ -118,11 +120,11 @@ def look(given: LookOptions) -> None:
     assert given.text is not None
     if isinstance(loaded.config, ViTConfig | CaptionerConfig):
         return look_at_file(given, loaded, output)
-    gold = looking.practice(Path(given.run))
+    gold = practice(Path(given.run))
     head = head_of(given.head)
     if head is None and given.query is not None:
         head = "best"
-    seen = looking.look(
+    seen = look(
         loaded, given.text, target=given.target, which=given.which, layer=given.layer, head=head, gold=gold
     )
     steps = seen.steps(given.query) if given.query is not None else None
@@ -322,7 +324,7 @@ def free_name(stem: str) -> Path:
     return path
 
 
-def save(picture: Picture, path: Path) -> str:
+def save(picture: Drawing, path: Path) -> str:
     """Draw it into a file, written aside and renamed."""
     if path.suffix.lower() == ".png":
         write_bytes(path, picture.png())

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from ..bench.plot import COLORS, GRID, line, text
-from ..inside.look.pictures import FAINT, FAMILY, FONT, MARGIN, PAPER, SMALL, clean, number, of, width_of
+from ..inside.look.shapes import FAINT, FONT, MARGIN, PAPER, SMALL, width_of
+from ..inside.look.svg import FAMILY, clean, number, of
 from ..tasks.evaluation import SHOWN
 from .comparison import LOWER
 from .report import SAME, VariantRow

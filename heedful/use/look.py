@@ -46,7 +46,8 @@ def look(
     >>> seen.down, seen.across
     (['le', 'chat', 'dort', '[EOS]'], ['the', 'cat', 'sleeps'])
     """
-    from ..inside.look.attention import look, practice
+    from ..inside.look.attention import look
+    from ..inside.look.heads import practice
 
     model.check_can("look")
     if model.kind in (ImageEncoder, Captioner):

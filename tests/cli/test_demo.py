@@ -11,7 +11,7 @@ from helpers.runs import CPU, Quiet
 from heedful.cli import demo as demo_command
 from heedful.cli.main import main
 from heedful.corpora import phrasebook
-from heedful.inside.look import pictures
+from heedful.inside.look.heat_maps import heat_map
 from heedful.runs import trainer, training
 from heedful.tasks import alignment, recipe
 
@@ -111,7 +111,7 @@ def test_word_for_word_is_a_dictionary_in_place():
 
 
 def test_a_picture_is_valid_and_escapes_what_it_shows():
-    drawn = pictures.heat_map([[0.5, 1.2], [0.0, -1.0]], ["<a>", "b&c"], ["x", '"y"'], "a < b")
+    drawn = heat_map([[0.5, 1.2], [0.0, -1.0]], ["<a>", "b&c"], ["x", '"y"'], "a < b").svg()
     root = ET.fromstring(drawn)
     cells = {
         r[0].text: r.get("fill")

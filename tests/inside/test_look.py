@@ -22,10 +22,25 @@ from heedful.corpora import phrasebook
 from heedful.data.pieces import labels
 from heedful.data.vocab import SPECIALS, Vocab, train_vocab
 from heedful.errors import BadInput, NotFinite
-from heedful.inside.look import attention as looking
-from heedful.inside.look import pictures
-from heedful.inside.look.attention import Head, information, look
+from heedful.inside.look import heads, png
+from heedful.inside.look.attention import look, run
+from heedful.inside.look.heads import MEASURE, TRIED, Head, habits, information, practice
+from heedful.inside.look.png import letters
 from heedful.inside.look.positions import picture_of, positions
+from heedful.inside.look.shades import columns_of, shades
+from heedful.inside.look.shapes import (
+    SIGNED,
+    SLOPE,
+    WEIGHTS,
+    Box,
+    CellGrid,
+    TextLabel,
+    color,
+    reach,
+    runs_of,
+    width_of,
+)
+from heedful.inside.look.sheets import Sheet, sheets
 from heedful.interop.load import load
 from heedful.interop.loaded import Loaded
 from heedful.models import gpt2, transformer
@@ -146,7 +161,7 @@ def test_without_gold_alignments_the_best_head_is_the_one_that_tells_most():
     assert [seen.best] == seen.chosen
     told = {(head.layer, head.head): information(head.weights_TS) for head in seen.heads}
     assert (seen.best.layer, seen.best.head) == max(told, key=told.get)
-    assert seen.best_by == looking.MEASURE
+    assert seen.best_by == MEASURE
     within = look(imported("gpt2"), TEXT, layer=2, head="best")
     assert within.best.layer == 2 and within.best_by.endswith("of layer 2")
 
@@ -200,11 +215,11 @@ def test_a_head_that_follows_the_gold_alignment_has_no_error(phrases):
 
 
 def test_only_a_run_of_the_phrasebook_has_sentences_to_practise_with(tmp_path):
-    assert looking.practice(tmp_path) == []
+    assert practice(tmp_path) == []
     (tmp_path / "recipe.json").write_text(json.dumps({"data": {"corpus": "pylib"}}))
-    assert looking.practice(tmp_path) == []
+    assert practice(tmp_path) == []
     (tmp_path / "recipe.json").write_text(json.dumps({"data": {"corpus": "phrasebook"}}))
-    assert len(looking.practice(tmp_path)) == looking.TRIED
+    assert len(practice(tmp_path)) == TRIED
 
 
 def test_a_sentence_is_found_in_any_split_of_the_phrasebook(monkeypatch, phrases):
@@ -221,7 +236,7 @@ def head_output(loaded, seen, head, place):
     """What the model itself takes home, caught where its heads are joined."""
     attention, caught = loaded.model.get_submodule(head.path), []
     hook = attention.out.register_forward_pre_hook(lambda module, given: caught.append(given[0]))
-    looking.run(loaded.model, seen.words)
+    run(loaded.model, seen.words)
     hook.remove()
     return caught[-1][0, place].unflatten(0, (attention.heads, -1))[head.head - 1]
 
@@ -338,7 +353,7 @@ def test_shades_leave_out_what_a_mask_hides_and_tell_each_rows_largest():
     assert len(cells) == len(seen.down)
     first = lines[1]
     assert first.rstrip().endswith(f"1.00 {seen.across[0]}") and "░" not in first
-    assert pictures.shades([[0.9, 0.1, 0.0]], ["q"], ["one", "two", "three"], 60).splitlines() == [
+    assert shades([[0.9, 0.1, 0.0]], ["q"], ["one", "two", "three"], 60).splitlines() == [
         "  one two three",
         "q ███ ·   ·      0.90 one",
     ]
@@ -347,7 +362,7 @@ def test_shades_leave_out_what_a_mask_hides_and_tell_each_rows_largest():
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_shades_fit_the_terminal(width):
     columns = [f"word{i}" for i in range(30)]
-    drawn = pictures.shades([[i / 30 for i in range(30)]] * 2, ["a", "b"], columns, width)
+    drawn = shades([[i / 30 for i in range(30)]] * 2, ["a", "b"], columns, width)
     assert max(map(len, drawn.splitlines())) <= width
     assert ("more columns" in drawn) == (width < 100)
     letters = [line[2:] for line in drawn.splitlines()[:6]]  # words stand upright
@@ -356,8 +371,8 @@ def test_shades_fit_the_terminal(width):
 
 
 def test_chinese_words_take_two_places():
-    assert pictures.columns_of("猫a") == 3
-    lines = pictures.shades([[1.0, 0.0]], ["猫"], ["我", "是我的"], 60).splitlines()
+    assert columns_of("猫a") == 3
+    lines = shades([[1.0, 0.0]], ["猫"], ["我", "是我的"], 60).splitlines()
     assert lines[1].startswith("猫 ███ ·")
 
 
@@ -369,7 +384,7 @@ def test_many_heads_are_a_table_and_the_best_of_them():
     assert (int(rows[0][0]), int(rows[0][1])) == (seen.best.layer, seen.best.head)
     assert "one after" not in text  # nobody looks ahead
     assert "one after" in look(imported("bert"), TEXT).text()
-    shares = looking.habits(seen.best.weights_TS)
+    shares = habits(seen.best.weights_TS)
     assert rows[0][4:] == [f"{shares[name]:.2f}" for name in ("itself", "one before", "the first")]
 
 
@@ -377,12 +392,10 @@ def test_many_heads_are_a_table_and_the_best_of_them():
 
 
 def test_colors_get_steadily_darker_or_lighter_so_that_a_gray_print_says_the_same():
-    for ramp, sign in ((pictures.WEIGHTS, -1), (pictures.SIGNED, 1)):
-        gray = [
-            0.299 * r + 0.587 * g + 0.114 * b for r, g, b in (pictures.color(i / 50, ramp) for i in range(51))
-        ]
+    for ramp, sign in ((WEIGHTS, -1), (SIGNED, 1)):
+        gray = [0.299 * r + 0.587 * g + 0.114 * b for r, g, b in (color(i / 50, ramp) for i in range(51))]
         assert all(sign * (b - a) > 0 for a, b in pairwise(gray))
-    assert pictures.color(-3) == (255, 255, 255) and pictures.color(7) == pictures.WEIGHTS[-1]
+    assert color(-3) == (255, 255, 255) and color(7) == WEIGHTS[-1]
 
 
 def titles(root):
@@ -413,18 +426,16 @@ def test_all_heads_are_small_multiples_with_one_framed():
     assert len(root.findall(f"{SVG}g")) == 12
     framed = [r for r in root.iter(f"{SVG}rect") if r.get("fill") == "none" and r.get("stroke-width") == "2"]
     assert len(framed) == 1
-    assert f"frame: {looking.MEASURE}" in texts(root)
+    assert f"frame: {MEASURE}" in texts(root)
 
 
 def inside(picture):
     """Everything lies on the paper."""
     for shape in picture.shapes:
-        right, bottom = pictures.reach(shape)
+        right, bottom = reach(shape)
         assert 0 <= shape.x <= right <= picture.width and bottom <= picture.height
-        if isinstance(shape, pictures.Words):
-            left = shape.x - pictures.width_of(shape.text, shape.size) * {"end": 1, "middle": 0.5}.get(
-                shape.anchor, 0
-            )
+        if isinstance(shape, TextLabel):
+            left = shape.x - width_of(shape.text, shape.size) * {"end": 1, "middle": 0.5}.get(shape.anchor, 0)
             assert left >= 0, shape.text
 
 
@@ -435,15 +446,15 @@ def test_pictures_stay_on_their_paper_and_words_above_columns_do_not_meet(how, t
     loaded.model.encoder.inputs.position = Sinusoidal(12)
     picture = look(loaded, text, **how).picture()
     inside(picture)
-    rising = [s for s in picture.shapes if isinstance(s, pictures.Words) and s.rising]
+    rising = [s for s in picture.shapes if isinstance(s, TextLabel) and s.rising]
     for a, b in pairwise(rising):
         if a.y == b.y and b.x > a.x:
-            assert (b.x - a.x) * math.sin(pictures.SLOPE) >= 0.6 * a.size  # the next line of letters
+            assert (b.x - a.x) * math.sin(SLOPE) >= 0.6 * a.size  # the next line of letters
 
 
 def test_a_grid_is_the_same_cells_as_the_table():
     table = [[0.0, 1.0, 1.0], [0.5, 0.5, 0.0]]
-    runs = pictures.runs_of(pictures.Grid(0, 0, 1, 1, table))
+    runs = runs_of(CellGrid(0, 0, 1, 1, table))
     cells = {(x + i, y): level for level, found in runs.items() for x, y, n in found for i in range(n)}
     assert cells == {(1, 0): 31, (2, 0): 31, (0, 1): 16, (1, 1): 16}
 
@@ -457,14 +468,14 @@ def test_png_is_drawn_by_pillow(monkeypatch):
     picture = seen.picture()
     image = Image.open(BytesIO(seen.png()))
     assert image.size == (math.ceil(picture.width * 2), math.ceil(picture.height * 2))
-    boxes = [s for s in picture.shapes if isinstance(s, pictures.Box) and s.title]
+    boxes = [s for s in picture.shapes if isinstance(s, Box) and s.title]
     for box in boxes:
         corner = round(2 * box.x) + 5, round(2 * box.y) + 5  # inside the edge, beside the number
         assert image.getpixel(corner) == box.fill
     many = Image.open(BytesIO(look(imported("gpt2"), "The cat").png()))
     assert len(many.getcolors(1 << 24)) > 20
-    monkeypatch.setattr(pictures, "FONTS", ())  # Pillow's own font knows no accents
-    assert pictures.letters("é→a漢") == {"é": "e", "→": "->", "a": "a", "漢": "?"}
+    monkeypatch.setattr(png, "FONTS", ())  # Pillow's own font knows no accents
+    assert letters("é→a漢") == {"é": "e", "→": "->", "a": "a", "漢": "?"}
     assert seen.png()[:4] == b"\x89PNG"
 
 
@@ -556,12 +567,9 @@ def test_positions_of_every_family_fit_paper_and_terminal(name):
 
 def test_tables_of_several_lines_stand_under_each_other():
     narrow, wide = ([[0.5] * columns] * 7 for columns in (3, 40))
-    lines = [
-        [pictures.Sheet("a", table, "x", "y"), pictures.Sheet("b", narrow, "x", "y")]
-        for table in (wide, narrow)
-    ]
-    lines.append([pictures.Sheet("alone", wide, "x", "y")])
-    places = [shape.x for shape in pictures.sheets(lines, "").shapes if isinstance(shape, pictures.Grid)]
+    lines = [[Sheet("a", table, "x", "y"), Sheet("b", narrow, "x", "y")] for table in (wide, narrow)]
+    lines.append([Sheet("alone", wide, "x", "y")])
+    places = [shape.x for shape in sheets(lines, "").shapes if isinstance(shape, CellGrid)]
     assert places[0] == places[2] == places[4] < places[1] == places[3]
 
 
@@ -609,7 +617,7 @@ def test_everything_is_there_as_json(command, runs):
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert found["which"] == "cross" and found["across"] == ["ba", "de", "fi"] and found["alignment"] is None
-    assert found["best"]["by"] == looking.MEASURE and len(found["heads"]) == 1
+    assert found["best"]["by"] == MEASURE and len(found["heads"]) == 1
     head = found["heads"][0]
     seen = look(load(runs("translate")), "ba de fi", head="best")
     torch.testing.assert_close(torch.tensor(head["weights"]), seen.best.weights_TS)
@@ -629,7 +637,7 @@ def test_the_phrasebook_has_gold_alignments(command, phrases, monkeypatch, tmp_p
 
     loaded, _, pairs = phrases
     monkeypatch.setattr(look_command, "open_model", lambda folder, device: loaded)
-    monkeypatch.setattr(looking, "practice", lambda folder: pairs[10:14])
+    monkeypatch.setattr(heads, "practice", lambda folder: pairs[10:14])
     monkeypatch.setattr(phrasebook, "split", lambda name: pairs[:5])
     pair = pairs[1]
     code, out, _ = command("run", pair.source, "--target", pair.target, "--head", "best")

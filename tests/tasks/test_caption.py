@@ -24,8 +24,8 @@ from heedful.errors import BadInput
 from heedful.fast.cpu_decoder import packed
 from heedful.inside.costs import costs, default_length
 from heedful.inside.doctor import FAIL, examine
-from heedful.inside.look.attention import paths_of
 from heedful.inside.look.captions import look_at_caption
+from heedful.inside.look.layers import paths_of
 from heedful.models import captioner, transformer, vit
 from heedful.parts.places import Source
 from heedful.parts.positions.absolute import Sinusoidal

@@ -369,8 +369,12 @@ def test_the_rollout_is_the_product_of_layers_with_their_residuals():
     torch.testing.assert_close(found, (b.mean(0) + eye) / 2 @ ((a.mean(0) + eye) / 2))
     torch.testing.assert_close(found.sum(-1), torch.ones(4))
     row = torch.tensor([[0.1, 0.2, 0.3, 0.15, 0.25], *[[0.2, 0.4, 0.0, 0.2, 0.2]] * 4])
-    torch.testing.assert_close(look_images.gaze(row, mean=False), torch.tensor([[0.2, 0.3], [0.15, 0.25]]))
-    torch.testing.assert_close(look_images.gaze(row, mean=True), torch.tensor([[0.4, 0.0], [0.2, 0.2]]))
+    torch.testing.assert_close(
+        look_images.patch_attention(row, mean=False), torch.tensor([[0.2, 0.3], [0.15, 0.25]])
+    )
+    torch.testing.assert_close(
+        look_images.patch_attention(row, mean=True), torch.tensor([[0.4, 0.0], [0.2, 0.2]])
+    )
 
 
 @pytest.mark.parametrize("light", [0, 200, 255])

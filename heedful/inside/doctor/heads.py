@@ -15,7 +15,9 @@ from ...errors import BadInput, NotFinite
 from ...parts.masks import Mask
 from ...parts.view import View
 from ...parts.watch import watch
-from ..look import attention as looking
+from ..look.heads import entropy, practice
+from ..look.inputs import ends_of, tokens_of
+from ..look.layers import kinds_of, mask_of, paths_of
 from .finding import FAIL, OK, WARN, Finding, NotApplicable
 from .patient import Patient, T
 from .tokenizer import there_and_back
@@ -37,18 +39,18 @@ class HeadStates:
 @torch.no_grad()
 def heads(p: Patient) -> Finding:
     """Heads look at different places for different queries, and differ from each other."""
-    if p.reads_text and not looking.kinds_of(p.model):
+    if p.reads_text and not kinds_of(p.model):
         raise NotApplicable("a model without attention has no heads")
     found, finite = HeadStates(0, [], [], []), True
     inputs = list(texts_for_heads(p))
     traces = [attention_of(p, *each) for each in inputs]
-    for which in looking.kinds_of(p.model):
+    for which in kinds_of(p.model):
         if which == "encoder" and not p.is_pair:
             continue  # the same as self
-        for layer, path in looking.paths_of(p.model, which).items():
+        for layer, path in paths_of(p.model, which).items():
             weights_NHTS = torch.stack([trace[path] for trace in traces])
             finite = finite and bool(torch.isfinite(weights_NHTS).all())
-            judge_layer(found, weights_NHTS, looking.mask_of(p.model, which, layer), f"{which} {layer}")
+            judge_layer(found, weights_NHTS, mask_of(p.model, which, layer), f"{which} {layer}")
     idle = len(found.dead) + len(found.uniform) + len(found.twins)
     told = [f"{idle} of {found.total} idle"]
     told += [f"all look at one place: {some(found.dead)}"] if found.dead else []
@@ -74,7 +76,7 @@ def judge_layer(found: HeadStates, weights_NHTS: Tensor, mask: Mask, where: str)
         return
     weights_NHTS = weights_NHTS[:, :, free].double()
     place_H = weights_NHTS.mean((0, 2)).amax(-1)
-    spread_H = (looking.entropy(weights_NHTS) / choice_T[free].log2()).mean((0, 2))
+    spread_H = (entropy(weights_NHTS) / choice_T[free].log2()).mean((0, 2))
     names = [f"{where}.{h + 1}" for h in range(len(place_H))]
     idle = set()
     for h, name in enumerate(names):
@@ -103,10 +105,10 @@ def read_texts(p: Patient, count: int) -> Tensor:
     tokenizer = p.loaded.tokenizer
     longest = p.reader.inputs.position.longest or 1 << 30
     if tokenizer is not None:
-        texts = [pair.source for pair in looking.practice(p.folder)] if p.folder else []
+        texts = [pair.source for pair in practice(p.folder)] if p.folder else []
         texts = [text for text in texts if len(text.split()) >= 8] or list(PROSE)
         known = all(there_and_back(tokenizer, text)[1] for text in texts[:count])
-        ids = [looking.tokens_of(p.loaded, text) for text in texts[:count]]
+        ids = [tokens_of(p.loaded, text) for text in texts[:count]]
         if known and len(ids) > 1:
             length = min(longest, *map(len, ids))
             return torch.tensor([row[:length] for row in ids], device=p.device)
@@ -126,7 +128,7 @@ PROSE = (
 def written_for(p: Patient, read_1S: Tensor) -> Tensor:
     """What the model itself writes, as its decoder reads it: always of the same length."""
     try:
-        start, _ = looking.ends_of(p.loaded)
+        start, _ = ends_of(p.loaded)
     except BadInput:
         return p.targets(1)
     start_11 = torch.tensor([[start]], device=p.device)

@@ -17,7 +17,7 @@ from ...parts.embeddings import Inputs
 from ...parts.places import IN_ORDER, At, Places
 from ...parts.positions.base import Tree, index_of
 from ...tasks.recipe.settings import Recipe
-from ..look import attention as looking
+from ..look.layers import shells_of
 
 T, S, B = 9, 11, 3  # tokens to write and to read, and rows
 
@@ -30,7 +30,7 @@ class Patient:
     ) -> None:
         self.loaded, self.folder, self.recipe = loaded, folder, recipe
         self.model: nn.Module = chained(loaded.model.eval())
-        self.shells = looking.shells_of(self.model)
+        self.shells = shells_of(self.model)
         self.device = next(self.model.parameters()).device
         self.random = torch.Generator().manual_seed(seed)
 

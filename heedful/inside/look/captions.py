@@ -1,8 +1,7 @@
 """Looking at a picture while a caption is written: where each word looks, laid over the picture itself.
 
-Every word of a caption is predicted from a query of its own, whose cross-attention shares out one weight over all patches.
-What is drawn for a word is the row of weights by which it was chosen.
-"""
+Every word of a caption is predicted from a query of its own, whose cross-attention shares out one weight over
+all patches. What is drawn for a word is the row of weights by which it was chosen. """
 
 from __future__ import annotations
 
@@ -24,16 +23,20 @@ from ...models.captioner import CaptionerConfig
 from ...parts.watch import watch
 from ...tasks.caption import LONGEST, read
 from ...tasks.recipe.settings import DataSettings
-from .attention import Head, choose, decode, encode, ends_of, information, paths_of, refuse_size, rows_of
+from .drawing import Drawing
+from .heads import Head, choose, information
 from .images import GAP, PANEL, ROOM, overlaid
-from .pictures import MARGIN, Picture, Raster, Words
+from .inputs import decode, encode, ends_of, refuse_size
+from .layers import paths_of, rows_of
+from .shapes import MARGIN, Raster, TextLabel
 
 ACROSS = 8  # panels side by side
 
 
 @dataclass(frozen=True)
 class CaptionLook:
-    """The cross-attention of one picture's caption. `chosen` are the heads that were asked for, with weights [T, patches]."""
+    """The cross-attention of one picture's caption. `chosen` are the heads that were asked for, with weights
+    [T, patches]."""
 
     loaded: Loaded = field(repr=False)
     name: str
@@ -54,26 +57,26 @@ class CaptionLook:
 
     # Pictures
 
-    def picture(self) -> Picture:
+    def picture(self) -> Drawing:
         """The picture, and then, for every head that was chosen, the picture as each word sees it."""
-        made = Picture()
-        made.add(Words(MARGIN, MARGIN + 12, "where each word looks", bold=True))
-        made.add(Words(MARGIN, MARGIN + 30, self.sentence(), size=11))
+        made = Drawing()
+        made.add(TextLabel(MARGIN, MARGIN + 12, "where each word looks", bold=True))
+        made.add(TextLabel(MARGIN, MARGIN + 30, self.sentence(), size=11))
         y = MARGIN + 44.0
         self.add_panels(made, y, [("the picture", None)])
         for head in self.chosen:
             y += PANEL + ROOM + GAP
-            made.add(Words(MARGIN, y + 10, head.name, size=10))
+            made.add(TextLabel(MARGIN, y + 10, head.name, size=10))
             panels = [(word, self.grid(head, t)) for t, word in enumerate(self.words)]
             y = self.add_panels(made, y + ROOM, panels)
         return made
 
-    def add_panels(self, made: Picture, y: float, panels: Sequence[tuple[str, Tensor | None]]) -> float:
+    def add_panels(self, made: Drawing, y: float, panels: Sequence[tuple[str, Tensor | None]]) -> float:
         """Rows of panels from y downwards; where the last row begins."""
         for i, (title, grid) in enumerate(panels):
             x, top = MARGIN + (i % ACROSS) * (PANEL + GAP), y + (i // ACROSS) * (PANEL + ROOM + GAP)
             made.add(Raster(x, top, PANEL, PANEL, png_bytes(overlaid(self.pixels_HWC, grid))))
-            made.add(Words(x, top + PANEL + 13, title, size=9))
+            made.add(TextLabel(x, top + PANEL + 13, title, size=9))
         return y + (len(panels) - 1) // ACROSS * (PANEL + ROOM + GAP)
 
     def svg(self) -> str:
@@ -86,7 +89,8 @@ class CaptionLook:
     # Words
 
     def text(self) -> str:
-        """For a terminal: of the most telling head that was chosen, the patch that each word looks at most."""
+        """For a terminal: of the most telling head that was chosen, the patch that each word looks at
+        most."""
         head = max(self.chosen, key=lambda one: information(one.weights_TS))
         width = max(map(len, self.words))
         lines = []
@@ -127,11 +131,11 @@ def look_at_caption(
     layer: int | None = None,
     head: int | str | None = None,
 ) -> CaptionLook:
-    """Where each word of a caption looks in one picture, which is ready for the model (`vision.prepare.ready`).
+    """Where each word of a caption looks in one picture, which is ready for the model
+    (`vision.prepare.ready`).
 
-    target: the caption, instead of the model's own greedy one. layer: one of them, from 1. head: one of them, "mean", or
-    "best"; without either, the mean of each layer's heads.
-    """
+    target: the caption, instead of the model's own greedy one. layer: one of them, from 1. head: one of them,
+    "mean", or "best"; without either, the mean of each layer's heads. """
     config, model = loaded.config, loaded.model
     assert isinstance(config, CaptionerConfig) and isinstance(model, EncoderDecoder)
     if config.sees != "grid":

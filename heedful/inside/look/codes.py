@@ -12,7 +12,8 @@ from ...data.images.files import png_bytes
 from ...interop.loaded import Loaded
 from ...models.dvae import DVAE
 from ...tasks.text_to_image.codes import bright
-from .pictures import MARGIN, Picture, Raster, Words
+from .drawing import Drawing
+from .shapes import MARGIN, Raster, TextLabel
 
 PANEL, GAP = 176, 16  # pixels of a panel, and between panels
 SMALLEST, LARGEST = 3, 11  # of a number's letters
@@ -44,11 +45,11 @@ class CodesLook:
         width = max(len(str(code)) for row in self.codes for code in row)
         return "\n".join(" ".join(f"{code:>{width}}" for code in row) for row in self.codes)
 
-    def picture(self) -> Picture:
+    def picture(self) -> Drawing:
         """Three panels side by side."""
-        made = Picture()
-        made.add(Words(MARGIN, MARGIN + 12, "a picture as codes", bold=True))
-        made.add(Words(MARGIN, MARGIN + 30, self.sentence(), size=11))
+        made = Drawing()
+        made.add(TextLabel(MARGIN, MARGIN + 12, "a picture as codes", bold=True))
+        made.add(TextLabel(MARGIN, MARGIN + 30, self.sentence(), size=11))
         y, places = MARGIN + 44, [MARGIN + i * (PANEL + GAP) for i in range(3)]
         made.add(
             Raster(places[0], y, PANEL, PANEL, png_bytes(self.pixels_HWC)),
@@ -60,9 +61,9 @@ class CodesLook:
         for r, row in enumerate(self.codes):
             for c, code in enumerate(row):
                 x = places[1] + (c + 0.5) * wide
-                made.add(Words(x, y + (r + 0.5) * high + size / 3, str(code), size=size, anchor="middle"))
+                made.add(TextLabel(x, y + (r + 0.5) * high + size / 3, str(code), size=size, anchor="middle"))
         for x, title in zip(places, ("the picture", "its codes", "drawn from them"), strict=True):
-            made.add(Words(x, y + PANEL + 14, title, size=9))
+            made.add(TextLabel(x, y + PANEL + 14, title, size=9))
         return made
 
     def svg(self) -> str:

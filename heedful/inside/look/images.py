@@ -1,9 +1,9 @@
 """Looking at a picture: where a Vision Transformer looks, laid over the picture itself.
 
-What is drawn is the gaze of what the label is read off: the row of the class token, or, where all patches are averaged, the
-mean of their rows. The rollout (Abnar and Zuidema 2020) follows it through all layers: every layer passes on half of what a
-token was and half of what it attended to, R = A'_L ... A'_1 with A' = (A + I) / 2, A being the mean of the layer's heads.
-"""
+What is drawn is the gaze of what the label is read off: the row of the class token, or, where all patches are
+averaged, the mean of their rows. The rollout (Abnar and Zuidema 2020) follows it through all layers: every
+layer passes on half of what a token was and half of what it attended to, R = A'_L ... A'_1 with A' = (A + I)
+/ 2, A being the mean of the layer's heads. """
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ from ...models.vit import ViTConfig
 from ...parts.watch import watch
 from ...tasks.image_classify import HEADS, scores
 from ...tasks.recipe.settings import DataSettings
-from . import pictures
-from .attention import Head, choose, information, paths_of
-from .pictures import MARGIN, Picture, Raster, Words
+from .drawing import Drawing
+from .heads import Head, choose, information
+from .layers import paths_of
+from .shades import shades
+from .shapes import FRAME, MARGIN, Raster, TextLabel
 
 PANEL, GAP, ROOM = 132, 12, 20  # pixels of a panel, between panels, and for the words below one
 ACROSS = 6  # panels side by side
-HEAT = np.array(pictures.FRAME, np.float64)  # the color of what is looked at, over the picture in pale gray
+HEAT = np.array(FRAME, np.float64)  # the color of what is looked at, over the picture in pale gray
 PALE, STRONG = 0.55, 0.9
 FINE = 4  # pixels of the overlay for each one of a small picture
 
 
 def rollout(layers: Sequence[Tensor]) -> Tensor:
-    """[T, T]: how much of each token at the start has reached each token at the end. layers: [H, T, T] each, in order."""
+    """[T, T]: how much of each token at the start has reached each token at the end. layers: [H, T, T] each,
+    in order."""
     eye = torch.eye(layers[0].shape[-1], dtype=torch.float64)
     found = eye
     for weights_HTT in layers:
@@ -43,8 +46,9 @@ def rollout(layers: Sequence[Tensor]) -> Tensor:
     return found
 
 
-def gaze(weights_TT: Tensor, mean: bool, leading: int = 1) -> Tensor:
-    """The share of each patch [rows, columns] in what the label is read off; that of the tokens before them is left out."""
+def patch_attention(weights_TT: Tensor, mean: bool, leading: int = 1) -> Tensor:
+    """The share of each patch [rows, columns] in what the label is read off; that of the tokens before them
+    is left out."""
     row_N = weights_TT[leading:, leading:].mean(0) if mean else weights_TT[0, leading:]
     side = round(len(row_N) ** 0.5)
     return row_N.unflatten(0, (side, side))
@@ -52,7 +56,8 @@ def gaze(weights_TT: Tensor, mean: bool, leading: int = 1) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageLook:
-    """The attention of one picture. `chosen` are the heads that were asked for, each with its weights [T, T]."""
+    """The attention of one picture. `chosen` are the heads that were asked for, each with its weights [T,
+    T]."""
 
     loaded: Loaded = field(repr=False)
     name: str
@@ -64,12 +69,12 @@ class ImageLook:
     mean: bool  # the label is read off all patches
 
     def grid(self, head: Head) -> Tensor:
-        return gaze(head.weights_TS, self.mean, self.loaded.config.leading)
+        return patch_attention(head.weights_TS, self.mean, self.loaded.config.leading)
 
     @property
     def through(self) -> Tensor:
         """The rollout's gaze."""
-        return gaze(self.rollout_TT, self.mean, self.loaded.config.leading)
+        return patch_attention(self.rollout_TT, self.mean, self.loaded.config.leading)
 
     def sentence(self) -> str:
         """What the model takes the picture for."""
@@ -82,18 +87,18 @@ class ImageLook:
 
     # Pictures
 
-    def picture(self) -> Picture:
+    def picture(self) -> Drawing:
         """The picture, the rollout over it, and every head that was chosen."""
-        made = Picture()
-        made.add(Words(MARGIN, MARGIN + 12, f"where {self.who()} looks", bold=True))
-        made.add(Words(MARGIN, MARGIN + 30, self.sentence(), size=11))
+        made = Drawing()
+        made.add(TextLabel(MARGIN, MARGIN + 12, f"where {self.who()} looks", bold=True))
+        made.add(TextLabel(MARGIN, MARGIN + 30, self.sentence(), size=11))
         panels = [("the picture", None), ("rollout through all layers", self.through)]
         panels += [(head.name, self.grid(head)) for head in self.chosen]
         for i, (title, grid) in enumerate(panels):
             x = MARGIN + (i % ACROSS) * (PANEL + GAP)
             y = MARGIN + 44 + (i // ACROSS) * (PANEL + ROOM + GAP)
             made.add(Raster(x, y, PANEL, PANEL, png_bytes(overlaid(self.pixels_HWC, grid))))
-            made.add(Words(x, y + PANEL + 13, title, size=9))
+            made.add(TextLabel(x, y + PANEL + 13, title, size=9))
         return made
 
     def svg(self) -> str:
@@ -109,7 +114,7 @@ class ImageLook:
         """The rollout for a terminal, patch by patch."""
         table = self.through
         names = [str(i + 1) for i in range(len(table))]
-        return pictures.shades(table.tolist(), names, names, width)
+        return shades(table.tolist(), names, names, width)
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""
@@ -133,7 +138,8 @@ class ImageLook:
 
 
 def overlaid(pixels_HWC: np.ndarray, grid: Tensor | None) -> np.ndarray:
-    """A picture in pale gray with its gaze as heat, strongest where the grid is largest; without a grid, as it is."""
+    """A picture in pale gray with its gaze as heat, strongest where the grid is largest; without a grid, as
+    it is."""
     height, width = pixels_HWC.shape[:2]
     pixels_HWC = np.broadcast_to(pixels_HWC, (height, width, 3))
     if grid is None:
@@ -159,8 +165,8 @@ def look_at_image(
 ) -> ImageLook:
     """Where a model looks in one picture, which is ready for it (`vision.prepare.ready`).
 
-    layer: one of them, from 1. head: one of them, "mean", or "best"; without either, the mean of each layer's heads.
-    """
+    layer: one of them, from 1. head: one of them, "mean", or "best"; without either, the mean of each layer's
+    heads. """
     config, model = loaded.config, loaded.model
     if not isinstance(config, ViTConfig):
         raise BadInput(f"a {loaded.architecture} reads no pictures: give it a text")

@@ -1,4 +1,5 @@
-"""How order enters a model, drawn: its position table, the angles of its rotations, or the bias of its scores."""
+"""How order enters a model, drawn: its position table, the angles of its rotations, or the bias of its
+scores."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from ...parts.positions.absolute import Absolute, Sinusoidal
 from ...parts.positions.base import NoPosition, Position
 from ...parts.positions.relative import ALiBi, T5Buckets
 from ...parts.positions.rotary import Rotary
-from .attention import shells_of
-from .pictures import Picture, Sheet, sheets
+from .drawing import Drawing
+from .layers import shells_of
+from .sheets import Sheet, sheets
 
 LENGTH = 48  # positions drawn, unless said otherwise
 MOST = 512
@@ -30,7 +32,7 @@ SHADES = "·░▒▓█"  # from the most negative to the most positive
 
 
 @dataclass(frozen=True)
-class Order:
+class PositionLook:
     """How order enters one part of a model."""
 
     where: str
@@ -74,7 +76,7 @@ def signed(share: float) -> str:
     return SHADES[round((share + 1) / 2 * (len(SHADES) - 1))]
 
 
-def positions(loaded: Loaded, length: int = LENGTH) -> list[Order]:
+def positions(loaded: Loaded, length: int = LENGTH) -> list[PositionLook]:
     """Every way in which order enters a model; for each, tables of numbers."""
     if not 2 <= length <= MOST:
         raise BadInput(f"--length must be from 2 to {MOST} positions, not {length}")
@@ -94,7 +96,8 @@ def positions(loaded: Loaded, length: int = LENGTH) -> list[Order]:
 
 
 def places(model: nn.Module) -> Iterator[tuple[str, str, Position, bool]]:
-    """(shell, place, position, whether nobody looks ahead there): at the input of each, then inside its attentions."""
+    """(shell, place, position, whether nobody looks ahead there): at the input of each, then inside its
+    attentions."""
     for name, shell in shells_of(model).items():
         causal = isinstance(shell, Decoder)
         yield name, "at the input", shell.inputs.position, causal
@@ -123,7 +126,7 @@ def same(position: Position) -> Any:
 
 
 @torch.no_grad()
-def order_of(where: str, position: Position, causal: bool, length: int, model: nn.Module) -> Order:
+def order_of(where: str, position: Position, causal: bool, length: int, model: nn.Module) -> PositionLook:
     if position.needs_tree:
         raise BadInput(
             f"{type(position).__name__} depends on the sentence's tree: it has no table of its own to draw"
@@ -141,7 +144,7 @@ def order_of(where: str, position: Position, causal: bool, length: int, model: n
     )
 
 
-def absolute(where: str, position: Any, length: int, model: nn.Module) -> Order:
+def absolute(where: str, position: Any, length: int, model: nn.Module) -> PositionLook:
     """A vector for each position: the table, and how alike positions are."""
     encoding: Absolute = getattr(position, "encoding", position)
     length = min(length, encoding.longest or length)
@@ -157,7 +160,7 @@ def absolute(where: str, position: Any, length: int, model: nn.Module) -> Order:
     across = (
         "coordinate" if every == 1 else f"coordinate (every {every}th of {table_TD.shape[1]} pairs drawn)"
     )
-    return Order(
+    return PositionLook(
         where,
         kind,
         told,
@@ -178,14 +181,14 @@ def thinned(table_TD: Tensor) -> tuple[Tensor, int]:
     return table_TD[:, torch.stack([2 * pairs, 2 * pairs + 1], 1).flatten()], every
 
 
-def rotary(where: str, position: Rotary, length: int) -> Order:
+def rotary(where: str, position: Rotary, length: int) -> PositionLook:
     """Angles, and what they do to a query and a key that were equal."""
     w = position.frequencies()
     angles_TP = torch.arange(length, dtype=torch.float64)[:, None] * w
     distance_TT = (torch.arange(length)[:, None] - torch.arange(length)).double()
     alike_TT = (distance_TT[..., None] * w).cos().mean(-1)
     told = f"queries and keys are turned, pair by pair of {position.width} coordinates, by position times frequency"
-    return Order(
+    return PositionLook(
         where,
         "rotary",
         told,
@@ -196,7 +199,7 @@ def rotary(where: str, position: Rotary, length: int) -> Order:
     )  # fmt: skip
 
 
-def bias(where: str, position: ALiBi | T5Buckets, causal: bool) -> Order:
+def bias(where: str, position: ALiBi | T5Buckets, causal: bool) -> PositionLook:
     """What is added to the score, for each head by distance."""
     ahead = 0 if causal else FAR
     q_pos, k_pos = torch.tensor([FAR]), torch.arange(FAR + ahead + 1)
@@ -212,10 +215,10 @@ def bias(where: str, position: ALiBi | T5Buckets, causal: bool) -> Order:
     }[kind]
     rows = [f"head {h + 1}" for h in range(heads)]
     sheet = Sheet("added to the score", numbers_HS.tolist(), "heads", "key minus query", -FAR, rows)
-    return Order(where, kind, told, [sheet])
+    return PositionLook(where, kind, told, [sheet])
 
 
-def picture_of(orders: list[Order], name: str) -> Picture:
+def picture_of(orders: list[PositionLook], name: str) -> Drawing:
     """All of it in one picture, a line for each way in which order enters."""
     lines = [
         [replace(s, name=f"{s.name} ({order.kind}, {order.where})") for s in order.sheets[:1]]

@@ -1,6 +1,7 @@
 """One query, step by step: its score with every key, scaled, masked, made weights, and what it takes home.
 
-    scores q·k   ->   scaled by 1/sqrt(K)   ->   plus a bias   ->   masked   ->   softmax: weights   ->   sum of weight × v
+    scores q·k   ->   scaled by 1/sqrt(K)   ->   plus a bias   ->   masked   ->   softmax: weights   ->   sum
+    of weight × v
 
 Every number is the model's own, recorded while it worked.
 """
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from ...errors import BadInput
 from ...parts.watch import Record, Watchable
-from .pictures import columns_of
+from .shades import columns_of
 
 FIRST = 3  # components of a vector that are shown
 

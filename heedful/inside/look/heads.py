@@ -1,0 +1,133 @@
+"""Heads: the attention of one head, what can be measured of it, and which head is the best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...corpora import phrasebook
+from ...data.vocab import Vocab
+from ...errors import BadInput
+from ...files import inside, naming, read_json
+from ...interop.loaded import Loaded
+from ...tasks.alignment import error_rates
+from ...tasks.translate_data import SeparateVocabs
+from .inputs import is_own
+from .layers import paths_of
+
+TRIED = 40  # sentences with gold alignments, to find the head that aligns best
+TRIED_SEED = 7
+MEASURE = "the head whose gaze tells most of who is looking"
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """The attention of one head, or the mean of a layer's."""
+
+    layer: int  # from 1
+    head: int | None  # from 1; None: the mean of all
+    path: str
+    weights_TS: Tensor
+
+    @property
+    def name(self) -> str:
+        return f"layer {self.layer}, " + ("mean of its heads" if self.head is None else f"head {self.head}")
+
+
+def information(weights_TS: Tensor) -> float:
+    """How much a head's gaze tells of who is looking, in bits: H(mean row) - mean of H(row).
+
+    0 for a head that looks everywhere alike, and for one that all look at the same place with; log2 T for one
+    with which every query looks at a key of its own. This is the measure of "best" where no gold alignment
+    exists. """
+    weights_TS = weights_TS.double()
+    return float(entropy(weights_TS.mean(0)) - entropy(weights_TS).mean())
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """In bits, over the last axis."""
+    return -(weights * weights.clamp(min=1e-30).log2()).sum(-1)
+
+
+def sharpness(weights_TS: Tensor) -> float:
+    """The mean of each query's largest weight: 1 if every one looks at a single key."""
+    return float(weights_TS.max(-1).values.mean())
+
+
+def habits(weights_TS: Tensor) -> dict[str, float]:
+    """Shares of self-attention that go to the query itself, to its neighbors and to the first token."""
+    return {
+        "itself": float(weights_TS.diagonal().mean()),
+        "one before": float(weights_TS.diagonal(-1).mean()) if len(weights_TS) > 1 else 0.0,
+        "one after": float(weights_TS.diagonal(1).mean()) if len(weights_TS) > 1 else 0.0,
+        "the first": float(weights_TS[1:, 0].mean()) if len(weights_TS) > 1 else 1.0,
+    }
+
+
+# Choosing heads.
+
+
+def choose(heads: list[Head], head: int | str | None, best: Head) -> list[Head]:
+    """The heads that were asked for."""
+    if head is None:
+        return heads
+    if head == "best":
+        return [best]
+    if head == "mean":
+        layers = {one.layer: one.path for one in heads}
+        return [
+            Head(n, None, path, torch.stack([h.weights_TS for h in heads if h.layer == n]).mean(0))
+            for n, path in layers.items()
+        ]
+    found = [one for one in heads if one.head == head]
+    if not found:
+        most = max(one.head or 0 for one in heads)
+        raise BadInput(f'there is no head {head}: give a number from 1 to {most}, "mean" or "best"')
+    return found
+
+
+def find_best(
+    loaded: Loaded, heads: list[Head], which: str, gold: Sequence[phrasebook.Pair], layer: int | None
+) -> tuple[Head, str]:
+    """The head that aligns best in sentences whose alignment is known; else the one whose gaze tells most."""
+    where = "" if layer is None else f" of layer {layer}"
+    if which != "cross" or not gold or loaded.tokenizer is None or not is_own(loaded.tokenizer):
+        return max(heads, key=lambda head: information(head.weights_TS)), f"{MEASURE}{where}"
+    rates = error_rates(loaded.model, vocabs_of(loaded), gold)  # type: ignore[arg-type]
+    numbers = [(n, i + 1) for n, size in heads_by_layer(loaded.model).items() for i in range(size)]
+    of_head: dict[Any, float] = dict(zip(numbers, rates.tolist(), strict=True))
+    best = min(heads, key=lambda head: of_head[head.layer, head.head])
+    rate = of_head[best.layer, best.head]
+    return best, f"the head that aligns best{where} (error rate {rate:.2f} over {len(gold)} other sentences)"
+
+
+def heads_by_layer(model: nn.Module) -> dict[int, int]:
+    """{layer: how many heads its cross-attention has}."""
+    return {n: model.get_submodule(path).heads for n, path in paths_of(model, "cross").items()}  # type: ignore[misc]
+
+
+def vocabs_of(loaded: Loaded) -> Vocab | SeparateVocabs:
+    """The vocabularies of a translator that heedful trained."""
+    assert loaded.tokenizer is not None
+    read = Vocab.from_json(loaded.tokenizer.to_str())
+    if loaded.target_tokenizer is None:
+        return read
+    return SeparateVocabs(read, Vocab.from_json(loaded.target_tokenizer.to_str()))
+
+
+def practice(folder: Path) -> list[phrasebook.Pair]:
+    """Sentences with gold alignments for the run in a folder, if there are any: it must have learned the
+    phrasebook."""
+    if not (folder / "recipe.json").is_file():
+        return []
+    with naming(folder / "recipe.json"):
+        data = read_json(inside(folder, "recipe.json")).get("data")
+    if not isinstance(data, dict) or data.get("corpus") != "phrasebook":
+        return []
+    return list(islice(phrasebook.pairs(TRIED_SEED), TRIED))

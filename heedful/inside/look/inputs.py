@@ -1,0 +1,162 @@
+"""One input as the model gets it: a text as tokens, and what an encoder-decoder writes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...data.pieces import labels
+from ...data.vocab import SPECIALS, Vocab, no_panic
+from ...decode.filters import forbidden
+from ...decode.greedy import greedy
+from ...decode.step import step_of
+from ...errors import BadInput
+from ...interop.loaded import Loaded
+from ...models.base.classifying import is_taught_here
+from ...models.base.heads import DecoderClassifier
+from ...models.base.shells import EncoderDecoder, WithHeads
+from .layers import inputs_of, kinds_of, rows_of
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+MOST = 256  # tokens: a picture of more cannot be read
+
+
+@dataclass(frozen=True)
+class InputTokens:
+    """The tokens of one input. Of an encoder-decoder also what the decoder reads, and what each of it
+    predicts."""
+
+    text: str
+    ids: list[int]
+    read: list[int] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    translation: str = ""
+
+
+def given(loaded: Loaded, text: str, target: str | None = None) -> InputTokens:
+    """A text as tokens; of an encoder-decoder with its target, or with what the model itself writes."""
+    model, ids = loaded.model, tokens_of(loaded, text)
+    refuse_size(len(ids), "the text")
+    if not isinstance(model, EncoderDecoder):
+        if target is not None:
+            raise BadInput(
+                f"--target is what an encoder-decoder writes, and this {loaded.architecture} is none: leave it out"
+            )
+        return InputTokens(text, ids)
+    start, eos = ends_of(loaded)
+    written = loaded.target_tokenizer or loaded.tokenizer
+    if target is None:
+        answers = own_translation(loaded, ids, start, eos)
+    else:
+        answers = [*encode(written, target, False, rows_of(model.decoder)), eos]
+    refuse_size(len(answers), "the target" if target is not None else "the translation")
+    words = answers[:-1] if answers and answers[-1] == eos else answers
+    said = target if target is not None else decode(written, words)
+    return InputTokens(text, ids, [start, *answers[:-1]], answers, said)
+
+
+def tokens_of(loaded: Loaded, text: str) -> list[int]:
+    """What the model reads of a text, special tokens included."""
+    tokenizer, model = loaded.tokenizer, loaded.model
+    embedding = inputs_of(model)
+    if hasattr(loaded.config, "vocab") and not kinds_of(model):
+        raise BadInput(f"there is no attention to look at in a {loaded.architecture}: it came before")
+    if embedding is None:
+        raise BadInput(f"a {loaded.architecture} reads images: look reads text")
+    own = tokenizer is not None and is_own(tokenizer)
+    ids = encode(tokenizer, text, not own, embedding.tokens.weight.shape[0])
+    if tokenizer is None:
+        return ids
+    if not own:
+        return finished(loaded, tokenizer, ids)
+    if isinstance(model, WithHeads):
+        return [Vocab.cls, *ids, Vocab.sep]
+    return [Vocab.bos, *ids, Vocab.eos] if isinstance(model, DecoderClassifier) else ids
+
+
+def is_own(tokenizer: Tokenizer) -> bool:
+    """A vocabulary that heedful learned: tasks add its special tokens, and are not to find them there
+    already."""
+    return all(tokenizer.token_to_id(token) == number for number, token in enumerate(SPECIALS))
+
+
+def finished(loaded: Loaded, tokenizer: Tokenizer, ids: list[int]) -> list[int]:
+    """Special tokens that a published tokenizer leaves to the model's code."""
+    eos = loaded.special.get("eos")
+    if isinstance(loaded.model, EncoderDecoder) and eos is not None and ids[-1:] != [eos]:
+        return [*ids, eos]
+    end = tokenizer.token_to_id("<|endoftext|>")  # GPT-2's only one, at both ends of a text to classify
+    if is_taught_here(loaded.model) and end is not None:
+        return [end, *ids, end]
+    return ids
+
+
+def encode(tokenizer: Tokenizer | None, text: str, special: bool, rows: int) -> list[int]:
+    """Token numbers. A model without a tokenizer is given the numbers themselves."""
+    if tokenizer is not None:
+        with no_panic("the text cannot be tokenized"):
+            return list(tokenizer.encode(text, add_special_tokens=special).ids)
+    words = text.split()
+    if not words or not all(word.isascii() and word.isdigit() and int(word) < rows for word in words):
+        raise BadInput(
+            f'this model has no tokenizer: give token numbers from 0 to {rows - 1}, such as "5 3 8"'
+        )
+    return [int(word) for word in words]
+
+
+def decode(tokenizer: Tokenizer | None, ids: Sequence[int]) -> str:
+    if tokenizer is None:
+        return " ".join(map(str, ids))
+    with no_panic("token numbers cannot be turned into text"):
+        return tokenizer.decode(list(ids), skip_special_tokens=True)
+
+
+def refuse_size(count: int, what: str) -> None:
+    if not count:
+        raise BadInput(f"{what} has no tokens: there is nothing to look at")
+    if count > MOST:
+        raise BadInput(f"{what} has {count} tokens, and a picture shows at most {MOST}: give a shorter one")
+
+
+def ends_of(loaded: Loaded) -> tuple[int, int]:
+    """The tokens that a target begins and ends with."""
+    start = loaded.special.get("decoder_start", loaded.special.get("bos"))
+    eos = loaded.special.get("eos")
+    if start is None or eos is None:
+        raise BadInput(
+            "this model does not say which tokens begin and end a target: its config.json needs a "
+            "decoder_start_token_id and an eos_token_id"
+        )
+    return start, eos
+
+
+@torch.no_grad()
+def own_translation(loaded: Loaded, ids: list[int], start: int, eos: int) -> list[int]:
+    """The tokens that the model writes, always taking the likeliest; the end of sentence included, if it
+    comes."""
+    device = next(loaded.model.parameters()).device
+    source_1S, start_11 = (torch.tensor([row], device=device) for row in (ids, [start]))
+    padded = loaded.architecture == "transformer" and start == loaded.special.get("pad")
+    never = [forbidden([start])] if padded else []  # Marian begins with its padding, and never writes it
+    step = step_of(loaded.model, source_1S)  # type: ignore[arg-type]
+    longest = min(2 * len(ids) + 20, MOST)
+    return greedy(step, start_11, longest=longest, eos=eos, filters=never)[0].tokens
+
+
+def axes(loaded: Loaded, words: InputTokens, which: str) -> tuple[list[str], list[str]]:
+    """The words of queries and of keys. Cross-attention is of the word being written, not of the one before
+    it."""
+    source = labels(loaded.tokenizer, words.ids)
+    written = loaded.target_tokenizer or loaded.tokenizer
+    if which == "cross":
+        return labels(written, words.answers), source
+    if which == "self" and words.read:
+        read = labels(written, words.read)
+        return read, read
+    return source, source

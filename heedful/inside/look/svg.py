@@ -1,0 +1,74 @@
+"""Shapes as SVG, with nothing but the standard library."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+from .shapes import LEVELS, PAPER, SLOPE, Box, CellGrid, Color, Raster, Shape, TextLabel, color, runs_of
+
+FAMILY = "DejaVu Sans, Verdana, Arial, sans-serif"
+
+
+def svg_of(shapes: Sequence[Shape], width: float, height: float) -> str:
+    """The text of an SVG file."""
+    width, height = math.ceil(width), math.ceil(height)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+    lines = [
+        f'{head} viewBox="0 0 {width} {height}" font-family="{FAMILY}">',
+        f'<rect width="{width}" height="{height}" fill="{of(PAPER)}"/>',
+        *(SVG[type(shape)](shape) for shape in shapes),
+        "</svg>\n",
+    ]
+    return "\n".join(lines)
+
+
+def of(rgb: Color) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*rgb)
+
+
+def number(x: float) -> str:
+    return f"{x:.1f}".removesuffix(".0")
+
+
+def clean(text: str) -> str:
+    """Text that XML can hold."""
+    return escape("".join(c if c.isprintable() else "�" for c in text))
+
+
+def svg_box(box: Box) -> str:
+    place = " ".join(f'{n}="{number(getattr(box, n))}"' for n in ("x", "y", "width", "height"))
+    line = f' stroke="{of(box.stroke)}" stroke-width="{number(box.thick)}"' if box.stroke else ""
+    start = f'<rect {place} rx="2" fill="{of(box.fill) if box.fill else "none"}"{line}'
+    return f"{start}><title>{clean(box.title)}</title></rect>" if box.title else f"{start}/>"
+
+
+def svg_text(words: TextLabel) -> str:
+    x, y = number(words.x), number(words.y)
+    turn = f' transform="rotate(-{math.degrees(SLOPE):.0f} {x} {y})"' if words.rising else ""
+    anchor = f' text-anchor="{words.anchor}"' if words.anchor != "start" else ""
+    bold = ' font-weight="bold"' if words.bold else ""
+    style = f'font-size="{number(words.size)}" fill="{of(words.fill)}"{anchor}{bold}{turn}'
+    return f'<text x="{x}" y="{y}" {style}>{clean(words.text)}</text>'
+
+
+def svg_grid(grid: CellGrid) -> str:
+    paths = []
+    for level, runs in sorted(runs_of(grid).items()):
+        ways = "".join(f"M{x} {y}h{n}v1h-{n}z" for x, y, n in runs)
+        paths.append(f'<path fill="{of(color(level / (LEVELS - 1), grid.ramp))}" d="{ways}"/>')
+    move = f"translate({number(grid.x)} {number(grid.y)})"
+    size = f"scale({grid.cell_width:g} {grid.cell_height:g})"
+    return f'<g transform="{move} {size}" shape-rendering="crispEdges">{"".join(paths)}</g>'
+
+
+def svg_raster(raster: Raster) -> str:
+    place = " ".join(f'{n}="{number(getattr(raster, n))}"' for n in ("x", "y", "width", "height"))
+    data = base64.b64encode(raster.png).decode("ascii")
+    return f'<image {place} style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
+
+
+SVG: dict[type, Any] = {Box: svg_box, TextLabel: svg_text, CellGrid: svg_grid, Raster: svg_raster}
