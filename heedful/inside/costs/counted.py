@@ -2,7 +2,8 @@
 keeps.
 
 The meta device has shapes and no numbers, so a run takes milliseconds. The first one imports much of torch
-(about two seconds), which is why the parts of this package have rules."""
+(about two seconds), which is why the parts of this package have rules.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def run(
     """FLOPs of `use(module)`, bytes that autograd keeps for its backward pass, and the result.
 
     Weights are not counted as kept, nor are the tensors `beside` and the result: whoever uses them counts
-    them."""
+    them.
+    """
     from torch.utils.flop_counter import FlopCounterMode
 
     bones = on_meta(module)

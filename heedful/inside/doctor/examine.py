@@ -2,7 +2,8 @@
 is not.
 
 One function a check; the table of them is here. A check that does not apply to a model says why. A warning is
-worth knowing; a failure means that the model, its files or the code that runs it is wrong."""
+worth knowing; a failure means that the model, its files or the code that runs it is wrong.
+"""
 
 from __future__ import annotations
 

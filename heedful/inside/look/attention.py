@@ -5,7 +5,8 @@
     Path("attention.svg").write_text(seen.svg())
 
 Layers and heads are counted from 1. Cross-attention is read at the row that *predicts* each word: with the
-target shifted right, the row that reads the word before it. """
+target shifted right, the row that reads the word before it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Look:
     """The attention of one input. `down` are the queries and `across` the keys, as people read them.
 
     `chosen` are the heads that were asked for, `heads` all of this kind of attention, and `weights` the same
-    as tensors [H, T, S] by module path. `svg`, `png` and `text` draw what was chosen. """
+    as tensors [H, T, S] by module path. `svg`, `png` and `text` draw what was chosen.
+    """
 
     loaded: Loaded = field(repr=False)
     words: InputTokens
@@ -99,10 +101,11 @@ class Look:
             told = self.legend()
             if rate is not None:
                 told.append(f"frames: the gold alignment, from which this one's error rate is {rate:.2f}")
+            title = f"{self.title(self.full_name(head))}\n{self.sentence()}"
+            weights, allowed = head.weights_TS.tolist(), self.allowed(head.layer)
             return heat_map(
-                head.weights_TS.tolist(), self.down, self.across, f"{self.title(self.full_name(head))}\n{self.sentence()}",
-                below=told, allowed=self.allowed(head.layer), marked=self.marked,
-            )  # fmt: skip
+                weights, self.down, self.across, title, below=told, allowed=allowed, marked=self.marked
+            )
         panels = [Panel(head.name, head.weights_TS.tolist(), head is self.best) for head in self.chosen]
         layers = len({head.layer for head in self.chosen})
         across = min(8, len(panels)) if layers in (1, len(panels)) else len(panels) // layers
@@ -218,12 +221,14 @@ class Look:
             rate = self.error_rate(head)
             numbers += [] if rate is None else [rate]
             name = "mean" if head.head is None else str(head.head)
-            first = f"{head.layer:>5}  {name:>4}  {information(head.weights_TS):>5.2f}  {sharpness(head.weights_TS):>5.2f}"
+            bits, sharp = information(head.weights_TS), sharpness(head.weights_TS)
+            first = f"{head.layer:>5}  {name:>4}  {bits:>5.2f}  {sharp:>5.2f}"
             cells = [f"{number:>{width}.2f}" for number, width in zip(numbers, widths, strict=True)]
             lines.append("  ".join([first, *cells]).rstrip())
         if len(ranked) > SHOWN:
             lines.append(f"and {len(ranked) - SHOWN} more, which say less: the picture has all, and --json")
-        told = "bits: how much a head's gaze tells of who is looking; sharp: the mean of each row's largest weight"
+        told = "bits: how much a head's gaze tells of who is looking; "
+        told += "sharp: the mean of each row's largest weight"
         told += "; then where it goes" if shares else ""
         lines += [told, "AER: its alignment error rate; 0 is the gold alignment"] if rates else [told]
         return [line.rstrip() for line in lines]
@@ -238,10 +243,13 @@ class Look:
         assert isinstance(attention, Watchable)
         place = find(self.down, query)
         allowed_S = torch.tensor(self.allowed(head.layer)[place])
-        return steps_of(
-            self.trace[head.path], attention, allowed_S,
-            layer=head.layer, head=head.head, query=place + 1, word=self.down[place], keys=self.across,
-        )  # fmt: skip
+        which: dict[str, Any] = {
+            "layer": head.layer,
+            "head": head.head,
+            "query": place + 1,
+            "word": self.down[place],
+        }
+        return steps_of(self.trace[head.path], attention, allowed_S, **which, keys=self.across)
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""
@@ -284,7 +292,8 @@ def look(
     target: what an encoder-decoder writes; by default its own greedy translation. which: "self", "cross" or
     "encoder" (the source's own). layer: one of them, from 1. head: one of them, "mean", or "best". gold:
     sentences with gold alignments, to find the head that aligns best; without them the best is by
-    `information`. """
+    `information`.
+    """
     model = loaded.model
     if getattr(getattr(model, "encoder", None), "needs_tree", False):
         raise BadInput("this model reads sentences with their trees, and a text alone has none to look at")

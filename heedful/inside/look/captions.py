@@ -1,7 +1,8 @@
 """Looking at a picture while a caption is written: where each word looks, laid over the picture itself.
 
 Every word of a caption is predicted from a query of its own, whose cross-attention shares out one weight over
-all patches. What is drawn for a word is the row of weights by which it was chosen. """
+all patches. What is drawn for a word is the row of weights by which it was chosen.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class CaptionLook:
     words: list[str]  # tokens, without the end of sentence
     heads: list[Head] = field(repr=False)
     chosen: list[Head] = field(repr=False)
-    best: Head = field(repr=False)  # the head whose gaze tells most of which word is written
+    best: Head = field(repr=False)  # the head that tells most of which word is written
 
     def grid(self, head: Head, word: int) -> Tensor:
         """Where a head looks for one word, [rows, columns] of patches."""
@@ -135,13 +136,14 @@ def look_at_caption(
     (`vision.prepare.ready`).
 
     target: the caption, instead of the model's own greedy one. layer: one of them, from 1. head: one of them,
-    "mean", or "best"; without either, the mean of each layer's heads. """
+    "mean", or "best"; without either, the mean of each layer's heads.
+    """
     config, model = loaded.config, loaded.model
     assert isinstance(config, CaptionerConfig) and isinstance(model, EncoderDecoder)
     if config.sees != "grid":
         raise BadInput(
-            f"this model sees a picture as one vector ({config.sees}), so its words have nothing to choose from: look at one "
-            f"that was trained with model.sees=grid"
+            f"this model sees a picture as one vector ({config.sees}), so its words have nothing to choose from: "
+            "look at one that was trained with model.sees=grid"
         )
     x_1CHW = read(model, data, torch.from_numpy(np.array(pixels_HWC[None])))
     start, eos = ends_of(loaded)

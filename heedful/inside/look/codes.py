@@ -38,7 +38,8 @@ class CodesLook:
         """How much is left of the picture."""
         kinds = len({code for row in self.codes for code in row})
         cells = f"{len(self.codes)} x {len(self.codes[0])}"
-        return f"{self.name}: {cells} cells, {kinds} different codes of {self.loaded.config.codes:,}; pixels off by {self.off:.4f}"
+        codes = f"{kinds} different codes of {self.loaded.config.codes:,}"
+        return f"{self.name}: {cells} cells, {codes}; pixels off by {self.off:.4f}"
 
     def text(self) -> str:
         """The codes as a table."""

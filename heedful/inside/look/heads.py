@@ -41,11 +41,12 @@ class Head:
 
 
 def information(weights_TS: Tensor) -> float:
-    """How much a head's gaze tells of who is looking, in bits: H(mean row) - mean of H(row).
+    """How much a head's attention tells of which query it is, in bits: H(mean row) - mean of H(row).
 
     0 for a head that looks everywhere alike, and for one that all look at the same place with; log2 T for one
     with which every query looks at a key of its own. This is the measure of "best" where no gold alignment
-    exists. """
+    exists.
+    """
     weights_TS = weights_TS.double()
     return float(entropy(weights_TS.mean(0)) - entropy(weights_TS).mean())
 
@@ -95,7 +96,7 @@ def choose(heads: list[Head], head: int | str | None, best: Head) -> list[Head]:
 def find_best(
     loaded: Loaded, heads: list[Head], which: str, gold: Sequence[phrasebook.Pair], layer: int | None
 ) -> tuple[Head, str]:
-    """The head that aligns best in sentences whose alignment is known; else the one whose gaze tells most."""
+    """The head that aligns best in sentences whose alignment is known; else the most informative one."""
     where = "" if layer is None else f" of layer {layer}"
     if which != "cross" or not gold or loaded.tokenizer is None or not is_own(loaded.tokenizer):
         return max(heads, key=lambda head: information(head.weights_TS)), f"{MEASURE}{where}"
@@ -109,7 +110,8 @@ def find_best(
 
 def heads_by_layer(model: nn.Module) -> dict[int, int]:
     """{layer: how many heads its cross-attention has}."""
-    return {n: model.get_submodule(path).heads for n, path in paths_of(model, "cross").items()}  # type: ignore[misc]
+    layers: dict[int, Any] = {n: model.get_submodule(path) for n, path in paths_of(model, "cross").items()}
+    return {n: layer.heads for n, layer in layers.items()}
 
 
 def vocabs_of(loaded: Loaded) -> Vocab | SeparateVocabs:

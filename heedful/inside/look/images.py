@@ -1,9 +1,10 @@
 """Looking at a picture: where a Vision Transformer looks, laid over the picture itself.
 
-What is drawn is the gaze of what the label is read off: the row of the class token, or, where all patches are
-averaged, the mean of their rows. The rollout (Abnar and Zuidema 2020) follows it through all layers: every
-layer passes on half of what a token was and half of what it attended to, R = A'_L ... A'_1 with A' = (A + I)
-/ 2, A being the mean of the layer's heads. """
+What is drawn is the attention of what the label is read off: the row of the class token, or, where all
+patches are averaged, the mean of their rows. The rollout (Abnar and Zuidema 2020) follows it through all
+layers: every layer passes on half of what a token was and half of what it attended to, R = A'_L ... A'_1 with
+A' = (A + I) / 2, A being the mean of the layer's heads.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ class ImageLook:
 
     @property
     def through(self) -> Tensor:
-        """The rollout's gaze."""
+        """The rollout's attention to each patch."""
         return patch_attention(self.rollout_TT, self.mean, self.loaded.config.leading)
 
     def sentence(self) -> str:
@@ -138,8 +139,8 @@ class ImageLook:
 
 
 def overlaid(pixels_HWC: np.ndarray, grid: Tensor | None) -> np.ndarray:
-    """A picture in pale gray with its gaze as heat, strongest where the grid is largest; without a grid, as
-    it is."""
+    """A picture in pale gray with its attention as heat, strongest where the grid is largest; without a grid,
+    as it is."""
     height, width = pixels_HWC.shape[:2]
     pixels_HWC = np.broadcast_to(pixels_HWC, (height, width, 3))
     if grid is None:
@@ -166,7 +167,8 @@ def look_at_image(
     """Where a model looks in one picture, which is ready for it (`vision.prepare.ready`).
 
     layer: one of them, from 1. head: one of them, "mean", or "best"; without either, the mean of each layer's
-    heads. """
+    heads.
+    """
     config, model = loaded.config, loaded.model
     if not isinstance(config, ViTConfig):
         raise BadInput(f"a {loaded.architecture} reads no pictures: give it a text")
@@ -186,10 +188,9 @@ def look_at_image(
         raise BadInput(f"there is no layer {layer}: layers are counted from 1 to {len(paths)}")
     best = max(within, key=lambda one: information(one.weights_TS))
     chosen = choose(within, "mean" if layer is None and head is None else head, best)
-    return ImageLook(
-        loaded, name, np.asarray(pixels_HWC), heads, chosen, rollout([weights[path] for path in paths.values()]),
-        labels_of(loaded, x_BCHW), HEADS["mean"] in config.heads,
-    )  # fmt: skip
+    rolled_TT, labels = rollout([weights[path] for path in paths.values()]), labels_of(loaded, x_BCHW)
+    pixels, mean = np.asarray(pixels_HWC), HEADS["mean"] in config.heads
+    return ImageLook(loaded, name, pixels, heads, chosen, rolled_TT, labels, mean)
 
 
 def labels_of(loaded: Loaded, x_BCHW: Tensor) -> list[tuple[str, float]]:

@@ -46,7 +46,8 @@ def given(loaded: Loaded, text: str, target: str | None = None) -> InputTokens:
     if not isinstance(model, EncoderDecoder):
         if target is not None:
             raise BadInput(
-                f"--target is what an encoder-decoder writes, and this {loaded.architecture} is none: leave it out"
+                f"--target is what an encoder-decoder writes, and this {loaded.architecture} is none: "
+                "leave it out"
             )
         return InputTokens(text, ids)
     start, eos = ends_of(loaded)

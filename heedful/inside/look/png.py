@@ -20,7 +20,7 @@ PLAIN = {"→": "->", "␣": "_", "√": "sqrt ", "×": "x", "·": "."}  # for a
 def pillow() -> tuple[Any, Any, Any]:
     """Pillow's Image, ImageDraw and ImageFont; without Pillow, what to do."""
     try:
-        return tuple(import_module(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont"))  # type: ignore[return-value]
+        return import_module("PIL.Image"), import_module("PIL.ImageDraw"), import_module("PIL.ImageFont")
     except ImportError:
         raise BadInput("PNG pictures are drawn by Pillow: pip install pillow, or ask for an .svg") from None
 

@@ -15,7 +15,7 @@ from ...interop.loaded import Loaded
 from ...models.base.shells import Decoder
 from ...parts.blocks import Block
 from ...parts.multihead import MultiHeadAttention
-from ...parts.positions.absolute import Absolute, Sinusoidal
+from ...parts.positions.absolute import Absolute, Concatenated, Sinusoidal
 from ...parts.positions.base import NoPosition, Position
 from ...parts.positions.relative import ALiBi, T5Buckets
 from ...parts.positions.rotary import Rotary
@@ -51,7 +51,8 @@ class PositionLook:
             f"{name:>{left}} {''.join(signed(x / most) for x in row[: width - left - 1])}"
             for name, row in rows
         ]
-        scale = f"{sheet.name}: {sheet.down} downwards, {sheet.across} across; {SHADES[0]} is {-most:.3g}, {SHADES[-1]} is {most:.3g}"
+        ends = f"{SHADES[0]} is {-most:.3g}, {SHADES[-1]} is {most:.3g}"
+        scale = f"{sheet.name}: {sheet.down} downwards, {sheet.across} across; {ends}"
         left_out = len(sheet.numbers) - len(rows), max(0, sheet.size[1] - (width - left - 1))
         more = [f"{n} more {what}" for n, what in zip(left_out, (sheet.down, "columns"), strict=True) if n]
         lines += [f"({' and '.join(more)}: the picture has them)"] if more else []
@@ -131,9 +132,7 @@ def order_of(where: str, position: Position, causal: bool, length: int, model: n
         raise BadInput(
             f"{type(position).__name__} depends on the sentence's tree: it has no table of its own to draw"
         )
-    if isinstance(position, Absolute) or hasattr(
-        position, "encoding"
-    ):  # added to the input, or set beside it
+    if isinstance(position, Absolute | Concatenated):
         return absolute(where, position, length, model)
     if isinstance(position, Rotary):
         return rotary(where, position, length)
@@ -153,22 +152,19 @@ def absolute(where: str, position: Any, length: int, model: nn.Module) -> Positi
     unit_TD = table_TD / table_TD.norm(dim=-1, keepdim=True).clamp(min=1e-12)
     kind = "sinusoidal" if isinstance(encoding, Sinusoidal) else "learned"
     told = {
-        "sinusoidal": "sines and cosines of falling frequency: fast on one side, slow on the other, nothing learned",
-        "learned": f"a learned table of {encoding.longest} positions: what lies beyond its end cannot be read",
+        "sinusoidal": "sines and cosines of falling frequency: "
+        "fast on one side, slow on the other, nothing learned",
+        "learned": f"a learned table of {encoding.longest} positions: "
+        "what lies beyond its end cannot be read",
     }[kind]
     drawn_TC, every = thinned(table_TD)
     across = (
         "coordinate" if every == 1 else f"coordinate (every {every}th of {table_TD.shape[1]} pairs drawn)"
     )
-    return PositionLook(
-        where,
-        kind,
-        told,
-        [
-            Sheet("the table", drawn_TC.tolist(), "positions", across),
-            Sheet("how alike positions are (cosine)", (unit_TD @ unit_TD.T).tolist(), "positions", "position"),
-        ],
-    )  # fmt: skip
+    table = Sheet("the table", drawn_TC.tolist(), "positions", across)
+    alike_TT = (unit_TD @ unit_TD.T).tolist()
+    alike = Sheet("how alike positions are (cosine)", alike_TT, "positions", "position")
+    return PositionLook(where, kind, told, [table, alike])
 
 
 def thinned(table_TD: Tensor) -> tuple[Tensor, int]:
@@ -187,16 +183,11 @@ def rotary(where: str, position: Rotary, length: int) -> PositionLook:
     angles_TP = torch.arange(length, dtype=torch.float64)[:, None] * w
     distance_TT = (torch.arange(length)[:, None] - torch.arange(length)).double()
     alike_TT = (distance_TT[..., None] * w).cos().mean(-1)
-    told = f"queries and keys are turned, pair by pair of {position.width} coordinates, by position times frequency"
-    return PositionLook(
-        where,
-        "rotary",
-        told,
-        [
-            Sheet("cosine of the angle", angles_TP.cos().tolist(), "positions", "pair of coordinates"),
-            Sheet("q·k of equal vectors", alike_TT.tolist(), "queries", "position of the key"),
-        ],
-    )  # fmt: skip
+    told = f"queries and keys are turned, pair by pair of {position.width} coordinates, "
+    told += "by position times frequency"
+    cosines = Sheet("cosine of the angle", angles_TP.cos().tolist(), "positions", "pair of coordinates")
+    alike = Sheet("q·k of equal vectors", alike_TT.tolist(), "queries", "position of the key")
+    return PositionLook(where, "rotary", told, [cosines, alike])
 
 
 def bias(where: str, position: ALiBi | T5Buckets, causal: bool) -> PositionLook:
@@ -211,7 +202,8 @@ def bias(where: str, position: ALiBi | T5Buckets, causal: bool) -> PositionLook:
     kind = "ALiBi" if isinstance(position, ALiBi) else "T5 buckets"
     told = {
         "ALiBi": "each head subtracts its own slope times the distance from the score",
-        "T5 buckets": "each head adds a learned number for the distance: exact near by, the same for all far away",
+        "T5 buckets": "each head adds a learned number for the distance: "
+        "exact near by, the same for all far away",
     }[kind]
     rows = [f"head {h + 1}" for h in range(heads)]
     sheet = Sheet("added to the score", numbers_HS.tolist(), "heads", "key minus query", -FAR, rows)
