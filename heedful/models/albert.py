@@ -1,4 +1,4 @@
-"""ALBERT (Lan et al. 2020): BERT with one block's weights for all layers, and embeddings narrower than the model."""
+"""ALBERT (Lan et al. 2020): BERT with one block's weights for all layers and with narrower embeddings."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def build(config: AlbertConfig) -> WithHeads:
 
 
 def share(blocks: Sequence[Block]) -> None:
-    """Give all blocks the weights of the first. They stay blocks of their own, so that each can be watched."""
+    """Give all blocks the weights of the first. They stay separate blocks, so that each can be watched."""
     for name, weight in blocks[0].named_parameters():
         owner, _, leaf = name.rpartition(".")
         for block in blocks[1:]:

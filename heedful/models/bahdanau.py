@@ -1,6 +1,7 @@
-"""RNNsearch (Bahdanau et al. 2015): the first attention. A bidirectional GRU reads; the decoder searches as it writes.
+"""RNNsearch (Bahdanau et al. 2015), the first attention: a bidirectional GRU reads, another GRU writes.
 
-The encoder's GRU is torch's, the decoder's the paper's own (heedful/parts/before/recurrent.py says how they differ).
+The encoder's GRU is torch's, the decoder's is the paper's (heedful/parts/before/recurrent.py says how they
+differ).
 """
 
 from __future__ import annotations

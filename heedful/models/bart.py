@@ -1,4 +1,4 @@
-"""BART (Lewis et al. 2020): the Transformer with learned positions and a norm on its inputs; mBART norms before each layer."""
+"""BART (Lewis et al. 2020): the Transformer with learned positions and normed inputs; mBART is pre-norm."""
 
 from __future__ import annotations
 

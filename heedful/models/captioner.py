@@ -1,12 +1,12 @@
-"""Vec2Seq: a decoder writes a caption while it looks at a picture, of which it is handed one vector or a grid of them.
+"""Vec2Seq: a decoder writes the caption of a picture, which an encoder gives it as one vector or as a grid.
 
     pixels -> patches -> encoder (a Vision Transformer's) -> grid: x_1 .. x_N, a vector for each patch
-                                                          -> one vector: the class token's, or the mean of all patches
-    start  a     small  red                               -> decoder (the Transformer's): cross-attention to the source
+                                                          -> one vector: the class token's, or the mean of all
+    start  a     small  red                               -> decoder (the Transformer's), with cross-attention
     a      small red    circle
 
-What is handed on is the source of the decoder's cross-attention. One vector is a source of length 1: everything that is to
-be said must fit into it, and attention to it has nothing to choose from.
+The vectors are the source of the decoder's cross-attention. One vector is a source of length 1: the whole
+picture must fit into it, and attention to it has nothing to choose from.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def rows_and_columns(grid: int, width: int, device: torch.device | None = None) 
 
 
 class Grid(nn.Module):
-    """A vector for each patch, row by row, and where it lies; the class token, which lies nowhere, is left out.
+    """A vector for each patch, row by row, with its position added; the class token is left out.
 
-    An encoder need not keep where a patch was. A decoder that is to say "left of" has to know, so it is told again, as in
-    DETR (Carion et al. 2020).
+    An encoder need not keep where a patch was. A decoder that is to say "left of" has to know, so positions
+    are added again, as in DETR (Carion et al. 2020).
     """
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
@@ -107,19 +107,36 @@ class CaptionerConfig(Config):
     def reading(self) -> ViTConfig:
         """The sizes of the encoder."""
         return ViTConfig(
-            image=self.image, patch=self.patch, channels=self.channels, layers=self.layers, width=self.width,
-            attention_heads=self.heads, hidden=self.hidden, activation=self.activation, dropout=self.dropout,
-            attention_dropout=self.attention_dropout, eps=self.eps, heads=(),
-        )  # fmt: skip
+            image=self.image,
+            patch=self.patch,
+            channels=self.channels,
+            layers=self.layers,
+            width=self.width,
+            attention_heads=self.heads,
+            hidden=self.hidden,
+            activation=self.activation,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            eps=self.eps,
+            heads=(),
+        )
 
     @property
     def writing(self) -> TransformerConfig:
         """The sizes of the decoder."""
         return TransformerConfig(
-            vocab=self.vocab, target_vocab=self.vocab, decoder_layers=self.decoder_layers, width=self.width,
-            heads=self.heads, decoder_heads=self.heads, decoder_hidden=self.hidden, activation=self.activation,
-            norm="pre", dropout=self.dropout, attention_dropout=self.attention_dropout,
-        )  # fmt: skip
+            vocab=self.vocab,
+            target_vocab=self.vocab,
+            decoder_layers=self.decoder_layers,
+            width=self.width,
+            heads=self.heads,
+            decoder_heads=self.heads,
+            decoder_hidden=self.hidden,
+            activation=self.activation,
+            norm="pre",
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+        )
 
     @property
     def source(self) -> int:

@@ -1,7 +1,8 @@
 """CLIP (Radford et al. 2021), small: a caption and its picture become vectors that point the same way.
 
-Two encoders, one for words and one for patches, each with a matrix to a common space; how well they fit is the cosine.
-In a batch of pairs, each caption has to find its picture among all, and each picture its caption.
+Two encoders, one for words and one for patches, each with a matrix to a common space; the cosine there is the
+score of a pair. In a batch of pairs, each caption has to find its picture among all, and each picture its
+caption.
 """
 
 from __future__ import annotations
@@ -48,10 +49,18 @@ class ClipConfig(Config):
     def vision(self) -> ViTConfig:
         """The tower of pictures."""
         return ViTConfig(
-            image=self.image, patch=self.patch, channels=self.channels, layers=self.layers, width=self.width,
-            attention_heads=self.heads, hidden=self.hidden, activation=self.activation, dropout=self.dropout,
-            eps=self.eps, heads=("class_token",),
-        )  # fmt: skip
+            image=self.image,
+            patch=self.patch,
+            channels=self.channels,
+            layers=self.layers,
+            width=self.width,
+            attention_heads=self.heads,
+            hidden=self.hidden,
+            activation=self.activation,
+            dropout=self.dropout,
+            eps=self.eps,
+            heads=("class_token",),
+        )
 
 
 PRESETS = {"clip": ClipConfig()}
@@ -98,7 +107,8 @@ def contrast(scores_BB: Tensor, same_BB: Tensor | None = None) -> Tensor:
         others = same_BB & ~torch.eye(len(same_BB), dtype=torch.bool, device=same_BB.device)
         scores_BB = scores_BB.masked_fill(others, -math.inf)
     answers_B = torch.arange(len(scores_BB), device=scores_BB.device)
-    return sum(F.cross_entropy(s, answers_B, reduction="sum") for s in (scores_BB, scores_BB.T)) / 2  # type: ignore[return-value]
+    found, finding = (F.cross_entropy(s, answers_B, reduction="sum") for s in (scores_BB, scores_BB.T))
+    return (found + finding) / 2
 
 
 def build(config: ClipConfig) -> Clip:

@@ -1,6 +1,7 @@
-"""ConvS2S (Gehring et al. 2017): convolutions read and write all words at once, and every decoder layer attends.
+"""ConvS2S (Gehring et al. 2017): convolutions over all words at once, and attention in every decoder layer.
 
-Where widths differ, a layer stands between them, as in fairseq; where they are equal, nothing does, as in the paper.
+Where widths differ, a linear layer stands between them, as in fairseq; where they are equal, nothing does, as
+in the paper.
 """
 
 from __future__ import annotations

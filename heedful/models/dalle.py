@@ -1,9 +1,9 @@
 """DALL-E's second stage (Ramesh et al. 2021): one decoder writes a picture after its caption, token by token.
 
-    start  a  small  red  circle  [pad 5]  [pad 6]  |  17  4  4  29 ..        the cells of the picture, row by row
+    start  a  small  red  circle  [pad 5]  [pad 6]  |  17  4  4  29 ..    the cells of the picture, row by row
 
-Numbers of tokens: the caption's words, a pad for each place of the caption, the picture's codes, the start. What may
-come next is decided by the place: a word or a pad in the caption, a code in the picture.
+Token ids, in order: the caption's words, a pad for each position of the caption, the picture's codes, the
+start. The position decides what may come next: a word or a pad in the caption, a code in the picture.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Dalle(nn.Module):
         return self.restricted(self.decoder(tokens_BT, cache=cache), first)
 
     def restricted(self, scores_BTV: Tensor, first: int = 0) -> Tensor:
-        """Scores of what follows positions first, first + 1, ..: of words and pads in the caption, of codes after it."""
+        """Scores after positions first, first + 1, ..: words and pads in the caption, then codes."""
         c, T, device = self.config, scores_BTV.shape[1], scores_BTV.device
         token_V = torch.arange(scores_BTV.shape[2], device=device)
         code_V = (token_V >= c.first_code) & (token_V < c.start)
@@ -117,12 +117,13 @@ class Dalle(nn.Module):
         return scores_BTV.masked_fill(~torch.where(before_picture_T1, word_V, code_V), -math.inf)
 
     def both(self, tokens_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """(scores of words and pads [B, L, ..], scores of codes [B, N, ..]): `forward` without what is -inf anyway.
+        """(scores of words and pads [B, L, ..], scores of codes [B, N, ..]): `forward` without its -inf.
 
         tokens: whole streams, whose last token nothing follows.
         """
-        c, (matrix, _) = self.config, self.decoder.head.matrix(self.decoder.inputs.tokens)  # type: ignore[operator]
-        hidden_BTD = self.decoder.hidden(tokens_BT[:, :-1])
+        c, decoder = self.config, self.decoder
+        matrix, _ = decoder.head.matrix(decoder.inputs.tokens)  # type: ignore[operator]
+        hidden_BTD = decoder.hidden(tokens_BT[:, :-1])
         words = hidden_BTD[:, : c.text] @ matrix[: c.first_code].T
         codes = hidden_BTD[:, c.text :] @ matrix[c.first_code : c.start].T
         return words, codes

@@ -1,4 +1,4 @@
-"""DeBERTa, versions 2 and 3 (He et al. 2021): an encoder that scores what tokens say and how far apart they are separately."""
+"""DeBERTa, versions 2 and 3 (He et al. 2021): an encoder with separate scores for content and distance."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class DebertaConfig(Config):
             raise ValueError(f"ways are {' and '.join(WAYS)}, not {self.ways}")
         if self.buckets is not None and not 2 <= self.buckets < 2 * self.reach - 2:
             raise ValueError(
-                f"{self.buckets} buckets cannot be laid over distances up to {self.reach}: half of them are exact"
+                f"{self.buckets} buckets cannot be laid over distances up to {self.reach}: "
+                f"half of them are exact"
             )
         if self.convolution is not None and self.convolution % 2 == 0:
             raise ValueError(f"a convolution sees as many tokens before as after: not {self.convolution}")

@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019): BERT with half its layers, without segments and pooling, taught by the whole one."""
+"""DistilBERT (Sanh et al. 2019): BERT with half its layers, distilled, without segments and pooling."""
 
 from __future__ import annotations
 

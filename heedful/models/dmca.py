@@ -1,10 +1,10 @@
-"""T-D and T-DMCA (Liu et al. 2018): a decoder alone, for very long texts, with layers that see near or coarsely.
+"""T-D and T-DMCA (Liu et al. 2018): a decoder for long texts, with local and memory-compressed attention.
 
-pattern  one letter for each layer, repeated: l sees its own block, m sees all, three tokens at a time, f sees all.
-         T-DMCA is "lm" over five layers (l m l m l); T-D is "f".
+pattern  one letter for each layer, repeated: l attends to its own block, m to all tokens, compressed three
+         to one, f to all tokens. T-DMCA is "lm" over five layers (l m l m l); T-D is "f".
 
-A task with a source becomes a language model by writing source, delimiter and target in one row; T-ED, the encoder and
-decoder that reads the source apart, is `transformer`.
+A task with a source becomes a language model by writing source, delimiter and target in one row. T-ED, the
+encoder-decoder that reads the source separately, is `transformer`.
 """
 
 from __future__ import annotations

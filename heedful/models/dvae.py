@@ -1,8 +1,8 @@
-"""The discrete VAE (Ramesh et al. 2021, the first stage of DALL-E): a picture becomes a small grid of codes, and back.
+"""The discrete VAE (Ramesh et al. 2021, DALL-E's first stage): pictures to a small grid of codes, and back.
 
-The picture is cut into cells as a Vision Transformer cuts it into patches, and the encoder gives every cell scores for K
-codes. In training a cell is a mixture of codes, drawn with Gumbel noise and ever sharper as the temperature falls, so
-that gradients pass; afterwards it is the likeliest code. What is maximized is
+The picture is cut into cells as a Vision Transformer cuts it into patches, and the encoder gives every cell
+scores for K codes. In training a cell is a mixture of codes, drawn with Gumbel noise, so that gradients pass;
+it gets sharper as the temperature falls. After training a cell is its likeliest code. What is maximized is
 
     E_{z ~ q(z|x)} [ log p(x | z) ] - beta KL( q(z|x) || uniform )
 """
@@ -20,7 +20,7 @@ from ..parts.kmeans import k_means
 from .base.config import Config
 
 EPS = 0.1  # pixels are kept so far from 0 and 1, where the logit is not finite
-# No scale is less: flat colors would otherwise become infinitely likely, and all that is learned is how flat they are.
+# No scale is less: flat colors would otherwise become infinitely likely, and nothing else would be learned.
 LEAST_LOG_SCALE = math.log(0.3)
 
 
@@ -62,7 +62,8 @@ def logit_laplace(y: Tensor, center: Tensor, log_scale: Tensor) -> Tensor:
 def gumbel_softmax(scores: Tensor, temperature: Tensor | float, noise: Tensor) -> Tensor:
     """softmax((scores + noise) / temperature) over the second axis; one-hot as the temperature falls.
 
-    (Jang et al. 2017.) With Gumbel noise, the largest is each code as often as the softmax of the scores says.
+    (Jang et al. 2017.) With Gumbel noise, each code is the largest with the probability that the softmax
+    gives it.
     """
     return ((scores + noise) / temperature).softmax(1)
 
@@ -102,8 +103,9 @@ class DVAE(nn.Module):
         c = config
         self.config = c
         blocks = [[Residual(c.width, c.dropout) for _ in range(c.layers)] for _ in range(2)]
-        # The paper's ends: 1 x 1 convolutions to the scores of codes, and from the codes. It comes to cells by halving the
-        # sides and back by doubling them; whole patches need half the time, and codes can begin as patches.
+        # The paper's ends: 1 x 1 convolutions to the scores of codes, and from the codes. It comes to cells
+        # by halving the sides and back by doubling them; whole patches need half the time, and codes can
+        # begin as patches.
         self.encoder = nn.Sequential(
             nn.Conv2d(c.channels, c.width, c.patch, stride=c.patch),
             *blocks[0],
@@ -149,13 +151,13 @@ class DVAE(nn.Module):
 
     def one_hot(self, codes_Bhw: Tensor) -> Tensor:
         """Codes as mixtures [B, K, h, w] of one."""
-        weight = self.decoder[0].weight
-        return F.one_hot(codes_Bhw, self.config.codes).movedim(-1, 1).to(weight.dtype)  # type: ignore[arg-type]
+        dtype = next(self.decoder[0].parameters()).dtype
+        return F.one_hot(codes_Bhw, self.config.codes).movedim(-1, 1).to(dtype)
 
 
 def build(config: DVAEConfig) -> DVAE:
-    """The encoder and the decoder, with fresh weights: torch's own for convolutions, N(0, 1) for codes' vectors, and
-    residual blocks that do nothing yet."""
+    """The encoder and the decoder, with fresh weights: torch's own for convolutions, N(0, 1) for the
+    vectors of codes, and residual blocks that do nothing yet."""
     model = DVAE(config)
     nn.init.normal_(model.decoder[0].weight)  # type: ignore[arg-type]
     for block in model.modules():
@@ -173,8 +175,9 @@ PATCHES = 40_000  # that are looked at to begin with
 def begin_with(model: DVAE, pixels_BCHW: Tensor, seed: int) -> None:
     """Let each code begin as a patch that pictures are made of, where gradients would take long to find it.
 
-    Codes are the centers c of patches (k-means); as in a mixture of Gaussians, the score of a code for a patch x is
-    -|x - c|^2 / (2 spread^2), of which |x|^2 is the same for all. Blocks that do nothing yet leave both ends linear.
+    Codes are the centers c of patches (k-means); as in a mixture of Gaussians, the score of a code for a
+    patch x is -|x - c|^2 / (2 spread^2), of which |x|^2 is the same for all. Blocks that do nothing yet leave
+    both ends linear.
     """
     c, generator = model.config, torch.Generator().manual_seed(seed)
     patches_BXN = F.unfold(torch.logit(inside(pixels_BCHW)), c.patch, stride=c.patch)

@@ -1,4 +1,4 @@
-"""ELMo's language model of both directions (Peters et al. 2018): words spelled out, two stacks of LSTMs, one softmax.
+"""ELMo's bidirectional language model (Peters et al. 2018): characters, two stacks of LSTMs, one softmax.
 
 The preset is the paper's, with the vocabulary of its softmax: 93.7 million weights without that.
 """
@@ -71,7 +71,7 @@ PRESETS = {"elmo": ElmoConfig()}
 
 
 class Neighbors(nn.Module):
-    """Scores for the word after each, by what reads from the left, and for the one before, by what reads from the right."""
+    """Scores for the next word, from the left-to-right stack, and for the previous word, from the other."""
 
     def __init__(self, width: int, vocab: int, dropout: float = 0.0) -> None:
         super().__init__()

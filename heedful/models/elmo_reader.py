@@ -1,7 +1,7 @@
-"""What a task makes of ELMo: a recurrent network that reads [x_k ; ELMo_k] of each word (Peters et al. 2018).
+"""A recurrent network on top of ELMo: it reads [x_k ; ELMo_k] of each word (Peters et al. 2018).
 
-x_k is a vector of the task's own. The language models stay as they are; how their layers are mixed is learned, and, where the
-mix is also put beside what the network says, [h_k ; ELMo'_k], learned once more.
+x_k is an embedding that the task learns. The language models are frozen; how their layers are mixed is
+learned. Where a mix also stands beside the network's output, [h_k ; ELMo'_k], it is learned separately.
 """
 
 from __future__ import annotations

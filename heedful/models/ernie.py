@@ -1,4 +1,4 @@
-"""ERNIE (Sun et al. 2019, 2020): BERT whose blanks are whole phrases and names; from 2.0 on told which task it is at."""
+"""ERNIE (Sun et al. 2019, 2020): BERT that masks phrases and names; version 2.0 adds task embeddings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PRESETS = {"ernie-1.0-base": ErnieConfig(vocab=18000, context=513, activation="r
 
 
 class TaskInputs(Inputs):
-    """Inputs that also say which task of pre-training this is. Whoever uses such a model leaves it at the first."""
+    """Inputs with an embedding of the pre-training task, always the first one after pre-training."""
 
     def __init__(self, tasks: int, tokens: TokenEmbedding, *others: Any) -> None:
         super().__init__(tokens, *others)

@@ -1,4 +1,4 @@
-"""GPT-1 (Radford et al. 2018): a decoder alone, trained to say the next word, then fine-tuned for everything."""
+"""GPT-1 (Radford et al. 2018): a decoder, trained as a language model and then fine-tuned for each task."""
 
 from __future__ import annotations
 

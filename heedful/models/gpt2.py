@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al. 2019): GPT-1 with the norm before each layer, one more after the last, and more of all."""
+"""GPT-2 (Radford et al. 2019): GPT-1 with pre-norm and a final norm, and larger in every size."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ class GPT3Config(Config):
     tied: bool = True
 
 
-# The paper's table prints 24 heads of 128 for 2048 and a width of 5140 for 40 heads of 128; neither multiplies
-# out. Here: 16 heads, and 5120.
+# The paper's table prints 24 heads of 128 for 2048 and a width of 5140 for 40 heads of 128; neither
+# multiplies out. Here: 16 heads, and 5120.
 PRESETS = {
     "gpt3-125m": GPT3Config(layers=12, width=768, heads=12),
     "gpt3-350m": GPT3Config(layers=24, width=1024, heads=16),

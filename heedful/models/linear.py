@@ -1,4 +1,4 @@
-"""A decoder with kernel attention (Katharopoulos et al. 2020): GPT-2 in all else, and linear in the length of a text."""
+"""A decoder with linear attention (Katharopoulos et al. 2020), otherwise GPT-2: its cost is linear."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ class LlamaConfig(Config):
             raise ValueError(f"stretch is {', '.join(STRETCHES)}, not {short(self.stretch)}")
         if self.stretch_factor < 1 or (self.stretch == "llama3" and self.stretch_low >= self.stretch_high):
             raise ValueError(
-                f"positions are stretched by 1 or more, and from low to high, not by {self.stretch_factor} from "
-                f"{self.stretch_low} to {self.stretch_high}"
+                f"positions are stretched by 1 or more, and from low to high, "
+                f"not by {self.stretch_factor} from {self.stretch_low} to {self.stretch_high}"
             )
 
 
@@ -136,7 +136,8 @@ def build_block(c: LlamaConfig, position: Rotary) -> Block:
     )
 
 
-# Hugging Face, whose rotary layout is "halves" too: no permutation is needed. Qwen2 is LLaMA with other biases.
+# Hugging Face: its rotary layout is "halves" too, so no permutation is needed. Qwen2 is LLaMA with other
+# biases.
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> LlamaConfig:

@@ -1,4 +1,4 @@
-"""An LSTM (Hochreiter and Schmidhuber 1997) as a language model; the presets are those of Zaremba et al. 2014."""
+"""An LSTM (Hochreiter and Schmidhuber 1997) as a language model, with the presets of Zaremba et al. 2014."""
 
 from __future__ import annotations
 

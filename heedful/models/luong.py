@@ -1,7 +1,8 @@
 """Effective attention (Luong et al. 2015): look after the step, not before it, and remember what was seen.
 
-The score is `dot`, `general` or `concat`. The paper's encoder reads from left to right only; this one reads both ways, each
-direction half as wide as a state unless told otherwise, so that an annotation is as wide as one: `dot` needs that.
+The score is `dot`, `general` or `concat`. The paper's encoder reads from left to right only; this one reads
+both ways. Each direction is half as wide as a state by default, so that an annotation is as wide as a state:
+`dot` needs that.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class LuongConfig(Config):
             raise ValueError(f"width is half for each direction of the encoder, and {self.width} is odd")
         if self.score == "dot" and self.annotation != self.width:
             raise ValueError(
-                f"the score dot is of vectors of one width: a state has {self.width} numbers, an annotation {self.annotation}"
+                f"the score dot is of vectors of one width: a state has {self.width} numbers, "
+                f"an annotation {self.annotation}"
             )
 
     @property

@@ -1,15 +1,16 @@
-"""A mixture of experts for text: GPT-2's decoder with experts (Shazeer et al. 2017) in the place of its feed-forward."""
+"""A mixture of experts for text: GPT-2 with experts (Shazeer et al. 2017) instead of feed-forward layers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
 from ..parts.blocks import StackLike
-from ..parts.experts import GATES, Experts, check_chosen, make_experts
+from ..parts.experts import GATES, check_chosen, make_experts
 from ..parts.layers import FeedForward
 from . import gpt2
 from .base.initialize import normal_
@@ -44,21 +45,15 @@ def build(config: MixtureConfig) -> Decoder:
     """The decoder, with fresh weights."""
     c = config
     model = gpt2.build(c)
-
-    def experts() -> Experts:
-        return make_experts(
-            lambda: FeedForward(c.width, c.hidden, c.activation),
-            c.width, c.experts, c.chosen, c.gate, c.balance, c.capacity,
-        )  # fmt: skip
-
-    put_experts(model.stack, experts, c.every)
+    put_experts(model.stack, c, lambda: FeedForward(c.width, c.hidden, c.activation))
     return initialize(model)
 
 
-def put_experts(stack: StackLike, make: Callable[[], Experts], every: int) -> None:
-    """Experts in the last block, and in one of `every` before it."""
-    for block in list(stack.blocks)[::-1][::every]:
-        block.feed_forward.layer = make()  # type: ignore[union-attr]
+def put_experts(stack: StackLike, c: Any, expert: Callable[[], nn.Module]) -> None:
+    """Experts in the last block, and in one of `c.every` before it. expert: makes one."""
+    for block in list(stack.blocks)[::-1][:: c.every]:
+        experts = make_experts(expert, c.width, c.experts, c.chosen, c.gate, c.balance, c.capacity)
+        block.feed_forward.layer = experts  # type: ignore[union-attr]
 
 
 def initialize(model: Decoder) -> Decoder:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..parts.experts import Experts, make_experts
 from ..parts.layers import FeedForward
 from . import dmca
 from .base.initialize import level_
@@ -36,13 +35,6 @@ def build(config: MixtureDMCAConfig) -> Decoder:
     """The decoder, with fresh weights."""
     c = config
     model = dmca.build(c)
-
-    def experts() -> Experts:
-        return make_experts(
-            lambda: FeedForward(c.width, c.hidden, c.activation),
-            c.width, c.experts, c.chosen, c.gate, c.balance, c.capacity,
-        )  # fmt: skip
-
-    put_experts(model.stack, experts, c.every)
+    put_experts(model.stack, c, lambda: FeedForward(c.width, c.hidden, c.activation))
     level_(model)
     return model

@@ -1,11 +1,9 @@
-"""A mixture of experts that translates: the Transformer with experts in the place of its feed-forward, on both sides."""
+"""A mixture of experts that translates: the Transformer with experts instead of feed-forward layers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..parts.blocks import StackLike
-from ..parts.experts import Experts, make_experts
 from ..parts.layers import FeedForward
 from . import transformer
 from .base.initialize import xavier_
@@ -35,16 +33,10 @@ def build(config: MixtureTransformerConfig) -> EncoderDecoder:
     c = config
     model = transformer.build(c)
 
-    def replace(stack: StackLike, hidden: int) -> None:
-        def experts() -> Experts:
-            return make_experts(
-                lambda: FeedForward(c.width, hidden, c.activation, dropout=c.activation_dropout),
-                c.width, c.experts, c.chosen, c.gate, c.balance, c.capacity,
-            )  # fmt: skip
+    def expert(hidden: int) -> FeedForward:
+        return FeedForward(c.width, hidden, c.activation, dropout=c.activation_dropout)
 
-        put_experts(stack, experts, c.every)
-
-    replace(model.encoder.stack, c.hidden)
-    replace(model.decoder.stack, c.decoder_hidden)
+    put_experts(model.encoder.stack, c, lambda: expert(c.hidden))
+    put_experts(model.decoder.stack, c, lambda: expert(c.decoder_hidden))
     xavier_(model)
     return model

@@ -1,8 +1,9 @@
 """A GPT of today: what has proved to learn faster at equal size, put together from the same parts.
 
-Against GPT-2: rotary instead of learned positions, normalized queries and keys (Henry et al. 2020), squared ReLU (So et
-al. 2021), RMSNorm, no biases, a head of its own, and matrices that add to the residual starting from zero, so that at
-first every block hands on what it was given. Public records of training small GPTs fast agree on these, with Muon.
+Compared with GPT-2: rotary instead of learned positions, normalized queries and keys (Henry et al. 2020),
+squared ReLU (So et al. 2021), RMSNorm, no biases, an untied head, and matrices that add to the residual
+starting from zero, so that at first every block is the identity. Public records of training small GPTs fast
+agree on these, with Muon.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""RoBERTa (Liu et al. 2019): BERT trained longer on more, without sentence pairs; places count from the padding's number.
+"""RoBERTa (Liu et al. 2019): BERT trained longer on more text, without sentence pairs.
 
-Its sentence head has a layer of its own, where BERT reads the pooled vector of pre-training.
+Positions count from the number of the padding token. The sentence head has a layer of its own, where BERT
+reads the pooled vector of pre-training.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> RobertaC
     offset = read_token(theirs, "pad_token_id", 1, sizes["vocab"]) + 1
     if sizes["context"] <= offset:
         raise BadInput(
-            f"max_position_embeddings is {sizes['context']}, and places count from pad_token_id on: the first token's "
-            f"would be {offset}"
+            f"max_position_embeddings is {sizes['context']}, and places count from pad_token_id on: "
+            f"the first token's would be {offset}"
         )
     sizes["context"] -= offset
     heads = find_heads(theirs, names, ARCHITECTURES, {"masked_lm": "lm_head.dense.weight"})

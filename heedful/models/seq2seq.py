@@ -1,7 +1,7 @@
 """Sequence to sequence without attention (Sutskever et al. 2014): one vector must hold a whole sentence.
 
-An encoder reads the source, and the states it ends with are where the decoder begins. Whatever the decoder is to know
-of the source has to pass through them, however long it is: the bottleneck that attention was invented for.
+The decoder begins with the states that the encoder ends with. Whatever it knows of the source passes through
+them, however long the source is: the bottleneck that attention was invented for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Sparse Transformer (Child et al. 2019): two steps of sparse attention reach everyone, at n sqrt(n) instead of n^2.
+"""The Sparse Transformer (Child et al. 2019): two steps of sparse attention reach every token in n sqrt(n).
 
 pattern  strided: the last l tokens, then every l-th; for pictures and sound, whose rows have one length
          fixed: the own block so far, then the last few tokens of every block; for text

@@ -1,7 +1,7 @@
-"""Syntax: an encoder that reads words, and what is read off each: its tag, its head, its relation to the head.
+"""Syntax: an encoder with heads for each word's tag, its head, and its relation to the head.
 
-The heads are biaffine (Dozat and Manning 2017): a word as a dependant and a word as a head are two small vectors, and
-a matrix between them says how well one hangs on the other. What hangs on nothing hangs on the first token, the root.
+The heads are biaffine (Dozat and Manning 2017): a word as a dependant and a word as a head are two small
+vectors, and a matrix between them scores the arc. A word without a head depends on the first token, the root.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Roles(nn.Module):
 
 
 class Arcs(nn.Module):
-    """How well each word hangs on each: s_ij = d_i U h_j + u h_j, [B, N, N]; the second term: who is a head at all."""
+    """Scores of all arcs, s_ij = d_i U h_j + u h_j, [B, N, N]; the second term says who is a head at all."""
 
     def __init__(self, width: int, small: int, dropout: float = 0.0) -> None:
         super().__init__()

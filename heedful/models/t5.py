@@ -1,4 +1,4 @@
-"""T5 (Raffel et al. 2020): encoder-decoder with the norm before each layer, no biases, and order in the scores."""
+"""T5 (Raffel et al. 2020): a pre-norm encoder-decoder without biases, with relative positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Transformer (Vaswani et al. 2017): an encoder reads, a decoder writes; Marian's models and Pegasus have this layout."""
+"""The Transformer (Vaswani et al. 2017): an encoder reads, a decoder writes. Also Marian and Pegasus."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Order:
     attention: type[Position] = NoPosition
 
 
-# {name: (the encoder's, the decoder's)}. What is being written has no tree yet: positions from syntax are the encoder's
-# alone, and the decoder has the same of the sentence as it stands (Wang, Tu, Wang and Shi 2019).
+# {name: (the encoder's, the decoder's)}. A target has no tree while it is written: positions from syntax are
+# the encoder's alone, and the decoder has those of the plain sentence (Wang, Tu, Wang and Shi 2019).
 POSITIONS: dict[str, tuple[Order, Order]] = {
     "sinusoidal": (Order(Sinusoidal), Order(Sinusoidal)),
     "rotary": (Order(attention=Rotary), Order(attention=Rotary)),
@@ -123,7 +123,7 @@ def build_inputs(c: TransformerConfig, tokens: TokenEmbedding, order: Order) -> 
 
 
 def build_position(kind: type[Position], c: TransformerConfig, heads: int) -> Position:
-    """A scheme at the sizes of a config; tables of distances are each layer's and each head's own, as in Shaw's base."""
+    """A scheme at the sizes of a config. Each layer and head has its own distances, as in Shaw's base."""
     key = c.width // heads
     made: dict[type[Position], Callable[[], Position]] = {
         Sinusoidal: lambda: Sinusoidal(c.width, layout=c.layout),
@@ -158,8 +158,8 @@ def build_block(c: TransformerConfig, heads: int, hidden: int, order: Order, cro
     )
 
 
-# Hugging Face: with the norm after each layer as Marian, before it as Pegasus. Both have sinusoids in halves, at the
-# paper's frequencies, and a bias on the scores.
+# Hugging Face: with the norm after each layer as Marian, before it as Pegasus. Both have sinusoids in halves,
+# at the paper's frequencies, and a bias on the scores.
 
 MODEL_TYPE = {"post": "marian", "pre": "pegasus"}
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
@@ -246,19 +246,20 @@ def refuse_unlike_theirs(c: TransformerConfig) -> None:
     unlike += ["no bias on its scores"] if not c.output_bias else []
     if unlike:
         raise BadInput(
-            f"Hugging Face has the transformer as Marian (post-norm) and as Pegasus (pre-norm, one vocabulary), both with "
-            f"sinusoids alone, and this one is otherwise ({', '.join(unlike)}): it cannot be saved as their folder; "
-            f"heedful.load reads the run's own folder, and a run with model.positions=sinusoidal can be saved"
+            f"Hugging Face has the transformer as Marian (post-norm) and as Pegasus (pre-norm, one "
+            f"vocabulary), both with sinusoids alone, and this one is otherwise ({', '.join(unlike)}): "
+            f"it cannot be saved as their folder; heedful.load reads the run's own folder, "
+            f"and a run with model.positions=sinusoidal can be saved"
         )
 
 
 def as_theirs(
     c: TransformerConfig, ours: Mapping[str, Tensor]
 ) -> tuple[TransformerConfig, Mapping[str, Tensor]]:
-    """The same function with sinusoids in halves and a bias on the scores, of a model that can be told so.
+    """The same function with sinusoids in halves and a bias on the scores, where that is possible.
 
-    Nothing says which coordinate of the model's width is which, except the sinusoids: reordered everywhere alike, the
-    coordinates give the same scores.
+    Nothing says which coordinate of the model's width is which, except the sinusoids: reordered everywhere
+    alike, the coordinates give the same scores.
     """
     if c.positions != "sinusoidal":
         return c, ours

@@ -1,7 +1,7 @@
 """Vision Transformer (Dosovitskiy et al. 2021): cut an image into patches, and read them like words.
 
-DeiT (Touvron et al. 2021) is one with a second token in front, the distillation token, which was taught by another model:
-where it has two classifiers, one for each of these tokens, what they say is averaged.
+DeiT (Touvron et al. 2021) has a second token in front, the distillation token, which was taught by another
+model. Where it has two classifiers, one for each of these tokens, their scores are averaged.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def patches(images_BCHW: Tensor, size: int) -> Tensor:
 
 
 class PatchInputs(nn.Module):
-    """Patches through one matrix (a convolution whose kernel equals its stride), a class token in front, positions.
+    """Patches through one matrix (a convolution, stride = kernel), a class token in front, positions.
 
     A distillation token, if there is one, stands between the class token and the patches.
     """
@@ -169,7 +169,7 @@ def build_heads(c: ViTConfig) -> dict[str, nn.Module]:
 
 
 def interpolate(table_TD: Tensor, grid: int, leading: int = 1) -> Tensor:
-    """Positions for another resolution: the grid's, bicubic in two dimensions; the tokens' before it as they are."""
+    """Positions for another resolution: the grid's by bicubic interpolation; the leading tokens' kept."""
     first, rest = table_TD[:leading], table_TD[leading:]
     old = round(len(rest) ** 0.5)
     square = rest.unflatten(0, (old, old)).permute(2, 0, 1)[None]

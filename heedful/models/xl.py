@@ -1,4 +1,4 @@
-"""Transformer-XL (Dai et al. 2019): a decoder that remembers the segment before, and knows distances instead of places."""
+"""Transformer-XL (Dai et al. 2019): a decoder with segment recurrence and relative positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks and stacks: attention, then (in a decoder with a source) attention to it, then feed-forward; L times.
+"""Blocks and stacks: attention, then attention to the source where there is one, then feed-forward, L times.
 
 A block does not know how its parts were made: each comes wrapped in its residual (`PreNorm` or `PostNorm`).
 """
@@ -62,7 +62,7 @@ class StackLike(Protocol):
 
 
 class DecoderStackLike(StackLike, Protocol):
-    """What a decoder asks of its layers: they can read a source and a cache, and make the caches they need."""
+    """What a decoder asks of its layers: they can read a source and a cache, and make their caches."""
 
     def forward(
         self,

@@ -43,7 +43,7 @@ class Places:
         return cache.next_positions(T)
 
     def apart(self, masks: Sequence[Mask], T: int) -> tuple[Sequence[Mask], Positions | None]:
-        """Masks that keep documents apart, and the positions that embeddings have; None: those of the queries."""
+        """Masks that keep documents apart, and the positions of embeddings; None: those of the queries."""
         return masks, None
 
     def real(self, T: int) -> Tensor | None:
@@ -117,7 +117,7 @@ class Packed(Places):
 
 @dataclass(frozen=True, eq=False)
 class At(Places):
-    """Tokens at given positions, -1 for padding; with the sentence's tree, where positions come from syntax."""
+    """Tokens at given positions, -1 for padding; perhaps with the sentence's dependency tree."""
 
     where: Positions
 

@@ -1,4 +1,4 @@
-"""Decoders that classify, as Hugging Face has them: `...ForSequenceClassification` reads the last token, without a bias."""
+"""Hugging Face's decoders that classify: `...ForSequenceClassification` reads the last token; no bias."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def class_name(language_model: str) -> str:
 
 
 def names(table: Table) -> Table:
-    """A decoder's names as they are in a classifier, which has a head for labels in the place of that for words."""
+    """A decoder's names as they are in a classifier, which has a head for labels instead of one for words."""
     rules = [
         replace(rule, ours=tuple(f"decoder.{name}" for name in rule.ours))
         for rule in table.rules
@@ -50,23 +50,21 @@ def config_of(config: Any) -> Any:
 
 
 def as_theirs(architecture: str, config: Any, ours: Mapping[str, Tensor]) -> tuple[Any, Mapping[str, Tensor]]:
-    """The same scores without a bias of the head's own: the last norm's bias is moved by what the head makes its bias of."""
+    """The same scores without a bias in the head: the last norm's bias is moved so that it gives it."""
     if architecture not in FAMILIES:
         raise BadInput(
-            f"Hugging Face has no {architecture} that classifies: heedful.load reads the run's own folder, and a classify "
-            f"run that began from a GPT, from an encoder or from nothing can be saved"
+            f"Hugging Face has no {architecture} that classifies: heedful.load reads the run's own folder, "
+            f"and a classify run that began from a GPT, from an encoder or from nothing can be saved"
         )
     kept = {name: weight for name, weight in ours.items() if name != "decoder.head.linear.weight"}
     bias_L = kept.pop("linear.bias", None)
-    sizes_only = (
-        bias_L is not None and bias_L.is_meta
-    )  # a model without numbers is asked whether it could leave
+    sizes_only = bias_L is not None and bias_L.is_meta  # whether such a model could be exported at all
     if bias_L is None or not (sizes_only or bias_L.any()):
         return config_of(config), kept
     if architecture not in LAST_BIAS:
         raise BadInput(
-            f"the head of this {architecture} has a bias, for which Hugging Face's has no place: heedful.load reads the "
-            f"run's own folder, and export --to onnx has a place for it"
+            f"the head of this {architecture} has a bias, for which Hugging Face's has no place: "
+            f"heedful.load reads the run's own folder, and export --to onnx has a place for it"
         )
     if sizes_only:
         return config_of(config), kept
@@ -81,7 +79,8 @@ def moved(shift_D: Tensor, weight_LD: Tensor, bias_L: Tensor) -> Tensor:
     more_D = torch.linalg.pinv(weight) @ bias
     if (weight @ more_D - bias).norm() > OFF * bias.norm():
         raise BadInput(
-            f"the head's bias cannot be put elsewhere (its {len(bias)} labels are not told apart by as many directions), "
+            f"the head's bias cannot be put elsewhere "
+            f"(its {len(bias)} labels are not told apart by as many directions), "
             f"and Hugging Face's has none: heedful.load reads the run's own folder"
         )
     return (shift_D.double() + more_D).to(shift_D.dtype)

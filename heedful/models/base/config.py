@@ -1,4 +1,4 @@
-"""Configs hold numbers: each architecture has a frozen dataclass of ints, floats and names, checked when made."""
+"""Configs: each architecture has a frozen dataclass of ints, floats and names, checked when made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Config:
 
 
 def check(name: str, kind: str, value: Any) -> None:
-    """Refuse a value that is not of its kind: int, float, bool or str, each perhaps with None; others are not looked at."""
+    """Refuse a value that is not of its kind: int, float, bool or str, perhaps with None. Others pass."""
     if kind.endswith(" | None"):
         if value is None:
             return

@@ -1,4 +1,4 @@
-"""Heads: what is read off an encoder. Each is given the encoder's output and, for tied weights, its inputs."""
+"""Heads: layers on top of an encoder. Each gets the encoder's output and, for tied weights, its inputs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Classify(nn.Module):
 
 
 class ClassifyBoth(nn.Module):
-    """Scores for each label: the mean of what is read off the class token and off the distillation token (DeiT)."""
+    """Scores for each label: the mean of the class token's and the distillation token's (DeiT)."""
 
     def __init__(self, width: int, labels: int) -> None:
         super().__init__()

@@ -27,9 +27,11 @@ LEVEL = 1 / 0.02  # what makes embeddings of N(0, 0.02) as large as the Transfor
 
 
 def level_(model: nn.Module) -> None:
-    """Glorot-uniform matrices and embeddings N(0, 0.02), for a decoder that adds sinusoids to `LEVEL` times them.
+    """Glorot-uniform matrices and embeddings N(0, 0.02), for a decoder that adds sinusoids to
+    embeddings times `LEVEL`.
 
-    Its words are then neither drowned by their places nor, tied, so large in the scores that each predicts itself.
+    Words are then neither much smaller than positions nor, in a tied head, so large that each predicts
+    itself.
     """
     xavier_(model)
     for module in model.modules():
@@ -38,7 +40,7 @@ def level_(model: nn.Module) -> None:
 
 
 def xavier_(model: nn.Module) -> None:
-    """Glorot-uniform matrices, biases 0, embeddings N(0, D^-1/2) (Vaswani et al. 2017, as in tensor2tensor)."""
+    """Glorot-uniform matrices, biases 0, embeddings N(0, D^-1/2) (Vaswani et al. 2017, tensor2tensor)."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)

@@ -32,7 +32,7 @@ class RecurrentConfig(Config):
 
 
 def language_model(cell: str, config: RecurrentConfig) -> Decoder:
-    """Layers of one kind, each reading the one below; dropout between them and never through time (Zaremba et al. 2014)."""
+    """A stack of recurrent layers with dropout between them and never through time (Zaremba et al. 2014)."""
     c = config
     inputs = Inputs(TokenEmbedding(c.vocab, c.width), dropout=c.dropout)
     stack = RecurrentStack(chain(cell, c.width, c.width, c.layers), c.dropout)

@@ -33,7 +33,7 @@ class Encoder(nn.Module):
         masks: Sequence[Mask] = (full(),),
         project_out: nn.Module | None = None,
     ) -> None:
-        """project_out: what becomes of the vectors of all tokens; without it, they are handed on as they are."""
+        """project_out: a layer after the stack; without it, the stack's vectors are the output."""
         super().__init__()
         self.inputs, self.stack, self.masks = inputs, stack, tuple(masks)
         self.project_out = nn.Identity() if project_out is None else project_out
@@ -48,7 +48,8 @@ class Encoder(nn.Module):
     ) -> Tensor:
         """Vectors [B, T, D]. tokens: [B, T] numbers, or whatever `inputs` reads (images).
 
-        places: where the tokens stand. segments: which of two texts each belongs to. aux: collects what experts report.
+        places: where the tokens stand. segments: which of two texts each belongs to.
+        aux: collects what experts report.
         """
         T = self.inputs.length(tokens)
         places.check_rows(len(tokens))
@@ -161,7 +162,7 @@ class EncoderDecoder(nn.Module):
         source_places: Places = IN_ORDER,
         target_places: Places = IN_ORDER,
     ) -> Tensor:
-        """Scores [B, T, V] for the token after each of target (which starts with the beginning-of-sentence)."""
+        """Scores [B, T, V] for the token after each of target, which begins with a start token."""
         return self.decode(self.read(source_BS, source_places), target_BT, target_places)
 
     def read(self, source_BS: Tensor, places: Places = IN_ORDER) -> Source:
@@ -183,7 +184,7 @@ class EncoderDecoder(nn.Module):
 
 
 class WithTrees(nn.Module):
-    """An encoder together with the trees of the rows that it is about to read; it is called like the encoder."""
+    """An encoder together with the trees of the rows that it is about to read; called like the encoder."""
 
     def __init__(self, encoder: Encoder, heads_BW: Tensor, words_BT: Tensor | None) -> None:
         super().__init__()
@@ -195,7 +196,7 @@ class WithTrees(nn.Module):
 
 
 class WithPictures(nn.Module):
-    """An encoder together with the pictures that it is about to read; it is called like an encoder of tokens."""
+    """An encoder together with the pictures that it is about to read; called like an encoder of tokens."""
 
     def __init__(self, encoder: Encoder, images_BCHW: Tensor) -> None:
         super().__init__()

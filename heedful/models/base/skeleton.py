@@ -22,14 +22,14 @@ class Unfilled(TorchFunctionMode):
 
 
 def skeleton(architecture: str, config: Any, labels: int = 0) -> Any:
-    """The model of a config, on the meta device; labels: those that a decoder with a head over it tells apart."""
+    """The model of a config, on the meta device. labels: those of a decoder that classifies."""
     with torch.device("meta"), Unfilled():
         model = family(architecture).build(config)
         return classifier(model, config, labels) if labels else model
 
 
 def config_with_head(architecture: str, config: Any, head: str, labels: int) -> Any:
-    """The config of an encoder with this head alone, and with the pooling layer where the family's head reads that."""
+    """The config of an encoder with this head, and with the pooling layer where the head reads it."""
     try:
         return config_with_heads(architecture, config, (head,), labels)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the families share in reading Hugging Face configs: checked settings, spellings of activations, refusals."""
+"""Reading Hugging Face configs, for all families: checked settings, spellings of activations, refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read_token(theirs: dict[str, Any], key: str, default: int, vocab: int) -> in
 
 
 def read_or_null(theirs: dict[str, Any], key: str, kind: Setting) -> Setting | None:
-    """A setting that may be absent or null, and is then None; otherwise it must be of the same kind as `kind`."""
+    """A setting that may be absent or null, and is then None; otherwise it must be of the type of `kind`."""
     return None if theirs.get(key) is None else read(theirs, key, kind)
 
 

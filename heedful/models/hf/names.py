@@ -50,7 +50,7 @@ def thirds(theirs: str, *ours: str) -> Rule:
 
 
 def side_by_side(tensors: Sequence[Tensor]) -> Tensor:
-    """Joined along the last axis. Of tensors without numbers, a shape: torch would import its compiler for it."""
+    """Tensors joined along the last axis. On the meta device a shape: torch would import its compiler."""
     first = tensors[0]
     if first.is_meta:
         return first.new_empty(*first.shape[:-1], sum(t.shape[-1] for t in tensors))
@@ -74,7 +74,8 @@ class Fixed:
 class Table:
     """All rules of a family.
 
-    prefix: what the whole model's names start with and a bare encoder's or decoder's do not; bare: this is one.
+    prefix: what names of the whole model start with, and those of a bare encoder or decoder do not.
+    bare: whether this is a bare one.
     copies: tensors of theirs that repeat another (tied weights); absent or equal, never needed.
     ignored: tensors of theirs that hold no weights (masks, position ids), by pattern.
     old: older spellings, {ending: today's ending}.
