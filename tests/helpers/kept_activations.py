@@ -6,7 +6,8 @@ from heedful.parts import fused
 
 
 class KernelRMSNorm(torch.autograd.Function):
-    """A norm that keeps what the GPU's kernel keeps; on the CPU torch composes one from pieces that keep more."""
+    """A norm that keeps what the GPU's kernel keeps; on the CPU torch composes one from pieces that keep
+    more."""
 
     @staticmethod
     def forward(ctx, x, weight, eps):

@@ -23,11 +23,13 @@ def unigram():
     special = ["<pad>", "</s>", "<unk>"]
     return trained(
         tk.models.Unigram(),
-        tk.trainers.UnigramTrainer(vocab_size=130, unk_token="<unk>", special_tokens=special, show_progress=False),
+        tk.trainers.UnigramTrainer(
+            vocab_size=130, unk_token="<unk>", special_tokens=special, show_progress=False
+        ),
         pre_tokenizer=tk.pre_tokenizers.Metaspace(),
         post_processor=tk.processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)]),
         decoder=tk.decoders.Metaspace(),
-    )  # fmt: skip
+    )
 
 
 def gpt1_words():
@@ -66,12 +68,18 @@ IMPORTED = {
         transformer,
         transformer.TransformerConfig,
         {
-            "layers": 2, "decoder_layers": 3, "heads": 3, "decoder_heads": 2, "hidden": 20, "decoder_hidden": 14,
-            "layout": "halves", "output_bias": True,
+            "layers": 2,
+            "decoder_layers": 3,
+            "heads": 3,
+            "decoder_heads": 2,
+            "hidden": 20,
+            "decoder_hidden": 14,
+            "layout": "halves",
+            "output_bias": True,
         },
         STARTS,
     ),
-}  # fmt: skip
+}
 
 
 def imported(name: str, seed: int = 11) -> Loaded:
@@ -103,9 +111,14 @@ def write_files(folder: Path) -> dict[str, str]:
     turned = [" ".join(reversed(line.upper().split())) for line in lines]
     labeled = [f"{line}\t{'front' if line[1] in 'ei' else 'back'}" for line in lines]
     texts = {
-        "a.src": lines[:100], "a.tgt": turned[:100], "v.src": lines[100:], "v.tgt": turned[100:], "text": lines,
-        "a.tsv": ["sentence\tlabel", *labeled[:100]], "v.tsv": ["sentence\tlabel", *labeled[100:]],
-    }  # fmt: skip
+        "a.src": lines[:100],
+        "a.tgt": turned[:100],
+        "v.src": lines[100:],
+        "v.tgt": turned[100:],
+        "text": lines,
+        "a.tsv": ["sentence\tlabel", *labeled[:100]],
+        "v.tsv": ["sentence\tlabel", *labeled[100:]],
+    }
     for name, some in texts.items():
         (folder / name).write_text("\n".join(some) + "\n")
     return {path.name: str(path) for path in folder.iterdir()}

@@ -36,7 +36,10 @@ TRANSFORMER |= {"hidden": 176, "decoder_hidden": 208}
 
 # Sizes all differ, so that no product can be mistaken for another.
 MODELS = {
-    "transformer": ("transformer", TransformerConfig(**TRANSFORMER, target_vocab=89, shared=False, **NO_DROPOUT)),
+    "transformer": (
+        "transformer",
+        TransformerConfig(**TRANSFORMER, target_vocab=89, shared=False, **NO_DROPOUT),
+    ),
     "transformer, shared, pre-norm": (
         "transformer",
         TransformerConfig(**TRANSFORMER, target_vocab=97, norm="pre", output_bias=True, **NO_DROPOUT),
@@ -47,7 +50,10 @@ MODELS = {
         "gpt2",
         GPT2Config(**SIZES, context=31, heads=4, tied=False, activation="relu", **NO_DROPOUT),
     ),
-    "gpt2, sigmoid": ("gpt2", GPT2Config(**SIZES, context=31, heads=4, activation="gelu_sigmoid", **NO_DROPOUT)),
+    "gpt2, sigmoid": (
+        "gpt2",
+        GPT2Config(**SIZES, context=31, heads=4, activation="gelu_sigmoid", **NO_DROPOUT),
+    ),
     "gpt3": ("gpt3", GPT3Config(vocab=97, layers=3, width=48, context=31, heads=4, band=5)),
     "bert": (
         "bert",
@@ -56,15 +62,26 @@ MODELS = {
     "roberta": (
         "roberta",
         RobertaConfig(
-            **SIZES, context=31, offset=3, attention_heads=4, heads=("masked_lm", "classify", "tag", "span"), labels=5,
+            **SIZES,
+            context=31,
+            offset=3,
+            attention_heads=4,
+            heads=("masked_lm", "classify", "tag", "span"),
+            labels=5,
             **NO_DROPOUT,
         ),
     ),
     "distilbert": (
         "distilbert",
         DistilBertConfig(
-            **SIZES, context=31, attention_heads=4, heads=("masked_lm", "classify", "tag", "span"), labels=5,
-            classifier_dropout=0.0, span_dropout=0.0, **NO_DROPOUT,
+            **SIZES,
+            context=31,
+            attention_heads=4,
+            heads=("masked_lm", "classify", "tag", "span"),
+            labels=5,
+            classifier_dropout=0.0,
+            span_dropout=0.0,
+            **NO_DROPOUT,
         ),
     ),
     "ernie": (
@@ -74,66 +91,130 @@ MODELS = {
     "albert": (
         "albert",
         AlbertConfig(
-            **SIZES, context=31, attention_heads=4, embedding=20, labels=5, classifier_dropout=0.0, **NO_DROPOUT,
+            **SIZES,
+            context=31,
+            attention_heads=4,
+            embedding=20,
+            labels=5,
+            classifier_dropout=0.0,
+            **NO_DROPOUT,
             heads=("pooled", "masked_lm", "sentence_order", "classify", "tag", "span"),
         ),
     ),
     "deberta": (
         "deberta",
         DebertaConfig(
-            **SIZES, context=31, attention_heads=4, buckets=10, labels=5, segments=3, absolute=True,
-            heads=("masked_lm", "classify", "tag", "span"), **NO_DROPOUT,
+            **SIZES,
+            context=31,
+            attention_heads=4,
+            buckets=10,
+            labels=5,
+            segments=3,
+            absolute=True,
+            heads=("masked_lm", "classify", "tag", "span"),
+            **NO_DROPOUT,
         ),
     ),
     "deberta, projections apart, convolution": (
         "deberta",
         DebertaConfig(
-            **SIZES, context=31, attention_heads=4, buckets=None, shared=False, norm_distances=False, convolution=5,
-            ways=("p2c",), heads=("masked_lm",), **NO_DROPOUT,
+            **SIZES,
+            context=31,
+            attention_heads=4,
+            buckets=None,
+            shared=False,
+            norm_distances=False,
+            convolution=5,
+            ways=("p2c",),
+            heads=("masked_lm",),
+            **NO_DROPOUT,
         ),
     ),
     "t5": (
         "t5",
-        T5Config(vocab=97, layers=2, decoder_layers=3, width=48, heads=4, key_width=10, hidden=176, dropout=0.0),
+        T5Config(
+            vocab=97, layers=2, decoder_layers=3, width=48, heads=4, key_width=10, hidden=176, dropout=0.0
+        ),
     ),
     "t5, gated, untied": (
         "t5",
         T5Config(
-            vocab=97, layers=2, decoder_layers=3, width=48, heads=4, key_width=10, hidden=176, dropout=0.0,
-            gated=True, activation="gelu_tanh", tied=False,
+            vocab=97,
+            layers=2,
+            decoder_layers=3,
+            width=48,
+            heads=4,
+            key_width=10,
+            hidden=176,
+            dropout=0.0,
+            gated=True,
+            activation="gelu_tanh",
+            tied=False,
         ),
     ),
     "llama": ("llama", LlamaConfig(**SIZES, context=31, heads=6, kv_heads=2, key_width=10)),
-    "llama, relu": ("llama", LlamaConfig(**SIZES, context=31, heads=6, kv_heads=6, key_width=8, activation="relu")),
+    "llama, relu": (
+        "llama",
+        LlamaConfig(**SIZES, context=31, heads=6, kv_heads=6, key_width=8, activation="relu"),
+    ),
     "llama, stretched, with biases": (
         "llama",
         LlamaConfig(
-            **SIZES, context=31, heads=6, kv_heads=2, key_width=10, attention_bias=True, out_bias=False, stretch="llama3",
+            **SIZES,
+            context=31,
+            heads=6,
+            kv_heads=2,
+            key_width=10,
+            attention_bias=True,
+            out_bias=False,
+            stretch="llama3",
             stretch_factor=4.0,
         ),
     ),
     "bart": (
         "bart",
         BartConfig(
-            vocab=97, context=31, layers=2, decoder_layers=3, width=48, heads=4, decoder_heads=6, hidden=176,
-            decoder_hidden=120, **NO_DROPOUT, activation_dropout=0.0,
+            vocab=97,
+            context=31,
+            layers=2,
+            decoder_layers=3,
+            width=48,
+            heads=4,
+            decoder_heads=6,
+            hidden=176,
+            decoder_hidden=120,
+            **NO_DROPOUT,
+            activation_dropout=0.0,
         ),
     ),
     "vit": (
         "vit",
         ViTConfig(
-            image=20, patch=5, layers=3, width=48, attention_heads=4, hidden=176, labels=7,
+            image=20,
+            patch=5,
+            layers=3,
+            width=48,
+            attention_heads=4,
+            hidden=176,
+            labels=7,
             heads=("class_token", "pooled", "classify", "classify_mean"),
         ),
     ),
     "deit": (
         "vit",
         ViTConfig(
-            image=20, patch=5, layers=3, width=48, attention_heads=4, hidden=176, labels=7, distilled=True,
+            image=20,
+            patch=5,
+            layers=3,
+            width=48,
+            attention_heads=4,
+            hidden=176,
+            labels=7,
+            distilled=True,
             heads=("class_token", "pooled", "classify_mean", "classify_both"),
         ),
     ),
-}  # fmt: skip
+}
 
 
 def build(name):

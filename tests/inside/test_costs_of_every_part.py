@@ -1,4 +1,5 @@
-"""Every part of the package has its costs, and a part that nobody has thought of is counted instead of refused."""
+"""Every part of the package has its costs, and a part that nobody has thought of is counted instead of
+refused."""
 
 import subprocess
 import sys
@@ -100,7 +101,8 @@ def ran(model, **given):
 
 
 def check(model):
-    """FLOPs and parameters equal independent counts, and memory has something in every row that training needs."""
+    """FLOPs and parameters equal independent counts, and memory has something in every row that training
+    needs."""
     found = costs(model, B, T)
     assert found.whole.flops == ran(model)
     assert found.parameters == count_parameters(model)
@@ -136,7 +138,8 @@ def test_rules_of_positions_are_what_a_run_counts(name, S):
         assert 4 * more + 4 * B * H * T == pytest.approx(kept, rel=0.15)
 
 
-# T5's bias learns, for which torch has no fused kernel on a CPU; a tree's rows have masks of their own, which are not
+# T5's bias learns, for which torch has no fused kernel on a CPU; a tree's rows have masks of their own, which
+# are not
 # counted, since they belong to the batch.
 KEPT = [(name, T) for name in SCHEMES if name != "t5"]
 KEPT += [(name, 128) for name, position in SCHEMES.items() if name != "t5" and position.longest is None]
@@ -307,7 +310,8 @@ def test_rules_need_no_compiler():
     code = (
         "import sys; from heedful.inside.costs import costs; from heedful.models import presets;"
         "from heedful.models.base.skeleton import skeleton;"
-        "[costs(skeleton(*presets()[n])) for n in ('gpt2', 't5-small', 'gpt3-175b', 'bert-base', 'modern-162m')];"
+        "names = ('gpt2', 't5-small', 'gpt3-175b', 'bert-base', 'modern-162m');"
+        "[costs(skeleton(*presets()[name])) for name in names];"
         "print('torch._dynamo' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

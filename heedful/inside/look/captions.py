@@ -142,8 +142,8 @@ def look_at_caption(
     assert isinstance(config, CaptionerConfig) and isinstance(model, EncoderDecoder)
     if config.sees != "grid":
         raise BadInput(
-            f"this model sees a picture as one vector ({config.sees}), so its words have nothing to choose from: "
-            "look at one that was trained with model.sees=grid"
+            f"this model sees a picture as one vector ({config.sees}), so its words have nothing to choose "
+            "from: look at one that was trained with model.sees=grid"
         )
     x_1CHW = read(model, data, torch.from_numpy(np.array(pixels_HWC[None])))
     start, eos = ends_of(loaded)
