@@ -85,7 +85,7 @@ class Tied(nn.Module):
         self.scale = scale
 
     def forward(self, x_BTD: Tensor, embedding: TokenEmbedding) -> Tensor:
-        return F.linear(x_BTD if self.scale == 1 else x_BTD * self.scale, *self.matrix(embedding))
+        return F.linear(x_BTD if self.scale == 1 else x_BTD * self.scale, embedding.weight, self.bias)
 
     def matrix(self, embedding: TokenEmbedding) -> tuple[Tensor, Tensor | None]:
         """The matrix and its bias."""

@@ -4,9 +4,9 @@
         model(tokens)
     trace["stack.blocks.0.attention.layer"].weights[0]      # [B, H, T, S]
 
-A watch belongs to the thread that began it: others may use the same model meanwhile and notice nothing. Modules stay as
-they are. Each attention asks whether this thread watches it, and if so computes by the formula. Compiled code does not
-ask: while somebody watches, it runs eagerly.
+A watch belongs to the thread that began it: others may use the same model meanwhile and notice nothing. Modules
+stay as they are. Each attention asks whether this thread watches it, and if so computes by the formula. Compiled
+code does not ask: while somebody watches, it runs eagerly.
 """
 
 from __future__ import annotations
@@ -77,31 +77,27 @@ class Watcher:
         record.k_pos.append(index_of(view.k_pos))
 
 
-WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar(
-    "the watches of this thread, the innermost last", default=()
-)
+WATCHERS: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())  # the innermost last
 
 
 def watchers_of(layer: nn.Module) -> list[Watcher]:
     """Whoever watches a layer in this thread, the innermost watch first."""
-    if torch.compiler.is_compiling():
-        return []
     return [watcher for watcher in reversed(WATCHERS.get()) if layer in watcher.paths]
 
 
 def is_watched(layer: nn.Module) -> bool:
-    """Whether this thread watches a layer: then it must go through `layer.attend`, whatever else would be faster."""
-    return bool(watchers_of(layer))
+    """Whether this thread watches a layer: then it must go through `layer.attend`, and by no faster way."""
+    return not torch.compiler.is_compiling() and bool(WATCHERS.get()) and bool(watchers_of(layer))
 
 
 def observe(
     layer: nn.Module, view: View, weights_BHTS: Tensor, record: bool = True, **others: Tensor
 ) -> Tensor:
-    """The attention weights to use: as whoever watches changes them. They are recorded, and `others` beside them.
+    """The attention weights to use, as whoever watches changes them; recorded together with `others`.
 
     record: False for calls that shall not be seen, because they will be made again.
     """
-    for watcher in watchers_of(layer):
+    for watcher in watchers_of(layer) if is_watched(layer) else ():
         if watcher.change is not None:
             weights_BHTS = watcher.change(watcher.paths[layer], weights_BHTS)
         if record:
@@ -113,7 +109,7 @@ def observe(
 def watch(model: nn.Module, also: str | Sequence[str] = (), change: Change | None = None) -> Iterator[Trace]:
     """Record the attention weights of `model`, and what `also` names among "scores", "q", "k" and "v".
 
-    change: given a module path and the weights [B, H, T, S] of one call, returns those that are used instead of them,
+    change: given a module path and the weights [B, H, T, S] of one call, returns the weights that are used instead,
     and recorded.
     """
     also = (also,) if isinstance(also, str) else also
@@ -135,7 +131,7 @@ def watch(model: nn.Module, also: str | Sequence[str] = (), change: Change | Non
 
 
 class Eager:
-    """How many ask compiled code to run eagerly. torch has one stance for all threads, so the last one restores it."""
+    """How many ask compiled code to run eagerly. torch has one stance for all threads: the last one restores it."""
 
     def __init__(self) -> None:
         self.lock, self.count = Lock(), 0
@@ -144,9 +140,7 @@ class Eager:
     def begin(self) -> None:
         with self.lock:
             self.count += 1
-            if (
-                self.stance is None and "torch._dynamo" in sys.modules
-            ):  # else nothing is compiled: spare its import
+            if self.stance is None and "torch._dynamo" in sys.modules:  # else nothing is compiled
                 self.stance = torch.compiler.set_stance("force_eager")
 
     def end(self) -> None:

@@ -199,7 +199,7 @@ def test_threads_translate_and_look_at_one_model_at_once():
 
     def look(change=None):
         with torch.no_grad(), watch(model, change=change) as trace:
-            scores = model(source, target, lengths)
+            scores = model(source, target, Lengths(lengths))
         calls = {len(record.weights) for record in trace.values()}
         return [scores, *trace.weights().values(), torch.tensor(sorted(calls))]
 

@@ -196,7 +196,9 @@ def layouts_of(mask: Mask, head: int = 0) -> tuple[Layout, ...] | None:
 
 def gather_pays(mask: object, H: int) -> bool:
     """Whether all tokens see each other in order, by a mask whose layouts have far fewer scores than the table."""
-    if not isinstance(mask, View) or not mask.in_order or mask.T != mask.S:
+    if not isinstance(mask, View) or not isinstance(mask.mask, Combined):
+        return False
+    if not mask.in_order or mask.T != mask.S:
         return False
     for head in range(H if mask.mask.by_head else 1):
         layouts = layouts_of(mask.mask, head)

@@ -60,6 +60,7 @@ class Position(nn.Module):
 
     added_width = 0  # how much `embed` widens its input (only concatenation does)
     longest: int | None = None  # the last position it knows, plus one (only learned tables end)
+    uses_values = False  # whether `values` needs the attention weights, which no fused kernel hands out
     needs_tree = False  # whether positions must be a `Tree` (only those from syntax)
 
     def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
@@ -81,11 +82,6 @@ class Position(nn.Module):
     ) -> Tensor | None:
         """Order in the output: added to the weighted values."""
         return None
-
-    @property
-    def uses_values(self) -> bool:
-        """Whether `values` needs the attention weights, which no fused kernel hands out."""
-        return False
 
 
 class NoPosition(Position):

@@ -25,6 +25,8 @@ class Shaw(Position):
     with a_ij = table[clip(j - i, -clip, clip)]. One table for all heads, or one a head.
     """
 
+    uses_values = True
+
     def __init__(self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1) -> None:
         super().__init__()
         self.clip = clip
@@ -32,10 +34,6 @@ class Shaw(Position):
         self.values_HRL = nn.Parameter(torch.empty(heads, 2 * clip + 1, value_width or key_width))
         nn.init.xavier_uniform_(self.keys_HRK)
         nn.init.xavier_uniform_(self.values_HRL)
-
-    @property
-    def uses_values(self) -> bool:
-        return True
 
     def edges(self, q_pos: Positions, k_pos: Positions) -> Tensor:
         """Which row of the tables each pair uses, [1 or B, T, S]."""

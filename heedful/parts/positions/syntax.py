@@ -92,6 +92,7 @@ def of_tokens(of_words: Tensor, tree: Tree) -> Tensor:
 class StructuralRelative(Position):
     """Shaw's edge vectors by distance in the sentence plus the same by distance in the tree (Wang et al. 2019)."""
 
+    uses_values = True
     needs_tree = True
 
     def __init__(
@@ -101,10 +102,6 @@ class StructuralRelative(Position):
         self.scope = scope
         self.sequence = Shaw(clip, key_width, value_width, heads)
         self.tree = Shaw(clip, key_width, value_width, heads)
-
-    @property
-    def uses_values(self) -> bool:
-        return True
 
     def tree_edges(self, positions: Positions, memo: Memo | None = None) -> Tensor:
         """Which row of the tree's tables each pair uses, [B, T, T]; the same for all layers of a call."""
