@@ -184,7 +184,7 @@ def measure(
     import torch
 
     from ..interop.load import load_run
-    from ..tasks.evaluation import Asked
+    from ..tasks.evaluation import EvaluationRequest
 
     device = find_device(given.device)
     model = load_run(run, device, torch.float32).model
@@ -193,7 +193,7 @@ def measure(
 
         quantize_weights(model, quantize)
     task = import_module(f"heedful.tasks.{source.recipe.task.replace('-', '_')}")
-    asked = Asked(run, source.recipe, given.split or "valid", source.own, given.batch, track)
+    asked = EvaluationRequest(run, source.recipe, given.split or "valid", source.own, given.batch, track)
     with torch.no_grad():
         return task.measure(model, asked)
 
@@ -441,7 +441,7 @@ def evaluate_painter(given: EvaluateOptions) -> None:
     import numpy as np
     import torch
 
-    from ..runs.judge_pictures import DRAWN, judged
+    from ..runs.judge_pictures import DRAWN, judge_drawings
     from ..runs.painting import Painter, share_of
 
     refuse_idle(given)
@@ -454,7 +454,7 @@ def evaluate_painter(given: EvaluateOptions) -> None:
     device = find_device(given.device)
     painter = Painter(Path(given.run), device)
     with torch.no_grad():
-        captions, verdict, real = judged(
+        captions, verdict, real = judge_drawings(
             painter, Path(given.judge), given.split or "valid", device, tell_drawing
         )
     found: dict[str, Any] = {"captions": len(captions), "drawn": DRAWN, "real": real}

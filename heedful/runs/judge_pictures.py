@@ -25,7 +25,7 @@ CAPTIONS, DRAWN = 200, 8  # captions that are drawn, and pictures of each
 Judge = Callable[[np.ndarray, str], list[tuple[float, float]]]
 
 
-def judged(
+def judge_drawings(
     painter: Painter,
     judge: Path,
     split: str,
@@ -61,7 +61,7 @@ def judge_of(folder: Path, rules: Recipe, device: torch.device) -> Judge:
 
     def of_shapes(pixels_BHWC: np.ndarray, caption: str) -> list[tuple[float, float]]:
         asked = checked_caption(caption)
-        found = judge.told(loaded.model, torch.from_numpy(pixels_BHWC), rules.data)
+        found = judge.describe_pictures(loaded.model, torch.from_numpy(pixels_BHWC), rules.data)
         rights = [judge.compare(said, asked) for said in found]
         return [(float(r.things), float(r.relation) if asked.relation else float("nan")) for r in rights]
 

@@ -19,7 +19,7 @@ import torch
 from ..errors import BadInput, NotFinite, command
 from ..files import naming, present, write_json
 from ..interop.run.adapters import BORROWED, described
-from ..tasks.origin import borrowed
+from ..tasks.origin import is_foreign
 from ..tasks.recipe import from_json, to_json
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
@@ -191,7 +191,7 @@ def describe_model(job: Job) -> dict[str, Any]:
     head = {"labels": job.labels} if job.labels else {}
     lora = {"lora": described(job.tuning.lora)} if job.tuning is not None and job.tuning.lora else {}
     special: dict[str, Any] = {f"{name}_token_id": number for name, number in job.special.items()}
-    if borrowed(job.vocab):
+    if is_foreign(job.vocab):
         special["vocabulary"] = BORROWED
     return {"heedful": job.architecture, "config": asdict(job.config), **head, **lora, **special}
 

@@ -20,7 +20,7 @@ from ..tasks import expert_load
 from ..tasks.evaluation import format_score
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
-from ..tasks.tuning import written_alone
+from ..tasks.tuning import write_adapters
 from ..train import loop, processes
 from ..train.loop import Progress
 from ..train.processes import World
@@ -179,7 +179,7 @@ def finish(
         for line in expert_load.describe_load(folder.metrics.path, state.step):
             reporter.say(line)
         if job.tuning is not None and job.tuning.lora is not None:
-            reporter.say(written_alone(path))
+            reporter.say(write_adapters(path))
         if in_vain := warning_if_no_better(state.best, job):
             reporter.say(in_vain)
     return Outcome(state.step, finished, state.best, job, state.model.eval())

@@ -30,9 +30,9 @@ from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder
 from ..models.captioner import CaptionerConfig
 from ..train.loss import Loss, scores_of, sequence_loss
-from .captioned import DATA, PictureBatch, captions_of, data_told, in_parts, spread, vocabulary_of
-from .evaluation import Asked, Measured
-from .image_classify import fitting, moved_told, rows_asked
+from .captioned import DATA, PictureBatch, captions_of, describe_data, in_parts, spread, vocabulary_of
+from .evaluation import EvaluationRequest, Measured
+from .image_classify import describe_augmentation, evaluation_rows, fitting
 from .metrics import BY_FREQUENCY, bleu, interval, translation_scores, unigram_entropy
 from .recipe.settings import DataSettings, Recipe
 from .task import Job, chunks
@@ -139,10 +139,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (BY_FREQUENCY, by_frequency(tokens, told, vocab)),
         },
         plan=[
-            data_told(len(train), len(texts), len(there), d),
+            describe_data(len(train), len(texts), len(there), d),
             *left_out(len(train) - len(kept), len(some) - len(valid), d.longest),
             f"vocabulary: {vocab.size:,} of {vocab.kind}, {unknown(told):.2%} unknown in held-out captions",
-            pictures_told(d, config, plan.rows),
+            describe_pictures(d, config, plan.rows),
         ],
         facts={"data": train.hash, "held-out data": there.hash},
     )  # fmt: skip
@@ -166,10 +166,10 @@ def check_mirror(d: DataSettings) -> None:
         )
 
 
-def pictures_told(d: DataSettings, config: CaptionerConfig, rows: int) -> str:
+def describe_pictures(d: DataSettings, config: CaptionerConfig, rows: int) -> str:
     size = f"{config.reading.grid**2} patches of {config.patch} x {config.patch}"
     seen = "all of them" if config.sees == "grid" else f"one vector ({config.sees})"
-    return f"pictures: {size}, of which the decoder sees {seen}; {rows:,} pictures a step{moved_told(d)}"
+    return f"pictures: {size}, of which the decoder sees {seen}; {rows:,} pictures a step{describe_augmentation(d)}"
 
 
 def short_enough(
@@ -272,7 +272,7 @@ def lowered(texts: list[str], d: DataSettings) -> list[str]:
     return [text.lower() if d.lower else text for text in texts]
 
 
-def measure(model: EncoderDecoder, asked: Asked) -> Measured:
+def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
     """Exact match, BLEU and loss of greedy captions of all held-out pictures."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines, "image")
     vocab = asked.vocab()
@@ -280,7 +280,9 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     found: list[str] = []
     texts: list[str] = []
     nll, count = 0.0, 0
-    for rows in asked.track(chunks(rows_asked(asked, report, captions=True), asked.rows), "writing captions"):
+    for rows in asked.track(
+        chunks(evaluation_rows(asked, report, captions=True), asked.rows), "writing captions"
+    ):
         pixels_BHWC, captions = (
             torch.from_numpy(np.stack([row.pixels_HWC for row in rows])),
             [row.caption for row in rows],
@@ -317,17 +319,17 @@ def measure(model: EncoderDecoder, asked: Asked) -> Measured:
     )
 
 
-def frequent(asked: Asked, texts: list[str], d: DataSettings) -> tuple[str, float]:
+def frequent(asked: EvaluationRequest, texts: list[str], d: DataSettings) -> tuple[str, float]:
     """What the most frequent caption of the training pictures would score."""
     captions = Counter(captions_of(Gallery.open(asked.run / DATA / "train")))
     often = captions.most_common(1)[0][0]
     return "always the most frequent caption", exact([often] * len(texts), texts, d)
 
 
-def held_out_loss(model: EncoderDecoder, asked: Asked, rows: int) -> tuple[float, float]:
+def held_out_loss(model: EncoderDecoder, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
     """The loss on some held-out pictures, and that of guessing tokens by their frequency."""
     d, vocab = asked.recipe.data, asked.vocab()
-    some = list(islice(rows_asked(asked, Report(d.bad_lines, "image"), captions=True), rows))
+    some = list(islice(evaluation_rows(asked, Report(d.bad_lines, "image"), captions=True), rows))
     tokens = vocab.encode_batch([row.caption for row in some])
     pixels_BHWC = torch.from_numpy(np.stack([row.pixels_HWC for row in some]))
     loss, _ = nats(model, d, [batch_of(pixels_BHWC, tokens, config_of(asked.recipe, vocab.size))])

@@ -20,7 +20,7 @@ from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import write_text
 from ..interop.hf.tokenizer import TOKENIZER
-from .evaluation import Asked
+from .evaluation import EvaluationRequest
 from .recipe.settings import DataSettings, Recipe
 
 DATA = "data"
@@ -43,7 +43,7 @@ def pictures_of(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> tup
     return found["train"], found["valid"]
 
 
-def rows_asked(asked: Asked) -> list[Row]:
+def evaluation_rows(asked: EvaluationRequest) -> list[Row]:
     """All pictures of the split that a model is to be judged by."""
     d = asked.recipe.data
     return list(split_rows(d, asked.split, have_captions(d), Report(d.bad_lines, "image")))
@@ -112,7 +112,7 @@ class PictureBatch(Tensors):
         return Seen(len(self.ids), "pictures")
 
 
-def data_told(train: int, tried: int, held_out: int, d: DataSettings, more: str = "") -> str:
+def describe_data(train: int, tried: int, held_out: int, d: DataSettings, more: str = "") -> str:
     """The first sentence of a plan."""
     gray = "" if d.color else " of gray"
     return (

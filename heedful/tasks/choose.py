@@ -35,12 +35,12 @@ from ..parts.places import Lengths
 from ..train.loss import Loss
 from .classify import Layout, decoder_row, encoder_row, fit, marked, row_of, special_tokens, text_losses
 from .configs import bert_config
-from .evaluation import Asked, Measured, by_length
+from .evaluation import EvaluationRequest, Measured, by_length
 from .metrics import accuracy, interval
 from .origin import Origin, begin, find_origin, kind_of, vocab_of, vocabulary, with_head
 from .recipe.settings import DataSettings, Recipe
-from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
-from .tuning import start_told, tuning_of
+from .task import Job, VocabLike, chunks, describe_data, own_vocabulary, pad, spread
+from .tuning import describe_start, tuning_of
 
 SHOWN = 80  # characters of a text that is shown
 BY_PLACE = "every place at its frequency"
@@ -66,7 +66,7 @@ Numbers = tuple[list[int], list[list[int]], int]  # a text's tokens, its choices
 
 
 def collate(
-    vocab: Words, layout: Layout, room: int, items: Sequence[Numbers], ids: Sequence[int] = ()
+    vocab: VocabLike, layout: Layout, room: int, items: Sequence[Numbers], ids: Sequence[int] = ()
 ) -> ChoiceBatch:
     """Token ids of texts and their choices to a batch."""
     rows = [layout(vocab, *fit(text, choice, room)) for text, choices, _ in items for choice in choices]
@@ -127,7 +127,7 @@ def decoder_loss(
 
 
 @dataclass(frozen=True)
-class Kind:
+class ChooserKind:
     """How a kind of model reads texts and is judged."""
 
     layout: Layout
@@ -135,15 +135,15 @@ class Kind:
     loss: Callable[[Any, ChoiceBatch], Loss]
 
 
-def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, Kind]:
+def model_of(recipe: Recipe, vocab: VocabLike, origin: Origin | None) -> tuple[Any, ChooserKind]:
     """The config and the kind: an encoder of the recipe's sizes, or what the run starts from."""
     t = recipe.train
-    encoder = Kind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
+    encoder = ChooserKind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
     if origin is None:
         return bert_config(recipe, vocab.size, ("pooled", "classify"), 1), encoder
     if kind_of(origin) is not WithHeads:
         loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
-        return marked(recipe, vocab, origin), Kind(decoder_row, decoder_scores, loss)
+        return marked(recipe, vocab, origin), ChooserKind(decoder_row, decoder_scores, loss)
     return with_head(origin, "classify", 1), replace(encoder, layout=row_of(origin.config))
 
 
@@ -153,7 +153,7 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the texts, learn or take over a vocabulary, tokenize, and plan the batches."""
     d, t = recipe.data, recipe.train
-    check_asked(d)
+    check_sources(d)
     report = Report(d.bad_lines)
     origin = find_origin(t.from_folder, folder) if t.from_folder else None
     vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
@@ -190,10 +190,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (f"nats a text, {BY_PLACE}", by_place(places, held_out)),
         },
         plan=[
-            data_told(f"{len(train):,} texts", len(held_out), len(there), plan.padding()),
+            describe_data(f"{len(train):,} texts", len(held_out), len(there), plan.padding()),
             f"rows: at most {room} tokens of text and choice",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([start_told(recipe, True)] if origin else []),
+            *([describe_start(recipe, True)] if origin else []),
         ],
         labels=1 if kind.layout is decoder_row else 0,
         head_dropout=recipe.model.dropout,
@@ -203,7 +203,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
-def check_asked(d: DataSettings) -> None:
+def check_sources(d: DataSettings) -> None:
     if d.corpus and d.corpus != "facts":
         raise BadInput(f'choose has no built-in corpus "{d.corpus}"; it has facts')
     if not d.corpus and not (d.table and d.valid_table):
@@ -233,7 +233,7 @@ def held_out_rows(d: DataSettings, split: str, report: Report) -> list[Choice]:
     return rows
 
 
-def room_of(d: DataSettings, context: int, vocab: Words) -> int:
+def room_of(d: DataSettings, context: int, vocab: VocabLike) -> int:
     """Tokens of a text and a choice in a row, beside the special ones."""
     room = min(d.longest, context) - special_tokens(True, vocab)
     if room < 2:
@@ -248,7 +248,7 @@ FIELDS = {
 LARGEST = 1 << 16
 
 
-def tokenized(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Store:
+def tokenized(recipe: Recipe, folder: Path, vocab: VocabLike, report: Report) -> Store:
     """The training texts as numbers, made once and kept in the run's folder."""
     if folder.is_dir():
         return Store.open(folder, vocab.hash)
@@ -268,7 +268,7 @@ def tokenized(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Sto
     return made
 
 
-def numbers(vocab: Words, rows: Sequence[Choice]) -> list[Numbers]:
+def numbers(vocab: VocabLike, rows: Sequence[Choice]) -> list[Numbers]:
     """Token ids of texts and their choices."""
     contexts = vocab.encode_batch([row.context for row in rows])
     choices = iter(vocab.encode_batch([choice for row in rows for choice in row.choices]))
@@ -295,11 +295,11 @@ def lengths_of(store: Store, room: int, special: int) -> np.ndarray:
     )
 
 
-# Judging
+# Evaluation
 
 
-def judged(
-    model: nn.Module, kind: Kind, batches: Iterable[ChoiceBatch]
+def predict_choices(
+    model: nn.Module, kind: ChooserKind, batches: Iterable[ChoiceBatch]
 ) -> tuple[list[int], list[int], float]:
     """(choices made, right ones, loss): the loss is in nats a text."""
     found: list[int] = []
@@ -314,13 +314,13 @@ def judged(
     return found, right, nll / max(1, len(right))
 
 
-def evaluate(model: nn.Module, kind: Kind, batches: list[ChoiceBatch]) -> dict[str, float]:
+def evaluate(model: nn.Module, kind: ChooserKind, batches: list[ChoiceBatch]) -> dict[str, float]:
     """Held-out loss (nats a text) and the share of right choices."""
-    found, right, loss = judged(model, kind, batches)
+    found, right, loss = predict_choices(model, kind, batches)
     return {"loss": loss, "accuracy": accuracy(found, right)}
 
 
-def reader(run: Path, recipe: Recipe) -> tuple[Words, Kind, Callable[..., ChoiceBatch]]:
+def reader(run: Path, recipe: Recipe) -> tuple[VocabLike, ChooserKind, Callable[..., ChoiceBatch]]:
     """How a run reads texts and their choices: its vocabulary, its kind, and what makes batches."""
     vocab = vocab_of(run, recipe)
     origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
@@ -328,7 +328,7 @@ def reader(run: Path, recipe: Recipe) -> tuple[Words, Kind, Callable[..., Choice
     return vocab, kind, partial(collate, vocab, kind.layout, room_of(recipe.data, config.context, vocab))
 
 
-def measure(model: nn.Module, asked: Asked) -> Measured:
+def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     """Accuracy and loss on all held-out texts."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines)
     vocab, kind, make = reader(asked.run, asked.recipe)
@@ -337,7 +337,7 @@ def measure(model: nn.Module, asked: Asked) -> Measured:
     lengths = [sum(len(text) + len(choice) for choice in choices) for text, choices, _ in items]
     alike = by_length(lengths, asked.rows)
     batches = (make([items[i] for i in some]) for some in asked.track(alike, "choosing"))
-    found, right, loss = judged(model, kind, batches)
+    found, right, loss = predict_choices(model, kind, batches)
     share = accuracy(found, right)
     return Measured(
         examples=len(rows),
@@ -351,13 +351,13 @@ def measure(model: nn.Module, asked: Asked) -> Measured:
     )
 
 
-def held_out_loss(model: nn.Module, asked: Asked, rows: int) -> tuple[float, float]:
+def held_out_loss(model: nn.Module, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
     """The loss on some held-out texts, and that of guessing."""
     vocab, kind, make = reader(asked.run, asked.recipe)
     some = spread(held_out_rows(asked.recipe.data, "valid", Report(asked.recipe.data.bad_lines)), rows)
     train = Store.mapped(asked.run / "data")
     places = Counter(int(train.row("answer", i)[0]) for i in range(len(train)))
-    return judged(model, kind, [make(numbers(vocab, some))])[2], by_place(places, some)
+    return predict_choices(model, kind, [make(numbers(vocab, some))])[2], by_place(places, some)
 
 
 def by_place(places: Counter[int], rows: Sequence[Choice]) -> float:
@@ -376,12 +376,16 @@ def usual_place(places: Counter[int], rows: Sequence[Choice]) -> float:
 
 
 def show(
-    model: nn.Module, kind: Kind, make: Callable[..., ChoiceBatch], vocab: Words, rows: Sequence[Choice]
+    model: nn.Module,
+    kind: ChooserKind,
+    make: Callable[..., ChoiceBatch],
+    vocab: VocabLike,
+    rows: Sequence[Choice],
 ) -> list[str]:
     """A few texts with the choice the model makes."""
     if not rows:
         return []
-    found, _, _ = judged(model, kind, [make(numbers(vocab, rows))])
+    found, _, _ = predict_choices(model, kind, [make(numbers(vocab, rows))])
     return [
         f"    {told(row.context)} → {told(row.choices[mine])}"
         + ("" if mine == row.answer else f"    (expected: {told(row.choices[row.answer])})")

@@ -42,14 +42,14 @@ from ..train.loss import Loss, cross_entropy
 from . import features
 from .classify_data import TextRow, check_tables, encoded, held_out_rows, read_labels, texts_of, tokenized
 from .configs import bert_config
-from .evaluation import Asked, Measured, by_length
+from .evaluation import EvaluationRequest, Measured, by_length
 from .features import penalized
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
-from .origin import FROM, Borrowed, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
+from .origin import FROM, ForeignVocab, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
 from .recipe.settings import DataSettings, Recipe
 from .spelling import with_unknown
-from .task import Job, Words, chunks, data_told, own_vocabulary, pad, spread
-from .tuning import start_told, tuning_of
+from .task import Job, VocabLike, chunks, describe_data, own_vocabulary, pad, spread
+from .tuning import describe_start, tuning_of
 
 SHOWN = 100  # characters of a text that is shown
 
@@ -72,16 +72,16 @@ class TextBatch(Tensors):
 # Rows: what a model reads of one text or two.
 
 Row = tuple[np.ndarray, np.ndarray]  # tokens and segments
-Layout = Callable[[Words, Sequence[int], Sequence[int]], Row]
+Layout = Callable[[VocabLike, Sequence[int], Sequence[int]], Row]
 
 
-def encoder_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
+def encoder_row(vocab: VocabLike, a: Sequence[int], b: Sequence[int]) -> Row:
     middle = getattr(vocab, "between", [vocab.sep])  # RoBERTa has two there
     first, second = [vocab.cls, *a, *(middle if len(b) else [vocab.sep])], [*b, vocab.sep] if len(b) else []
     return np.array(first + second), np.repeat([0, 1], [len(first), len(second)])
 
 
-def one_segment_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
+def one_segment_row(vocab: VocabLike, a: Sequence[int], b: Sequence[int]) -> Row:
     """The same of an encoder that does not tell segments apart."""
     row, segments = encoder_row(vocab, a, b)
     return row, np.zeros_like(segments)
@@ -92,12 +92,12 @@ def row_of(config: Any) -> Layout:
     return encoder_row if (getattr(config, "segments", None) or 1) > 1 else one_segment_row
 
 
-def decoder_row(vocab: Words, a: Sequence[int], b: Sequence[int]) -> Row:
+def decoder_row(vocab: VocabLike, a: Sequence[int], b: Sequence[int]) -> Row:
     row = np.array([vocab.bos, *a, *([vocab.sep, *b] if len(b) else []), vocab.eos])
     return row, np.zeros_like(row)
 
 
-def special_tokens(pairs: bool, vocab: Words | None = None) -> int:
+def special_tokens(pairs: bool, vocab: VocabLike | None = None) -> int:
     """How many stand in a row, of an encoder as of a decoder."""
     return 2 + len(getattr(vocab, "between", [0])) if pairs else 2
 
@@ -109,7 +109,7 @@ def fit(a: Sequence[int], b: Sequence[int], room: int) -> tuple[Sequence[int], S
 
 
 def collate(
-    vocab: Words,
+    vocab: VocabLike,
     layout: Layout,
     room: int,
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
@@ -128,7 +128,7 @@ def collate(
 
 
 def collate_both_orders(
-    vocab: Words,
+    vocab: VocabLike,
     layout: Layout,
     room: int,
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
@@ -235,15 +235,19 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         show=lambda model: show(model, kind, make, vocab, labels, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
         baselines={
-            "accuracy": ("accuracy, always the most frequent label", majority(counts, held_out)),
+            "accuracy": ("accuracy, always the most frequent label", share_of_majority(counts, held_out)),
             "loss": ("nats a text, every label at its frequency", loss_by_frequency(counts, held_out)),
         },
         plan=[
-            data_told(f"{len(train):,} rows", len(held_out), len(there), plan.padding()),
+            describe_data(f"{len(train):,} rows", len(held_out), len(there), plan.padding()),
             f"labels: {', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''} ({len(labels)})",
             f"texts: at most {room} tokens, to which {int((texts > room).sum()):,} rows are cut",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([FEATURED.format(t.from_folder) if featured else start_told(recipe, True)] if origin else []),
+            *(
+                [FEATURED.format(t.from_folder) if featured else describe_start(recipe, True)]
+                if origin
+                else []
+            ),
         ],
         labels=len(labels) if kind.layout is decoder_row else 0,
         special=marks_of(vocab) if kind.layout is decoder_row else {},
@@ -263,7 +267,7 @@ FEATURED = "features: {}, its vectors and its vocabulary; its weights stay as th
 
 
 @dataclass(frozen=True)
-class Kind:
+class ClassifierKind:
     """How a kind of model reads texts and is judged."""
 
     layout: Layout
@@ -272,10 +276,12 @@ class Kind:
     collate: Callable[..., TextBatch] = collate
 
 
-def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -> tuple[Any, Kind]:
+def model_of(
+    recipe: Recipe, vocab: VocabLike, origin: Origin | None, labels: int
+) -> tuple[Any, ClassifierKind]:
     """The config and the kind: an encoder of the recipe's sizes, or what the run starts from."""
     t, heads = recipe.train, ("pooled", "classify")
-    encoder = Kind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
+    encoder = ClassifierKind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
     if recipe.data.both_orders and not recipe.data.pair_column:
         raise BadInput(
             "data.both_orders is of pairs: name the second text's column by --set data.pair_column=NAME"
@@ -296,7 +302,7 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -
             )
         loss = partial(encoder_loss, smoothing=t.smoothing, mix_penalty=t.mix_penalty)
         config = features.config_of(recipe, origin, ("classify",), labels)
-        return config, Kind(encoder_row, encoder_scores, loss)
+        return config, ClassifierKind(encoder_row, encoder_scores, loss)
     if recipe.model.at_output or recipe.model.mix_norm:
         raise BadInput(
             one_line(
@@ -306,7 +312,7 @@ def model_of(recipe: Recipe, vocab: Words, origin: Origin | None, labels: int) -
     if kind_of(origin) is not WithHeads:
         loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
         both = recipe.data.both_orders
-        kind = Kind(decoder_row, decoder_scores, loss, collate_both_orders if both else collate)
+        kind = ClassifierKind(decoder_row, decoder_scores, loss, collate_both_orders if both else collate)
         return marked(recipe, vocab, origin), kind
     refuse_both_orders(recipe, origin.folder)
     layout = row_of(origin.config)
@@ -322,10 +328,10 @@ def refuse_both_orders(recipe: Recipe, whose: str) -> None:
         )  # fmt: skip
 
 
-def marked(recipe: Recipe, vocab: Words, origin: Origin) -> Any:
+def marked(recipe: Recipe, vocab: VocabLike, origin: Origin) -> Any:
     """The config of a decoder that has a token each to start, to separate and to end with, as GPT-1 was given when it was
     fine-tuned. One that knows fewer gets new ones, if all of it learns; they are no words, so no text ever has them."""
-    if not isinstance(vocab, Borrowed) or len({vocab.bos, vocab.sep, vocab.eos}) == 3:
+    if not isinstance(vocab, ForeignVocab) or len({vocab.bos, vocab.sep, vocab.eos}) == 3:
         return origin.config
     if recipe.train.tune != "whole":  # new vectors could not be learned
         return origin.config
@@ -334,14 +340,14 @@ def marked(recipe: Recipe, vocab: Words, origin: Origin) -> Any:
     return replace(origin.config, vocab=rows + 3)
 
 
-def marks_of(vocab: Words) -> dict[str, int]:
+def marks_of(vocab: VocabLike) -> dict[str, int]:
     """What config.json is to say of the tokens that a decoder's texts stand between, of a vocabulary that came along."""
-    if not isinstance(vocab, Borrowed):
+    if not isinstance(vocab, ForeignVocab):
         return {}
     return special_of(vocab) | {"bos": vocab.bos, "sep": vocab.sep, "eos": vocab.eos}
 
 
-def room_of(d: DataSettings, context: int, vocab: Words | None = None) -> int:
+def room_of(d: DataSettings, context: int, vocab: VocabLike | None = None) -> int:
     """Tokens of text in a row, beside the special ones."""
     pairs = bool(d.pair_column)
     room = min(d.longest, context) - special_tokens(pairs, vocab)
@@ -355,7 +361,7 @@ def batch_of(store: Store, make: Callable[..., TextBatch], ids: np.ndarray) -> T
     return make(pairs, [int(store.row("label", int(i))[0]) for i in ids], ids.tolist())
 
 
-def numbers(vocab: Words, make: Callable[..., TextBatch], rows: Sequence[TextRow]) -> TextBatch:
+def numbers(vocab: VocabLike, make: Callable[..., TextBatch], rows: Sequence[TextRow]) -> TextBatch:
     """Rows as a batch."""
     return make(encoded(vocab, rows), [row.number for row in rows])
 
@@ -363,15 +369,17 @@ def numbers(vocab: Words, make: Callable[..., TextBatch], rows: Sequence[TextRow
 # Files
 
 
-# Judging
+# Evaluation
 
 
-def guesses(model: nn.Module, kind: Kind, batch: TextBatch) -> Tensor:
+def guesses(model: nn.Module, kind: ClassifierKind, batch: TextBatch) -> Tensor:
     """Scores [B, labels]."""
     return kind.scores(model, batch.to(next(model.parameters()).device)).float()
 
 
-def judged(model: nn.Module, kind: Kind, batches: Iterable[TextBatch]) -> tuple[list[int], list[int], float]:
+def predict_labels(
+    model: nn.Module, kind: ClassifierKind, batches: Iterable[TextBatch]
+) -> tuple[list[int], list[int], float]:
     """(labels found, right labels, loss): the loss is in nats a text."""
     found: list[int] = []
     right: list[int] = []
@@ -384,13 +392,13 @@ def judged(model: nn.Module, kind: Kind, batches: Iterable[TextBatch]) -> tuple[
     return found, right, nll / max(1, len(right))
 
 
-def evaluate(model: nn.Module, kind: Kind, batches: list[TextBatch]) -> dict[str, float]:
+def evaluate(model: nn.Module, kind: ClassifierKind, batches: list[TextBatch]) -> dict[str, float]:
     """Held-out loss (nats a text), accuracy and macro F1."""
-    found, right, loss = judged(model, kind, batches)
+    found, right, loss = predict_labels(model, kind, batches)
     return {"loss": loss, "accuracy": accuracy(found, right), "macro_f1": macro_f1(found, right)}
 
 
-def measure(model: nn.Module, asked: Asked) -> Measured:
+def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     """Accuracy and F1, of all labels together and of each, on all held-out rows."""
     recipe, run, report = asked.recipe, asked.run, Report(asked.recipe.data.bad_lines)
     for name in (LABELS, FROM) if recipe.train.from_folder else (LABELS,):
@@ -404,7 +412,7 @@ def measure(model: nn.Module, asked: Asked) -> Measured:
     alike = [[rows[i] for i in some] for some in by_length(lengths, asked.rows)]
     make = partial(kind.collate, vocab, kind.layout, room)
     batches = (numbers(vocab, make, some) for some in asked.track(alike, "classifying"))
-    found, right, loss = judged(model, kind, batches)
+    found, right, loss = predict_labels(model, kind, batches)
     share = accuracy(found, right)
     each, table = scores_by_label(found, right, len(labels)), confusion(found, right)
     return Measured(
@@ -413,7 +421,7 @@ def measure(model: nn.Module, asked: Asked) -> Measured:
         per="row",
         metrics={"accuracy": share, "macro_f1": macro_f1(found, right), "loss": loss},
         intervals={"accuracy": interval(share, len(rows))},
-        baselines={"accuracy": ("always the most frequent label", majority(counts, rows))},
+        baselines={"accuracy": ("always the most frequent label", share_of_majority(counts, rows))},
         signature={"macro_f1": "average:macro|labels:found or right|zero_division:0"},
         details={
             "labels": {label: asdict(scores) for label, scores in zip(labels, each, strict=True)},
@@ -429,7 +437,7 @@ def loss_by_frequency(counts: list[int], held_out: list[TextRow]) -> float:
     return float(-np.log(shares[[row.number for row in held_out]]).mean())
 
 
-def majority(counts: list[int], held_out: list[TextRow]) -> float:
+def share_of_majority(counts: list[int], held_out: list[TextRow]) -> float:
     """How often the most frequent label of the training rows is right."""
     label = counts.index(max(counts))
     return sum(row.number == label for row in held_out) / len(held_out)
@@ -437,9 +445,9 @@ def majority(counts: list[int], held_out: list[TextRow]) -> float:
 
 def show(
     model: nn.Module,
-    kind: Kind,
+    kind: ClassifierKind,
     make: Callable[..., TextBatch],
-    vocab: Words,
+    vocab: VocabLike,
     labels: list[str],
     rows: list[TextRow],
 ) -> list[str]:
@@ -448,11 +456,12 @@ def show(
         return []
     found = guesses(model, kind, numbers(vocab, make, rows)).argmax(-1).tolist()
     return [
-        f"    {told(row)} → {labels[mine]}" + ("" if mine == row.number else f"    (expected: {row.label})")
+        f"    {shown_text(row)} → {labels[mine]}"
+        + ("" if mine == row.number else f"    (expected: {row.label})")
         for row, mine in zip(rows, found, strict=True)
     ]
 
 
-def told(row: TextRow) -> str:
+def shown_text(row: TextRow) -> str:
     texts = [row.first, row.second] if row.second else [row.first]
     return " | ".join(text if len(text) <= SHOWN else f"{text[:SHOWN]}..." for text in texts)

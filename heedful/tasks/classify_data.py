@@ -16,8 +16,8 @@ from ..files import inside, one_line, read_json, write_json
 from ..interop.run_folder import LABELS
 from ..models import nearest
 from .recipe.settings import DataSettings, Recipe
-from .spelling import keep_unknown, numbers_on_disk
-from .task import Words
+from .spelling import id_limit, keep_unknown
+from .task import VocabLike
 
 TEXT_COLUMNS = ("sentence", "text")
 MOST_LABELS = 10_000  # more are texts, or numbers to be predicted
@@ -32,7 +32,7 @@ def texts_of(d: DataSettings) -> Iterator[str]:
 FIELDS = {"first": "texts", "second": "the texts they are paired with", "label": "numbers of their labels"}
 
 
-def tokenized(recipe: Recipe, folder: Path, vocab: Words, labels: list[str], report: Report) -> Store:
+def tokenized(recipe: Recipe, folder: Path, vocab: VocabLike, labels: list[str], report: Report) -> Store:
     """The training rows as numbers, made once and kept in the run's folder."""
     if folder.is_dir():
         return Store.open(folder, vocab.hash)
@@ -46,11 +46,11 @@ def tokenized(recipe: Recipe, folder: Path, vocab: Words, labels: list[str], rep
         keep_unknown(vocab, folder.parent)
 
     about = {"vocab": vocab.hash, "table": recipe.data.table}
-    size = numbers_on_disk(vocab, max(vocab.size, len(labels)))
+    size = id_limit(vocab, max(vocab.size, len(labels)))
     return write_store(folder, FIELDS, rows(), size, about)
 
 
-def encoded(vocab: Words, rows: Sequence[TextRow]) -> list[tuple[list[int], list[int]]]:
+def encoded(vocab: VocabLike, rows: Sequence[TextRow]) -> list[tuple[list[int], list[int]]]:
     """Token ids of both texts of each row."""
     firsts, seconds = (
         vocab.encode_batch([getattr(row, side) for row in rows]) for side in ("first", "second")

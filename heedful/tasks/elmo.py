@@ -36,11 +36,11 @@ from ..models.elmo import ElmoConfig, share_filters
 from ..parts.before.characters import numbers_of
 from ..parts.places import Lengths
 from ..train.loss import NOTHING, Loss, Scores, sequence_loss
-from .evaluation import Asked, Measured, by_length
-from .lm_data import Text, files_of
+from .evaluation import EvaluationRequest, Measured, by_length
+from .lm_data import TextSource, files_of
 from .recipe.settings import Recipe
-from .spelling import keep_unknown, numbers_on_disk, spelling, with_unknown
-from .task import Job, chunks, data_told, pad
+from .spelling import id_limit, keep_unknown, vocab_as_read, with_unknown
+from .task import Job, chunks, describe_data, pad
 
 Vocabulary = Vocab | SpelledVocab
 ENDS = 2  # [CLS] and [SEP]
@@ -145,15 +145,15 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         show=lambda model: show(model, vocab, held_out[: recipe.evaluate.examples]),
         baselines={"loss": (PER, by_frequency(train, valid.stream("text"), len(valid), vocab))},
         plan=[
-            data_told(f"{len(train):,} sentences", len(held_out), len(valid), plan.padding()),
+            describe_data(f"{len(train):,} sentences", len(held_out), len(valid), plan.padding()),
             f"vocabulary: {vocab.size:,} of {vocab.kind}, which have {known:.1%} of the held-out words",
-            f"input: {told_input(config)}",
+            f"input: {describe_input(config)}",
         ],
         facts={"data": train.hash, "held-out data": valid.hash},
     )  # fmt: skip
 
 
-def told_input(c: ElmoConfig) -> str:
+def describe_input(c: ElmoConfig) -> str:
     """How a word is read."""
     if c.input == "pieces":
         return "each token by a vector of its own"
@@ -168,7 +168,7 @@ def spread(rows: int, most: int) -> np.ndarray:
 # Text
 
 
-def sentences(text: Text, split: str) -> Iterator[str]:
+def sentences(text: TextSource, split: str) -> Iterator[str]:
     """The lines of a split that say something; of the phrasebook, the English sentences."""
     if text.data.corpus == "phrasebook":
         return (pair.source for pair in phrasebook.split(split))
@@ -190,20 +190,20 @@ def lines_of(pieces: Iterable[str]) -> Iterator[str]:
 def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabulary, ElmoConfig, Store, Store, Report]:
     """The vocabulary and the tokenized sentences, made once and kept in the run's folder."""
     d, report = recipe.data, Report(recipe.data.bad_lines)
-    text = Text(recipe, report)
+    text = TextSource(recipe, report)
     if not (folder / TOKENIZER).is_file():
         some = islice(sentences(text, "train"), 0, None, text.every)
         write_text(folder / TOKENIZER, train_vocab(d.vocab, some, d.vocab_size, d.lower).to_json())
     plain = read_vocab(folder / TOKENIZER)
     config = config_of(recipe, plain.size)
-    vocab = spelling(plain, config)
+    vocab = vocab_as_read(plain, config)
     if (folder / "train").is_dir():
         vocab = with_unknown(vocab, folder)
     train, valid = (tokenized(text, folder, split, vocab, config) for split in ("train", "valid"))
     return vocab, config, train, valid, report
 
 
-def tokenized(text: Text, folder: Path, split: str, vocab: Vocabulary, config: ElmoConfig) -> Store:
+def tokenized(text: TextSource, folder: Path, split: str, vocab: Vocabulary, config: ElmoConfig) -> Store:
     """The sentences of a split as numbers, on disk."""
     if (folder / split).is_dir():
         return Store.open(folder / split, vocab.hash)
@@ -215,7 +215,7 @@ def tokenized(text: Text, folder: Path, split: str, vocab: Vocabulary, config: E
 
     about = {"vocab": vocab.hash}
     return write_store(
-        folder / split, {"text": "words of sentences"}, rows(), numbers_on_disk(vocab, vocab.size), about
+        folder / split, {"text": "words of sentences"}, rows(), id_limit(vocab, vocab.size), about
     )
 
 
@@ -248,7 +248,7 @@ def by_frequency(train: Store, words: Any, sentences: int, vocab: Vocabulary) ->
     return total / (len(words) + sentences)
 
 
-# Judging
+# Evaluation
 
 
 def evaluate(model: WithHeads, batches: Iterable[SentenceBatch]) -> dict[str, float]:
@@ -266,7 +266,7 @@ def evaluate(model: WithHeads, batches: Iterable[SentenceBatch]) -> dict[str, fl
     return {"loss": loss} | {name: math.exp(min(value, 700)) for name, value in nats.items()}
 
 
-def measure(model: WithHeads, asked: Asked) -> Measured:
+def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     """Loss and perplexities over all held-out sentences."""
     report = Report(asked.recipe.data.bad_lines)
     vocab, rows = held_out_rows(asked, report)
@@ -288,15 +288,15 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
     )
 
 
-def held_out_rows(asked: Asked, report: Report) -> tuple[Vocabulary, list[Any]]:
+def held_out_rows(asked: EvaluationRequest, report: Report) -> tuple[Vocabulary, list[Any]]:
     """(vocabulary, sentences): as training kept them in the run, or of another text, tokenized now."""
     recipe, plain, kept = asked.recipe, asked.vocab(), asked.run / "valid"
     config = config_of(recipe, plain.size)
-    vocab = spelling(plain, config)
+    vocab = vocab_as_read(plain, config)
     if kept.is_dir() and not asked.own and asked.split == "valid":
         store = Store.open(kept, plain.hash)
         return with_unknown(vocab, asked.run), [store.row("text", i) for i in range(len(store))]
-    lines = asked.track(sentences(Text(recipe, report), asked.split), "tokenizing")
+    lines = asked.track(sentences(TextSource(recipe, report), asked.split), "tokenizing")
     rows = list(rows_of(lines, vocab, config.context))
     if not rows:
         text = recipe.data.valid_text or recipe.data.text or recipe.data.corpus
@@ -304,7 +304,7 @@ def held_out_rows(asked: Asked, report: Report) -> tuple[Vocabulary, list[Any]]:
     return vocab, rows
 
 
-def held_out_loss(model: WithHeads, asked: Asked, most: int = 64) -> tuple[float, float]:
+def held_out_loss(model: WithHeads, asked: EvaluationRequest, most: int = 64) -> tuple[float, float]:
     """The loss on some held-out sentences, and that of guessing."""
     vocab, rows = held_out_rows(asked, Report(asked.recipe.data.bad_lines))
     some = [rows[i] for i in spread(len(rows), most)]
@@ -316,7 +316,7 @@ def held_out_loss(model: WithHeads, asked: Asked, most: int = 64) -> tuple[float
 
 
 def frequencies(
-    asked: Asked, words: np.ndarray, sentences: int, vocab: Vocabulary
+    asked: EvaluationRequest, words: np.ndarray, sentences: int, vocab: Vocabulary
 ) -> dict[str, tuple[str, float]]:
     """What guessing by frequency costs, as long as the run has what it learned from."""
     if not (asked.run / "train").is_dir():
@@ -337,12 +337,12 @@ def show(model: WithHeads, vocab: Vocabulary, rows: Sequence[np.ndarray]) -> lis
             2, -1
         )
         guessed = next_1TV[0, :-2].argmax(-1).tolist(), before_1TV[0, 2:].argmax(-1).tolist()
-        for told, numbers in zip(TOLD, (row.tolist(), *guessed), strict=True):
+        for told, numbers in zip(LABELS_SHOWN, (row.tolist(), *guessed), strict=True):
             lines.append(f"    {told}{' '.join(word_of(vocab, number) for number in numbers)}")
     return lines
 
 
-TOLD = ("", "  from the left:  ", "  from the right: ")
+LABELS_SHOWN = ("", "  from the left:  ", "  from the right: ")
 
 
 def word_of(vocab: Vocabulary, number: int) -> str:

@@ -68,7 +68,7 @@ def silently(items: Iterable[T], doing: str) -> Iterator[T]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationRequest:
     """What a model is to be judged by."""
 
     run: Path

@@ -49,7 +49,7 @@ def penalized(loss: Loss, model: nn.Module, weight: float) -> Loss:
     return Loss(loss.total + loss.count * weight * told, loss.nll, loss.count) if weight else loss
 
 
-def mixes_told(model: nn.Module) -> list[str]:
+def describe_mixes(model: nn.Module) -> list[str]:
     """What each mix has come to: how much of every layer, and gamma."""
     encoder = getattr(model, "encoder", None)
     found = {"input": getattr(encoder, "mix", None), "output": getattr(encoder, "output", None)}

@@ -42,7 +42,7 @@ from ..models import nearest, vit
 from ..models.base.shells import WithHeads
 from ..models.vit import ViTConfig
 from ..train.loss import Loss, cross_entropy
-from .evaluation import Asked, Measured
+from .evaluation import EvaluationRequest, Measured
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .origin import FROM, Origin, check_same, read_origin, weights_hash
 from .recipe.settings import DataSettings, Recipe
@@ -130,14 +130,14 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         show=lambda model: show(model, d, there, valid[: recipe.evaluate.examples], labels),
         held_out=len(valid),
         baselines={
-            "accuracy": ("accuracy, always the most frequent label", majority(counts, [n for _, n in valid])),
+            "accuracy": ("accuracy, always the most frequent label", share_of_majority(counts, [n for _, n in valid])),
             "loss": ("nats a picture, every label at its frequency", loss_by_frequency(counts, [n for _, n in valid])),
         },
         plan=[
             f"data: {len(train):,} pictures, {len(valid):,} of {len(there):,} held-out ones tried each time",
             f"labels: {', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''} ({len(labels)})",
-            pictures_told(d, config, plan.rows),
-            *([start_told(origin, d)] if origin else []),
+            describe_pictures(d, config, plan.rows),
+            *([describe_start(origin, d)] if origin else []),
         ],
         begin=partial(begin, origin=origin, image=d.image) if origin else None,
         facts={
@@ -150,13 +150,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )  # fmt: skip
 
 
-def pictures_told(d: DataSettings, config: ViTConfig, rows: int) -> str:
+def describe_pictures(d: DataSettings, config: ViTConfig, rows: int) -> str:
     size = f"{d.image} x {d.image} pixels{'' if d.color else ' of gray'}"
     patches = f"{config.grid**2} patches of {config.patch} x {config.patch}"
-    return f"pictures: {size}, {patches}; {rows:,} pictures a step{moved_told(d)}"
+    return f"pictures: {size}, {patches}; {rows:,} pictures a step{describe_augmentation(d)}"
 
 
-def moved_told(d: DataSettings) -> str:
+def describe_augmentation(d: DataSettings) -> str:
     """How pictures are moved in training, as the end of a sentence."""
     told = [f"moved by up to {d.shift:.0%}"] if d.shift else []
     told += [f"zoomed by up to {d.zoom:.0%}"] if d.zoom else []
@@ -266,7 +266,7 @@ def check_pictures(folder: str, config: ViTConfig, d: DataSettings, say: Callabl
             say(f"warning: data.{name} is {getattr(d, name):g}, and {folder} learned with {before[name]:g}")
 
 
-def start_told(origin: Origin, d: DataSettings) -> str:
+def describe_start(origin: Origin, d: DataSettings) -> str:
     old, new = origin.config.grid, d.image // origin.config.patch
     grids = "" if old == new else f"; positions of {old} x {old} patches are interpolated to {new} x {new}"
     return f"start: {origin.folder}, its sizes{grids}; the head is new"
@@ -284,7 +284,7 @@ def begin(model: WithHeads, origin: Origin, image: int) -> None:
                 weight.copy_(found[name])
 
 
-# Judging
+# Evaluation
 
 MOST = 256  # pictures at once
 
@@ -304,7 +304,7 @@ def guesses(model: nn.Module, d: DataSettings, pixels_BHWC: np.ndarray) -> Tenso
     return scores(model, x_BCHW.to(next(model.parameters()).dtype)).float()  # type: ignore[arg-type]
 
 
-def judged(
+def predict_labels(
     model: nn.Module, d: DataSettings, batches: Iterable[Labeled]
 ) -> tuple[list[int], list[int], float]:
     """(labels found, right labels, loss): the loss is in nats a picture."""
@@ -321,18 +321,18 @@ def judged(
 
 def evaluate(model: nn.Module, d: DataSettings, batches: Iterable[Labeled]) -> dict[str, float]:
     """Held-out loss (nats a picture), accuracy and macro F1."""
-    found, right, loss = judged(model, d, batches)
+    found, right, loss = predict_labels(model, d, batches)
     return {"loss": loss, "accuracy": accuracy(found, right), "macro_f1": macro_f1(found, right)}
 
 
-def measure(model: nn.Module, asked: Asked) -> Measured:
+def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     """Accuracy and F1, of all labels together and of each, on all held-out pictures."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines, "image")
     counted = read_json(inside(asked.run, LABELS), 1 << 24)
     labels, counts = list(counted), list(counted.values())
     number = {label: i for i, label in enumerate(labels)}
-    found, right, loss = judged(
-        model, d, asked.track(gathered(rows_asked(asked, report), number, d, asked.rows), "classifying")
+    found, right, loss = predict_labels(
+        model, d, asked.track(gathered(evaluation_rows(asked, report), number, d, asked.rows), "classifying")
     )
     share = accuracy(found, right)
     each, table = scores_by_label(found, right, len(labels)), confusion(found, right)
@@ -342,7 +342,7 @@ def measure(model: nn.Module, asked: Asked) -> Measured:
         per="picture",
         metrics={"accuracy": share, "macro_f1": macro_f1(found, right), "loss": loss},
         intervals={"accuracy": interval(share, len(right))},
-        baselines={"accuracy": ("always the most frequent label", majority(counts, right))},
+        baselines={"accuracy": ("always the most frequent label", share_of_majority(counts, right))},
         signature={"macro_f1": "average:macro|labels:found or right|zero_division:0"},
         details={
             "labels": {label: asdict(scores) for label, scores in zip(labels, each, strict=True)},
@@ -352,16 +352,16 @@ def measure(model: nn.Module, asked: Asked) -> Measured:
     )
 
 
-def held_out_loss(model: nn.Module, asked: Asked, rows: int) -> tuple[float, float]:
+def held_out_loss(model: nn.Module, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
     """The loss on some held-out pictures, and that of guessing."""
     d, counted = asked.recipe.data, read_json(inside(asked.run, LABELS), 1 << 24)
     number = {label: i for i, label in enumerate(counted)}
-    some = islice(rows_asked(asked, Report(d.bad_lines, "image")), rows)
-    _, right, loss = judged(model, d, gathered(some, number, d, MOST))
+    some = islice(evaluation_rows(asked, Report(d.bad_lines, "image")), rows)
+    _, right, loss = predict_labels(model, d, gathered(some, number, d, MOST))
     return loss, loss_by_frequency(list(counted.values()), right)
 
 
-def rows_asked(asked: Asked, report: Report, captions: bool = False) -> Iterator[Row]:
+def evaluation_rows(asked: EvaluationRequest, report: Report, captions: bool = False) -> Iterator[Row]:
     """The user's own pictures, or those that the run holds out."""
     d, kept = asked.recipe.data, asked.run / DATA / VALID
     if asked.own:
@@ -394,7 +394,7 @@ def loss_by_frequency(counts: list[int], right: list[int]) -> float:
     return float(-np.log(shares_L[right]).mean())
 
 
-def majority(counts: list[int], right: list[int]) -> float:
+def share_of_majority(counts: list[int], right: list[int]) -> float:
     """How often the most frequent label of the training pictures is right."""
     return sum(n == counts.index(max(counts)) for n in right) / len(right)
 

@@ -27,14 +27,14 @@ from ..parts.places import Packed
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from . import elmo
 from .configs import decoder_config
-from .evaluation import Asked, Measured, Track, silently
+from .evaluation import EvaluationRequest, Measured, Track, silently
 from .lm_data import DELIMITER, files_of, frequencies, held_out_text, prepare
 from .long import Recurrent, Segments, recurrent_losses
 from .metrics import BY_FREQUENCY, unigram_entropy
 from .origin import DECODERS, begin, find_origin, special_of, vocab_of
 from .recipe.settings import Recipe
 from .task import Job
-from .tuning import start_told, tuning_of
+from .tuning import describe_start, tuning_of
 
 STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they never wait for the device
 UNCOMPILED = ("sparse", "dmca", "linear")  # those of which that is known where they are not compiled
@@ -204,7 +204,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         carried=carried,
         evaluate=lambda model: evaluate(model, tried, bytes_per_token, recipe.evaluate.rows),
         show=lambda model: (
-            show(model, vocab, asked_of(tried.first(), vocab, recipe), context)
+            show(model, vocab, prompt_of(tried.first(), vocab, recipe), context)
             if recipe.evaluate.examples
             else []
         ),
@@ -212,7 +212,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out, {learned}",
             f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes a token{sampled(train)}",
-            *([start_told(recipe, False)] if origin else []),
+            *([describe_start(recipe, False)] if origin else []),
         ],
         facts={"data": train.hash, "held-out data": valid.hash, **(origin.facts if origin else {})},
         steady=isinstance(learned, Windows) and steady(recipe) and origin is None,
@@ -250,7 +250,7 @@ def evaluate(
     """Held-out loss over rows that do not overlap (all of them, or `most` spread evenly), so many rows at a time."""
     if isinstance(held_out, Segments):
         segments = track(held_out.held_out(most, rows), "reading the text")
-        return scores_of_losses(list(recurrent_losses(model, segments)), bytes_per_token)
+        return metrics_of(list(recurrent_losses(model, segments)), bytes_per_token)
     ids = held_out.apart()
     if most and len(ids) > most:
         ids = ids[np.linspace(0, len(ids) - 1, most).astype(int)]
@@ -259,10 +259,10 @@ def evaluate(
         loss_of(model, held_out.batch(part).to(device))
         for part in track(np.split(ids, range(rows, len(ids), rows)), "reading the text")
     ]
-    return scores_of_losses(losses, bytes_per_token)
+    return metrics_of(losses, bytes_per_token)
 
 
-def scores_of_losses(losses: Sequence[Loss], bytes_per_token: float) -> dict[str, float]:
+def metrics_of(losses: Sequence[Loss], bytes_per_token: float) -> dict[str, float]:
     """What is told of the losses of all batches."""
     loss = sum(float(one.nll) for one in losses) / sum(one.count for one in losses)
     return {
@@ -272,7 +272,7 @@ def scores_of_losses(losses: Sequence[Loss], bytes_per_token: float) -> dict[str
     }
 
 
-def measure(model: Decoder, asked: Asked) -> Measured:
+def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     """Loss, perplexity and bits a byte over all of the held-out text, less a last window that is not full."""
     if asked.recipe.model.architecture == "elmo":
         return elmo.measure(model, asked)  # type: ignore[arg-type]
@@ -300,7 +300,7 @@ def context_of(model: Decoder, recipe: Recipe, stream: np.ndarray) -> int:
     return min(asked, len(stream) - 1, table or asked)
 
 
-def asked_of(text: np.ndarray, vocab: Vocab, recipe: Recipe) -> np.ndarray:
+def prompt_of(text: np.ndarray, vocab: Vocab, recipe: Recipe) -> np.ndarray:
     """What may be continued: of a sentence and its translation, the sentence and the delimiter."""
     mark = DELIMITER.rstrip()
     source, found, _ = vocab.decode(text[: recipe.model.context].tolist()).partition(mark)

@@ -17,7 +17,7 @@ from ..data.store import Store, write_store
 from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import one_line, write_text
-from .evaluation import Asked
+from .evaluation import EvaluationRequest
 from .metrics import ENOUGH, unigram_entropy
 from .origin import Origin, vocabulary
 from .recipe.settings import Recipe
@@ -33,7 +33,7 @@ SAMPLE = 100_000_000  # characters that a vocabulary is learned from, about
 DELIMITER = " → "  # a sentence and its translation as one text, for a decoder alone (Liu et al. 2018)
 
 
-class Text:
+class TextSource:
     """The text that a recipe names, and how long it is: read once for that, when bad lines are told."""
 
     def __init__(self, recipe: Recipe, report: Report) -> None:
@@ -96,7 +96,7 @@ def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple
     """The vocabulary and the tokenized text, made once and kept in the run's folder; or the vocabulary of the model to
     start from."""
     d, report = recipe.data, Report(recipe.data.bad_lines)
-    tokenizer, text = folder / "tokenizer.json", Text(recipe, report)
+    tokenizer, text = folder / "tokenizer.json", TextSource(recipe, report)
     if origin is not None:
         vocab: Any = vocabulary(folder, origin)
     elif tokenizer.is_file():
@@ -109,7 +109,7 @@ def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple
     return vocab, train, valid, report
 
 
-def tokenized(text: Text, folder: Path, split: str, vocab: Vocab) -> Store:
+def tokenized(text: TextSource, folder: Path, split: str, vocab: Vocab) -> Store:
     """The tokens of a split, on disk."""
     if folder.is_dir():
         return Store.open(folder, vocab.hash)
@@ -118,12 +118,14 @@ def tokenized(text: Text, folder: Path, split: str, vocab: Vocab) -> Store:
     return write_store(folder, {"text": "every token of the text"}, rows, vocab.size, about)
 
 
-def rows_of(text: Text, split: str, vocab: Vocab, about: dict[str, Any]) -> Iterator[dict[str, np.ndarray]]:
+def rows_of(
+    text: TextSource, split: str, vocab: Vocab, about: dict[str, Any]
+) -> Iterator[dict[str, np.ndarray]]:
     """The tokens of a split, piece by piece, and the end of each document if they are to be kept apart.
 
     about["bytes"] grows as they are read: it is complete when they are.
     """
-    encode = Encoder(vocab) if isinstance(vocab, Vocab) else Whole(vocab)
+    encode = Encoder(vocab) if isinstance(vocab, Vocab) else WholeTextEncoder(vocab)
     apart = text.data.pack == "documents"
     documents = text.documents(split)
     for document in documents if apart else [joined(documents)]:
@@ -137,7 +139,7 @@ def rows_of(text: Text, split: str, vocab: Vocab, about: dict[str, Any]) -> Iter
             yield {"text": np.array([vocab.eos], encode.dtype)}
 
 
-class Whole:
+class WholeTextEncoder:
     """`Encoder` for a vocabulary that came with another model: nobody knows where it would cut a text."""
 
     def __init__(self, vocab: Any) -> None:
@@ -148,7 +150,7 @@ class Whole:
         return np.array(self._vocab.encode_batch([text])[0], self.dtype)
 
 
-def held_out_text(asked: Asked, vocab: Vocab, least: int) -> tuple[np.ndarray, int, Report]:
+def held_out_text(asked: EvaluationRequest, vocab: Vocab, least: int) -> tuple[np.ndarray, int, Report]:
     """(tokens, bytes, bad lines): as training kept them in the run, or of the user's own text, tokenized now."""
     d, kept = asked.recipe.data, asked.run / "valid"
     report = Report(d.bad_lines)
@@ -160,7 +162,7 @@ def held_out_text(asked: Asked, vocab: Vocab, least: int) -> tuple[np.ndarray, i
             )
         return store.stream("text"), store.about["bytes"], report
     about = {"bytes": 0}
-    rows = asked.track(rows_of(Text(asked.recipe, report), "valid", vocab, about), "tokenizing")
+    rows = asked.track(rows_of(TextSource(asked.recipe, report), "valid", vocab, about), "tokenizing")
     stream = np.concatenate([np.empty(0, np.uint16), *(row["text"] for row in rows)])
     if len(stream) < least:
         text = d.valid_text or d.text or d.corpus
@@ -169,7 +171,7 @@ def held_out_text(asked: Asked, vocab: Vocab, least: int) -> tuple[np.ndarray, i
     return stream, about["bytes"], report
 
 
-def frequencies(asked: Asked, stream: np.ndarray, vocab: Vocab) -> dict[str, tuple[str, float]]:
+def frequencies(asked: EvaluationRequest, stream: np.ndarray, vocab: Vocab) -> dict[str, tuple[str, float]]:
     """What guessing by frequency costs, as long as the run has the text that it learned from."""
     if not (asked.run / "train").is_dir():
         return {}

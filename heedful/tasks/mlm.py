@@ -25,13 +25,13 @@ from ..errors import BadInput
 from ..models.base.shells import WithHeads
 from ..train.loss import Loss, cross_entropy
 from .configs import bert_config
-from .evaluation import Asked, Measured
+from .evaluation import EvaluationRequest, Measured
 from .lm_data import files_of, frequencies, held_out_text, prepare
 from .metrics import BY_FREQUENCY, interval, unigram_entropy
 from .origin import ENCODERS, NO_TOKEN, begin, find_origin, special_of, vocab_of, with_heads
 from .recipe.settings import Recipe
 from .task import Job
-from .tuning import start_told, tuning_of
+from .tuning import describe_start, tuning_of
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen
 ORDINARY = len(SPECIALS)  # the first number that is no special token
@@ -263,7 +263,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"data: {len(stream):,} tokens, {len(held_out):,} held out",
             f"rows: {'pairs' if d.pairs else 'windows'} of {room} tokens, {CHOSEN:.0%} of them to be filled in",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([start_told(recipe, "masked_lm" not in origin.config.heads)] if origin else []),
+            *([describe_start(recipe, "masked_lm" not in origin.config.heads)] if origin else []),
         ],
         facts={"data": train.hash, "held-out data": valid.hash, **(origin.facts if origin else {})},
         begin=partial(begin, origin=origin) if origin else None,
@@ -323,7 +323,7 @@ def evaluate(model: WithHeads, batches: Iterable[MaskedBatch]) -> dict[str, floa
     return scores | ({"next_sentence": right_pairs / pairs} if pairs else {})
 
 
-def measure(model: WithHeads, asked: Asked) -> Measured:
+def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     """Loss, perplexity and accuracy of the blanks in all windows of the held-out text, less a last one not full."""
     recipe, vocab, blank = asked.recipe, vocab_of(asked.run, asked.recipe), 0
     pairs, seed, marks = recipe.data.pairs, recipe.train.seed, marks_of(vocab)

@@ -27,8 +27,8 @@ from ..models.base.heads import DecoderClassifier
 from ..models.base.shells import Decoder, EncoderDecoder, WithHeads
 from ..models.base.skeleton import config_with_head, config_with_heads, skeleton
 from .recipe.settings import Recipe
-from .spelling import spelling
-from .task import Words
+from .spelling import vocab_as_read
+from .task import VocabLike
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -165,20 +165,20 @@ def tokenizer_text(loaded: Loaded, folder: Path, name: str = TOKENIZER) -> str:
     return read_text(inside(folder, name), LIMIT) if own else tokenizer.to_str()
 
 
-def vocabulary(run: Path, origin: Origin, reads: bool = False) -> Words:
+def vocabulary(run: Path, origin: Origin, reads: bool = False) -> VocabLike:
     """The tokenizer taken over, which lies in the run: heedful's own kind, or another. reads: it is for texts that an
     encoder-decoder reads."""
     text = read_text(inside(run, TOKENIZER), LIMIT)
     try:
-        return spelling(Vocab.from_json(text), origin.config)
+        return vocab_as_read(Vocab.from_json(text), origin.config)
     except BadInput:
         tokenizer = read_tokenizer(run, origin.config.vocab)
         assert tokenizer is not None
-        kind = BorrowedSource if reads else Borrowed
+        kind = ForeignSourceVocab if reads else ForeignVocab
         return kind(tokenizer, text, origin.special, origin.folder)
 
 
-def target_vocabulary(run: Path, origin: Origin) -> Words | None:
+def target_vocabulary(run: Path, origin: Origin) -> VocabLike | None:
     """The tokenizer of what is written, if the model has one for it."""
     if not present(run / TARGET_TOKENIZER):
         return None
@@ -189,7 +189,7 @@ def target_vocabulary(run: Path, origin: Origin) -> Words | None:
     except BadInput:
         rows = getattr(origin.config, "target_vocab", origin.config.vocab)
         tokenizer = guarded(path, rows, lambda: read_whole(path))
-        return Borrowed(tokenizer, text, origin.special, origin.folder)
+        return ForeignVocab(tokenizer, text, origin.special, origin.folder)
 
 
 def vocab_of(run: Path, recipe: Recipe) -> Any:
@@ -200,17 +200,17 @@ def vocab_of(run: Path, recipe: Recipe) -> Any:
     return vocabulary(run, find_origin(recipe.train.from_folder, run))
 
 
-def borrowed(vocab: object) -> bool:
+def is_foreign(vocab: object) -> bool:
     """Whether a vocabulary, or that of a source, came with a model that is not heedful's own."""
-    return isinstance(getattr(vocab, "source", vocab), Borrowed)
+    return isinstance(getattr(vocab, "source", vocab), ForeignVocab)
 
 
 def special_of(vocab: object) -> dict[str, int]:
     """What a run's config.json is to say of the tokens of a vocabulary that came along."""
-    return vocab.special if isinstance(vocab, Borrowed) else {}
+    return vocab.special if isinstance(vocab, ForeignVocab) else {}
 
 
-class Borrowed:
+class ForeignVocab:
     """A tokenizer that is not heedful's own."""
 
     kind = "a vocabulary of its own"
@@ -251,7 +251,7 @@ class Borrowed:
         return words
 
 
-class BorrowedSource(Borrowed):
+class ForeignSourceVocab(ForeignVocab):
     """The same for texts that an encoder-decoder reads, with what its tokenizer puts around them."""
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:

@@ -24,16 +24,16 @@ from ..errors import NotFinite
 from ..models.base.shells import WithHeads
 from ..models.syntax import Arcs, Relations
 from ..train.loss import NOTHING, Loss, cross_entropy
-from .evaluation import Asked, Measured, by_length
+from .evaluation import EvaluationRequest, Measured, by_length
 from .metrics import interval
 from .recipe.settings import Recipe
-from .task import Job, chunks, data_told
+from .task import Job, chunks, describe_data
 from .words import (
     Labels,
     WordBatch,
     at,
     batch_of,
-    check_asked,
+    check_sources,
     collate,
     device_of,
     held_out_sentences,
@@ -113,7 +113,7 @@ def losses_of(
 
 
 @dataclass(frozen=True)
-class Found:
+class ParseResult:
     """What a model makes of a sentence. heads: counted from 0, -1 is the root; the others are numbers of labels."""
 
     heads: list[int]
@@ -122,14 +122,14 @@ class Found:
 
 
 @torch.no_grad()
-def parse(model: WithHeads, batch: WordBatch) -> list[Found]:
+def parse(model: WithHeads, batch: WordBatch) -> list[ParseResult]:
     """The best tree of each sentence, what each word is in it, and its tag."""
     words_BWD, root_B1D = words_of(model, batch)
     return trees_of(model, batch, words_BWD, root_B1D)
 
 
 @torch.no_grad()
-def trees_of(model: WithHeads, batch: WordBatch, words_BWD: Tensor, root_B1D: Tensor) -> list[Found]:
+def trees_of(model: WithHeads, batch: WordBatch, words_BWD: Tensor, root_B1D: Tensor) -> list[ParseResult]:
     heads, counts = model.heads, batch.words_B.tolist()
     scores_BWN = arc_scores(heads["arcs"], words_BWD, root_B1D, batch.words_B).cpu().numpy()  # type: ignore[arg-type]
     trees = [
@@ -144,7 +144,7 @@ def trees_of(model: WithHeads, batch: WordBatch, words_BWD: Tensor, root_B1D: Te
         relations = best_labels(scores_BWL, counts)
     if "tag" in heads:
         tags = best_labels(tag_scores(model, words_BWD), counts)
-    return [Found(*found) for found in zip(trees, relations, tags, strict=True)]
+    return [ParseResult(*found) for found in zip(trees, relations, tags, strict=True)]
 
 
 def best_heads(scores_WN: np.ndarray) -> list[int]:
@@ -166,7 +166,7 @@ def best_labels(scores_BWL: Tensor, counts: Sequence[int]) -> list[list[int]]:
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the treebank, learn a vocabulary, tokenize, and plan the batches."""
     d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
-    check_asked(d, "parse", CORPORA)
+    check_sources(d, "parse", CORPORA)
     vocab, labels, _ = learn(recipe, folder, NEED)
     train = tokenized(recipe, folder / "data", vocab, labels, report, NEED)
     there = held_out_sentences(recipe, "valid", report, NEED)
@@ -199,7 +199,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (f"nats a word, {' and '.join(taught)} by frequency", by_frequency(labels, held_out)),
         },
         plan=[
-            data_told(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
+            describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
             *([f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"] if plan.left_out else []),
             f"learned of each word: {', '.join(taught)}",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
@@ -212,11 +212,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )  # fmt: skip
 
 
-# Judging
+# Evaluation
 
 
 @dataclass
-class Score:
+class ParseScore:
     """Words, how many of them hang where they should, with the right relation too, and with the right tag."""
 
     words: int = 0
@@ -225,7 +225,7 @@ class Score:
     tags: int = 0
     nll: float = 0.0
 
-    def add(self, found: Found, heads: list[int], relations: list[int], tags: list[int]) -> None:
+    def add(self, found: ParseResult, heads: list[int], relations: list[int], tags: list[int]) -> None:
         hang = [mine + 1 == right for mine, right in zip(found.heads, heads, strict=True)]
         called = [mine == right for mine, right in zip(found.relations, relations, strict=False)]
         self.words += len(heads)
@@ -234,9 +234,9 @@ class Score:
         self.tags += sum(mine == right for mine, right in zip(found.tags, tags, strict=False))
 
 
-def judged(model: WithHeads, batches: Iterable[WordBatch]) -> Score:
+def score_parses(model: WithHeads, batches: Iterable[WordBatch]) -> ParseScore:
     """What a model gets right of some sentences."""
-    score = Score()
+    score = ParseScore()
     for batch in batches:
         moved = batch.to(device_of(model))
         words_BWD, root_B1D = words_of(model, moved)
@@ -247,7 +247,7 @@ def judged(model: WithHeads, batches: Iterable[WordBatch]) -> Score:
     return score
 
 
-def scores_in(score: Score, model: WithHeads) -> dict[str, float]:
+def scores_in(score: ParseScore, model: WithHeads) -> dict[str, float]:
     """Shares of words, 0 to 1."""
     return {
         "loss": score.nll / score.words,
@@ -258,16 +258,16 @@ def scores_in(score: Score, model: WithHeads) -> dict[str, float]:
 
 def evaluate(model: WithHeads, batches: list[WordBatch]) -> dict[str, float]:
     """Held-out loss (nats a word, of all that is learned), and attachment scores without and with relations."""
-    return scores_in(judged(model, batches), model)
+    return scores_in(score_parses(model, batches), model)
 
 
-def measure(model: WithHeads, asked: Asked) -> Measured:
+def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     """Attachment scores on all held-out words: without relations (UAS), with them (LAS), and of tags."""
     report, vocab, labels = Report(asked.recipe.data.bad_lines), asked.vocab(), labels_in(asked.run)
     sentences = held_out_sentences(asked.recipe, asked.split, report, NEED)
     rows = rows_of(vocab, labels, sentences)
     alike = by_length([row.length for row in rows], asked.rows)
-    score = judged(model, (collate(vocab, [rows[i] for i in s]) for s in asked.track(alike, "parsing")))
+    score = score_parses(model, (collate(vocab, [rows[i] for i in s]) for s in asked.track(alike, "parsing")))
     metrics = scores_in(score, model)
     if "tag" in model.heads:
         metrics["accuracy"] = score.tags / score.words
@@ -306,11 +306,11 @@ def by_frequency(labels: Labels, sentences: Sequence[Sentence]) -> float:
     )
 
 
-def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, float]:
+def held_out_loss(model: WithHeads, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
     """The loss on some held-out sentences, and that of guessing."""
     vocab, labels = asked.vocab(), labels_in(asked.run)
     sentences = held_out_sentences(asked.recipe, "valid", Report(asked.recipe.data.bad_lines), NEED)[:rows]
-    score = judged(model, [collate(vocab, rows_of(vocab, labels, sentences))])
+    score = score_parses(model, [collate(vocab, rows_of(vocab, labels, sentences))])
     return score.nll / score.words, by_frequency(labels, sentences)
 
 

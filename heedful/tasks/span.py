@@ -33,7 +33,7 @@ from ..parts.places import Lengths
 from ..train.loss import Loss
 from .classify import Layout, encoder_row, row_of
 from .configs import bert_config
-from .evaluation import Asked, Measured, by_length
+from .evaluation import EvaluationRequest, Measured, by_length
 from .metrics import interval, squad_exact, squad_f1
 from .origin import ENCODERS, Origin, begin, find_origin, vocab_of, vocabulary, with_head
 from .recipe.settings import DataSettings, Recipe
@@ -48,8 +48,8 @@ from .span_windows import (
     window_layout,
     windows_of,
 )
-from .task import Job, Words, chunks, data_told, own_vocabulary, spread
-from .tuning import start_told, tuning_of
+from .task import Job, VocabLike, chunks, describe_data, own_vocabulary, spread
+from .tuning import describe_start, tuning_of
 
 SHOWN = 80  # characters of a context that is shown
 ANYWHERE = "every place of a window alike"
@@ -103,7 +103,7 @@ def best_span(start_T: Tensor, end_T: Tensor, longest: int) -> tuple[float, int,
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the questions, learn or take over a vocabulary, tokenize, cut windows, and plan the batches."""
     d, t = recipe.data, recipe.train
-    check_asked(d)
+    check_sources(d)
     report = Report(d.bad_lines)
     origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
     vocab: Any = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
@@ -117,7 +117,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     windows = windows_of(train, rooms)
     plan = BucketPlan(windows[:, 2], t.batch_tokens, t.seed, int(windows[:, 2].max(initial=1)))
     make = partial(collate, vocab, layout, rooms)
-    reader = Reader(vocab, layout, rooms, d.longest_answer)
+    reader = SpanReader(vocab, layout, rooms, d.longest_answer)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[SpanBatch]:
         parts = shares(plan.batch(step), t.accumulate, rank, world)
@@ -139,10 +139,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         held_out=len(held_out),
         baselines={"loss": (f"nats a window, {ANYWHERE}", anywhere(reader, held_out))},
         plan=[
-            data_told(f"{len(train):,} questions", len(held_out), len(there), plan.padding()),
+            describe_data(f"{len(train):,} questions", len(held_out), len(there), plan.padding()),
             f"windows: {len(windows):,} of at most {rooms.longest} tokens, which overlap by {rooms.overlap}",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([start_told(recipe, True)] if origin else []),
+            *([describe_start(recipe, True)] if origin else []),
         ],
         begin=partial(begin, origin=origin) if origin else None,
         tuning=tuning_of(recipe, origin),
@@ -150,14 +150,14 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
-def model_of(recipe: Recipe, vocab: Words, origin: Origin | None) -> tuple[Any, Layout]:
+def model_of(recipe: Recipe, vocab: VocabLike, origin: Origin | None) -> tuple[Any, Layout]:
     """The config and how rows are made: an encoder of the recipe's sizes, or what the run starts from."""
     if origin is None:
         return bert_config(recipe, vocab.size, ("span",)), encoder_row
     return with_head(origin, "span"), row_of(origin.config)
 
 
-def check_asked(d: DataSettings) -> None:
+def check_sources(d: DataSettings) -> None:
     if d.corpus and d.corpus != "facts":
         raise BadInput(f'span has no built-in corpus "{d.corpus}"; it has facts')
     if not d.corpus and not (d.table and d.valid_table):
@@ -195,7 +195,7 @@ FIELDS = {
 LARGEST = 1 << 20  # tokens of a context
 
 
-def tokenized(recipe: Recipe, folder: Path, vocab: Words, report: Report) -> Store:
+def tokenized(recipe: Recipe, folder: Path, vocab: VocabLike, report: Report) -> Store:
     """The training questions as numbers, made once and kept in the run's folder."""
     if folder.is_dir():
         return Store.open(folder, vocab.hash)
@@ -225,7 +225,7 @@ def stored(store: Store, i: int) -> TokenizedQuestion:
 
 
 @dataclass(frozen=True)
-class Found:
+class SpanAnswer:
     """An answer in a context: its text, its place in characters, and its score."""
 
     text: str
@@ -236,7 +236,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Reader:
+class SpanReader:
     """How a model reads questions."""
 
     vocab: Any
@@ -268,8 +268,8 @@ class Reader:
 
 
 def read(
-    model: WithHeads, reader: Reader, rows: Sequence[Question], size: int = 32
-) -> tuple[list[Found], float, int]:
+    model: WithHeads, reader: SpanReader, rows: Sequence[Question], size: int = 32
+) -> tuple[list[SpanAnswer], float, int]:
     """(answers, the loss, windows): the loss, summed over windows, is of questions whose answers are known."""
     contexts = [row.context for row in rows]
     items, places = tokenize_questions(reader.vocab, rows), reader.vocab.places(contexts)
@@ -278,11 +278,11 @@ def read(
 
 def read_tokenized(
     model: WithHeads,
-    reader: Reader,
+    reader: SpanReader,
     items: Sequence[TokenizedQuestion],
     contexts: Sequence[tuple[str, Sequence[tuple[int, int]]]],
     size: int,
-) -> tuple[list[Found], float, int]:
+) -> tuple[list[SpanAnswer], float, int]:
     """The same of questions in numbers; contexts: their texts, and where each token stands."""
     best: dict[int, tuple[float, int, int, float]] = {}
     nll, count = 0.0, 0
@@ -313,16 +313,16 @@ def read_tokenized(
 
 def found_in(
     context: str, places: Sequence[tuple[int, int]], best: tuple[float, int, int, float] | None
-) -> Found:
+) -> SpanAnswer:
     """An answer as text."""
     if best is None:
-        return Found("", 0, 0, float("-inf"), 0.0)
+        return SpanAnswer("", 0, 0, float("-inf"), 0.0)
     score, i, j, share = best
     (start, _), (_, end) = trimmed(context, [places[i], places[j]])
-    return Found(context[start:end], start, end, score, share)
+    return SpanAnswer(context[start:end], start, end, score, share)
 
 
-def anywhere(reader: Reader, rows: Sequence[Question]) -> float:
+def anywhere(reader: SpanReader, rows: Sequence[Question]) -> float:
     """The loss of guessing: every token of a window alike, or [CLS] as often as it is right."""
     items = tokenize_questions(reader.vocab, rows)
     made = [batch for _, batch in reader.batches(items, 64)]
@@ -333,10 +333,10 @@ def anywhere(reader: Reader, rows: Sequence[Question]) -> float:
     return float(losses.mean())
 
 
-# Judging
+# Evaluation
 
 
-def evaluate(model: WithHeads, reader: Reader, rows: Sequence[Question]) -> dict[str, float]:
+def evaluate(model: WithHeads, reader: SpanReader, rows: Sequence[Question]) -> dict[str, float]:
     """Held-out loss (nats a window), exact match and F1 as SQuAD defines them."""
     found, nll, windows = read(model, reader, rows)
     return {"loss": nll / max(1, windows), **squad_scores([one.text for one in found], rows)}
@@ -351,19 +351,19 @@ def squad_scores(found: Sequence[str], rows: Sequence[Question]) -> dict[str, fl
     }
 
 
-def reader_of(run: Path, recipe: Recipe) -> Reader:
+def reader_of(run: Path, recipe: Recipe) -> SpanReader:
     """How a run reads questions."""
     vocab, (_, config) = vocab_of(run, recipe), describe_run(run)
     rooms = window_layout(recipe.data, config.context, vocab)
-    return Reader(vocab, row_of(config), rooms, recipe.data.longest_answer)
+    return SpanReader(vocab, row_of(config), rooms, recipe.data.longest_answer)
 
 
-def measure(model: WithHeads, asked: Asked) -> Measured:
+def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     """Exact match, F1 and loss on all held-out questions."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines)
     reader = reader_of(asked.run, asked.recipe)
     rows = held_out_rows(d, asked.split, report)
-    found: list[Found] = []
+    found: list[SpanAnswer] = []
     nll, windows = 0.0, 0
     for some in asked.track(list(chunks(rows, 8 * asked.rows)), "answering"):
         answers, loss, count = read(model, reader, some, asked.rows)
@@ -387,7 +387,7 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
     )
 
 
-def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, float]:
+def held_out_loss(model: WithHeads, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
     """The loss on some held-out questions, and that of guessing."""
     reader = reader_of(asked.run, asked.recipe)
     some = spread(held_out_rows(asked.recipe.data, "valid", Report(asked.recipe.data.bad_lines)), rows)
@@ -395,7 +395,7 @@ def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, flo
     return nll / max(1, windows), anywhere(reader, some)
 
 
-def show(model: WithHeads, reader: Reader, rows: Sequence[Question]) -> list[str]:
+def show(model: WithHeads, reader: SpanReader, rows: Sequence[Question]) -> list[str]:
     """A few questions with the model's answers."""
     if not rows:
         return []

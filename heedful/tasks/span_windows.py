@@ -16,9 +16,9 @@ from ..data.store import Store
 from ..errors import BadInput
 from .classify import Layout, special_tokens
 from .recipe.settings import DataSettings
-from .task import Words, pad
+from .task import VocabLike, pad
 
-ASKED = 64  # tokens of a question at most
+LONGEST_QUESTION = 64  # tokens of a question at most
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class WindowLayout:
     longest: int
     overlap: int
     special: int  # tokens of a row that are neither question nor context
-    asked: int = ASKED  # of a question at most
+    asked: int = LONGEST_QUESTION  # of a question at most
 
     def room(self, question: int) -> int:
         """Tokens of context in a row beside a question."""
@@ -68,13 +68,13 @@ class WindowLayout:
         return [0, *range(step, context - room + step, step)] if context > room else [0]
 
 
-def window_layout(d: DataSettings, context: int, vocab: Words) -> WindowLayout:
+def window_layout(d: DataSettings, context: int, vocab: VocabLike) -> WindowLayout:
     """The windows of a recipe; refused if they have no room beside the longest question."""
     longest = min(d.longest, context)
     made = WindowLayout(longest, min(d.overlap, longest // 2), special_tokens(True, vocab))
-    if made.room(ASKED) < 1:
+    if made.room(LONGEST_QUESTION) < 1:
         raise BadInput(
-            f"data.longest is {d.longest} and the context {context}: beside a question of up to {ASKED} tokens that leaves "
+            f"data.longest is {d.longest} and the context {context}: beside a question of up to {LONGEST_QUESTION} tokens that leaves "
             f"no room for a text"
         )
     return made
@@ -84,7 +84,7 @@ Window = tuple[TokenizedQuestion, int]  # and where it begins in the context
 
 
 def collate(
-    vocab: Words, layout: Layout, rooms: WindowLayout, windows: Sequence[Window], ids: Sequence[int] = ()
+    vocab: VocabLike, layout: Layout, rooms: WindowLayout, windows: Sequence[Window], ids: Sequence[int] = ()
 ) -> SpanBatch:
     """Windows to a batch."""
     rows, open_rows, places = [], [], []

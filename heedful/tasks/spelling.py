@@ -22,7 +22,7 @@ MANY = 1 << 31  # words that numbers on disk may stand for
 V = TypeVar("V")
 
 
-def spelling(vocab: Vocab, config: object) -> Vocab | SpelledVocab:
+def vocab_as_read(vocab: Vocab, config: object) -> Vocab | SpelledVocab:
     """The vocabulary as a model of this config reads it."""
     if isinstance(config, ElmoConfig) and config.input == "characters":
         return SpelledVocab(vocab, config.letters)
@@ -45,6 +45,6 @@ def keep_unknown(vocab: object, folder: Path) -> None:
         write_json(folder / UNKNOWN_WORDS, {"words": list(vocab.unknown)})
 
 
-def numbers_on_disk(vocab: object, size: int) -> int:
+def id_limit(vocab: object, size: int) -> int:
     """What numbers of a store are below: so many, or, where unknown words have numbers too, any."""
     return MANY if isinstance(vocab, SpelledVocab) else size

@@ -30,12 +30,12 @@ from ..decode.greedy import greedy
 from ..errors import BadInput
 from ..files import one_line, write_text
 from ..interop.hf.tokenizer import TOKENIZER
-from .evaluation import MOST_TOKENS, Asked, Measured, by_length
+from .evaluation import MOST_TOKENS, EvaluationRequest, Measured, by_length
 from .metrics import BY_FREQUENCY, interval
 from .recipe.settings import DataSettings, Recipe
 from .rouge import SIGNATURE, mean_interval, rouges
 from .summary_forms import Form, Row, device_of, form_of
-from .task import Job, chunks, data_told
+from .task import Job, chunks, describe_data
 from .translate import by_frequency
 
 BEAM = 4  # of finished models, as in the paper, with alpha at 0.6; while they train, greedy
@@ -134,7 +134,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     plan = BucketPlan(
         lengths, recipe.train.batch_tokens, recipe.train.seed, int(max(side.max() for side in lengths))
     )
-    judge = Judge(recipe, form, vocab, tried)
+    judge = SummaryEvaluator(recipe, form, vocab, tried)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[Any]:
         parts = shares(plan.batch(step), recipe.train.accumulate, rank, world)
@@ -159,8 +159,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (BY_FREQUENCY, judge.by_frequency(train)),
         },
         plan=[
-            data_told(f"{len(train):,} articles", len(tried), there, plan.padding()),
-            read_told(train, d),
+            describe_data(f"{len(train):,} articles", len(tried), there, plan.padding()),
+            describe_articles(train, d),
             f"vocabulary: {vocab.size:,} of {vocab.kind}, {judge.unknown:.2%} unknown in held-out text",
         ],
         facts={"data": train.hash, "held-out data": hash_of([(a.heading, a, s) for a, s in tried])},
@@ -172,7 +172,7 @@ def batch_of(store: Store, form: Form, vocab: Vocab, ids: np.ndarray) -> Any:
     return form.batch(vocab, sources, targets, ids.tolist())
 
 
-def read_told(train: Store, d: DataSettings) -> str:
+def describe_articles(train: Store, d: DataSettings) -> str:
     """What is read of the articles, in words."""
     lengths = train.lengths("source")
     order = "as they stand" if d.extract == "first" else "best first by tf-idf with the title"
@@ -188,13 +188,13 @@ def held_out_examples(recipe: Recipe, report: Report) -> tuple[list[Example], in
     return tried, len(tried) + sum(1 for _ in examples)
 
 
-# Judging
+# Evaluation
 
 FIRST = "the first paragraph"
 SCORED = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 
 
-class Judge:
+class SummaryEvaluator:
     """Held-out articles, and what a model's summaries of them are worth."""
 
     def __init__(self, recipe: Recipe, form: Form, vocab: Vocab, examples: Sequence[Example]) -> None:
@@ -287,7 +287,7 @@ def written(
     form: Form, model: Any, vocab: Vocab, rows: Sequence[Row], longest: int, width: int = 1
 ) -> list[str]:
     """Summaries of articles, greedily or by a beam."""
-    step, prompts_BT, lengths_B = form.asked(model, vocab, rows)
+    step, prompts_BT, lengths_B = form.prompt(model, vocab, rows)
     if width == 1:
         found = greedy(step, prompts_BT, lengths_B, longest=longest, eos=vocab.eos)
         return [vocab.decode(one.words) for one in found]
@@ -296,14 +296,14 @@ def written(
     return [vocab.decode(some[0].words) for some in best]
 
 
-def measure(model: Any, asked: Asked) -> Measured:
+def measure(model: Any, asked: EvaluationRequest) -> Measured:
     """ROUGE, loss and perplexity of summaries of all held-out articles, written by a beam of 4."""
     recipe, d = asked.recipe, asked.recipe.data
     report, vocab, form = Report(d.bad_lines), asked.vocab(), form_of(asked.recipe)
     examples, places = in_place(examples_of(recipe, asked.split, report), report)
     if not examples:
         raise BadInput(one_line(f"there is no article in {d.valid_table} ({report.sentence()})"))
-    judge = Judge(recipe, form, vocab, examples)
+    judge = SummaryEvaluator(recipe, form, vocab, examples)
     found, nll, count = [""] * len(examples), 0.0, 0
     lengths = [len(row) for row in judge.sources]
     for some in asked.track(by_length(lengths, asked.rows, MOST_TOKENS // BEAM), "summarizing"):
@@ -353,12 +353,12 @@ def in_place(examples: Iterable[Example], report: Report) -> tuple[list[Example]
     return found, places
 
 
-def held_out_loss(model: Any, asked: Asked, rows: int) -> tuple[float, float]:
+def held_out_loss(model: Any, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
     """The loss of a few held-out summaries, and that of guessing them by frequency."""
     report = Report(asked.recipe.data.bad_lines)
     some = list(islice(examples_of(asked.recipe, asked.split, report), rows))
     if not some:
         raise BadInput("there is no article")
-    judge = Judge(asked.recipe, form_of(asked.recipe), asked.vocab(), some)
+    judge = SummaryEvaluator(asked.recipe, form_of(asked.recipe), asked.vocab(), some)
     loss = judge.form.nll(model, judge.batch(range(len(some))).to(device_of(model)))
     return float(loss.nll) / loss.count, judge.by_frequency(Store.mapped(asked.run / "data"))

@@ -61,7 +61,7 @@ class Form(ABC):
         """The tokens of the summaries of a batch, with their ends."""
 
     @abstractmethod
-    def asked(self, model: Any, vocab: Vocab, rows: Sequence[Row]) -> tuple[Any, Tensor, Tensor]:
+    def prompt(self, model: Any, vocab: Vocab, rows: Sequence[Row]) -> tuple[Any, Tensor, Tensor]:
         """A step that has read articles, and what it goes on from: (step, prompts, lengths)."""
 
 
@@ -90,7 +90,7 @@ class EncoderDecoderForm(Form):
     def answers(self, batch: Any) -> np.ndarray:
         return batch.answers_BT[batch.answers_BT >= 0].numpy()
 
-    def asked(self, model: Any, vocab: Vocab, rows: Sequence[Row]) -> tuple[Any, Tensor, Tensor]:
+    def prompt(self, model: Any, vocab: Vocab, rows: Sequence[Row]) -> tuple[Any, Tensor, Tensor]:
         device = device_of(model)
         source_BS, lengths_B = padded(rows, vocab.pad, device)
         ones_B = torch.ones_like(lengths_B)
@@ -188,7 +188,7 @@ class DecoderForm(Form):
     def answers(self, batch: RowBatch) -> np.ndarray:
         return batch.summaries_BT[batch.summaries_BT >= 0].numpy()
 
-    def asked(self, model: Any, vocab: Vocab, rows: Sequence[Row]) -> tuple[Any, Tensor, Tensor]:
+    def prompt(self, model: Any, vocab: Vocab, rows: Sequence[Row]) -> tuple[Any, Tensor, Tensor]:
         prompts = [[*row, vocab.sep] for row in rows]
         return step_of(model), *padded(prompts, vocab.pad, device_of(model))
 

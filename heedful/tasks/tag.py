@@ -22,14 +22,14 @@ from ..models.elmo_reader import ElmoReaderConfig
 from ..models.syntax import SyntaxConfig
 from ..train.loss import NOTHING, Loss, cross_entropy
 from . import features
-from .evaluation import Asked, Measured, by_length
+from .evaluation import EvaluationRequest, Measured, by_length
 from .features import penalized
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
 from .origin import ENCODERS, Origin, begin, find_origin, vocabulary, with_head
 from .recipe.settings import Recipe
 from .spelling import with_unknown
-from .task import Job, chunks, data_told
-from .tuning import start_told, tuning_of
+from .task import Job, chunks, describe_data
+from .tuning import describe_start, tuning_of
 from .words import (
     LARGEST,
     LIMIT,
@@ -38,7 +38,7 @@ from .words import (
     Vocabulary,
     WordBatch,
     batch_of,
-    check_asked,
+    check_sources,
     collate,
     device_of,
     held_out_sentences,
@@ -75,7 +75,7 @@ def loss_of(
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the treebank, learn a vocabulary and the tags, tokenize, and plan the batches."""
     d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
-    check_asked(d, "tag", CORPORA)
+    check_sources(d, "tag", CORPORA)
     origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
     vocab, labels, usual = learned(recipe, folder, origin)
     if len(labels.tags) < 2:
@@ -108,7 +108,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         evaluate=lambda model: evaluate(model, valid),
         show=lambda model: [
             *show(model, vocab, labels, held_out[: recipe.evaluate.examples]),
-            *features.mixes_told(model),
+            *features.describe_mixes(model),
         ],
         held_out=words,
         baselines={
@@ -116,11 +116,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": ("nats a word, every tag at its frequency", by_frequency(labels, held_out)),
         },
         plan=[
-            data_told(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
+            describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
             *([f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"] if plan.left_out else []),
             f"tags: {', '.join(labels.tags)} ({len(labels.tags)})",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([FEATURED.format(t.from_folder) if featured else start_told(recipe, True)] if origin else []),
+            *([FEATURED.format(t.from_folder) if featured else describe_start(recipe, True)] if origin else []),
         ],
         begin=partial(features.begin if featured else begin, origin=origin) if origin else None,
         tuning=None if featured else tuning_of(recipe, origin),
@@ -185,10 +185,10 @@ def short_enough(vocab: Vocabulary, sentences: Sequence[Sentence], most: int) ->
     return found
 
 
-# Judging
+# Evaluation
 
 
-def judged(model: WithHeads, batches: Iterable[WordBatch]) -> tuple[list[int], list[int], float]:
+def predict_tags(model: WithHeads, batches: Iterable[WordBatch]) -> tuple[list[int], list[int], float]:
     """(tags found, right tags, loss): of every word; the loss is in nats a word, of tags that training knows."""
     found: list[int] = []
     right: list[int] = []
@@ -210,11 +210,11 @@ def judged(model: WithHeads, batches: Iterable[WordBatch]) -> tuple[list[int], l
 
 def evaluate(model: WithHeads, batches: list[WordBatch]) -> dict[str, float]:
     """Held-out loss (nats a word) and the share of words that are tagged right."""
-    found, right, loss = judged(model, batches)
+    found, right, loss = predict_tags(model, batches)
     return {"loss": loss, "accuracy": accuracy(found, right)}
 
 
-def measure(model: WithHeads, asked: Asked) -> Measured:
+def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     """Accuracy and F1, of all tags together and of each, on all held-out words."""
     report, vocab = Report(asked.recipe.data.bad_lines), vocab_in(asked.run)
     labels, usual = labels_in(asked.run), read_json(inside(asked.run, USUAL), LIMIT)
@@ -223,7 +223,7 @@ def measure(model: WithHeads, asked: Asked) -> Measured:
     rows = rows_of(vocab, labels, sentences)
     alike = by_length([row.length for row in rows], asked.rows)
     batches = (collate(vocab, [rows[i] for i in some]) for some in asked.track(alike, "tagging"))
-    found, right, loss = judged(model, batches)
+    found, right, loss = predict_tags(model, batches)
     share, known = accuracy(found, right), [(a, b) for a, b in zip(found, right, strict=True) if b != NOTHING]
     names, judged_ones = list(labels.tags), ([a for a, _ in known], [b for _, b in known])
     each, table = scores_by_label(*judged_ones, len(names)), confusion(*judged_ones)
@@ -258,20 +258,20 @@ def by_frequency(labels: Labels, sentences: Sequence[Sentence]) -> float:
     return loss_by_frequency(labels.tags, (tag for sentence in sentences for tag in sentence.tags))
 
 
-def held_out_loss(model: WithHeads, asked: Asked, rows: int) -> tuple[float, float]:
+def held_out_loss(model: WithHeads, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
     """The loss on some held-out sentences, and that of guessing."""
     vocab, labels = vocab_in(asked.run), labels_in(asked.run)
     sentences = held_out_sentences(asked.recipe, "valid", Report(asked.recipe.data.bad_lines), NEED)[:rows]
     sentences = short_enough(vocab, sentences, places_of(describe_run(asked.run)[1]))
     made = collate(vocab, rows_of(vocab, labels, sentences))
-    return judged(model, [made])[2], by_frequency(labels, sentences)
+    return predict_tags(model, [made])[2], by_frequency(labels, sentences)
 
 
 def show(model: WithHeads, vocab: Vocabulary, labels: Labels, sentences: Sequence[Sentence]) -> list[str]:
     """A few sentences with the tags the model gives them; of a wrong one, what was expected."""
     if not sentences:
         return []
-    found, right, _ = judged(model, [collate(vocab, rows_of(vocab, labels, sentences))])
+    found, right, _ = predict_tags(model, [collate(vocab, rows_of(vocab, labels, sentences))])
     names, mine = list(labels.tags), iter(zip(found, right, strict=True))
     lines = []
     for sentence in sentences:

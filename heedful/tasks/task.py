@@ -22,7 +22,7 @@ from .recipe.settings import Recipe
 T = TypeVar("T")
 
 
-class Words(Protocol):
+class VocabLike(Protocol):
     """What a task asks of a vocabulary: heedful's own (`Vocab`), or one that came with a model."""
 
     kind: str
@@ -75,7 +75,7 @@ class Job:
     task: str
     architecture: str  # the file in heedful/models
     config: Any
-    vocab: Words | None  # of a model that reads words
+    vocab: VocabLike | None  # of a model that reads words
     batches: Batches
     steps_per_epoch: int
     loss: Callable[[Any, Any], Loss]  # of the model and a batch
@@ -115,7 +115,7 @@ def pad(rows: Sequence[np.ndarray | list[int]], filler: int) -> Tensor:
     return torch.from_numpy(table)
 
 
-def data_told(train: str, tried: int, there: int, padding: float) -> str:
+def describe_data(train: str, tried: int, there: int, padding: float) -> str:
     """A sentence about the examples; of the held-out ones, perhaps not all are tried each time."""
     some = f" ({tried:,} of them tried each time)" if tried < there else ""
     return f"data: {train}, {there:,} held out{some}, {padding:.0%} of a batch is padding"

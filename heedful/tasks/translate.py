@@ -31,11 +31,11 @@ from ..parts.positions.base import Tree
 from ..parts.view import right_padded
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from .configs import TRANSLATOR_FILES, translator_config
-from .evaluation import Asked, Measured, by_length
+from .evaluation import EvaluationRequest, Measured, by_length
 from .metrics import BY_FREQUENCY, ENOUGH, bleu, exact_match, interval, translation_scores, unigram_entropy
 from .origin import TRANSLATORS, Origin, begin, find_origin, special_of
 from .recipe.settings import Recipe
-from .task import Job, chunks, data_told, pad
+from .task import Job, chunks, describe_data, pad
 from .translate_data import (
     SeparateVocabs,
     TextPair,
@@ -59,7 +59,7 @@ from .translate_data import (
     unknown,
     vocabs_of,
 )
-from .tuning import start_told, tuning_of
+from .tuning import describe_start, tuning_of
 
 
 @dataclass(frozen=True)
@@ -230,10 +230,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (BY_FREQUENCY, by_frequency(train, valid, vocab)),
         },
         plan=[
-            data_told(f"{len(train):,} pairs", len(held_out), there, planned.padding()),
+            describe_data(f"{len(train):,} pairs", len(held_out), there, planned.padding()),
             *describe_left_out(planned.left_out, len(looked_at) - len(held_out), d.longest),
             f"{describe_vocab(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out text",
-            *([start_told(recipe, False)] if origin else []),
+            *([describe_start(recipe, False)] if origin else []),
         ],
         begin=partial(begin, origin=origin) if origin else None,
         tuning=tuning_of(recipe, origin),
@@ -380,7 +380,7 @@ def evaluate(
 LONGEST = 10_000  # tokens of a translation; twice its source and twenty is the nearer limit
 
 
-def measure(model: EncoderDecoder, asked: Asked) -> Measured:
+def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
     """BLEU, exact match and loss of greedy translations of all held-out pairs."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines)
     vocab, most = vocabs_of(asked.run, asked.recipe), min(LONGEST, places_of(model) - 1)

@@ -17,7 +17,7 @@ from .recipe.settings import Recipe, lora_layers
 
 
 @dataclass(frozen=True)
-class Partly:
+class PartialTuning:
     """Everything that came along is held fast; what is new learns, and so do adapters, if there are any."""
 
     origin: Origin
@@ -44,20 +44,20 @@ class Partly:
             )
 
 
-def tuning_of(recipe: Recipe, origin: Origin | None) -> Partly | None:
+def tuning_of(recipe: Recipe, origin: Origin | None) -> PartialTuning | None:
     """What a recipe asks for; None where the whole model learns."""
     t = recipe.train
     if origin is None or t.tune == "whole":
         return None
     if t.tune == "head":
-        return Partly(origin)
-    return Partly(origin, Lora(t.lora_rank, t.lora_alpha, t.lora_dropout, lora_layers(t)))
+        return PartialTuning(origin)
+    return PartialTuning(origin, Lora(t.lora_rank, t.lora_alpha, t.lora_dropout, lora_layers(t)))
 
 
 ALONE = "adapter"  # the folder of a run that has its adapters alone
 
 
-def written_alone(run: Path) -> str:
+def write_adapters(run: Path) -> str:
     """Write the adapters of a finished run as Hugging Face's PEFT keeps them, beside the rest; what to say of it."""
     folder = run / ALONE
     try:
@@ -70,16 +70,16 @@ def written_alone(run: Path) -> str:
     return f"{folder}: what was learned, alone, as PEFT reads it"
 
 
-TOLD = {
+START_SENTENCES = {
     "whole": "start: {}, its sizes and its vocabulary{}",
     "head": "start: {}, its sizes and its vocabulary; its weights stay as they are, the head is new",
     "lora": "start: {}, its sizes and its vocabulary; its weights stay as they are, LoRA of rank {} stands beside {}{}",
 }
 
 
-def start_told(recipe: Recipe, head: bool) -> str:
+def describe_start(recipe: Recipe, head: bool) -> str:
     """A sentence about what is taken over, and what learns; head: whether it has a new one."""
     t, new = recipe.train, "; the head is new" if head else ""
     if t.tune == "lora":
-        return TOLD["lora"].format(t.from_folder, t.lora_rank, " and ".join(lora_layers(t)), new)
-    return TOLD[t.tune].format(t.from_folder, new)
+        return START_SENTENCES["lora"].format(t.from_folder, t.lora_rank, " and ".join(lora_layers(t)), new)
+    return START_SENTENCES[t.tune].format(t.from_folder, new)

@@ -38,7 +38,7 @@ from ..parts.places import Lengths
 from ..train.loss import NOTHING
 from .origin import FROM, NO_TOKEN, find_origin, vocabulary
 from .recipe.settings import DataSettings, Recipe
-from .spelling import keep_unknown, numbers_on_disk, spelling
+from .spelling import id_limit, keep_unknown, vocab_as_read
 from .task import pad
 
 Vocabulary = Vocab | SpelledVocab
@@ -70,7 +70,7 @@ class WordBatch(Tensors):
 
 
 @dataclass(frozen=True)
-class Row:
+class WordRow:
     """A sentence in numbers."""
 
     pieces: Sequence[int] | np.ndarray
@@ -85,7 +85,7 @@ class Row:
         return len(self.pieces) + 2
 
 
-def collate(vocab: Vocabulary, rows: Sequence[Row], ids: Sequence[int] = ()) -> WordBatch:
+def collate(vocab: Vocabulary, rows: Sequence[WordRow], ids: Sequence[int] = ()) -> WordBatch:
     """Rows to a batch."""
     tokens = [np.concatenate(([vocab.cls], row.pieces, [vocab.sep])).astype(np.int64) for row in rows]
     firsts = [np.cumsum([1, *row.sizes[:-1]]) for row in rows]  # [CLS] stands before them
@@ -135,15 +135,15 @@ def cut_pieces(vocab: Vocabulary, ids: list[int]) -> list[int]:
     return ids[:MOST_PIECES] or [vocab.sep if vocab.unk == NO_TOKEN else vocab.unk]
 
 
-def rows_of(vocab: Vocabulary, labels: Labels, sentences: Sequence[Sentence]) -> list[Row]:
+def rows_of(vocab: Vocabulary, labels: Labels, sentences: Sequence[Sentence]) -> list[WordRow]:
     """Sentences in numbers."""
     forms = sorted({form for sentence in sentences for form in sentence.forms})
     pieces = dict(zip(forms, pieces_of(vocab, forms), strict=True))
     return [row_of(labels, sentence, [pieces[form] for form in sentence.forms]) for sentence in sentences]
 
 
-def row_of(labels: Labels, sentence: Sentence, pieces: Sequence[Sequence[int]]) -> Row:
-    return Row(
+def row_of(labels: Labels, sentence: Sentence, pieces: Sequence[Sequence[int]]) -> WordRow:
+    return WordRow(
         [piece for some in pieces for piece in some],
         [len(some) for some in pieces],
         labels.numbers("tags", sentence.tags or [UNSAID] * len(pieces)),
@@ -155,7 +155,7 @@ def row_of(labels: Labels, sentence: Sentence, pieces: Sequence[Sequence[int]]) 
 # Files
 
 
-def check_asked(d: DataSettings, task: str, corpora: Sequence[str]) -> None:
+def check_sources(d: DataSettings, task: str, corpora: Sequence[str]) -> None:
     if d.corpus and d.corpus not in corpora:
         has = f"; it has {', '.join(corpora)}" if corpora else ""
         raise BadInput(f'{task} has no built-in corpus "{d.corpus}"{has}')
@@ -266,7 +266,7 @@ def vocab_in(run: Path) -> Vocabulary:
     """The vocabulary of a run, as its model reads it."""
     if present(run / FROM):
         return vocabulary(run, find_origin("", run))  # type: ignore[return-value]
-    return spelling(read_vocab(run / TOKENIZER), describe_run(run)[1])
+    return vocab_as_read(read_vocab(run / TOKENIZER), describe_run(run)[1])
 
 
 def tokenized(
@@ -284,7 +284,7 @@ def tokenized(
         keep_unknown(vocab, folder.parent)
 
     about = {"vocab": vocab.hash, "corpus": recipe.data.corpus, "table": recipe.data.table}
-    size = numbers_on_disk(vocab, max(vocab.size, LARGEST))
+    size = id_limit(vocab, max(vocab.size, LARGEST))
     return write_store(folder, FIELDS, rows(), size, about)
 
 
@@ -298,9 +298,9 @@ def batch_of(store: Store, vocab: Vocabulary, ids: np.ndarray) -> WordBatch:
     return collate(vocab, [stored_row(store, int(i)) for i in ids], ids.tolist())
 
 
-def stored_row(store: Store, i: int) -> Row:
+def stored_row(store: Store, i: int) -> WordRow:
     pieces, sizes, *answers = (store.row(name, i) for name in FIELDS)
-    return Row(pieces, sizes, *(some if len(some) else np.full(len(sizes), NOTHING) for some in answers))
+    return WordRow(pieces, sizes, *(some if len(some) else np.full(len(sizes), NOTHING) for some in answers))
 
 
 def plan_of(recipe: Recipe, train: Store, longest: int | None = None) -> BucketPlan:

@@ -17,7 +17,7 @@ from .texts import both, tokenize_by
 from .wording import Tokenized
 
 if TYPE_CHECKING:
-    from ..tasks.span import Reader
+    from ..tasks.span import SpanReader
     from .model import Model
 
 # How long rows of a Hugging Face folder are, which does not say: as BERT's authors had them for SQuAD.
@@ -93,23 +93,23 @@ def answered(model: Model, rows: list[Tokenized], batch: int) -> list[AnswerSpan
     return [AnswerSpan(one.text, one.start, one.end, one.score, one.probability) for one in found]
 
 
-def reader_of(model: Model) -> Reader:
+def reader_of(model: Model) -> SpanReader:
     """How a run, or a Hugging Face folder, reads questions."""
     from ..tasks import span
     from ..tasks.classify import row_of
-    from ..tasks.origin import Borrowed
-    from ..tasks.span_windows import ASKED, WindowLayout
+    from ..tasks.origin import ForeignVocab
+    from ..tasks.span_windows import LONGEST_QUESTION, WindowLayout
 
     if model.recipe is not None:
         return span.reader_of(Path(model.folder), model.recipe)
     tokenizer = model.wording.reads
-    vocab = Borrowed(tokenizer, tokenizer.to_str(), model.special, model.folder)
+    vocab = ForeignVocab(tokenizer, tokenizer.to_str(), model.special, model.folder)
     longest = min(LONGEST, model.config.context)
     special = 2 + len(vocab.between)
-    asked = min(ASKED, (longest - special) // 2)  # a small model has room for a short question
+    asked = min(LONGEST_QUESTION, (longest - special) // 2)  # a small model has room for a short question
     if asked < 1:
         raise BadInput(
             f"{model.folder} reads {longest} tokens, too few for a question and a text: use another model"
         )
     rooms = WindowLayout(longest, min(OVERLAP, longest // 2), special, asked)
-    return span.Reader(vocab, row_of(model.config), rooms, ANSWER)
+    return span.SpanReader(vocab, row_of(model.config), rooms, ANSWER)

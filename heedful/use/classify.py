@@ -29,8 +29,8 @@ from .texts import both, each, judged, tokenize_by, usable
 from .wording import Tokenized, encoded, refuse_long, unknown_ids
 
 if TYPE_CHECKING:
-    from ..tasks.classify import Kind, TextBatch
-    from ..tasks.task import Words
+    from ..tasks.classify import ClassifierKind, TextBatch
+    from ..tasks.task import VocabLike
     from .model import Model
 
 
@@ -125,8 +125,8 @@ class RunClassifier:
     model: Model
     pairs: bool
     labels: list[str]
-    vocab: Words
-    kind: Kind
+    vocab: VocabLike
+    kind: ClassifierKind
     make: Callable[..., TextBatch]
 
     @classmethod

@@ -54,7 +54,7 @@ from .wording import ArticleWording, Tokenized, Wording, tokenize, wording_of
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from ..tasks.span import Reader
+    from ..tasks.span import SpanReader
     from ..tasks.words import Vocabulary
 
 WEIGHTS = ("fp32", "fp16", "int8")
@@ -244,7 +244,7 @@ class Model:
         return classifier_of(self)
 
     @cached_property
-    def question_reader(self) -> Reader:
+    def question_reader(self) -> SpanReader:
         """How questions and their contexts are read."""
         return answer.reader_of(self)
 

@@ -14,7 +14,7 @@ from .texts import each
 from .wording import Tokenized
 
 if TYPE_CHECKING:
-    from ..tasks.parse import Found as FoundTree
+    from ..tasks.parse import ParseResult as FoundTree
     from ..tasks.words import WordBatch
     from .model import Model
 

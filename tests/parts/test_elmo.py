@@ -25,7 +25,7 @@ from heedful.parts.before.characters import (
 )
 from heedful.parts.before.mix import ScalarMix, scalar_mix
 from heedful.tasks import elmo as task
-from heedful.tasks.features import mixes_told, penalized
+from heedful.tasks.features import describe_mixes, penalized
 from heedful.train.loss import Loss
 
 B, T, V, D, CELLS, LAYERS, LETTERS = 3, 7, 29, 5, 9, 3, 11
@@ -391,8 +391,8 @@ def test_the_weights_of_mixes_cost_what_they_are_asked_to():
     assert found.total.item() == pytest.approx(5 + 7 * 0.3 * sum(w * w for w in weights))
     assert found.nll is plain.nll
     assert penalized(plain, model, 0.0) is plain
-    told = mixes_told(model)
-    assert len(told) == 2 and "ELMo at the output" in told[1] and mixes_told(model_of()) == []
+    told = describe_mixes(model)
+    assert len(told) == 2 and "ELMo at the output" in told[1] and describe_mixes(model_of()) == []
 
 
 # Sizes

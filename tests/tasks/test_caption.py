@@ -32,7 +32,7 @@ from heedful.parts.positions.absolute import Sinusoidal
 from heedful.parts.watch import watch
 from heedful.runs import setup, trainer
 from heedful.tasks import caption, recipe
-from heedful.tasks.evaluation import Asked
+from heedful.tasks.evaluation import EvaluationRequest
 from heedful.tasks.recipe.settings import DataSettings
 from heedful.use.kinds import Captioner
 from heedful.use.model import recipe_of
@@ -226,7 +226,7 @@ def test_a_run_writes_captions_of_files(place):
     )
     greedily, data = model.caption(files, beam=1, batch=2), recipe_of(place / "run").data
     pixels = torch.from_numpy(np.stack([ready_file(name, data) for name in files]))
-    vocab = Asked(place / "run", recipe.make("caption")).vocab()
+    vocab = EvaluationRequest(place / "run", recipe.make("caption")).vocab()
     assert greedily == caption.caption(model.model, vocab, data, pixels)
     answer = model.caption(files[2], n_best=2, coverage=0.1)
     assert len(answer.n_best) == 2 and answer.ended and answer.tokens[-1] == "[EOS]"

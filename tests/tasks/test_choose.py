@@ -21,7 +21,7 @@ from heedful.models import bert, gpt2
 from heedful.models.base.heads import classifier
 from heedful.runs import setup, trainer
 from heedful.tasks import choose, classify, recipe
-from heedful.tasks.origin import Borrowed
+from heedful.tasks.origin import ForeignVocab
 
 ITEMS = [
     ([7, 8, 9, 10], [[11, 12], [13], [14, 15, 16]], 2),
@@ -233,7 +233,7 @@ def test_a_decoder_that_has_one_token_for_all_gets_a_start_a_delimiter_and_an_ex
     source = heedful.load(folder)
     job = setup.make_job(asked, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
     rows, v = source.config.vocab, job.vocab
-    assert isinstance(v, Borrowed) and (v.bos, v.sep, v.eos) == (rows, rows + 1, rows + 2)
+    assert isinstance(v, ForeignVocab) and (v.bos, v.sep, v.eos) == (rows, rows + 1, rows + 2)
     assert job.config.vocab == rows + 3 and job.loss.keywords["lm_weight"] == 0.5
     (batch,) = job.batches(0)
     assert set(batch.tokens_BT[:, 0].tolist()) == {rows}

@@ -166,7 +166,7 @@ def test_one_batch_can_be_learned_by_heart(name):
     steps = list(loop.train(model, lambda step: [made], loss_of, optimizer.adamw(model, 1e-2, 0.0), settings))
     assert steps[-1].loss < 0.05
     with torch.no_grad():
-        scores = classify.evaluate(model.eval(), classify.Kind(layout, scores_of, loss_of), [made])
+        scores = classify.evaluate(model.eval(), classify.ClassifierKind(layout, scores_of, loss_of), [made])
     assert scores["accuracy"] == scores["macro_f1"] == 1
 
 

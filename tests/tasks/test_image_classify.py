@@ -22,7 +22,7 @@ from heedful.inside.look import images as look_images
 from heedful.models import vit
 from heedful.runs import setup, trainer
 from heedful.tasks import image_classify, recipe
-from heedful.tasks.evaluation import Asked
+from heedful.tasks.evaluation import EvaluationRequest
 
 SMALL = {
     "model.layers": 2, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.patch": 4, "data.image": 8,
@@ -254,7 +254,7 @@ def test_evaluate_finds_what_is_wrong_when_something_is(place, tmp_path):
     made = recipe.make("image-classify", settings=SMALL | {"data.valid_images": str(tmp_path / "more")})
     model = heedful.load(place / "run").model
     with torch.no_grad():
-        found = image_classify.measure(model, Asked(place / "run", made, own=True))
+        found = image_classify.measure(model, EvaluationRequest(place / "run", made, own=True))
     assert found.metrics["accuracy"] == pytest.approx(8 / 9) and found.details["confusion"]["green"] == {
         "green": 5,
         "red": 1,

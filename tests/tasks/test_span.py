@@ -31,7 +31,7 @@ from heedful.models import bert
 from heedful.runs import trainer
 from heedful.tasks import recipe, span, span_windows
 from heedful.tasks.metrics import squad_exact, squad_f1
-from heedful.tasks.span_windows import ASKED, WindowLayout
+from heedful.tasks.span_windows import LONGEST_QUESTION, WindowLayout
 
 TEXT = "The red fox saw two dogs. Old dogs, they said, sleep."
 
@@ -140,7 +140,7 @@ def test_windows_overlap_cover_everything_and_the_last_ends_where_the_text_does(
         if question == 70:
             rooms = WindowLayout(longest=80, overlap=4, special=3)
         room, starts = rooms.room(question), rooms.starts(question, context)
-        assert room == rooms.longest - 3 - min(question, ASKED)
+        assert room == rooms.longest - 3 - min(question, LONGEST_QUESTION)
         covered = {n for start in starts for n in range(start, min(start + room, context))}
         assert covered == set(range(context)) and all(b - a == room - 4 for a, b in pairwise(starts))
         assert starts[-1] + room >= context and (len(starts) == 1) == (context <= room)
@@ -229,7 +229,7 @@ def best_window_begins(words: Vocab, model: bert.WithHeads) -> int:
     )
     row = asked(context=context)
     rooms = WindowLayout(longest=3 + 3 + 9, overlap=4, special=3)
-    reader = span.Reader(words, span.encoder_row, rooms, 4)
+    reader = span.SpanReader(words, span.encoder_row, rooms, 4)
     with torch.no_grad():
         (found,), _, windows = span.read(model, reader, [row], 3)
     config = transformers.BertConfig(**{

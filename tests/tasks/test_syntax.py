@@ -188,11 +188,11 @@ def test_pieces_are_hidden_in_training_only_and_never_special_ones():
 
 
 def test_scores_count_heads_relations_and_tags_of_every_word():
-    score = parse.Score()
-    score.add(parse.Found([1, -1, 1], [0, 4, 2], [0, 1, 1]), [2, 0, 1], [0, 4, 2], [0, 1, 0])
+    score = parse.ParseScore()
+    score.add(parse.ParseResult([1, -1, 1], [0, 4, 2], [0, 1, 1]), [2, 0, 1], [0, 4, 2], [0, 1, 0])
     assert (score.words, score.heads, score.labeled, score.tags) == (3, 2, 2, 2)
     score.add(
-        parse.Found([-1], [4], [1]), [0], [NOTHING], [NOTHING]
+        parse.ParseResult([-1], [4], [1]), [0], [NOTHING], [NOTHING]
     )  # what training does not know is never right
     assert (score.words, score.heads, score.labeled, score.tags) == (4, 3, 2, 2)
 

@@ -24,7 +24,7 @@ from heedful.runs import painting, stages, trainer
 from heedful.runs.painting import read_recipe
 from heedful.tasks import recipe
 from heedful.tasks.captioned import padded
-from heedful.tasks.evaluation import Asked
+from heedful.tasks.evaluation import EvaluationRequest
 from heedful.tasks.recipe.presets import STAGES
 from heedful.tasks.text_to_image import decoder, judge, measure
 from heedful.use.kinds import Stage
@@ -89,7 +89,7 @@ def test_every_stage_says_its_baseline_and_is_measured_on_all_held_out_pictures(
     rules = painting.read_recipe(path)
     model = painting.load_run(path, CPU, torch.float32).model
     with torch.no_grad():
-        found = measure(model, Asked(path, rules, "test"))
+        found = measure(model, EvaluationRequest(path, rules, "test"))
     assert found.examples == 5 and found.unit == "pictures"
     assert all(math.isfinite(score) for score in found.metrics.values()) and "loss" in found.metrics
     status = json.loads((path / "status.json").read_text())

@@ -13,7 +13,7 @@ from helpers.small_runs import (
 import heedful
 import heedful.use.model
 from heedful.tasks import classify as classify_task
-from heedful.tasks.evaluation import Asked
+from heedful.tasks.evaluation import EvaluationRequest
 
 
 def test_labels_are_those_of_the_task(load):
@@ -33,7 +33,7 @@ def test_labels_are_those_of_the_task(load):
 @pytest.mark.parametrize("name", ["classify", "classify-pairs", "classify-decoder"])
 def test_probabilities_are_those_that_evaluation_finds(name, load):
     model, run = load(name), Path(load(name).folder)
-    asked = Asked(run, heedful.use.model.recipe_of(run))
+    asked = EvaluationRequest(run, heedful.use.model.recipe_of(run))
     measured = classify_task.measure(model.model, asked)
     texts, seconds = list(FILMS), list(FILMS) if name == "classify-pairs" else None
     found = model.classify(texts, seconds, batch=3)

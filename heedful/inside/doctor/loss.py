@@ -36,7 +36,7 @@ from ...tasks import (
     translate,
     translate_data,
 )
-from ...tasks.evaluation import Asked
+from ...tasks.evaluation import EvaluationRequest
 from ...tasks.origin import FROM, find_origin, vocab_of, vocabulary
 from .finding import FAIL, OK, Finding, NotApplicable, finite
 from .patient import Patient, chained
@@ -86,7 +86,7 @@ def held_out(p: Patient) -> Finding:
     """The loss on the run's own held-out data is below that of guessing by frequency."""
     if p.recipe is None or p.folder is None:
         raise NotApplicable("only a run knows its held-out data")
-    asked = Asked(p.folder, p.recipe)
+    asked = EvaluationRequest(p.folder, p.recipe)
     try:
         with torch.no_grad():
             loss, guessing = HELD_OUT[p.recipe.task](p, asked)
@@ -99,7 +99,7 @@ def held_out(p: Patient) -> Finding:
     return Finding(OK if off < 0 else FAIL, finite(off), told, "below", remedy)
 
 
-def translation_loss(p: Patient, asked: Asked) -> tuple[float, float]:
+def translation_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:
     d = asked.recipe.data
     vocab = translate_data.vocabs_of(asked.run, asked.recipe)
     pairs = list(islice(translate_data.pairs_of(asked.recipe, "valid", Report(d.bad_lines)), ROWS))
@@ -111,7 +111,7 @@ def translation_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     return float(loss.nll) / loss.count, translate.by_frequency(learned, [made], vocab)
 
 
-def next_token_loss(p: Patient, asked: Asked) -> tuple[float, float]:
+def next_token_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:
     if asked.recipe.model.architecture == "elmo":
         return elmo.held_out_loss(p.model, asked)  # type: ignore[arg-type]
     vocab = vocab_of(asked.run, asked.recipe)
@@ -122,7 +122,7 @@ def next_token_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     return loss, by_frequency(asked, stream, vocab)
 
 
-def blank_loss(p: Patient, asked: Asked) -> tuple[float, float]:
+def blank_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:
     recipe, vocab = asked.recipe, vocab_of(asked.run, asked.recipe)
     pairs = recipe.data.pairs
     room = mlm.room_of(mlm.context_of(p.model, recipe), pairs)  # type: ignore[arg-type]
@@ -131,14 +131,14 @@ def blank_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     return mlm.evaluate(p.model, made)["loss"], by_frequency(asked, stream, vocab)  # type: ignore[arg-type]
 
 
-def by_frequency(asked: Asked, stream: np.ndarray, vocab: Any) -> float:
+def by_frequency(asked: EvaluationRequest, stream: np.ndarray, vocab: Any) -> float:
     found = lm_data.frequencies(asked, stream, vocab)
     if not found:
         raise BadInput("the text that was learned from is gone")
     return found["loss"][1]
 
 
-def label_loss(p: Patient, asked: Asked) -> tuple[float, float]:
+def label_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:
     recipe, run = asked.recipe, asked.run
     for name in (classify.LABELS, FROM) if recipe.train.from_folder else (classify.LABELS,):
         if not (run / name).is_file():
@@ -152,11 +152,11 @@ def label_loss(p: Patient, asked: Asked) -> tuple[float, float]:
     made = kind.collate(
         vocab, kind.layout, room, classify_data.encoded(vocab, rows), [row.number for row in rows]
     )
-    _, _, loss = classify.judged(p.model, kind, [made])
+    _, _, loss = classify.predict_labels(p.model, kind, [made])
     return loss, classify.loss_by_frequency(counts, rows)
 
 
-HELD_OUT: dict[str, Callable[[Patient, Asked], tuple[float, float]]] = {
+HELD_OUT: dict[str, Callable[[Patient, EvaluationRequest], tuple[float, float]]] = {
     "translate": translation_loss,
     "lm": next_token_loss,
     "mlm": blank_loss,

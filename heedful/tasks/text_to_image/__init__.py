@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import nn
 
-from ..evaluation import Asked, Measured
+from ..evaluation import EvaluationRequest, Measured
 from ..recipe.settings import Recipe
 from ..task import Job
 
@@ -32,6 +32,6 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     return stage_of(recipe).make_job(recipe, folder, say)
 
 
-def measure(model: nn.Module, asked: Asked) -> Measured:
+def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     """What the stage's model scores on all held-out pictures."""
     return stage_of(asked.recipe).measure(model, asked)

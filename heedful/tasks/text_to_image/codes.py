@@ -18,14 +18,14 @@ from ..captioned import (
     PictureBatch,
     batches_of,
     cells_of,
-    data_told,
+    describe_data,
+    evaluation_rows,
     in_parts,
     pictures_of,
     planned,
-    rows_asked,
     spread,
 )
-from ..evaluation import Asked, Measured
+from ..evaluation import EvaluationRequest, Measured
 from ..recipe.settings import Recipe
 from ..task import Job
 
@@ -89,7 +89,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         held_out=len(valid),
         baselines={"loss": ("nats a number, all pictures alike", plain_loss(there, valid))},
         plan=[
-            data_told(len(train), len(valid), len(there), d),
+            describe_data(len(train), len(valid), len(there), d),
             (
                 f"codes: {m.codes:,} for each of {side} x {side} cells of {config.patch} x {config.patch} pixels; "
                 f"{plan.rows:,} pictures a step"
@@ -125,9 +125,9 @@ def scores(model: nn.Module, parts: Iterable[Tensor]) -> dict[str, float]:
     return {"loss": nll / numbers, "off": off / numbers, "codes": effective}
 
 
-def measure(model: nn.Module, asked: Asked) -> Measured:
+def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     """The same on all held-out pictures."""
-    pixels = np.stack([row.pixels_HWC for row in rows_asked(asked)])
+    pixels = np.stack([row.pixels_HWC for row in evaluation_rows(asked)])
     parts = [torch.from_numpy(pixels[ids]) for ids in in_parts(np.arange(len(pixels)))]
     found = scores(model, asked.track(parts, "writing codes"))
     return Measured(examples=len(pixels), unit="pictures", per="number of a picture", metrics=found)

@@ -25,16 +25,16 @@ from ..captioned import (
     batches_of,
     captions_of,
     cells_of,
-    data_told,
+    describe_data,
+    evaluation_rows,
     in_parts,
     padded,
     pictures_of,
     planned,
-    rows_asked,
     spread,
     vocabulary_of,
 )
-from ..evaluation import Asked, Measured
+from ..evaluation import EvaluationRequest, Measured
 from ..origin import weights_hash
 from ..recipe.settings import Recipe
 from ..task import Job
@@ -123,7 +123,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         held_out=len(valid),
         baselines={"loss": ("nats a token, every one at its frequency", plain_loss(train, there, config, t.text_weight))},
         plan=[
-            data_told(len(train), len(valid), len(there), d, cut),
+            describe_data(len(train), len(valid), len(there), d, cut),
             (f"tokens: {config.text} places for words and pads, {side} x {side} cells of {codes.codes:,} codes; "
             f"{plan.rows:,} pictures a step"),
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
@@ -190,7 +190,7 @@ def written(
     return write_store(path, FIELDS, rows(), max(vocab.size, codes.codes), about)
 
 
-# Judging
+# Evaluation
 
 
 def scores(model: nn.Module, batches: Iterable[StreamBatch], text_weight: float) -> dict[str, float]:
@@ -209,10 +209,10 @@ def scores(model: nn.Module, batches: Iterable[StreamBatch], text_weight: float)
     return {"loss": text_weight * text + (1 - text_weight) * picture, "text": text, "picture": picture}
 
 
-def measure(model: nn.Module, asked: Asked) -> Measured:
+def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     """The same on all held-out pictures."""
     assert isinstance(model, Dalle)
-    rows, vocab, recipe = rows_asked(asked), asked.vocab(), asked.recipe
+    rows, vocab, recipe = evaluation_rows(asked), asked.vocab(), asked.recipe
     codes = codes_model(
         asked.run.parent / "codes" if (asked.run.parent / "codes").is_dir() else recipe.train.from_folder
     )

@@ -22,14 +22,14 @@ from ..captioned import (
     PictureBatch,
     batches_of,
     captions_of,
-    data_told,
+    describe_data,
+    evaluation_rows,
     in_parts,
     pictures_of,
     planned,
-    rows_asked,
     spread,
 )
-from ..evaluation import Asked, Measured
+from ..evaluation import EvaluationRequest, Measured
 from ..metrics import interval
 from ..recipe.settings import DataSettings, Recipe
 from ..task import Job
@@ -137,13 +137,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         show=lambda model: [],
         held_out=len(valid),
         baselines={"loss": ("nats a picture, every answer at its frequency", plain_loss(answers_NQ, tried_NQ))},
-        plan=[data_told(len(train), len(valid), len(there), d), f"questions: {len(QUESTIONS)}; {plan.rows} pictures a step"],
+        plan=[describe_data(len(train), len(valid), len(there), d), f"questions: {len(QUESTIONS)}; {plan.rows} pictures a step"],
         steady=True,
         facts={"data": train.hash, "held-out data": there.hash},
     )  # fmt: skip
 
 
-def told(model: nn.Module, pixels_BHWC: Tensor, data: DataSettings) -> list[Said]:
+def describe_pictures(model: nn.Module, pixels_BHWC: Tensor, data: DataSettings) -> list[Said]:
     """What each picture shows, as the judge sees it."""
     device = next(model.parameters()).device
     found = model(normal(pixels_BHWC.to(device), data))
@@ -159,15 +159,15 @@ def scores(
     for pixels_BHWC, answers_BQ in pairs:
         batch = JudgeBatch(pixels_BHWC=pixels_BHWC, answers_BQ=torch.from_numpy(answers_BQ), length=1)
         loss += judge_loss(model, batch.to(next(model.parameters()).device), data).nll.item()
-        for found, row in zip(told(model, pixels_BHWC, data), answers_BQ.tolist(), strict=True):
+        for found, row in zip(describe_pictures(model, pixels_BHWC, data), answers_BQ.tolist(), strict=True):
             right = compare(found, said_by([max(0, answer) for answer in row]))
             things, relation, pictures = things + right.things, relation + right.relation, pictures + 1
     return {"loss": loss / pictures, "things": things / pictures, "relation": relation / pictures}
 
 
-def measure(model: nn.Module, asked: Asked) -> Measured:
+def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     """The same on all held-out pictures."""
-    rows = rows_asked(asked)
+    rows = evaluation_rows(asked)
     answers_NQ = np.array([answers_of(checked_caption(row.caption)) for row in rows])
     pixels = np.stack([row.pixels_HWC for row in rows])
     parts = asked.track(list(in_parts(np.arange(len(rows)))), "judging")

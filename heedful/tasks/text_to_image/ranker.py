@@ -20,15 +20,15 @@ from ..captioned import (
     batches_of,
     captions_of,
     cells_of,
-    data_told,
+    describe_data,
+    evaluation_rows,
     padded,
     pictures_of,
     planned,
-    rows_asked,
     spread,
     vocabulary_of,
 )
-from ..evaluation import Asked, Measured
+from ..evaluation import EvaluationRequest, Measured
 from ..recipe.settings import DataSettings, Recipe
 from ..task import Job
 
@@ -36,7 +36,7 @@ AMONG = 32  # held-out pairs that each has to be found among
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairBatch(PictureBatch):
+class CaptionPictureBatch(PictureBatch):
     """Captions and their pictures; `kinds`: equal captions have equal numbers."""
 
     words_BL: Tensor
@@ -53,7 +53,7 @@ class PairBatch(PictureBatch):
         return self.kinds_B[:, None] == self.kinds_B
 
 
-def pair_loss(model: Clip, batch: PairBatch, data: DataSettings) -> Loss:
+def pair_loss(model: Clip, batch: CaptionPictureBatch, data: DataSettings) -> Loss:
     """What captions and pictures lose by not finding each other, as nats a pair."""
     scores_BB = model(batch.words_BL, batch.lengths_B, normal(batch.pixels_BHWC, data))
     total = contrast(scores_BB, batch.same_BB)
@@ -76,17 +76,17 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     held_out = captions_of(there)
     held_out_words, held_out_kinds = vocab.encode_batch(held_out), numbered(held_out)
 
-    def make(ids: np.ndarray, step: int) -> PairBatch:
+    def make(ids: np.ndarray, step: int) -> CaptionPictureBatch:
         words_BL, lengths_B = padded([words[i] for i in ids], config.text)
-        return PairBatch(
+        return CaptionPictureBatch(
             words_BL=words_BL, lengths_B=lengths_B, pixels_BHWC=train.pixels(ids), kinds_B=torch.from_numpy(kinds[ids]),
             length=length, ids=tuple(ids.tolist()),
         )  # fmt: skip
 
-    def tried() -> Iterator[PairBatch]:
+    def tried() -> Iterator[CaptionPictureBatch]:
         for ids in (valid[i : i + AMONG] for i in range(0, len(valid), AMONG)):
             words_BL, lengths_B = padded([held_out_words[i] for i in ids], config.text)
-            yield PairBatch(
+            yield CaptionPictureBatch(
                 words_BL=words_BL, lengths_B=lengths_B, pixels_BHWC=there.pixels(ids),
                 kinds_B=torch.from_numpy(held_out_kinds[ids]), length=length,
             )  # fmt: skip
@@ -104,7 +104,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         held_out=len(valid),
         baselines={"loss": (f"nats a pair, one of {AMONG} as good as another", math.log(min(AMONG, len(valid))))},
         plan=[
-            data_told(len(train), len(valid), len(there), d),
+            describe_data(len(train), len(valid), len(there), d),
             f"pairs: {plan.rows:,} captions and pictures a step, each to be found among the others",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
         ],
@@ -128,7 +128,7 @@ def numbered(captions: list[str]) -> np.ndarray:
     return np.array([known.setdefault(" ".join(text.lower().split()), len(known)) for text in captions])
 
 
-def scores(model: nn.Module, batches: Iterable[PairBatch], data: DataSettings) -> dict[str, float]:
+def scores(model: nn.Module, batches: Iterable[CaptionPictureBatch], data: DataSettings) -> dict[str, float]:
     """Held-out loss, and how often a caption finds its picture, or one with the same words."""
     loss, found, pairs, device = 0.0, 0, 0, next(model.parameters()).device
     for batch in batches:
@@ -140,19 +140,19 @@ def scores(model: nn.Module, batches: Iterable[PairBatch], data: DataSettings) -
     return {"loss": loss / pairs, "accuracy": found / pairs}
 
 
-def measure(model: nn.Module, asked: Asked) -> Measured:
+def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     """The same on all held-out pictures."""
     assert isinstance(model, Clip)
-    rows, d = rows_asked(asked), asked.recipe.data
+    rows, d = evaluation_rows(asked), asked.recipe.data
     captions = [row.caption or row.label for row in rows]
     words, kinds = asked.vocab().encode_batch(captions), numbered(captions)
 
-    def batches() -> Iterator[PairBatch]:
+    def batches() -> Iterator[CaptionPictureBatch]:
         for start in range(0, len(rows), AMONG):
             ids = range(start, min(start + AMONG, len(rows)))
             words_BL, lengths_B = padded([words[i] for i in ids], d.longest)
             pixels_BHWC = torch.from_numpy(np.stack([rows[i].pixels_HWC for i in ids]))
-            yield PairBatch(
+            yield CaptionPictureBatch(
                 words_BL=words_BL, lengths_B=lengths_B, pixels_BHWC=pixels_BHWC,
                 kinds_B=torch.from_numpy(kinds[list(ids)]), length=1,
             )  # fmt: skip
