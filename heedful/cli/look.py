@@ -38,7 +38,7 @@ from .shared.options import Positional, arg
 from .shared.terminal import check_free, drawable, say
 
 if TYPE_CHECKING:
-    from ..corpora.phrasebook import Pair
+    from ..corpora.phrasebook.pair import Pair
     from ..inside.look.attention import Look
     from ..inside.look.captions import CaptionLook
     from ..interop.loaded import Loaded

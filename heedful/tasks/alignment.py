@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..corpora import phrasebook
-from ..corpora.phrasebook import Pair, words
+from ..corpora.phrasebook.pair import Pair, words
 from ..data.vocab import Vocab
 from ..models.base.shells import EncoderDecoder
 from ..parts.places import Lengths
