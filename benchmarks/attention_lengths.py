@@ -1,12 +1,13 @@
-"""Attention alone against the length of the text: time forwards and backwards, memory, and the power each grows with.
+"""Attention alone against the length of the text: time forwards and backwards, memory, and the power each
+grows with.
 
     python benchmarks/attention_lengths.py                          # a few lengths that a CPU can bear
     python benchmarks/attention_lengths.py --device cuda --lengths 2048 4096 8192 16384 32768 65536
 
-Expected powers of time: full and compressed 2, strided and fixed 1.5 (their stride is the root of the length), blocks,
-windows and running sums 1. Memory is that of a whole forward and backward pass on a GPU, and what is kept between the two
-on a CPU; "open" computes the table of scores as the formula has it, which is where a third of the keys is a third of the
-memory: a fused kernel keeps no table.
+Expected powers of time: full and compressed 2, strided and fixed 1.5 (their stride is the root of the
+length), blocks, windows and running sums 1. Memory is that of a whole forward and backward pass on a GPU,
+and what is kept between the two on a CPU; "open" computes the table of scores as the formula has it, which
+is where a third of the keys is a third of the memory: a fused kernel keeps no table.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ FROM = 2048  # tokens: below, what a call costs whatever its length hides how it
 
 
 def power(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """The slope of log value over log length, by least squares, from 2,048 tokens on if there are two such lengths."""
+    """The slope of log value over log length, by least squares, from 2,048 tokens on if there are two such
+    lengths."""
     long = [i for i, n in enumerate(lengths) if n >= FROM]
     kept = long if len(long) > 1 else range(len(lengths))
     x, y = ([math.log(some[i]) for i in kept] for some in (lengths, values))

@@ -1,8 +1,9 @@
-"""Tiny Shakespeare with nanoGPT's CPU settings, beside nanoGPT: `python -m benchmarks.beside_nanogpt CHECKOUT`.
+"""Tiny Shakespeare with nanoGPT's CPU settings, beside nanoGPT: `python -m benchmarks.beside_nanogpt
+CHECKOUT`.
 
-CHECKOUT is a copy of karpathy/nanoGPT, of which model.py is used (its model and its optimizer); the loop around it does
-what its train.py does. Both make 2000 steps of 12 windows of 64 characters, in turns of 100, in one process; both are
-judged on all non-overlapping windows of the last tenth.
+CHECKOUT is a copy of karpathy/nanoGPT, of which model.py is used (its model and its optimizer); the loop
+around it does what its train.py does. Both make 2000 steps of 12 windows of 64 characters, in turns of 100,
+in one process; both are judged on all non-overlapping windows of the last tenth.
 """
 
 from __future__ import annotations

@@ -137,7 +137,8 @@ def check_flex(cases: int) -> dict[str, Any]:
 
 
 def check_empty_rows() -> dict[str, Any]:
-    """Strictly causal: the first row sees nobody. Zeros forwards, zeros backwards, in every backend and Flex."""
+    """Strictly causal: the first row sees nobody. Zeros forwards, zeros backwards, in every backend and
+    Flex."""
     results = {}
     names = {
         "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -227,7 +228,8 @@ def check_static_cache() -> dict[str, Any]:
 
 
 def check_recorded(steps: int = 20) -> dict[str, Any]:
-    """Training with steps recorded as graphs, with open ones, and by the plain loop: losses and weights, dropout included.
+    """Training with steps recorded as graphs, with open ones, and by the plain loop: losses and weights,
+    dropout included.
 
     "open" must be what is recorded, to the bit; the plain loop does the same in an order of its own.
     """

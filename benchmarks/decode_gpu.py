@@ -1,7 +1,8 @@
 """Decoding on a GPU by kernels and graphs: `python -m benchmarks.decode_gpu`.
 
-1. In fp32, the text is the one that the parts write, greedily and by beam, alone and in batches.
-2. In bf16, tokens a second of whole calls (the prompt or source read, every token looked at), and of the graph alone.
+1. In fp32, the text is the one that the parts write, greedily and by beam, alone and in batches. 2. In
+bf16, tokens a second of whole calls (the prompt or source read, every token looked at), and of the graph
+alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A translator in every format that it leaves in, held to every held-out sentence: `python -m benchmarks.exported RUN FOLDER`.
+"""A translator in every format that it leaves in, held to every held-out sentence: `python -m
+benchmarks.exported RUN FOLDER`.
 
-RUN is one on the built-in phrasebook, such as the demo's; FOLDER gets the exports. Counts the sentences of `test` and
-`combinations` whose greedy and whose beam-4 translations are the same, token by token, as heedful's own.
+RUN is one on the built-in phrasebook, such as the demo's; FOLDER gets the exports. Counts the sentences of
+`test` and `combinations` whose greedy and whose beam-4 translations are the same, token by token, as
+heedful's own.
 """
 
 from __future__ import annotations

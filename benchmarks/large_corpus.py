@@ -1,10 +1,11 @@
-"""A corpus larger than memory should be: `python -m benchmarks.large_corpus [--gigabytes 2] [--pack documents]`.
+"""A corpus larger than memory should be: `python -m benchmarks.large_corpus [--gigabytes 2] [--pack
+documents]`.
 
-Writes a text of made-up sentences into a temporary folder (words of the standard library's source and of the
-phrasebook, as frequent as Zipf says; one in two hundred is new, so that the words never end), trains a small language
-model on it for a few steps in a process of its own, and watches that process: memory of its own (RssAnon; what is
-mapped from files can be given back at any time) every 50 ms, and how long each part of the work took, by the clock
-and in processor time, which others on the same machine do not change.
+Writes a text of made-up sentences into a temporary folder (words of the standard library's source and of
+the phrasebook, as frequent as Zipf says; one in two hundred is new, so that the words never end), trains a
+small language model on it for a few steps in a process of its own, and watches that process: memory of its
+own (RssAnon; what is mapped from files can be given back at any time) every 50 ms, and how long each part
+of the work took, by the clock and in processor time, which others on the same machine do not change.
 """
 
 from __future__ import annotations

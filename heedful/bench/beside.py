@@ -102,7 +102,7 @@ def records_of(
 
 
 def agreed(r: Result, work: Work, expected: Any) -> dict[str, float] | None:
-    """How near a result is to what is expected of these weights; what is dropped by chance, if no two can be alike."""
+    """How near a result is to the answer of these weights; where dropout makes all differ, its rate."""
     if r.failed or not r.contender.variant.same_weights:
         return None
     if dropout := dropout_of(work):

@@ -1,6 +1,7 @@
 """The command: `heedful bench`, and `python -m heedful.bench`, which differ only in who reads the options.
 
-Progress goes to stderr, results to stdout, and every result to a file of JSON lines as soon as its work is done.
+Progress goes to stderr, results to stdout, and every result to a file of JSON lines as soon as its work is
+done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The host: the machine a bench takes place on, looked at and measured, and a worker to ask about anything."""
+"""The host: the machine that a bench runs on, and a worker process that measures it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .table import rate
 
 @dataclass
 class Host:
-    """Where a bench takes place: the machine as it was found, and a worker to ask about anything."""
+    """The machine that a bench runs on, as it was found, and a worker process to ask about it."""
 
     worker: WorkerLike
     machine: dict[str, Any]
@@ -50,9 +50,10 @@ class Host:
         m, hardware, best = self.machine, self.machine["hardware"], self.ceilings
         cpu = f"{hardware['cpu']}, {m['threads']} of {hardware['cores']} cores"
         self.say("")
+        product = f"{self.place.precision} matrix product {rate(best['flops'], 'FLOP/s')}"
+        copy = f"copy {rate(best['bandwidth'], 'B/s')}"
         print(
-            f"{hardware['gpu'] or cpu}; torch {m['versions']['torch']}; {self.place.precision} matrix product "
-            f"{rate(best['flops'], 'FLOP/s')}, copy {rate(best['bandwidth'], 'B/s')}",
+            f"{hardware['gpu'] or cpu}; torch {m['versions']['torch']}; {product}, {copy}",
             file=sys.stderr if args.json else sys.stdout,
             flush=True,
         )
@@ -60,7 +61,7 @@ class Host:
 
 @contextmanager
 def opened(args: Any) -> Iterator[Host]:
-    """A host with its machine looked at."""
+    """A host, its machine described by a worker."""
     say = progress()
     say("looking at the machine")
     worker = Worker(args.threads)
@@ -73,7 +74,7 @@ def opened(args: Any) -> Iterator[Host]:
 
 
 def progress() -> Callable[[str], None]:
-    """Says what is being done, on stderr: on a terminal always on the same line, elsewhere only what is new."""
+    """A function that says on stderr what is being done: in one line of a terminal, or what is new."""
     live = sys.stderr.isatty()
     last = ""
 

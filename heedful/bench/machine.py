@@ -1,7 +1,7 @@
 """The machine: what it is, what it can do at best, and how long and how much memory something took on it.
 
-Ceilings are measured, not looked up: the rate of a large matrix product, and of a large copy (bytes read plus bytes
-written), both on random numbers.
+Ceilings are measured, not looked up: the rate of a large matrix product, and of a large copy (bytes read
+plus bytes written), both on random numbers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Measuring: each contender in a process of its own, all of them taking turns, medians of the turns.
 
-Two thread pools in one process slow each other down, and a crash would end everyone, hence the processes. They take
-turns (A B C A B C ...), so that a machine that warms up or is busy for a while treats all alike; while one works,
-the others wait for a line on stdin. Nothing of torch is imported here.
+Two thread pools in one process slow each other down, and a crash would end everyone, hence the processes.
+They take turns (A B C A B C ...), so that a machine that warms up or is busy for a while treats all alike;
+while one works, the others wait for a line on stdin. Nothing of torch is imported here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,7 +40,7 @@ class Failed(Exception):
 
 
 class WorkerLike(Protocol):
-    """Someone who does what he is asked: a worker, or in a test anyone."""
+    """What answers requests: a worker, or in a test something that stands for one."""
 
     def ask(self, do: str, **given: Any) -> Any: ...
 
@@ -50,7 +51,8 @@ class Worker:
     """The other end of `worker.py`: a process, asked by lines of JSON."""
 
     def __init__(self, threads: int | None = None) -> None:
-        self.log = None if os.environ.get("HEEDFUL_DEBUG") == "1" else tempfile.TemporaryFile()  # noqa: SIM115
+        debug = os.environ.get("HEEDFUL_DEBUG") == "1"
+        self.log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 (until close)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "heedful.bench.worker"],
             stdin=subprocess.PIPE,
@@ -124,7 +126,7 @@ class Worker:
 
 
 def environment(threads: int | None) -> dict[str, str]:
-    """A worker's: it finds this very package, computes with so many threads, and looks for nothing on the network."""
+    """The environment of a worker: this very package, so many threads, and no network."""
     here = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
@@ -170,8 +172,11 @@ def contest(
     start: Callable[[int], WorkerLike] = Worker,
     at_once: int = 1,
 ) -> list[Result]:
-    """Let everyone do the same work, in turns; whoever fails is out, and says why. at_once: how many of them may start side by
-    side, which takes less time where compiling is most of it; none of that is measured but what it took."""
+    """Let everyone do the same work, in turns; whoever fails is out, and says why.
+
+    at_once: contenders that start side by side, which is sooner done where compiling takes most of the time;
+    each is timed again before the turns.
+    """
     results = [Result(each) for each in everyone]
     with ExitStack() as stack:
         pool = stack.enter_context(ThreadPoolExecutor(at_once))
@@ -191,13 +196,13 @@ def contest(
         list(pool.map(start_one, range(len(results))))
         going = [i for i, result in enumerate(results) if not result.failed]
         for i in going if at_once > 1 else []:
-            attempt(results[i], lambda i=i: time_alone(workers[i], results[i]))  # type: ignore[misc]
+            attempt(results[i], partial(time_alone, workers[i], results[i]))
         going = [i for i in going if not results[i].failed]
         count = rounds or rounds_for([results[i].unit for i in going], seconds)
         for turn in range(count):
             for i in [i for i in going if not results[i].failed]:
                 say(f"turn {turn + 1} of {count}: {results[i].contender.name}")
-                attempt(results[i], lambda i=i: take_turn(workers[i], results[i], place))  # type: ignore[misc]
+                attempt(results[i], partial(take_turn, workers[i], results[i], place))
     return results
 
 
@@ -235,8 +240,10 @@ def take_turn(worker: WorkerLike, result: Result, place: Place) -> None:
 
 
 def alone(worker: WorkerLike, work: Work, place: Place, rounds: int) -> Result:
-    """heedful by itself, its plain way. A microscopic work first, so that what is imported at the first use of
-    something does not count as memory that this work takes."""
+    """heedful by itself, its plain way.
+
+    A microscopic work comes first, so that imports at first use do not count as memory of this one.
+    """
     result = Result(Contender(OURS, Variant()))
     begin(worker, replace(result), SMALL[work.kind], place)
     begin(worker, result, work, place)
@@ -255,8 +262,7 @@ def rounds_for(units: Sequence[float], seconds: float) -> int:
 
 
 def agreement(answer: Any, expected: Any) -> dict[str, float]:
-    """How near an answer is to the expected one: of losses the difference, of tokens how many of a row come before
-    the first that is another, and whether none is."""
+    """How near an answer is: the difference of two losses, or tokens before the first that differs."""
     if isinstance(expected, int | float):
         return {"loss": float(answer), "difference": abs(float(answer) - expected)}
     alike = [common(mine, theirs) for mine, theirs in zip(answer, expected, strict=True)]
@@ -271,7 +277,7 @@ def common(mine: Sequence[int], theirs: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Floor:
-    """The time below which nobody gets: all arithmetic at the matrix-product rate, or all bytes at the copy's."""
+    """A lower bound on time: all arithmetic at the matrix-product rate, or all bytes at that of a copy."""
 
     flops: float
     traffic: float  # bytes; 0 in training, which is arithmetic
@@ -293,8 +299,10 @@ class Floor:
 def floor_of(
     work: Any, numbers: str, precision: str, flops: float | None, ceilings: dict[str, float]
 ) -> Floor:
-    """Of a contender whose weights are `numbers`. Of other numbers than everyone's, arithmetic is left out: its rate was
-    not measured."""
+    """The floor of a contender whose weights are `numbers`.
+
+    Arithmetic in another kind of numbers than everyone's is left out: its rate was not measured.
+    """
     if work.trains:
         return Floor((flops or 0.0) if numbers == precision else 0.0, 0.0, ceilings)
     return Floor(work.flops if numbers == precision else 0.0, work.traffic(numbers, precision), ceilings)

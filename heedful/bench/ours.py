@@ -226,11 +226,12 @@ LIVELY = {"gpt2": (9.0, 6.0, 6.0), "transformer": (8.0, 0.5, 2.0)}
 
 
 def enliven(model: nn.Module, name: str) -> None:
-    """Make every token depend on all that was read. Fresh weights write one token over and over, whatever they read,
-    and then an equal answer would say nothing.
+    """Make every token depend on all that was read. Fresh weights write one token over and over, whatever
+    they read, and then an equal answer would say nothing.
 
-    Attention that is nearly uniform is made sharper; feed-forward layers count for more beside the residual, and
-    what a ReLU always adds is taken off (the mean of relu(z) for z ~ N(0, s^2) is s / sqrt(2 pi)).
+    Attention that is nearly uniform is made sharper; feed-forward layers count for more beside the
+    residual, and what a ReLU always adds is taken off (the mean of relu(z) for z ~ N(0, s^2) is s / sqrt(2
+    pi)).
     """
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):

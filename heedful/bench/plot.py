@@ -1,4 +1,4 @@
-"""Plots: lines over two logarithmic axes, as SVG with nothing but the standard library, in the style of pictures.py.
+"""Plots: lines over two logarithmic axes, as SVG, in the style of inside/look/pictures.py.
 
 Each series has a color and a mark of its own and its name at its end, so that a gray print says the same.
 """

@@ -1,7 +1,7 @@
 """Prediction: whether the costs that `heedful info` foretells are those that are measured.
 
-The time foretold is the FLOPs of a step over the matrix-product rate of this machine and the share of it that training
-is said to reach; the memory is that of weights, gradients, optimizer and activations.
+The time predicted is the FLOPs of a step over the matrix-product rate of this machine and the share of it
+that training is said to reach; the memory is that of weights, gradients, optimizer and activations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TURNS = 5
 
 
 def works_of(args: Any, device: str) -> dict[str, Work]:
-    """The training works, and of each that has GPT-2's parts one with half the batch: errors should not depend on it."""
+    """The training works, and those with GPT-2's parts with half the batch too: errors should be the same."""
     known = {name: work for name, work in settings(device, args.small).items() if work.trains}
     halves = {
         f"{name}-half": replace(work, batch=work.batch // 2)
@@ -33,7 +33,7 @@ def works_of(args: Any, device: str) -> dict[str, Work]:
 
 
 def prediction(args: Any, host: Host) -> int:
-    """A line for each work: foretold, measured, and by how much it was wrong."""
+    """A line for each work: predicted, measured, and by how much it was wrong."""
     if args.only or args.peer:
         raise BadInput("costs measures heedful alone: leave out --only and --peer")
     share = args.utilization or UTILIZATION[host.device]
@@ -54,35 +54,34 @@ def prediction(args: Any, host: Host) -> int:
 
 
 def one(work: Work, host: Host, share: float) -> dict[str, Any]:
-    """What was foretold of a work and what was measured."""
-    foretold = host.worker.ask("predict", work=as_json(work), place=asdict(host.place))
+    """What was predicted of a work and what was measured."""
+    predicted = host.worker.ask("predict", work=as_json(work), place=asdict(host.place))
     worker = host.start(host.place.threads)
     try:
         found = alone(worker, work, host.place, TURNS)
     except Failed as error:
-        return {"sizes": as_json(work), "foretold": foretold, "failed": str(error)}
+        return {"sizes": as_json(work), "foretold": predicted, "failed": str(error)}
     finally:
         worker.close()
     seconds = found.seconds
-    expected = foretold["flops"] / host.ceilings["flops"] / share
+    expected = predicted["flops"] / host.ceilings["flops"] / share
     return {
         "sizes": as_json(work),
         "utilization_foretold": share,
-        "utilization": foretold["flops"] / host.ceilings["flops"] / seconds,
-        "flops": foretold["flops"],
+        "utilization": predicted["flops"] / host.ceilings["flops"] / seconds,
+        "flops": predicted["flops"],
         "ms_foretold": 1000 * expected,
         "ms": 1000 * seconds,
         "ms_error": expected / seconds - 1,
-        "memory_foretold": foretold["memory"],
+        "memory_foretold": predicted["memory"],
         "memory_bytes": found.memory,
-        "memory_error": foretold["memory"] / found.memory - 1 if found.memory else None,
+        "memory_error": predicted["memory"] / found.memory - 1 if found.memory else None,
         "failed": None,
     }
 
 
-HEADINGS = (
-    "work", "ms foretold", "measured", "error", "utilization", "memory foretold", "measured", "error", ""
-)  # fmt: skip
+TIME, MEMORY = ("ms foretold", "measured", "error"), ("memory foretold", "measured", "error")
+HEADINGS = ("work", *TIME, "utilization", *MEMORY, "")
 
 
 def prediction_table(records: list[dict[str, Any]]) -> str:

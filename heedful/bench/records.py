@@ -19,8 +19,10 @@ from ..errors import BadInput
 
 
 def output_of(args: Any) -> Path | None:
-    """Where records go: as asked; else in a clone beside the other benchmarks, elsewhere into a file here. Those of
-    microscopic works only where they are asked for: they say nothing about speed."""
+    """Where records go: --output, or benchmarks/ in a clone, or a file here.
+
+    Records of microscopic works say nothing about speed, and go only where --output says.
+    """
     if args.output is not None:
         return Path(args.output)
     if args.small:
@@ -42,7 +44,7 @@ def setting(machine: Mapping[str, Any], ceilings: Mapping[str, float]) -> dict[s
 
 
 def build() -> str:
-    """The beginning of the SHA-256 of heedful's own source: which build this was, whatever its version says."""
+    """The first digits of the SHA-256 of heedful's source: which build this was, whatever its version."""
     home, found = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(home.rglob("*.py")):
         found.update(str(path.relative_to(home)).encode() + b"\0" + path.read_bytes())
@@ -50,7 +52,7 @@ def build() -> str:
 
 
 def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Add lines to a file, in one write: two benches at once do not mix, and neither loses what the other wrote.
+    """Add lines to a file in one write, so that two benches at once neither mix nor lose lines.
 
     A line that an interrupted writer left half-way is ended first, so that it spoils no other.
     """

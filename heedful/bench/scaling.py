@@ -1,7 +1,7 @@
 """Scaling: how heedful's time and memory grow with the length, the batch, or the size of the model.
 
-Every point is a training step, its median time and the most memory it took. A series ends where the next point would
-take too long or not fit, judged by how the last ones grew, and it is said where.
+Every point is a training step, its median time and the most memory it took. A series ends where the next
+point would take too long or not fit, judged by how the last ones grew, and it is said where.
 """
 
 from __future__ import annotations

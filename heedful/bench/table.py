@@ -1,4 +1,4 @@
-"""Tables for people: aligned columns of plain text, so that they can be read anywhere and pasted into a document."""
+"""Tables for people: aligned columns of plain text, which can be pasted into a document."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def sources(work: Translate, place: Place) -> Tensor:
 
 
 def padded(vocab: int) -> int:
-    """A vocabulary as one makes it for a GPU: up to a multiple of 64, unless it is a small one of characters."""
+    """A vocabulary size as a GPU likes it: a multiple of 64, unless it is a small one of characters."""
     return vocab if vocab < 1000 else -(-vocab // 64) * 64
 
 

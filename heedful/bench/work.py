@@ -1,8 +1,8 @@
-"""Work: what contenders do, each kind a few sizes, with the arithmetic and the memory traffic it cannot do without.
+"""Work: what contenders do, in a few sizes each, and the arithmetic and memory traffic that it takes.
 
-A unit of work is one training step, or one whole batch decoded. Training is by random tokens, without dropout where
-the work does not name it; decoding is greedy or by beam, and never ends early, so that everyone does the same. Nothing
-here imports torch.
+A unit of work is one training step, or one whole batch decoded. Training is by random tokens, without
+dropout where the work does not name it; decoding is greedy or by beam, and never ends early, so that
+everyone does the same. Nothing here imports torch.
 
 Letters as everywhere: B rows, T or S tokens, D width, F feed-forward width, V vocabulary, L layers, W beams.
 """
@@ -126,14 +126,14 @@ class DecodeGPT2(Work):
 
     @property
     def flops(self) -> int:
-        """Two for each multiply-and-add; the last token written is not read, and only new tokens are scored."""
+        """Two for each multiply-and-add; the last token is not read, and only new tokens are scored."""
         read = self.length - 1
         matrices = read * self.inside + self.new * self.vocab * self.width
         looks = read * (read + 1) // 2  # of every token at those before it and at itself
         return self.batch * (2 * matrices + 4 * self.layers * self.width * looks)
 
     def traffic(self, numbers: str, kept: str) -> int:
-        """Bytes read at least: all matrices once for every token, and the keys and values of all before it."""
+        """Bytes read at least, for every token: all matrices, and keys and values of those before it."""
         matrices = self.inside + self.vocab * self.width
         seen = sum(range(self.prompt, self.length))
         cache = 2 * self.layers * self.width * seen
@@ -141,7 +141,7 @@ class DecodeGPT2(Work):
 
     @property
     def inside(self) -> int:
-        """Numbers in the matrices of all blocks."""
+        """Weights in the matrices of all blocks."""
         return self.layers * self.width * (4 * self.width + 2 * self.hidden)
 
 
@@ -186,12 +186,12 @@ class Translate(Work):
 
     @property
     def reading(self) -> int:
-        """Numbers in the matrices that read a source: the encoder's, and the decoder's for keys and values of it."""
+        """Weights that read a source: the encoder's, and those of its keys and values in the decoder."""
         return self.layers * self.width * (6 * self.width + 2 * self.hidden)
 
     @property
     def writing(self) -> int:
-        """Numbers in the matrices that write a token."""
+        """Weights in the matrices that write a token."""
         blocks = self.layers * self.width * (6 * self.width + 2 * self.hidden)
         return blocks + self.vocab * self.width
 

@@ -1,8 +1,8 @@
 """A worker: a process in which one contender works, told what to do by lines of JSON on stdin.
 
-Every request names one of the functions below; the answer is one line on stdout, {"ok": ...} or {"error": sentence}.
-Whatever a library prints goes to stderr, which the process that leads keeps for the day something breaks. A worker
-ends when its stdin does, so none is left behind.
+Every request names one of the functions below; the answer is one line on stdout, {"ok": ...} or {"error":
+sentence}. Whatever a library prints goes to stderr, which the process that leads keeps for the day
+something breaks. A worker ends when its stdin does, so none is left behind.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class WorkerRequests:
     # Of one contender.
 
     def build(self, contender: dict[str, Any], work: dict[str, Any], place: dict[str, Any]) -> dict[str, Any]:
-        """Build, do the first units, and say what came of the first, how long one takes, and what compiling took."""
+        """Build, do the first units; report the first answer, seconds a unit, and seconds of compiling."""
         self.run = None
         gc.collect()
         who, task = Contender.from_json(contender), from_json(work)

@@ -1,10 +1,11 @@
-"""Comparing: several variants trained on the same data, tokenizer, order and budget, with several seeds, in one table.
+"""Comparing: several variants, trained with several seeds on the same data and budget, in one table.
 
-asked.py    what is compared: variants over a shared base, budgets, built-in comparisons
-cost_of.py    what a variant costs: parameters, FLOPs and memory of a step
-trials.py   every variant with every seed, each in a run folder of its own; what is done is not done again
-noise.py    which differences are more than noise
-report.py   the table, CSV
-plot.py     the picture
-command.py  heedful compare
+comparison.py    what is compared: variants over a shared base, budgets, built-in comparisons
+cost.py          what a variant costs: parameters, FLOPs and memory of a step
+trials.py        every variant with every seed, each in a run folder; what is done is not done again
+significance.py  which differences are more than noise
+report.py        the table, as text, CSV and JSON
+plot.py          the picture
+
+The command is heedful/cli/compare.py.
 """

@@ -1,7 +1,8 @@
 """What is compared: variants over a shared base, on one budget, with several seeds.
 
-A variant is a name and what differs from the base: `part.name=value` settings, or the recipe of a run that is there. What
-all must share is refused in a variant: the data and their tokenizer, the seeds, the budget, how the models are judged.
+A variant is a name and what differs from the base: `part.name=value` settings, or the recipe of a run that
+is there. What all must share is refused in a variant: the data and their tokenizer, the seeds, the budget,
+how the models are judged.
 """
 
 from __future__ import annotations
@@ -35,10 +36,18 @@ SHARED = {
 BUDGETS = ("steps", "tokens", "flops")
 # What each task is judged by, and what is better when it is lower.
 METRICS = {
-    "translate": "bleu", "lm": "loss", "mlm": "loss", "classify": "accuracy", "tag": "accuracy", "parse": "uas",
-    "span": "f1", "choose": "accuracy",
-    "summarize": "rougeL", "image-classify": "accuracy", "caption": "exact",
-}  # fmt: skip
+    "translate": "bleu",
+    "lm": "loss",
+    "mlm": "loss",
+    "classify": "accuracy",
+    "tag": "accuracy",
+    "span": "f1",
+    "choose": "accuracy",
+    "parse": "uas",
+    "summarize": "rougeL",
+    "image-classify": "accuracy",
+    "caption": "exact",
+}
 LOWER = ("loss", "perplexity", "bits_per_byte")
 MOST_SEEDS = 100
 
@@ -78,7 +87,7 @@ class Comparison:
             raise BadInput(f"variant {variant.name}: {error}") from None
 
     def fitting(self, variant: ModelVariant) -> dict[str, Any]:
-        """Of the base, what a variant's architecture has a use for: a shared setting may concern some of them only."""
+        """The settings of the base that apply to a variant's architecture; others concern other variants."""
         plain = ARCHITECTURES.get(self.task, ("",))[0]
         both = {"model.architecture": plain, **self.base, **variant.settings}
         architecture, positions = both["model.architecture"], both.get("model.positions", "")
@@ -104,9 +113,8 @@ class Comparison:
 def check(asked: Comparison) -> None:
     """Refuse a comparison that would compare nothing, or not like with like."""
     if len(asked.variants) < 2:
-        raise BadInput(
-            'a comparison needs two variants or more, such as --variant base --variant "rotary: model.positions=rotary"'
-        )
+        example = '--variant base --variant "rotary: model.positions=rotary"'
+        raise BadInput(f"a comparison needs two variants or more, such as {example}")
     if not 1 <= asked.seeds <= MOST_SEEDS:
         raise BadInput(f"--seeds is from 1 to {MOST_SEEDS}, not {asked.seeds}")
     for names in ([v.name for v in asked.variants], [v.folder.casefold() for v in asked.variants]):
@@ -131,15 +139,15 @@ def check(asked: Comparison) -> None:
 
 
 def read_variant(text: str, task: str) -> ModelVariant:
-    """`NAME: part.name=value ...`, `part.name=value ...` (which is then its name too), or `NAME` alone: the base."""
+    """`NAME: part.name=value ...`, `part.name=value ...` (which is then its name too), or `NAME` alone: the
+    base."""
     name, colon, rest = text.partition(":")
     if "=" in name or (not colon and "=" in text):
         name, rest = text, text
     name = " ".join(name.split())
     if not name or not name.isprintable() or len(name) > 60:
-        raise BadInput(
-            f'--variant takes "NAME: part.name=value ...", with a name of at most 60 characters, not {text[:80]!r}'
-        )
+        wanted = '"NAME: part.name=value ...", with a name of at most 60 characters'
+        raise BadInput(f"--variant takes {wanted}, not {text[:80]!r}")
     try:
         words = shlex.split(rest)
     except ValueError:
@@ -194,15 +202,23 @@ class BuiltInComparison:
 # Small enough for a laptop: narrow and shallow, one optimizer and one rate for all.
 BUILT_IN = {
     "history": BuiltInComparison(
-        "translate", "phrasebook", "tiny", 1000,
-        {
-            "model.width": 64, "model.hidden": 256, "train.batch_tokens": 512, "train.optimizer": "adamw",
-            "train.rate": 2e-3, "train.warmup": 100, "evaluate.every": 250,
+        task="translate",
+        corpus="phrasebook",
+        size="tiny",
+        steps=1000,
+        base={
+            "model.width": 64,
+            "model.hidden": 256,
+            "train.batch_tokens": 512,
+            "train.optimizer": "adamw",
+            "train.rate": 2e-3,
+            "train.warmup": 100,
+            "evaluate.every": 250,
         },
     )
-}  # fmt: skip
+}
 
-# The lectures' story in the order in which they tell it: what came before the Transformer, by its architecture.
+# What came before the Transformer, by its architecture, in the order of the lectures.
 ARCHITECTURE = (
     ("RNN", "seq2seq"),
     ("RNN with attention", "bahdanau"),

@@ -1,4 +1,4 @@
-"""Weighing: what a variant costs, before any of it is trained. Parameters, FLOPs and tokens of a step, and memory."""
+"""What a variant costs, before it is trained: parameters, FLOPs and tokens of a step, and memory."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def padded_size(micro: Any) -> int:
     return max(rows * (length + (source or 0)) for rows, length, source in map(shape_of, micro))
 
 
-# FLOPs: by arithmetic where there is a rule for every part, else counted while the model runs. The two agree where both
-# can be had.
+# FLOPs: by arithmetic where there is a rule for every part, else counted while the model runs. The two
+# agree where both can be had.
 
 
 def flops_rule(model: nn.Module, job: Job, recipe: Recipe) -> Callable[[Any], float]:
@@ -105,10 +105,8 @@ def step_memory(model: nn.Module, recipe: Recipe, job: Job, micro: Any, device: 
     """Bytes of tensors alive at once, at most, in a training step on the largest batch; weights included."""
     trained, loss_of = setup.prepare_model(model, job.loss, recipe, ALONE, device)
     optimizers = setup.make_optimizers(recipe, model)
-    made = loop.train(
-        trained, lambda step: micro, loss_of, optimizers, setup.loop_settings(recipe, device),
-        scaler=setup.make_scaler(recipe, device),
-    )  # fmt: skip
+    settings, scaler = setup.loop_settings(recipe, device), setup.make_scaler(recipe, device)
+    made = loop.train(trained, lambda step: micro, loss_of, optimizers, settings, scaler=scaler)
     next(made)  # from now on the optimizer's own memory is there
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

@@ -1,4 +1,4 @@
-"""The picture of a comparison: a line for each variant, a circle for each seed, its mean and the interval of the mean."""
+"""The picture of a comparison: a line for each variant, with its seeds, its mean and its interval."""
 
 from __future__ import annotations
 
@@ -91,9 +91,8 @@ def drawn(row: VariantRow, left: float, y: float, at: Callable[[float], float]) 
         )
     for seed, value in row.figures.items():
         told = f"<title>{clean(f'{row.name}, seed {seed}: {value:.4g}')}</title>"
-        shapes.append(
-            f'<circle cx="{number(at(value))}" cy="{number(y)}" r="4" fill="none" stroke="{ink}">{told}</circle>'
-        )
+        center = f'cx="{number(at(value))}" cy="{number(y)}"'
+        shapes.append(f'<circle {center} r="4" fill="none" stroke="{ink}">{told}</circle>')
     x = at(mean)
     corners = " ".join(f"{number(x + dx)},{number(y + dy)}" for dx, dy in ((0, -6), (6, 0), (0, 6), (-6, 0)))
     told = f"<title>{clean(f'{row.name}: {mean:.4g}, {row.verdict}')}</title>"

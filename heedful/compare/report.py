@@ -7,7 +7,7 @@ import io
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..bench.table import NOTHING, rate, size, table
@@ -33,9 +33,7 @@ class VariantRow:
     entry: Entry
     records: tuple[TrialRecord, ...]  # by seed
     metric: str
-    to_best: VariantPair | None = (
-        None  # compared with the best variant; None for the best itself, and for one without figures
-    )
+    to_best: VariantPair | None = None  # compared with the best; None for the best, and without figures
     best: str = ""
 
     @property
@@ -118,9 +116,8 @@ def told(rows: Sequence[VariantRow], seeds: int, task: str) -> str:
     lines = [table(headings, [cells(row, form, mixture) for row in rows])]
     direction = "lower" if metric in LOWER else "higher"
     lines.append("")
-    lines.append(
-        f"{shown} ({direction} is better): the mean over {seeds} seed{'s' * (seeds > 1)} of the best evaluation on held-out data."
-    )
+    mean = f"the mean over {seeds} seed{'s' * (seeds > 1)} of the best evaluation on held-out data"
+    lines.append(f"{shown} ({direction} is better): {mean}.")
     if seeds > 1:
         lines.append(f"Beside the best: {TEST}.")
     else:
@@ -159,10 +156,10 @@ def as_json(rows: Sequence[VariantRow], asked: Mapping[str, Any]) -> dict[str, A
         "test": TEST,
         "variants": [described(row) for row in rows],
         "pairs": [
-            {"first": p.first, "second": p.second, "difference": p.difference, "p": p.p, "distinguishable": p.distinguishable}
-            for p in pairs({row.name: row.figures for row in rows if row.figures})
+            {**asdict(pair), "distinguishable": pair.distinguishable}
+            for pair in pairs({row.name: row.figures for row in rows if row.figures})
         ],
-    }  # fmt: skip
+    }
 
 
 def described(row: VariantRow) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Noise: which differences between variants are more than what another seed would do.
 
-Two variants are compared seed by seed: with the same seed both see the same examples in the same order. The test is
-Student's t of these differences, two-sided. It is kept careful where seeds are few: a spread that came out small by
-luck is replaced by that of all pairs together, and all pairs are judged at once (Holm 1979), so that among many variants
-one does not win by chance. With one seed nothing can be told apart.
+Two variants are compared seed by seed: with the same seed both see the same examples in the same order. The
+test is Student's t of these differences, two-sided. It is kept careful where seeds are few: a spread that
+came out small by luck is replaced by that of all pairs together, and all pairs are judged at once (Holm
+1979), so that among many variants one does not win by chance. With one seed nothing can be told apart.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from itertools import combinations
 
 LEVEL = 0.05  # the chance, over all pairs together, to call noise a difference
 TEST = (
-    "paired t-test over seeds, two-sided, at 5 % over all pairs (Holm); the spread is that of the pair or of all pairs, "
+    "paired t-test over seeds, two-sided, at 5 % over all pairs (Holm); "
+    "the spread is that of the pair or of all pairs, "
     "whichever is larger"
 )
 Figures = Mapping[int, float]  # {seed: figure}
@@ -118,7 +119,7 @@ def chance(differences: Sequence[float], pooled: float) -> float | None:
 
 
 def holm(chances: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """p-values that may all be held against one level: the smallest counts as often as there are, the next once less."""
+    """The p-values corrected by Holm's method: all of them may be held against one level."""
     corrected: dict[tuple[str, str], float] = {}
     highest, left = 0.0, len(chances)
     for pair in sorted(chances, key=lambda pair: chances[pair]):

@@ -1,4 +1,4 @@
-"""Trials: every variant with every seed, each a run in a folder of its own, and a record of each that is done.
+"""Trials: every variant with every seed, each a run in its own folder, and a record of those that are done.
 
 FOLDER/
   compare.json     what was asked, and what each variant costs
@@ -71,7 +71,7 @@ class TrialRecord:
 def open_comparison(
     path: Path, asked: Comparison, typed: dict[str, Any], device: torch.device, listener: Listener
 ) -> list[Entry]:
-    """Weigh the variants that are new, and keep the others as they are: a folder holds one comparison, which may grow.
+    """Measure the costs of new variants, and keep those of the others: a comparison may grow in its folder.
 
     typed: the options, as they are to be used again. What was asked for in vain leaves no folder behind.
     """
@@ -174,9 +174,8 @@ def refuse_other(path: Path, found: dict[str, Any], told: dict[str, Any]) -> Non
             )
     was, now = found.get("facts", {}).get("device"), told["facts"]["device"]
     if was != now:
-        raise BadInput(
-            f"{path} was begun on {was}, and this is {now}: figures would not be comparable; give another --run"
-        )
+        why = "figures would not be comparable"
+        raise BadInput(f"{path} was begun on {was}, and this is {now}: {why}; give another --run")
 
 
 def prepared(
@@ -191,9 +190,8 @@ def prepared(
         each = {"steps": 1.0, "tokens": cost.tokens, "flops": cost.flops}[kind]
         steps = round(amount / each)
         if steps < 1:
-            raise BadInput(
-                f"variant {variant.name}: a single step takes {each:.3g} {kind}, more than --{kind} {amount:g}"
-            )
+            takes = f"a single step takes {each:.3g} {kind}"
+            raise BadInput(f"variant {variant.name}: {takes}, more than --{kind} {amount:g}")
     return Entry(variant, steps, cost)
 
 
@@ -203,11 +201,8 @@ def known(path: Path, asked: Comparison, variant: ModelVariant, before: dict[str
     now = flat(to_json(asked.recipe(variant, steps=steps)))
     other = [key for key, value in flat(before["recipe"]).items() if now.get(key) != value]
     if other:  # settings that only a later version has are as they always were
-        raise BadInput(
-            one_line(
-                f"{path} has a variant {variant.name} with other settings ({other[0]}): give this one another name"
-            )
-        )
+        there = f"{path} has a variant {variant.name} with other settings ({other[0]})"
+        raise BadInput(one_line(f"{there}: give this one another name"))
     return Entry(variant, steps, VariantCost(**before["weight"]))
 
 
@@ -307,7 +302,7 @@ class TrialProgress:
         self.listener.step(replace(progress, step=self.before + progress.step), self.steps)
 
     def seconds_of(self, steps: int) -> float | None:
-        """What all steps of a trial take, from those that were heard: part of it may have been made another time."""
+        """Seconds for all steps of a trial, by those seen here: an earlier call may have made some."""
         return round(sum(self.seconds) / len(self.seconds) * steps, 3) if self.seconds else None
 
     def next(self, steps: int) -> None:

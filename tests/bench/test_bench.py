@@ -1,4 +1,5 @@
-"""heedful bench: taking turns, medians, who is compared with whom, and how it is told. Nothing here is timed."""
+"""heedful bench: taking turns, medians, who is compared with whom, and how it is told. Nothing here is
+timed."""
 
 import argparse
 import csv

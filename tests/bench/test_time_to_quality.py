@@ -1,4 +1,5 @@
-"""The comparison of training times: a corpus that is the same wherever it lies, and a clock that counts training alone."""
+"""The comparison of training times: a corpus that is the same wherever it lies, and a clock that counts
+training alone."""
 
 import hashlib
 import json

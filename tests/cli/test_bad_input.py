@@ -1,7 +1,8 @@
-"""What is wrong with the files a person trains on: one sentence with file and line, exit code 2, nothing touched.
+"""What is wrong with the files a person trains on: one sentence with file and line, exit code 2, nothing
+touched.
 
-Every case goes through the command line itself. A file that is only unusual (no last newline, CRLF, a byte order
-mark, gzip) must give the very same tokens as the usual one.
+Every case goes through the command line itself. A file that is only unusual (no last newline, CRLF, a byte
+order mark, gzip) must give the very same tokens as the usual one.
 """
 
 import gzip
@@ -229,7 +230,8 @@ def test_an_unusual_file_gives_the_same_tokens(kind, task, here, capsys):
 
 
 def tokens_of(run, task):
-    """What a run learns from: of a text the whole of it, held-out part and all, since pieces may begin anywhere."""
+    """What a run learns from: of a text the whole of it, held-out part and all, since pieces may begin
+    anywhere."""
     if task == "lm":
         return [int(token) for part in ("train", "valid") for token in Store.open(run / part).stream("text")]
     store = Store.open(run / "data")

@@ -1,7 +1,8 @@
-"""Broken calls of every command that answers: one table of what is typed, what is wrong with it, and what is said.
+"""Broken calls of every command that answers: one table of what is typed, what is wrong with it, and what
+is said.
 
-Each ends with its exit code, one sentence on stderr that names the thing and what to do, nothing half-said on stdout,
-and every file as it was. "…" in a sentence stands for whatever is there.
+Each ends with its exit code, one sentence on stderr that names the thing and what to do, nothing half-said
+on stdout, and every file as it was. "…" in a sentence stands for whatever is there.
 """
 
 import io

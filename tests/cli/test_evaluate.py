@@ -138,7 +138,8 @@ def lines_of(path) -> list[str]:
 
 
 def wilson(share: float, n: int) -> list[float]:
-    """The shares p from which the one seen is 1.96 standard errors away: roots of (share - p)^2 = z^2 p (1 - p) / n."""
+    """The shares p from which the one seen is 1.96 standard errors away: roots of (share - p)^2 = z^2 p (1
+    - p) / n."""
     z2 = 1.96**2
     return sorted(np.roots([1 + z2 / n, -(2 * share + z2 / n), share * share]).real.tolist())
 
@@ -291,7 +292,8 @@ def test_splits_of_the_phrasebook_and_files_beside_it(tmp_path, files, evaluate,
 
 
 def nats(model, ids: list[int], context: int) -> tuple[float, int]:
-    """Window by window: each begins with the last token of the one before, which it does not predict again."""
+    """Window by window: each begins with the last token of the one before, which it does not predict
+    again."""
     total, count = 0.0, 0
     for start in range(0, len(ids) - context, context):
         window = torch.tensor(ids[start : start + context + 1])

@@ -1,8 +1,8 @@
 """Random command lines, drawn from the options themselves: each ends in a code that help explains, in words.
 
-What an option is called and what it takes is read from heedful/cli, so that a new one is drawn at once. Every
-line runs in a folder with tiny models, good and damaged ones, and tiny texts. A line that fails is shown as it would be
-typed in that folder.
+What an option is called and what it takes is read from heedful/cli, so that a new one is drawn at once.
+Every line runs in a folder with tiny models, good and damaged ones, and tiny texts. A line that fails is
+shown as it would be typed in that folder.
 """
 
 import io
@@ -121,7 +121,8 @@ def fields_of(command):
 
 
 def drawn(rng):
-    """A command line: careful, with a slip, or careless. The more options a command has, the more often it comes."""
+    """A command line: careful, with a slip, or careless. The more options a command has, the more often it
+    comes."""
     if rng.random() < 0.06:
         return rng.choices([*FIRST, *ODD, *COMMANDS], k=rng.randrange(4))
     command = rng.choices(list(COMMANDS), [len(fields_of(name)) for name in COMMANDS])[0]
@@ -165,7 +166,8 @@ def nonsense(rng):
 
 
 def sense(command, hint, rng):
-    """A value of the kind that is wanted. Numbers are small, for none must make a model large or a text long."""
+    """A value of the kind that is wanted. Numbers are small, for none must make a model large or a text
+    long."""
     kinds, called = arguments.kinds_of(hint), arguments.metavar(hint)
     if {"RUN", "FOLDER"} & set(called.split("|")):
         return rng.choice([rng.choice(GOOD), OWN.get(command, "gpt2")])

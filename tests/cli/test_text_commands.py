@@ -1,4 +1,5 @@
-"""Commands that answer texts: the same answers as from Python, in step with the input, whatever the input is."""
+"""Commands that answer texts: the same answers as from Python, in step with the input, whatever the input
+is."""
 
 import io
 import json
@@ -568,7 +569,7 @@ def test_bash_completes_commands_options_choices_and_files(tmp_path, monkeypatch
         ("heedful", "train", "lm", "cl"): [],
         ("heedful", "train", "--from", "m"): ["my run"],
         ("heedful", "info", "gpt2-"): ["gpt2-medium", "gpt2-large", "gpt2-xl"],
-        ("heedful", "info", "m"): ["modern-162m", "mixture-8x124m", "my run"],
+        ("heedful", "info", "m"): ["mixture-8x124m", "modern-162m", "my run"],
         ("heedful", "info", "gpt2", "gpt2-"): [],
         ("heedful", "embed", "runs", "--json", "--po"): ["--pooling"],
         ("heedful", "--print-completion", "z"): ["zsh"],

@@ -109,7 +109,8 @@ def test_one_seed_and_no_visible_noise_tell_nothing():
 
 
 def test_a_spread_that_is_small_by_luck_is_not_believed():
-    """Two seeds that differ by nearly the same amount would give a tiny p; the other pairs show how noisy it is."""
+    """Two seeds that differ by nearly the same amount would give a tiny p; the other pairs show how noisy
+    it is."""
     lucky = {"a": {0: 1.0, 1: 1.1}, "b": {0: 2.0, 1: 2.1001}}
     assert noise.pairs(lucky)[0].distinguishable
     noisy = lucky | {"c": {0: 0.0, 1: 3.0}}

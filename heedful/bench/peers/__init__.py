@@ -3,10 +3,10 @@
     variants(work) -> [Variant, ...]         the ways in which it does this work; none if it cannot
     build(work, variant, place) -> run       ready to start; each call of `run` does one unit of the work
 
-`run()` returns what came of it: the loss before the step, or the tokens written, row by row. It may return before a
-GPU has finished. What is heavy is imported inside `build`, which runs in a process of its own. A file also says
-PACKAGE, what is imported, or CHECKOUT, what is cloned and given as `--peer NAME=PATH`. A file of your own with these
-two functions is a peer too: `--peer NAME=FILE.py`.
+`run()` returns what came of it: the loss before the step, or the tokens written, row by row. It may return
+before a GPU has finished. What is heavy is imported inside `build`, which runs in a process of its own. A
+file also says PACKAGE, what is imported, or CHECKOUT, what is cloned and given as `--peer NAME=PATH`. A
+file of your own with these two functions is a peer too: `--peer NAME=FILE.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Variant:
 
 
 def in_half(variant: Variant) -> Variant:
-    """The same with products in bf16, which on a GPU everyone's are, and which newer CPUs do at twice the rate."""
+    """The same variant with products in bf16, as everyone has on a GPU; newer CPUs do them twice as fast."""
     return replace(variant, name=f"{variant.name}, bf16", numbers="bf16", device="cpu")
 
 

@@ -66,7 +66,7 @@ def convert(work: DecodeGPT2 | Translate, place: Place, folder: Path, numbers: s
 
 
 def words(work: DecodeGPT2 | Translate) -> list[str]:
-    """A word for each token. Marian's first is the end and its last the padding; GPT-2 never meets its end."""
+    """A word for each token: Marian's first is the end, its last the padding; GPT-2 meets no end."""
     found = [str(i) for i in range(work.vocab)]
     if isinstance(work, Translate):
         found[END], found[start_token(work)] = LAST, PADDING

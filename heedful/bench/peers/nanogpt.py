@@ -1,7 +1,8 @@
-"""nanoGPT: its model.py, from a checkout of github.com/karpathy/nanoGPT; training only, for it decodes without a cache.
+"""nanoGPT: model.py of a checkout of github.com/karpathy/nanoGPT. Training only: it decodes without a cache.
 
-GPT-2 has biases and nanoGPT's own bench leaves them out, so both are measured. Model and optimizer are nanoGPT's, the
-vocabulary is filled up as its train.py does, and with biases it starts from heedful's weights.
+GPT-2 has biases and nanoGPT's own bench leaves them out, so both are measured. Model and optimizer are
+nanoGPT's, the vocabulary is filled up as its train.py does, and with biases it starts from heedful's
+weights.
 """
 
 from __future__ import annotations
