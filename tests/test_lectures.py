@@ -26,7 +26,7 @@ from heedful.parts.attention import Dot, ScaledDot, attend_plain, attention_weig
 from heedful.parts.layers import FeedForward, LayerNorm, PreNorm, layer_norm
 from heedful.parts.masks import causal, full, window
 from heedful.parts.multihead import MultiHeadAttention, split_heads
-from heedful.parts.places import Lengths
+from heedful.parts.places import Lengths, Source
 from heedful.parts.positions.absolute import Sinusoidal, frequencies, sinusoids
 from heedful.parts.watch import watch
 
@@ -77,7 +77,7 @@ def test_the_three_types_of_task_have_their_shapes():
     assert classify(tokens(B, S))["classify"].shape == (B, 5)  # sequence to vector
     model = tiny.build(tiny.ENCODER_DECODERS["transformer"])
     assert model(tokens(B, S), tokens(B, T)).shape == (B, T, tiny.VOCAB)  # sequence to sequence
-    target, vector, other = tokens(B, T), normal(B, 1, D), normal(B, 1, D)
+    target, vector, other = tokens(B, T), Source(normal(B, 1, D)), Source(normal(B, 1, D))
     scores = model.decode(vector, target)  # vector to sequence
     assert scores.shape == (B, T, tiny.VOCAB) and not torch.allclose(scores, model.decode(other, target))
 

@@ -1,4 +1,4 @@
-"""Tiny models of what came before the Transformer, with sizes that all differ, and inputs to decode them with."""
+"""Tiny models from before the Transformer, with sizes that all differ, and inputs to decode them with."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ LONG = {
 }
 
 
-# These see blocks of the row: what stands in a block depends on where in the row a text begins, and not all see all.
+# These attend to blocks of the row: what stands in a block depends on where in the row a text begins.
 BLOCKED = {
     "fixed": (sparse, sparse.SparseConfig(**SIZES, layers=2, pattern="fixed", stride=4, tail=1)),
     "fixed, merged": (

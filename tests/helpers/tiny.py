@@ -28,120 +28,72 @@ from heedful.models.base.config import Config
 
 VOCAB = 29
 
+SIZES = {"vocab": VOCAB, "width": 12, "hidden": 20}
+ALONE = {**SIZES, "context": 31, "layers": 2}
+SHALLOW = {**SIZES, "layers": 2, "decoder_layers": 3, "heads": 3}  # fewer layers in the encoder
+DEEP = {**SIZES, "layers": 3, "decoder_layers": 2, "heads": 2}  # fewer in the decoder
+THINNER, WIDER = ({"decoder_heads": heads, "decoder_hidden": 14} for heads in (2, 3))
+READER = {**ALONE, "attention_heads": 3, "labels": 5}
+EVERY_TOKEN = ("masked_lm", "classify", "tag", "span")
+LLAMA = {**ALONE, "heads": 6, "key_width": 4}
+STRETCHED = {"stretch": "llama3", "stretch_factor": 4.0, "stretch_original": 16}
+
 DECODERS: dict[str, tuple[object, Config]] = {
-    "gpt1": (gpt1, gpt1.GPT1Config(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
-    "gpt2": (gpt2, gpt2.GPT2Config(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
+    "gpt1": (gpt1, gpt1.GPT1Config(**ALONE, heads=3)),
+    "gpt2": (gpt2, gpt2.GPT2Config(**ALONE, heads=3)),
     "gpt3": (gpt3, gpt3.GPT3Config(vocab=VOCAB, context=31, layers=4, width=12, heads=3, band=4)),
-    "modern": (modern, modern.ModernConfig(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
-    "mixture": (
-        mixture,
-        mixture.MixtureConfig(
-            vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20, experts=5, chosen=2
-        ),
-    ),
-    "llama": (
-        llama,
-        llama.LlamaConfig(
-            vocab=VOCAB, context=31, layers=2, width=12, heads=6, kv_heads=2, key_width=4, hidden=20
-        ),
-    ),
+    "modern": (modern, modern.ModernConfig(**ALONE, heads=3)),
+    "mixture": (mixture, mixture.MixtureConfig(**ALONE, heads=3, experts=5, chosen=2)),
+    "llama": (llama, llama.LlamaConfig(**LLAMA, kv_heads=2)),
     "llama stretched, biased": (
         llama,
-        llama.LlamaConfig(
-            vocab=VOCAB, context=31, layers=2, width=12, heads=6, kv_heads=3, key_width=4, hidden=20, tied=True,
-            attention_bias=True, out_bias=False, stretch="llama3", stretch_factor=4.0, stretch_original=16,
-        ),
+        llama.LlamaConfig(**LLAMA, **STRETCHED, kv_heads=3, tied=True, attention_bias=True, out_bias=False),
     ),
-}  # fmt: skip
+}
 ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
     "transformer": (
         transformer,
-        transformer.TransformerConfig(
-            vocab=VOCAB, target_vocab=VOCAB, layers=2, decoder_layers=3, width=12, heads=3, decoder_heads=2,
-            hidden=20, decoder_hidden=14,
-        ),
+        transformer.TransformerConfig(**SHALLOW, **THINNER, target_vocab=VOCAB),
     ),
     "transformer pre-norm": (
         transformer,
-        transformer.TransformerConfig(
-            vocab=VOCAB, target_vocab=17, shared=False, layers=3, decoder_layers=2, width=12, heads=2,
-            decoder_heads=3, hidden=20, decoder_hidden=14, norm="pre",
-        ),
+        transformer.TransformerConfig(**DEEP, **WIDER, target_vocab=17, shared=False, norm="pre"),
     ),
     "mixture_transformer": (
         mixture_transformer,
         mixture_transformer.MixtureTransformerConfig(
-            vocab=VOCAB, target_vocab=VOCAB, layers=2, decoder_layers=3, width=12, heads=3, decoder_heads=2,
-            hidden=20, decoder_hidden=14, experts=4, chosen=2, every=2,
+            **SHALLOW, **THINNER, target_vocab=VOCAB, experts=4, chosen=2, every=2
         ),
     ),
-    "t5": (t5, t5.T5Config(vocab=VOCAB, layers=2, decoder_layers=3, width=12, heads=3, key_width=5, hidden=20)),
+    "t5": (t5, t5.T5Config(**SHALLOW, key_width=5)),
     "t5 gated, untied": (
         t5,
-        t5.T5Config(
-            vocab=VOCAB, layers=3, decoder_layers=2, width=12, heads=2, key_width=5, hidden=20, gated=True,
-            activation="gelu_tanh", tied=False, scaled=False,
-        ),
+        t5.T5Config(**DEEP, key_width=5, gated=True, activation="gelu_tanh", tied=False, scaled=False),
     ),
-    "bart": (
-        bart,
-        bart.BartConfig(
-            vocab=VOCAB, context=31, layers=2, decoder_layers=3, width=12, heads=3, decoder_heads=2, hidden=20,
-            decoder_hidden=14,
-        ),
-    ),
-    "mbart": (
-        bart,
-        bart.BartConfig(
-            vocab=VOCAB, context=31, layers=3, decoder_layers=2, width=12, heads=2, decoder_heads=3, hidden=20,
-            decoder_hidden=14, norm="pre", scaled=True,
-        ),
-    ),
-}  # fmt: skip
+    "bart": (bart, bart.BartConfig(**SHALLOW, **THINNER, context=31)),
+    "mbart": (bart, bart.BartConfig(**DEEP, **WIDER, context=31, norm="pre", scaled=True)),
+}
 ENCODERS: dict[str, tuple[object, Config]] = {
     "bert": (
         bert,
-        bert.BertConfig(
-            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5,
-            heads=("pooled", "masked_lm", "next_sentence", "classify", "tag", "span"),
-        ),
+        bert.BertConfig(**READER, heads=("pooled", "masked_lm", "next_sentence", *EVERY_TOKEN[1:])),
     ),
-    "roberta": (
-        roberta,
-        roberta.RobertaConfig(
-            vocab=VOCAB, context=31, offset=4, layers=2, width=12, attention_heads=3, hidden=20, labels=5,
-            heads=("pooled", "masked_lm", "classify", "tag", "span"),
-        ),
-    ),
-    "distilbert": (
-        distilbert,
-        distilbert.DistilBertConfig(
-            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5,
-            heads=("masked_lm", "classify", "tag", "span"),
-        ),
-    ),
+    "roberta": (roberta, roberta.RobertaConfig(**READER, offset=4, heads=("pooled", *EVERY_TOKEN))),
+    "distilbert": (distilbert, distilbert.DistilBertConfig(**READER, heads=EVERY_TOKEN)),
     "ernie": (
         ernie,
         ernie.ErnieConfig(
-            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5, tasks=6,
-            heads=("pooled", "masked_lm", "next_sentence", "classify", "tag", "span"),
+            **READER, tasks=6, heads=("pooled", "masked_lm", "next_sentence", *EVERY_TOKEN[1:])
         ),
     ),
     "albert": (
         albert,
         albert.AlbertConfig(
-            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5, embedding=7,
-            heads=("pooled", "masked_lm", "sentence_order", "classify", "tag", "span"),
+            **READER, embedding=7, heads=("pooled", "masked_lm", "sentence_order", *EVERY_TOKEN[1:])
         ),
     ),
-    "deberta": (
-        deberta,
-        deberta.DebertaConfig(
-            vocab=VOCAB, context=31, layers=2, width=12, attention_heads=3, hidden=20, labels=5, buckets=8, convolution=3,
-            heads=("masked_lm", "classify", "tag", "span"),
-        ),
-    ),
-}  # fmt: skip
+    "deberta": (deberta, deberta.DebertaConfig(**READER, buckets=8, convolution=3, heads=EVERY_TOKEN)),
+}
 VIT = vit.ViTConfig(
     image=12,
     patch=4,

@@ -24,6 +24,7 @@ from heedful.models.t5 import T5Config
 from heedful.models.transformer import TransformerConfig
 from heedful.models.vit import ViTConfig
 from heedful.parts.attention import Additive
+from heedful.parts.places import Source
 from heedful.parts.watch import watch
 
 B, T, S = 2, 13, 11
@@ -256,7 +257,7 @@ def test_each_side_of_an_encoder_decoder_is_counted_by_its_own_tokens(name):
     model, (source, target), lengths = build(name)
     found = costs(model, B, *lengths).flops_per_token
     encoder = counted(model, lambda: model.encoder(source))
-    decoder = counted(model, lambda: model.decode(torch.randn(B, S, 48), target))
+    decoder = counted(model, lambda: model.decode(Source(torch.randn(B, S, 48)), target))
     assert found["encoder"] * B * S == pytest.approx(encoder, abs=B * S)
     assert found["decoder"] * B * T == pytest.approx(decoder, abs=B * T)
 
@@ -327,7 +328,7 @@ def test_cache_is_exactly_what_a_growing_cache_holds(name, precision, dtype):
     cache = decoder.growing_cache()
     with torch.no_grad():
         if isinstance(model, EncoderDecoder):
-            model.decode(model.encoder(inputs[0]), inputs[1], cache=cache)
+            model.decode(model.read(inputs[0]), inputs[1], cache=cache)
         else:
             model(inputs[0], cache=cache)
     tensors = [t for layer in cache.layers for t in (*layer.kv, *(layer.source_kv or ()))]

@@ -1,4 +1,4 @@
-"""Every family gives Hugging Face's logits on random tiny models, and its weights go there and back unchanged."""
+"""Every family gives Hugging Face's logits on random tiny models, and its weights survive the round trip."""
 
 import pytest
 import torch

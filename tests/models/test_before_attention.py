@@ -1,4 +1,6 @@
-"""What must hold for every model that came before the Transformer: definitions.md section 20, and decoding."""
+"""What must hold for every model from before the Transformer: definitions.md section 20, and decoding."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -207,8 +209,8 @@ def test_beam_search_is_the_same_with_and_without_a_cache(name):
         for step in (case.step(), case.forgetful())
     )
     assert [[one.tokens for one in row] for row in found] == [[one.tokens for one in row] for row in expected]
-    close(torch.tensor([[one.score for one in row] for row in found]),
-          torch.tensor([[one.score for one in row] for row in expected]), 1e-9)  # fmt: skip
+    scores = [torch.tensor([[one.score for one in row] for row in rows]) for rows in (found, expected)]
+    close(*scores, 1e-9)
 
 
 @pytest.mark.parametrize("name", ["lstm", "bahdanau", "convs2s"])
@@ -286,7 +288,8 @@ def test_without_attention_there_is_nothing_to_watch():
 def test_the_first_loss_is_near_ln_v(name):
     file, config = EVERY[name]
     torch.manual_seed(3)
-    model = file.build(type(config)(**{**vars(config), "vocab": 1000, **({"target_vocab": 1000} if name in ENCODER_DECODERS else {})})).eval()  # fmt: skip
+    sizes = {"vocab": 1000, "target_vocab": 1000} if name in ENCODER_DECODERS else {"vocab": 1000}
+    model = file.build(replace(config, **sizes)).eval()
     ids = torch.randint(1000, (8, T))
     with torch.no_grad():
         scores = model(ids) if name in DECODERS else model(torch.randint(1000, (8, S)), ids)

@@ -15,7 +15,7 @@ from heedful.models.base.shells import EncoderDecoder
 from heedful.parts import masks
 from heedful.parts.before.recurrent import PlainState
 from heedful.parts.long.sparse import attend_gathered
-from heedful.parts.places import At, Lengths, Packed
+from heedful.parts.places import IN_ORDER, At, Lengths, Packed
 from heedful.parts.view import View
 from heedful.tasks import lm, parse, words
 from heedful.tasks.long import Recurrent, SegmentBatch
@@ -28,7 +28,7 @@ SEGMENTS = [name for name in DECODERS if name.startswith("xl")]
 
 @pytest.fixture(autouse=True)
 def there(monkeypatch):
-    """The device; and instead of what torch does without asking it: literals, autocast, and kernels of plain states."""
+    """The device, and replacements for what torch does without asking it: literals, autocast, kernels."""
     real = torch.tensor
 
     def tensor(data, *, device=None, **more):
@@ -71,12 +71,12 @@ def learns(model, loss):
 
 def write_on(run, cache):
     """Some tokens of unequal rows, one more of each, then other rows, and fewer tokens."""
-    run(tokens(B, 4), numbers(4, 2, 3), cache)
-    run(tokens(B, 1), None, cache)
+    run(tokens(B, 4), Lengths(numbers(4, 2, 3)), cache)
+    run(tokens(B, 1), IN_ORDER, cache)
     cache.reorder(numbers(2, 0, 0))
-    run(tokens(B, 1), None, cache)
+    run(tokens(B, 1), IN_ORDER, cache)
     cache.rewind(numbers(3, 2, 4))
-    return run(tokens(B, 2), None, cache)
+    return run(tokens(B, 2), IN_ORDER, cache)
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -89,9 +89,7 @@ def test_a_decoder_learns_and_writes(name):
     learns(model, model(tokens(B, T), Packed(documents_BT)).square().sum())
     with torch.no_grad():
         model.eval()
-        out = write_on(
-            lambda ids, lengths, cache: model(ids, Lengths(lengths), cache=cache), model.growing_cache()
-        )
+        out = write_on(lambda ids, places, cache: model(ids, places, cache=cache), model.growing_cache())
     assert isinstance(out, Elsewhere) and torch.isfinite(out.inner).all()
 
 
@@ -111,8 +109,8 @@ def test_a_translator_learns_and_writes(name):
         model.eval()
         said = model.read(source, places)
 
-        def run(ids, target_lengths, cache):
-            return model.decode(said, ids, Lengths(target_lengths), cache=cache)
+        def run(ids, target_places, cache):
+            return model.decode(said, ids, target_places, cache=cache)
 
         out = write_on(run, model.decoder.growing_cache())
     assert isinstance(out, Elsewhere)
@@ -185,4 +183,4 @@ def test_a_constant_of_the_cpu_is_found_in_a_model(monkeypatch):
     real = torch.arange
     monkeypatch.setattr(torch, "arange", lambda *args, device=None, **more: real(*args, **more))
     with pytest.raises(RuntimeError, match="same device"):
-        made(DECODERS["t-dmca"])(tokens(B, T), numbers(7, 3, 5))
+        made(DECODERS["t-dmca"])(tokens(B, T), Lengths(numbers(7, 3, 5)))

@@ -1,4 +1,4 @@
-"""What must hold for every architecture, whatever its parts: definitions.md section 20, on tiny fp64 models."""
+"""What must hold for every architecture: definitions.md section 20, on tiny fp64 models."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Models for long texts: what holds for every decoder holds for these, whatever they remember and however they look."""
+"""Models for long texts: what holds for every decoder holds for these, whatever their caches and masks."""
 
 import math
 
@@ -220,7 +220,7 @@ def test_what_adds_to_the_residual_starts_smaller_the_deeper_the_model(name):
 
 @fresh
 def test_costs_are_those_that_torch_counts(name):
-    """Open where a mask leaves scores out (they are not taken off), and as it runs where sums take their place."""
+    """Watched where a mask leaves scores out, which still count, and as it runs where sums replace scores."""
     model, ids = MAKERS[name](), tokens(2, 64, vocab=1000)
     found = costs(model, 2, 64)
     with FlopCounterMode(display=False) as counter:

@@ -1,4 +1,4 @@
-"""Parameter counts equal the papers' tables, for every preset, the largest included (built without memory)."""
+"""Parameter counts equal the papers' tables for every preset, even the largest (on the meta device)."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ COUNTS = {
     "qwen2-0.5b": 494_032_768,
     "modern-162m": 162_152_448,  # 2 V D + 12 (4 D D + 2 D F) and gains
     "mixture-8x124m": 521_271_552,  # GPT-2, 12 x 7 experts more of 4,722,432, 12 x 2 gate matrices of 768 x 8
-    "transformer-8x63m": 239_556_608,  # base, 12 x 7 experts more of 2,099,712, 12 x 2 gate matrices of 512 x 8
+    "transformer-8x63m": 239_556_608,  # base, 12 x 7 more experts of 2,099,712, 12 x 2 gates of 512 x 8
     "syntax-small": 7_178_038,  # V D + 6 blocks of 789,760 + heads (4,369; 197,376; 189,221) + the last norm
     "vit-ti16": 5_524_416,
     "vit-s16": 21_665_664,
@@ -51,15 +51,15 @@ COUNTS = {
     "vit-h14": 630_764_800,
     "deit-b16": 87_338_192,  # with both its classifiers of 1,000 labels
     "dvae": 6_974_336,
-    "dalle": 12_293_836_160,  # 12 B (Ramesh et al. 2021): 64 blocks of 12 D D + 13 D, 2 V D, 257 + 32 + 32 positions
-    "clip": 103_119_361,  # 49,408 words and 77 places, two towers of 12 blocks of 3,152,384, and the common space
+    "dalle": 12_293_836_160,  # 12 B in the paper: 64 blocks of 12 D D + 13 D, 2 V D, 257 + 32 + 32 positions
+    "clip": 103_119_361,  # 49,408 words, 77 positions, two towers of 12 blocks of 3,152,384, the common space
     "judge": 618_306,
-    "captioner-b16": 154_798_848,  # ViT-B/16, 2 V D, 6 blocks with cross-attention of 9,451,776, and the last norm
+    "captioner-b16": 154_798_848,  # ViT-B/16, 2 V D, 6 blocks with cross-attention of 9,451,776, a norm
     "transformer-xl-base": 150_838_570,  # about 151 M (Dai et al. 2019), without the adaptive softmax's few
     "sparse-enwik8": 100_995_072,  # 95 M (Child et al. 2019), and 12,288 x 512 for positions
     "t-d": 35_298_304,  # V D + 6 blocks
     "t-dmca": 35_293_696,  # V D + 5 blocks, and two convolutions of 3 D D + D in two of them
-    "t-dmca-128": 302_088_192,  # one feed-forward layer of 2,099,712 becomes 128, with two gate matrices of 512 x 128
+    "t-dmca-128": 302_088_192,  # one feed-forward layer of 2,099,712 becomes 128, with two gates of 512 x 128
     "t-dmca-256": 570_982_400,
     "linear-124m": 123_653_376,  # GPT-2 without its table of positions
     "rnn-650": 14_702_600,
@@ -80,9 +80,9 @@ PRINTED = {
     "gpt2-medium": (354.8, 1), "gpt2-large": (774.0, 1), "gpt2-xl": (1557.6, 1), "gpt3-125m": (125, 0),
     "gpt3-350m": (356, 0), "gpt3-760m": (760, 0), "gpt3-1.3b": (1320, -1), "gpt3-2.7b": (2650, -1),
     "gpt3-6.7b": (6660, -1), "gpt3-13b": (12850, -1), "gpt3-175b": (174600, -2), "bert-base": (109.5, 1),
-    "bert-large": (335, 0), "roberta-base": (125, 0),
-    "distilbert-base": (66, 0), "albert-base-v2": (12, 0), "deberta-v3-base": (184, 0), "vit-b16": (85.8, 1), "vit-l16": (303, 0), "vit-h14": (631, 0), "deit-b16": (87, 0),
-    "lstm-large": (66, 0), "seq2seq-sutskever": (384, 0),
+    "bert-large": (335, 0), "roberta-base": (125, 0), "distilbert-base": (66, 0), "albert-base-v2": (12, 0),
+    "deberta-v3-base": (184, 0), "vit-b16": (85.8, 1), "vit-l16": (303, 0), "vit-h14": (631, 0),
+    "deit-b16": (87, 0), "lstm-large": (66, 0), "seq2seq-sutskever": (384, 0),
 }  # fmt: skip
 
 
@@ -109,7 +109,8 @@ def test_every_preset_is_counted_and_nearest_names_are_suggested():
 def test_presets_are_found_in_the_files_without_importing_them():
     imported = {preset: name for name in FAMILIES for preset in family(name).PRESETS}
     assert list(preset_families().items()) == list(imported.items())
-    asked = "import sys, heedful.models as m; m.preset_families(), m.model_types(); sys.exit('torch' in sys.modules)"
+    asked = "import heedful.models as m; m.preset_families(), m.model_types()"
+    asked += "; import sys; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", asked], check=True)
 
 
