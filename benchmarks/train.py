@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 import heedful
-from heedful.data.files import read_lines
+from heedful.data.lines import read_lines
 from heedful.runs import trainer
 from heedful.tasks import image_classify, recipe, summarize
 from heedful.tasks.evaluation import WorkerLike

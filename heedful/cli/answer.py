@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..data import questions
-from ..data.files import Fault, read_texts
+from ..data.documents import read_texts
+from ..data.report import Fault
 from ..errors import BadInput
 from ..files import one_line
 from ..use.results import AnswerSpan

@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..data.files import is_dataset
+from ..data.lines import is_dataset
 from ..errors import BadInput, NotFinite, program
 from ..files import one_line, present
 from ..interop.run_folder import STAGES

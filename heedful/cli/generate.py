@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from ..data.files import Fault
+from ..data.report import Fault
 from ..interop.hf.chat import Refused, conversation_of, read_chat
 from .shared.lines import Line, answer_lines
 from .shared.options import DecodingOptions, LineOptions, arg

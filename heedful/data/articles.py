@@ -17,7 +17,9 @@ from typing import Any, Self
 from ..errors import BadInput
 from ..files import one_line, short
 from ..models import nearest
-from .files import Fault, Report, fault_in_cell, if_empty, is_json, judged_lines
+from .lines import judged_lines
+from .report import Fault, Report, if_empty
+from .tables import fault_in_cell, is_json
 
 MOST = 1_000_000  # characters of a line: what a vocabulary reads at once
 

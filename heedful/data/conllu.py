@@ -17,7 +17,8 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..files import one_line, short
-from .files import TABLE_LINE, Fault, Report, judged_lines
+from .lines import TABLE_LINE, judged_lines
+from .report import Fault, Report
 
 COLUMNS = 10
 MOST_WORDS = (

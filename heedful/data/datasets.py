@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from ..errors import BadInput
 from ..files import one_line
 from ..models import nearest
-from .files import Fault, too_long, with_nul
+from .report import Fault, too_long, with_nul
 
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves
 AT_ONCE = 100  # rows: one at a time takes many times as long

@@ -18,7 +18,9 @@ from ..errors import BadInput
 from ..files import one_line, short
 from ..models import nearest
 from .articles import object_of
-from .files import Fault, Report, cells, fault_in_cell, is_json, judged_lines
+from .lines import judged_lines
+from .report import Fault, Report
+from .tables import cells, fault_in_cell, is_json
 
 MOST = 1_000_000  # characters of a line: what a vocabulary reads at once
 FEWEST, MANY = 2, 1000  # choices

@@ -18,7 +18,8 @@ import numpy as np
 from ..errors import BadInput
 from ..files import one_line, short
 from .conllu import Sentence, Surface, check_tree, read_sentences
-from .files import LINE, Report, fault_of, judged_lines, refuse_unequal
+from .lines import LINE, judged_lines, refuse_unequal
+from .report import Report, fault_of
 
 # The best tree
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from ..corpora.shapes import checked_caption
-from ..data.files import Report
 from ..data.images.prepare import split_rows
+from ..data.report import Report
 from ..errors import BadInput
 from ..interop.load import load_run
 from ..tasks import image_classify

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from ..corpora.shapes import parse_caption
-from ..data.files import Report
 from ..data.images.prepare import Gallery, galleries, moved, moves, normal
 from ..data.plan import RowPlan, shares
+from ..data.report import Report
 from ..data.vocab import Vocab
 from ..decode.greedy import greedy
 from ..decode.step import step_of

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..data.batch import Seen, Tensors
-from ..data.files import Report
 from ..data.images.folders import CAPTIONS
 from ..data.images.prepare import Gallery, Row, galleries, split_rows
 from ..data.plan import RowPlan, shares
+from ..data.report import Report
 from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import write_text

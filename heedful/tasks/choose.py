@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from ..corpora import quiz
 from ..data.batch import Tensors
-from ..data.files import Report, hash_of
+from ..data.lines import hash_of
 from ..data.plan import BucketPlan, shares
 from ..data.questions import Choice, read_choices
+from ..data.report import Report
 from ..data.store import Store, write_store
 from ..data.vocab import groups
 from ..errors import BadInput

@@ -22,12 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.batch import Tensors
-from ..data.files import (
-    Report,
-    hash_of,
-)
 from ..data.letters import as_read
+from ..data.lines import hash_of
 from ..data.plan import BucketPlan, shares
+from ..data.report import Report
 from ..data.store import Store
 from ..errors import BadInput
 from ..files import inside, one_line

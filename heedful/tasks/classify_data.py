@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..data.files import TABLE_LINE, Fault, Report, cells, is_json, judged_lines, objects, read_header
+from ..data.lines import TABLE_LINE, judged_lines
+from ..data.report import Fault, Report
 from ..data.store import Store, write_store
+from ..data.tables import cells, is_json, objects, read_header
 from ..data.vocab import groups
 from ..errors import BadInput
 from ..files import inside, one_line, read_json, write_json

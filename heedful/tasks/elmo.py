@@ -23,9 +23,9 @@ from torch import Tensor
 
 from ..corpora import phrasebook
 from ..data.batch import Tensors
-from ..data.files import Report
 from ..data.letters import SpelledVocab, as_read
 from ..data.plan import BucketPlan, shares
+from ..data.report import Report
 from ..data.store import Store, write_store
 from ..data.vocab import LONGEST, Vocab, groups, read_vocab, train_vocab
 from ..errors import BadInput

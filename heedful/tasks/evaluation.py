@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ..data.files import Report
+from ..data.report import Report
 from ..data.vocab import Vocab, read_vocab
 from ..interop.hf.tokenizer import TOKENIZER
 from .recipe.settings import Recipe

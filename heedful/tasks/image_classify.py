@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.batch import Seen, Tensors
-from ..data.files import Report, hash_of
 from ..data.images.prepare import (
     Gallery,
     Row,
@@ -33,7 +32,9 @@ from ..data.images.prepare import (
     normal,
     split_rows,
 )
+from ..data.lines import hash_of
 from ..data.plan import RowPlan, shares
+from ..data.report import Report
 from ..errors import BadInput
 from ..files import inside, naming, one_line, read_json, write_json
 from ..interop.load import load

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..corpora import phrasebook, pylib
+from ..data.documents import joined, read_documents
 from ..data.encode import Encoder
-from ..data.files import Report, joined, not_in_vain, read_documents
+from ..data.report import Report, not_in_vain
 from ..data.store import Store, write_store
 from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..errors import BadInput

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from ..data.conllu import Sentence
-from ..data.files import Report, hash_of
+from ..data.lines import hash_of
 from ..data.plan import shares
+from ..data.report import Report
 from ..data.trees import best_tree
 from ..data.vocab import Vocab
 from ..errors import NotFinite

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from ..corpora import quiz
-from ..data.files import Report, hash_of
+from ..data.lines import hash_of
 from ..data.plan import BucketPlan, shares
 from ..data.questions import Question, read_questions
+from ..data.report import Report
 from ..data.store import Store, write_store
 from ..data.vocab import groups
 from ..errors import BadInput

@@ -20,8 +20,9 @@ from torch import Tensor
 from ..corpora import facts
 from ..data.articles import Article, Example, read_articles
 from ..data.extract import read_by, text_of
-from ..data.files import Report, hash_of
+from ..data.lines import hash_of
 from ..data.plan import BucketPlan, shares
+from ..data.report import Report
 from ..data.store import Store, write_store
 from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..decode.beam import beam_search

@@ -12,8 +12,9 @@ import numpy as np
 import torch.nn.functional as F
 
 from ..data.conllu import Sentence
-from ..data.files import Report, hash_of
+from ..data.lines import hash_of
 from ..data.plan import shares
+from ..data.report import Report
 from ..errors import BadInput
 from ..files import inside, one_line, read_json
 from ..interop.run.read import describe_run

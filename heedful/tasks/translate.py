@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..data.batch import Tensors
-from ..data.files import Report, hash_of
+from ..data.lines import hash_of
 from ..data.packing import Fitted
 from ..data.plan import BucketPlan, RowPlan, shares
+from ..data.report import Report
 from ..data.store import Store
 from ..data.trees import Parsed
 from ..decode.greedy import greedy_translation

@@ -10,8 +10,10 @@ import numpy as np
 
 from ..corpora import phrasebook
 from ..data.conllu import MOST_WORDS
-from ..data.files import Report, not_in_vain, read_parallel, read_table
+from ..data.lines import read_parallel
+from ..data.report import Report, not_in_vain
 from ..data.store import Store, write_store
+from ..data.tables import read_table
 from ..data.trees import Parsed, read_parsed, words_of_pieces
 from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..errors import BadInput

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from ..corpora import phrasebook
 from ..data.batch import Tensors
 from ..data.conllu import Sentence, read_sentences
-from ..data.files import Report
 from ..data.letters import SpelledVocab, as_read
 from ..data.plan import BucketPlan
+from ..data.report import Report
 from ..data.store import Store, write_store
 from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..errors import BadInput

@@ -7,7 +7,7 @@ import pytest
 from helpers.treebanks import BUSH, RANGES, row
 
 from heedful.data.conllu import MOST_WORDS, Sentence, Surface, check_tree, in_cycle, read_sentences, written
-from heedful.data.files import Report
+from heedful.data.report import Report
 from heedful.errors import BadInput
 
 ALL = ("tags", "heads", "relations")

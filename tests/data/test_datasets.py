@@ -11,7 +11,10 @@ import pytest
 from helpers.runs import CPU, TINY, Quiet, state_of
 
 from heedful.data import datasets
-from heedful.data.files import Report, read_documents, read_parallel, read_table, read_texts
+from heedful.data.documents import read_documents, read_texts
+from heedful.data.lines import read_parallel
+from heedful.data.report import Report
+from heedful.data.tables import read_table
 from heedful.errors import BadInput
 from heedful.runs import trainer
 from heedful.tasks import recipe
@@ -268,7 +271,7 @@ def test_it_is_imported_only_when_asked_for(tmp_path):
     code = f"""
 import sys
 from heedful.tasks import classify, lm, mlm, translate
-from heedful.data.files import read_texts
+from heedful.data.documents import read_texts
 print(list(read_texts({str(tmp_path / "a.txt")!r})) != [], [m for m in sys.modules if m.endswith("datasets")])
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,9 +11,9 @@ import torch
 from helpers.image_files import H, W, by_class, huge_png, idx, pixels, put
 from PIL import Image
 
-from heedful.data.files import Report
 from heedful.data.images import files as images
 from heedful.data.images import folders, prepare
+from heedful.data.report import Report
 from heedful.errors import BadInput
 from heedful.tasks.recipe import make
 from heedful.tasks.recipe.settings import DataSettings

@@ -14,8 +14,12 @@ from helpers.refusals import at_most
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedful.data import files
-from heedful.data.files import Report, open_text, read_lines, read_parallel, read_table, read_texts
+from heedful.data import documents, text_file
+from heedful.data.documents import PIECE, blocks, read_texts
+from heedful.data.lines import read_lines, read_parallel
+from heedful.data.report import Fault, Report
+from heedful.data.tables import read_table
+from heedful.data.text_file import CHUNK, open_text
 from heedful.errors import BadInput
 
 
@@ -93,7 +97,7 @@ def test_bad_lines_are_counted_or_refused(tmp_path, line, kind, why, where):
 
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 16])
 def test_the_limit_is_in_characters_and_inclusive(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(files, "CHUNK", chunk)
+    monkeypatch.setattr(text_file, "CHUNK", chunk)
     path = write(tmp_path / "a", "猫" * 50 + "\r\n" + "猫" * 51 + "\n" + "👍" * 50 + "\r\n" + "👍" * 51)
     report = Report()
     assert [len(line) for line in read_lines(path, limit=50, report=report)] == [50, 50]
@@ -113,8 +117,8 @@ def test_lines_do_not_depend_on_where_the_reads_end(tmp_path_factory, data):
     whole = text.split("\n")
     whole = [line.removesuffix("\r") for line in (whole if whole[-1] else whole[:-1])]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "CHUNK", data.draw(st.integers(1, 7)))
-        patch.setattr(files, "PIECE", data.draw(st.integers(1, 9)))
+        patch.setattr(text_file, "CHUNK", data.draw(st.integers(1, 7)))
+        patch.setattr(documents, "PIECE", data.draw(st.integers(1, 9)))
         report = Report()
         assert list(read_lines(path, limit=6, report=report)) == [line for line in whole if len(line) <= 6]
         assert report.counts.total() == sum(len(line) > 6 for line in whole)
@@ -191,7 +195,9 @@ def test_a_damaged_gzip_is_named(tmp_path):
 
 HUGE = """
 import sys, tracemalloc
-from heedful.data.files import Report, read_lines, read_texts
+from heedful.data.documents import read_texts
+from heedful.data.lines import read_lines
+from heedful.data.report import Report
 path, report = sys.argv[1], Report()
 def grown():
     # Not ru_maxrss: a child begins with its parent's.
@@ -247,12 +253,12 @@ def test_many_lines_take_no_more_memory_than_few(tmp_path):
 
 def test_a_report_speaks_in_one_sentence():
     report = Report()
-    report.bad("a.en", 17, files.Fault("not UTF-8", "why"))
-    report.bad("a.en", 20, files.Fault("not UTF-8", "why"))
-    report.bad("a.de", 4, files.Fault("empty", "why"))
+    report.bad("a.en", 17, Fault("not UTF-8", "why"))
+    report.bad("a.en", 20, Fault("not UTF-8", "why"))
+    report.bad("a.de", 4, Fault("empty", "why"))
     assert report.sentence() == "3 lines dropped: 2 not UTF-8 (first a.en:17), 1 empty (a.de:4)"
     for line in range(100):
-        report.bad("a.en", line, files.Fault("empty", "why"))
+        report.bad("a.en", line, Fault("empty", "why"))
     assert len(report.firsts["empty"]) == 5 and report.counts["empty"] == 101
     refused(lambda: Report("ignore"), '"drop" or "refuse"', "ignore")
 
@@ -403,6 +409,6 @@ def test_bad_lines_of_a_text_are_left_out_and_counted(tmp_path):
 def test_bytes_that_are_no_text_at_all_stay_bounded(tmp_path):
     report = Report()
     with open_text(write(tmp_path / "a", b"\x80" * (1 << 20))) as file:
-        assert max(map(len, files.blocks(file))) <= files.PIECE + files.CHUNK
+        assert max(map(len, blocks(file))) <= PIECE + CHUNK
     assert list(read_texts(tmp_path / "a", report=report)) == []
     assert set(report.counts) == {"not UTF-8"}

@@ -9,7 +9,7 @@ from helpers.treebanks import BUSH, RANGES, row
 
 from heedful.corpora import phrasebook
 from heedful.data.conllu import Sentence, Surface, fault_in_tree, read_sentences, written
-from heedful.data.files import Report
+from heedful.data.report import Report
 from heedful.data.trees import Parsed, best_tree, parsed, read_parsed, spans, words_of_pieces
 from heedful.data.vocab import train_vocab
 from heedful.errors import BadInput

@@ -198,7 +198,7 @@ def test_damaged_json_is_read_or_refused():
 
 TRAIN = """
 import sys
-from heedful.data.files import read_texts
+from heedful.data.documents import read_texts
 from heedful.data.vocab import KINDS, train_vocab
 for kind in KINDS:
     print(kind, train_vocab(kind, read_texts(sys.argv[1]), 500).hash)

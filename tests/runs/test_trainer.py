@@ -25,7 +25,7 @@ from helpers.runs import (
 )
 
 import heedful
-from heedful.data import files, vocab
+from heedful.data import text_file, vocab
 from heedful.data.store import Store
 from heedful.errors import BadInput
 from heedful.runs import trainer
@@ -293,7 +293,7 @@ def test_a_vocabulary_is_learned_from_a_sample_of_a_large_text(texts, tmp_path, 
     lines = [f"word{n} and a few others\n" for n in range(3000)]
     text = tmp_path / "large"
     text.write_text("".join(lines))
-    monkeypatch.setattr(files, "CHUNK", 200)
+    monkeypatch.setattr(text_file, "CHUNK", 200)
     monkeypatch.setattr(lm_data, "SAMPLE", text.stat().st_size // 5)
     learned: list[str] = []
 

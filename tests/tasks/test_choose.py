@@ -13,8 +13,8 @@ from helpers.tuning_cases import WAYS
 import heedful
 from heedful.cli.main import main
 from heedful.corpora import quiz
-from heedful.data.files import Report
 from heedful.data.questions import Choice, read_choices
+from heedful.data.report import Report
 from heedful.data.vocab import Vocab
 from heedful.errors import BadInput
 from heedful.models import bert, gpt2

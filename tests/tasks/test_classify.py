@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from helpers.classify_cases import CPU, TINY, WORDS, Quiet, asked, files, job_of, models, origin_of, rows  # noqa: F401 (fixtures)
 
 import heedful
-from heedful.data.files import Report
+from heedful.data.report import Report
 from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
 from heedful.models.base.heads import DecoderClassifier

@@ -22,8 +22,8 @@ from helpers.small_runs import small_run  # noqa: F401 (fixtures)
 import heedful
 from heedful.cli.main import main
 from heedful.corpora import quiz
-from heedful.data.files import Report
 from heedful.data.questions import Question, read_choices, read_questions
+from heedful.data.report import Report
 from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
 from heedful.interop.loaded import Loaded

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
-from ...data.files import BOM, BYTES, FOREIGN, GZIP, Fault, judge
+from ...data.report import Fault
+from ...data.text_file import BOM, BYTES, FOREIGN, GZIP, judge
 from ...errors import BadInput
 from ...files import one_line
 from ...use.options import check_number

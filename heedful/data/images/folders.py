@@ -19,7 +19,8 @@ import numpy as np
 
 from ...errors import BadInput
 from ...files import is_plain, naming, one_line
-from ..files import Fault, Report, judged_lines
+from ..lines import judged_lines
+from ..report import Fault, Report
 from .files import ENDINGS, is_image, read_idx, read_image
 
 CAPTIONS = ("captions.tsv", "captions.jsonl")

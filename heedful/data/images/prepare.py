@@ -21,8 +21,8 @@ from ...errors import BadInput
 from ...files import one_line
 from ...models import nearest
 from ...tasks.recipe.settings import DataSettings
-from ..files import Report
 from ..plan import keyed, permuted_array, splitmix
+from ..report import Report
 from ..store import BYTES, Store, write_store
 from .files import read_image
 from .folders import Item, is_idx, items_of, read_all

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...data.files import Report
+from ...data.report import Report
 from ...data.store import Store
 from ...errors import BadInput
 from ...files import one_line
