@@ -1,10 +1,11 @@
 """Fast twins of the parts, for training: the same weights, names and results, by fewer and larger operations.
 
-`for_training` gives each module of a model its twin, a subclass of the module's own class. A twin that has no kernel for
-a case (another device, another precision, nobody asks for gradients, somebody watches) takes the plain way.
+`for_training` gives each module of a model its twin, a subclass of the module's own class. A twin that has no
+kernel for a case (another device, another precision, nobody asks for gradients, somebody watches) takes the
+plain way.
 
-A residual connection uses its input twice: in the layer, and around it. So some kernels take x and give it back
-("residual" below): then one kernel can add up both gradients of x.
+A residual connection uses its input twice: in the layer, and around it. So some kernels take x and give it
+back ("residual" below): then one kernel can add up both gradients of x.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ Model = TypeVar("Model", bound=nn.Module)
 def for_training(model: Model, compiled: bool = False, by_block: bool = False) -> Model:
     """The same model, whose modules have their fast twins from now on.
 
-    compiled: let torch.compile make one graph of each stack of blocks, so that sums and norms between blocks are one
-    kernel; and on a GPU another of what is done to vectors after they were looked up. by_block: compile each block
-    alone, as a model needs it whose weights come and go block by block.
+    compiled: let torch.compile make one graph of each stack of blocks, so that sums and norms between blocks
+    are one kernel; and on a GPU another of what is done to vectors after they were looked up. by_block:
+    compile each block alone, as a model needs it whose weights come and go block by block.
     """
     for module in model.modules():
         for plain, twin in TWINS.items():
@@ -109,7 +110,7 @@ class TrainingAttention(MultiHeadAttention):
         *,
         residual: bool = True,
     ) -> tuple[Tensor, Tensor]:
-        """The heads' weighted means side by side, which `last` mixes; and x, as it goes on around the layer."""
+        """(the heads' weighted means side by side, which `last` mixes; x, as it goes on around the layer)."""
         view = view or unmasked(x_BTD, source_BSD)
         if cache is None and self.attends_joined(x_BTD, source_BSD):
             return self.attend_joined(x_BTD, view, source_BSD, residual)
@@ -127,7 +128,7 @@ class TrainingAttention(MultiHeadAttention):
         return join_heads(self.attend(q_BHTK, k_BGSK, v_BGSL, view)), x_BTD
 
     def projects_jointly(self, x_BTD: Tensor, source_BSD: Tensor | None) -> bool:
-        """Whether several projections of the same vectors are to be one product: a wide one is faster than narrow ones.
+        """Whether projections of the same vectors are one product: a wide one is faster than narrow ones.
 
         On a CPU that pays only where torch.compile does the joining.
         """
@@ -151,7 +152,7 @@ class TrainingAttention(MultiHeadAttention):
         return Heads.apply(joined_BTX, bias, heads, widths), x_BTD
 
     def attends_joined(self, x_BTD: Tensor, source_BSD: Tensor | None) -> bool:
-        """Whether a kernel can read the joined projections: for sentences, with nothing between it and them."""
+        """Whether a kernel can read the joined projections of sentences: nothing may stand in between."""
         if not kernels.trains(x_BTD):
             return False
         few = max(x_BTD.shape[1], 0 if source_BSD is None else source_BSD.shape[1]) <= SHORT
@@ -188,7 +189,7 @@ class TrainingAttention(MultiHeadAttention):
 
 
 def short_pays(q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor) -> bool:
-    """Whether kernels/short.py is the fastest: for sentences, where one program holds all scores of a head."""
+    """Whether kernels/short.py is the fastest: one program must hold all scores of a head."""
     few = max(q_BHTK.shape[2], k_BGSK.shape[2]) <= SHORT and max(q_BHTK.shape[3], v_BGSL.shape[3]) <= SHORT
     alike = q_BHTK.dtype == k_BGSK.dtype == v_BGSL.dtype
     return kernels.trains(q_BHTK) and few and alike and k_BGSK.shape[1] == q_BHTK.shape[1]
@@ -202,7 +203,7 @@ def attend_short(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSL: Tensor, mask: AnyMask, 
 
 
 def table_of(mask: AnyMask, H: int) -> tuple[Tensor | None, bool]:
-    """(who may look at whom, whether everyone sees the past only): the first is None where the second is enough."""
+    """(who may look at whom, whether the mask is the causal triangle); no table where none is needed."""
     if not isinstance(mask, View):
         return mask, False
     if mask.is_causal or mask.sees_all:
@@ -237,7 +238,10 @@ def hooked(module: nn.Module) -> bool:
 
 
 def gelu_by_sigmoid(x: Tensor) -> Tensor:
-    """`gelu_tanh`: (1 + tanh u) / 2 is sigmoid 2u, whose exponential torch.compile writes for CPUs in half the time."""
+    """`gelu_tanh` as x sigmoid(2u), which is the same as x (1 + tanh u) / 2.
+
+    torch.compile makes code for CPUs of it that takes half the time.
+    """
     return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * (x * x * x)))
 
 
@@ -291,7 +295,7 @@ class TrainingGatedFeedForward(GatedFeedForward):
 
 
 def has_kernel(norm: nn.Module, x_BTD: Tensor) -> bool:
-    """Whether kernels/residual.py can do a norm: its programs hold whole rows, and nobody may look in between."""
+    """Whether kernels/residual.py can do a norm: its programs hold whole rows, and hooks are not called."""
     small = x_BTD.numel() < kernels.MOST and x_BTD.shape[-1] <= kernels.WIDEST
     return type(norm) is LayerNorm and small and not hooked(norm)
 
@@ -348,8 +352,8 @@ class TrainingPostNorm(PostNorm):
 class TrainingInputs(Inputs):
     """Embedding, position and dropout by one kernel, on a GPU in steps that are compiled or recorded.
 
-    torch.compile keeps away from looking vectors up: it would add up their gradients in an order that differs from run
-    to run. It compiles `finish` where there is no kernel.
+    torch.compile keeps away from looking vectors up: it would add up their gradients in an order that differs
+    from run to run. It compiles `finish` where there is no kernel.
     """
 
     plain: type[nn.Module] = Inputs
@@ -360,7 +364,7 @@ class TrainingInputs(Inputs):
         return super().forward(tokens_BT, positions, segments_BT)
 
     def fuses(self, tokens_BT: Tensor) -> bool:
-        """Whether there is a kernel: for a vector a token and one a position, if nobody wants to see what is between."""
+        """Whether there is a kernel: for one vector per token and one per position, without hooks."""
         if not kernels.embeds(tokens_BT):
             return False
         alone = plain_class(self) is Inputs and self.segments is None and isinstance(self.norm, nn.Identity)

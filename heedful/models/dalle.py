@@ -18,8 +18,9 @@ from ..parts.blocks import Block, Stack
 from ..parts.cache import Cache
 from ..parts.embeddings import Inputs, TokenEmbedding, Untied
 from ..parts.layers import FeedForward, LayerNorm, PreNorm
-from ..parts.masks import Mask, picture_column, picture_convolution, picture_row
+from ..parts.masks import Mask
 from ..parts.multihead import MultiHeadAttention
+from ..parts.picture_masks import picture_column, picture_convolution, picture_row
 from ..parts.positions.absolute import CaptionAndGrid
 from .base.config import Config
 from .base.initialize import normal_

@@ -16,12 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..parts.kmeans import k_means
 from .base.config import Config
 
 EPS = 0.1  # pixels are kept so far from 0 and 1, where the logit is not finite
 # No scale is less: flat colors would otherwise become infinitely likely, and nothing else would be learned.
 LEAST_LOG_SCALE = math.log(0.3)
+ROUNDS = 15  # of k-means
+AT_ONCE = 1 << 23  # distances of k-means that are computed together
 
 
 @dataclass(frozen=True)
@@ -223,3 +224,31 @@ def rising(step: int, steps: int, most: float) -> float:
 def half_cosine(step: int, steps: int) -> float:
     """From 1 to 0 over `steps`."""
     return (1 + math.cos(math.pi * min(1.0, step / max(1, steps)))) / 2
+
+
+# k-means: a few points such that each of many has one of them near.
+
+
+def k_means(points_NX: Tensor, K: int, generator: torch.Generator) -> tuple[Tensor, float]:
+    """(K centers [K, X] of distinct points, the mean squared error of a coordinate) (Lloyd 1982).
+
+    If there are fewer points than centers, some centers are the same.
+    """
+    points_NX = points_NX.unique(dim=0)
+    order = torch.randperm(len(points_NX), generator=generator)
+    centers_KX = points_NX[order.repeat(-(-K // len(order)))[:K]]
+    for _ in range(ROUNDS):
+        nearest_N = nearest(points_NX, centers_KX)
+        counts_K = torch.bincount(nearest_N, minlength=K)
+        sums_KX = torch.zeros_like(centers_KX).index_add_(0, nearest_N, points_NX)
+        means_KX = sums_KX / counts_K.clamp(min=1)[:, None]
+        centers_KX = torch.where(counts_K[:, None] > 0, means_KX, centers_KX)
+    off = (points_NX - centers_KX[nearest(points_NX, centers_KX)]).square().mean().item()
+    return centers_KX, off
+
+
+def nearest(points_NX: Tensor, centers_KX: Tensor) -> Tensor:
+    """The index of each point's nearest center [N]: |p - c|^2 is least where p . c - |c|^2 / 2 is most."""
+    half_K = centers_KX.square().sum(1) / 2
+    parts = points_NX.split(max(1, AT_ONCE // len(centers_KX)))
+    return torch.cat([(some @ centers_KX.T - half_K).argmax(1) for some in parts])

@@ -1,7 +1,7 @@
 """Attention: every query looks at all keys softly and takes home a weighted mean of their values.
 
-First the formula, as on the slide (`attention_weights`, `attend_plain`), then the ways to score a query against a key.
-The same by torch's kernels is in fused.py, the layer that holds weights in multihead.py.
+First the formula, as on the slide (`attention_weights`, `attend_plain`), then the ways to score a query
+against a key. The same by torch's kernels is in fused.py, the layer that holds weights in multihead.py.
 
 H query heads may share G <= H key/value heads (grouped-query attention; G = 1 is multi-query):
 
@@ -33,7 +33,10 @@ def attention_weights(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """softmax(q k^T / sqrt(K) + bias): how much each query takes from each key. Rows sum to 1, or to 0 if empty."""
+    """softmax(q k^T / sqrt(K) + bias): how much each query takes from each key.
+
+    Rows sum to 1, or to 0 if empty.
+    """
     k_BHSK = repeat_heads(k_BGSK, q_BHTK.shape[1])
     scale = 1 / math.sqrt(q_BHTK.shape[-1]) if scale is None else scale
     scores_BHTS = q_BHTK @ k_BHSK.mT * scale

@@ -2,9 +2,10 @@
 
     aux = Aux()
     hidden_BTD = model.hidden(tokens_BT, aux=aux)
-    told = aux.close()                              # the sum of what was to be minimized as well, and who did the work
+    told = aux.close()                              # the auxiliary loss, and the loads of the experts
 
-It belongs to one forward pass. No part keeps anything, no output becomes a tuple, and whoever does not ask passes none.
+It belongs to one forward pass. No part keeps anything, no output becomes a tuple, and whoever does not ask
+passes none.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Aux:
     def say(self, loss: Tensor, load_E: Tensor) -> None:
         """Add a loss and the load of each expert.
 
-        Whatever comes after `close` is not heard: a block that is computed again in the backward pass says it again.
+        Whatever comes after `close` is not heard: a block that is computed again in the backward pass says it
+        again.
         """
         if not self._book.closed:
             self._book.losses.append(loss)

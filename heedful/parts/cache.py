@@ -2,9 +2,9 @@
 
 A cache is an argument of a call, never an attribute of a model. The shell opens a call with `begin`, which
 tells the positions of all keys there will be; every layer then appends its own keys and values; `advance`
-makes it all count. A call that fails in between has changed nothing. Two kinds: `GrowingCache` grows as it must;
-`StaticCache` writes into buffers of a fixed size, so that a compiled step or a captured graph sees the same
-shapes every time.
+makes it all count. A call that fails in between has changed nothing. Two kinds: `GrowingCache` grows as it
+must; `StaticCache` writes into buffers of a fixed size, so that a compiled step or a captured graph sees the
+same shapes every time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Cache(ABC):
 
     @abstractmethod
     def next_positions(self, T: int, lengths_B: Tensor | None = None) -> Tensor | None:
-        """Positions of the next T tokens of each row, of which lengths[b] are real; None if plainly in order."""
+        """Positions of the next T tokens of each row, lengths[b] of them real; None if plainly in order."""
 
     @abstractmethod
     def begin(self, q_pos: Tensor | None, B: int, T: int) -> tuple[int, Tensor | None]:
@@ -79,7 +79,10 @@ def check_rows(found: int, expected: int, what: str) -> None:
 
 
 class GrowingCache(Cache):
-    """Grows with its tokens. As long as no row is padded, positions stay implicit and kernels need no mask."""
+    """Grows with its tokens.
+
+    As long as no row is padded, positions stay implicit and kernels need no mask.
+    """
 
     def __init__(self, layers: int) -> None:
         self.layers: list[GrowingLayer] = [GrowingLayer() for _ in range(layers)]
@@ -153,7 +156,7 @@ def select(kv: KeysValues | None, rows: Tensor) -> KeysValues | None:
 
 
 class GrowingLayer(LayerCache):
-    """Buffers with room for more than is in them: most tokens are then written without copying those before."""
+    """Keys and values in buffers with spare room: most tokens are written without copying those before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -229,12 +232,12 @@ def reordered(x: Tensor, rows: Tensor, spare: list[Tensor], own: bool) -> Tensor
 
 
 def is_order(rows: Tensor, size: int) -> bool:
-    """Whether each of so many rows stays where it is; where looking would mean waiting for a device, none is said to."""
+    """Whether `rows` keeps each of `size` rows in place; False where looking would wait for a device."""
     return rows.device.type == "cpu" and len(rows) == size and torch.equal(rows, torch.arange(size))
 
 
 def sharers(sources_R: Tensor) -> tuple[Tensor, int]:
-    """Which sources there are, and how many rows side by side have each; one for every row, if not all equally many."""
+    """(the sources, how many rows side by side share each); one source per row if the counts differ."""
     sources_N, counts_N = torch.unique_consecutive(sources_R, return_counts=True)
     count = len(sources_R) // max(1, len(sources_N))
     return (sources_N, count) if bool((counts_N == count).all()) else (sources_R, 1)
@@ -250,7 +253,7 @@ def first(room: KeysValues, size: int) -> KeysValues:
 
 
 def larger(room: KeysValues, used: int, size: int) -> KeysValues:
-    """Room for `size` and a quarter more, with what was there: a token is copied four times or so, however many follow."""
+    """Room for `size` tokens and a quarter more, with what was there: a token is copied about four times."""
     length = -(-(size + size // 4) // 8) * 8
     k, v = (x.new_empty(*x.shape[:-2], length, x.shape[-1]) for x in room)
     k[:, :, :used], v[:, :, :used] = room[0][:, :, :used], room[1][:, :, :used]
@@ -293,7 +296,7 @@ class StaticCache(Cache):
         return self.slots, torch.where(slots_S < self.pending[:, None], slots_S, -1)
 
     def check_capacity(self, q_BT: Tensor) -> None:
-        """Refuse positions past the buffers: in words where looking costs nothing, else by the device itself."""
+        """Refuse positions past the buffers: with a message where looking is free, else on the device."""
         if q_BT.device.type == "cpu" and not torch.compiler.is_compiling():
             if int(q_BT.max()) >= self.capacity:
                 raise ValueError(

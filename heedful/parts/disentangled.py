@@ -2,8 +2,8 @@
 
     score_ij = (q_i . k_j  +  q_i . K[i - j]  +  k_j . Q[i - j]) / sqrt(3 K)
 
-K and Q are projections of one table of distances, a row for each, which all layers share. The first term is the
-attention's own; the second asks from content to place (c2p), the third from place to content (p2c).
+K and Q are projections of one table of distances, a row for each, which all layers share. The first term is
+the attention's own; the second asks from content to place (c2p), the third from place to content (p2c).
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ Project = Callable[[Tensor], Tensor]
 
 
 class Disentangled(Position):
-    """The two terms of distance. key, query: what projects the table for c2p and for p2c; None: no such term."""
+    """The two terms of distance.
+
+    key, query: what projects the table for c2p and for p2c; None: no such term.
+    """
 
     def __init__(
         self,
@@ -113,7 +116,10 @@ class Disentangled(Position):
 
 
 class DisentangledAttention(MultiHeadAttention):
-    """Attention by content and by distance. ways: of c2p and p2c; shared: content's projections serve distances too."""
+    """Attention by content and by distance.
+
+    ways: of c2p and p2c; shared: content's projections serve distances too.
+    """
 
     def __init__(
         self,

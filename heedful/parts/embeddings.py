@@ -1,4 +1,4 @@
-"""Embeddings: from tokens to what the first block reads, and from the last block's vectors to scores of tokens."""
+"""Embeddings: from tokens to the inputs of the first block, and from the last block's vectors to scores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .positions.base import NoPosition, Position, Positions
 
 
 class TokenEmbedding(nn.Module):
-    """One vector a word; `scale` multiplies it (the Transformer's sqrt(D), which keeps it level with positions)."""
+    """One vector per token, times `scale` (the Transformer's sqrt(D) keeps it level with positions)."""
 
     def __init__(self, vocab: int, width: int, scale: float = 1.0) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Inputs(nn.Module):
 
 
 def residual_dtype(x: Tensor) -> torch.dtype:
-    """The precision of x as it runs through the blocks: bf16 under bf16 autocast, which halves the memory to move.
+    """The precision of x in the blocks: bf16 under bf16 autocast, which halves memory traffic.
 
     fp16 has no room for it: a sum over layers may pass its largest number.
     """

@@ -4,8 +4,9 @@
     G(x) = softmax(KeepTopK(H(x), k))
     H(x)_i = (x W_g)_i + eps_i softplus((x W_noise)_i),  eps_i ~ N(0, 1), in training only
 
-A model has the parameters of all experts and pays for k of them. Left alone, a gate soon sends everyone to the same
-few, so a loss pulls it towards an even load: `ImportanceAndLoad` (Shazeer) or `SwitchBalance` (Fedus et al. 2021).
+A model has the parameters of all experts and pays for k of them. Left alone, a gate soon sends everyone to
+the same few, so a loss pulls it towards an even load: `ImportanceAndLoad` (Shazeer) or `SwitchBalance` (Fedus
+et al. 2021).
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ def mix_grouped(
     experts: Sequence[Expert],
     room: int | None = None,
 ) -> Tensor:
-    """`mix_plain` where all but the chosen gates are 0. room: tokens an expert takes; who comes later gets nothing.
+    """`mix_plain` where all but the chosen gates are 0.
 
-    An expert that nobody chose is called too, with no tokens: its gradient is then 0 and not missing, which processes
-    that add up gradients rely on.
+    room: tokens an expert takes; who comes later gets nothing.
+
+    An expert that nobody chose is called too, with no tokens: its gradient is then 0 and not missing, which
+    processes that add up gradients rely on.
     """
     (N, K), E = chosen_NK.shape, len(experts)
     expert_M = chosen_NK.flatten()
@@ -156,10 +159,10 @@ def cv_squared(amount_E: Tensor) -> Tensor:
 
 
 def smooth_load(routing: Routing) -> Tensor:
-    """How many tokens each expert would get if the noise were drawn again, as far as gradients can tell: Load_E.
+    """Load_E: how many tokens each expert would get if the noise were drawn again, in a differentiable form.
 
-    P(x, i) = Phi((score_i - the k-th largest noisy score of the others) / spread_i), summed over tokens. With all experts
-    chosen, and where there is no noise, it is the plain count.
+    P(x, i) = Phi((score_i - the k-th largest noisy score of the others) / spread_i), summed over tokens. With
+    all experts chosen, and where there is no noise, it is the plain count.
     """
     K, E = routing.chosen_NK.shape[1], routing.scores_NE.shape[1]
     if routing.spread_NE is None or K == E:
@@ -205,8 +208,8 @@ class SwitchBalance:
 class Experts(nn.Module):
     """Feed-forward by experts: in a block it stands where the one feed-forward layer stood.
 
-    Padding is not sent to anyone and gets 0. No token is dropped, unless `capacity` is given: in training, an expert then
-    takes at most capacity times an even share of the tokens, and to the others it adds nothing.
+    Padding is not sent to anyone and gets 0. No token is dropped, unless `capacity` is given: in training, an
+    expert then takes at most capacity times an even share of the tokens, and to the others it adds nothing.
     """
 
     def __init__(
@@ -236,7 +239,10 @@ class Experts(nn.Module):
         return torch.zeros_like(x_BTD).masked_scatter(real_BT[..., None], y_ND)
 
     def room(self, routing: Routing) -> int | None:
-        """Tokens that an expert takes; None for all. Only in training: an answer must not depend on its neighbors."""
+        """Tokens that an expert takes; None for all.
+
+        Only in training: an answer must not depend on its neighbors.
+        """
         if self.capacity is None or not self.training:
             return None
         return math.ceil(self.capacity * routing.chosen_NK.numel() / len(self.experts))
@@ -256,7 +262,10 @@ def make_experts(
     balance: float = 0.01,
     capacity: float = 0.0,
 ) -> Experts:
-    """So many experts, each as `make` makes it, with a gate and its balance loss by name. capacity: 0 for none."""
+    """So many experts, each as `make` makes it, with a gate and its balance loss by name.
+
+    capacity: 0 for none.
+    """
     chooses, balances = GATES[gate]
     made = [make() for _ in range(experts)]
     return Experts(made, chooses(width, experts, chosen), balances(balance), capacity or None)

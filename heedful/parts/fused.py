@@ -51,8 +51,8 @@ def attend_fused(
 def full_pays(q_BHTK: Tensor, k_BGSK: Tensor) -> bool:
     """Whether attention is to be computed in fp32: for sentences, in training on a CPU in half precision.
 
-    Half precision makes the other products faster but torch's CPU kernel for attention slower: for 64 tokens it takes
-    2.5 times as long as in fp32, for 256 as long, and only past that less.
+    Half precision makes the other products faster but torch's CPU kernel for attention slower: for 64 tokens
+    it takes 2.5 times as long as in fp32, for 256 as long, and only past that less.
     """
     few = max(q_BHTK.shape[2], k_BGSK.shape[2]) <= 2 * SHORT
     return few and q_BHTK.device.type == "cpu" and q_BHTK.dtype in HALVES and torch.is_grad_enabled()
@@ -77,8 +77,9 @@ def attend_in_full(
 def open_pays(q_BHTK: Tensor, k_BGSK: Tensor) -> bool:
     """Whether the open formula is faster than torch's kernel: for sentences, in compiled training on a CPU.
 
-    torch.compile makes few loops of the formula, which then takes 0.7 of the kernel's time for 64 tokens and as long for
-    256. In half precision the kernel sums in fp32 and the formula does not, so the formula is left alone.
+    torch.compile makes few loops of the formula, which then takes 0.7 of the kernel's time for 64 tokens and
+    as long for 256. In half precision the kernel sums in fp32 and the formula does not, so the formula is
+    left alone.
     """
     few = max(q_BHTK.shape[2], k_BGSK.shape[2]) <= SHORT
     on_cpu = q_BHTK.device.type == "cpu" and torch.compiler.is_compiling()
@@ -138,7 +139,7 @@ def attend_sdpa(
 
 
 def safe_table(mask: AnyMask, H: int) -> tuple[Tensor | None, Tensor | None]:
-    """The table of who may look at whom, None if all see all; and the empty rows, which the table lets see all."""
+    """(who may look at whom, None if all see all; the empty rows, which the table lets see all)."""
     if mask is None or isinstance(mask, View) and mask.sees_all:
         return None, None
     return mask.safe(H) if isinstance(mask, View) else without_empty_rows(mask)
@@ -161,12 +162,13 @@ def attend_stairs(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Attention to keys that stand for `rate` tokens each: query i sees the first 1 + (i + 1) // rate of them.
+    """Attention to keys that stand for `rate` tokens each: query i sees the first 1 + (i + 1) // rate keys.
 
         queries     .  0     1  2  3     4  5  6        rate = 3: those of a group see the same
         keys        0        0  1        0  1  2        as many as there are groups so far
 
-    As heads of their own, the first of each group, the second and the third see a plain triangle: no table needed.
+    As heads of their own, the first of each group, the second and the third see a plain triangle: no table
+    needed.
     """
     (H, T), S = q_BHTK.shape[1:3], k_BGSK.shape[2]
     groups_BHSRK = F.pad(q_BHTK, (0, 0, 1, S * rate - 1 - T)).unflatten(2, (S, rate))
@@ -183,8 +185,9 @@ def flex_pays(q_BHTK: Tensor, mask: AnyMask, bias: Tensor | None, dropout: float
     """Whether FlexAttention is faster than SDPA: where it can skip empty blocks.
 
     FlexAttention has no dropout, trains on CUDA only, and is compiled for each kind of mask; it wins by
-    leaving out blocks that a sparse mask keeps empty (1.0 to 5.8 x SDPA from 2048 keys on, and 0.5 to 0.8 x where
-    there is nothing to leave out: benchmarks/RESULTS.md). A dense bias would be read element by element.
+    leaving out blocks that a sparse mask keeps empty (1.0 to 5.8 x SDPA from 2048 keys on, and 0.5 to 0.8 x
+    where there is nothing to leave out: benchmarks/RESULTS.md). A dense bias would be read element by
+    element.
     """
     sparse = isinstance(mask, View) and mask.mask.sparse and mask.T >= 1024 and mask.S >= 2048
     return sparse and q_BHTK.is_cuda and bias is None and dropout == 0

@@ -85,7 +85,10 @@ class GatedFeedForward(nn.Module):
 
 
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """gain * (x - mean) / sqrt(variance + eps) + bias, over the last axis, biased variance (Ba et al. 2016)."""
+    """gain * (x - mean) / sqrt(variance + eps) + bias over the last axis (Ba et al. 2016).
+
+    The variance is the biased one.
+    """
     centered = x - x.mean(-1, keepdim=True)
     return gain * centered / (centered.square().mean(-1, keepdim=True) + eps).sqrt() + bias
 

@@ -1,9 +1,9 @@
-"""LoRA (Hu et al. 2022): a layer that stays as it is, and beside it a product of two thin matrices that learns.
+"""LoRA (Hu et al. 2022): a frozen layer, and beside it a product of two thin matrices that learns.
 
     y = x W^T + b  +  (alpha / rank) dropout(x) A^T B^T        A [rank, in], B [out, rank]
 
-B is zero at the start, so an adapted model begins as exactly the model it adapts. What was learned is a matrix of low
-rank, and can be added to W once and for all (`merge`).
+B is zero at the start, so an adapted model begins as exactly the model it adapts. What was learned is a
+matrix of low rank, and can be added to W once and for all (`merge`).
 """
 
 from __future__ import annotations

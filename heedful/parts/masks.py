@@ -138,7 +138,7 @@ class Causal(Mask):
 
 @dataclass(frozen=True)
 class Window(Mask):
-    """Only neighbors closer than `width` positions, on either side; `causal() & window(w)` for the past only."""
+    """Neighbors closer than `width` positions on either side; `causal() & window(w)` for the past only."""
 
     width: int
     sparse = True
@@ -187,7 +187,7 @@ class SameBlock(Mask):
 
 @dataclass(frozen=True)
 class BlockTail(Mask):
-    """Keys among the last `tail` of each block of `length`; with several heads, each takes its own sub-block."""
+    """Keys among the last `tail` of each block of `length`; head groups take sub-blocks of their own."""
 
     length: int
     tail: int
@@ -206,42 +206,6 @@ class BlockTail(Mask):
     def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         from_end = self.length - 1 - k % self.length + 0 * q
         return from_end // self.tail == h % self.head_groups
-
-
-@dataclass(frozen=True)
-class Opening(Mask):
-    """Keys among the first `length` positions, which everybody may see: the caption before a picture."""
-
-    length: int
-    by_place = True
-
-    def __post_init__(self) -> None:
-        at_least_one(length=self.length)
-
-    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        return k + 0 * q < self.length
-
-
-@dataclass(frozen=True)
-class Neighborhood(Mask):
-    """Cells of a picture at most `reach` rows and `reach` columns apart: what a convolution sees.
-
-    The picture stands in the sequence row by row, `columns` cells each, from position `start` on.
-    """
-
-    start: int
-    columns: int
-    reach: int
-    by_place = True
-    sees_self = True
-
-    def __post_init__(self) -> None:
-        at_least_one(columns=self.columns)
-
-    def allows(self, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        q, k = q - self.start, k - self.start
-        rows, columns = q // self.columns - k // self.columns, q % self.columns - k % self.columns
-        return (rows.abs() <= self.reach) & (columns.abs() <= self.reach)
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +250,7 @@ class Document(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Across(Mask):
-    """Queries of a document in one packed row look at the document of the same number in another: a packed source.
+    """A packed source: queries of a document see the document of the same number in another packed row.
 
     query_ids[b, position] and key_ids[b, position] name the documents; -1 is padding, which nobody sees.
     """
@@ -312,7 +276,7 @@ class Across(Mask):
 
 @dataclass(frozen=True, eq=False)
 class FromStart(Mask):
-    """A rule whose blocks begin where a document does: starts[b, position] is where the one that stands there began."""
+    """A rule whose blocks begin where documents do: starts[b, position] is the start of its document."""
 
     mask: Mask
     starts: Tensor
@@ -489,7 +453,7 @@ def prefix(lengths: Tensor) -> Mask:
 
 
 def strided_steps(stride: int) -> tuple[Mask, Mask]:
-    """Sparse Transformer, strided (Child et al. 2019): the last `stride` positions; every stride-th before."""
+    """Sparse Transformer, strided (Child et al. 2019): the last `stride` positions; every stride-th one."""
     return causal() & window(stride + 1), causal() & EveryNth(stride)
 
 
@@ -508,20 +472,3 @@ def fixed(length: int, tail: int, head_groups: int = 1) -> Mask:
     """Both fixed steps merged into one head."""
     own, summary = fixed_steps(length, tail, head_groups)
     return own | summary
-
-
-def picture_row(text: int, columns: int) -> Mask:
-    """DALL-E (Ramesh et al. 2021): after `text` positions of a caption, a picture, of which a row's worth is seen."""
-    return causal() & (Opening(text) | window(columns + 1))
-
-
-def picture_column(text: int, columns: int) -> Mask:
-    """DALL-E: the caption, and the cells above in the same column."""
-    return causal() & (Opening(text) | EveryNth(columns))
-
-
-def picture_convolution(text: int, columns: int, kernel: int = 11) -> Mask:
-    """DALL-E: the caption, and what a convolution of `kernel` x `kernel` cells centered here has read so far."""
-    if kernel % 2 == 0:
-        raise ValueError(f"a kernel of {kernel} cells has no center: it must be odd")
-    return causal() & (Opening(text) | Neighborhood(text, columns, kernel // 2))

@@ -89,7 +89,7 @@ class MultiHeadAttention(Watchable):
         source_BSD: Tensor | None = None,
         cache: LayerCache | None = None,
     ) -> KeysValues:
-        """Keys and values of x, after those that a cache holds; or of a source, once for all steps with a cache."""
+        """Keys and values of x, after those in a cache; or of a source, computed once if there is a cache."""
         if source_BSD is not None:
 
             def compute() -> KeysValues:
@@ -105,7 +105,7 @@ class MultiHeadAttention(Watchable):
         return self.key_norm(split_heads(k_BSY, self.kv_heads)), split_heads(v_BSZ, self.kv_heads)
 
     def attend(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor, view: View) -> Tensor:
-        """By a kernel where one exists for this score and position; else, and while watched, by the formula."""
+        """By a kernel where one exists for this score and position; else, or if watched, by the formula."""
         open_only = self.position.uses_values or is_watched(self)
         dot = None if open_only else self.score.as_dot(q_BHTK, k_BGSK)
         if dot is None:
@@ -115,7 +115,10 @@ class MultiHeadAttention(Watchable):
         return attend_fused(q_BHTK, k_BGSK, v_BGSL, view, bias, scale, self.dropout if self.training else 0.0)
 
     def attend_recorded(self, q_BHTK: Tensor, k_BGSK: Tensor, v_BGSL: Tensor, view: View) -> Tensor:
-        """The formula, step by step: scores, weights, weighted values. `watch` records them and may change weights."""
+        """The formula, step by step: scores, weights, weighted values.
+
+        `watch` records them and may change weights.
+        """
         k_BHSK, v_BHSL = repeat_heads(k_BGSK, self.heads), repeat_heads(v_BGSL, self.heads)
         scores_BHTS = self.score(q_BHTK, k_BHSK)
         bias = self.position.bias(q_BHTK, k_BGSK, view.q_pos, view.k_pos, view.memo)

@@ -69,7 +69,7 @@ class View:
         )
 
     def safe(self, H: int) -> tuple[Tensor, Tensor | None]:
-        """`allowed` with empty rows let see everything, and which those are ([.., T, 1]); None if there are none."""
+        """`allowed` with empty rows that see everything, and which rows those are ([.., T, 1] or None)."""
         return once(
             self.memo,
             ("safe", H),
@@ -92,7 +92,7 @@ class View:
 
 @lru_cache(maxsize=16)
 def blocks_in_order(mask: Mask, heads: int | None, T: int, S: int, device: torch.device) -> object:
-    """The block table of plain windows, kept from call to call: to make one takes as long as a small model's whole step."""
+    """The block table of plain windows, kept between calls: making it takes as long as a small step."""
     with torch.inference_mode(False):  # it may be made while writing, and be wanted for training
         q_pos, k_pos = torch.arange(S - T, S, device=device), torch.arange(S, device=device)
         return make_blocks(mask, None, heads, q_pos, k_pos)
@@ -102,8 +102,11 @@ STRIP = 1 << 25  # pairs that are looked at together to find the blocks that a r
 
 
 def make_blocks(mask: Mask, rows: int | None, heads: int | None, q_pos: Tensor, k_pos: Tensor) -> object:
-    """FlexAttention's block table. Made strip by strip of the queries: the whole table of pairs, which sparse attention
-    is there to avoid, would take 40 GiB for 65,536 tokens."""
+    """FlexAttention's block table.
+
+    Made strip by strip of the queries: the whole table of pairs, which sparse attention is there to avoid,
+    would take 40 GiB for 65,536 tokens.
+    """
     from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
     rule, T, S = mask.flex(q_pos, k_pos), q_pos.shape[-1], k_pos.shape[-1]

@@ -4,9 +4,9 @@
         model(tokens)
     trace["stack.blocks.0.attention.layer"].weights[0]      # [B, H, T, S]
 
-A watch belongs to the thread that began it: others may use the same model meanwhile and notice nothing. Modules
-stay as they are. Each attention asks whether this thread watches it, and if so computes by the formula. Compiled
-code does not ask: while somebody watches, it runs eagerly.
+A watch belongs to the thread that began it: others may use the same model meanwhile and notice nothing.
+Modules stay as they are. Each attention asks whether this thread watches it, and if so computes by the
+formula. Compiled code does not ask: while somebody watches, it runs eagerly.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def observe(
 def watch(model: nn.Module, also: str | Sequence[str] = (), change: Change | None = None) -> Iterator[Trace]:
     """Record the attention weights of `model`, and what `also` names among "scores", "q", "k" and "v".
 
-    change: given a module path and the weights [B, H, T, S] of one call, returns the weights that are used instead,
-    and recorded.
+    change: given a module path and the weights [B, H, T, S] of one call, returns the weights that are used
+    instead, and recorded.
     """
     also = (also,) if isinstance(also, str) else also
     for kind in also:
@@ -131,7 +131,10 @@ def watch(model: nn.Module, also: str | Sequence[str] = (), change: Change | Non
 
 
 class Eager:
-    """How many ask compiled code to run eagerly. torch has one stance for all threads: the last one restores it."""
+    """How many ask compiled code to run eagerly.
+
+    torch has one stance for all threads: the last one restores it.
+    """
 
     def __init__(self) -> None:
         self.lock, self.count = Lock(), 0

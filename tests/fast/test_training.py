@@ -1,4 +1,4 @@
-"""The twins of training: the same model to whoever asks, the same numbers to the bit where there is no kernel."""
+"""The twins of training: the same model to all others, and the same to the bit where there is no kernel."""
 
 import copy
 

@@ -1,4 +1,7 @@
-"""The kernels of training are what the parts compute, forwards and backwards. Without a GPU: in Triton's interpreter."""
+"""The kernels of training are what the parts compute, forwards and backwards.
+
+Without a GPU: in Triton's interpreter.
+"""
 
 from importlib import import_module
 
@@ -70,10 +73,10 @@ def test_short_attention_is_the_formula(sizes, kind):
     slope = torch.randn(B, H, T, L, device=DEVICE, dtype=kind)
     lengths = torch.arange(B, device=DEVICE) * 2 % (S + 1)  # the first row has nothing to look at
     table = torch.rand(B, 1, T, S, device=DEVICE) < 0.7
-    for allowed, is_causal in (
-        (None, False), (None, T == S), (padding(lengths).dense(torch.arange(T, device=DEVICE), torch.arange(S, device=DEVICE), H), False),
-        (table, T == S), (table[:, :, :1], False),
-    ):  # fmt: skip
+    queries, keys = torch.arange(T, device=DEVICE), torch.arange(S, device=DEVICE)
+    padded = padding(lengths).dense(queries, keys, H)
+    cases = ((None, False), (None, T == S), (padded, False), (table, T == S), (table[:, :, :1], False))
+    for allowed, is_causal in cases:
         seen = torch.ones(1, 1, T, S, dtype=torch.bool, device=DEVICE) if allowed is None else allowed
         if is_causal:
             seen = seen & torch.ones(T, S, dtype=torch.bool, device=DEVICE).tril()
@@ -202,7 +205,7 @@ def test_a_source_in_full_precision_is_read_in_half(monkeypatch):
 
 
 def test_attention_with_turned_heads_by_its_kernels(monkeypatch):
-    """Where something stands between the projections and attention, they are apart; their gradients come together."""
+    """Where something is between projections and attention, they are split; their gradients are joined."""
     layer = MultiHeadAttention(
         12, 4, kv_heads=2, key_width=6, value_width=5, position=Rotary(6), qk_norm=RMSNorm
     ).to(DEVICE, HALF)
@@ -492,7 +495,7 @@ def test_words_that_are_not_there_are_no_numbers_and_touch_nothing():
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by torch itself
 def test_gradients_that_are_added_in_place_are_so_when_compiled(monkeypatch):
-    """The product adds to a gradient that others may still read: torch.compile has to see to it that they do."""
+    """The product adds to a gradient that others may still read: torch.compile has to keep their copy."""
     layer = PostNorm(FeedForward(6, 10), LayerNorm(6)).to(DEVICE, HALF)
     x = torch.randn(2, 5, 6, device=DEVICE, dtype=HALF, requires_grad=True)
     slope = torch.randn(2, 5, 6, device=DEVICE, dtype=HALF)

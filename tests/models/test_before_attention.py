@@ -19,7 +19,7 @@ from heedful.decode.step import step_of
 from heedful.decode.streaming import stream
 from heedful.errors import BadInput
 from heedful.inside.costs import costs
-from heedful.parts.before import states
+from heedful.parts.before import state_cache
 from heedful.parts.places import At, Lengths, Packed
 from heedful.parts.view import left_padded, right_padded
 from heedful.parts.watch import watch
@@ -171,7 +171,7 @@ def test_what_was_fed_can_be_forgotten(name):
 
 
 def test_what_was_fed_long_ago_cannot(monkeypatch):
-    monkeypatch.setattr(states, "KEPT", 3)
+    monkeypatch.setattr(state_cache, "KEPT", 3)
     step = step_of(build("gru"))
     for _ in range(9):
         step(tokens(2, 1))

@@ -263,4 +263,4 @@ def test_tensor_names_tell_the_truth(told):
     tiny.build(ALL["xl"])(ids, cache=memory)
     tiny.build(ALL["xl"])(ids, cache=memory.after())
     assert found == []
-    assert {"attend_laid_out", "StateLayer.extend", "filled", "SegmentLayer.extended"} <= heard
+    assert {"attend_laid_out", "RunningSumsLayer.extend", "filled", "SegmentLayer.extended"} <= heard

@@ -110,7 +110,7 @@ def test_half_precision_is_not_left_to_the_open_formula(monkeypatch):
 
 
 def test_sentences_in_half_precision_attend_in_full_on_a_cpu():
-    """Exactly the fp32 attention of what was rounded, forwards and backwards, also where autocast would round it again."""
+    """The fp32 attention of what was rounded, forwards and backwards, also where autocast would round."""
     q, k, v, slope = (torch.randn(2, 3, T, 4).bfloat16() for T in (5, 7, 7, 5))
     view = View(causal(), 5, 7, "cpu")
     half = [x.clone().requires_grad_() for x in (q, k, v)]
@@ -187,7 +187,10 @@ def test_dot_products_of_unit_vectors_have_variance_k_until_scaled():
 
 
 def test_multiplying_by_a_zero_one_matrix_is_not_masking():
-    """One lecture multiplies the weights by 0 and 1: rows no longer sum to one. Minus infinity renormalizes."""
+    """One lecture multiplies the weights by 0 and 1: rows no longer sum to one.
+
+    Minus infinity renormalizes.
+    """
     scores = normal(1, 1, 4, 4)
     allowed = torch.ones(4, 4).tril().bool()
     multiplied, masked = scores.softmax(-1) * allowed, masked_softmax(scores, allowed)

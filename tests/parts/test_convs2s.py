@@ -1,4 +1,4 @@
-"""ConvS2S: windows, gates, several steps of attention and the scalings between them, against the formulas in fp64."""
+"""ConvS2S: windows, gates, several steps of attention and their scalings, against the formulas in fp64."""
 
 import math
 
@@ -9,7 +9,7 @@ from helpers.before_cases import build
 from helpers.invariant_cases import close, future_leaks, tokens
 
 from heedful.models import convs2s
-from heedful.parts.before.convolution import ConvolutionBlock, Faded, NormedLinear, Window, gated
+from heedful.parts.before.convolution import ConvolutionBlock, Faded, GatedConvolution, NormedLinear, gated
 
 B, S, T = 3, 6, 7
 HALF = math.sqrt(0.5)
@@ -30,7 +30,7 @@ def test_the_gated_linear_unit_is_bounded_by_what_it_lets_through():
 
 @pytest.mark.parametrize("kernel", [1, 2, 3, 4])
 def test_a_window_equals_torchs_convolution(kernel):
-    window = Window(4, 5, kernel).double()
+    window = GatedConvolution(4, 5, kernel).double()
     x = torch.randn(B, S, 4, dtype=torch.float64)
     weight = window.linear.weight.view(10, kernel, 4).transpose(1, 2)
     expected = F.glu(F.conv1d(x.mT, weight, window.linear.bias), 1).mT
@@ -51,7 +51,7 @@ def test_weights_are_a_length_times_a_direction():
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_a_stack_neither_swells_nor_fades(dropout):
-    """Before a gate N(0, sqrt(4 p / n)), and sqrt(1/2) at each sum: variance 1 stays about 1, and its sum would be 256."""
+    """Before a gate N(0, sqrt(4 p / n)), and sqrt(1/2) at each sum: variance stays about 1 instead of 256."""
     blocks = [ConvolutionBlock(256, 256, 3, dropout) for _ in range(8)]
     spread = blocks[0].window.linear.direction.detach().std()
     assert abs(float(spread) - math.sqrt(4 * (1 - dropout) / (3 * 256))) < 1e-3

@@ -1,4 +1,4 @@
-"""DALL-E's parts against their definitions: codes, masks, places, what may stand where, and writing with a cache."""
+"""DALL-E's parts against their definitions: codes, masks, places, allowed tokens, decoding with a cache."""
 
 import itertools
 import math
@@ -11,21 +11,18 @@ from heedful.decode.pictures import PictureStep, draw_codes
 from heedful.models import clip, dalle, dvae
 from heedful.models.clip import ClipConfig, contrast
 from heedful.models.dalle import DalleConfig
-from heedful.models.dvae import DVAEConfig
-from heedful.parts.kmeans import k_means, nearest
+from heedful.models.dvae import DVAEConfig, k_means, nearest
 from heedful.parts.masks import (
     EveryNth,
-    Neighborhood,
     Window,
-    picture_column,
-    picture_convolution,
-    picture_row,
 )
+from heedful.parts.picture_masks import Neighborhood, picture_column, picture_convolution, picture_row
 from heedful.parts.positions.absolute import CaptionAndGrid
 
 TEXT, ROWS, COLUMNS = 5, 4, 3  # the start included
 SIZES = DalleConfig(
-    vocab=11, text=TEXT - 1, codes=7, rows=ROWS, columns=COLUMNS, layers=5, width=24, heads=3, hidden=20, kernel=3,
+    vocab=11, text=TEXT - 1, codes=7, rows=ROWS, columns=COLUMNS, layers=5, width=24, heads=3, hidden=20,
+    kernel=3,
     dropout=0.0,
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Mixture of experts: the grouped sum is the open one, the losses are the formula's, padding is nobody's business."""
+"""Mixture of experts: the grouped sum is the open one, the losses are the formula's, padding is ignored."""
 
 import json
 import math
@@ -74,7 +74,8 @@ def shaken(model: nn.Module) -> nn.Module:
 
 
 def layer(gate: str = "noisy", chosen: int = K, capacity: float = 0.0, balance: float = 0.1) -> Experts:
-    return shaken(make_experts(lambda: FeedForward(D, F), D, E, chosen, gate, balance, capacity))  # type: ignore[return-value]
+    made = make_experts(lambda: FeedForward(D, F), D, E, chosen, gate, balance, capacity)
+    return shaken(made)  # type: ignore[return-value]
 
 
 def experts_in(model: nn.Module) -> list[Experts]:
@@ -533,7 +534,7 @@ def test_settings_of_experts_are_refused_where_there_are_none():
 
 
 def test_two_processes_whole_or_sharded_do_the_same_though_one_may_be_idle(texts, tmp_path):
-    """One row a step: the other process is idle, and every expert must have a gradient in both all the same."""
+    """One row a step: the other process is idle, and still every expert must have a gradient in both."""
     files = {"data.text": texts["text"], "data.vocab": "char", "model.context": 16, "train.batch_tokens": 16}
     settings = TINY | files | MIXTURE | {"train.steps": 3, "evaluate.examples": 0}
     plan = [

@@ -1,4 +1,4 @@
-"""Attention for long texts: every quick form equals its definition, forwards and backwards, and costs what it should."""
+"""Attention for long texts: every fast form equals its definition, forwards and backwards, at its cost."""
 
 import pytest
 import torch
@@ -230,7 +230,7 @@ def test_gradients_reach_the_matrices_through_what_they_make_of_the_memory():
 
 @pytest.mark.parametrize("reach", [1, 4])
 def test_while_it_writes_it_sees_so_many_tokens_and_no_more(reach, monkeypatch):
-    """Against hidden states remembered, segment by segment: the same, by keys and values that are made once."""
+    """The same as hidden states remembered segment by segment, by keys and values that are made once."""
     monkeypatch.setattr(remember, "SLACK", 2)
     layer, x = xl_layer(reach), torch.randn(B, 30, 12, dtype=torch.float64)
     cache, at, slots = layer.layer_cache(), 0, []

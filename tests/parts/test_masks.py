@@ -20,14 +20,12 @@ from heedful.parts.masks import (
     fixed_steps,
     full,
     padding,
-    picture_column,
-    picture_convolution,
-    picture_row,
     prefix,
     strided,
     strided_steps,
     window,
 )
+from heedful.parts.picture_masks import picture_column, picture_convolution, picture_row
 from heedful.parts.view import View, left_padded, right_padded
 
 T = 23
@@ -39,6 +37,11 @@ def loop(rule, B=1, H=1, size=T) -> torch.Tensor:
     """allowed[b, h, q, k] by asking a Python function of four numbers."""
     cells = [bool(rule(*bhqk)) for bhqk in itertools.product(range(B), range(H), range(size), range(size))]
     return torch.tensor(cells).view(B, H, size, size)
+
+
+def far_apart(one: tuple[int, int], other: tuple[int, int]) -> int:
+    """The larger of the distances in rows and in columns."""
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
 # name: (mask, its definition as a function of numbers, batch rows, heads)
@@ -63,18 +66,33 @@ DEFINITIONS = {
         1,
         3,
     ),
-    "per head": (PerHead(strided_steps(5)), lambda b, h, q, k: k <= q and (q - k <= 5 if h == 0 else (q - k) % 5 == 0), 1, 2),
-    "both": (causal() & padding(LENGTHS) & document(IDS), lambda b, h, q, k: k <= q and k < LENGTHS[b] and IDS[b, q] == IDS[b, k], 3, 1),
-    "either": (document(IDS) | EveryNth(7), lambda b, h, q, k: IDS[b, q] == IDS[b, k] or (q - k) % 7 == 0, 3, 1),
+    "per head": (
+        PerHead(strided_steps(5)),
+        lambda b, h, q, k: k <= q and (q - k <= 5 if h == 0 else (q - k) % 5 == 0),
+        1,
+        2,
+    ),
+    "both": (
+        causal() & padding(LENGTHS) & document(IDS),
+        lambda b, h, q, k: k <= q and k < LENGTHS[b] and IDS[b, q] == IDS[b, k],
+        3,
+        1,
+    ),
+    "either": (
+        document(IDS) | EveryNth(7),
+        lambda b, h, q, k: IDS[b, q] == IDS[b, k] or (q - k) % 7 == 0,
+        3,
+        1,
+    ),
     "picture row": (picture_row(5, 3), lambda b, h, q, k: k <= q and (k < 5 or q - k <= 3), 1, 1),
     "picture column": (picture_column(5, 3), lambda b, h, q, k: k <= q and (k < 5 or (q - k) % 3 == 0), 1, 1),
     "picture convolution": (
         picture_convolution(5, 3, 3),
-        lambda b, h, q, k: k <= q and (k < 5 or max(abs((q - 5) // 3 - (k - 5) // 3), abs((q - 5) % 3 - (k - 5) % 3)) < 2),
+        lambda b, h, q, k: k <= q and (k < 5 or far_apart(divmod(q - 5, 3), divmod(k - 5, 3)) < 2),
         1,
         1,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)

@@ -1,4 +1,4 @@
-"""Recurrence by torch's kernels and cells equals the open formulas, in fp64; so do additive attention and both decoders."""
+"""Recurrence by torch's kernels and cells equals the formulas, in fp64; so do attention and both decoders."""
 
 import pytest
 import torch
@@ -123,7 +123,9 @@ def test_the_backward_direction_starts_at_each_rows_own_end():
         for b in range(B):
             real = positions[b] >= 0
             words = x[b, real]
-            expected = [by_formula(block.from_left, words, nothing), by_formula(block.from_right, words.flip(0), nothing).flip(0)]  # fmt: skip
+            from_left = by_formula(block.from_left, words, nothing)
+            from_right = by_formula(block.from_right, words.flip(0), nothing).flip(0)
+            expected = [from_left, from_right]
             close(found[b, real], torch.cat(expected, -1))
             assert not found[b, ~real].any()
 
@@ -149,7 +151,8 @@ def test_a_lookup_equals_the_open_formula(score):
     for b, n in enumerate(lengths.tolist()):
         for t in range(T):
             if isinstance(score, Additive):
-                hidden = [q[b, 0, t] @ score.query.weight.T + k[b, 0, j] @ score.key.weight.T + score.key.bias for j in range(n)]  # fmt: skip
+                query = q[b, 0, t] @ score.query.weight.T
+                hidden = [query + k[b, 0, j] @ score.key.weight.T + score.key.bias for j in range(n)]
                 e = torch.stack([torch.tanh(one) @ score.score.weight[0] for one in hidden])
             else:
                 W = score.W if isinstance(score, Bilinear) else torch.eye(H)
@@ -181,9 +184,12 @@ def test_bahdanaus_decoder_equals_the_papers_formulas():
     s = torch.tanh(h_SC[0, width:] @ stack.start.weight.T + stack.start.bias)
     for t, y in enumerate(target[0]):
         Ey = model.decoder.inputs.tokens.weight[y]
-        e = torch.stack([score.score.weight[0] @ torch.tanh(score.query.weight @ s + score.key.weight @ h + score.key.bias) for h in h_SC])  # fmt: skip
+        query, key = score.query.weight @ s, score.key
+        hidden = [torch.tanh(query + key.weight @ h + key.bias) for h in h_SC]
+        e = torch.stack([score.score.weight[0] @ each for each in hidden])
         c = softmax(e) @ h_SC
-        mixed = s @ stack.from_state.weight.T + stack.from_state.bias + Ey @ stack.from_word.weight.T + c @ stack.from_context.weight.T  # fmt: skip
+        mixed = s @ stack.from_state.weight.T + stack.from_state.bias
+        mixed = mixed + Ey @ stack.from_word.weight.T + c @ stack.from_context.weight.T
         close(found[t], mixed.view(-1, 2).amax(-1) @ head.weight.T + head.bias)
         z = torch.sigmoid(Ey @ W_z + b_z + s @ U_z + c @ C_z)
         r = torch.sigmoid(Ey @ W_r + b_r + s @ U_r + c @ C_r)
@@ -254,7 +260,7 @@ def test_maxout_takes_the_larger_of_each_pair():
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_model_without_numbers_gets_room_for_them(name):
-    """torch's kernels keep a list of their weights, which must not go on pointing at those without numbers."""
+    """torch's kernels keep a list of their weights, which must not keep pointing at those without numbers."""
     file, config = EVERY[name]
     model = with_room(skeleton(file.__name__.rpartition(".")[2], config), "cpu")
     trained = file.build(config)
@@ -279,7 +285,7 @@ def test_luongs_words_are_loud_and_his_encoder_is_as_wide_as_told():
 
 @pytest.mark.parametrize("name", ["luong", "bahdanau", "convs2s"])
 def test_muon_has_every_matrix_between_embeddings_and_scores(name):
-    """Also those outside the blocks: at Muon's rates, AdamW tears a matrix apart through which a state is fed back."""
+    """Also those outside the blocks: at Muon's rates, AdamW destroys a matrix that feeds a state back."""
     model = build(name)
     matrices, _ = muon(model, 6e-3, 0.0)
     names = {id(weight): path for path, weight in model.named_parameters()}

@@ -187,7 +187,7 @@ def test_weights_of_recurrent_decoders_can_be_changed(name):
 
 
 def test_threads_translate_and_look_at_one_model_at_once():
-    """Four threads translate, four look and change; each gets what it would get alone, and the model stays as it was."""
+    """Four threads translate, four look and change; each gets what it gets alone."""
     model = tiny.build(tiny.ENCODER_DECODERS["transformer"], torch.float32).eval()
     torch.manual_seed(2)
     source, lengths, target = torch.randint(3, 17, (2, S)), torch.tensor([7, 3]), torch.randint(17, (2, T))

@@ -1,9 +1,9 @@
 """Attention of one new token a row to the keys before it, in the buffers of a static cache.
 
-Each program is one head of one row: it turns the query and the new key by their position (rotary), puts the new key
-and value into the cache, and adds up the values by the weights as it goes along the keys (online softmax: Milakov and
-Gimelshein 2018). `origin` says in which row of the cache each token of a row lies: the hypotheses of a beam then
-share what they have in common, and trading places copies nothing but this table.
+Each program is one head of one row: it turns the query and the new key by their position (rotary), puts the
+new key and value into the cache, and adds up the values by the weights as it goes along the keys (online
+softmax: Milakov and Gimelshein 2018). `origin` says in which row of the cache each token of a row lies: the
+hypotheses of a beam then share what they have in common, and trading places copies nothing but this table.
 """
 
 from __future__ import annotations
@@ -109,8 +109,11 @@ def cross_kernel(
 
 
 def stretch(programs: int, slots: int) -> dict[str, int]:
-    """Keys at a time: many programs over a short past do best with one warp each, others with long stretches (measured
-    on an H200)."""
+    """How many keys a program reads at a time.
+
+    Many programs over a short past are fastest with one warp each, others with long stretches (measured on an
+    H200).
+    """
     if programs >= 256 and slots <= 128:
         return {"BS": 64, "num_warps": 1, "num_stages": 1}
     return {"BS": 128, "num_warps": 2, "num_stages": 1}
@@ -129,15 +132,16 @@ def attend_cached(
 ) -> Tensor:
     """Put the new keys and values at slot lengths[r] of row r, and attend to all up to there.
 
-    qkv: queries, keys and values of the new tokens side by side. rotary: the layout, and tables [positions, K / 2] of
-    cosines and sines.
+    qkv: queries, keys and values of the new tokens side by side. rotary: the layout, and tables [positions, K
+    / 2] of cosines and sines.
     """
     R, (_, G, S, K) = len(qkv_RX), keys_RGSK.shape
     out_RD = torch.empty(R, heads * K, dtype=qkv_RX.dtype, device=qkv_RX.device)
     pairs, cosines, sines = rotary or (PLAIN, qkv_RX, qkv_RX)
     width = triton.next_power_of_2(K)
     self_kernel[(R, heads)](
-        qkv_RX, keys_RGSK, values_RGSK, lengths_R, lengths_R if origin_RS is None else origin_RS, cosines, sines,
+        qkv_RX, keys_RGSK, values_RGSK, lengths_R, lengths_R if origin_RS is None else origin_RS, cosines,
+        sines,
         out_RD, scale, H=heads, G=G, K=K, SLOTS=S, PAIRS=pairs, TABLE=origin_RS is not None,
         BK=width, **stretch(R * heads, S), **early(qkv_RX.device),
     )  # fmt: skip

@@ -1,9 +1,9 @@
-"""A step of beam search without the host: the best continuations of every prefix, those that end, those that live on.
+"""A step of beam search without the host: the best continuations of every prefix, ended or not.
 
-The same as `extend` and `is_over` of heedful/decode/beam.py, for a search without groups, coverage and filters. First
-the best word of every group of the vocabulary is found, then the best few of a row, which only need another look at the
-groups that they come from; then one program a search does the rest. Where the best must be found again and again, score
-and place are one 64-bit number: of equal scores the first place wins.
+The same as `extend` and `is_over` of heedful/decode/beam.py, for a search without groups, coverage and
+filters. First the best word of every group of the vocabulary is found, then the best few of a row, which only
+need another look at the groups that they come from; then one program a search does the rest. Where the best
+must be found again and again, score and place are one 64-bit number: of equal scores the first place wins.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def top_kernel(
     scores, highest, tops_C, totals_C, best, tops, totals, V, C, STRIDE,
     COUNT: tl.constexpr, G: tl.constexpr, L: tl.constexpr, GP: tl.constexpr, SP: tl.constexpr,
 ):  # fmt: skip
-    """The best few words of a row: each is the best of some group. Taken from it, its next best comes in its place."""
+    """The best few words of a row: each is the best of some group.
+
+    Taken from it, its next best comes in its place.
+    """
     LEAST: tl.constexpr = -0x7FFFFFFFFFFFFFFF
     row = tl.program_id(0).to(tl.int64)
     g, s = tl.arange(0, GP), tl.arange(0, SP)
@@ -194,7 +197,7 @@ RULES = ("first_B", "heuristic", "exact")
 
 @dataclass(frozen=True)
 class Beams:
-    """N searches of W prefixes each, in buffers of fixed size, and what they considered in the last few steps."""
+    """N beam searches of W prefixes each, in buffers of fixed size, and the candidates of the last steps."""
 
     width: int
     rule: str
@@ -247,15 +250,17 @@ class Beams:
 def extend_beams(
     scores_RV: Tensor, tokens_R: Tensor, origin_RS: Tensor, lengths_R: Tensor, beams: Beams
 ) -> None:
-    """One token more for every prefix, from the scores after each; rows of the step trade their past accordingly."""
+    """Extend every prefix by one token, given the scores after it; rows of the step exchange their past."""
     b, V = beams, scores_RV.shape[1]
     (N, W), CAND = b.totals_NW.shape, b.tokens_HNC.shape[2]
     best_RC, tops_R, sums_R = best_words(scores_RV, N * W, CAND)
     wide = triton.next_power_of_2(W)
     extend_kernel[(N,)](
-        best_RC, tops_R, sums_R, b.ends_E, b.penalties_L, b.limits_N, b.base, b.totals_NW, b.nodes_NW, tokens_R,
+        best_RC, tops_R, sums_R, b.ends_E, b.penalties_L, b.limits_N, b.base, b.totals_NW, b.nodes_NW,
+        tokens_R,
         b.parents_NW, b.scores_NF, b.finished_NF, b.over_N, b.steps_N, b.counts_N, b.before_HNC, b.tokens_HNC,
-        b.log_p_HNC, b.best_HN, N, V, W=W, E=len(b.ends_E), CAND=CAND, RULE=RULES.index(b.rule), LONGER=b.longer,
+        b.log_p_HNC, b.best_HN, N, V, W=W, E=len(b.ends_E), CAND=CAND, RULE=RULES.index(b.rule),
+        LONGER=b.longer,
         WP=wide, CP=triton.next_power_of_2(CAND), num_warps=4,
     )  # fmt: skip
     S = origin_RS.shape[1]
@@ -265,8 +270,10 @@ def extend_beams(
 
 
 def best_words(scores_RV: Tensor, R: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the first R rows, the best words packed with their scores, best first, [R, count]; the highest score; and the sum
-    of exp(score - highest)."""
+    """The best words of the first R rows, packed with their scores, best first: [R, count].
+
+    Also each row's highest score, and its sum of exp(score - highest).
+    """
     V, device = scores_RV.shape[1], scores_RV.device
     L = min(GROUP, triton.next_power_of_2(V))
     G = min(STRETCH, triton.next_power_of_2(triton.cdiv(V, L)))
@@ -278,7 +285,8 @@ def best_words(scores_RV: Tensor, R: int, count: int) -> tuple[Tensor, Tensor, T
     )
     best_RK, (tops_R, sums_R) = highest_RCG.new_empty(R, count), torch.empty(2, R, device=device)
     top_kernel[(R,)](
-        scores_RV, highest_RCG, tops_RC, totals_RC, best_RK, tops_R, sums_R, V, C, scores_RV.stride(0), COUNT=count,
+        scores_RV, highest_RCG, tops_RC, totals_RC, best_RK, tops_R, sums_R, V, C, scores_RV.stride(0),
+        COUNT=count,
         G=G, L=L, GP=triton.next_power_of_2(C * G), SP=triton.next_power_of_2(C), num_warps=1,
     )  # fmt: skip
     return best_RK, tops_R, sums_R

@@ -39,7 +39,8 @@ def stretch_kernel(scores, tops, places, totals, V, C, STRIDE, BV: tl.constexpr,
 
 @triton.jit
 def row_kernel(
-    tops, places, totals, tokens, lengths, counts, all_tokens, all_log_p, all_best, C, V, R, LAST, BC: tl.constexpr,
+    tops, places, totals, tokens, lengths, counts, all_tokens, all_log_p, all_best, C, V, R, LAST,
+    BC: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
     begin(EARLY)
@@ -98,6 +99,7 @@ def take_likeliest(
         **early(scores_RV.device),
     )
     row_kernel[(R,)](
-        tops, places, totals, tokens_R, lengths_R, chosen.counts_R, chosen.tokens_NR, chosen.log_p_NR, chosen.best_NR,
+        tops, places, totals, tokens_R, lengths_R, chosen.counts_R, chosen.tokens_NR, chosen.log_p_NR,
+        chosen.best_NR,
         C, V, R, last, BC=triton.next_power_of_2(C), num_warps=1, **early(scores_RV.device),
     )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Kernels that are on the device before the one before them has ended, where the device can do that (from Hopper on).
+"""Dependent launch: a kernel is on the device before the one before it has ended (from Hopper on).
 
-A decoding step is a hundred kernels of a few microseconds, of which starting is a good part. A kernel that may start early
-says at once that the next one may too, fetches what nobody is about to write (weights), and then waits for the one before.
+A decoding step is a hundred kernels of a few microseconds, of which starting is a good part. A kernel that
+may start early says at once that the next one may too, fetches what nobody is about to write (weights), and
+then waits for the one before.
 """
 
 from __future__ import annotations

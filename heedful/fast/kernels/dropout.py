@@ -16,7 +16,7 @@ def odds(dropout: float) -> dict:
 
 @triton.jit
 def _mixed(x):
-    """Every bit of x in every bit: a hash of 32 bits (a multiply-xorshift with the low bias of Wellons' search)."""
+    """A hash of 32 bits, a multiply-xorshift with the low bias of Wellons' search."""
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
     return x ^ (x >> 16)

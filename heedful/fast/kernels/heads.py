@@ -1,7 +1,7 @@
 """From one matrix product to the heads of queries, keys and values, for training; and back.
 
-Forwards these are views. Backwards their gradients come one by one, however a kernel of attention left them: they are put
-side by side in one pass, ready for the next product, and added up for its bias on the way.
+Forwards these are views. Backwards their gradients come one by one, however a kernel of attention left them:
+they are put side by side in one pass, ready for the next product, and added up for its bias on the way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROGRAMS = 1056  # eight for each of about as many multiprocessors as a GPU has
 def join_kernel(
     slope, out, sums, N, T, SB, SH, ST, SK, FIRST, WIDE, K: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):
-    """One head of some rows: from [B, H, T, K], however it lies, to its columns of [N, WIDE], and what they add up to."""
+    """Copy one head of some rows from [B, H, T, K] to its columns of [N, WIDE], and sum each column."""
     h, k, total = tl.program_id(1), tl.arange(0, BK), tl.zeros((BK,), tl.float32)
     column = FIRST + h * K + k
     for first in range(tl.program_id(0) * BN, N, tl.num_programs(0) * BN):

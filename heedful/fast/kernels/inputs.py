@@ -1,8 +1,9 @@
 """dropout(scale * table[token] + encoding) in one kernel, for training; and the gradient of the table in two.
 
-Tokens are sorted, so that those of a word stand side by side, and cut into parts of equal size. Within a part, a matrix of
-zeros and ones adds up the gradients of each word; a word that goes on over several parts gets its sums together
-afterwards. So no two programs ever write to one place, and the order of every sum is always the same:
+Tokens are sorted, so that those of a word stand side by side, and cut into parts of equal size. Within a
+part, a matrix of zeros and ones adds up the gradients of each word; a word that goes on over several parts
+gets its sums together afterwards. So no two programs ever write to one place, and the order of every sum is
+always the same:
 
     sorted    3 3 5 5 | 5 5 5 5 | 5 8 9 9      words, in parts of 4
     within    3:2 5:2 | 5:4     | 5:1 8:1 9:2  the first sum of 5 into the table, the others aside
@@ -75,7 +76,7 @@ def within_kernel(
 def after_kernel(
     words, aside, table, N, V, PARTS, D: tl.constexpr, BN: tl.constexpr, BJ: tl.constexpr, BD: tl.constexpr
 ):
-    """A word that begins in this part and goes on in the next: what was put aside for it, added to what it has."""
+    """Add to a word's gradient the sums that the next parts put aside for it."""
     part, d = tl.program_id(0), tl.program_id(1) * BD + tl.arange(0, BD)
     word = tl.load(words + tl.minimum((part + 1) * BN, N) - 1)
     earlier = tl.load(words + part * BN - 1, mask=part > 0, other=-1)
@@ -95,7 +96,8 @@ def after_kernel(
 
 @triton.jit
 def encodings_kernel(
-    slope, seed, out, B, T, D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr
+    slope, seed, out, B, T, D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BT: tl.constexpr,
+    BD: tl.constexpr
 ):  # fmt: skip
     """The gradient of an encoding that all rows share."""
     t, d = tl.program_id(0) * BT + tl.arange(0, BT), tl.program_id(1) * BD + tl.arange(0, BD)

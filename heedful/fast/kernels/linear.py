@@ -1,7 +1,8 @@
-"""A linear layer for few rows, with all that stands around it: y = activation(norm(x) W^T + b) + norm(residual).
+"""A linear layer for few rows, with what is around it: y = activation(norm(x) W^T + b) + norm(residual).
 
-For a handful of rows the time goes into reading W once and into starting kernels. So the sum after the product never
-sees memory, and with a single row the norm before it is computed again by every program that needs it.
+For a handful of rows the time goes into reading W once and into starting kernels. So the sum after the
+product never sees memory, and with a single row the norm before it is computed again by every program that
+needs it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .dependent_launch import LINE, begin, early, fetch, invite, wait
 NONE, LAYER, RMS = 0, 1, 2  # norms
 ACTIVATIONS = {"": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "gelu_sigmoid": 4, "silu": 5, "relu_squared": 6}
 WIDEST = 8192  # a row that one program can hold
-FEW = 64  # rows: up to here a kernel that starts early beats the vendor's library, which does not (8 % of a step)
+FEW = 64  # rows up to which a kernel that starts early beats the vendor's library (by 8 % of a step)
 TILES = 100  # programs that a GPU of about as many multiprocessors should have to do
 
 
@@ -274,8 +275,8 @@ def linear_sum(
 ) -> tuple[Tensor, Tensor]:
     """y = x W^T + b + residual of several rows, and norm(y).
 
-    A narrow y has too few tiles for a GPU: several programs then share one, each a part of the columns of x, and what
-    adds their parts up is the kernel of the norm.
+    A narrow y has too few tiles for a GPU: several programs then share one, each a part of the columns of x,
+    and what adds their parts up is the kernel of the norm.
     """
     (M, K), N = x_MK.shape, weight_NK.shape[0]
     BM, BN, BK, P = shared_tiles(M, N, K, x_MK.dtype)
@@ -286,7 +287,8 @@ def linear_sum(
     P = triton.cdiv(K, part)
     parts_PMN = torch.empty(P, M, N, dtype=torch.float32, device=x_MK.device)
     matrix_kernel[(triton.cdiv(N, BN), triton.cdiv(M, BM), P)](
-        x_MK, weight_NK, x_MK, x_MK, x_MK, x_MK, parts_PMN, M, N, K, ACT=0, GATED=False, BIAS=False, RESIDUAL=False,
+        x_MK, weight_NK, x_MK, x_MK, x_MK, x_MK, parts_PMN, M, N, K, ACT=0, GATED=False, BIAS=False,
+        RESIDUAL=False,
         PART=part, BM=BM, BN=BN, BK=BK, num_warps=4, num_stages=4, **early(x_MK.device),
     )  # fmt: skip
     y_MN = torch.empty_like(residual_MN)

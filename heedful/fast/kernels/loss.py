@@ -1,8 +1,8 @@
 """Scores and their cross-entropy in one: the scores are read once more to be turned into their own gradient.
 
-The scores of a batch are the largest tensor of a small model. Here they exist once, in the precision of the matrix
-product; the kernel sums them up in fp32 and then writes softmax - target over them, which is all that the backward
-pass needs: two matrix products.
+The scores of a batch are the largest tensor of a small model. Here they exist once, in the precision of the
+matrix product; the kernel sums them up in fp32 and then writes softmax - target over them, which is all that
+the backward pass needs: two matrix products.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ MULTIPLE = 64  # of words: matrix products are much slower for an odd vocabulary
 
 @triton.jit
 def _scores(here, bias, v, V, STRIDE, BIAS: tl.constexpr):
-    """Scores of some words, in fp32. What is loaded ends at the stride, a multiple that whole lines can be read by."""
+    """Scores of some words, in fp32.
+
+    What is loaded ends at the stride, a multiple that whole lines can be read by.
+    """
     z = tl.load(here + v, mask=v < STRIDE, other=float("-inf")).to(tl.float32)
     if BIAS:
         z += tl.load(bias + v, mask=v < V, other=0.0).to(tl.float32)
@@ -32,7 +35,8 @@ def _scores(here, bias, v, V, STRIDE, BIAS: tl.constexpr):
 
 @triton.jit
 def loss_kernel(
-    scores, bias, answers, totals, plains, V, STRIDE, BIAS: tl.constexpr, SMOOTHING: tl.constexpr, BV: tl.constexpr
+    scores, bias, answers, totals, plains, V, STRIDE, BIAS: tl.constexpr, SMOOTHING: tl.constexpr,
+    BV: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(0)
     here = scores + row.to(tl.int64) * STRIDE
@@ -71,7 +75,10 @@ def loss_kernel(
 
 
 def block_for(words: int) -> tuple[int, int]:
-    """Long blocks, where few of the last one's places are empty; else short ones. And how many warps work on them."""
+    """Long blocks, where few of the last one's places are empty; else short ones.
+
+    And how many warps work on them.
+    """
     (long, warps), short = BLOCKS
     if -words % long < words // 20:
         return long, warps
@@ -99,7 +106,8 @@ class LinearCrossEntropy(torch.autograd.Function):
         totals_N, plains_N = torch.empty(2, N, device=x_ND.device)
         width, warps = block_for(V)
         loss_kernel[(N,)](
-            scores_NP, scores_NP if bias_V is None else bias_V, answers_N, totals_N, plains_N, V, scores_NP.shape[1],
+            scores_NP, scores_NP if bias_V is None else bias_V, answers_N, totals_N, plains_N, V,
+            scores_NP.shape[1],
             BIAS=bias_V is not None, SMOOTHING=smoothing, BV=width, num_warps=warps,
         )  # fmt: skip
         ctx.save_for_backward(scores_NP, x_ND, padded_PD)

@@ -1,4 +1,4 @@
-"""Kernels as operations of torch, so that torch.compile knows what they give back and where their gradients come from."""
+"""Kernels as operations of torch, so that torch.compile knows their outputs and their gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ Function = Callable[..., Any]
 def operation(name: str, schema: str, compute: Function, shapes: Function) -> Function:
     """torch.ops.heedful.name. shapes: what it gives back, but for the numbers.
 
-    By torch's lower interface: `custom_op` checks every call for aliases, which takes longer than these kernels.
+    By torch's lower interface: `custom_op` checks every call for aliases, which takes longer than these
+    kernels.
     """
     LIBRARY.define(name + schema)
     for device in ("CUDA", "CPU"):

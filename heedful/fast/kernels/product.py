@@ -1,8 +1,8 @@
 """x W^T, for training: gradients with as few passes over memory as there can be.
 
-The gradient of W leaves its matrix product in fp32, as it was added up, instead of being rounded and turned back. And
-where x goes on beside the product, around the layer that it begins, it has two gradients to add up: the product that
-makes the one adds it to the other, in place.
+The gradient of W leaves its matrix product in fp32, as it was added up, instead of being rounded and turned
+back. And where x goes on beside the product, around the layer that it begins, it has two gradients to add up:
+the product that makes the one adds it to the other, in place.
 
     x ---+--- x W^T ...          forwards
          +--- x ---------
@@ -41,14 +41,20 @@ def _add_product(total_ND: Tensor, a_NF: Tensor, b_FD: Tensor) -> None:
 
 product_in_full = operation("product_in_full", "(Tensor a, Tensor b) -> Tensor", in_full, _full_shape)
 add_product = operation(
-    "add_product", "(Tensor(a!) total, Tensor a, Tensor b) -> ()", _add_product, lambda total_ND, a_NF, b_FD: None
-)  # fmt: skip
+    "add_product",
+    "(Tensor(a!) total, Tensor a, Tensor b) -> ()",
+    _add_product,
+    lambda total_ND, a_NF, b_FD: None,
+)
 
 
 def slopes_of(
     slope_NF: Tensor, x: Tensor, weight_FD: Tensor, x_slope: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of W. x_slope: the gradient that x has already, to which this one is added in place."""
+    """The gradients of x and of W.
+
+    x_slope: the gradient that x has already, to which this one is added in place.
+    """
     weight_slope_FD = product_in_full(slope_NF, x.flatten(0, -2))
     if x_slope is None:
         return (slope_NF @ weight_FD).view(x.shape), weight_slope_FD

@@ -1,10 +1,12 @@
-"""norm(x + dropout(y + bias)) in one kernel, and its gradients in another: what stands between the layers of a post-norm model.
+"""norm(x + dropout(y + bias)) in one kernel, and its gradients in another: the residual of a post-norm model.
 
-The sum is kept, and each row's mean and deviation. Which numbers were dropped is not: a hash of their place and a seed
-says it again. Bias, gain and shift get their gradients from as many partial sums as there are programs: of the matrix
-product that y comes from, the bias is left to this kernel, which reads its gradient anyway.
+The sum is kept, and each row's mean and deviation. Which numbers were dropped is not: a hash of their place
+and a seed says it again. Bias, gain and shift get their gradients from as many partial sums as there are
+programs: of the matrix product that y comes from, the bias is left to this kernel, which reads its gradient
+anyway.
 
-A pre-norm layer has its sum elsewhere: `NormAndResidual` is the norm alone, whose gradient the same kernel adds to that of the sum.
+A pre-norm layer has its sum elsewhere: `NormAndResidual` is the norm alone, whose gradient the same kernel
+adds to that of the sum.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ FORWARDS, BACKWARDS = 1024, 2048  # numbers of a block: the quickest of those tr
 @triton.jit
 def forward_kernel(
     x, y, bias, gain, shift, seed, out, total, means, scales, N, eps,
-    BIAS: tl.constexpr, D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    BIAS: tl.constexpr, D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr,
+    BD: tl.constexpr,
 ):  # fmt: skip
     n, d = tl.program_id(0) * BN + tl.arange(0, BN), tl.arange(0, BD)
     here, place = (n[:, None] < N) & (d[None, :] < D), n[:, None] * D + d[None, :]
@@ -54,7 +57,8 @@ def forward_kernel(
 @triton.jit
 def backward_kernel(
     slope, beside, total, means, scales, gain, seed, x_slope, y_slope, sums, N, PARTS,
-    BESIDE: tl.constexpr, D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    BESIDE: tl.constexpr, D: tl.constexpr, P: tl.constexpr, LIMIT: tl.constexpr, BN: tl.constexpr,
+    BD: tl.constexpr,
 ):  # fmt: skip
     d = tl.arange(0, BD)
     g = tl.load(gain + d, mask=d < D, other=0.0).to(tl.float32)
@@ -164,7 +168,8 @@ def _shapes(
 
 
 def _slopes(
-    slope: Tensor, beside: Tensor | None, total: Tensor, means: Tensor, scales: Tensor, gain: Tensor, seed: Tensor, dropout: float
+    slope: Tensor, beside: Tensor | None, total: Tensor, means: Tensor, scales: Tensor, gain: Tensor,
+    seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     like = torch.empty_like(total, memory_format=torch.contiguous_format)
     y_slope = torch.empty_like(like) if dropout else total.new_empty(0)
@@ -180,7 +185,8 @@ add_and_norm = operation(
 )
 add_and_norm_backward = operation(
     "add_and_norm_backward",
-    "(Tensor slope, Tensor? beside, Tensor total, Tensor means, Tensor scales, Tensor gain, Tensor seed, float dropout)"
+    "(Tensor slope, Tensor? beside, Tensor total, Tensor means, Tensor scales, Tensor gain, Tensor seed, "
+    "float dropout)"
     " -> (Tensor, Tensor, Tensor)",
     _join_backward,
     _slopes,
@@ -215,8 +221,10 @@ def fused_add_and_norm(
 
 
 class NormAndResidual(torch.autograd.Function):
-    """(layer_norm(x), x): what a pre-norm layer begins with. Forwards torch.compile joins it with the sum before it;
-    backwards one kernel adds up both gradients of x."""
+    """(layer_norm(x), x): what a pre-norm layer begins with.
+
+    Forwards torch.compile joins it with the sum before it; backwards one kernel adds up both gradients of x.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, shift: Tensor, eps: float) -> tuple[Tensor, Tensor]:

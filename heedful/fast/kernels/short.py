@@ -1,8 +1,9 @@
 """Attention among a few tokens, for training: one program a head holds all of its scores at once.
 
-Kernels for long texts walk over the keys in blocks, keep a running softmax, and walk again, twice, for the gradients. A
-sentence fits into one block: then each of q, k and v is read once forwards and once backwards, and nothing else is
-kept. The same as `attend_plain` of heedful/parts/attention.py; a query that sees nobody gets 0, and gives 0 back.
+Kernels for long texts walk over the keys in blocks, keep a running softmax, and walk again, twice, for the
+gradients. A sentence fits into one block: then each of q, k and v is read once forwards and once backwards,
+and nothing else is kept. The same as `attend_plain` of heedful/parts/attention.py; a query that sees nobody
+gets 0, and gives 0 back.
 """
 
 from __future__ import annotations
@@ -69,8 +70,10 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    q, k, v, allowed, slope, q_slope, k_slope, v_slope, scale, H, T, S, QB, QH, QT, KB, KH, KS, VB, VH, VS, AB, AH, AT, AS,
-    GB, GH, GT, DQB, DQH, DQT, DKB, DKH, DKS, DVB, DVH, DVS, K: tl.constexpr, L: tl.constexpr, CAUSAL: tl.constexpr, TABLE: tl.constexpr,
+    q, k, v, allowed, slope, q_slope, k_slope, v_slope, scale, H, T, S, QB, QH, QT, KB, KH, KS, VB, VH, VS,
+    AB, AH, AT, AS,
+    GB, GH, GT, DQB, DQH, DQT, DKB, DKH, DKS, DVB, DVH, DVS, K: tl.constexpr, L: tl.constexpr,
+    CAUSAL: tl.constexpr, TABLE: tl.constexpr,
     BT: tl.constexpr, BS: tl.constexpr, BK: tl.constexpr, BL: tl.constexpr,
 ):  # fmt: skip
     b, h = (tl.program_id(0) // H).to(tl.int64), (tl.program_id(0) % H).to(tl.int64)
@@ -126,7 +129,8 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bo
 
 
 def _backward(
-    slope: Tensor, given: Sequence[Tensor], allowed: Tensor | None, causal: bool, scale: float, slopes: Sequence[Tensor]
+    slope: Tensor, given: Sequence[Tensor], allowed: Tensor | None, causal: bool, scale: float,
+    slopes: Sequence[Tensor]
 ) -> None:  # fmt: skip
     """Write the gradients of q, k and v, each [B, H, T or S, K or L], where they are to lie."""
     q, k, v = given
@@ -144,8 +148,11 @@ def _backward(
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bool, scale: float) -> Tensor:
-    """softmax(q k^T scale) v of [B, H, T or S, K]. allowed: booleans that broadcast to [B, H, T, S]; causal: the last
-    query sees all keys, the one before it all but one, and so on."""
+    """softmax(q k^T scale) v of [B, H, T or S, K].
+
+    allowed: booleans that broadcast to [B, H, T, S]; causal: the last query sees all keys, the one before it
+    all but one, and so on.
+    """
     return _forward(_lined(q), _lined(k), _lined(v), allowed, causal, scale).transpose(1, 2)
 
 
@@ -190,8 +197,8 @@ def _back(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
 differentiable("attend_short", _back, _remember)
 
 
-# Side by side, as one matrix product gives them: queries, keys and values of the same text; or queries of one text,
-# keys and values of another. Their gradients come out side by side too, ready for the next product.
+# Side by side, as one matrix product gives them: queries, keys and values of the same text; or queries of one
+# text, keys and values of another. Their gradients come out side by side too, ready for the next product.
 
 
 def _apart(one_BTX: Tensor, other_BSY: Tensor | None, heads: int) -> list[Tensor]:
@@ -211,7 +218,8 @@ def _attend_joined(
 
 
 def _attend_joined_backward(
-    slope: Tensor, one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool, scale: float
+    slope: Tensor, one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool,
+    scale: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     one, other = one.contiguous(), None if other is None else other.contiguous()
     slopes = torch.empty_like(one), None if other is None else torch.empty_like(other)
@@ -228,7 +236,8 @@ def _joined_shape(
 
 
 def _joined_shapes(
-    slope: Tensor, one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool, scale: float
+    slope: Tensor, one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool,
+    scale: float
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     line = torch.contiguous_format
     first = torch.empty_like(one, memory_format=line)
@@ -238,7 +247,10 @@ def _joined_shapes(
 JOINED = "Tensor one, Tensor? other, int heads, Tensor? allowed, bool causal, float scale)"
 attend_joined = operation("attend_joined", f"({JOINED} -> Tensor", _attend_joined, _joined_shape)
 attend_joined_backward = operation(
-    "attend_joined_backward", f"(Tensor slope, {JOINED} -> (Tensor, Tensor)", _attend_joined_backward, _joined_shapes
+    "attend_joined_backward",
+    f"(Tensor slope, {JOINED} -> (Tensor, Tensor)",
+    _attend_joined_backward,
+    _joined_shapes,
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""activation(x W^T + b), the first half of a feed-forward layer, for training: as few passes over memory as there can be.
+"""activation(x W^T + b), the up-projection of a feed-forward layer, in few passes over memory, for training.
 
-A ReLU is done by the matrix product itself, which also adds the bias; a GELU takes one pass, and what it was given is
-kept. Backwards one kernel lets the gradient through, and adds it up for the bias on the way.
+A ReLU is done by the matrix product itself, which also adds the bias; a GELU takes one pass, and what it was
+given is kept. Backwards one kernel lets the gradient through, and adds it up for the bias on the way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUMBERS = 2048  # that a program turns into their GELU
 
 @triton.jit
 def _share(z, KIND: tl.constexpr):
-    """The share s of gelu(z) = z s: how likely a normal number is below z, or the usual approximation of that."""
+    """The factor s of gelu(z) = z s: the normal distribution function at z, or its usual approximation."""
     if KIND == 1:
         s = 0.5 * (1.0 + tl.erf(z * 0.7071067811865476))
     else:
@@ -107,7 +107,10 @@ activation_backward = operation(
 
 
 class UpProjection(torch.autograd.Function):
-    """(activation(x W^T + b), x), in the precision of x. residual: whether that x goes on, and has a gradient."""
+    """(activation(x W^T + b), x), in the precision of x.
+
+    residual: whether that x goes on, and has a gradient.
+    """
 
     @staticmethod
     def forward(

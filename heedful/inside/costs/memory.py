@@ -13,7 +13,7 @@ from ...models.syntax import Arcs, Relations
 from ...parts.attention import Additive
 from ...parts.before.attentive_decoders import Attentive, Searching
 from ...parts.before.convolution import ConvolutionBlock
-from ...parts.before.states import StateStack
+from ...parts.before.state_cache import StateStack
 from ...parts.blocks import Block
 from ...parts.embeddings import Untied
 from ...parts.long.windowed_cache import Remembering

@@ -1,12 +1,14 @@
-"""Recurrent decoders that look back at the source: at every word, each asks which words of the source it is about.
+"""Recurrent decoders that attend to the source: at every word, each asks which source words it is about.
 
-`Searching` asks with the state before the new word (Bahdanau et al. 2015), `Attentive` with the state after it (Luong et
-al. 2015). What was looked up is part of the next step, so words are computed one after another, in training too.
+`Searching` asks with the state before the new word (Bahdanau et al. 2015), `Attentive` with the state after
+it (Luong et al. 2015). What was looked up is part of the next step, so words are computed one after another,
+in training too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +18,7 @@ from ..cache import Cache, KeysValues
 from ..view import View
 from .lookup import Cross, at_first_word, needed, one_query
 from .recurrent import CandidateGRU, Recurrence, Rows, read_on, whole_precision
-from .states import StateCache, StateStack
+from .state_cache import StateCache, StateStack
 
 
 def maxout(x: Tensor) -> Tensor:
@@ -27,13 +29,14 @@ def maxout(x: Tensor) -> Tensor:
 class Searching(StateStack):
     """The decoder of Bahdanau et al. 2015, from embedded words to what their scores are made of.
 
-    c_i = lookup(s_{i-1}, h);  s_i = GRU(E y_{i-1}, s_{i-1}, c_i);  t_i = maxout(s_{i-1} U_o + E y_{i-1} V_o + c_i C_o)
+    c_i = lookup(s_{i-1}, h);  s_i = GRU(E y_{i-1}, s_{i-1}, c_i);  t_i = maxout(s_{i-1} U_o + E y_{i-1} V_o +
+    c_i C_o)
     """
 
     def __init__(
         self, block: CandidateGRU, score: Score, annotation: int, readout: int, dropout: float = 0.0
     ) -> None:
-        """annotation: width of the source; its second half was read from the right, so at the first word it knows all."""
+        """annotation: width of the source vectors, whose second half was read from the right."""
         super().__init__()
         self.blocks = nn.ModuleList([block])
         self.cross = Cross(score)
@@ -105,7 +108,7 @@ class Attentive(StateStack):
         dropout: float = 0.0,
         input_feeding: bool = True,
     ) -> None:
-        """input_feeding: s^ is read beside the next word; without it, all words of a sentence are read at once."""
+        """input_feeding: s^ is an input beside the next word; without it, all words are read at once."""
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.widths = [block.state_width for block in blocks]
@@ -147,8 +150,8 @@ class Attentive(StateStack):
     def first(self, source_BSD: Tensor, source_view: View | None) -> list[Tensor]:
         """Each layer's state before the first word.
 
-        The paper copies its encoder's last states. Here the encoder reads both ways, and what has read the whole
-        sentence is mapped to them, as Bahdanau's is.
+        The paper copies its encoder's last states. Here the encoder reads both ways, and what has read the
+        whole sentence is mapped to them, as Bahdanau's is.
         """
         annotation_BD = at_first_word(source_BSD, source_view)
         states_BX = torch.tanh(self.start(annotation_BD[:, annotation_BD.shape[-1] // 2 :]))
@@ -168,7 +171,8 @@ class Attentive(StateStack):
         self, x_BTD: Tensor, first: list[Tensor], source: KeysValues, view: View, cache: Cache | None
     ) -> tuple[Tensor, Tensor]:
         """The top layer's states of all words, and s^, one after another."""
-        first = [*first, first[-1].new_zeros(len(x_BTD), self.blocks[-1].width)]  # type: ignore[call-overload]
+        top: Any = self.blocks[-1]
+        first = [*first, first[-1].new_zeros(len(x_BTD), top.width)]
         layers = cache.layers if isinstance(cache, StateCache) else []
         *states, out_BD = [
             layer.before(f[:, None])[:, 0] for layer, f in zip(layers, first, strict=False)

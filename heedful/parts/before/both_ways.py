@@ -1,8 +1,8 @@
-"""Two language models over the same words: one reads from the left, one from the right, and neither sees the other.
+"""Two language models over the same words, from the left and from the right, that never see each other.
 
-In a bidirectional network (`BothWays`) a second layer reads what both directions said, so each word knows itself. Here the
-directions stay apart up to the top: the left one at word k knows words up to k and can be asked for the next, the right one
-for the one before.
+In a bidirectional network (`BothWays`) a second layer reads what both directions said, so each word knows
+itself. Here the directions stay apart up to the top: the left one at word k knows words up to k and can be
+asked for the next, the right one for the one before.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TwoDirections(nn.Module):
         return nn.ModuleList([*self.forwards, *self.backwards])
 
     def forward(self, x_BTD: Tensor, views: Sequence[View]) -> Tensor:
-        """All layers side by side, [B, T, (1 + L) 2 D]: [x ; x], then [fh_j ; bh_j] of each; zeros in the padding."""
+        """All layers side by side, [B, T, (1 + L) 2 D]: [x ; x], then each [fh_j ; bh_j]; 0 for padding."""
         with whole_precision(x_BTD):
             x_BTD = x_BTD.to(next(self.parameters()).dtype)
             rows = Rows.of(views[0], x_BTD)

@@ -1,4 +1,6 @@
-"""Characters: a word's vector from its letters alone, so that no word is unknown (Kim et al. 2016; Peters et al. 2018).
+"""Characters: a word's vector from its letters alone, so that no word is unknown.
+
+The model is that of Kim et al. 2016 as Peters et al. 2018 use it.
 
     BEGIN c a t END . . .     letters, each a small vector
     windows of 1, 2, 3 ...    filters: each says how well it fits a window; of all windows the best counts
@@ -24,7 +26,7 @@ LETTERS = 261
 
 
 class Highway(nn.Module):
-    """t relu(x W + b) + (1 - t) x with t = sigmoid(x V + c): each number decides how much of it goes on as it is."""
+    """t relu(x W + b) + (1 - t) x with t = sigmoid(x V + c): t decides how much of x is transformed."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -36,7 +38,10 @@ class Highway(nn.Module):
 
 
 class CharacterCNN(nn.Module):
-    """Letters [N, C] of words to their vectors [N, D]. filters: how many there are of width 1, 2, 3 and so on."""
+    """Letters [N, C] of words to their vectors [N, D].
+
+    filters: how many there are of width 1, 2, 3 and so on.
+    """
 
     def __init__(self, letter_width: int, filters: Sequence[int], highways: int, width: int) -> None:
         super().__init__()
@@ -53,13 +58,13 @@ class CharacterCNN(nn.Module):
         return self.projection(self.highways(F.relu(torch.cat(best, -1))))
 
     def without_tail(self, letters_NC: Tensor) -> Tensor:
-        """Fewer columns, the same result: windows of nothing but filling are all alike, so one of each width will do."""
+        """The letters without columns that change nothing: one window of padding is enough for each width."""
         longest = int((letters_NC != NO_LETTER).sum(-1).max())
         return letters_NC[:, : longest + len(self.convolutions)]
 
 
 class Spelled(nn.Module):
-    """What a stack reads of words that are spelled out: tokens [B, T, 1 + C] are each a word's number and its letters.
+    """The inputs of spelled words: tokens [B, T, 1 + C] are each a word's id and its letters.
 
     A word's vector depends on nothing but its letters, so a word that occurs often is computed once.
     """

@@ -1,7 +1,8 @@
-"""Convolution: each word sees its neighbors in a window, and windows upon windows see far (Gehring et al. 2017).
+"""Convolution: each word sees its neighbors in a window, and stacked windows see far (Gehring et al. 2017).
 
-Every layer is normalized by weight (Salimans and Kingma 2016), and every sum of two things of variance 1 is multiplied by
-sqrt(1/2), so that a deep stack neither swells nor fades. L layers of kernel k see 1 + L (k - 1) words.
+Every layer is normalized by weight (Salimans and Kingma 2016), and every sum of two things of variance 1 is
+multiplied by sqrt(1/2), so that a deep stack neither swells nor fades. L layers of kernel k see 1 + L (k - 1)
+words.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..positions.base import index_of
 from ..view import View
 from .lookup import Cross, needed
 from .recurrent import Rows
-from .states import StateCache, StateStack
+from .state_cache import StateCache, StateStack
 
 HALF = math.sqrt(0.5)
 
@@ -35,7 +36,10 @@ class NormedLinear(nn.Module):
     """x W + b with W's rows given as a length times a direction, w = g v / |v|."""
 
     def __init__(self, inputs: int, outputs: int, variance: float = 1.0) -> None:
-        """variance: v begins as N(0, sqrt(variance / inputs)): 1, or 4 p before a gate that follows dropout (p is kept)."""
+        """variance: v begins as N(0, sqrt(variance / inputs)).
+
+        It is 1, or 4 p before a gate that follows dropout, where p is the share that dropout keeps.
+        """
         super().__init__()
         self.in_features, self.out_features = inputs, outputs
         self.direction = nn.Parameter(torch.empty(outputs, inputs))
@@ -58,7 +62,7 @@ class NormedLinear(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
-class Window(nn.Module):
+class GatedConvolution(nn.Module):
     """A gated convolution: kernel words side by side, through one layer to twice the width, and a gate."""
 
     def __init__(self, inputs: int, width: int, kernel: int, dropout: float = 0.0) -> None:
@@ -86,7 +90,7 @@ class ConvolutionBlock(nn.Module):
     ) -> None:
         """source: width of the embedding, for a block that attends to a source."""
         super().__init__()
-        self.window = Window(inputs, width, kernel, dropout)
+        self.window = GatedConvolution(inputs, width, kernel, dropout)
         self.skip = resized(inputs, width)
         self.cross = None if source is None else AttentionStep(width, source)
 
@@ -114,7 +118,9 @@ class ConvolutionBlock(nn.Module):
 
 
 class AttentionStep(nn.Module):
-    """One of the several steps of attention: d = (h W_d + b_d + g) sqrt(1/2), a = softmax(d . z), c = sqrt(m) a (z + e).
+    """One of the several steps of attention: d = (h W_d + b_d + g) sqrt(1/2), a = softmax(d .
+
+    z), c = sqrt(m) a (z + e).
 
     m is the number of words in the source: an even mean of m things has their variance divided by m.
     """
@@ -161,7 +167,8 @@ class Faded(torch.autograd.Function):
 class ConvolutionEncoder(nn.Module):
     """Blocks between an embedding and what a decoder attends to: z to find, (z + e) sqrt(1/2) to take home.
 
-    The gradient of z is divided by twice the number of decoder layers that attend to it, since all of them send theirs.
+    The gradient of z is divided by twice the number of decoder layers that attend to it, since all of them
+    send theirs.
     """
 
     def __init__(

@@ -14,11 +14,14 @@ from ..masks import full
 from ..positions.base import NoPosition, index_of
 from ..view import View
 from ..watch import Watchable, is_watched, observe
-from .states import StateCache
+from .state_cache import StateCache
 
 
 class Lookup(Watchable):
-    """softmax(score(q, k)) v. Keys come prepared: what of a score needs no query is computed once a sentence."""
+    """softmax(score(q, k)) v.
+
+    Keys come prepared: what of a score needs no query is computed once a sentence.
+    """
 
     heads = 1
 

@@ -18,9 +18,10 @@ def scalar_mix(layers_BTJD: Tensor, weights_J: Tensor, gamma: Tensor) -> Tensor:
 
 
 class ScalarMix(nn.Module):
-    """`scalar_mix` of layers that come side by side, with weights of its own; norm: of each vector, before it is mixed.
+    """`scalar_mix` of layers that come side by side, with learned weights. norm: normalize each vector first.
 
-    The norm learns nothing, and is taken of every vector by itself: who else is in the batch makes no difference.
+    The norm learns nothing, and is taken of every vector by itself: who else is in the batch makes no
+    difference.
     """
 
     def __init__(self, layers: int, norm: bool = False) -> None:

@@ -1,8 +1,9 @@
 """Recurrence: a state that reads one token after another, and is all that is known of those before.
 
-First the formulas (`elman`, `gru`, `lstm`); then layers that read whole sequences by torch's kernels and single tokens
-by its cells; then stacks of them, from left to right and both ways. Two distant words meet only after as many steps as
-lie between them, and no step can begin before the last has ended: what attention was to cure.
+First the formulas (`elman`, `gru`, `lstm`); then layers that read whole sequences by torch's kernels and
+single tokens by its cells; then stacks of them, from left to right and both ways. Two distant words meet only
+after as many steps as lie between them, and no step can begin before the last has ended: what attention was
+to cure.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..cache import Cache
 from ..masks import AllOf, Document
 from ..positions.base import index_of
 from ..view import View
-from .states import StateCache, StateStack
+from .state_cache import StateCache, StateStack
 
 # The formulas: one step, from an input x and the state h before it. W reads the input, U the state.
 
@@ -53,7 +54,10 @@ def lstm(x: Tensor, h: Tensor, c: Tensor, W: Tensor, U: Tensor, b: Tensor) -> tu
 
 
 class Recurrence(nn.Module, ABC):
-    """One layer, in one direction. A state is one vector; its first `width` numbers are what the layer says."""
+    """One layer, in one direction.
+
+    A state is one vector; its first `width` numbers are what the layer says.
+    """
 
     def __init__(self, kernel: nn.RNNBase, states: int) -> None:
         """states: vectors that a state is made of (an LSTM's cell is a second one)."""
@@ -193,7 +197,7 @@ class CandidateGRU(nn.Module):
 
 @dataclass(frozen=True)
 class Rows:
-    """Where each token of a batch goes: padding is left out, and each document of a packed row has its own row."""
+    """Where each token of a batch goes: without padding, and with a row for each document of a packed row."""
 
     row_BT: Tensor
     place_BT: Tensor
@@ -254,7 +258,10 @@ def reverse(x_BTD: Tensor, lengths_B: Tensor | None) -> Tensor:
 
 
 def whole_precision(x: Tensor) -> AbstractContextManager[object]:
-    """A state is rounded once a token, and half precision would add up: recurrence keeps that of its weights."""
+    """A context in which recurrence keeps the precision of its weights.
+
+    A state is rounded once per token, and the errors of half precision would add up.
+    """
     return torch.autocast(x.device.type, enabled=False)
 
 
@@ -295,7 +302,7 @@ class BidirectionalStack(nn.Module):
 
 
 class LastStates(nn.Module):
-    """An encoder whose last states are all it says: one vector for a whole sentence, as a source of length 1."""
+    """An encoder whose output is its last states: one vector per sentence, as a source of length 1."""
 
     def __init__(self, blocks: Sequence[Recurrence], dropout: float = 0.0, backwards: bool = False) -> None:
         """backwards: read from the last word to the first (Sutskever et al. 2014)."""
@@ -313,13 +320,17 @@ class LastStates(nn.Module):
             lengths_N = torch.full((B,), T, device=x_BTD.device) if rows is None else rows.lengths_N
             x_NLD = reverse(x_NLD, lengths_N) if self.backwards else x_NLD
             for i, block in enumerate(self.blocks):
-                x_NLD, last_NX = block.read(self.dropout(x_NLD) if i else x_NLD, lengths_N)  # type: ignore[operator]
+                x_NLD = self.dropout(x_NLD) if i else x_NLD
+                x_NLD, last_NX = block.read(x_NLD, lengths_N)  # type: ignore[operator]
                 states.append(last_NX)
             return torch.cat(states, -1)[:, None]
 
 
 class RecurrentStack(StateStack):
-    """A decoder: layers from left to right. With a source, its states begin as an encoder's ended (`LastStates`)."""
+    """A decoder: layers from left to right.
+
+    With a source, its states begin as an encoder's ended (`LastStates`).
+    """
 
     def __init__(self, blocks: Sequence[Recurrence], dropout: float = 0.0, every_step: bool = False) -> None:
         """every_step: each token is read beside what the encoder's top layer said last (Cho et al. 2014)."""
@@ -386,14 +397,18 @@ def orthogonal_(model: nn.Module) -> None:
                 nn.init.xavier_uniform_(gate)
             square(module.weight_hh_l0)  # type: ignore[arg-type]
             if isinstance(module, nn.LSTM):
-                nn.init.ones_(module.bias_ih_l0[module.hidden_size : 2 * module.hidden_size])  # type: ignore[index]
+                forget = slice(module.hidden_size, 2 * module.hidden_size)
+                nn.init.ones_(module.bias_ih_l0[forget])  # type: ignore[index]
         elif isinstance(module, CandidateGRU):
             square(module.gates.weight)
             square(module.candidate.weight)
 
 
 def square(weight: Tensor) -> None:
-    """Each square part orthogonal. torch decomposes matrices for it, which one without numbers has no use for."""
+    """Each square part orthogonal.
+
+    torch decomposes matrices for it, which one without numbers has no use for.
+    """
     if not weight.is_meta:
         for part in weight.split(weight.shape[1]):
             nn.init.orthogonal_(part)

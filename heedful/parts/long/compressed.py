@@ -1,11 +1,12 @@
-"""Memory-compressed attention (Liu et al. 2018): keys and values are shortened by a convolution of 3 with stride 3.
+"""Memory-compressed attention (Liu et al. 2018): a convolution of 3 with stride 3 shortens keys and values.
 
     tokens      0  1  2  3  4  5  6  7          query i sees slot b if it has seen all of it: 3b + 2 <= i
     slots       first    [0 1 2]  [3 4 5]       the first token stands for itself, so that nobody sees nothing
 
-A strided convolution is a linear layer over three tokens side by side. Queries stay as they are, so the table of scores
-has a third of the columns, and a cache a third of the rows. A slot stands where its last token stands: then the causal
-rule is the whole mask. tensor2tensor compresses the layer's input instead, before keys and values are made of it.
+A strided convolution is a linear layer over three tokens side by side. Queries stay as they are, so the table
+of scores has a third of the columns, and a cache a third of the rows. A slot stands where its last token
+stands: then the causal rule is the whole mask. tensor2tensor compresses the layer's input instead, before
+keys and values are made of it.
 """
 
 from __future__ import annotations
@@ -83,8 +84,10 @@ class CompressedAttention(Remembering):
         return mixed(self.inner, split_heads(self.inner.query(x_BTD), self.inner.heads), k_BGSK, v_BGSL, seen)
 
     def everywhere(self, raw: Sequence[Tensor], view: View) -> tuple[list[Tensor], View]:
-        """The same wherever tokens stand (padding, several documents in a row): a slot at every token, most of them
-        nobody's. The definition, at three times the cost."""
+        """Slots of tokens that stand anywhere (padding, packed rows): one at every token, most of them empty.
+
+        This is the definition, at three times the cost.
+        """
         place_BT = places(view, len(raw[0]))
         first_BT1 = (place_BT == 0)[..., None]
         slots = [
@@ -155,7 +158,7 @@ def places(view: View, B: int) -> Tensor:
 
 
 def documents_of(mask: Mask) -> Tensor | None:
-    """Which document each token belongs to, if rows pack several; any other rule than this and the causal one is refused."""
+    """The document of each token, if rows pack several; refuses all masks but this and the causal one."""
     members = mask.masks if isinstance(mask, AllOf) else (mask,)
     rest = [member for member in members if not isinstance(member, Document)]
     if rest != [Causal()]:
@@ -167,8 +170,11 @@ def documents_of(mask: Mask) -> Tensor | None:
 
 
 class CompressedLayer(OwnLayer):
-    """The first token, a slot for every three, and the last few tokens as they are: those of a slot to come, and some
-    more to be rewound to. Slot b of a row holds its tokens 3b to 3b + 2, whatever the other rows are at."""
+    """The cache of one layer: the first token, a slot for every three, and the last few tokens as they are.
+
+    The last tokens are those of the next slot, and some more to be rewound to. Slot b of a row holds its
+    tokens 3b to 3b + 2, however long the other rows are.
+    """
 
     def __init__(self, convolutions: Sequence[nn.Linear]) -> None:
         super().__init__()
@@ -228,7 +234,7 @@ class Remembered:
         return Remembered(slots, raw, self.pos_BR[rows], self.lengths_B[rows], self.tokens)
 
     def cut(self, lengths_B: Tensor) -> Remembered:
-        """The first lengths[b] tokens of each row: the slot that comes next is made again, of tokens still there."""
+        """The first lengths[b] tokens of each row; the next slot is made again, of tokens still there."""
         pos_BR = torch.where(self.pos_BR < lengths_B[:, None], self.pos_BR, -1)
         there_B = (pos_BR >= (lengths_B // RATE * RATE)[:, None]).sum(-1)
         if not torch.equal(there_B, lengths_B % RATE):
@@ -252,7 +258,8 @@ def filled(
 ) -> Tensor:
     """`size` slots, with at most `new` more in every row from the one it is at.
 
-    What a row has not completed yet is written too, and is nobody's as long as the row's length does not reach it.
+    What a row has not completed yet is written too, and is nobody's as long as the row's length does not
+    reach it.
     """
     B, _, X = raw_BRX.shape
     block_B1 = (before_B // RATE)[:, None]

@@ -1,10 +1,12 @@
-"""Kernel attention (Katharopoulos et al. 2020): weights phi(q) . phi(k) instead of exp(q . k), and so linear in length.
+"""Kernel attention (Katharopoulos et al. 2020): weights phi(q) .
+
+phi(k) instead of exp(q . k), and so linear in length.
 
     out_i = phi(q_i) sum_{j<=i} phi(k_j) v_j^T  /  phi(q_i) sum_{j<=i} phi(k_j)        phi(x) = elu(x) + 1
 
-The sums over the past are running sums: a matrix of [K, L + 1] numbers a head is all that has to be remembered, however
-long the text. `KernelScore` is the same thing in the open, for those who want to see the weights: a softmax of
-log(phi(q) . phi(k)) divides each weight by their sum.
+The sums over the past are running sums: a matrix of [K, L + 1] numbers a head is all that has to be
+remembered, however long the text. `KernelScore` is the same thing in the open, for those who want to see the
+weights: a softmax of log(phi(q) . phi(k)) divides each weight by their sum.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def divided(sums_BHTL: Tensor) -> Tensor:
 
 
 def causal_sums(phi_q_BHTK: Tensor, phi_k_BHTK: Tensor, v_BHTL: Tensor, chunk: int = CHUNK) -> Tensor:
-    """phi(q_i) sum_{j<=i} phi(k_j) v_j^T: within a chunk by its weights, before it by running sums over chunks."""
+    """phi(q_i) sum_{j<=i} phi(k_j) v_j^T: by weights within a chunk, by running sums over earlier chunks."""
     T = phi_q_BHTK.shape[2]
     q_BHNCK, k_BHNCK, v_BHNCL = (
         F.pad(x, (0, 0, 0, -T % chunk)).unflatten(2, (-1, chunk)) for x in (phi_q_BHTK, phi_k_BHTK, v_BHTL)
@@ -72,7 +74,7 @@ def attend_linear(q_BHTK: Tensor, k_BHTK: Tensor, v_BHTL: Tensor) -> Tensor:
 
 
 class KernelAttention(Remembering):
-    """Attention by running sums where tokens stand in order, and in the open elsewhere and while it is watched."""
+    """Attention by running sums where tokens stand in order; by the formula elsewhere and while watched."""
 
     def __init__(self, inner: MultiHeadAttention) -> None:
         super().__init__()
@@ -82,8 +84,8 @@ class KernelAttention(Remembering):
             )
         self.inner = inner
 
-    def layer_cache(self) -> StateLayer:
-        return StateLayer()
+    def layer_cache(self) -> RunningSumsLayer:
+        return RunningSumsLayer()
 
     def remembered(self, length: int) -> int:
         return self.inner.heads * self.inner.key_width * (self.inner.value_width + 1)
@@ -93,7 +95,7 @@ class KernelAttention(Remembering):
         x_BTD: Tensor,
         view: View,
         source_BSD: Tensor | None = None,
-        cache: StateLayer | None = None,
+        cache: RunningSumsLayer | None = None,
     ) -> Tensor:
         inner = self.inner
         if cache is None and (is_watched(inner) or not view.in_order or view.mask != Causal()):
@@ -108,8 +110,8 @@ class KernelAttention(Remembering):
         return inner.out(join_heads(out_BHTL))
 
 
-class StateLayer(OwnLayer):
-    """One matrix for the far past, and the last tokens one by one, so that a few of them can be taken back."""
+class RunningSumsLayer(OwnLayer):
+    """The cache of one layer: a matrix for the far past, and the last tokens, which can be taken back."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,10 +1,11 @@
-"""Segment recurrence (Dai et al. 2019): a text is read in segments, and each sees the hidden states of those before.
+"""Segment recurrence (Dai et al. 2019): each segment of a text sees the hidden states of those before.
 
     h~ = [StopGrad(memory) ; h]      queries from h, keys and values from h~
 
-In training the memory holds hidden states, so that keys and values are made of them by the weights of now, and no
-gradient goes into what was read before. While a text is written, keys and values of the last tokens are the same thing,
-made once. Distances are relative (`TransformerXL` in positions), so a segment need not know where in the text it stands.
+In training the memory holds hidden states, so that keys and values are made of them by the weights of now,
+and no gradient goes into what was read before. While a text is written, keys and values of the last tokens
+are the same thing, made once. Distances are relative (`TransformerXL` in positions), so a segment need not
+know where in the text it stands.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .windowed_cache import RecentAttention, RecentLayer
 
 
 class SegmentLayer(LayerCache):
-    """The hidden states that one layer read before this segment, and after it those that the next one will see."""
+    """The hidden states of one layer before this segment, and after it those that the next segment sees."""
 
     def __init__(self, before_BMD: Tensor | None, length: int) -> None:
         super().__init__()
@@ -38,10 +39,10 @@ class SegmentLayer(LayerCache):
 
 
 class SegmentMemory(Cache):
-    """What a segment sees of those before it: at most `length` hidden states of each layer, without gradients.
+    """The memory of a segment: at most `length` hidden states of each layer before it, without gradients.
 
-    It serves one call and is not changed by it, so that a layer can be computed again (activation checkpointing):
-    `after` is the memory of the next segment.
+    It serves one call and is not changed by it, so that a layer can be computed again (activation
+    checkpointing): `after` is the memory of the next segment.
     """
 
     def __init__(self, layers: int, length: int, before: Sequence[Tensor] | None = None) -> None:

@@ -1,15 +1,15 @@
 """Sparse attention by gathering: lay tokens out so that those who may see each other stand together.
 
-A sparse mask says who may look at whom; a `Layout` says where to find them. It arranges n queries and n keys into
-groups, so that only pairs within a group are ever scored, and the mask's own rule then decides which of those count.
-So the result is that of the masked table, and the cost is that of the groups:
+A sparse mask says who may look at whom; a `Layout` says where to find them. It arranges n queries and n keys
+into groups, so that only pairs within a group are ever scored, and the mask's own rule then decides which of
+those count. So the result is that of the masked table, and the cost is that of the groups:
 
     Band      blocks of l and those before them    n * 2l        windows, blocks, the first strided step
     Columns   every l-th token                     n * n/l       the second strided step
     Tails     the last c tokens of every block     n * c * n/l   the second fixed step
 
-With l near sqrt(n), all of them cost n^1.5 (Child et al. 2019). A mask that is the union of two steps has two layouts:
-the scores of both stand side by side under one softmax, and no pair is counted twice.
+With l near sqrt(n), all of them cost n^1.5 (Child et al. 2019). A mask that is the union of two steps has two
+layouts: the scores of both stand side by side under one softmax, and no pair is counted twice.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def layouts_of(mask: Mask, head: int = 0) -> tuple[Layout, ...] | None:
 
 
 def gather_pays(mask: object, H: int) -> bool:
-    """Whether all tokens see each other in order, by a mask whose layouts have far fewer scores than the table."""
+    """Whether tokens stand in order, under a mask whose layouts have far fewer scores than the table."""
     if not isinstance(mask, View) or not isinstance(mask.mask, Combined):
         return False
     if not mask.in_order or mask.T != mask.S:

@@ -1,13 +1,15 @@
-"""Remembering otherwise: attentions that need not keep every key and value, and the cache that lets each keep its own.
+"""Windowed caches: for attentions that need not keep every key and value.
 
 `Remembering` is such an attention: it reads with an ordinary one inside, and makes the cache of its layer.
-`OwnCache` counts tokens for all layers; each `OwnLayer` keeps what its attention asks for, under positions of its own:
+`OwnCache` counts tokens for all layers; each `OwnLayer` keeps what its attention asks for, under positions of
+its own:
 
     RecentLayer       the last tokens only           Transformer-XL, windows, blocks
     CompressedLayer   three tokens as one            heedful/parts/long/compressed.py
-    StateLayer        one matrix for all the past    heedful/parts/long/linear.py
+    RunningSumsLayer  one matrix for all the past    heedful/parts/long/linear.py
 
-Nothing is forgotten so fast that a cache could not be rewound by a few tokens (`SLACK`): speculative decoding does so.
+Nothing is forgotten so fast that a cache could not be rewound by a few tokens (`SLACK`): speculative decoding
+does so.
 """
 
 from __future__ import annotations

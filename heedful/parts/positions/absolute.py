@@ -39,7 +39,7 @@ class Concatenated(Position):
 def frequencies(
     width: int, kind: str = "paper", base: float = 10000.0, device: torch.device | None = None
 ) -> Tensor:
-    """Angular frequencies w_i, i = 0 .. width/2 - 1; made on the device, which would have to be waited for otherwise.
+    """Angular frequencies w_i, i = 0 .. width/2 - 1, made on the device so that nobody has to wait for it.
 
     paper (Vaswani et al. 2017): base^(-2i/width). t2t (tensor2tensor, fairseq): base^(-i/(width/2 - 1)),
     which ends at exactly 1/base and is *not* a permutation of the paper's.
@@ -98,7 +98,7 @@ class Learned(Absolute):
 
 
 class LearnedAfter(Learned):
-    """A learned table whose first `offset` rows stand for no position: RoBERTa counts from its padding's number on."""
+    """A learned table whose first `offset` rows are unused: RoBERTa counts from its padding's id on."""
 
     def __init__(self, length: int, width: int, offset: int) -> None:
         super().__init__(length + offset, width)
@@ -112,7 +112,7 @@ class LearnedAfter(Learned):
 
 
 class CaptionAndGrid(Absolute):
-    """A caption and then a picture, cell by cell: a vector for each place in the caption, and for each row and column.
+    """A caption, then a picture: a vector for each place of the caption, each row and each column.
 
     (Ramesh et al. 2021.) What a cell gets is the sum of its row's vector and its column's.
     """

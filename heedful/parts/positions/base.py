@@ -19,8 +19,8 @@ from torch import Tensor, nn
 class Tree:
     """Positions that also know the sentence's dependency tree: heads[b, w] is the word that word w hangs on.
 
-    The root is its own head (index equal to its own) or -1. Where words are cut into pieces, words[b, t] is the word
-    that token t belongs to: all pieces of a word have its place in the tree.
+    The root is its own head (index equal to its own) or -1. Where words are cut into pieces, words[b, t] is
+    the word that token t belongs to: all pieces of a word have its place in the tree.
     """
 
     index: Tensor

@@ -74,8 +74,8 @@ class TransformerXL(Position):
 
     R is the sinusoid of the distance ("halves" layout, as in the authors' code). The term q_i k_j is the
     attention's own; this adds the other three. u and v are usually shared over layers: pass them in.
-    Distances from `clamp` on count as `clamp`; no distance may exceed the number of keys. Where tokens stand in order,
-    the scores of all distances are shifted into place; elsewhere each is looked up.
+    Distances from `clamp` on count as `clamp`; no distance may exceed the number of keys. Where tokens stand
+    in order, the scores of all distances are shifted into place; elsewhere each is looked up.
     """
 
     def __init__(
@@ -131,8 +131,9 @@ ROUNDED = 64  # distances that are kept at once
 def shifted(x_BHTS: Tensor) -> Tensor:
     """Scores by distance, columns S-1 .. 0, to scores by key, for queries that are the last T of S tokens.
 
-    Row t of T moves left by T-1-t: with one column of zeros in front, the table is read as [S+1, T], its first row
-    dropped, and read as [T, S] again (Dai et al. 2019, appendix B). What lies in the future is left over from other rows.
+    Row t of T moves left by T-1-t: with one column of zeros in front, the table is read as [S+1, T], its
+    first row dropped, and read as [T, S] again (Dai et al. 2019, appendix B). What lies in the future is left
+    over from other rows.
     """
     B, H, T, S = x_BHTS.shape
     return F.pad(x_BHTS, (1, 0)).view(B, H, S + 1, T)[:, :, 1:].reshape(B, H, T, S)

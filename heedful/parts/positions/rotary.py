@@ -14,7 +14,9 @@ from .base import Memo, Position, Positions, index_of, once
 
 
 class Rotary(Position):
-    """Turn each pair of coordinates by position * w_i: q . k then depends on the distance only (Su et al. 2021).
+    """Turn each pair of coordinates by position * w_i: q .
+
+    k then depends on the distance only (Su et al. 2021).
 
     layout: which coordinates make a pair. "interleaved" (0 1)(2 3).. as in the paper, or "halves"
     (0 K/2)(1 K/2+1).. as in LLaMA; the same up to a permutation of the projection's columns.
@@ -57,7 +59,7 @@ class Rotary(Position):
 
 @dataclass(frozen=True)
 class LinearScaling:
-    """Every frequency divided: positions `factor` times as far away look as near as before (Chen et al. 2023)."""
+    """Every frequency divided by `factor`: far positions look nearer (Chen et al. 2023)."""
 
     factor: float
 
@@ -67,8 +69,11 @@ class LinearScaling:
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Divided where a turn is longer than original / low positions, kept where it is shorter than original / high,
-    and in between something in between (LLaMA 3; Grattafiori et al. 2024)."""
+    """LLaMA 3's scaling (Grattafiori et al. 2024): low frequencies divided, high ones kept.
+
+    A frequency is divided if its turn is longer than original / low positions, kept if it is shorter than
+    original / high, and interpolated in between.
+    """
 
     factor: float
     low: float

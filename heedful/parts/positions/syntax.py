@@ -90,7 +90,7 @@ def of_tokens(of_words: Tensor, tree: Tree) -> Tensor:
 
 
 class StructuralRelative(Position):
-    """Shaw's edge vectors by distance in the sentence plus the same by distance in the tree (Wang et al. 2019)."""
+    """Shaw's edge vectors by distance in the sentence, plus those in the tree (Wang et al. 2019)."""
 
     uses_values = True
     needs_tree = True

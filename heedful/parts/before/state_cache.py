@@ -1,8 +1,8 @@
 """States: what a model without self-attention remembers, which does not grow with the text.
 
-A recurrent layer remembers its newest state, a convolution its last k - 1 inputs. So that a few tokens can also be
-forgotten again (speculative decoding), a cache keeps a log of what was fed lately and by which rows; nothing is
-copied for it.
+A recurrent layer remembers its newest state, a convolution its last k - 1 inputs. So that a few tokens can
+also be forgotten again (speculative decoding), a cache keeps a log of what was fed lately and by which rows;
+nothing is copied for it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Fed:
 
 
 class StateStack(nn.Module, ABC):
-    """Layers of a decoder that remember states: a cache of them has one size, however many tokens were read."""
+    """Layers of a decoder that keep states: their cache has one size, however many tokens were read."""
 
     @abstractmethod
     def growing_cache(self) -> StateCache:
@@ -166,7 +166,8 @@ class StateCache(Cache):
             missing_B = missing_B & ~found_B
         if bool(missing_B.any()):
             raise BadInput(
-                f"this model keeps a state, not its text, and can take back about {KEPT} tokens: ask for fewer at a time"
+                f"this model keeps a state, not its text, and can take back about {KEPT} tokens: "
+                "ask for fewer at a time"
             )
         for layer, tail_BRX in zip(self.layers, tails, strict=True):
             layer.tail_BRX = tail_BRX
