@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from ..corpora.shapes import checked_caption
-from ..data.images.prepare import split_rows
 from ..data.report import Report
 from ..errors import BadInput
 from ..interop.load import load_run
 from ..tasks import image_classify
 from ..tasks.captioned import have_captions, spread
+from ..tasks.galleries import split_rows
 from ..tasks.recipe.settings import Recipe
 from ..tasks.text_to_image import judge
 from .painting import Painter, Verdict, read_recipe

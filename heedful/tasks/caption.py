@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 from ..corpora.shapes import parse_caption
-from ..data.images.prepare import Gallery, galleries, moved, moves, normal
+from ..data.images.augment import moved, moves
+from ..data.images.gallery import Gallery
+from ..data.images.prepare import normal
 from ..data.plan import RowPlan, shares
 from ..data.report import Report
 from ..data.vocab import Vocab
@@ -29,6 +31,7 @@ from ..decode.step import step_of
 from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder
 from ..models.captioner import CaptionerConfig
+from ..tasks.galleries import galleries
 from ..train.loss import Loss, scores_of, sequence_loss
 from .captioned import DATA, PictureBatch, captions_of, describe_data, in_parts, spread, vocabulary_of
 from .evaluation import EvaluationRequest, Measured

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from ..data.batch import Seen, Tensors
 from ..data.images.folders import CAPTIONS
-from ..data.images.prepare import Gallery, Row, galleries, split_rows
+from ..data.images.gallery import Gallery, GalleryRow
 from ..data.plan import RowPlan, shares
 from ..data.report import Report
 from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import write_text
 from ..interop.hf.tokenizer import TOKENIZER
+from ..tasks.galleries import galleries, split_rows
 from .evaluation import EvaluationRequest
 from .recipe.settings import DataSettings, Recipe
 
@@ -43,7 +44,7 @@ def pictures_of(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> tup
     return found["train"], found["valid"]
 
 
-def evaluation_rows(asked: EvaluationRequest) -> list[Row]:
+def evaluation_rows(asked: EvaluationRequest) -> list[GalleryRow]:
     """All pictures of the split that a model is to be judged by."""
     d = asked.recipe.data
     return list(split_rows(d, asked.split, have_captions(d), Report(d.bad_lines, "image")))

@@ -20,18 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.batch import Seen, Tensors
-from ..data.images.prepare import (
-    Gallery,
-    Row,
-    erased,
-    folder_rows,
-    galleries,
-    holes,
-    moved,
-    moves,
-    normal,
-    split_rows,
-)
+from ..data.images.augment import erased, holes, moved, moves
+from ..data.images.gallery import Gallery, GalleryRow
+from ..data.images.prepare import normal
 from ..data.lines import hash_of
 from ..data.plan import RowPlan, shares
 from ..data.report import Report
@@ -42,6 +33,7 @@ from ..interop.run_folder import LABELS, is_run
 from ..models import nearest, vit
 from ..models.base.shells import WithHeads
 from ..models.vit import ViTConfig
+from ..tasks.galleries import folder_rows, galleries, split_rows
 from ..train.loss import Loss, cross_entropy
 from .evaluation import EvaluationRequest, Measured
 from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
@@ -362,7 +354,7 @@ def held_out_loss(model: nn.Module, asked: EvaluationRequest, rows: int) -> tupl
     return loss, loss_by_frequency(list(counted.values()), right)
 
 
-def evaluation_rows(asked: EvaluationRequest, report: Report, captions: bool = False) -> Iterator[Row]:
+def evaluation_rows(asked: EvaluationRequest, report: Report, captions: bool = False) -> Iterator[GalleryRow]:
     """The user's own pictures, or those that the run holds out."""
     d, kept = asked.recipe.data, asked.run / DATA / VALID
     if asked.own:
@@ -373,9 +365,11 @@ def evaluation_rows(asked: EvaluationRequest, report: Report, captions: bool = F
     return split_rows(d, asked.split, captions, report)
 
 
-def gathered(rows: Iterable[Row], number: dict[str, int], d: DataSettings, most: int) -> Iterator[Labeled]:
+def gathered(
+    rows: Iterable[GalleryRow], number: dict[str, int], d: DataSettings, most: int
+) -> Iterator[Labeled]:
     """Rows in batches."""
-    some: list[Row] = []
+    some: list[GalleryRow] = []
     for row in rows:
         some.append(row)
         if len(some) == most:
@@ -385,7 +379,7 @@ def gathered(rows: Iterable[Row], number: dict[str, int], d: DataSettings, most:
         yield put_together(some, number, d)
 
 
-def put_together(rows: Sequence[Row], number: dict[str, int], d: DataSettings) -> Labeled:
+def put_together(rows: Sequence[GalleryRow], number: dict[str, int], d: DataSettings) -> Labeled:
     return np.stack([row.pixels_HWC for row in rows]), [number_of(row.label, number, d) for row in rows]
 
 

@@ -11,11 +11,10 @@ import torch
 from helpers.image_files import H, W, by_class, huge_png, idx, pixels, put
 from PIL import Image
 
+from heedful.data.images import augment, folders, prepare
 from heedful.data.images import files as images
-from heedful.data.images import folders, prepare
 from heedful.data.report import Report
 from heedful.errors import BadInput
-from heedful.tasks.recipe import make
 from heedful.tasks.recipe.settings import DataSettings
 
 
@@ -157,15 +156,6 @@ def test_odd_idx_files_are_refused(name, data, told, tmp_path):
     with pytest.raises(BadInput, match=re.escape(told)) as caught:
         images.read_idx(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
-
-
-def write_idx(folder, train=25, test=7, labels=3):
-    folder.mkdir(exist_ok=True)
-    for part, count in (("train", train), ("t10k", test)):
-        known = np.random.default_rng(count).integers(0, 256, (count, H, W), dtype=np.uint8)
-        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(known)))
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(np.arange(count, dtype=np.uint8) % labels))
-    return folder
 
 
 # Folders
@@ -324,12 +314,12 @@ def test_normalizing_goes_there_and_back():
 
 def test_moves_follow_from_seed_and_step_and_move_as_they_say():
     still = DataSettings()
-    assert prepare.moves(still, 1, 2, 3) is None
+    assert augment.moves(still, 1, 2, 3) is None
     data = DataSettings(shift=0.25, zoom=0.5, flip=True)
-    found = prepare.moves(data, 1, 2, 500)
-    assert torch.equal(found, prepare.moves(data, 1, 2, 500))
-    assert not torch.equal(found, prepare.moves(data, 1, 3, 500)) and not torch.equal(
-        found, prepare.moves(data, 2, 2, 500)
+    found = augment.moves(data, 1, 2, 500)
+    assert torch.equal(found, augment.moves(data, 1, 2, 500))
+    assert not torch.equal(found, augment.moves(data, 1, 3, 500)) and not torch.equal(
+        found, augment.moves(data, 2, 2, 500)
     )
     assert found[:, :, 2].abs().max() <= 0.5 and found[:, :, 2].abs().max() > 0.45
     assert (
@@ -338,94 +328,38 @@ def test_moves_follow_from_seed_and_step_and_move_as_they_say():
         and (found[:, 0, 0].abs() == found[:, 1, 1]).all()
     )
     assert 0.4 < (found[:, 0, 0] < 0).float().mean() < 0.6
-    assert (prepare.moves(DataSettings(shift=0.25), 1, 2, 500)[:, 0, 0] == 1).all()
+    assert (augment.moves(DataSettings(shift=0.25), 1, 2, 500)[:, 0, 0] == 1).all()
 
     x_BCHW = torch.rand(2, 3, 8, 8)
     one = torch.tensor([[[1.0, 0, 0], [0, 1, 0]], [[-1.0, 0, 0], [0, 1, 0]]])
-    same, mirror = prepare.moved(x_BCHW, one)
+    same, mirror = augment.moved(x_BCHW, one)
     torch.testing.assert_close(same, x_BCHW[0])
     torch.testing.assert_close(mirror, x_BCHW[1].flip(-1))
     zoomed = torch.tensor([[[1.2, 0, 0.1], [0, 1.3, -0.2]], [[-0.8, 0, 0.0], [0, 0.9, 0.3]]])
     grid = torch.nn.functional.affine_grid(zoomed, [2, 3, 8, 8], align_corners=False)
     expected = torch.nn.functional.grid_sample(x_BCHW, grid, padding_mode="border", align_corners=False)
-    torch.testing.assert_close(prepare.moved(x_BCHW, zoomed), expected)
-    right = prepare.moved(x_BCHW, torch.tensor([[[1.0, 0, 0.5], [0, 1, 0]]] * 2))  # two pixels of eight
+    torch.testing.assert_close(augment.moved(x_BCHW, zoomed), expected)
+    right = augment.moved(x_BCHW, torch.tensor([[[1.0, 0, 0.5], [0, 1, 0]]] * 2))  # two pixels of eight
     torch.testing.assert_close(right[..., :6], x_BCHW[..., 2:])
     torch.testing.assert_close(right[..., 6:], x_BCHW[..., 7:].expand(-1, -1, -1, 2))  # the edge goes on
 
 
 def test_a_square_of_each_picture_is_painted_over():
-    assert prepare.holes(DataSettings(), 1, 2, 3) is None
+    assert augment.holes(DataSettings(), 1, 2, 3) is None
     data = DataSettings(erase=0.5)
-    found = prepare.holes(data, 1, 2, 500)
-    assert torch.equal(found, prepare.holes(data, 1, 2, 500)) and not torch.equal(
-        found, prepare.holes(data, 1, 3, 500)
+    found = augment.holes(data, 1, 2, 500)
+    assert torch.equal(found, augment.holes(data, 1, 2, 500)) and not torch.equal(
+        found, augment.holes(data, 1, 3, 500)
     )
     assert 0.24 < found[:, 2].max() <= 0.25 and found[:, :2].max() <= 1
     x_BCHW = torch.ones(2, 3, 8, 12)
-    some = prepare.erased(x_BCHW, torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.1]]))
+    some = augment.erased(x_BCHW, torch.tensor([[0.5, 0.25, 0.25], [0.0, 1.0, 0.1]]))
     expected = torch.ones(8, 12)
     expected[0:4, 3:9] = 0
     assert torch.equal(some[0], expected.expand(3, 8, 12))
     expected = torch.ones(8, 12)
     expected[7:, :1] = 0
     assert torch.equal(some[1], expected.expand(3, 8, 12))
-
-
-def test_galleries_are_made_once_and_mapped(tmp_path):
-    by_class(tmp_path / "images", cat=23, dog=12)
-    data = DataSettings(images=str(tmp_path / "images"), image=8)
-    made = prepare.galleries(data, tmp_path / "data", False, REFUSE)
-    assert {name: len(gallery) for name, gallery in made.items()} == {"train": 32, "valid": 3}
-    labels = [made["valid"].label(i) for i in range(3)]
-    assert sorted(labels) == ["cat", "cat", "dog"]  # a tenth of each class
-    (tmp_path / "images").rename(tmp_path / "gone")
-    again = prepare.galleries(data, tmp_path / "data", False, REFUSE)
-    assert again["train"].hash == made["train"].hash
-    assert again["train"].pixels_NHWC.base is not None and again["train"].pixels_NHWC.dtype == np.uint8
-    shown = again["train"].pixels([5, 2])
-    assert shown.shape == (2, 8, 8, 3) and np.array_equal(shown[1].numpy(), again["train"].row(2).pixels_HWC)
-    with (tmp_path / "data" / "train" / "pixels.bin").open("r+b") as file:
-        file.seek(100)
-        byte = file.read(1)
-        file.seek(100)
-        file.write(bytes([byte[0] ^ 1]))
-    with pytest.raises(BadInput, match="pixels.bin is damaged"):
-        prepare.galleries(data, tmp_path / "data", False, REFUSE)
-
-
-def test_idx_folders_hold_out_a_part_of_the_training_images_and_keep_those_for_testing(tmp_path):
-    data = DataSettings(images=str(write_idx(tmp_path / "idx")), image=6, color=False)
-    made = prepare.galleries(data, tmp_path / "data", False, REFUSE)
-    assert [len(made["train"]), len(made["valid"])] == [22, 3]
-    assert sorted(made["valid"].label(i) for i in range(3)) == ["0", "1", "2"]
-    test = list(prepare.split_rows(data, "test", False, REFUSE))
-    assert len(test) == 7 and test[0].pixels_HWC.shape == (6, 6, 1)
-    with pytest.raises(BadInput, match="has no t10k-labels-idx1-ubyte, nor"):
-        (tmp_path / "idx" / "t10k-labels-idx1-ubyte").unlink()
-        prepare.split_rows(data, "test", False, REFUSE)
-
-
-def test_held_out_images_can_be_given(tmp_path):
-    by_class(tmp_path / "a", cat=3, dog=4)
-    by_class(tmp_path / "b", cat=2, dog=3)
-    data = DataSettings(images=str(tmp_path / "a"), valid_images=str(tmp_path / "b"), image=8)
-    made = prepare.galleries(data, tmp_path / "data", False, REFUSE)
-    assert [len(made["train"]), len(made["valid"])] == [7, 5]
-
-
-def test_the_corpus_has_captions_or_classes(monkeypatch):
-    from heedful.corpora import shapes
-
-    monkeypatch.setattr(shapes, "COUNTS", {"train": 5, "valid": 4, "test": 3})
-    told = list(prepare.split_rows(DataSettings(corpus="shapes", image=24), "test", True, REFUSE))
-    kinds = list(prepare.split_rows(DataSettings(corpus="shapes", image=24), "test", False, REFUSE))
-    assert [row.caption for row in told] == [p.caption for p in shapes.split("test")]
-    assert all(row.label in shapes.labels() and row.pixels_HWC.shape == (24, 24, 3) for row in kinds)
-    with pytest.raises(BadInput, match='no corpus of pictures "shape"; did you mean "shapes"'):
-        prepare.sources_of(DataSettings(corpus="shape"), True, REFUSE)
-    with pytest.raises(BadInput, match="give --images FOLDER, or --corpus shapes"):
-        prepare.sources_of(DataSettings(), True, REFUSE)
 
 
 def test_pictures_do_without_pillow_where_they_can(monkeypatch, tmp_path):
@@ -438,11 +372,3 @@ def test_pictures_do_without_pillow_where_they_can(monkeypatch, tmp_path):
     assert images.read_image(tmp_path / "a.ppm").shape == (3, 4, 3)
     with pytest.raises(BadInput, match=re.escape("pip install heedful[vision]")):
         images.read_image(tmp_path / "a.png")
-
-
-def test_settings_of_pictures_are_for_pictures():
-    assert make("image-classify", settings={"data.image": 28}).data.image == 28
-    with pytest.raises(BadInput, match="data.image does nothing in lm"):
-        make("lm", settings={"data.image": 28})
-    with pytest.raises(BadInput, match="data.vocab does nothing in image-classify"):
-        make("image-classify", settings={"data.vocab": "word"})

@@ -1,5 +1,6 @@
 """What several tests share with tests/data/test_images.py."""
 
+import gzip
 import struct
 import zlib
 
@@ -35,4 +36,13 @@ def by_class(folder, **counts):
     for name, count in counts.items():
         for i in range(count):
             put(folder / name / f"{i}.png", seed=i)
+    return folder
+
+
+def write_idx(folder, train=25, test=7, labels=3):
+    folder.mkdir(exist_ok=True)
+    for part, count in (("train", train), ("t10k", test)):
+        known = np.random.default_rng(count).integers(0, 256, (count, H, W), dtype=np.uint8)
+        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(known)))
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(idx(np.arange(count, dtype=np.uint8) % labels))
     return folder

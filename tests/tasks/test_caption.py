@@ -16,8 +16,9 @@ from helpers.runs import CPU, Quiet
 import heedful
 from heedful.cli.main import main
 from heedful.corpora import shapes
+from heedful.data.images.augment import moved
 from heedful.data.images.files import png_bytes
-from heedful.data.images.prepare import moved, normal, ready_file
+from heedful.data.images.prepare import normal, ready_file
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.errors import BadInput

@@ -133,7 +133,7 @@ def look_at_caption(
     head: int | str | None = None,
 ) -> CaptionLook:
     """Where each word of a caption looks in one picture, which is ready for the model
-    (`vision.prepare.ready`).
+    (`data.images.prepare.ready`).
 
     target: the caption, instead of the model's own greedy one. layer: one of them, from 1. head: one of them,
     "mean", or "best"; without either, the mean of each layer's heads.

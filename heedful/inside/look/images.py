@@ -164,7 +164,7 @@ def look_at_image(
     layer: int | None = None,
     head: int | str | None = None,
 ) -> ImageLook:
-    """Where a model looks in one picture, which is ready for it (`vision.prepare.ready`).
+    """Where a model looks in one picture, which is ready for it (`data.images.prepare.ready`).
 
     layer: one of them, from 1. head: one of them, "mean", or "best"; without either, the mean of each layer's
     heads.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...data.images.prepare import Gallery
+from ...data.images.gallery import Gallery
 from ...models.dvae import DVAE, DVAEConfig, annealed, begin_with, inside, logit_laplace, rising
 from ...train.loss import Loss
 from ..captioned import (

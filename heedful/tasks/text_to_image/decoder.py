@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...data.images.prepare import Gallery
+from ...data.images.gallery import Gallery
 from ...data.store import Store, write_store
 from ...data.vocab import Vocab
 from ...errors import BadInput
