@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..inside.costs import costs, count_active, count_parameters
-from ..models.base.heads import DecoderClassifier
+from ..models.base.shells import DecoderClassifier
 from ..parts.watch import watch
 from ..runs import setup
 from ..runs.plan import shape_of

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..decode.step import Step, check_source, step_of
-from ..models.base.shells import Decoder, EncoderDecoder
+from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..parts.blocks import AttentionStack
 from .cpu_decoder import packed
 
@@ -69,10 +69,6 @@ def for_decoding(model: Decoder | EncoderDecoder, weights: str = "fp32") -> Fast
 def has_attention_cache(model: Decoder | EncoderDecoder) -> bool:
     """Whether the decoder keeps keys and values. Recurrent decoders keep states, and have no fast path."""
     return isinstance(decoder_of(model).stack, AttentionStack)
-
-
-def decoder_of(model: Decoder | EncoderDecoder) -> Decoder:
-    return model if isinstance(model, Decoder) else model.decoder
 
 
 def runners_for(model: Decoder | EncoderDecoder) -> RunnerPool | None:

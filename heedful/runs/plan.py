@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..inside.costs import costs, count_active, count_parameters
-from ..models.base.heads import DecoderClassifier
+from ..models.base.shells import DecoderClassifier
 from ..parts.blocks import Block
 from ..parts.multihead import MultiHeadAttention
 from ..tasks.recipe.settings import Recipe

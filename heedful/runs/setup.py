@@ -16,7 +16,7 @@ from torch import nn
 from ..fast.async_loop import train_async
 from ..fast.training import for_training
 from ..models import family
-from ..models.base.heads import classifier
+from ..models.base.shells import classifier
 from ..parts.blocks import Stack
 from ..parts.experts import auxiliary
 from ..tasks.recipe import with_warmup

@@ -30,8 +30,7 @@ from ..data.store import Store, write_store
 from ..data.vocab import groups
 from ..errors import BadInput
 from ..files import one_line
-from ..models.base.heads import DecoderClassifier
-from ..models.base.shells import WithHeads
+from ..models.base.shells import DecoderClassifier, WithHeads
 from ..parts.places import Lengths
 from ..train.loss import Loss
 from .classify import Layout, decoder_row, encoder_row, fit, marked, row_of, special_tokens, text_losses

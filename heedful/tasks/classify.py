@@ -30,8 +30,7 @@ from ..data.store import Store
 from ..errors import BadInput
 from ..files import inside, one_line
 from ..interop.run_folder import LABELS
-from ..models.base.heads import DecoderClassifier
-from ..models.base.shells import Decoder, WithHeads
+from ..models.base.shells import Decoder, DecoderClassifier, WithHeads
 from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig
 from ..models.syntax import SyntaxConfig

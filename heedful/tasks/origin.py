@@ -23,8 +23,7 @@ from ..interop.loaded import Loaded
 from ..interop.run.adapters import FROM, weights_hash
 from ..interop.run_folder import is_run
 from ..models import family
-from ..models.base.heads import DecoderClassifier
-from ..models.base.shells import Decoder, EncoderDecoder, WithHeads
+from ..models.base.shells import Decoder, DecoderClassifier, EncoderDecoder, WithHeads
 from ..models.base.skeleton import config_with_head, config_with_heads, skeleton
 from .recipe.settings import Recipe
 from .spelling import vocab_as_read

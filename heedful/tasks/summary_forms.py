@@ -15,7 +15,7 @@ from ..data.batch import Tensors
 from ..data.store import Store
 from ..data.vocab import Vocab
 from ..decode.step import step_of
-from ..models.base.shells import Decoder
+from ..models.base.shells import Decoder, decoder_of
 from ..parts.experts import auxiliary
 from ..parts.places import IN_ORDER, Lengths
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
@@ -203,4 +203,4 @@ def padded(rows: Sequence[Row], filler: int, device: torch.device) -> tuple[Tens
 
 
 def device_of(model: Any) -> torch.device:
-    return getattr(model, "decoder", model).inputs.tokens.weight.device
+    return decoder_of(model).inputs.tokens.weight.device

@@ -24,7 +24,7 @@ from ..decode.greedy import greedy_translation
 from ..errors import BadInput
 from ..files import one_line, present
 from ..interop.hf.tokenizer import TARGET_TOKENIZER
-from ..models.base.shells import EncoderDecoder, WithTrees
+from ..models.base.shells import EncoderDecoder, WithTrees, needs_tree
 from ..models.base.skeleton import skeleton
 from ..parts.experts import auxiliary
 from ..parts.places import IN_ORDER, At, Lengths, Packed, Places, Source
@@ -253,7 +253,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 def within(recipe: Recipe, origin: Origin) -> Recipe:
     """The recipe for a model that is there, which may have places for fewer tokens than asked for."""
     model = skeleton(origin.architecture, origin.config)
-    if model.encoder.needs_tree:
+    if needs_tree(model):
         raise BadInput(
             one_line(f"{origin.folder} reads sentences with their trees: it cannot be started from yet")
         )

@@ -10,8 +10,7 @@ import torch
 
 from ..data.questions import FEWEST, Choice
 from ..errors import BadInput
-from ..models.base.heads import DecoderClassifier
-from ..models.base.shells import Encoder
+from ..models.base.shells import DecoderClassifier, Encoder
 from .batches import finite
 from .options import check_number
 from .results import Chosen

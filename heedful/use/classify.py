@@ -17,8 +17,7 @@ from ..data.vocab import read_vocab
 from ..decode.prompts import pad
 from ..errors import BadInput
 from ..files import inside
-from ..models.base.heads import DecoderClassifier
-from ..models.base.shells import Encoder
+from ..models.base.shells import DecoderClassifier, Encoder
 from ..parts.places import Lengths
 from .batches import finite, in_batches
 from .images import data_for

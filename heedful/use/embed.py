@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ..decode.prompts import pad
 from ..errors import BadInput
-from ..models.base.heads import DecoderClassifier
-from ..models.base.shells import Decoder, Encoder, EncoderDecoder
+from ..models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder
 from ..parts.places import Lengths
 from . import translate
 from .batches import finite, in_batches

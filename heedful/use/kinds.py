@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..interop.loaded import Loaded
 from ..interop.run_folder import A_STAGE, OF_STAGES
-from ..models.base.heads import DecoderClassifier
-from ..models.base.shells import Decoder, Encoder, EncoderDecoder
+from ..models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder
 from ..models.vit import PatchInputs
 
 

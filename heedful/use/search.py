@@ -25,7 +25,7 @@ from ..decode.step import Step, step_of
 from ..decode.streaming import greedy_choice, stream
 from ..errors import BadInput
 from ..fast.decoding import FastModel
-from ..models.base.shells import Decoder, EncoderDecoder
+from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..tasks.evaluation import by_length
 from .kinds import IN_WORDS, Captioner
 from .options import SearchOptions
@@ -257,7 +257,7 @@ class Search:
     @property
     def table(self) -> int | None:
         """The longest row that the position tables of model and draft have room for; None: any length."""
-        decoders: list[Any] = [getattr(self.model, "decoder", self.model), self.draft]
+        decoders = [decoder_of(self.model), self.draft]
         known = [decoder.inputs.position.longest for decoder in decoders if decoder is not None]
         return min((longest for longest in known if longest is not None), default=None)
 

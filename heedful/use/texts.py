@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..data.letters import SpelledVocab
 from ..errors import BadInput
+from ..models.base.shells import shells_of
 from .wording import Tokenized, refuse_endless, tokenize
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ def usable(rows: list[Tokenized]) -> list[Tokenized]:
 
 def table_of(network: Any) -> int | None:
     """The longest row that a network's table of positions has room for; None: there is no end."""
-    return getattr(network, "encoder", getattr(network, "decoder", network)).inputs.position.longest
+    return next(iter(shells_of(network).values())).inputs.position.longest
 
 
 def tokenize_by(vocab: Any, texts: list[str], spans: bool = False) -> list[Tokenized]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from ..data.trees import Parsed, words_of_pieces
 from ..errors import BadInput
-from ..models.base.shells import EncoderDecoder
+from ..models.base.shells import EncoderDecoder, needs_tree
 from .options import BEAM, Options, SearchOptions, refuse_draft, search_options, takes_options
 from .results import Answer
 from .search import Request, Search, answers, search_of
@@ -91,7 +91,7 @@ def requests(
 
 def needs_trees(model: Model) -> bool:
     """Whether it translates parsed texts only: its positions come from syntax."""
-    return getattr(getattr(model.model, "encoder", None), "needs_tree", False)
+    return needs_tree(model.model)
 
 
 def read_with_trees(model: Model, network: Any, rows: Sequence[Tokenized]) -> Any:

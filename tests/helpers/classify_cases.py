@@ -8,7 +8,7 @@ import torch
 import heedful
 from heedful.interop.loaded import Loaded
 from heedful.models import bert, gpt2, vit
-from heedful.models.base.heads import classifier
+from heedful.models.base.shells import classifier
 from heedful.runs import trainer
 from heedful.tasks import classify, recipe
 from heedful.tasks.recipe.settings import Recipe

@@ -16,7 +16,7 @@ from heedful.inside.costs.counted import run, vectors
 from heedful.inside.costs.positions import AT_INPUT, IN_SCORES, counted_scores, score_position
 from heedful.inside.costs.tally import KEEPS, Tally
 from heedful.models import FAMILIES, presets
-from heedful.models.base.shells import Decoder, EncoderDecoder
+from heedful.models.base.shells import Decoder, EncoderDecoder, needs_tree
 from heedful.models.base.skeleton import skeleton
 from heedful.parts.attention import Additive, Bilinear, Dot, SoftCapped
 from heedful.parts.blocks import Block, Stack
@@ -91,8 +91,7 @@ def decoder(position=None, *, score=None, layer=None, norm=RMSNorm, head=None, a
 
 def ran(model, **given):
     """FLOPs that torch counts while the model really runs, by the plain formula."""
-    needs_tree = any(getattr(module, "needs_tree", False) for module in model.modules())
-    if needs_tree:
+    if needs_tree(model):
         index = torch.arange(T).expand(B, T)
         given["places"] = At(Tree(index, (index - 1).clamp(min=-1)))
     with watch(model), FlopCounterMode(display=False) as counter:

@@ -34,7 +34,7 @@ from heedful.interop.gguf.blocks import KINDS, unpack
 from heedful.interop.gguf.reopen import reopen
 from heedful.interop.hf.probes import corpus
 from heedful.models import llama
-from heedful.models.base.heads import classifier
+from heedful.models.base.shells import classifier
 from heedful.models.llama import LlamaConfig
 
 

@@ -24,7 +24,7 @@ from heedful.interop.onnx.reopen import reopen
 from heedful.interop.parity.certificate import BOUNDS
 from heedful.interop.parity.compare import certify
 from heedful.models import bert, family, gpt2, llama, transformer, vit
-from heedful.models.base import heads
+from heedful.models.base.shells import classifier
 from heedful.parts.places import At, Lengths
 from heedful.parts.view import left_padded, right_padded
 
@@ -274,7 +274,7 @@ def test_a_decoder_that_classifies_reads_its_last_real_token(tmp_path):
     file, config = MODELS["gpt2"]
     config = replace(config, layers=1)
     torch.manual_seed(3)
-    model = heads.classifier(tiny.build((file, config), torch.float32), config, 5).eval()
+    model = classifier(tiny.build((file, config), torch.float32), config, 5).eval()
     torch.nn.init.normal_(model.linear.weight)
     to_onnx.write(Loaded("gpt2", config, model, None, {"eos": EOS, "pad": PAD}), tmp_path)
     opened = session(tmp_path / "model.onnx")

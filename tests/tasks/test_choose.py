@@ -18,7 +18,7 @@ from heedful.data.report import Report
 from heedful.data.vocab import Vocab
 from heedful.errors import BadInput
 from heedful.models import bert, gpt2
-from heedful.models.base.heads import classifier
+from heedful.models.base.shells import classifier
 from heedful.runs import setup, trainer
 from heedful.tasks import choose, classify, recipe
 from heedful.tasks.origin import ForeignVocab

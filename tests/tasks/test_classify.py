@@ -12,7 +12,7 @@ import heedful
 from heedful.data.report import Report
 from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
-from heedful.models.base.heads import DecoderClassifier
+from heedful.models.base.shells import DecoderClassifier
 from heedful.runs import setup, trainer
 from heedful.tasks import classify, classify_data, recipe, task
 from heedful.tasks.recipe.presets import FINE_TUNING

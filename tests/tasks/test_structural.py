@@ -18,6 +18,7 @@ from heedful.data.conllu import Sentence, written
 from heedful.data.trees import Parsed
 from heedful.errors import BadInput
 from heedful.models import transformer
+from heedful.models.base.shells import needs_tree
 from heedful.parts.places import At, Lengths
 from heedful.parts.positions.base import Tree
 from heedful.parts.positions.syntax import (
@@ -87,8 +88,8 @@ def test_trees_matter_and_the_order_of_words_still_does():
 def test_the_encoder_alone_knows_trees_and_says_so():
     for name in transformer.POSITIONS:
         model = model_of(name)
-        assert model.encoder.needs_tree == (name in NAMES)
-        assert not any(getattr(part, "needs_tree", False) for part in model.decoder.modules())
+        assert needs_tree(model.encoder) == (name in NAMES)
+        assert not needs_tree(model.decoder)
     with pytest.raises(TypeError, match="positions from syntax need the sentence's tree"):
         model_of("structural")(*inputs())
     with pytest.raises(ValueError, match='scope is "edge" or "path", not "all"'):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...interop.loaded import Loaded
-from ...models.base.shells import Decoder, Encoder, EncoderDecoder
+from ...models.base.shells import Decoder, Encoder, EncoderDecoder, needs_tree, shells_of
 from ...models.elmo import ElmoConfig
 from ...models.vit import PatchInputs
 from ...parts.before.characters import LETTERS
@@ -17,7 +17,7 @@ from ...parts.embeddings import Inputs
 from ...parts.places import IN_ORDER, At, Places
 from ...parts.positions.base import Tree, index_of
 from ...tasks.recipe.settings import Recipe
-from ..look.layers import shells_of
+from ..look.layers import attending_shells
 
 T, S, B = 9, 11, 3  # tokens to write and to read, and rows
 
@@ -30,7 +30,7 @@ class Patient:
     ) -> None:
         self.loaded, self.folder, self.recipe = loaded, folder, recipe
         self.model: nn.Module = chained(loaded.model.eval())
-        self.shells = shells_of(self.model)
+        self.shells = attending_shells(self.model)
         self.device = next(self.model.parameters()).device
         self.random = torch.Generator().manual_seed(seed)
 
@@ -92,10 +92,9 @@ class Patient:
 def chained(model: nn.Module) -> nn.Module:
     """The model; if it reads sentences with their trees, a chain (each word on the one before) is the tree of
     any text."""
-    encoder = getattr(model, "encoder", None)
-    if getattr(encoder, "needs_tree", False):
-        assert isinstance(encoder, Encoder)
-        encoder.register_forward_pre_hook(with_chains, with_kwargs=True)
+    for shell in shells_of(model).values():
+        if isinstance(shell, Encoder) and needs_tree(shell):
+            shell.register_forward_pre_hook(with_chains, with_kwargs=True)
     return model
 
 

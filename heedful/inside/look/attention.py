@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ...corpora import phrasebook
 from ...errors import BadInput, NotFinite
 from ...interop.loaded import Loaded
-from ...models.base.shells import Decoder, EncoderDecoder
+from ...models.base.shells import Decoder, EncoderDecoder, needs_tree
 from ...parts.view import View
 from ...parts.watch import Trace, Watchable, watch
 from ...tasks.alignment import links_of, token_links, word_of_token
@@ -30,7 +30,7 @@ from .drawing import Drawing
 from .heads import MEASURE, Head, choose, find_best, habits, information, sharpness
 from .heat_maps import Panel, heat_map, small_multiples
 from .inputs import InputTokens, axes, given
-from .layers import WHICH, inputs_of, kinds_of, mask_of, paths_of, shells_of
+from .layers import WHICH, attending_shells, inputs_of, kinds_of, mask_of, paths_of
 from .shades import shades as shades_of
 from .steps import Steps, find, steps_of
 
@@ -295,7 +295,7 @@ def look(
     `information`.
     """
     model = loaded.model
-    if getattr(getattr(model, "encoder", None), "needs_tree", False):
+    if needs_tree(model):
         raise BadInput("this model reads sentences with their trees, and a text alone has none to look at")
     kinds = kinds_of(model) if inputs_of(model) is not None else ("self",)
     if not kinds:
@@ -339,6 +339,6 @@ def run(model: nn.Module, words: InputTokens, also: Sequence[str] = ()) -> Trace
             read_1T = torch.tensor([words.read], device=device)
             model.decoder.hidden(read_1T, source=model.read(ids_1T))
         else:
-            shell = next(iter(shells_of(model).values()))
+            shell = next(iter(attending_shells(model).values()))
             shell.hidden(ids_1T) if isinstance(shell, Decoder) else shell(ids_1T)
     return trace

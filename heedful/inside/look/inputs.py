@@ -16,8 +16,7 @@ from ...decode.step import step_of
 from ...errors import BadInput
 from ...interop.loaded import Loaded
 from ...models.base.classifying import is_taught_here
-from ...models.base.heads import DecoderClassifier
-from ...models.base.shells import EncoderDecoder, WithHeads
+from ...models.base.shells import DecoderClassifier, EncoderDecoder, WithHeads
 from .layers import inputs_of, kinds_of, rows_of
 
 if TYPE_CHECKING:

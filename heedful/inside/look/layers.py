@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from ...errors import BadInput
-from ...models.base.heads import DecoderClassifier
-from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads
+from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads, shells_of
 from ...parts.embeddings import Inputs
 from ...parts.masks import Mask, full
 from ...parts.watch import Watchable
@@ -14,22 +13,17 @@ from ...parts.watch import Watchable
 WHICH = ("self", "cross", "encoder")  # kinds of attention
 
 
-def shells_of(model: nn.Module) -> dict[str, Encoder | Decoder]:
+def attending_shells(model: nn.Module) -> dict[str, Encoder | Decoder]:
     """{where its attentions are: the shell}, for any model that heedful loads."""
-    if isinstance(model, EncoderDecoder):
-        return {"encoder": model.encoder, "decoder": model.decoder}
-    if isinstance(model, DecoderClassifier):
-        return {"decoder": model.decoder}
-    if isinstance(model, WithHeads):
-        return {"encoder": model.encoder}
-    if isinstance(model, Decoder):
-        return {"": model}
-    raise BadInput(f"there is no attention to look at in a {type(model).__name__}")
+    found = shells_of(model)
+    if not found:
+        raise BadInput(f"there is no attention to look at in a {type(model).__name__}")
+    return found
 
 
 def inputs_of(model: nn.Module) -> Inputs | None:
     """What turns tokens into vectors; None if the model reads something else (images)."""
-    inputs = next(iter(shells_of(model).values())).inputs
+    inputs = next(iter(attending_shells(model).values())).inputs
     return inputs if isinstance(inputs, Inputs) else None
 
 
@@ -40,7 +34,7 @@ def rows_of(decoder: Decoder) -> int:
 
 def paths_of(model: nn.Module, which: str) -> dict[int, str]:
     """{layer, from 1: the path of its attention} of one kind."""
-    shells = shells_of(model)
+    shells = attending_shells(model)
     pair = isinstance(model, EncoderDecoder)
     place = "encoder" if which == "encoder" and pair else list(shells)[-1]
     start = f"{place}." if place else ""
@@ -63,6 +57,6 @@ def mask_of(model: nn.Module, which: str, layer: int) -> Mask:
     """Who may look at whom in one layer."""
     if which == "cross":
         return full()
-    shells = shells_of(model)
+    shells = attending_shells(model)
     shell = shells["encoder"] if which == "encoder" else list(shells.values())[-1]
     return shell.masks[(layer - 1) % len(shell.masks)]

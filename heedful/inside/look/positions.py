@@ -20,7 +20,7 @@ from ...parts.positions.base import NoPosition, Position
 from ...parts.positions.relative import ALiBi, T5Buckets
 from ...parts.positions.rotary import Rotary
 from .drawing import Drawing
-from .layers import shells_of
+from .layers import attending_shells
 from .sheets import Sheet, sheets
 
 LENGTH = 48  # positions drawn, unless said otherwise
@@ -99,7 +99,7 @@ def positions(loaded: Loaded, length: int = LENGTH) -> list[PositionLook]:
 def places(model: nn.Module) -> Iterator[tuple[str, str, Position, bool]]:
     """(shell, place, position, whether nobody looks ahead there): at the input of each, then inside its
     attentions."""
-    for name, shell in shells_of(model).items():
+    for name, shell in attending_shells(model).items():
         causal = isinstance(shell, Decoder)
         yield name, "at the input", shell.inputs.position, causal
         for block in shell.stack.blocks:

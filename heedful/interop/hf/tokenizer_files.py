@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BadInput
 from ...files import inside, naming, present, read_json
 from ...models.base.classifying import is_taught_here
-from ...models.base.heads import DecoderClassifier
-from ...models.base.shells import Decoder, WithHeads
+from ...models.base.shells import Decoder, DecoderClassifier, WithHeads
 from .generation import token_ids
 from .pipelines import Marian, marian_files
 from .token_settings import LIMIT, TOKENIZER_CONFIG

@@ -15,7 +15,7 @@ from ...errors import BadInput
 from ...files import replacing_folder
 from ...models import family
 from ...models.base import classifying
-from ...models.base.heads import DecoderClassifier
+from ...models.base.shells import DecoderClassifier
 from ..loaded import Loaded, check_export, parameters
 from ..run_folder import CONFIG
 from .generation import GENERATION, generation_config, token_ids

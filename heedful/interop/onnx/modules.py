@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...models.base.heads import DecoderClassifier
-from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads
+from ...models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder, WithHeads
 from ...models.vit import PatchInputs
 from ...parts.cache import Cache, KeysValues, LayerCache
 from ...parts.places import At, Source

@@ -13,8 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ...errors import BadInput
-from ...models.base.heads import DecoderClassifier
-from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads
+from ...models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder, WithHeads, needs_tree
 from ...models.vit import PatchInputs
 from ...parts.blocks import Stack
 from ...parts.cache import GrowingCache
@@ -43,7 +42,7 @@ def refuse(loaded: Loaded) -> str | None:
     for shell in shells:
         if isinstance(shell, Decoder) and type(shell.growing_cache()) is not GrowingCache:
             return f"{name} remembers more than keys and values, and ONNX runners hand on only those"
-        if isinstance(shell, Encoder) and shell.needs_tree:
+        if isinstance(shell, Encoder) and needs_tree(shell):
             return f"{name} reads sentences with their trees, which ONNX runners do not have"
     if isinstance(model, EncoderDecoder) and isinstance(model.encoder.inputs, PatchInputs):
         return f"{name} reads pictures and writes words, for which heedful has no ONNX graph yet"

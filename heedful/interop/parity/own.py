@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...decode.step import Step, step_of
-from ...models.base.heads import DecoderClassifier
-from ...models.base.shells import Decoder, EncoderDecoder, WithHeads
+from ...models.base.shells import Decoder, DecoderClassifier, EncoderDecoder, WithHeads, shells_of
 from ...parts.places import Lengths
 from ..hf.probes import corpus
 from ..hf.tokenizer_files import tokenizer_text
@@ -130,8 +129,7 @@ def first_head(model: WithHeads) -> str | None:
 
 def longest_of(model: nn.Module, config: Any) -> int:
     """How many tokens a model can read at least."""
-    shells = [getattr(model, name) for name in ("encoder", "decoder") if hasattr(model, name)] or [model]
-    tables = [shell.inputs.position.longest for shell in shells]
+    tables = [shell.inputs.position.longest for shell in shells_of(model).values()]
     return min([size for size in (*tables, getattr(config, "context", None)) if size] or [2 * LONGEST])
 
 

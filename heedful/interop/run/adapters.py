@@ -17,7 +17,7 @@ from torch import nn
 
 from ...errors import BadInput
 from ...files import inside, naming, one_line, present, read_json, short
-from ...models.base.heads import DecoderClassifier
+from ...models.base.shells import DecoderClassifier
 from ...models.base.skeleton import Unfilled
 from ...parts.lora import LAYERS, Lora, adapt
 from ..hf.weights import find_weights

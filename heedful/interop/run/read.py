@@ -13,7 +13,7 @@ import torch
 from ...errors import BadInput
 from ...files import inside, naming, present, read_json, short
 from ...models import family
-from ...models.base.heads import DecoderClassifier
+from ...models.base.shells import DecoderClassifier
 from ...parts.lora import merge
 from ..hf.read import check_tensor
 from ..hf.tokenizer import TARGET_TOKENIZER, guarded, read_tokenizer, read_whole

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...errors import BadInput
 from ..hf.names import Table, same
-from .heads import DecoderClassifier
+from .shells import DecoderClassifier
 
 ENDING = "ForSequenceClassification"
 # Each of our files, with the last bias before the head, which the head's own can be put into.

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from ...parts.embeddings import Inputs
 from ...parts.layers import LayerNorm, activation
-from ...parts.places import Lengths
-from .initialize import normal_
-from .shells import Decoder
 
 
 class FirstToken(nn.Module):
@@ -123,40 +118,3 @@ class MaskedLM(nn.Module):
     def forward(self, hidden_BTD: Tensor, inputs: Inputs) -> Tensor:
         x_BTE = self.norm(self.activation(self.dense(hidden_BTD)))
         return nn.functional.linear(x_BTE, inputs.tokens.weight, self.bias)
-
-
-class DecoderClassifier(nn.Module):
-    """A decoder read at its last token, which alone has seen the whole text (GPT-1's fine-tuning)."""
-
-    def __init__(self, decoder: Decoder, width: int, labels: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.decoder = decoder
-        self.dropout = nn.Dropout(dropout)
-        self.linear = nn.Linear(width, labels)
-
-    def forward(self, tokens_BT: Tensor, places: Lengths) -> Tensor:
-        """Scores [B, labels]."""
-        return self.scores(self.decoder.hidden(tokens_BT, places), places.lengths_B)
-
-    def scores(self, hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
-        """Scores from the decoder's vectors, which a language-model loss may want too."""
-        return self.judge(self.states(hidden_BTD, lengths_B))
-
-    def states(self, hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
-        """The vector [B, D] of each row's last token."""
-        rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
-        return hidden_BTD[rows_B, lengths_B - 1]
-
-    def judge(self, states_BD: Tensor) -> Tensor:
-        """Scores from such vectors, or from sums of them."""
-        return self.linear(self.dropout(states_BD))
-
-
-def classifier(model: nn.Module, config: Any, labels: int, dropout: float | None = None) -> DecoderClassifier:
-    """A decoder with a fresh head over it. dropout: before the head; without it, as in the decoder."""
-    if not isinstance(model, Decoder):
-        raise TypeError(f"only a decoder is read at its last token, not a {type(model).__name__}")
-    dropout = getattr(config, "dropout", 0.0) if dropout is None else dropout
-    made = DecoderClassifier(model, config.width, labels, dropout)
-    normal_(made.linear, std=0.02)
-    return made

@@ -21,6 +21,7 @@ from ...parts.multihead import MultiHeadAttention
 from ...parts.places import IN_ORDER, At, Lengths, Places, Source
 from ...parts.positions.base import Position, Tree, check_length, index_of
 from ...parts.view import View, right_padded
+from .initialize import normal_
 
 
 class Encoder(nn.Module):
@@ -62,11 +63,6 @@ class Encoder(nn.Module):
         x_BTD = self.inputs(tokens, views[0].q_pos if embedded_at is None else embedded_at, segments_BT)
         x_BTD = self.stack(x_BTD, views) if aux is None else self.stack(x_BTD, views, aux=aux)
         return self.project_out(x_BTD)
-
-    @property
-    def needs_tree(self) -> bool:
-        """Whether it reads sentences with their dependency trees only: positions must be a `Tree`."""
-        return any(module.needs_tree for module in self.modules() if isinstance(module, Position))
 
 
 class Decoder(nn.Module):
@@ -220,3 +216,61 @@ class WithHeads(nn.Module):
         """{head: output}, always."""
         hidden_BTD = self.encoder(tokens, places, segments_BT)
         return {name: head(hidden_BTD, self.encoder.inputs) for name, head in self.heads.items()}
+
+
+class DecoderClassifier(nn.Module):
+    """A decoder read at its last token, which alone has seen the whole text (GPT-1's fine-tuning)."""
+
+    def __init__(self, decoder: Decoder, width: int, labels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.dropout = nn.Dropout(dropout)
+        self.linear = nn.Linear(width, labels)
+
+    def forward(self, tokens_BT: Tensor, places: Lengths) -> Tensor:
+        """Scores [B, labels]."""
+        return self.scores(self.decoder.hidden(tokens_BT, places), places.lengths_B)
+
+    def scores(self, hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+        """Scores from the decoder's vectors, which a language-model loss may want too."""
+        return self.judge(self.states(hidden_BTD, lengths_B))
+
+    def states(self, hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+        """The vector [B, D] of each row's last token."""
+        rows_B = torch.arange(len(lengths_B), device=lengths_B.device)
+        return hidden_BTD[rows_B, lengths_B - 1]
+
+    def judge(self, states_BD: Tensor) -> Tensor:
+        """Scores from such vectors, or from sums of them."""
+        return self.linear(self.dropout(states_BD))
+
+
+def classifier(model: nn.Module, config: Any, labels: int, dropout: float | None = None) -> DecoderClassifier:
+    """A decoder with a fresh head over it. dropout: before the head; without it, as in the decoder."""
+    if not isinstance(model, Decoder):
+        raise TypeError(f"only a decoder is read at its last token, not a {type(model).__name__}")
+    dropout = getattr(config, "dropout", 0.0) if dropout is None else dropout
+    made = DecoderClassifier(model, config.width, labels, dropout)
+    normal_(made.linear, std=0.02)
+    return made
+
+
+def shells_of(model: nn.Module) -> dict[str, Encoder | Decoder]:
+    """{name of the submodule: encoder or decoder} of a model; nothing for one that is made otherwise."""
+    if isinstance(model, EncoderDecoder):
+        return {"encoder": model.encoder, "decoder": model.decoder}
+    if isinstance(model, DecoderClassifier):
+        return {"decoder": model.decoder}
+    if isinstance(model, WithHeads):
+        return {"encoder": model.encoder}
+    return {"": model} if isinstance(model, Encoder | Decoder) else {}
+
+
+def decoder_of(model: Decoder | EncoderDecoder) -> Decoder:
+    """The part of a model that writes."""
+    return model if isinstance(model, Decoder) else model.decoder
+
+
+def needs_tree(model: nn.Module) -> bool:
+    """Whether a model reads sentences with their dependency trees only."""
+    return any(isinstance(module, Position) and module.needs_tree for module in model.modules())

@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .. import family
-from .heads import classifier
+from .shells import classifier
 
 
 class Unfilled(TorchFunctionMode):
