@@ -107,7 +107,7 @@ def test_scores_and_losses_are_those_of_single_rows(name):
             if name == "encoder":
                 ids = torch.tensor([[v.cls, *text, v.sep, *choice, v.sep]])
                 kinds = torch.tensor([[0] * (len(text) + 2) + [1] * (len(choice) + 1)])
-                scores.append(model(ids, None, kinds)["classify"][0, 0])
+                scores.append(model(ids, segments_BT=kinds)["classify"][0, 0])
                 continue
             ids = torch.tensor([[v.bos, *text, v.sep, *choice, v.eos]])  # start, delimiter, extract
             scores.append(model.linear(model.decoder.hidden(ids)[0, -1])[0])

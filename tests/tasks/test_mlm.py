@@ -169,7 +169,7 @@ def test_over_a_step_total_by_count_is_the_sum_of_both_means():
     """However the step is cut into micro-batches, with rows of unequal numbers of blanks."""
     model, starts = tiny_model().eval(), (0, 400, 90, 1200, 2000)
     whole = batch(starts=starts)
-    out = model(whole.tokens_BT, None, whole.segments_BT)
+    out = model(whole.tokens_BT, segments_BT=whole.segments_BT)
     words = F.cross_entropy(out["masked_lm"].flatten(0, 1)[whole.places_N], mlm.answers_of(whole))
     expected = words + F.cross_entropy(out["next_sentence"], whole.follows_B)
     for cuts in ([5], [1, 4], [2, 1, 2]):
