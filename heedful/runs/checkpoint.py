@@ -3,11 +3,12 @@
     checkpoints/step-N/
       NAME.safetensors    one for each set of tensors: model, optimizer, ...
       state.json          numbers and names
-      manifest.json       bytes and SHA-256 of each file, written last, and of itself: no format notices a flipped
+      manifest.json       bytes and SHA-256 of each file, written last, and of itself: no format notices a
+      flipped
                           bit on its own
 
-A checkpoint is written to step-N.tmp-PID, flushed, renamed, and only then are old ones deleted. One that is in the
-way of another of the same step waits as step-N.old-PID until the other is in its place.
+A checkpoint is written to step-N.tmp-PID, flushed, renamed, and only then are old ones deleted. One that is
+in the way of another of the same step waits as step-N.old-PID until the other is in its place.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ def rotate(written: Path, keep: int) -> None:
 def latest(run: Path) -> tuple[Path, list[str]] | None:
     """The newest checkpoint that is whole, and a sentence for each damaged one that is newer; None if there is none.
 
-    Raises NoCheckpoint if there are some and all are damaged. What dead processes left half done is cleared away.
+    Raises NoCheckpoint if there are some and all are damaged. What dead processes left half done is cleared
+    away.
     """
     folder = run / FOLDER
     if not folder.is_dir():
@@ -318,8 +320,8 @@ def file_hash(path: Path) -> str:
 def remembered_hash(path: Path) -> str:
     """`file_hash`, but a file that this process has hashed, and that was not touched since, is not read again.
 
-    Rotation asks before every deletion: without this, each save would read all that is kept. The time of the last
-    change (ctime) cannot be set by hand, and is only compared with itself.
+    Rotation asks before every deletion: without this, each save would read all that is kept. The time of the
+    last change (ctime) cannot be set by hand, and is only compared with itself.
     """
     known = _remembered.get(identity(path))
     return known if known is not None else remember(path, file_hash(path))

@@ -431,8 +431,9 @@ def plain(value: Any) -> Any:
 class Stop:
     """Whether the run was asked to end, by SIGTERM, SIGINT or SIGUSR1: `with Stop() as stop: ... if stop.asked`.
 
-    Being asked twice means now, unless it is once more within `again` seconds: some senders send to a launcher and to
-    its processes, and the launcher passes it on. Only the main thread can listen; elsewhere nothing is ever asked.
+    Being asked twice means now, unless it is once more within `again` seconds: some senders send to a
+    launcher and to its processes, and the launcher passes it on. Only the main thread can listen; elsewhere
+    nothing is ever asked.
     """
 
     NAMES = ("SIGTERM", "SIGINT", "SIGUSR1")

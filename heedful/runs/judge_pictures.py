@@ -20,8 +20,8 @@ from ..tasks.text_to_image import judge
 from .painting import Painter, Verdict, read_recipe
 
 CAPTIONS, DRAWN = 200, 8  # captions that are drawn, and pictures of each
-# A function of pictures [B, H, W, C] and their caption. Each picture gets two figures: whether what it shows is
-# right, and whether it is in the right place (NaN where the caption names no place).
+# A function of pictures [B, H, W, C] and their caption. Each picture gets two figures: whether what it shows
+# is right, and whether it is in the right place (NaN where the caption names no place).
 Judge = Callable[[np.ndarray, str], list[tuple[float, float]]]
 
 

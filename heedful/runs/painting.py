@@ -72,7 +72,8 @@ class Painter:
     ) -> list[list[Drawn]]:
         """So many pictures of each caption, in the order in which they were drawn. top_k: 0 for all codes.
 
-        Which ones follows from the seed, the caption's place and the picture's, however many are drawn together.
+        Which ones follows from the seed, the caption's place and the picture's, however many are drawn
+        together.
         """
         asked = [
             (caption, seed_for(seed, "picture", row, n))
@@ -104,7 +105,8 @@ def check_stages(folder: Path) -> None:
     """Refuse a folder that is no finished run of text-to-image."""
     if not folder.is_dir():
         raise BadInput(
-            f"{folder} is {'a file' if folder.exists() else 'not there'}: give the folder of a run of text-to-image"
+            f"{folder} is {'a file' if folder.exists() else 'not there'}: give the folder of a run of "
+            "text-to-image"
         )
     if not is_staged(folder):
         if is_staged(folder.parent):
@@ -115,7 +117,8 @@ def check_stages(folder: Path) -> None:
     for stage in STAGES:
         if not is_done(folder / stage):
             raise BadInput(
-                f"the stage {stage} of {folder} is not done: go on with `{command('train', '--resume', folder)}`"
+                f"the stage {stage} of {folder} is not done: go on with "
+                f"`{command('train', '--resume', folder)}`"
             )
 
 

@@ -44,7 +44,8 @@ def describe_plan(
         yield f"memory: about {format_bytes(needed)} of {format_bytes(free)} that are free"
         if needed > TIGHT * free:
             yield (
-                "warning: that may not fit; fewer train.batch_tokens, more train.accumulate, or train.recompute=true "
+                "warning: that may not fit; fewer train.batch_tokens, more train.accumulate, or "
+                "train.recompute=true "
                 "take less"
             )
     for told, score in job.baselines.values():

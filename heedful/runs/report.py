@@ -71,6 +71,8 @@ def warning_if_no_better(best: Best, job: Job) -> str | None:
     if best.scores["loss"] < guessing:
         return None
     return (
-        f"warning: the best held-out loss, {best.scores['loss']:.3f}, is not below {guessing:.3f} of guessing ({told}): "
-        f"the model has learned nothing yet; give it more --steps, or another train.rate (--find-rate tries some)"
+        f"warning: the best held-out loss, {best.scores['loss']:.3f}, is not below {guessing:.3f} of "
+        f"guessing ({told}): "
+        "the model has learned nothing yet; give it more --steps, or another train.rate (--find-rate tries "
+        "some)"
     )

@@ -152,13 +152,22 @@ def kept(model: nn.Module) -> dict[str, Tensor]:
     return {name: weights[name] for name, weight in model.named_parameters() if weight.requires_grad}
 
 
-# What may have changed since the checkpoint was written. Changed at will, a run is no longer the one that was begun:
-# what makes it another run is refused, what only makes it less exact is said.
+# What may have changed since the checkpoint was written. Changed at will, a run is no longer the one that was
+# begun: what makes it another run is refused, what only makes it less exact is said.
 
 ANOTHER_RUN = (
-    "data.", "model.", "train.seed", "train.optimizer", "train.ema", "train.average", "train.from_folder", "train.tune", "train.lora",
-    "train.stage", "evaluate.rows",
-)  # fmt: skip
+    "data.",
+    "model.",
+    "train.seed",
+    "train.optimizer",
+    "train.ema",
+    "train.average",
+    "train.from_folder",
+    "train.tune",
+    "train.lora",
+    "train.stage",
+    "evaluate.rows",
+)
 WHICH_ARE_AVERAGED = ("train.steps", "checkpoint.every")
 ROUNDING = ("heedful", "torch", "python", "device", "threads", "processes")
 

@@ -4,7 +4,8 @@
     RUN/pictures/              what all of them learn from, made ready once
     RUN/codes/ decoder/ ranker/  ordinary runs
 
-Interrupted at any moment, the folder goes on: what is done is left alone, what was begun goes on, the rest begins.
+Interrupted at any moment, the folder goes on: what is done is left alone, what was begun goes on, the rest
+begins.
 """
 
 from __future__ import annotations

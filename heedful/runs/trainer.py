@@ -1,8 +1,8 @@
 """A run: a recipe done in a folder, from the first step to the last, however often it is interrupted.
 
-A run starts in a new folder or resumes in an old one; `training` then makes its steps. What a run prints goes through a
-`Reporter`, so that a terminal, a file and a test each get what suits them. Several processes (`torchrun`) all do the
-same, and one of them writes.
+A run starts in a new folder or resumes in an old one; `training` then makes its steps. What a run prints goes
+through a `Reporter`, so that a terminal, a file and a test each get what suits them. Several processes
+(`torchrun`) all do the same, and one of them writes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def start(
 ) -> Outcome:
     """A new run in a new folder; what was asked for in vain leaves none behind.
 
-    remark: on the folder's name. ready: a folder where a job of the same data was made already; they are shared.
+    remark: on the folder's name. ready: a folder where a job of the same data was made already; they are
+    shared.
     """
     if not world.leads:
         return follow(path, device, world)
@@ -107,7 +108,8 @@ def facts_in(found: dict[str, Any]) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-# Several processes. The leading one makes the folder, prepares the data and writes; the others wait until all is there.
+# Several processes. The leading one makes the folder, prepares the data and writes; the others wait until all
+# is there.
 
 
 class LeaderFailed(Exception):
@@ -186,8 +188,8 @@ def prepare_and_train(
 
 
 def describe_model(job: Job) -> dict[str, Any]:
-    """What config.json says: the architecture and its sizes, a decoder's labels, adapters, and the tokens of a
-    vocabulary that came along."""
+    """What config.json says: the architecture and its sizes, a decoder's labels, adapters, and the tokens of
+    a vocabulary that came along."""
     head = {"labels": job.labels} if job.labels else {}
     lora = {"lora": described(job.tuning.lora)} if job.tuning is not None and job.tuning.lora else {}
     special: dict[str, Any] = {f"{name}_token_id": number for name, number in job.special.items()}

@@ -227,6 +227,7 @@ def evaluate(
     if best.since + 1 == RISING:
         reporter.say(
             f"warning: the held-out loss has not been better for {RISING} evaluations: the model may be "
-            f"learning the training examples by heart; more dropout, a smaller model or evaluate.patience={RISING} may help"
+            "learning the training examples by heart; more dropout, a smaller model or "
+            f"evaluate.patience={RISING} may help"
         )
     return replace(best, since=best.since + 1)

@@ -1,7 +1,8 @@
 """Caption: look at a picture, write a sentence about it (Vec2Seq). The caption is shifted right, as a translation is.
 
-The decoder sees the picture as a grid of patches, or as one vector (`model.sees`). In the corpus shapes a caption is right
-if it says what the true one says, whichever thing it names first; elsewhere, if it is the same to the letter.
+The decoder sees the picture as a grid of patches, or as one vector (`model.sees`). In the corpus shapes a
+caption is right if it says what the true one says, whichever thing it names first; elsewhere, if it is the
+same to the letter.
 """
 
 from __future__ import annotations
@@ -115,11 +116,14 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         lot = moves(d, t.seed, step, len(ids))
         return [
             batch_of(
-                train.pixels(kept[ids[part]]), [tokens[i] for i in ids[part]], config, kept[ids[part]].tolist(),
+                train.pixels(kept[ids[part]]),
+                [tokens[i] for i in ids[part]],
+                config,
+                kept[ids[part]].tolist(),
                 None if lot is None else lot[part],
             )
             for part in shares(np.arange(len(ids)), t.accumulate, rank, world)
-        ]  # fmt: skip
+        ]
 
     held_out = [
         batch_of(there.pixels(valid[part]), [told[i] for i in part], config)
@@ -138,7 +142,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         show=lambda model: show(model, vocab, d, there, valid[: recipe.evaluate.examples], texts),
         held_out=len(texts),
         baselines={
-            "exact": ("exact match, always the most frequent caption", exact([frequent] * len(texts), texts, d)),
+            "exact": (
+                "exact match, always the most frequent caption",
+                exact([frequent] * len(texts), texts, d),
+            ),
             "loss": (BY_FREQUENCY, by_frequency(tokens, told, vocab)),
         },
         plan=[
@@ -148,17 +155,26 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             describe_pictures(d, config, plan.rows),
         ],
         facts={"data": train.hash, "held-out data": there.hash},
-    )  # fmt: skip
+    )
 
 
 def config_of(recipe: Recipe, vocab: int) -> CaptionerConfig:
     """The sizes of the recipe: as many layers for the encoder as for the decoder."""
     d, m = recipe.data, recipe.model
     return CaptionerConfig(
-        vocab=vocab, image=fitting(d.image, m.patch), patch=m.patch, channels=3 if d.color else 1, sees=m.sees,
-        layers=m.layers, decoder_layers=m.layers, width=m.width, heads=m.heads, hidden=m.hidden,
-        activation=m.activation, dropout=m.dropout,
-    )  # fmt: skip
+        vocab=vocab,
+        image=fitting(d.image, m.patch),
+        patch=m.patch,
+        channels=3 if d.color else 1,
+        sees=m.sees,
+        layers=m.layers,
+        decoder_layers=m.layers,
+        width=m.width,
+        heads=m.heads,
+        hidden=m.hidden,
+        activation=m.activation,
+        dropout=m.dropout,
+    )
 
 
 def check_mirror(d: DataSettings) -> None:
@@ -172,7 +188,10 @@ def check_mirror(d: DataSettings) -> None:
 def describe_pictures(d: DataSettings, config: CaptionerConfig, rows: int) -> str:
     size = f"{config.reading.grid**2} patches of {config.patch} x {config.patch}"
     seen = "all of them" if config.sees == "grid" else f"one vector ({config.sees})"
-    return f"pictures: {size}, of which the decoder sees {seen}; {rows:,} pictures a step{describe_augmentation(d)}"
+    return (
+        f"pictures: {size}, of which the decoder sees {seen}; {rows:,} pictures a "
+        f"step{describe_augmentation(d)}"
+    )
 
 
 def short_enough(
@@ -188,7 +207,10 @@ def short_enough(
 
 def left_out(train: int, valid: int, longest: int) -> list[str]:
     """A sentence about what is too long, if anything is."""
-    told = f"left out: {train:,} pictures and {valid:,} held-out ones whose captions are over data.longest, {longest} tokens"
+    told = (
+        f"left out: {train:,} pictures and {valid:,} held-out ones whose captions are over data.longest, "
+        f"{longest} tokens"
+    )
     return [told] if train or valid else []
 
 

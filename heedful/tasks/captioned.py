@@ -117,7 +117,8 @@ def describe_data(train: int, tried: int, held_out: int, d: DataSettings, more: 
     """The first sentence of a plan."""
     gray = "" if d.color else " of gray"
     return (
-        f"data: {train:,} pictures of {d.image} x {d.image} pixels{gray}, {tried:,} of {held_out:,} held-out ones tried "
+        f"data: {train:,} pictures of {d.image} x {d.image} pixels{gray}, {tried:,} of {held_out:,} held-out "
+        "ones tried "
         f"each time{more}"
     )
 
@@ -127,6 +128,7 @@ def cells_of(image: int, cell: int) -> int:
     if image % cell:
         near = [size for size in (image // cell * cell, (image // cell + 1) * cell) if size]
         raise BadInput(
-            f"data.image is {image} pixels, which cells of {cell} do not divide: set it to {' or '.join(map(str, near))}"
+            f"data.image is {image} pixels, which cells of {cell} do not divide: set it to "
+            f"{' or '.join(map(str, near))}"
         )
     return image // cell

@@ -208,7 +208,8 @@ def check_sources(d: DataSettings) -> None:
         raise BadInput(f'choose has no built-in corpus "{d.corpus}"; it has facts')
     if not d.corpus and not (d.table and d.valid_table):
         raise BadInput(
-            "give --data and --valid-data, files of texts and choices to learn from and to judge by, or --corpus facts"
+            "give --data and --valid-data, files of texts and choices to learn from and to judge by, or "
+            "--corpus facts"
         )
 
 
@@ -242,9 +243,11 @@ def room_of(d: DataSettings, context: int, vocab: VocabLike) -> int:
 
 
 FIELDS = {
-    "context": "texts", "choices": "their choices, one after the other", "sizes": "tokens of each choice",
+    "context": "texts",
+    "choices": "their choices, one after the other",
+    "sizes": "tokens of each choice",
     "answer": "which is right, from 0",
-}  # fmt: skip
+}
 LARGEST = 1 << 16
 
 

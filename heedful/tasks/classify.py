@@ -1,11 +1,12 @@
 """Classify: one of several labels for a text, or for two. By an encoder at [CLS], or by a decoder at its last token.
 
-encoder    [CLS] A [SEP]      [CLS] A [SEP] B [SEP]     segments 0 and 1 (BERT); or one text, by ELMo's vectors
-decoder    [BOS] A [EOS]      [BOS] A [SEP] B [EOS]     with the language-model loss beside (GPT-1, whose names for
+encoder    [CLS] A [SEP]      [CLS] A [SEP] B [SEP]     segments 0 and 1 (BERT); or one text, by ELMo's
+vectors decoder    [BOS] A [EOS]      [BOS] A [SEP] B [EOS]     with the language-model loss beside (GPT-1,
+whose names for
                                                         these are start, delimiter and extract)
 
-Where two texts are alike in what they are (data.both_orders: is this question that one?), a decoder reads [BOS] A [SEP] B
-[EOS] and [BOS] B [SEP] A [EOS], and the sum of the two last states is judged.
+Where two texts are alike in what they are (data.both_orders: is this question that one?), a decoder reads
+[BOS] A [SEP] B [EOS] and [BOS] B [SEP] A [EOS], and the sum of the two last states is judged.
 """
 
 from __future__ import annotations
@@ -303,7 +304,8 @@ def model_of(
     if recipe.model.at_output or recipe.model.mix_norm:
         raise BadInput(
             one_line(
-                f"{origin.folder} is a {origin.architecture}: model.at_output and model.mix_norm are for an elmo"
+                f"{origin.folder} is a {origin.architecture}: model.at_output and model.mix_norm are for an "
+                "elmo"
             )
         )
     if kind_of(origin) is not WithHeads:
@@ -321,13 +323,17 @@ def model_of(
 def refuse_both_orders(recipe: Recipe, whose: str) -> None:
     if recipe.data.both_orders:
         raise BadInput(
-            one_line(f"data.both_orders is for a decoder, and {whose} is an encoder, which sees both texts at once: leave it out")
-        )  # fmt: skip
+            one_line(
+                f"data.both_orders is for a decoder, and {whose} is an encoder, which sees both texts at "
+                "once: leave it out"
+            )
+        )
 
 
 def marked(recipe: Recipe, vocab: VocabLike, origin: Origin) -> Any:
-    """The config of a decoder that has a token each to start, to separate and to end with, as GPT-1 was given when it was
-    fine-tuned. One that knows fewer gets new ones, if all of it learns; they are no words, so no text ever has them."""
+    """The config of a decoder that has a token each to start, to separate and to end with, as GPT-1 was given
+    when it was fine-tuned. One that knows fewer gets new ones, if all of it learns; they are no words, so no
+    text ever has them."""
     if not isinstance(vocab, ForeignVocab) or len({vocab.bos, vocab.sep, vocab.eos}) == 3:
         return origin.config
     if recipe.train.tune != "whole":  # new vectors could not be learned

@@ -135,13 +135,17 @@ def read_labels(recipe: Recipe, folder: Path) -> tuple[list[str], list[int]]:
         only = "no row" if not counts else f'no label but "{next(iter(counts))}"'
         raise BadInput(
             one_line(
-                f"{d.table} has {only} in its column {d.label_column}: at least two are needed ({report.sentence()})"
+                f"{d.table} has {only} in its column {d.label_column}: at least two are needed "
+                f"({report.sentence()})"
             )
         )
     if len(counts) > MOST_LABELS:
         raise BadInput(
-            one_line(f"{d.table} has {len(counts):,} different labels in its column {d.label_column}: is it the right one?")
-        )  # fmt: skip
+            one_line(
+                f"{d.table} has {len(counts):,} different labels in its column {d.label_column}: is it the "
+                "right one?"
+            )
+        )
     write_json(folder / LABELS, {label: counts[label] for label in sorted(counts)})
     return sorted(counts), [counts[label] for label in sorted(counts)]
 

@@ -125,7 +125,8 @@ LONG_CONFIGS: dict[str, Callable[[int, ModelSettings], Config]] = {
 def translator_config(recipe: Recipe, vocab: int, target_vocab: int | None = None) -> TransformerConfig:
     """The config of a recipe's translator: one vocabulary and one embedding matrix for both sides and the output.
 
-    With a vocabulary for each side, the source has an embedding matrix of its own; the output uses the target's.
+    With a vocabulary for each side, the source has an embedding matrix of its own; the output uses the
+    target's.
     """
     m, target = recipe.model, vocab if target_vocab is None else target_vocab
     words: dict[str, Any] = {"vocab": vocab, "target_vocab": target, "shared": target_vocab is None}

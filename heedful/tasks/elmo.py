@@ -103,13 +103,21 @@ def config_of(recipe: Recipe, vocab: int) -> ElmoConfig:
     m = recipe.model
     if m.hidden <= m.width:
         raise BadInput(
-            f"model.hidden is {m.hidden}: cells are projected to model.width, which must be fewer, not {m.width}"
+            f"model.hidden is {m.hidden}: cells are projected to model.width, which must be fewer, not "
+            f"{m.width}"
         )
     filters = share_filters(m.filters or 4 * m.width)
     return ElmoConfig(
-        vocab=vocab, input=m.input, context=m.context, layers=m.layers, width=m.width, cells=m.hidden, letters=m.letters,
-        filters=filters, dropout=m.dropout,
-    )  # fmt: skip
+        vocab=vocab,
+        input=m.input,
+        context=m.context,
+        layers=m.layers,
+        width=m.width,
+        cells=m.hidden,
+        letters=m.letters,
+        filters=filters,
+        dropout=m.dropout,
+    )
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
@@ -121,7 +129,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     if not len(train) or not len(valid):
         raise BadInput(
             one_line(
-                f"{files_of(recipe)} has {len(train)} lines to learn from and {len(valid)} held out: both need one"
+                f"{files_of(recipe)} has {len(train)} lines to learn from and {len(valid)} held out: both "
+                "need one"
             )
         )
     plan = BucketPlan(train.lengths("text") + ENDS, t.batch_tokens, t.seed, config.context)
@@ -150,7 +159,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"input: {describe_input(config)}",
         ],
         facts={"data": train.hash, "held-out data": valid.hash},
-    )  # fmt: skip
+    )
 
 
 def describe_input(c: ElmoConfig) -> str:

@@ -1,7 +1,7 @@
 """Judging: what evaluating a finished model asks of its task, and what it gets back.
 
-Every task has a function `measure(model, asked)`. It reads all of the held-out data, where training tries a part of
-it, judges by the same rules, and changes nothing in the run.
+Every task has a function `measure(model, asked)`. It reads all of the held-out data, where training tries a
+part of it, judges by the same rules, and changes nothing in the run.
 """
 
 from __future__ import annotations

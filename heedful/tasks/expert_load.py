@@ -50,7 +50,8 @@ def describe_load(metrics: Path, last: int) -> Iterator[str]:
     idle = sum(share < IDLE / len(shares) for shares in layers for share in shares)
     if idle:
         yield (
-            f"warning: {idle} of {sum(map(len, layers))} experts got hardly any tokens: a larger model.balance "
+            f"warning: {idle} of {sum(map(len, layers))} experts got hardly any tokens: a larger "
+            "model.balance "
             f"spreads them more evenly"
         )
 

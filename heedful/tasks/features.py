@@ -1,5 +1,5 @@
-"""Features: what a task that reads ELMo's vectors takes over, and what it learns. The language models' weights lie in the run,
-which needs nothing else to be used."""
+"""Features: what a task that reads ELMo's vectors takes over, and what it learns. The language models'
+weights lie in the run, which needs nothing else to be used."""
 
 from __future__ import annotations
 

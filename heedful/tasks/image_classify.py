@@ -1,7 +1,8 @@
 """Image-classify: one of several labels for a picture, by a Vision Transformer (Dosovitskiy et al. 2021).
 
-A picture is cut into patches, which are read like words; the label is read off a token of its own, or off the mean of all
-patches. A run can start from another one, at another resolution: the positions of its patches are interpolated.
+A picture is cut into patches, which are read like words; the label is read off a token of its own, or off the
+mean of all patches. A run can start from another one, at another resolution: the positions of its patches are
+interpolated.
 """
 
 from __future__ import annotations
@@ -123,8 +124,14 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         show=lambda model: show(model, d, there, valid[: recipe.evaluate.examples], labels),
         held_out=len(valid),
         baselines={
-            "accuracy": ("accuracy, always the most frequent label", share_of_majority(counts, [n for _, n in valid])),
-            "loss": ("nats a picture, every label at its frequency", loss_by_frequency(counts, [n for _, n in valid])),
+            "accuracy": (
+                "accuracy, always the most frequent label",
+                share_of_majority(counts, [n for _, n in valid]),
+            ),
+            "loss": (
+                "nats a picture, every label at its frequency",
+                loss_by_frequency(counts, [n for _, n in valid]),
+            ),
         },
         plan=[
             f"data: {len(train):,} pictures, {len(valid):,} of {len(there):,} held-out ones tried each time",
@@ -140,7 +147,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             **(origin.facts if origin else {}),
         },
         steady=True,
-    )  # fmt: skip
+    )
 
 
 def describe_pictures(d: DataSettings, config: ViTConfig, rows: int) -> str:
@@ -166,10 +173,19 @@ def config_of(recipe: Recipe, labels: int, origin: Origin | None = None) -> ViTC
             origin.config, image=fitting(d.image, origin.config.patch), heads=(HEADS[m.pool],), labels=labels
         )
     return ViTConfig(
-        image=fitting(d.image, m.patch), patch=m.patch, channels=3 if d.color else 1, layers=m.layers, width=m.width,
-        attention_heads=m.heads, hidden=m.hidden, activation=m.activation, dropout=m.dropout, eps=EPS,
-        heads=(HEADS[m.pool],), labels=labels,
-    )  # fmt: skip
+        image=fitting(d.image, m.patch),
+        patch=m.patch,
+        channels=3 if d.color else 1,
+        layers=m.layers,
+        width=m.width,
+        attention_heads=m.heads,
+        hidden=m.hidden,
+        activation=m.activation,
+        dropout=m.dropout,
+        eps=EPS,
+        heads=(HEADS[m.pool],),
+        labels=labels,
+    )
 
 
 def fitting(image: int, patch: int) -> int:
@@ -177,7 +193,8 @@ def fitting(image: int, patch: int) -> int:
     if image % patch:
         near = [size for size in (image // patch * patch, (image // patch + 1) * patch) if size]
         raise BadInput(
-            f"data.image is {image} pixels, which patches of {patch} do not divide: set it to {' or '.join(map(str, near))}"
+            f"data.image is {image} pixels, which patches of {patch} do not divide: set it to "
+            f"{' or '.join(map(str, near))}"
         )
     return image
 

@@ -211,7 +211,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         baselines={"loss": (BY_FREQUENCY, unigram_entropy(stream, held_out, vocab.size))},
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out, {learned}",
-            f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes a token{sampled(train)}",
+            (
+                f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes a "
+                f"token{sampled(train)}"
+            ),
             *([describe_start(recipe, False)] if origin else []),
         ],
         facts={"data": train.hash, "held-out data": valid.hash, **(origin.facts if origin else {})},

@@ -94,8 +94,8 @@ def part_of(documents: Iterable[Iterator[str]], cut: int, before: bool) -> Itera
 
 
 def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple[Vocab, Store, Store, Report]:
-    """The vocabulary and the tokenized text, made once and kept in the run's folder; or the vocabulary of the model to
-    start from."""
+    """The vocabulary and the tokenized text, made once and kept in the run's folder; or the vocabulary of the
+    model to start from."""
     d, report = recipe.data, Report(recipe.data.bad_lines)
     tokenizer, text = folder / "tokenizer.json", TextSource(recipe, report)
     if origin is not None:

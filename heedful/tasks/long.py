@@ -1,8 +1,8 @@
 """Language models of long texts: the sizes of each, and segments that follow each other with a memory between them.
 
-Transformer-XL reads a text segment after segment. So the rows of a batch are places in the text, step N has the Nth
-segment of every row (`SegmentPlan`), and what the model remembers of it is carried to step N + 1. The memory was made by
-the weights of its time: it cannot be computed again, and is saved with them.
+Transformer-XL reads a text segment after segment. So the rows of a batch are places in the text, step N has
+the Nth segment of every row (`SegmentPlan`), and what the model remembers of it is carried to step N + 1. The
+memory was made by the weights of its time: it cannot be computed again, and is saved with them.
 """
 
 from __future__ import annotations

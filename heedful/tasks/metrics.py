@@ -75,7 +75,8 @@ def translation_scores(
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Scores of translations, 0 to 100, and the signature of each, which says how it was computed and by whom.
 
-    The package sacrebleu computes them where it is installed, chrF as well; BLEU is otherwise `bleu`, the same number.
+    The package sacrebleu computes them where it is installed, chrF as well; BLEU is otherwise `bleu`, the
+    same number.
     """
     try:
         theirs = import_module("sacrebleu.metrics")

@@ -1,8 +1,8 @@
 """Masked language model: fill in blanks from both sides (BERT). With pairs: also, does this follow that?
 
-Every ordinary token is chosen with probability 15 %; where that chooses none, the one nearest to being chosen is.
-Of the chosen, 80 % become [MASK], 10 % another token at random, 10 % stay: the model cannot tell which words
-it may trust. Special tokens (an unknown word is one) are never chosen.
+Every ordinary token is chosen with probability 15 %; where that chooses none, the one nearest to being chosen
+is. Of the chosen, 80 % become [MASK], 10 % another token at random, 10 % stay: the model cannot tell which
+words it may trust. Special tokens (an unknown word is one) are never chosen.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def draws(count: int, *key: int) -> np.ndarray:
 
 
 def blanks(row: np.ndarray, vocab: int | Marks, *key: int) -> tuple[np.ndarray, np.ndarray]:
-    """The row with its chosen tokens masked, replaced or left, and which places were chosen. vocab: the tokens of one's
-    own vocabulary, or which they are."""
+    """The row with its chosen tokens masked, replaced or left, and which places were chosen. vocab: the
+    tokens of one's own vocabulary, or which they are."""
     marks = own_marks(vocab) if isinstance(vocab, int) else vocab
     which, what, other = draws(3 * len(row), *key).reshape(3, -1)
     ordinary = marks.ordinary[row]
@@ -206,7 +206,8 @@ def answers_of(batch: MaskedBatch) -> Tensor:
 def loss_of(model: WithHeads, batch: MaskedBatch, smoothing: float = 0.0) -> Loss:
     """The loss of the chosen tokens; with pairs, total / count over a step is the sum of both mean losses.
 
-    A pair counts as much as the chosen tokens of a row, so that dividing by all chosen tokens leaves its mean.
+    A pair counts as much as the chosen tokens of a row, so that dividing by all chosen tokens leaves its
+    mean.
     """
     words_NV, next_B2 = scores_of(model, batch)
     total, nll = cross_entropy(words_NV, answers_of(batch), smoothing)
@@ -261,7 +262,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         },
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out",
-            f"rows: {'pairs' if d.pairs else 'windows'} of {room} tokens, {CHOSEN:.0%} of them to be filled in",
+            (
+                f"rows: {'pairs' if d.pairs else 'windows'} of {room} tokens, {CHOSEN:.0%} of them to be filled "
+                "in"
+            ),
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
             *([describe_start(recipe, "masked_lm" not in origin.config.heads)] if origin else []),
         ],

@@ -1,6 +1,7 @@
 """Where fine-tuning starts: another run, or a Hugging Face folder. Its sizes, tokenizer and weights are taken over.
 
-What was found there is written into the run (from.json), so that a run that has a checkpoint goes on without it.
+What was found there is written into the run (from.json), so that a run that has a checkpoint goes on without
+it.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ def taken(origin: Origin, model: nn.Module) -> set[str]:
 
 
 def begin(model: nn.Module, origin: Origin) -> None:
-    """Copy every weight that the old model and the new one have in common; heads for labels stay fresh, and so do the
-    vectors of words that the old one has not."""
+    """Copy every weight that the old model and the new one have in common; heads for labels stay fresh, and
+    so do the vectors of words that the old one has not."""
     check_same(origin)
     source = source_of(load(origin.folder), origin.folder, ((WithHeads, Decoder, EncoderDecoder), ""))
     prefix = "decoder." if isinstance(model, DecoderClassifier) else ""
@@ -165,8 +166,8 @@ def tokenizer_text(loaded: Loaded, folder: Path, name: str = TOKENIZER) -> str:
 
 
 def vocabulary(run: Path, origin: Origin, reads: bool = False) -> VocabLike:
-    """The tokenizer taken over, which lies in the run: heedful's own kind, or another. reads: it is for texts that an
-    encoder-decoder reads."""
+    """The tokenizer taken over, which lies in the run: heedful's own kind, or another. reads: it is for texts
+    that an encoder-decoder reads."""
     text = read_text(inside(run, TOKENIZER), LIMIT)
     try:
         return vocab_as_read(Vocab.from_json(text), origin.config)
@@ -282,8 +283,8 @@ def between(tokenizer: Tokenizer, sep: int) -> list[int]:
 
 
 def ends_of(tokenizer: Tokenizer, special: dict[str, int], folder: str) -> tuple[int, int]:
-    """The tokens that begin and end a text: BERT's [CLS] and [SEP], RoBERTa's <s> and </s>, or, GPT-2 having only one, that
-    one for both."""
+    """The tokens that begin and end a text: BERT's [CLS] and [SEP], RoBERTa's <s> and </s>, or, GPT-2 having
+    only one, that one for both."""
     for names in zip(FIRST, LAST, strict=True):
         a, b = (tokenizer.token_to_id(name) for name in names)
         if a is not None and b is not None:

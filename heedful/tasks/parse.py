@@ -1,7 +1,7 @@
 """Parse: on which word each word of a sentence hangs, and as what, learned from a treebank (CoNLL-U).
 
-Training asks for each word's head by itself; afterwards the best tree is found (`best_tree`), with one root. Words that
-have a tag and a relation in the treebank are taught these too, and all three losses are added.
+Training asks for each word's head by itself; afterwards the best tree is found (`best_tree`), with one root.
+Words that have a tag and a relation in the treebank are taught these too, and all three losses are added.
 """
 
 from __future__ import annotations
@@ -196,12 +196,19 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         show=lambda model: show(model, vocab, labels, held_out[: recipe.evaluate.examples]),
         held_out=sum(map(len, held_out)),
         baselines={
-            "uas": (f"UAS, every word on the one {'before' if before > after else 'after'} it", max(before, after)),
+            "uas": (
+                f"UAS, every word on the one {'before' if before > after else 'after'} it",
+                max(before, after),
+            ),
             "loss": (f"nats a word, {' and '.join(taught)} by frequency", by_frequency(labels, held_out)),
         },
         plan=[
             describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
-            *([f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"] if plan.left_out else []),
+            *(
+                [f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"]
+                if plan.left_out
+                else []
+            ),
             f"learned of each word: {', '.join(taught)}",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
         ],
@@ -210,7 +217,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "list of labels": hash_of([list(labels.tags), list(labels.relations)]),
             "held-out data": hash_of([(s.forms, s.heads, s.relations, s.tags) for s in held_out]),
         },
-    )  # fmt: skip
+    )
 
 
 # Evaluation
@@ -281,10 +288,13 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
         metrics=metrics,
         intervals={n: interval(metrics[n], score.words) for n in ("uas", "las", "accuracy") if n in metrics},
         baselines={"uas": (f"every word on the one {which} it", max(before, after))},
-        signature={"uas": SIGNATURE, **({"las": f"{SIGNATURE}|relations:with subtypes"} if "las" in metrics else {})},
+        signature={
+            "uas": SIGNATURE,
+            **({"las": f"{SIGNATURE}|relations:with subtypes"} if "las" in metrics else {}),
+        },
         counts={"sentences": len(sentences)},
         report=report,
-    )  # fmt: skip
+    )
 
 
 def neighbors(sentences: Sequence[Sentence]) -> tuple[float, float]:

@@ -3,9 +3,10 @@
     ROUGE-N   n-grams in both, each counted as often as in the poorer of the two
     ROUGE-L   the longest sequence of words that is in both in this order, with gaps
 
-Words are runs of letters and digits, without capitals and not stemmed: on English text these are the figures of the
-package rouge-score without its stemmer. A summary is one sequence, whatever sentences it has. Of several references, the
-one with the best ROUGE-1 counts, for all three figures (as SciTLDR does, Cachola et al. 2020).
+Words are runs of letters and digits, without capitals and not stemmed: on English text these are the figures
+of the package rouge-score without its stemmer. A summary is one sequence, whatever sentences it has. Of
+several references, the one with the best ROUGE-1 counts, for all three figures (as SciTLDR does, Cachola et
+al. 2020).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def rouge_l(found: Sequence[str], expected: Sequence[str]) -> float:
 def common(a: Sequence[str], b: Sequence[str]) -> int:
     """The length of the longest common subsequence.
 
-    A row of the usual table only ever grows by ones, so it is kept as the bits of one number, 0 where it grows, and a word
-    of b is one addition (Hyyrö 2004).
+    A row of the usual table only ever grows by ones, so it is kept as the bits of one number, 0 where it
+    grows, and a word of b is one addition (Hyyrö 2004).
     """
     places: dict[str, int] = {}
     for i, word in enumerate(a):

@@ -2,9 +2,10 @@
 
     [CLS] question [SEP] context [SEP]      P(start at i) = softmax(S . h_i),  P(end at j) = softmax(E . h_j)
 
-The softmax is over the tokens of the context and [CLS], which stands for "not here". A context that is too long is read in
-windows that overlap; a window without the whole answer is answered by [CLS]. The answer is the span i <= j of at most
-data.longest_answer tokens with the greatest S . h_i + E . h_j, in any of the windows.
+The softmax is over the tokens of the context and [CLS], which stands for "not here". A context that is too
+long is read in windows that overlap; a window without the whole answer is answered by [CLS]. The answer is
+the span i <= j of at most data.longest_answer tokens with the greatest S . h_i + E . h_j, in any of the
+windows.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ def check_sources(d: DataSettings) -> None:
         raise BadInput(f'span has no built-in corpus "{d.corpus}"; it has facts')
     if not d.corpus and not (d.table and d.valid_table):
         raise BadInput(
-            "give --data and --valid-data, files of questions and answers to learn from and to judge by, or --corpus facts"
+            "give --data and --valid-data, files of questions and answers to learn from and to judge by, or "
+            "--corpus facts"
         )
 
 
@@ -190,9 +192,10 @@ def held_out_rows(d: DataSettings, split: str, report: Report) -> list[Question]
 
 
 FIELDS = {
-    "question": "questions", "context": "texts that hold their answers",
+    "question": "questions",
+    "context": "texts that hold their answers",
     "place": "the first token of the answer, and how many it has",
-}  # fmt: skip
+}
 LARGEST = 1 << 20  # tokens of a context
 
 

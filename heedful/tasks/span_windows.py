@@ -74,7 +74,8 @@ def window_layout(d: DataSettings, context: int, vocab: VocabLike) -> WindowLayo
     made = WindowLayout(longest, min(d.overlap, longest // 2), special_tokens(True, vocab))
     if made.room(LONGEST_QUESTION) < 1:
         raise BadInput(
-            f"data.longest is {d.longest} and the context {context}: beside a question of up to {LONGEST_QUESTION} tokens that leaves "
+            f"data.longest is {d.longest} and the context {context}: beside a question of up to "
+            f"{LONGEST_QUESTION} tokens that leaves "
             f"no room for a text"
         )
     return made

@@ -1,7 +1,7 @@
 """Spelling: the vocabulary of a model that reads letters, and the unknown words of a run's training data.
 
-Numbers on disk may stand for unknown words, so a run keeps a list of them beside its data (unknown.json). To use a run, nobody
-needs that list: what is unknown in a new text is spelled as it comes.
+Numbers on disk may stand for unknown words, so a run keeps a list of them beside its data (unknown.json). To
+use a run, nobody needs that list: what is unknown in a new text is spelled as it comes.
 """
 
 from __future__ import annotations

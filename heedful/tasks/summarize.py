@@ -1,7 +1,7 @@
 """Summarize: read an article, write its lead (Liu et al. 2018), in two stages: choose what to read of it, then write.
 
-T-ED reads the article by an encoder (`Apart`). T-D and T-DMCA are decoders alone: article, separator and summary are one
-row, w = (m_1 ... m_n, delta, y_1 ... y_eta), every token of which is predicted (`InOneRow`).
+T-ED reads the article by an encoder (`Apart`). T-D and T-DMCA are decoders alone: article, separator and
+summary are one row, w = (m_1 ... m_n, delta, y_1 ... y_eta), every token of which is predicted (`InOneRow`).
 """
 
 from __future__ import annotations
@@ -177,7 +177,10 @@ def describe_articles(train: Store, d: DataSettings) -> str:
     """What is read of the articles, in words."""
     lengths = train.lengths("source")
     order = "as they stand" if d.extract == "first" else "best first by tf-idf with the title"
-    told = f"articles: {lengths.mean():.0f} tokens are read of each on average, at most {d.longest}, paragraphs {order}"
+    told = (
+        f"articles: {lengths.mean():.0f} tokens are read of each on average, at most {d.longest}, paragraphs "
+        f"{order}"
+    )
     left = train.about.get("left_out", 0)
     return told + (f"; {left:,} left out, whose summary is over {d.longest_summary} tokens" if left else "")
 

@@ -65,7 +65,8 @@ def loss_of(
 ) -> Loss:
     """The negative log-likelihood of the right tags.
 
-    hide: the share of pieces that it does not see in training. mix_penalty: what the weights of ELMo's mixes cost.
+    hide: the share of pieces that it does not see in training. mix_penalty: what the weights of ELMo's mixes
+    cost.
     """
     words_BWD, _ = words_of(model, batch, hide)
     scores_BWL = tag_scores(model, words_BWD)
@@ -118,10 +119,18 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         },
         plan=[
             describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
-            *([f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"] if plan.left_out else []),
+            *(
+                [f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"]
+                if plan.left_out
+                else []
+            ),
             f"tags: {', '.join(labels.tags)} ({len(labels.tags)})",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([FEATURED.format(t.from_folder) if featured else describe_start(recipe, True)] if origin else []),
+            *(
+                [FEATURED.format(t.from_folder) if featured else describe_start(recipe, True)]
+                if origin
+                else []
+            ),
         ],
         begin=partial(features.begin if featured else begin, origin=origin) if origin else None,
         tuning=None if featured else tuning_of(recipe, origin),
@@ -131,7 +140,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "held-out data": hash_of([(s.forms, s.tags) for s in held_out]),
             **(origin.facts if origin else {}),
         },
-    )  # fmt: skip
+    )
 
 
 def learned(recipe: Recipe, folder: Path, origin: Origin | None) -> tuple[Vocabulary, Labels, dict[str, str]]:

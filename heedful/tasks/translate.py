@@ -233,7 +233,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             describe_data(f"{len(train):,} pairs", len(held_out), there, planned.padding()),
             *describe_left_out(planned.left_out, len(looked_at) - len(held_out), d.longest),
-            f"{describe_vocab(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out text",
+            (
+                f"{describe_vocab(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out "
+                "text"
+            ),
             *([describe_start(recipe, False)] if origin else []),
         ],
         begin=partial(begin, origin=origin) if origin else None,
@@ -330,9 +333,13 @@ def numbers(vocab: Vocabs, pairs: list[TextPair]) -> PairBatch:
     """Sentence pairs as a batch."""
     sources, targets = encoded(vocab, pairs)
     return collate(
-        [np.array(s) for s in sources], [np.array(t) for t in targets], vocab.bos, vocab.eos, vocab.pad,
+        [np.array(s) for s in sources],
+        [np.array(t) for t in targets],
+        vocab.bos,
+        vocab.eos,
+        vocab.pad,
         trees=trees_of(vocab, [source for source, _ in pairs]),
-    )  # fmt: skip
+    )
 
 
 def translate(model: EncoderDecoder, vocab: Vocabs, sources: list[str], longest: int = 200) -> list[str]:

@@ -48,8 +48,12 @@ class SeparateVocabs:
         self.source, self.target = source, target
         self.kind, self.size = source.kind, source.size
         self.pad, self.bos, self.eos, self.cls, self.sep = (  # the same numbers in every vocabulary
-            source.pad, source.bos, source.eos, source.cls, source.sep
-        )  # fmt: skip
+            source.pad,
+            source.bos,
+            source.eos,
+            source.cls,
+            source.sep,
+        )
 
     @property
     def hash(self) -> str:
@@ -100,9 +104,12 @@ def origin_vocabs(run: Path, origin: Origin) -> Vocabs:
     start, end = (origin.special.get(name) for name in ("decoder_start", "eos"))
     if start is None or end is None:
         raise BadInput(
-            one_line(f"{origin.folder} does not say by which tokens a translation begins and ends: its config.json lacks "
-                     f"decoder_start_token_id or eos_token_id")
-        )  # fmt: skip
+            one_line(
+                f"{origin.folder} does not say by which tokens a translation begins and ends: its "
+                "config.json lacks "
+                f"decoder_start_token_id or eos_token_id"
+            )
+        )
     made.bos, made.eos = start, end
     return made
 
@@ -158,7 +165,8 @@ def pairs_of(recipe: Recipe, split: str, report: Report) -> Iterator[TextPair]:
         yield from ((source, target) for source, target in rows)
     elif split == "train":
         raise BadInput(
-            "give --source and --target, files with one sentence a line, or --data, a table, or --corpus phrasebook"
+            "give --source and --target, files with one sentence a line, or --data, a table, or --corpus "
+            "phrasebook"
         )
     else:
         given = "--valid-data" if d.table else "--valid-source and --valid-target"
@@ -204,7 +212,8 @@ def check_trees(recipe: Recipe) -> None:
             raise BadInput(one_line(f"{told}: give --set model.positions=structural too, or leave it out"))
     elif not d.corpus and not (d.source and d.trees and d.valid_source and d.valid_trees):
         raise BadInput(
-            f"positions {positions} come from the trees of the sources: give --trees and --valid-trees, CoNLL-U files, beside "
+            f"positions {positions} come from the trees of the sources: give --trees and --valid-trees, "
+            "CoNLL-U files, beside "
             f"--source and --valid-source (`heedful parse` writes such files), or --corpus phrasebook"
         )
 

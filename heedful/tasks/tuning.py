@@ -32,13 +32,15 @@ class PartialTuning:
             layers = " and ".join(self.lora.layers)
             raise BadInput(
                 one_line(
-                    f"{self.origin.folder} is a {self.origin.architecture}, whose blocks have no layer {layers}"
+                    f"{self.origin.folder} is a {self.origin.architecture}, whose blocks have no layer "
+                    f"{layers}"
                 )
             )
         if not any(weight.requires_grad for weight in model.parameters()):
             raise BadInput(
                 one_line(
-                    f"all of {self.origin.folder} comes along, its head too, so train.tune=head leaves nothing to learn: "
+                    f"all of {self.origin.folder} comes along, its head too, so train.tune=head leaves "
+                    "nothing to learn: "
                     f"take lora or whole"
                 )
             )
@@ -73,7 +75,10 @@ def write_adapters(run: Path) -> str:
 START_SENTENCES = {
     "whole": "start: {}, its sizes and its vocabulary{}",
     "head": "start: {}, its sizes and its vocabulary; its weights stay as they are, the head is new",
-    "lora": "start: {}, its sizes and its vocabulary; its weights stay as they are, LoRA of rank {} stands beside {}{}",
+    "lora": (
+        "start: {}, its sizes and its vocabulary; its weights stay as they are, LoRA of rank {} stands "
+        "beside {}{}"
+    ),
 }
 
 

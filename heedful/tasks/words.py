@@ -1,7 +1,8 @@
 """Words with labels: what tagging and parsing share. Sentences of a treebank become rows of pieces and their answers.
 
     [CLS] The  unb  eliev  able  cat [SEP]        pieces, which the encoder reads
-      0    1    2                 5               of each word, the first piece speaks for it; [CLS] is the root
+      0    1    2                 5               of each word, the first piece speaks for it; [CLS] is the
+      root
 
 A word is cut into pieces by itself, so that what a vocabulary makes of it does not depend on its neighbors.
 """
@@ -48,9 +49,12 @@ MOST_FORMS = 1_000_000  # words whose usual tag is remembered
 LIMIT = 1 << 26  # bytes of these files
 UNSAID = "_"
 FIELDS = {
-    "pieces": "pieces of the words", "sizes": "how many each word has", "tags": "numbers of their tags",
-    "heads": "numbers of their heads, from 1; 0 is the root", "relations": "numbers of their relations",
-}  # fmt: skip
+    "pieces": "pieces of the words",
+    "sizes": "how many each word has",
+    "tags": "numbers of their tags",
+    "heads": "numbers of their heads, from 1; 0 is the root",
+    "relations": "numbers of their relations",
+}
 LARGEST = 1 << 16  # of a number in the store, unless the vocabulary has more
 
 
@@ -167,7 +171,8 @@ def check_sources(d: DataSettings, task: str, corpora: Sequence[str]) -> None:
 def sentences_of(recipe: Recipe, split: str, report: Report, need: Sequence[str]) -> Iterator[Sentence]:
     """The sentences of a split, one by one. The grammar of the phrasebook knows heads, and calls them nothing.
 
-    need: what every word must have. Of the phrasebook, tags are told only where they are needed: a parser learns heads alone.
+    need: what every word must have. Of the phrasebook, tags are told only where they are needed: a parser
+    learns heads alone.
     """
     d = recipe.data
     if d.corpus == "phrasebook":

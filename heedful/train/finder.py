@@ -1,7 +1,7 @@
 """The learning-rate finder (Smith 2017): a few steps at rates that grow from tiny to absurd, and where it broke.
 
-Below some rate nothing is learned, above some other the loss explodes; the loss is lowest just before it does. A
-tenth of that rate is a good one to begin with.
+Below some rate nothing is learned, above some other the loss explodes; the loss is lowest just before it
+does. A tenth of that rate is a good one to begin with.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
         ...                                     # log, evaluate, save: the caller's business
 
 Which examples make up step N, and every random number of it, follow from (seed, N): a run that is stopped and
-started again makes the same steps. Gradients are divided by the number of target tokens of the whole step, over
-all micro-batches and processes, so that accumulating changes nothing but rounding. `ahead` has the same loop for one GPU.
+started again makes the same steps. Gradients are divided by the number of target tokens of the whole step,
+over all micro-batches and processes, so that accumulating changes nothing but rounding. `ahead` has the same
+loop for one GPU.
 """
 
 from __future__ import annotations
@@ -84,8 +85,9 @@ def seed_for(seed: int, *what: object) -> int:
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Let all that is drawn on a device depend on the seed. `torch.manual_seed` seeds every kind of device there could
-    be, and writes down where it was called from: half a millisecond, which a small step on a CPU would notice."""
+    """Let all that is drawn on a device depend on the seed. `torch.manual_seed` seeds every kind of device
+    there could be, and writes down where it was called from: half a millisecond, which a small step on a CPU
+    would notice."""
     if device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:
@@ -221,8 +223,10 @@ def not_finite(
     process = f" of process {blamed[0]}" if blamed and world.size > 1 else ""
     examples = [some for rank in blamed or range(world.size) for some in said[rank][1] if some]
     return (
-        f"step {step + 1}: the loss is {loss} and the gradient's norm {norm}, {where}{process}; examples {examples}. "
-        f"The weights of the last checkpoint are untouched; try a lower learning rate, or look at these examples"
+        f"step {step + 1}: the loss is {loss} and the gradient's norm {norm}, {where}{process}; examples "
+        f"{examples}. "
+        "The weights of the last checkpoint are untouched; try a lower learning rate, or look at these "
+        "examples"
     )
 
 

@@ -33,8 +33,9 @@ class Loss:
 def with_aux(loss: Loss, aux: Aux | None) -> Loss:
     """The loss, and what parts of the model want minimized as well.
 
-    Theirs is one number for the whole micro-batch, not a sum over its tokens: it counts as often as there are target
-    tokens, so that over micro-batches and processes it becomes the mean of theirs, weighted by their tokens.
+    Theirs is one number for the whole micro-batch, not a sum over its tokens: it counts as often as there are
+    target tokens, so that over micro-batches and processes it becomes the mean of theirs, weighted by their
+    tokens.
     """
     told = None if aux is None else aux.close()
     if told is None:
@@ -45,8 +46,8 @@ def with_aux(loss: Loss, aux: Aux | None) -> Loss:
 def cross_entropy(scores_NV: Tensor, answers_N: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """(smoothed, plain) negative log-likelihood, summed over positions that have an answer.
 
-    The target distribution is (1 - smoothing) one-hot + smoothing uniform over all words (Szegedy et al. 2016,
-    torch's convention). Perplexity is to be computed from the plain one.
+    The target distribution is (1 - smoothing) one-hot + smoothing uniform over all words (Szegedy et al.
+    2016, torch's convention). Perplexity is to be computed from the plain one.
     """
     scores_NV = scores_NV.float() if scores_NV.dtype != torch.float64 else scores_NV
     plain = F.cross_entropy(scores_NV, answers_N, ignore_index=NOTHING, reduction="sum")
@@ -88,8 +89,8 @@ def sequence_loss(
     """The loss of every position of a batch that has an answer.
 
     score: from hidden vectors to scores. chunk: score this many positions at a time and again in the backward
-    pass, so that the scores of a whole batch (the largest tensor of a small model) never exist at once. On a GPU, scores
-    and loss are one kernel.
+    pass, so that the scores of a whole batch (the largest tensor of a small model) never exist at once. On a
+    GPU, scores and loss are one kernel.
     """
     hidden_ND, answers_N = hidden_BTD.flatten(0, 1), answers_BT.flatten()
     if hidden_ND.device.type == "cpu" and count < len(answers_N):  # elsewhere, this would wait for the device

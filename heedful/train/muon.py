@@ -1,8 +1,9 @@
 """Muon (Jordan 2024): momentum whose directions are made equally long, for the matrices inside a model.
 
-An update G = U S V' becomes nearly U V': no direction of a matrix learns faster than another. The polynomial that
-does so (Newton and Schulz's, five times) is only matrix products, and here all matrices of one shape take part in
-the same products: a small model has dozens of them, and one call each costs more than its arithmetic.
+An update G = U S V' becomes nearly U V': no direction of a matrix learns faster than another. The polynomial
+that does so (Newton and Schulz's, five times) is only matrix products, and here all matrices of one shape
+take part in the same products: a small model has dozens of them, and one call each costs more than its
+arithmetic.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def orthogonalize(updates_NAB: Tensor) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Muon with Nesterov momentum; updates have the size AdamW's would have (Moonshot's rule: 0.2 a weight).
 
-    lr may be a tensor. found_inf, as in torch's fused optimizers: a tensor that leaves the update out where it is 1.
+    lr may be a tensor. found_inf, as in torch's fused optimizers: a tensor that leaves the update out where
+    it is 1.
     """
 
     found_inf: Tensor | None = None

@@ -1,8 +1,8 @@
 """Many processes: each takes its share of a step's examples, and gradients are added up.
 
-Under `torchrun` the same command trains on several GPUs or machines. Data parallel keeps a copy of the model in every
-process; "fsdp" keeps a shard in each (FSDP2). Either way a step has the same examples and the same divisor, the
-number of target tokens over all processes, so the losses are those of one process, to rounding.
+Under `torchrun` the same command trains on several GPUs or machines. Data parallel keeps a copy of the model
+in every process; "fsdp" keeps a shard in each (FSDP2). Either way a step has the same examples and the same
+divisor, the number of target tokens over all processes, so the losses are those of one process, to rounding.
 """
 
 from __future__ import annotations

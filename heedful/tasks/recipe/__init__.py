@@ -1,6 +1,7 @@
 """Recipes: exactly what was asked of a training run, defaults filled in. Numbers and names only; no torch here.
 
-Values come from, in rising order: the task's defaults, the size, a recipe file, `--set part.name=value`, options.
+Values come from, in rising order: the task's defaults, the size, a recipe file, `--set part.name=value`,
+options.
 """
 
 from __future__ import annotations

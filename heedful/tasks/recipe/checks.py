@@ -69,7 +69,8 @@ ONLY_IN |= {
 ONLY_IN |= dict.fromkeys(("model.input", "model.letters", "model.filters"), ("elmo",))
 ALONE = ("dmca", "mixture_dmca")  # decoders that read an article and write its summary in one row
 OWN_ACTIVATION = ("sparse",)
-# What came before the Transformer: settings of cells and windows, what it has no use for, and what differs for it.
+# What came before the Transformer: settings of cells and windows, what it has no use for, and what differs
+# for it.
 ONLY_FOR |= dict.fromkeys(
     ("model.cell", "model.score", "model.input_feeding", "model.kernel"), ("translate", "summarize")
 )
@@ -173,7 +174,8 @@ def check_tuning(recipe: Recipe, settings: Collection[str]) -> None:
     known = set(lora_layers(t))
     if t.tune == "lora" and (not known or not known <= set(LORA_LAYERS)):
         raise BadInput(
-            f"train.lora_layers names layers of a block, with commas between them: {', '.join(LORA_LAYERS)}; not "
+            f"train.lora_layers names layers of a block, with commas between them: {', '.join(LORA_LAYERS)}; "
+            "not "
             f"{short(t.lora_layers)}"
         )
 
@@ -185,7 +187,8 @@ def check_features(recipe: Recipe, settings: Collection[str]) -> None:
             raise BadInput(f"{key} does nothing without an elmo: give --from RUN, or leave it out")
         if key in IDLE_FEATURES and recipe.task == "tag" and recipe.train.from_folder:
             raise BadInput(
-                f"{key} does nothing beside --from: neither an encoder that is there nor a network that reads an elmo has "
+                f"{key} does nothing beside --from: neither an encoder that is there nor a network that "
+                "reads an elmo has "
                 f"a use for it"
             )
 
@@ -234,7 +237,8 @@ def consistent(recipe: Recipe) -> Recipe:
         raise BadInput(f"model.heads must divide model.width, and {m.heads} does not divide {m.width}")
     if m.architecture in ("mixture", "mixture_dmca") and m.chosen > m.experts:
         raise BadInput(
-            f"model.chosen is {m.chosen} and model.experts {m.experts}: a token is sent to no more experts than there are"
+            f"model.chosen is {m.chosen} and model.experts {m.experts}: a token is sent to no more experts "
+            "than there are"
         )
     if recipe.data.packed and (
         m.architecture not in ("transformer", "mixture") or m.positions.startswith("structural")

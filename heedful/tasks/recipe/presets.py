@@ -155,9 +155,9 @@ CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
         "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 100,
     },
 }  # fmt: skip
-# The demo: as much as two cores learn of the phrasebook in a few minutes. Narrow and deep beats wide and shallow there,
-# and small steps in great number beat large ones. Sinusoids alone: other tools have such a model, and rotary positions beside
-# them, which learn as much in two thirds of the steps, they have not.
+# The demo: as much as two cores learn of the phrasebook in a few minutes. Narrow and deep beats wide and
+# shallow there, and small steps in great number beat large ones. Sinusoids alone: other tools have such a
+# model, and rotary positions beside them, which learn as much in two thirds of the steps, they have not.
 DEMO: dict[str, Any] = {
     "model.layers": 3, "model.width": 64, "model.hidden": 256, "model.positions": "sinusoidal", "train.batch_tokens": 512,
     "train.rate": 8e-3, "train.steps": 4500, "train.ema": 0.997, "evaluate.every": 1500,

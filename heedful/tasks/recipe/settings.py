@@ -61,8 +61,8 @@ class DataSettings:
     # lm: one long text, or documents side by side in rows, which do not see each other.
     pack: Literal["stream", "documents"] = "stream"
     pairs: bool = False  # mlm: also tell whether one span of text follows another
-    # classify, translate: rows of texts, tab-separated under a header or JSON objects; tag, parse: a treebank, CoNLL-U;
-    # span, choose: JSON objects with questions and answers, or with choices.
+    # classify, translate: rows of texts, tab-separated under a header or JSON objects; tag, parse: a
+    # treebank, CoNLL-U; span, choose: JSON objects with questions and answers, or with choices.
     table: str = ""
     valid_table: str = ""
     source_column: str = "source"  # summarize: "" for article, source, document or text, whichever is there
@@ -72,8 +72,8 @@ class DataSettings:
     extract: Literal["first", "tf-idf"] = "first"
     longest_summary: Annotated[int, Range(1, 1_000_000)] = 128
     sources: Annotated[int, Range(1, 10_000)] = 4  # facts: of each article; the more, the longer it is
-    # translate: pairs side by side in rows of `longest` tokens, which do not see each other: no padding to speak of, and
-    # all batches of one shape.
+    # translate: pairs side by side in rows of `longest` tokens, which do not see each other: no padding to
+    # speak of, and all batches of one shape.
     packed: bool = False
     joint: bool = True  # translate: one vocabulary and one matrix of embeddings for both sides
     text_column: str = ""  # classify: without it, "sentence" or "text", whichever is there; lm, mlm: "text"
@@ -142,33 +142,36 @@ class ModelSettings:
     every: Annotated[int, Range(1, 1000)] = 1
     gate: Literal["noisy", "switch"] = "noisy"
     balance: Annotated[float, Range(0, 1000)] = 0.01  # what an uneven load costs
-    # In training, how many times an even share of the tokens an expert takes, others being dropped; 0: it takes all.
+    # In training, how many times an even share of the tokens an expert takes, others being dropped; 0: it
+    # takes all.
     capacity: Annotated[float, Range(0, 1_000_000)] = 0.0
-    # Before the Transformer: the recurrent cell, Luong's score and whether his decoder reads what it saw last, and how
-    # many words a convolution sees.
+    # Before the Transformer: the recurrent cell, Luong's score and whether his decoder reads what it saw
+    # last, and how many words a convolution sees.
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     score: Literal["dot", "general", "concat"] = "general"
     input_feeding: bool = True
     kernel: Annotated[int, Range(1, 100)] = 3
-    # elmo: what a word is read by, at most so many letters of it, and how many filters read them (0: four times the width).
+    # elmo: what a word is read by, at most so many letters of it, and how many filters read them (0: four
+    # times the width).
     input: Literal["characters", "pieces"] = "characters"
     letters: Annotated[int, Range(7, 1000)] = 50
     filters: Annotated[int, Range(0, 1 << 16)] = 0
-    # tag, classify, from an elmo: a norm of each layer before they are mixed, and the mix beside the output as well.
+    # tag, classify, from an elmo: a norm of each layer before they are mixed, and the mix beside the output
+    # as well.
     mix_norm: bool = False
     at_output: bool = False
-    # For long texts. xl: hidden states that a segment sees of those before it, in training, and while it is evaluated
-    # and writes; 0: as many as a segment has, and as in training.
+    # For long texts. xl: hidden states that a segment sees of those before it, in training, and while it is
+    # evaluated and writes; 0: as many as a segment has, and as in training.
     memory: Annotated[int, Range(0, 1 << 20)] = 0
     recall: Annotated[int, Range(0, 1 << 20)] = 0
-    # sparse: who sees whom, how layers or heads share it, the stride (0: near the root of the context), and how many
-    # tokens of each block all see (0: an eighth).
+    # sparse: who sees whom, how layers or heads share it, the stride (0: near the root of the context), and
+    # how many tokens of each block all see (0: an eighth).
     pattern: Literal["strided", "fixed", "window"] = "strided"
     turns: Literal["interleaved", "merged", "heads"] = "merged"
     stride: Annotated[int, Range(0, 1 << 20)] = 0
     tail: Annotated[int, Range(0, 1 << 20)] = 0
-    # dmca: layers in turn local, compressed (m) or full, the block of the local ones, whether they see the one before,
-    # and what is compressed.
+    # dmca: layers in turn local, compressed (m) or full, the block of the local ones, whether they see the
+    # one before, and what is compressed.
     kinds: Literal["lm", "l", "m", "f"] = "lm"
     block: Annotated[int, Range(1, 1 << 20)] = 256
     look_back: bool = False
@@ -192,7 +195,8 @@ class ModelSettings:
     pool: Literal["class", "mean"] = (
         "class"  # what is read off a picture: a token of its own, or all patches' mean
     )
-    # caption: what the decoder sees of a picture: a grid of patches, or one vector: the class token's, or the patches' mean.
+    # caption: what the decoder sees of a picture: a grid of patches, or one vector: the class token's, or the
+    # patches' mean.
     sees: Literal["grid", "class", "mean"] = "grid"
     # text-to-image. Codes: how many there are; each stands for a patch.
     codes: Annotated[int, Range(2, 1 << 16)] = 1024
@@ -218,10 +222,12 @@ class TrainSettings:
     clip: Annotated[float, Range(0, 1_000_000)] = 1.0
     smoothing: Part = 0.1
     hide: Part = 0.0  # tag, parse: the share of the pieces of words that is hidden in each step
-    # The model to start from, a run or a Hugging Face folder; tag, classify: or an elmo, whose vectors are read.
+    # The model to start from, a run or a Hugging Face folder; tag, classify: or an elmo, whose vectors are
+    # read.
     from_folder: str = ""
-    # What of it learns: the whole model; a new head, the rest being as it was; or LoRA: thin matrices beside some layers of
-    # each block (query, key, value, out, gate, up, down, with commas between them), and a new head.
+    # What of it learns: the whole model; a new head, the rest being as it was; or LoRA: thin matrices beside
+    # some layers of each block (query, key, value, out, gate, up, down, with commas between them), and a new
+    # head.
     tune: Literal["whole", "head", "lora"] = "whole"
     lora_rank: Annotated[int, Range(1, 1 << 16)] = 8
     lora_alpha: Annotated[float, Range(0, 1_000_000, "(]")] = 16.0
@@ -230,11 +236,12 @@ class TrainSettings:
     mix_penalty: Annotated[float, Range(0, 1000)] = (
         0.001  # tag, classify, from an elmo: what |w|^2 of a mix costs
     )
-    # Classify, from a decoder: what its language-model loss counts (GPT-1's lambda). Summarize, by a decoder: what the
-    # loss of the article's own tokens counts (Liu et al. 2018: as much as the summary's).
+    # Classify, from a decoder: what its language-model loss counts (GPT-1's lambda). Summarize, by a decoder:
+    # what the loss of the article's own tokens counts (Liu et al. 2018: as much as the summary's).
     lm_weight: Annotated[float, Range(0, 1000)] = 0.5
-    # text-to-image: what is trained. Codes: where the temperature ends and after which share of the steps, and what the
-    # divergence from even use counts, and after which share of the steps it does. Decoder: what the caption's loss counts.
+    # text-to-image: what is trained. Codes: where the temperature ends and after which share of the steps,
+    # and what the divergence from even use counts, and after which share of the steps it does. Decoder: what
+    # the caption's loss counts.
     stage: Literal["codes", "decoder", "ranker", "judge"] = "codes"
     coldest: Annotated[float, Range(0, 1, "(]")] = 0.0625
     cooling: Share = 0.7

@@ -72,9 +72,12 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         heat = annealed(step, round(t.cooling * t.steps), last=t.coldest)
         weight = rising(step, round(t.rise * t.steps), t.divergence)
         return CodesBatch(
-            pixels_BHWC=train.pixels(ids), temperature=torch.tensor(heat), divergence=torch.tensor(weight),
-            length=side * side, ids=tuple(ids.tolist()),
-        )  # fmt: skip
+            pixels_BHWC=train.pixels(ids),
+            temperature=torch.tensor(heat),
+            divergence=torch.tensor(weight),
+            length=side * side,
+            ids=tuple(ids.tolist()),
+        )
 
     return Job(
         task="text-to-image",
@@ -91,7 +94,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             describe_data(len(train), len(valid), len(there), d),
             (
-                f"codes: {m.codes:,} for each of {side} x {side} cells of {config.patch} x {config.patch} pixels; "
+                f"codes: {m.codes:,} for each of {side} x {side} cells of {config.patch} x {config.patch} "
+                "pixels; "
                 f"{plan.rows:,} pictures a step"
             ),
         ],
@@ -104,9 +108,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 def config_of(recipe: Recipe) -> DVAEConfig:
     m = recipe.model
     return DVAEConfig(
-        channels=3 if recipe.data.color else 1, codes=m.codes, patch=m.patch, layers=m.layers, width=m.width,
+        channels=3 if recipe.data.color else 1,
+        codes=m.codes,
+        patch=m.patch,
+        layers=m.layers,
+        width=m.width,
         dropout=m.dropout,
-    )  # fmt: skip
+    )
 
 
 def scores(model: nn.Module, parts: Iterable[Tensor]) -> dict[str, float]:

@@ -86,7 +86,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     d, t = recipe.data, recipe.train
     if not t.from_folder:
         raise BadInput(
-            "the decoder writes codes of a model that was trained for them: give --from RUN, that of its codes"
+            "the decoder writes codes of a model that was trained for them: give --from RUN, that of its "
+            "codes"
         )
     pictures = pictures_of(recipe, folder, say)
     vocab = vocabulary_of(recipe, folder, captions_of(pictures[0]))
@@ -104,9 +105,12 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         words_BL, lengths_B = padded([store.row("words", int(i)).tolist() for i in ids], config.text)
         rows = np.stack([store.row("codes", int(i)) for i in ids]).astype(np.int64)
         return StreamBatch(
-            words_BL=words_BL, lengths_B=lengths_B, codes_BN=torch.from_numpy(rows), length=config.context - 1,
+            words_BL=words_BL,
+            lengths_B=lengths_B,
+            codes_BN=torch.from_numpy(rows),
+            length=config.context - 1,
             ids=tuple(ids.tolist()),
-        )  # fmt: skip
+        )
 
     long = sum(len(train.row("words", i)) > config.text for i in range(len(train)))
     cut = f"; {long:,} captions are longer than data.longest, and cut" if long else ""
@@ -121,24 +125,42 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         evaluate=lambda model: scores(model, (make(there, ids) for ids in in_parts(valid)), t.text_weight),
         show=lambda model: [],
         held_out=len(valid),
-        baselines={"loss": ("nats a token, every one at its frequency", plain_loss(train, there, config, t.text_weight))},
+        baselines={
+            "loss": (
+                "nats a token, every one at its frequency",
+                plain_loss(train, there, config, t.text_weight),
+            )
+        },
         plan=[
             describe_data(len(train), len(valid), len(there), d, cut),
-            (f"tokens: {config.text} places for words and pads, {side} x {side} cells of {codes.codes:,} codes; "
-            f"{plan.rows:,} pictures a step"),
+            (
+                f"tokens: {config.text} places for words and pads, {side} x {side} cells of {codes.codes:,} "
+                "codes; "
+                f"{plan.rows:,} pictures a step"
+            ),
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
         ],
         steady=True,
         facts={"data": train.hash, "held-out data": there.hash, "model of the codes": written_by},
-    )  # fmt: skip
+    )
 
 
 def config_of(recipe: Recipe, vocab: Vocab, codes: DVAEConfig, side: int) -> DalleConfig:
     m = recipe.model
     return DalleConfig(
-        vocab=vocab.size, text=recipe.data.longest, codes=codes.codes, rows=side, columns=side, layers=m.layers,
-        width=m.width, heads=m.heads, hidden=m.hidden, activation=m.activation, kernel=2 * m.reach + 1, dropout=m.dropout,
-    )  # fmt: skip
+        vocab=vocab.size,
+        text=recipe.data.longest,
+        codes=codes.codes,
+        rows=side,
+        columns=side,
+        layers=m.layers,
+        width=m.width,
+        heads=m.heads,
+        hidden=m.hidden,
+        activation=m.activation,
+        kernel=2 * m.reach + 1,
+        dropout=m.dropout,
+    )
 
 
 # Codes, written once
@@ -223,9 +245,12 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
             pixels = torch.from_numpy(np.stack([rows[i].pixels_HWC for i in ids]))
             words_BL, lengths_B = padded([words[i] for i in ids], model.config.text)
             yield StreamBatch(
-                words_BL=words_BL, lengths_B=lengths_B, codes_BN=codes.encode(bright(pixels)).flatten(1),
-                length=model.config.context - 1, ids=tuple(ids.tolist()),
-            )  # fmt: skip
+                words_BL=words_BL,
+                lengths_B=lengths_B,
+                codes_BN=codes.encode(bright(pixels)).flatten(1),
+                length=model.config.context - 1,
+                ids=tuple(ids.tolist()),
+            )
 
     found = scores(model, asked.track(batches(), "reading"), recipe.train.text_weight)
     return Measured(examples=len(rows), unit="pictures", metrics=found)

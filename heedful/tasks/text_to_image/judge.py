@@ -1,6 +1,7 @@
 """The stage judge of text-to-image: what a picture of the corpus shapes shows, told by a model that draws nothing.
 
-Which thing a caption names first is by lot; the judge tells a scene in one way: from left to right, or from above down.
+Which thing a caption names first is by lot; the judge tells a scene in one way: from left to right, or from
+above down.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     d, m, t = recipe.data, recipe.model, recipe.train
     if d.corpus != "shapes":
         raise BadInput(
-            "the judge knows the corpus shapes only: give --corpus shapes; classes are judged by image-classify"
+            "the judge knows the corpus shapes only: give --corpus shapes; classes are judged by "
+            "image-classify"
         )
     train, there = pictures_of(recipe, folder, say)
     valid = spread(len(there), recipe.evaluate.rows)
@@ -108,9 +110,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         for gallery in (train, there)
     )
     config = JudgeConfig(
-        image=d.image, channels=3 if d.color else 1, layers=m.layers, width=m.width, dropout=m.dropout,
+        image=d.image,
+        channels=3 if d.color else 1,
+        layers=m.layers,
+        width=m.width,
+        dropout=m.dropout,
         answers=tuple(map(len, QUESTIONS)),
-    )  # fmt: skip
+    )
     plan = planned(recipe, len(train), 64)
 
     def make(ids: np.ndarray, step: int) -> JudgeBatch:
@@ -136,11 +142,16 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         evaluate=evaluate,
         show=lambda model: [],
         held_out=len(valid),
-        baselines={"loss": ("nats a picture, every answer at its frequency", plain_loss(answers_NQ, tried_NQ))},
-        plan=[describe_data(len(train), len(valid), len(there), d), f"questions: {len(QUESTIONS)}; {plan.rows} pictures a step"],
+        baselines={
+            "loss": ("nats a picture, every answer at its frequency", plain_loss(answers_NQ, tried_NQ))
+        },
+        plan=[
+            describe_data(len(train), len(valid), len(there), d),
+            f"questions: {len(QUESTIONS)}; {plan.rows} pictures a step",
+        ],
         steady=True,
         facts={"data": train.hash, "held-out data": there.hash},
-    )  # fmt: skip
+    )
 
 
 def describe_pictures(model: nn.Module, pixels_BHWC: Tensor, data: DataSettings) -> list[Said]:

@@ -79,17 +79,24 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     def make(ids: np.ndarray, step: int) -> CaptionPictureBatch:
         words_BL, lengths_B = padded([words[i] for i in ids], config.text)
         return CaptionPictureBatch(
-            words_BL=words_BL, lengths_B=lengths_B, pixels_BHWC=train.pixels(ids), kinds_B=torch.from_numpy(kinds[ids]),
-            length=length, ids=tuple(ids.tolist()),
-        )  # fmt: skip
+            words_BL=words_BL,
+            lengths_B=lengths_B,
+            pixels_BHWC=train.pixels(ids),
+            kinds_B=torch.from_numpy(kinds[ids]),
+            length=length,
+            ids=tuple(ids.tolist()),
+        )
 
     def tried() -> Iterator[CaptionPictureBatch]:
         for ids in (valid[i : i + AMONG] for i in range(0, len(valid), AMONG)):
             words_BL, lengths_B = padded([held_out_words[i] for i in ids], config.text)
             yield CaptionPictureBatch(
-                words_BL=words_BL, lengths_B=lengths_B, pixels_BHWC=there.pixels(ids),
-                kinds_B=torch.from_numpy(held_out_kinds[ids]), length=length,
-            )  # fmt: skip
+                words_BL=words_BL,
+                lengths_B=lengths_B,
+                pixels_BHWC=there.pixels(ids),
+                kinds_B=torch.from_numpy(held_out_kinds[ids]),
+                length=length,
+            )
 
     return Job(
         task="text-to-image",
@@ -102,7 +109,9 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         evaluate=lambda model: scores(model, tried(), d),
         show=lambda model: [],
         held_out=len(valid),
-        baselines={"loss": (f"nats a pair, one of {AMONG} as good as another", math.log(min(AMONG, len(valid))))},
+        baselines={
+            "loss": (f"nats a pair, one of {AMONG} as good as another", math.log(min(AMONG, len(valid))))
+        },
         plan=[
             describe_data(len(train), len(valid), len(there), d),
             f"pairs: {plan.rows:,} captions and pictures a step, each to be found among the others",
@@ -110,16 +119,26 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         ],
         steady=True,
         facts={"data": train.hash, "held-out data": there.hash},
-    )  # fmt: skip
+    )
 
 
 def config_of(recipe: Recipe, vocab: int) -> ClipConfig:
     d, m = recipe.data, recipe.model
     cells_of(d.image, m.patch)
     return ClipConfig(
-        vocab=vocab, text=d.longest, image=d.image, patch=m.patch, channels=3 if d.color else 1, layers=m.layers,
-        width=m.width, heads=m.heads, hidden=m.hidden, common=m.width, activation=m.activation, dropout=m.dropout,
-    )  # fmt: skip
+        vocab=vocab,
+        text=d.longest,
+        image=d.image,
+        patch=m.patch,
+        channels=3 if d.color else 1,
+        layers=m.layers,
+        width=m.width,
+        heads=m.heads,
+        hidden=m.hidden,
+        common=m.width,
+        activation=m.activation,
+        dropout=m.dropout,
+    )
 
 
 def numbered(captions: list[str]) -> np.ndarray:
@@ -153,9 +172,12 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
             words_BL, lengths_B = padded([words[i] for i in ids], d.longest)
             pixels_BHWC = torch.from_numpy(np.stack([rows[i].pixels_HWC for i in ids]))
             yield CaptionPictureBatch(
-                words_BL=words_BL, lengths_B=lengths_B, pixels_BHWC=pixels_BHWC,
-                kinds_B=torch.from_numpy(kinds[list(ids)]), length=1,
-            )  # fmt: skip
+                words_BL=words_BL,
+                lengths_B=lengths_B,
+                pixels_BHWC=pixels_BHWC,
+                kinds_B=torch.from_numpy(kinds[list(ids)]),
+                length=1,
+            )
 
     found = scores(model, asked.track(batches(), "finding pairs"), d)
     return Measured(examples=len(rows), unit="pictures", per="pair", metrics=found)
