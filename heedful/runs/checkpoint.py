@@ -161,7 +161,7 @@ def rotate(written: Path, keep: int) -> None:
 
 
 def latest(run: Path) -> tuple[Path, list[str]] | None:
-    """The newest checkpoint that is whole, and a sentence for each damaged one that is newer; None if there is none.
+    """The newest whole checkpoint, and a sentence for each damaged one that is newer; None if there is none.
 
     Raises NoCheckpoint if there are some and all are damaged. What dead processes left half done is cleared
     away.
@@ -218,7 +218,7 @@ def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
 def copy(path: Path) -> dict[str, Tensor]:
     """Tensors that do not lie in the file: one that is cut short later would end the process."""
     with opened(path) as file:
-        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
 
 
 def verify(folder: Path) -> None:
@@ -318,7 +318,7 @@ def file_hash(path: Path) -> str:
 
 
 def remembered_hash(path: Path) -> str:
-    """`file_hash`, but a file that this process has hashed, and that was not touched since, is not read again.
+    """`file_hash`, which does not read a file again that this process has hashed and nobody touched since.
 
     Rotation asks before every deletion: without this, each save would read all that is kept. The time of the
     last change (ctime) cannot be set by hand, and is only compared with itself.

@@ -1,4 +1,4 @@
-"""The model of a run that was trained, or at least tried on held-out data: what it was asked, whether it is whole."""
+"""The model of a run that has been evaluated at least once: its recipe and its weights."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ INTERRUPTED_TWICE = 130
 
 
 class RunFolder:
-    """A run's folder while this process owns it: made by `create` or `open`, given up by `close` or `with`."""
+    """A run's folder while this process owns it: made by `create` or `open`, released by `close`."""
 
     def __init__(self, path: Path, lock: Lock) -> None:
         self.path = path
@@ -233,7 +233,7 @@ def published(run: Path) -> dict[str, Any] | None:
 
 
 class Lock:
-    """One process at a time: a file that names its owner, which the system holds locked while the owner lives.
+    """A lock for one process at a time: a file that names its owner, locked while the owner lives.
 
     Either alone is not enough: the file outlives a kill, and some network disks do not lock.
     """
@@ -311,7 +311,7 @@ def open_either(path: Path) -> int:
 
 
 def locked(handle: int) -> bool:
-    """Lock an open file, unless another process has; disks that cannot lock leave it to the file's own word."""
+    """Lock an open file unless another process has; where disks cannot lock, the file's text must do."""
     if sys.platform == "win32":  # the file alone must do, and be deleted by hand after a kill
         return True
     try:
@@ -429,7 +429,7 @@ def plain(value: Any) -> Any:
 
 
 class Stop:
-    """Whether the run was asked to end, by SIGTERM, SIGINT or SIGUSR1: `with Stop() as stop: ... if stop.asked`.
+    """Whether SIGTERM, SIGINT or SIGUSR1 has asked the run to end: `with Stop() as stop: ... if stop.asked`.
 
     Being asked twice means now, unless it is once more within `again` seconds: some senders send to a
     launcher and to its processes, and the launcher passes it on. Only the main thread can listen; elsewhere

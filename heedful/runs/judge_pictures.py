@@ -1,4 +1,4 @@
-"""How good drawn pictures are: what a judge, a model that had no part in drawing them, finds right in them."""
+"""The quality of drawn pictures: what a judge, a model that did not draw them, finds right in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Painting: pictures for captions by the stages of text-to-image, the best of several first; and how good they are."""
+"""Painting: pictures for captions by the stages of text-to-image, the best of several first."""
 
 from __future__ import annotations
 

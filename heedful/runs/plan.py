@@ -1,4 +1,4 @@
-"""The outlook: what is said before the first step. The data, the model, how long, whether it fits, what to mind."""
+"""The plan of a run, described before the first step: data, model, steps, memory and baselines."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Saved:
 
 
 def newest(run: Path, say: Callable[[str], None]) -> Saved | None:
-    """The newest whole checkpoint of a run; None if there is none. For the one process that owns the folder."""
+    """The newest whole checkpoint of a run, or None. Only the process that owns the folder may call this."""
     found = checkpoint.latest(run)
     if found is None:
         return None
@@ -120,7 +120,7 @@ def of_step(run: Path, step: int) -> Saved:
 
 
 def restore(state: TrainingState, saved: Saved) -> None:
-    """Put back all that a checkpoint holds, which keeps nothing: there is memory for one copy, not for two."""
+    """Put back all that a checkpoint holds. `saved` is emptied: there is memory for one copy, not for two."""
     tensors, found = dict(saved.tensors), saved.state
     saved.tensors.clear()
     if tensors["model"].keys() != kept(state.model).keys():

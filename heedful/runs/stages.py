@@ -42,7 +42,7 @@ def is_staged(folder: Path) -> bool:
 
 
 def recipes_of(size: str, corpus: str, settings: Mapping[str, Any], path: Path) -> dict[str, Recipe]:
-    """The recipe of each stage. A setting is for all stages that have a use for it, or for one: decoder.train.steps."""
+    """The recipe of each stage. A setting is for all stages that use it, or for one: decoder.train.steps."""
     found = {}
     for stage in STAGES:
         own = {"train.stage": stage}

@@ -68,7 +68,7 @@ def start(
 
 
 def share_data(ready: Path, path: Path) -> None:
-    """Data that were made ready elsewhere, as links where the disk has them: nobody writes into such a file again."""
+    """Share data that were prepared elsewhere, by links where possible: nobody writes into them again."""
     files_first = sorted(ready.iterdir(), key=lambda entry: entry.is_dir())  # a vocabulary, then what it made
     for entry in files_first:
         aside = path / f".{entry.name}.tmp-{os.getpid()}"
@@ -117,7 +117,7 @@ class LeaderFailed(Exception):
 
 
 class StartSignal:
-    """What the leading process tells the others, once: to begin, and at which checkpoint; or, if it fails, to give up."""
+    """What the leading process sends the others once: begin, at this checkpoint; or give up: it failed."""
 
     def __init__(self, world: World, device: torch.device) -> None:
         self.world, self.device = world, device

@@ -1,4 +1,4 @@
-"""Alignment: which source word a target word came from, read off cross-attention and compared with the gold one.
+"""Alignment: which source word a target word came from, by cross-attention, compared with gold links.
 
 The row that *predicts* word j looks at its source: with the target shifted right, that is row j, not j + 1.
 """
@@ -31,7 +31,7 @@ Links = set[tuple[int, int]]
 
 
 def cross_attention(model: EncoderDecoder, vocab: Vocabs, source: str, target: str) -> Tensor:
-    """Weights [layer and head, T, S] of one pair, target tokens (end of sentence included) by source tokens."""
+    """Attention weights [layer and head, T, S] of one pair; the target includes the end of the sentence."""
     return next(cross_attentions(model, vocab, [(source, target)]))
 
 
@@ -94,13 +94,13 @@ def token_links(gold: Links, source_words: Sequence[int], target_words: Sequence
 
 
 def find_pair(source: str) -> Pair | None:
-    """A sentence of the phrasebook with its translation and gold alignment; None if it has no such sentence."""
+    """A sentence pair of the phrasebook with its gold alignment; None if there is no such sentence."""
     found = (pair for split in phrasebook.SPLITS for pair in phrasebook.split(split) if pair.source == source)
     return next(found, None)
 
 
 def word_for_word(train: Sequence[Pair], pairs: Sequence[Pair]) -> float:
-    """What a dictionary gets right to the letter: every word replaced by its most frequent partner, in place."""
+    """Exact match of word-for-word translation: every word replaced by its most frequent partner."""
     seen: dict[str, Counter[str]] = {}
     for pair in train:
         source, target = words(pair.source), words(pair.target)

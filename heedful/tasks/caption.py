@@ -1,4 +1,4 @@
-"""Caption: look at a picture, write a sentence about it (Vec2Seq). The caption is shifted right, as a translation is.
+"""Caption: look at a picture, write a sentence about it (Vec2Seq), shifted right as a translation is.
 
 The decoder sees the picture as a grid of patches, or as one vector (`model.sees`). In the corpus shapes a
 caption is right if it says what the true one says, whichever thing it names first; elsewhere, if it is the
@@ -84,7 +84,7 @@ def batch_of(
 def caption_loss(
     model: EncoderDecoder, batch: CaptionBatch, data: DataSettings, smoothing: float = 0.0
 ) -> Loss:
-    """The negative log-likelihood of the captions. Their padding lies in the future of every real token: no mask is needed."""
+    """The loss of the captions. No mask hides their padding: it lies in the future of every real token."""
     x_BCHW = moved(normal(batch.pixels_BHWC, data), batch.moves_B23)
     hidden_BTD = model.decoder.hidden(batch.target_BT, source=model.read(x_BCHW))
     return sequence_loss(scores_of(model.decoder), hidden_BTD, batch.answers_BT, batch.count, smoothing)
@@ -263,7 +263,7 @@ def exact(found: Sequence[str], expected: Sequence[str], d: DataSettings) -> flo
 
 
 def parts_right(found: Sequence[str], expected: Sequence[str], d: DataSettings) -> dict[str, float]:
-    """Of the corpus shapes, what of its captions is right: shapes and colors, and which of two things lies where."""
+    """The shares of captions of the corpus shapes with right shapes and colors, and right relations."""
     if d.corpus != "shapes":
         return {}
     told = [(parse_caption(a), parse_caption(b)) for a, b in zip(found, expected, strict=True)]

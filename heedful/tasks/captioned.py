@@ -1,4 +1,4 @@
-"""Pictures with captions, as the stages of text-to-image learn from them. Where there are classes, their names are the captions."""
+"""Pictures with captions, as text-to-image learns from them. The names of classes serve as captions."""
 
 from __future__ import annotations
 

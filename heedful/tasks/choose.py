@@ -1,4 +1,4 @@
-"""Choose: of several ways to go on from a text, the right one. Each is read with the text, and gets one score.
+"""Choose: the right one of several ways to go on from a text. Each is read with the text, and gets one score.
 
 encoder    [CLS] text [SEP] choice [SEP]
 decoder    [BOS] text [SEP] choice [EOS]      with the language-model loss beside (GPT-1)
@@ -364,7 +364,7 @@ def held_out_loss(model: nn.Module, asked: EvaluationRequest, rows: int) -> tupl
 
 
 def by_place(places: Counter[int], rows: Sequence[Choice]) -> float:
-    """The loss of guessing each choice by how often its place is right in training; one is added to every count."""
+    """The loss of guessing by how often each place is right in training; one is added to every count."""
     losses = []
     for row in rows:
         counts = np.array([1 + places[place] for place in range(len(row.choices))])

@@ -1,4 +1,4 @@
-"""Classify: one of several labels for a text, or for two. By an encoder at [CLS], or by a decoder at its last token.
+"""Classify: a label for a text, or for two, by an encoder at [CLS] or by a decoder at its last token.
 
 encoder    [CLS] A [SEP]      [CLS] A [SEP] B [SEP]     segments 0 and 1 (BERT); or one text, by ELMo's
 vectors decoder    [BOS] A [EOS]      [BOS] A [SEP] B [EOS]     with the language-model loss beside (GPT-1,
@@ -86,7 +86,7 @@ def one_segment_row(vocab: VocabLike, a: Sequence[int], b: Sequence[int]) -> Row
 
 
 def row_of(config: Any) -> Layout:
-    """How an encoder reads two texts; many have one segment, or (None) none, and tell them apart by [SEP] alone."""
+    """The layout of two texts for an encoder: with segments if it has more than one, or by [SEP] alone."""
     return encoder_row if (getattr(config, "segments", None) or 1) > 1 else one_segment_row
 
 
@@ -151,7 +151,7 @@ def decoder_scores(model: DecoderClassifier, batch: TextBatch) -> Tensor:
 
 
 def scores_at_end(model: DecoderClassifier, hidden_BTD: Tensor, batch: TextBatch) -> Tensor:
-    """Scores [B, labels] from the last state of each row; of rows in both orders, from the sum of their two."""
+    """Scores [B, labels] from the last state of each row, or from the sum of the states of both orders."""
     states_BD = model.states(hidden_BTD, batch.lengths_B)
     if len(states_BD) == 2 * batch.count:
         states_BD = states_BD.unflatten(0, (2, batch.count)).sum(0)
@@ -344,7 +344,7 @@ def marked(recipe: Recipe, vocab: VocabLike, origin: Origin) -> Any:
 
 
 def marks_of(vocab: VocabLike) -> dict[str, int]:
-    """What config.json is to say of the tokens that a decoder's texts stand between, of a vocabulary that came along."""
+    """The ids of a decoder's special tokens for config.json, where its vocabulary came with another model."""
     if not isinstance(vocab, ForeignVocab):
         return {}
     return special_of(vocab) | {"bos": vocab.bos, "sep": vocab.sep, "eos": vocab.eos}

@@ -123,7 +123,7 @@ LONG_CONFIGS: dict[str, Callable[[int, ModelSettings], Config]] = {
 
 
 def translator_config(recipe: Recipe, vocab: int, target_vocab: int | None = None) -> TransformerConfig:
-    """The config of a recipe's translator: one vocabulary and one embedding matrix for both sides and the output.
+    """The config of a recipe's translator: one vocabulary and one embedding matrix for all three uses.
 
     With a vocabulary for each side, the source has an embedding matrix of its own; the output uses the
     target's.

@@ -1,4 +1,4 @@
-"""ELMo: a language model in each direction, over sentences. The left one predicts every next word, the right one every word before.
+"""ELMo: a language model in each direction: one predicts the next word, the other the word before.
 
     [CLS] The cat sleeps . [SEP]      a row; a line of the text is a sentence
           The cat sleeps . [SEP]      what the left one is to say
@@ -249,7 +249,7 @@ def share_known(store: Store, vocab: Vocabulary) -> float:
 
 
 def by_frequency(train: Store, words: Any, sentences: int, vocab: Vocabulary) -> float:
-    """The loss of guessing every word, and the end of a sentence, by how often it occurred (one is added to every count)."""
+    """The loss of guessing words and the ends of sentences by frequency (one is added to every count)."""
     counts = np.ones(vocab.size) + np.bincount(known_words(train.stream("text"), vocab), minlength=vocab.size)
     counts[vocab.sep] += len(train)
     costs, words = -np.log(counts / counts.sum()), known_words(words, vocab)

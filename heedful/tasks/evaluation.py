@@ -104,7 +104,7 @@ class Measured:
 
 
 def by_length(lengths: Sequence[int], rows: int, most: int = MOST_TOKENS) -> list[list[int]]:
-    """Numbers of items in groups of like length: at most `rows`, and padded at most `most` tokens (but one item)."""
+    """Indices in groups of like length: at most `rows` items and `most` tokens with padding, or one item."""
     groups: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if not groups or len(groups[-1]) == rows or (len(groups[-1]) + 1) * lengths[i] > most:

@@ -1,4 +1,4 @@
-"""The load of experts: which share of the tokens each was sent, in the log of every step and in words at the end."""
+"""The load of experts: the share of tokens that each was sent, logged at every step and summed up."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def begin(model: nn.Module, origin: Origin) -> None:
 
 
 def penalized(loss: Loss, model: nn.Module, weight: float) -> Loss:
-    """The loss, and what the weights of the mixes cost: one number for a batch, which counts as often as it has targets."""
+    """The loss plus the penalty on the mixes' weights: one number a batch, counted once for each target."""
     told: Tensor | float = mix_penalty(model)
     return Loss(loss.total + loss.count * weight * told, loss.nll, loss.count) if weight else loss
 

@@ -49,7 +49,7 @@ EPS = 1e-6
 
 @dataclass(frozen=True)
 class ImageBatch(Tensors):
-    """Some pictures with the numbers of their labels; in training, how each is moved, and what of it is painted over."""
+    """Some pictures with the numbers of their labels; in training, also random moves and holes."""
 
     pixels_BHWC: Tensor
     labels_B: Tensor
@@ -203,7 +203,7 @@ def fitting(image: int, patch: int) -> int:
 
 
 def read_labels(train: Gallery, folder: Path) -> tuple[list[str], list[int], np.ndarray]:
-    """The labels, sorted, how often each was there, and the number of each picture's; kept in the run's folder."""
+    """The sorted labels, the count of each, and each picture's label number; kept in the run's folder."""
     found = [train.label(i) for i in range(len(train))]
     counts = Counter(found)
     if not (folder / LABELS).is_file():
@@ -218,7 +218,7 @@ def read_labels(train: Gallery, folder: Path) -> tuple[list[str], list[int], np.
 
 
 def numbered(gallery: Gallery, labels: Sequence[str], d: DataSettings) -> list[tuple[int, int]]:
-    """(picture, number of its label) of all held-out pictures; a label that training does not know is refused."""
+    """(picture, number of its label) of all held-out pictures; a label unknown to training is refused."""
     number = {label: i for i, label in enumerate(labels)}
     return [(i, number_of(gallery.label(i), number, d)) for i in range(len(gallery))]
 

@@ -164,7 +164,7 @@ def rows_for(recipe: Recipe) -> type[Windows | Documents | Segments]:
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the text, learn a vocabulary, tokenize, and plan the rows; a model of both directions is another matter."""
+    """Read the text, learn a vocabulary, tokenize, and plan the rows. ELMo has a job of its own."""
     if recipe.model.architecture == "elmo":
         return elmo.make_job(recipe, folder, say)
     t = recipe.train
@@ -250,7 +250,7 @@ def evaluate(
     rows: int = 32,
     track: Track = silently,
 ) -> dict[str, float]:
-    """Held-out loss over rows that do not overlap (all of them, or `most` spread evenly), so many rows at a time."""
+    """Held-out loss over rows that do not overlap (all, or `most` spread evenly), `rows` at a time."""
     if isinstance(held_out, Segments):
         segments = track(held_out.held_out(most, rows), "reading the text")
         return metrics_of(list(recurrent_losses(model, segments)), bytes_per_token)

@@ -152,7 +152,7 @@ class WholeTextEncoder:
 
 
 def held_out_text(asked: EvaluationRequest, vocab: Vocab, least: int) -> tuple[np.ndarray, int, Report]:
-    """(tokens, bytes, bad lines): as training kept them in the run, or of the user's own text, tokenized now."""
+    """(tokens, bytes, bad lines) of the held-out text that training kept, or of the user's own text."""
     d, kept = asked.recipe.data, asked.run / "valid"
     report = Report(d.bad_lines)
     if kept.is_dir() and not asked.own:

@@ -1,4 +1,4 @@
-"""Language models of long texts: the sizes of each, and segments that follow each other with a memory between them.
+"""Language models with a memory: segments of a text follow each other, and each sees those before.
 
 Transformer-XL reads a text segment after segment. So the rows of a batch are places in the text, step N has
 the Nth segment of every row (`SegmentPlan`), and what the model remembers of it is carried to step N + 1. The
@@ -44,7 +44,7 @@ class SegmentBatch(Tensors):
 
 
 class Segments:
-    """One stream, cut into as many rows as a batch has, and each of them into segments that follow each other."""
+    """One stream, cut into as many rows as a batch has, and each row into segments that follow each other."""
 
     unit = "segments"
 
@@ -82,7 +82,7 @@ class Segments:
         return np.arange(0, len(self.stream) - self.length, self.length)
 
     def held_out(self, most: int | None, rows: int) -> list[SegmentBatch]:
-        """Segments to judge a model by, so many rows side by side; of each row all, or as many as make up `most`."""
+        """Held-out segments, `rows` side by side: all of each row, or as many as make up `most`."""
         rows = min(rows, len(self.apart()))
         plan = SegmentPlan(len(self.stream), self.length, rows, shifts=False)
         steps = plan.batches if most is None else min(plan.batches, -(-most // plan.rows))

@@ -73,7 +73,7 @@ def grams(words: list[str], n: int) -> Counter[tuple[str, ...]]:
 def translation_scores(
     found: Sequence[str], expected: Sequence[str], lower: bool = False
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Scores of translations, 0 to 100, and the signature of each, which says how it was computed and by whom.
+    """Scores of translations, 0 to 100, and the signature of each: how it was computed, and by which package.
 
     The package sacrebleu computes them where it is installed, chrF as well; BLEU is otherwise `bleu`, the
     same number.
@@ -112,7 +112,7 @@ def squad_exact(found: str, expected: str) -> float:
 
 
 def squad_f1(found: str, expected: str) -> float:
-    """Of the words that count, the harmonic mean of the shares that the two have in common; two without any are alike."""
+    """F1 of the words in common, articles and punctuation left out; two texts without words are alike."""
     mine, right = squad_words(found), squad_words(expected)
     both = sum((Counter(mine) & Counter(right)).values())
     if not mine or not right:
@@ -158,7 +158,7 @@ def macro_f1(found: Sequence[int], right: Sequence[int]) -> float:
 
 
 def confusion(found: Sequence[int], right: Sequence[int]) -> dict[int, dict[int, int]]:
-    """{right label: {found label: how often}}; what never happened is left out, since labels may be thousands."""
+    """{right label: {found label: count}}, without zero counts, since labels may be thousands."""
     table: dict[int, dict[int, int]] = {}
     for (b, a), count in sorted(Counter(zip(right, found, strict=True)).items()):
         table.setdefault(b, {})[a] = count

@@ -130,7 +130,7 @@ def window_row(
 def pair_row(
     stream: np.ndarray, start: int, room: int, *key: int, cls: int = Vocab.cls, sep: int = Vocab.sep
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """(tokens, segments, whether B follows A): A and B share the room, each having at least a quarter of it."""
+    """(tokens, segments, whether B follows A): A and B share the room, at least a quarter of it each."""
     where, half, place = draws(3, *key)
     size = min(max(1, int(room * (0.25 + 0.5 * where))), room - 1)
     follows, rest = half < 0.5, room - size
@@ -181,7 +181,7 @@ def batch_of(
 
 
 def step_of(parts: list[MaskedBatch], step: list[MaskedBatch] | None = None) -> list[MaskedBatch]:
-    """Micro-batches of one step, with the weight that a pair has in all of it; `step` is all of it, if these are not."""
+    """Micro-batches with the weight of a pair in the whole step. step: all of its batches, if given."""
     step = parts if step is None else step
     weight = sum(part.count for part in step) / sum(len(part.ids) for part in step)
     return [replace(part, pair_weight=weight) for part in parts]
@@ -237,6 +237,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     check_sizes(files_of(recipe), len(stream), len(held_out), room, d.pairs)
     plan = WindowPlan(len(stream), room, max(1, recipe.train.batch_tokens // context), seed)
     tried = held_out_batches(held_out, room, d.pairs, marks, seed, recipe.evaluate.rows)
+    unit = "pairs" if d.pairs else "windows"
 
     def masked(starts: np.ndarray, step: int) -> MaskedBatch:
         return batch_of(stream, starts.tolist(), room, d.pairs, marks, seed, step)
@@ -262,10 +263,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         },
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out",
-            (
-                f"rows: {'pairs' if d.pairs else 'windows'} of {room} tokens, {CHOSEN:.0%} of them to be filled "
-                "in"
-            ),
+            f"rows: {unit} of {room} tokens, {CHOSEN:.0%} of them to be filled in",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
             *([describe_start(recipe, "masked_lm" not in origin.config.heads)] if origin else []),
         ],
@@ -277,7 +275,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
 
 def check_sizes(files: str, tokens: int, held_out: int, room: int, pairs: bool) -> None:
-    """There must be a window to learn from and one to judge by; and other places, if pairs are to be told apart."""
+    """Refuse texts without a window to learn from and one to evaluate by, or too short for pairs."""
     needed = 3 * room if pairs else room + 1
     if tokens < needed or held_out < (needed if pairs else 1):
         raise BadInput(
@@ -289,7 +287,7 @@ def check_sizes(files: str, tokens: int, held_out: int, room: int, pairs: bool) 
 def held_out_batches(
     stream: np.ndarray, room: int, pairs: bool, vocab: int | Marks, seed: int, most: int
 ) -> list[MaskedBatch]:
-    """Windows of the held-out text that do not overlap (all of them, or `most` spread evenly), always masked alike."""
+    """Held-out windows that do not overlap (all, or `most` spread evenly), always masked alike."""
     room = min(room, len(stream))
     starts = window_starts(len(stream), room)
     if most and len(starts) > most:
@@ -328,7 +326,7 @@ def evaluate(model: WithHeads, batches: Iterable[MaskedBatch]) -> dict[str, floa
 
 
 def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
-    """Loss, perplexity and accuracy of the blanks in all windows of the held-out text, less a last one not full."""
+    """Loss, perplexity and accuracy of the blanks in all full windows of the held-out text."""
     recipe, vocab, blank = asked.recipe, vocab_of(asked.run, asked.recipe), 0
     pairs, seed, marks = recipe.data.pairs, recipe.train.seed, marks_of(vocab)
     room = room_of(context_of(model, recipe), pairs)
@@ -356,7 +354,8 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
         intervals={name: interval(scores[name], count) for name, count in shares.items() if name in scores},
         baselines=frequencies(asked, stream, vocab),
         signature={
-            "loss": f"blanks:{CHOSEN:.0%}|seed:{seed}|windows:apart|room:{room}|vocab:{vocab.kind}|size:{vocab.size}"
+            "loss": f"blanks:{CHOSEN:.0%}|seed:{seed}|windows:apart|room:{room}|"
+            f"vocab:{vocab.kind}|size:{vocab.size}"
         },
         counts={"tokens": len(stream), "bytes": size, "blanks": blank},
         report=report,
@@ -383,7 +382,7 @@ def context_of(model: WithHeads, recipe: Recipe) -> int:
 
 
 def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> list[str]:
-    """A window with blanks, and with the model's words in brackets: [word] if right, [“word” for “that”] if wrong."""
+    """A window with the model's words in brackets: [word] if right, [“word” for “that”] if wrong."""
     device = model.encoder.inputs.tokens.weight.device
     read_1T = torch.tensor(row)[None]
     read_1T[0, chosen] = vocab.mask

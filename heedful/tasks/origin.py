@@ -1,4 +1,4 @@
-"""Where fine-tuning starts: another run, or a Hugging Face folder. Its sizes, tokenizer and weights are taken over.
+"""The origin of fine-tuning: a run or a Hugging Face folder, whose sizes, tokenizer and weights are taken.
 
 What was found there is written into the run (from.json), so that a run that has a checkpoint goes on without
 it.
@@ -92,7 +92,7 @@ def kind_of(origin: Origin) -> type[nn.Module]:
 
 
 def with_head(origin: Origin, head: str, labels: int = 2) -> Any:
-    """The config of an encoder with a new head, and with the pooling layer where the family's head reads that."""
+    """The config of an encoder with a new head, and with pooling where the family's head reads it."""
     try:
         return config_with_head(origin.architecture, origin.config, head, labels)
     except (ValueError, TypeError):
@@ -272,7 +272,7 @@ def number_of(tokenizer: Tokenizer, names: Collection[str]) -> int:
 
 
 def between(tokenizer: Tokenizer, sep: int) -> list[int]:
-    """What stands between two texts: BERT's [SEP], RoBERTa's two of its own, as the tokenizer itself puts them there."""
+    """The tokens that the tokenizer puts between two texts: one [SEP] for BERT, two </s> for RoBERTa."""
     made = tokenizer.encode("a", "a", add_special_tokens=True)
     owners = [n for n, owner in enumerate(made.sequence_ids) if owner is not None]
     second = [n for n in owners if made.sequence_ids[n] == 1]

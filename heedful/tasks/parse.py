@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,7 +59,7 @@ SIGNATURE = "words:gold|punctuation:counted|tree:one root"
 
 
 def arc_scores(arcs: Arcs, words_BWD: Tensor, root_B1D: Tensor, words_B: Tensor) -> Tensor:
-    """How well each word hangs on the root and on each word, [B, W, 1 + W], in fp32; -inf on itself and in padding."""
+    """Scores [B, W, 1 + W] of the root and of each word as a word's head; -inf on itself and in padding."""
     nodes_BND = torch.cat([root_B1D, words_BWD], dim=1)
     scores_BWN = arcs(nodes_BND, arcs)[:, 1:]
     scores_BWN = scores_BWN.to(torch.promote_types(scores_BWN.dtype, torch.float32))
@@ -68,7 +69,7 @@ def arc_scores(arcs: Arcs, words_BWD: Tensor, root_B1D: Tensor, words_B: Tensor)
 
 
 def arc_loss(scores_BWN: Tensor, heads_BW: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """(smoothed, plain) loss of the right heads, summed; what is smoothed over are the heads that a word may have."""
+    """(smoothed, plain) loss of the right heads, summed; smoothing is over the heads that a word may have."""
     here_BW = heads_BW != NOTHING
     may_BWN = torch.isfinite(scores_BWN)
     safe_BWN = torch.where(here_BW[..., None], scores_BWN, 0.0)  # a row of padding knows no head at all
@@ -92,18 +93,19 @@ def loss_of(model: WithHeads, batch: WordBatch, smoothing: float = 0.0, hide: fl
     """The negative log-likelihood of the right heads, and by relations and tags where it learns them."""
     words_BWD, root_B1D = words_of(model, batch, hide)
     losses = list(losses_of(model, batch, words_BWD, root_B1D, smoothing))
-    return Loss(sum(total for total, _ in losses), sum(plain for _, plain in losses), batch.count)  # type: ignore[arg-type]
+    totals, plains = zip(*losses, strict=True)
+    return Loss(sum(totals), sum(plains), batch.count)
 
 
 def losses_of(
     model: WithHeads, batch: WordBatch, words_BWD: Tensor, root_B1D: Tensor, smoothing: float
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """(smoothed, plain) loss of each head of the model, summed over words."""
-    heads = model.heads
-    scores_BWN = arc_scores(heads["arcs"], words_BWD, root_B1D, batch.words_B)  # type: ignore[arg-type]
+    heads: Any = model.heads
+    scores_BWN = arc_scores(heads["arcs"], words_BWD, root_B1D, batch.words_B)
     yield arc_loss(scores_BWN, batch.heads_BW, smoothing)
     if "relations" in heads:
-        scores_BWL = relation_scores(heads["relations"], words_BWD, root_B1D, batch.heads_BW)  # type: ignore[arg-type]
+        scores_BWL = relation_scores(heads["relations"], words_BWD, root_B1D, batch.heads_BW)
         yield cross_entropy(scores_BWL.flatten(0, 1), batch.relations_BW.flatten(), smoothing)
     if "tag" in heads:
         scores_BWL = tag_scores(model, words_BWD)
@@ -115,7 +117,7 @@ def losses_of(
 
 @dataclass(frozen=True)
 class ParseResult:
-    """What a model makes of a sentence. heads: counted from 0, -1 is the root; the others are numbers of labels."""
+    """A sentence's parse. heads: counted from 0, -1 is the root; relations and tags: numbers of labels."""
 
     heads: list[int]
     relations: list[int] = field(default_factory=list)
@@ -131,8 +133,9 @@ def parse(model: WithHeads, batch: WordBatch) -> list[ParseResult]:
 
 @torch.no_grad()
 def trees_of(model: WithHeads, batch: WordBatch, words_BWD: Tensor, root_B1D: Tensor) -> list[ParseResult]:
-    heads, counts = model.heads, batch.words_B.tolist()
-    scores_BWN = arc_scores(heads["arcs"], words_BWD, root_B1D, batch.words_B).cpu().numpy()  # type: ignore[arg-type]
+    heads: Any = model.heads
+    counts = batch.words_B.tolist()
+    scores_BWN = arc_scores(heads["arcs"], words_BWD, root_B1D, batch.words_B).cpu().numpy()
     trees = [
         best_heads(scores[:count, : count + 1]) for scores, count in zip(scores_BWN, counts, strict=True)
     ]
@@ -141,7 +144,7 @@ def trees_of(model: WithHeads, batch: WordBatch, words_BWD: Tensor, root_B1D: Te
         heads_BW = torch.zeros_like(batch.heads_BW)
         for row, tree in zip(heads_BW, trees, strict=True):
             row[: len(tree)] = torch.tensor([head + 1 for head in tree], device=row.device)
-        scores_BWL = relation_scores(heads["relations"], words_BWD, root_B1D, heads_BW)  # type: ignore[arg-type]
+        scores_BWL = relation_scores(heads["relations"], words_BWD, root_B1D, heads_BW)
         relations = best_labels(scores_BWL, counts)
     if "tag" in heads:
         tags = best_labels(tag_scores(model, words_BWD), counts)
@@ -149,7 +152,7 @@ def trees_of(model: WithHeads, batch: WordBatch, words_BWD: Tensor, root_B1D: Te
 
 
 def best_heads(scores_WN: np.ndarray) -> list[int]:
-    """The best tree by scores of the root, then of the words; nobody hangs on himself, whatever that scores."""
+    """The heads of the best tree, by scores of the root and of the words; no word is its own head."""
     if np.isnan(scores_WN).any():
         raise NotFinite("scores of heads are not numbers: heedful doctor says which weights are none")
     scores = np.where(np.isneginf(scores_WN), 0.0, scores_WN)
@@ -265,7 +268,7 @@ def scores_in(score: ParseScore, model: WithHeads) -> dict[str, float]:
 
 
 def evaluate(model: WithHeads, batches: list[WordBatch]) -> dict[str, float]:
-    """Held-out loss (nats a word, of all that is learned), and attachment scores without and with relations."""
+    """Held-out loss (nats a word, of all that is learned), and attachment scores with and without labels."""
     return scores_in(score_parses(model, batches), model)
 
 
@@ -298,7 +301,7 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
 
 
 def neighbors(sentences: Sequence[Sentence]) -> tuple[float, float]:
-    """The shares of words that hang on the word before them, and on the one after; the first or last being the root."""
+    """The shares of words whose head is the word before, and the word after (the root at the ends)."""
     words = sum(map(len, sentences))
     before = sum(head == word - 1 for s in sentences for word, head in enumerate(s.heads))
     ends = [[*range(1, len(s)), -1] for s in sentences]

@@ -75,7 +75,7 @@ def rouges(found: Sequence[str], references: Sequence[Sequence[str]]) -> dict[st
 
 
 def mean_interval(scores: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval of a mean, by drawing as many examples again and again (the same ones for the same scores)."""
+    """The 95 % interval of a mean, by resampling the examples (always the same way for the same scores)."""
     draw, count = np.random.default_rng(0), len(scores)
     means = [scores[draw.integers(count, size=count)].mean() for _ in range(RESAMPLED)]
     low, high = np.quantile(means, [0.025, 0.975])

@@ -1,4 +1,4 @@
-"""Span: where in a text the answer to a question stands. Two vectors are learned, S for its start and E for its end (BERT).
+"""Span: where in a text the answer to a question stands, by a vector S for its start and E for its end.
 
     [CLS] question [SEP] context [SEP]      P(start at i) = softmax(S . h_i),  P(end at j) = softmax(E . h_j)
 
@@ -88,7 +88,7 @@ def side_loss(
 
 
 def best_span(start_T: Tensor, end_T: Tensor, longest: int) -> tuple[float, int, int]:
-    """(score, i, j): the span i <= j of at most so many tokens with the greatest start_i + end_j, [CLS] left out."""
+    """(score, i, j): the span i <= j of at most `longest` tokens with the greatest start_i + end_j."""
     T = len(start_T)
     both_TT = start_T[:, None] + end_T[None, :]
     here = torch.arange(T, device=start_T.device)
@@ -274,7 +274,7 @@ class SpanReader:
 def read(
     model: WithHeads, reader: SpanReader, rows: Sequence[Question], size: int = 32
 ) -> tuple[list[SpanAnswer], float, int]:
-    """(answers, the loss, windows): the loss, summed over windows, is of questions whose answers are known."""
+    """(answers, loss, windows): the loss is summed over windows, of questions whose answers are known."""
     contexts = [row.context for row in rows]
     items, places = tokenize_questions(reader.vocab, rows), reader.vocab.places(contexts)
     return read_tokenized(model, reader, items, list(zip(contexts, places, strict=True)), size)

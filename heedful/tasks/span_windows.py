@@ -50,7 +50,7 @@ class TokenizedQuestion:
 
 @dataclass(frozen=True)
 class WindowLayout:
-    """How a context is cut into windows: tokens of a row, and by how many of them windows overlap (at most half)."""
+    """How a context is cut into windows: tokens of a row, and by how many windows overlap (at most half)."""
 
     longest: int
     overlap: int

@@ -1,7 +1,8 @@
-"""Summarize: read an article, write its lead (Liu et al. 2018), in two stages: choose what to read of it, then write.
+"""Summarize: choose what to read of an article, then write its lead (Liu et al. 2018).
 
-T-ED reads the article by an encoder (`Apart`). T-D and T-DMCA are decoders alone: article, separator and
-summary are one row, w = (m_1 ... m_n, delta, y_1 ... y_eta), every token of which is predicted (`InOneRow`).
+T-ED reads the article by an encoder (`EncoderDecoderForm`). T-D and T-DMCA are decoders (`DecoderForm`):
+article, separator and summary are one row, w = (m_1 ... m_n, delta, y_1 ... y_eta), and every token of it is
+predicted.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ class SummaryEvaluator:
         return [found[place] for place in range(len(some))]
 
     def scores(self, found: Sequence[str]) -> dict[str, np.ndarray]:
-        """Each metric of every summary; of the built-in corpus, also whether it is right, and what part of its facts."""
+        """Each metric of every summary; in the built-in corpus, also exact match and right facts."""
         scores = rouges(found, self.references)
         if self.data.corpus == "facts":
             pairs = [(mine, lead) for mine, (lead,) in zip(found, self.references, strict=True)]
@@ -257,7 +258,7 @@ class SummaryEvaluator:
 
     @property
     def unknown(self) -> float:
-        """The share of tokens that stand for something unknown, in articles as they are read and summaries."""
+        """The share of unknown tokens in the summaries and in what is read of the articles."""
         rows = [*self.sources, *self.targets]
         return sum(row.count(Vocab.unk) for row in rows) / max(1, sum(map(len, rows)))
 

@@ -168,7 +168,7 @@ class DecoderForm(Form):
         count: int,
         smoothing: float = 0.0,
     ) -> Loss:
-        """The loss of some answers, each with its weight. Padding lies in the future of every real token: no mask for it."""
+        """The weighted loss of some answers. No mask hides padding: it lies in every token's future."""
         aux = auxiliary(model)
         places = IN_ORDER if aux is None else Lengths(batch.lengths_B)  # experts must not see padding
         hidden_BTD = model.hidden(batch.tokens_BT, places, aux=aux)

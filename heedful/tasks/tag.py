@@ -1,4 +1,4 @@
-"""Tag: what part of speech each word of a sentence is, learned from a treebank (CoNLL-U) or from the phrasebook."""
+"""Tag: the part of speech of each word of a sentence, learned from a treebank (CoNLL-U) or the phrasebook."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ FEATURED = "features: {}, its vectors and its vocabulary; its weights stay as th
 
 
 def model_of(recipe: Recipe, vocab: Vocabulary, labels: Labels, origin: Origin | None) -> tuple[Any, bool]:
-    """(config, whether it reads the vectors of an ELMo): of the recipe's sizes, or those of the model to start from."""
+    """(config, whether it reads an ELMo's vectors): of the recipe's sizes, or of the model to start from."""
     tags = len(labels.tags)
     if origin is None:
         return syntax_config(recipe, vocab.size, ("tag",), labels), False
@@ -199,7 +199,7 @@ def short_enough(vocab: Vocabulary, sentences: Sequence[Sentence], most: int) ->
 
 
 def predict_tags(model: WithHeads, batches: Iterable[WordBatch]) -> tuple[list[int], list[int], float]:
-    """(tags found, right tags, loss): of every word; the loss is in nats a word, of tags that training knows."""
+    """(tags found, right tags, loss) of every word; the loss is in nats a word, of known tags."""
     found: list[int] = []
     right: list[int] = []
     nll, known = 0.0, 0

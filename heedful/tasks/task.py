@@ -42,7 +42,7 @@ class VocabLike(Protocol):
 
 
 class Batches(Protocol):
-    """The micro-batches of a step that one process of several makes: a pure function of these three numbers."""
+    """The micro-batches of a step for one process of several: a pure function of these three numbers."""
 
     def __call__(self, step: int, rank: int = 0, world: int = 1) -> Sequence[Batch]: ...
 

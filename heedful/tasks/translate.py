@@ -1,4 +1,4 @@
-"""Translate: read a sentence, write another. The target is shifted right: each word is predicted from those before."""
+"""Translate: read a sentence, write another. Each word is predicted from the source and the words before."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class PairBatch(Tensors):
 
 @dataclass(frozen=True)
 class PackedPairs(Tensors):
-    """Rows of several sentence pairs, which do not see each other: pair n of a source row belongs to pair n of the target."""
+    """Rows of sentence pairs that do not see each other: pair n of a source row is pair n of the target's."""
 
     source_BS: Tensor
     source_documents_BS: Tensor  # which pair; -1 in the padding
@@ -156,7 +156,7 @@ def stack_trees(trees: Sequence[TokenTree]) -> tuple[Tensor, ...]:
 
 
 def loss_of(model: EncoderDecoder, batch: PairBatch | PackedPairs, smoothing: float = 0.0) -> Loss:
-    """The loss of a batch. Padding of the target lies in the future of every real token: no mask is needed for it."""
+    """The loss of a batch. No mask hides the target's padding: it lies in the future of every real token."""
     aux = auxiliary(model)
     heard: dict[str, Any] = {} if aux is None else {"aux": aux}
     decoder = model.decoder
@@ -208,6 +208,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         origin.config if origin else translator_config(recipe, vocab.size, None if own is None else own.size)
     )
     valid = [numbers(vocab, chunk) for chunk in chunks(held_out, 64)]
+    unseen = unknown(vocab, held_out)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[PairBatch | PackedPairs]:
         parts = shares(planned.plan.batch(step), recipe.train.accumulate, rank, world)
@@ -233,10 +234,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             describe_data(f"{len(train):,} pairs", len(held_out), there, planned.padding()),
             *describe_left_out(planned.left_out, len(looked_at) - len(held_out), d.longest),
-            (
-                f"{describe_vocab(vocab)} of {vocab.kind}, {unknown(vocab, held_out):.2%} unknown in held-out "
-                "text"
-            ),
+            f"{describe_vocab(vocab)} of {vocab.kind}, {unseen:.2%} unknown in held-out text",
             *([describe_start(recipe, False)] if origin else []),
         ],
         begin=partial(begin, origin=origin) if origin else None,

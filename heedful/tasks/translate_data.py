@@ -82,7 +82,7 @@ def encoded(vocab: Vocabs, pairs: Sequence[TextPair]) -> tuple[list[list[int]], 
 
 
 def read_vocabs(folder: Path, joint: bool) -> Vocabs:
-    """What a run has learned: tokenizer.json for both sides, or for the source with target_tokenizer.json beside it."""
+    """A run's vocabulary for both sides (tokenizer.json), or one for each (and target_tokenizer.json)."""
     vocab = read_vocab(folder / TOKENIZER)
     return vocab if joint else SeparateVocabs(vocab, read_vocab(folder / TARGET_TOKENIZER))
 
@@ -96,7 +96,7 @@ def vocabs_of(run: Path, recipe: Recipe) -> Vocabs:
 
 
 def origin_vocabs(run: Path, origin: Origin) -> Vocabs:
-    """The vocabularies of the model to start from. What begins and ends a translation is as its config says."""
+    """The vocabularies of the model to start from. Its config names the first and last token."""
     source, target = vocabulary(run, origin, reads=True), target_vocabulary(run, origin)
     if isinstance(source, Vocab):
         return source if target is None else SeparateVocabs(source, target)  # type: ignore[arg-type]

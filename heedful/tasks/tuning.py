@@ -1,4 +1,4 @@
-"""Tuning: what of a model that was there already learns. All of it; a new head over it; or adapters beside its layers."""
+"""Tuning: which weights of a given model learn: all of them, a new head, or adapters beside its layers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ALONE = "adapter"  # the folder of a run that has its adapters alone
 
 
 def write_adapters(run: Path) -> str:
-    """Write the adapters of a finished run as Hugging Face's PEFT keeps them, beside the rest; what to say of it."""
+    """Write a finished run's adapters in the format of Hugging Face's PEFT; returns a sentence about it."""
     folder = run / ALONE
     try:
         with replacing_folder(folder) as aside:

@@ -1,4 +1,4 @@
-"""Words with labels: what tagging and parsing share. Sentences of a treebank become rows of pieces and their answers.
+"""Words with labels, for tagging and parsing: sentences of a treebank become rows of pieces and answers.
 
     [CLS] The  unb  eliev  able  cat [SEP]        pieces, which the encoder reads
       0    1    2                 5               of each word, the first piece speaks for it; [CLS] is the
@@ -60,7 +60,7 @@ LARGEST = 1 << 16  # of a number in the store, unless the vocabulary has more
 
 @dataclass(frozen=True)
 class WordBatch(Tensors):
-    """Some sentences, padded at the end. Where a word has no answer, or none that was learned, it is NOTHING."""
+    """Some sentences, padded at the end. A word without an answer, or with one never learned, has NOTHING."""
 
     tokens_BT: Tensor  # or, of words that are spelled out, [B, T, 1 + letters]
     lengths_B: Tensor
@@ -117,7 +117,7 @@ ANSWERS = ("tags", "heads", "relations")
 
 @dataclass(frozen=True)
 class Labels:
-    """What words may be called: tags and relations, and how often each occurs; empty where none are learned."""
+    """The tags and relations of words, with the count of each; empty where none are learned."""
 
     tags: dict[str, int]
     relations: dict[str, int]
@@ -169,7 +169,7 @@ def check_sources(d: DataSettings, task: str, corpora: Sequence[str]) -> None:
 
 
 def sentences_of(recipe: Recipe, split: str, report: Report, need: Sequence[str]) -> Iterator[Sentence]:
-    """The sentences of a split, one by one. The grammar of the phrasebook knows heads, and calls them nothing.
+    """The sentences of a split, one by one. The phrasebook's grammar gives heads, but no relations.
 
     need: what every word must have. Of the phrasebook, tags are told only where they are needed: a parser
     learns heads alone.
@@ -347,7 +347,7 @@ def hidden_pieces(tokens_BT: Tensor, share: float, mask: int = Vocab.mask) -> Te
 
 
 def words_of(model: WithHeads, batch: WordBatch, hide: float = 0.0) -> tuple[Tensor, Tensor]:
-    """(vectors [B, W, D] of the words, [B, 1, D] of the root): of each word its first piece's. hide: in training."""
+    """(vectors [B, W, D] of words, by their first pieces, and [B, 1, D] of the root). hide: in training."""
     read = hidden_pieces(batch.tokens_BT, hide) if hide and model.training else batch.tokens_BT
     hidden_BTD = model.encoder(read, Lengths(batch.lengths_B))
     return at(hidden_BTD, batch.firsts_BW), hidden_BTD[:, :1]

@@ -66,7 +66,7 @@ class MovingAverage(Average):
 
 
 class TailAverage(Average):
-    """The mean of the weights after the given steps. Which they are follows from the recipe: nothing to remember."""
+    """The mean of the weights after the given steps, which follow from the recipe."""
 
     def __init__(self, model: nn.Module, steps: Sequence[int]) -> None:
         super().__init__(model)

@@ -1,4 +1,4 @@
-"""The learning-rate finder (Smith 2017): a few steps at rates that grow from tiny to absurd, and where it broke.
+"""The learning-rate finder (Smith 2017): a few steps at rates from tiny to absurd, and where the loss broke.
 
 Below some rate nothing is learned, above some other the loss explodes; the loss is lowest just before it
 does. A tenth of that rate is a good one to begin with.

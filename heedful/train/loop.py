@@ -5,7 +5,7 @@
 
 Which examples make up step N, and every random number of it, follow from (seed, N): a run that is stopped and
 started again makes the same steps. Gradients are divided by the number of target tokens of the whole step,
-over all micro-batches and processes, so that accumulating changes nothing but rounding. `ahead` has the same
+over all micro-batches and processes, so that accumulating changes nothing but rounding. `async_loop` has the same
 loop for one GPU.
 """
 
@@ -112,7 +112,7 @@ def train(
     scaler: torch.amp.GradScaler | None = None,
     world: World = World(),  # noqa: B008 (frozen)
 ) -> Iterator[Progress]:
-    """Steps start + 1 to settings.steps. batches(step): this process's micro-batches, a pure function of the step."""
+    """Steps start + 1 to settings.steps. batches(step): this process's micro-batches of a step."""
     model.train()
     weights = list(model.parameters())
     for step in range(start, settings.steps):
@@ -180,7 +180,7 @@ def accumulate(
     settings: LoopSettings,
     scaler: torch.amp.GradScaler | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Forward and backward of every micro-batch; the sums of their negative log-likelihoods and of the experts' loads."""
+    """Forward and backward passes of all micro-batches; returns the sums of nll and of expert load."""
     total, expert_load_LE = torch.zeros((), device=settings.device), None
     for batch in micro:
         with autocast(settings):

@@ -22,7 +22,7 @@ ITERATIONS = 5
 
 
 def orthogonalize(updates_NAB: Tensor) -> Tensor:
-    """Each matrix with its singular values brought near 1. In bf16 on a GPU, where that is faster and enough."""
+    """Each matrix with its singular values brought near 1. On a GPU in bf16, which is exact enough."""
     dtype = updates_NAB.dtype
     x = updates_NAB.bfloat16() if updates_NAB.device.type == "cuda" else updates_NAB
     tall = x.shape[-2] > x.shape[-1]

@@ -46,7 +46,7 @@ def adamw(
 def muon(
     model: nn.Module, rate: float, decay: float, betas: tuple[float, float] = (0.9, 0.98), eps: float = 1e-9
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices between embeddings and scores, AdamW for the rest; both share one learning rate."""
+    """Muon for the matrices between embeddings and scores, AdamW for the rest, at one learning rate."""
     inside = {n for n in decayed(model) if "stack." in n or "blocks." in n}
     matrices = [p for n, p in trained(model) if n in inside and p.ndim == 2]
     rest = [p for n, p in trained(model) if not (n in inside and p.ndim == 2)]
@@ -77,7 +77,7 @@ def rate_on(optimizers: list[torch.optim.Optimizer], device: torch.device) -> No
 
 
 def guard(optimizers: list[torch.optim.Optimizer], bad: Tensor) -> None:
-    """Let every update be left out as long as `bad`, on the device, is 1: what torch's gradient scaler asks of them."""
+    """Leave out every update while `bad`, a tensor on the device, is 1, as torch's gradient scaler does."""
     for optimizer in optimizers:
         optimizer.found_inf = bad  # type: ignore[attr-defined]
 

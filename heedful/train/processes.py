@@ -192,11 +192,12 @@ def placed_as(weight: Tensor, tensor: Tensor) -> Tensor:
         return tensor.to(weight.device)
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(tensor.to(weight.device), weight.device_mesh, weight.placements)  # type: ignore[attr-defined]
+    like: Any = weight
+    return distribute_tensor(tensor.to(weight.device), like.device_mesh, like.placements)
 
 
 class ShardedModel(nn.Module):
-    """A model as FSDP wants it: whatever is done with it happens inside one forward, where its weights are at hand."""
+    """A model for FSDP: all that is done with it happens inside one forward pass, with gathered weights."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

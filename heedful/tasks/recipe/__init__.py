@@ -1,4 +1,4 @@
-"""Recipes: exactly what was asked of a training run, defaults filled in. Numbers and names only; no torch here.
+"""Recipes: what was asked of a training run, defaults filled in. Numbers and names only; no torch here.
 
 Values come from, in rising order: the task's defaults, the size, a recipe file, `--set part.name=value`,
 options.
@@ -55,7 +55,7 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
 
 
 def with_warmup(recipe: Recipe) -> Recipe:
-    """The recipe with a warm-up of a quarter of its steps, if the usual one is longer: a short run must learn too."""
+    """The recipe with a warm-up of at most a quarter of its steps: a short run must learn too."""
     usual = TASK_DEFAULTS[recipe.task] | CORPUS_DEFAULTS.get(recipe.data.corpus, {})
     if recipe.train.warmup != usual.get("train.warmup", TrainSettings.warmup):
         return recipe  # somebody chose it
@@ -63,7 +63,7 @@ def with_warmup(recipe: Recipe) -> Recipe:
 
 
 def changed(recipe: Recipe, key: str, value: Any) -> Recipe:
-    """The recipe with one value changed, which may come as text; wrong names, kinds and numbers are refused."""
+    """The recipe with one value changed, which may be text; wrong names, types and numbers are refused."""
     part, _, name = key.partition(".")
     known = known_settings()
     if key not in known:

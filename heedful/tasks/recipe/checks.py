@@ -1,4 +1,4 @@
-"""Checks: settings that do nothing in a task or an architecture are refused, and so are settings that do not fit together."""
+"""Checks of a recipe: settings that do nothing are refused, and so are settings that do not fit together."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
          "data.valid_trees", "model.scope", "data.packed"), ("translate",)
     ),
     **dict.fromkeys(
-        ("data.source_column", "data.target_column", "model.positions", "model.clip"), ("translate", "summarize")
+        ("data.source_column", "data.target_column", "model.positions", "model.clip"),
+        ("translate", "summarize"),
     ),
-    **dict.fromkeys(("data.title_column", "data.extract", "data.longest_summary", "data.sources"), ("summarize",)),
+    **dict.fromkeys(
+        ("data.title_column", "data.extract", "data.longest_summary", "data.sources"), ("summarize",)
+    ),
     **dict.fromkeys(("data.text", "data.valid_text"), ("lm", "mlm")),
     **dict.fromkeys(
-        ("data.table", "data.valid_table"), ("translate", "classify", "tag", "span", "choose", "parse", "summarize")
+        ("data.table", "data.valid_table"),
+        ("translate", "classify", "tag", "span", "choose", "parse", "summarize"),
     ),
     "data.longest": (
         "translate", "classify", "tag", "span", "choose", "parse", "summarize", "caption", "text-to-image",
@@ -34,7 +38,8 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     ),
     "train.from_folder": (*TUNED, "image-classify", "text-to-image"),
     **dict.fromkeys(
-        ("train.tune", "train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers"), TUNED
+        ("train.tune", "train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers"),
+        TUNED,
     ),
     "train.lm_weight": ("classify", "choose", "summarize"),
     "data.text_column": ("lm", "mlm", "classify"),
@@ -45,8 +50,8 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "model.context": ("lm", "mlm", "classify", "span", "choose"),
     **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower"), (*TEXTS, "caption", "text-to-image")),
     **dict.fromkeys(
-        ("data.images", "data.valid_images", "data.image", "data.fit", "data.color", "data.mean", "data.deviation",
-         "data.shift", "data.zoom", "data.flip", "model.patch"), PICTURES
+        ("data.images", "data.valid_images", "data.image", "data.fit", "data.color", "data.mean",
+         "data.deviation", "data.shift", "data.zoom", "data.flip", "model.patch"), PICTURES
     ),
     **dict.fromkeys(("data.erase", "model.pool"), ("image-classify",)),
     "model.sees": ("caption",),
@@ -79,7 +84,8 @@ ONLY_IN |= {
     "model.kernel": ("convs2s",),
 }  # fmt: skip
 IDLE_BEFORE = (
-    "model.heads", "model.hidden", "model.norm", "model.activation", "model.positions", "train.recompute", "train.compile",
+    "model.heads", "model.hidden", "model.norm", "model.activation", "model.positions", "train.recompute",
+    "train.compile",
 )  # fmt: skip
 IDLE_IN_ELMO = (
     "model.heads",
@@ -156,7 +162,7 @@ def check_architecture(recipe: Recipe, settings: Collection[str]) -> None:
 
 
 def check_tuning(recipe: Recipe, settings: Collection[str]) -> None:
-    """Refuse settings of what learns where nothing is there yet, and sizes and vocabularies where they are."""
+    """Refuse settings of tuning without a model to start from, and sizes and vocabularies with one."""
     t = recipe.train
     if t.tune != "whole" and not t.from_folder:
         raise BadInput(

@@ -6,8 +6,8 @@ from typing import Any
 
 TREEBANK: dict[str, Any] = {  # a treebank is small: much is hidden and dropped
     "model.activation": "gelu", "model.dropout": 0.2, "data.vocab_size": 4000, "data.bad_lines": "refuse",
-    "train.optimizer": "muon", "train.rate": 6e-3, "train.decay": 0.1, "train.smoothing": 0.05, "train.hide": 0.2,
-    "train.warmup": 200, "train.steps": 4000, "evaluate.every": 250,
+    "train.optimizer": "muon", "train.rate": 6e-3, "train.decay": 0.1, "train.smoothing": 0.05,
+    "train.hide": 0.2, "train.warmup": 200, "train.steps": 4000, "evaluate.every": 250,
 }  # fmt: skip
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     "translate": {"model.architecture": "transformer"},
@@ -32,27 +32,28 @@ TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "parse": TREEBANK,
     "summarize": {
-        "model.architecture": "transformer", "data.source_column": "", "data.target_column": "", "data.longest": 512,
-        "train.lm_weight": 1.0,
+        "model.architecture": "transformer", "data.source_column": "", "data.target_column": "",
+        "data.longest": 512, "train.lm_weight": 1.0,
     },
     "image-classify": {
         "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.shift": 0.1,
-        "train.optimizer": "muon", "train.rate": 6e-3, "train.decay": 0.05, "train.warmup": 100, "train.steps": 2000,
-        "evaluate.every": 250,
+        "train.optimizer": "muon", "train.rate": 6e-3, "train.decay": 0.05, "train.warmup": 100,
+        "train.steps": 2000, "evaluate.every": 250,
     },
     "caption": {
         "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
-        "data.vocab_size": 10000, "data.lower": True, "data.longest": 64, "train.optimizer": "muon", "train.rate": 6e-3,
-        "train.decay": 0.05, "train.smoothing": 0.0, "train.warmup": 100, "train.steps": 2000, "train.batch_tokens": 2048,
-        "evaluate.every": 250,
+        "data.vocab_size": 10000, "data.lower": True, "data.longest": 64, "train.optimizer": "muon",
+        "train.rate": 6e-3,
+        "train.decay": 0.05, "train.smoothing": 0.0, "train.warmup": 100, "train.steps": 2000,
+        "train.batch_tokens": 2048, "evaluate.every": 250,
     },
     "text-to-image": {
         "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
-        "data.vocab_size": 4000, "data.lower": True, "data.longest": 12, "train.smoothing": 0.0, "train.warmup": 100,
-        "evaluate.every": 1000,
+        "data.vocab_size": 4000, "data.lower": True, "data.longest": 12, "train.smoothing": 0.0,
+        "train.warmup": 100, "evaluate.every": 1000,
     },
 }  # fmt: skip
-# Each task's architectures, the first being its own; and settings that only some of them have a use for.
+# The architectures of each task; the first is the default.
 ARCHITECTURES = {
     "lm": (
         "gpt2",
@@ -115,23 +116,34 @@ SIZES: dict[str, dict[str, Any]] = {
 STAGES = ("codes", "decoder", "ranker")  # in the order in which they are trained
 STAGE_DEFAULTS: dict[str, dict[str, Any]] = {
     "codes": {
-        "train.rate": 1e-3, "train.batch_tokens": 1024, "train.steps": 1500, "train.ema": 0.995, "evaluate.every": 500,
+        "train.rate": 1e-3, "train.batch_tokens": 1024, "train.steps": 1500, "train.ema": 0.995,
+        "evaluate.every": 500,
     },
     "decoder": {
-        "train.optimizer": "muon", "train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 2800, "evaluate.every": 700,
+        "train.optimizer": "muon", "train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 2800,
+        "evaluate.every": 700,
     },
-    "ranker": {"train.optimizer": "muon", "train.rate": 4e-3, "train.batch_tokens": 2080, "train.steps": 2000},
+    "ranker": {
+        "train.optimizer": "muon", "train.rate": 4e-3, "train.batch_tokens": 2080, "train.steps": 2000,
+    },
     "judge": {"train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 5000},
 }  # fmt: skip
 STAGE_SIZES: dict[str, dict[str, tuple[int, int, int, int]]] = {  # layers, width, heads, hidden
-    "codes": {"tiny": (1, 96, 4, 96), "small": (1, 128, 4, 128), "base": (2, 256, 4, 256), "large": (4, 512, 4, 512)},
+    "codes": {
+        "tiny": (1, 96, 4, 96), "small": (1, 128, 4, 128), "base": (2, 256, 4, 256),
+        "large": (4, 512, 4, 512),
+    },
     "decoder": {
-        "tiny": (4, 96, 4, 384), "small": (6, 256, 4, 1024), "base": (12, 512, 8, 2048), "large": (24, 1024, 16, 4096),
+        "tiny": (4, 96, 4, 384), "small": (6, 256, 4, 1024), "base": (12, 512, 8, 2048),
+        "large": (24, 1024, 16, 4096),
     },
     "ranker": {
-        "tiny": (2, 96, 3, 384), "small": (4, 192, 4, 768), "base": (6, 512, 8, 2048), "large": (12, 768, 12, 3072),
+        "tiny": (2, 96, 3, 384), "small": (4, 192, 4, 768), "base": (6, 512, 8, 2048),
+        "large": (12, 768, 12, 3072),
     },
-    "judge": {"tiny": (3, 16, 4, 16), "small": (3, 32, 4, 32), "base": (3, 64, 4, 64), "large": (4, 128, 4, 128)},
+    "judge": {
+        "tiny": (3, 16, 4, 16), "small": (3, 32, 4, 32), "base": (3, 64, 4, 64), "large": (4, 128, 4, 128),
+    },
 }  # fmt: skip
 
 
@@ -145,20 +157,21 @@ def stage_settings(stage: str, size: str) -> dict[str, Any]:
 CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
     "phrasebook": {
         "data.vocab": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "train.smoothing": 0.0,
-        "model.positions": "sinusoidal+rotary", "train.optimizer": "muon", "train.rate": 4e-3, "train.warmup": 150,
-        "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 200,
+        "model.positions": "sinusoidal+rotary", "train.optimizer": "muon", "train.rate": 4e-3,
+        "train.warmup": 150, "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 200,
     },
     "pylib": {"data.vocab_size": 4000},
     "facts": {
         "data.vocab": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "train.smoothing": 0.0,
-        "model.positions": "sinusoidal+rotary", "train.optimizer": "muon", "train.rate": 4e-3, "train.warmup": 150,
-        "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 100,
+        "model.positions": "sinusoidal+rotary", "train.optimizer": "muon", "train.rate": 4e-3,
+        "train.warmup": 150, "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 100,
     },
 }  # fmt: skip
 # The demo: as much as two cores learn of the phrasebook in a few minutes. Narrow and deep beats wide and
 # shallow there, and small steps in great number beat large ones. Sinusoids alone: other tools have such a
 # model, and rotary positions beside them, which learn as much in two thirds of the steps, they have not.
 DEMO: dict[str, Any] = {
-    "model.layers": 3, "model.width": 64, "model.hidden": 256, "model.positions": "sinusoidal", "train.batch_tokens": 512,
+    "model.layers": 3, "model.width": 64, "model.hidden": 256, "model.positions": "sinusoidal",
+    "train.batch_tokens": 512,
     "train.rate": 8e-3, "train.steps": 4500, "train.ema": 0.997, "evaluate.every": 1500,
 }  # fmt: skip

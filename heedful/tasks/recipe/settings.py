@@ -1,4 +1,4 @@
-"""Settings of a training run: dataclasses of numbers and names, with their ranges and defaults. No torch here."""
+"""Settings of a training run: dataclasses of numbers and names, with ranges and defaults. No torch here."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class DataSettings:
     # What a pixel from 0 to 1 becomes: less the mean, over the deviation.
     mean: Annotated[float, Range(0, 1)] = 0.5
     deviation: Annotated[float, Range(0, 1, "(]")] = 0.5
-    # In training, by lot: moved by at most this share of a side, made larger or smaller, left for right,
+    # In training, at random: moved by at most this share of a side, made larger or smaller, left for right,
     shift: Part = 0.0
     zoom: Part = 0.0
     flip: bool = False

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -117,15 +118,15 @@ def config_of(recipe: Recipe) -> DVAEConfig:
     )
 
 
-def scores(model: nn.Module, parts: Iterable[Tensor]) -> dict[str, float]:
-    """Held-out pictures written as codes, without noise: -log p (nats a number), how far pixels are off, codes in use."""
+def scores(model: Any, parts: Iterable[Tensor]) -> dict[str, float]:
+    """Scores of held-out pictures as codes: -log p (nats a number), the error of pixels, codes in use."""
     weight = next(model.parameters())
-    nll, off, numbers, used = 0.0, 0.0, 0, torch.zeros(model.config.codes)  # type: ignore[union-attr,arg-type]
+    nll, off, numbers, used = 0.0, 0.0, 0, torch.zeros(model.config.codes)
     for pixels_BHWC in parts:
         x_BCHW = bright(pixels_BHWC.to(weight.device)).to(weight.dtype)
-        codes_Bhw = model.encode(x_BCHW)  # type: ignore[operator]
-        nll -= model.likelihood(x_BCHW, model.one_hot(codes_Bhw)).sum().item()  # type: ignore[operator]
-        off += (model.decode(codes_Bhw) - x_BCHW).abs().sum().item()  # type: ignore[operator]
+        codes_Bhw = model.encode(x_BCHW)
+        nll -= model.likelihood(x_BCHW, model.one_hot(codes_Bhw)).sum().item()
+        off += (model.decode(codes_Bhw) - x_BCHW).abs().sum().item()
         numbers += x_BCHW.numel()
         used += torch.bincount(codes_Bhw.flatten().cpu(), minlength=len(used))
     shares = used[used > 0] / used.sum()

@@ -1,4 +1,4 @@
-"""The stage decoder of text-to-image: one decoder over the words of a caption and the codes of its picture."""
+"""The stage decoder of text-to-image: a decoder over the words of a caption and the codes of its picture."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def config_of(recipe: Recipe, vocab: Vocab, codes: DVAEConfig, side: int) -> Dal
 
 
 def read_codes(folder: str, run: Path) -> tuple[DVAEConfig, str]:
-    """The sizes of the model of the codes and the hash of its weights, looked at once and then kept in the run."""
+    """The config of the model of the codes and the hash of its weights, read once and kept in the run."""
     if not (run / CODES).is_file():
         model = codes_model(folder)
         write_json(run / CODES, {"codes": vars(model.config), "sha256": weights_hash(Path(folder))})

@@ -1,6 +1,6 @@
-"""The stage judge of text-to-image: what a picture of the corpus shapes shows, told by a model that draws nothing.
+"""The stage judge of text-to-image: a model that draws nothing says what a picture of shapes shows.
 
-Which thing a caption names first is by lot; the judge tells a scene in one way: from left to right, or from
+Which thing a caption names first is random; the judge tells a scene in one way: from left to right, or from
 above down.
 """
 
@@ -165,7 +165,7 @@ def describe_pictures(model: nn.Module, pixels_BHWC: Tensor, data: DataSettings)
 def scores(
     model: nn.Module, pairs: Iterable[tuple[Tensor, np.ndarray]], data: DataSettings
 ) -> dict[str, float]:
-    """Held-out loss, and the share of pictures of which all shapes and colors, and the relation, are told right."""
+    """Held-out loss, and the shares of pictures whose shapes and colors, and whose relation, are found."""
     loss, things, relation, pictures = 0.0, 0, 0, 0
     for pixels_BHWC, answers_BQ in pairs:
         batch = JudgeBatch(pixels_BHWC=pixels_BHWC, answers_BQ=torch.from_numpy(answers_BQ), length=1)
