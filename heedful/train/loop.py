@@ -5,8 +5,8 @@
 
 Which examples make up step N, and every random number of it, follow from (seed, N): a run that is stopped and
 started again makes the same steps. Gradients are divided by the number of target tokens of the whole step,
-over all micro-batches and processes, so that accumulating changes nothing but rounding. `async_loop` has the same
-loop for one GPU.
+over all micro-batches and processes, so that accumulating changes nothing but rounding. `fast.async_loop`
+has the same loop for one GPU.
 """
 
 from __future__ import annotations
