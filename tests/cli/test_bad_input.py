@@ -51,9 +51,12 @@ ASKED = {
     "lm": ["lm", "--text", "FILE", *SMALL],
     "mlm": ["mlm", "--text", "FILE", *SMALL],
     "held-out text": ["lm", "--text", "good", "--set", "data.valid_text=FILE", *SMALL],
-    "pairs": ["translate", "--source", "FILE", "--target", "FILE", "--valid-source", "good", "--valid-target", "good"],
-    "source": ["translate", "--source", "FILE", "--target", "good", "--valid-source", "good", "--valid-target", "good"],
-    "held-out pairs": ["translate", "--source", "good", "--target", "good", "--valid-source", "FILE", "--valid-target", "FILE"],
+    "pairs": ["translate", "--source", "FILE", "--target", "FILE", "--valid-source", "good", "--valid-target",
+        "good"],
+    "source": ["translate", "--source", "FILE", "--target", "good", "--valid-source", "good",
+        "--valid-target", "good"],
+    "held-out pairs": ["translate", "--source", "good", "--target", "good", "--valid-source", "FILE",
+        "--valid-target", "FILE"],
     "table": ["classify", "--data", "FILE", "--valid-data", "good.tsv"],
     "held-out table": ["classify", "--data", "good.tsv", "--valid-data", "FILE"],
 }  # fmt: skip
@@ -88,21 +91,37 @@ def hurt(at, what):
 
 NOTHING = {"empty": b"", "a newline": b"\n", "spaces": b"  \n\t\n \r\n", "only a mark": b"\xef\xbb\xbf"}
 WHOLE = {
-    "all bad": (b"\xff\n" * 80, {"lm": "no text in FILE (80 lines dropped: 80 not UTF-8 (first FILE:1))", "pairs": "no text in FILE and FILE (80 lines dropped: 80 not UTF-8 (first FILE:1))", "held-out pairs": "80 not UTF-8 (first FILE:1)", "table": "FILE:1: the line that names the columns: not UTF-8"}),
-    "gzip cut short": (gzip.compress(GOOD)[:-20], dict.fromkeys(["lm", "mlm", "held-out text", "pairs", "source", "held-out pairs"], "FILE:#: the gzip file breaks off here")),
-    "table cut short": (gzip.compress(TABLE)[:-20], dict.fromkeys(["table", "held-out table"], "FILE:#: the gzip file breaks off here")),
-    "gzip damaged": (gzip.compress(GOOD)[:-5] + b"\0" * 5, dict.fromkeys(["lm", "pairs", "held-out pairs"], "FILE:81: the gzip file is damaged")),
-    "UTF-16": (GOOD.decode().encode("utf-16"), dict.fromkeys(ASKED, "FILE is UTF-16 text: convert it with iconv")),
+    "all bad": (b"\xff\n" * 80,
+        {"lm": "no text in FILE (80 lines dropped: 80 not UTF-8 (first FILE:1))",
+            "pairs": "no text in FILE and FILE (80 lines dropped: 80 not UTF-8 (first FILE:1))",
+            "held-out pairs": "80 not UTF-8 (first FILE:1)",
+            "table": "FILE:1: the line that names the columns: not UTF-8"}),
+    "gzip cut short": (gzip.compress(GOOD)[:-20],
+        dict.fromkeys(["lm", "mlm", "held-out text", "pairs", "source", "held-out pairs"],
+            "FILE:#: the gzip file breaks off here")),
+    "table cut short": (gzip.compress(TABLE)[:-20],
+        dict.fromkeys(["table", "held-out table"], "FILE:#: the gzip file breaks off here")),
+    "gzip damaged": (gzip.compress(GOOD)[:-5] + b"\0" * 5,
+        dict.fromkeys(["lm", "pairs", "held-out pairs"], "FILE:81: the gzip file is damaged")),
+    "UTF-16": (GOOD.decode().encode("utf-16"),
+        dict.fromkeys(ASKED, "FILE is UTF-16 text: convert it with iconv")),
     "zip": (b"PK\x03\x04" + GOOD, dict.fromkeys(ASKED, "FILE is a zip file: unpack it first")),
     "one line more": (GOOD + b"more\n", {"source": "FILE has 81 lines and good has 80"}),
-    "no column": (TABLE.replace(b"sentence", b"sentance", 1), {"table": 'FILE has no column "sentence" or "text": name one of sentance, label'}),
-    "no label column": (TABLE.replace(b"label", b"lable", 1), {"table": 'FILE:1: there is no column "label"; did you mean "lable"?'}),
-    "two label columns": (TABLE.replace(b"sentence\tlabel", b"sentence\tlabel\tlabel", 1), {"table": 'FILE:1: there are 2 columns "label"'}),
-    "unknown label": (b"sentence\tlabel\nba be\tback\nbi bo\tfrnt\n", {"held-out table": 'FILE:3: good.tsv has no label "frnt"; did you mean "front"?'}),
-    "one label": (b"sentence\tlabel\nba be\tback\nbi bo\tback\n", {"table": 'FILE has no label but "back" in its column label'}),
-    "only wrong types": (OBJECTS.replace(b'"label": ', b'"label": 0.'), {"table": "(80 lines dropped: 80 of a wrong type (first FILE:1))"}),
+    "no column": (TABLE.replace(b"sentence", b"sentance", 1),
+        {"table": 'FILE has no column "sentence" or "text": name one of sentance, label'}),
+    "no label column": (TABLE.replace(b"label", b"lable", 1),
+        {"table": 'FILE:1: there is no column "label"; did you mean "lable"?'}),
+    "two label columns": (TABLE.replace(b"sentence\tlabel", b"sentence\tlabel\tlabel", 1),
+        {"table": 'FILE:1: there are 2 columns "label"'}),
+    "unknown label": (b"sentence\tlabel\nba be\tback\nbi bo\tfrnt\n",
+        {"held-out table": 'FILE:3: good.tsv has no label "frnt"; did you mean "front"?'}),
+    "one label": (b"sentence\tlabel\nba be\tback\nbi bo\tback\n",
+        {"table": 'FILE has no label but "back" in its column label'}),
+    "only wrong types": (OBJECTS.replace(b'"label": ', b'"label": 0.'),
+        {"table": "(80 lines dropped: 80 of a wrong type (first FILE:1))"}),
     "too short": (b"ba\n", {"lm": "context of 16 needs more", "mlm": "windows of 14 need"}),
-    "too long for training": (b"x" * 9000, {"held-out pairs": "held-out pairs are over data.longest, 256 tokens"}),
+    "too long for training": (b"x" * 9000,
+        {"held-out pairs": "held-out pairs are over data.longest, 256 tokens"}),
 }  # fmt: skip
 for kind, content in NOTHING.items():
     WHOLE[kind] = (
@@ -134,8 +153,10 @@ def test_what_is_no_file_is_named_and_nothing_is_left(here, capsys):
     (here / "folder").mkdir()
     (here / "nowhere").symlink_to("gone")
     cases = {
-        "gone": "gone is missing", "pipe": "pipe is not a regular file", "nowhere": "nowhere is a link that leads nowhere",
-        "folder": "folder is a folder, where a file is expected", "/dev/zero": "/dev/zero is not a regular file",
+        "gone": "gone is missing", "pipe": "pipe is not a regular file",
+        "nowhere": "nowhere is a link that leads nowhere",
+        "folder": "folder is a folder, where a file is expected",
+        "/dev/zero": "/dev/zero is not a regular file",
     }  # fmt: skip
     before = snapshot(here)
     for task, words in ASKED.items():
@@ -152,8 +173,10 @@ def test_what_is_no_file_is_named_and_nothing_is_left(here, capsys):
 
 BAD = {
     "NUL": (b"\0", "with NUL", "character 4 is NUL", {"lm", "mlm", "pairs", "held-out pairs"}),
-    "not UTF-8": (b"\xff", "not UTF-8", "byte 4 of the line is no part of a character", {"lm", "mlm", "pairs", "held-out pairs"}),
-    "half a character": (b"\xed\xa0\x80", "not UTF-8", "byte 4 of the line", {"lm", "pairs", "held-out pairs"}),
+    "not UTF-8": (b"\xff", "not UTF-8", "byte 4 of the line is no part of a character",
+        {"lm", "mlm", "pairs", "held-out pairs"}),
+    "half a character": (b"\xed\xa0\x80", "not UTF-8", "byte 4 of the line",
+        {"lm", "pairs", "held-out pairs"}),
     "too long": (b"x" * 10_000, "too long", "longer than 10000 characters", {"pairs", "held-out pairs"}),
 }  # fmt: skip
 
@@ -174,15 +197,18 @@ def test_a_bad_line_is_dropped_and_told_once_or_refused_with_its_place(kind, tas
 
 
 ROWS = {
-    "surrogate": ('{"text": "ba \\ud800", "label": 1}', "with half a character", '"text" has a lone surrogate'),
-    "surrogate label": ('{"text": "ba", "label": "\\udfff"}', "with half a character", '"label" has a lone surrogate'),
+    "surrogate": ('{"text": "ba \\ud800", "label": 1}', "with half a character",
+        '"text" has a lone surrogate'),
+    "surrogate label": ('{"text": "ba", "label": "\\udfff"}', "with half a character",
+        '"label" has a lone surrogate'),
     "NUL": ('{"text": "b\\u0000", "label": 1}', "with NUL", "character 2 is NUL"),
     "no object": ("[1, 2]", "not JSON", "not a JSON object"),
     "deep": ("[" * 50_000, "not JSON", "not a JSON object"),
     "no label": ('{"text": "ba"}', "without a column", 'there is no "label"'),
     "empty": ('{"text": " ", "label": 1}', "empty", '"text" is empty'),
     "list": ('{"text": ["ba"], "label": 1}', "of a wrong type", "where a text is expected"),
-    "too long": (json.dumps({"text": "x" * 100_000, "label": 1}), "too long", "longer than 100000 characters"),
+    "too long": (json.dumps({"text": "x" * 100_000, "label": 1}), "too long",
+        "longer than 100000 characters"),
 }  # fmt: skip
 
 
@@ -251,7 +277,8 @@ def run(here, capsys):
 
 
 MISTAKES = {
-    "a run that is there": (["lm", "--text", "good", "--run", "run"], "run holds a run: go on with `heedful train --resume run`"),
+    "a run that is there": (["lm", "--text", "good", "--run", "run"],
+        "run holds a run: go on with `heedful train --resume run`"),
     "a folder of other things": (["lm", "--text", "good", "--run", "."], "is no run, for it holds"),
     "a file in the way": (["lm", "--text", "good", "--run", "good"], "good cannot be written: it is a file"),
     "a name that is no UTF-8": (["lm", "--text", "good", "--run", "caf\udce9"], "caf? is no name in UTF-8"),
@@ -259,17 +286,24 @@ MISTAKES = {
     "a NUL in a name": (["lm", "--text", "a\0b"], "a?b is missing"),
     "no run": (["--resume", "gone"], "gone holds no run: recipe.json is missing"),
     "no option": (["lm", "--txt", "good"], 'train has no option --txt; did you mean "--text"?'),
-    "no task": (["translat", "--text", "good"], f"TASK is {' or '.join(TASKS)}, not 'translat'; did you mean \"translate\"?"),
-    "no setting": (["lm", "--text", "good", "--set", "model.head=2"], 'there is no setting "model.head"; did you mean "model.heads"?'),
-    "no value": (["lm", "--text", "good", "--set", "model.heads"], "--set takes part.name=value, not 'model.heads'"),
+    "no task": (["translat", "--text", "good"],
+        f"TASK is {' or '.join(TASKS)}, not 'translat'; did you mean \"translate\"?"),
+    "no setting": (["lm", "--text", "good", "--set", "model.head=2"],
+        'there is no setting "model.head"; did you mean "model.heads"?'),
+    "no value": (["lm", "--text", "good", "--set", "model.heads"],
+        "--set takes part.name=value, not 'model.heads'"),
     "heads that do not divide": (["lm", "--text", "good", "--set", "model.heads=5"], "5 does not divide 256"),
     "no text": (["lm"], "give --text, a file or folder to learn from, or --corpus pylib"),
     "no target": (["translate", "--source", "good"], "give --source and --target"),
-    "no held-out pairs": (["translate", "--source", "good", "--target", "good"], "give --valid-source and --valid-target too"),
+    "no held-out pairs": (["translate", "--source", "good", "--target", "good"],
+        "give --valid-source and --valid-target too"),
     "no table": (["classify", "--data", "good.tsv"], "give --data and --valid-data"),
     "no corpus": (["mlm", "--corpus", "phrasebook"], 'mlm has no built-in corpus "phrasebook"; it has pylib'),
-    "a vocabulary too small": (["lm", "--text", "good", "--set", "data.vocab_size=100"], "a bpe vocabulary has 263 to 1000000 tokens, not 100"),
-    "no model to start from": (["classify", "--data", "good.tsv", "--valid-data", "good.tsv", "--from", "gone"], "gone is not a folder"),
+    "a vocabulary too small": (["lm", "--text", "good", "--set", "data.vocab_size=100"],
+        "a bpe vocabulary has 263 to 1000000 tokens, not 100"),
+    "no model to start from": (
+        ["classify", "--data", "good.tsv", "--valid-data", "good.tsv", "--from", "gone"],
+        "gone is not a folder"),
 }  # fmt: skip
 
 
@@ -305,13 +339,17 @@ def put(name, content):
 
 
 ALTERED = {
-    "another tokenizer": (other_vocabulary, "run/data was made with another vocabulary than the one beside it"),
+    "another tokenizer": (other_vocabulary,
+        "run/data was made with another vocabulary than the one beside it"),
     "no tokenizer": (put("tokenizer.json", b"{}"), "run/tokenizer.json"),
     "half a tokenizer": (lambda folder: os.truncate(folder / "tokenizer.json", 300), "run/tokenizer.json"),
-    "a tokenizer not in UTF-8": (put("tokenizer.json", b'{"\xff": 1}'), "run/tokenizer.json is not UTF-8 text"),
+    "a tokenizer not in UTF-8": (put("tokenizer.json", b'{"\xff": 1}'),
+        "run/tokenizer.json is not UTF-8 text"),
     "a bit of the tokens": (flipped("data/source.bin"), "run/data/source.bin is damaged: expected SHA-256"),
-    "a bit of the offsets": (flipped("data/target.idx", 8), "run/data/target.idx is damaged: expected SHA-256"),
-    "half the tokens": (lambda folder: os.truncate(folder / "data/target.bin", 40), "run/data/target.bin has 40 bytes"),
+    "a bit of the offsets": (flipped("data/target.idx", 8),
+        "run/data/target.idx is damaged: expected SHA-256"),
+    "half the tokens": (lambda folder: os.truncate(folder / "data/target.bin", 40),
+        "run/data/target.bin has 40 bytes"),
     "no count": (put("data/store.json", b"{}"), "run/data/store.json: format is None"),
 }  # fmt: skip
 
@@ -362,7 +400,8 @@ torch.set_num_threads(1)
 
 def megabytes():
     # Memory of one's own: what is mapped from a file can be given back at any time.
-    return int(next(line for line in open("/proc/self/status") if line.startswith("RssAnon")).split()[1]) / 1024
+    lines = open("/proc/self/status").read().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024
 
 start, peak, going = megabytes(), [0.0], True
 

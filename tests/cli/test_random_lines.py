@@ -85,25 +85,31 @@ def unchecked(loaded, folder, to, kind, tell):
 # What is typed
 
 OWN = {
-    "translate": "run-translate", "generate": "run-lm", "fill": "run-mlm", "classify": "run-classify", "tag": "run-tag",
+    "translate": "run-translate", "generate": "run-lm", "fill": "run-mlm", "classify": "run-classify",
+    "tag": "run-tag",
     "parse": "run-parse", "summarize": "run-summarize",
 }  # fmt: skip
 GOOD = [*OWN.values(), "hf-gpt2", "hf-bert"]
 BAD = [
-    "run-cut", "run-bare", "run-torn", "hf-odd", "hf-mute", "empty", "text", "gone", "gone/run", "runs/lm", "new",
+    "run-cut", "run-bare", "run-torn", "hf-odd", "hf-mute", "empty", "text", "gone", "gone/run", "runs/lm",
+    "new",
 ]  # fmt: skip
 FILES = [
-    "text", "a.src", "a.tgt", "a.conllu", "a.jsonl", "table.tsv", "empty.txt", "latin.txt", "empty", "gone", "hf-bert/config.json",
+    "text", "a.src", "a.tgt", "a.conllu", "a.jsonl", "table.tsv", "empty.txt", "latin.txt", "empty", "gone",
+    "hf-bert/config.json",
 ]  # fmt: skip
 NEW = ["new", "new.svg", "new.png", "new.txt", "gone/new.svg", "text", "empty"]
 TEXTS = ["the cat", "[MASK] sat", "the", "1", "2", "0 1 2", "best", "mean", "sat\tthe", ""]
 ODD = [
-    "", " ", "-", "--", "---", "-1", "--=", "=", "a=b", "--json", "é", "日本", "🙂", "a\nb", "\x1b[31mred", "\t", "a\rb",
+    "", " ", "-", "--", "---", "-1", "--=", "=", "a=b", "--json", "é", "日本", "🙂", "a\nb", "\x1b[31mred", "\t",
+    "a\rb",
     "\udcff", "\u202e", "None", "True", "*", "a" * 5000, "é" * 200, "%s{0}", "'\"", "..\\x", ".", "/dev/null",
 ]  # fmt: skip
 NUMBERS = [
-    "0", "-1", "1", "2", "7", "0x10", "1e3", "1.5", "1e308", "-1e308", "1e999", "nan", "inf", "-inf", "1_0", "٣",
-    "9" * 30, "-" + "9" * 30, "9" * 5000, "1" + "0" * 400, str(2**63), str(-(2**63) - 1), "0.0001", "00", "+1", "1,5",
+    "0", "-1", "1", "2", "7", "0x10", "1e3", "1.5", "1e308", "-1e308", "1e999", "nan", "inf", "-inf", "1_0",
+    "٣",
+    "9" * 30, "-" + "9" * 30, "9" * 5000, "1" + "0" * 400, str(2**63), str(-(2**63) - 1), "0.0001", "00",
+    "+1", "1,5",
 ]  # fmt: skip
 FIRST = [
     "--help", "-h", "help", "--version", "--print-completion", "--prnt", "--json", "helo", "TRAIN", "bash",

@@ -1,66 +1,22 @@
-"""Commands that answer texts: the same answers as from Python, in step with the input, whatever the input
-is."""
+"""Commands that answer texts: the same answers as from Python, in step with the input, whatever it is."""
 
-import io
 import json
-import os
-import pty
 import re
-import select
-import signal
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 import torch
-from helpers.commands import start
-from helpers.small_runs import (
-    FILMS,
-    PAIRS,
-    small_run,  # noqa: F401 (fixtures)
-)
+from helpers.small_runs import FILMS, SOURCES, lines
 
-import heedful
-from heedful.cli import completion
 from heedful.cli.main import main
-from heedful.cli.shared import arguments
 from heedful.cli.shared import lines as line_commands
-from heedful.cli.shared.commands import COMMANDS, options_of
+from heedful.cli.shared.commands import options_of
 from heedful.cli.shared.lines import READ
 from heedful.cli.shared.terminal import flat
-from heedful.models import presets
 from heedful.use.options import SearchOptions
 from heedful.use.wording import LONGEST
-
-SOURCES = [*PAIRS, "the cat", "a fish eats the dog and the cat and i am a teacher"]
-
-
-@pytest.fixture
-def given(small_run, monkeypatch, capsysbinary):
-    """Runs a command with lines on stdin; gives exit code, output lines and what was said."""
-
-    def call(command: str, run: str, *args: str, stdin: bytes | str = b"") -> tuple[int, list[str], str]:
-        data = stdin.encode() if isinstance(stdin, str) else stdin
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        code = main([command, small_run(run) if "/" not in run else run, *args])
-        out, err = capsysbinary.readouterr()
-        return code, out.decode().split("\n"), err.decode()
-
-    return call
-
-
-def lines(*texts: str) -> str:
-    return "".join(f"{text}\n" for text in texts)
-
-
-@pytest.fixture
-def load(small_run):
-    return lambda name: heedful.load(small_run(name))
-
 
 # The same as from Python
 
@@ -70,13 +26,16 @@ def load(small_run):
     [
         ([], {}),
         (["--beam", "1"], {"beam": 1}),
-        (["--beam=3", "--alpha", "1.5", "--length-penalty", "power"], {"beam": 3, "alpha": 1.5, "length_penalty": "power"}),
+        (["--beam=3", "--alpha", "1.5", "--length-penalty", "power"],
+            {"beam": 3, "alpha": 1.5, "length_penalty": "power"}),
         (["--stopping", "exact", "--coverage", "0.4"], {"stopping": "exact", "coverage": 0.4}),
         (["--sample", "--temperature", "2", "--seed", "4"], {"sample": True, "temperature": 2.0, "seed": 4}),
-        (["--sample", "--top-k", "3", "--top-p", ".9", "--min-p", ".01"], {"sample": True, "top_k": 3, "top_p": 0.9, "min_p": 0.01}),
+        (["--sample", "--top-k", "3", "--top-p", ".9", "--min-p", ".01"],
+            {"sample": True, "top_k": 3, "top_p": 0.9, "min_p": 0.01}),
         (["--forbid", "chat", "--forbid", "je"], {"forbid": ["chat", "je"]}),
         (["--prefix", "le chien", "--longest", "5"], {"prefix": "le chien", "longest": 5}),
-        (["--repetition-penalty", "1.5", "--no-repeat-ngram", "2"], {"repetition_penalty": 1.5, "no_repeat_ngram": 2}),
+        (["--repetition-penalty", "1.5", "--no-repeat-ngram", "2"],
+            {"repetition_penalty": 1.5, "no_repeat_ngram": 2}),
         (["--groups", "2", "--diversity", "0.5", "--batch", "3"], {"groups": 2, "diversity": 0.5}),
     ],
 )  # fmt: skip
@@ -156,7 +115,8 @@ def test_json_has_everything_that_is_known(given, load):
         assert (found[number]["line"], found[number]["input"]) == (number + 1, texts[number])
         for answer, one in zip(found[number]["answers"], expected[number].n_best, strict=True):
             assert answer == {
-                "text": str(one), "score": one.score, "log_probability": one.log_probability, "ended": one.ended,
+                "text": str(one), "score": one.score, "log_probability": one.log_probability,
+                "ended": one.ended,
                 "tokens": one.tokens, "log_probabilities": one.log_probabilities,
             }  # fmt: skip
 
@@ -313,17 +273,21 @@ def test_an_answer_stays_on_its_line(given, load):
 @pytest.mark.parametrize(
     "command, run, args, sentence",
     [
-        ("translate", "lm", [], "is a decoder, which cannot translate; it can generate, stream, score, embed and look"),
+        ("translate", "lm", [],
+            "is a decoder, which cannot translate; it can generate, stream, score, embed and look"),
         ("generate", "demo", [], "is an encoder-decoder, which cannot generate"),
         ("fill", "classify", [], "cannot fill; it can classify, embed and look"),
         ("classify", "mlm", [], "cannot classify; it can fill, embed and look"),
         ("translate", "no/where", [], "no/where is not a folder"),
         ("translate", "demo", ["--beam", "0"], "--beam must be a whole number from 1 to 1,000, not 0"),
         ("translate", "demo", ["--beam", "many"], "--beam takes a whole number, not 'many'"),
-        ("translate", "demo", ["--length-penalty", "gnm"], '--length-penalty takes gnmt or power, not \'gnm\'; did you mean "gnmt"?'),
-        ("translate", "demo", ["--temperature", "0.5"], "--temperature does nothing unless tokens are drawn: ask for --sample too"),
+        ("translate", "demo", ["--length-penalty", "gnm"],
+            '--length-penalty takes gnmt or power, not \'gnm\'; did you mean "gnmt"?'),
+        ("translate", "demo", ["--temperature", "0.5"],
+            "--temperature does nothing unless tokens are drawn: ask for --sample too"),
         ("translate", "demo", ["--sample", "--beam", "4"], "ask for one of them"),
-        ("translate", "demo", ["--sample", "--temperature=0"], "temperature must be a number from 0.001 to 1,000.0, not 0.0"),
+        ("translate", "demo", ["--sample", "--temperature=0"],
+            "temperature must be a number from 0.001 to 1,000.0, not 0.0"),
         ("translate", "demo", ["--n-best", "9"], "a beam of 4 cannot find 9 hypotheses"),
         ("translate", "demo", ["--beam=1", "--alpha=1"], "alpha is for beam search"),
         ("translate", "demo", ["--draft", "x"], "translate has no option --draft"),
@@ -376,244 +340,3 @@ def test_the_options_of_the_commands_are_those_of_python():
         assert found - names - {"trees", "chat"} == {
             "run", "text", "json", "bad_lines", "device", "weights", "quantize"
         }  # fmt: skip
-
-
-# In a process of its own
-
-
-@contextmanager
-def running(*args: str):
-    """heedful in a process of its own that does not outlive the test, should it never answer."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""}
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # what a shell starts in the background ignores it
-    try:
-        process = start(*args, stdin=subprocess.PIPE, env=environment)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    with process:
-        guard = threading.Timer(60, process.kill)
-        guard.start()
-        yield process
-        process.wait()
-        guard.cancel()
-
-
-def test_starting_up_imports_nothing_heavy_beside_torch(small_run):
-    code = f"""
-import io, sys, torch
-before = set(sys.modules)
-sys.stdin = io.TextIOWrapper(io.BytesIO(b"the cat sleeps\\n"))
-from heedful.cli.main import main
-assert main(["translate", {small_run("demo")!r}]) == 0
-heavy = ("rich", "transformers", "torch._dynamo", "torch._inductor", "sacrebleu", "heedful.train.loop", "pydoc")
-print([name for name in heavy if name in set(sys.modules) - before])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "le chat dort\n[]\n"
-
-
-def resident(pid: int) -> int:
-    """Kilobytes of memory that a process has."""
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
-
-
-def test_memory_does_not_grow_with_the_input(small_run):
-    """20,000 lines through a small model: after the first tenth, memory stays what it is."""
-    count, seen = 20_000, []
-    with running("translate", small_run("demo"), "--beam", "1", "--batch", "256") as process:
-        texts = [*PAIRS, ""]
-
-        def feed():
-            for n in range(count):
-                process.stdin.write(texts[n % 7] + "\n")
-            process.stdin.close()
-
-        writer = threading.Thread(target=feed)
-        writer.start()
-        expected = [*PAIRS.values(), ""]
-        for n, line in enumerate(process.stdout):
-            assert line.rstrip("\n") == expected[n % 7]
-            if n % 2000 == 1999:
-                seen.append(resident(process.pid) if process.poll() is None else seen[-1])
-        writer.join()
-    assert n == count - 1 and process.returncode == 0
-    assert max(seen) - seen[0] < 12_000  # kilobytes
-
-
-def test_a_reader_that_has_seen_enough_ends_it_quietly(small_run):
-    with running("translate", small_run("demo"), "--batch=2") as process:
-        process.stdin.write(lines("the cat sleeps"))
-        process.stdin.flush()
-        assert process.stdout.readline() == "le chat dort\n"
-        process.stdout.close()  # as `| head -1` does
-        process.stdin.write(lines(*SOURCES))
-        process.stdin.close()
-        said = process.stderr.read()
-    assert (said, process.returncode) == ("", 141)
-
-
-def test_ctrl_c_leaves_what_was_answered_and_no_traceback(small_run):
-    """A line is answered as soon as it is there, though the input goes on."""
-    with running("translate", small_run("demo")) as process:
-        process.stdin.write(lines("the cat sleeps", "", "the dog sleeps"))
-        process.stdin.flush()
-        assert [process.stdout.readline() for _ in range(3)] == ["le chat dort\n", "\n", "le chien dort\n"]
-        process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=60)
-    assert (out, said, process.returncode) == ("", "interrupted\n", 130)
-
-
-def test_a_terminal_sees_tokens_as_they_come_and_no_progress(small_run):
-    """On a terminal: what is typed is answered, in pieces; with a file, progress is told elsewhere."""
-    leader, terminal = pty.openpty()
-    command = [sys.executable, "-m", "heedful", "generate", small_run("lm"), "--longest", "8"]
-    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=subprocess.PIPE) as process:
-        guard = threading.Timer(60, process.kill)
-        guard.start()
-        os.write(leader, b"the cat\n")
-        seen = b""
-        while not seen.endswith(b" sat on \r\n") and process.poll() is None:
-            seen += os.read(leader, 1000) if select.select([leader], [], [], 1)[0] else b""
-        os.write(leader, b"\x04")
-        said = process.stderr.read().decode()
-        guard.cancel()
-    os.close(leader)
-    os.close(terminal)
-    assert (process.returncode, said) == (0, "one text a line; Ctrl-D ends\n")
-
-
-class Terminal(io.StringIO):
-    def __init__(self, pieces=None):
-        super().__init__()
-        self.pieces = pieces if pieces is not None else []
-
-    def isatty(self):
-        return True
-
-    def write(self, text):
-        self.pieces.append(text)
-        return super().write(text)
-
-
-def test_an_answer_is_streamed_to_a_terminal_piece_by_piece(small_run, monkeypatch, load):
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stdout", shown)
-    assert main(["generate", small_run("lm"), "the cat", "--longest", "8"]) == 0
-    assert shown.pieces == [*load("lm").stream("the cat", longest=8), "\n"] and len(shown.pieces) == 9
-    shown.pieces.clear()
-    assert main(["generate", small_run("lm"), "the cat", "--longest", "8", "--beam", "2"]) == 0
-    assert len(shown.pieces) == 1  # a beam decides at the end
-    shown.pieces.clear()
-    assert main(["generate", small_run("lm"), "the cat", "--longest", "8", "--json"]) == 0
-    assert len(shown.pieces) == 1
-
-
-def test_a_terminal_is_not_made_to_obey_a_model(monkeypatch):
-    """Control characters go into files as they are, and on a terminal they are shown as unknown ones."""
-    said = "a\x1b[31mb\x9bc\x07\td\n"
-    for kind, expected in ((Terminal, "a\ufffd[31mb\ufffdc\ufffd\td\n"), (io.StringIO, said)):
-        monkeypatch.setattr(sys, "stdout", kind())
-        line_commands.write(said)
-        assert sys.stdout.getvalue() == expected
-
-
-def test_progress_is_told_to_who_can_see_it_once_it_takes_long(given, monkeypatch):
-    talk = Terminal()
-    monkeypatch.setattr(sys, "stderr", talk)
-    given("translate", "demo", "--batch=1", stdin=lines(*PAIRS) * 4)
-    assert talk.getvalue() == ""
-    monkeypatch.setattr(line_commands, "PATIENCE", 0.0)
-    monkeypatch.setattr(line_commands, "PACE", 0.0)
-    monkeypatch.setattr(line_commands, "CHUNK", 2)
-    _, out, _ = given("translate", "demo", "--batch=1", stdin=lines(*PAIRS) * 4)
-    assert len(out) == 25
-    told = talk.getvalue().split("\r")
-    assert told[1].startswith("2 lines, ") and told[-2].startswith("24 lines, ") and told[-1] == "\x1b[K"
-
-
-def test_progress_counts_what_was_answered_and_not_what_was_read(small_run, tmp_path, monkeypatch, capsys):
-    """A file is read far ahead of the answers."""
-    talk = Terminal()
-    (tmp_path / "in").write_text(lines(*PAIRS) * 4)
-    for name, value in {"PATIENCE": 0.0, "PACE": 0.0, "CHUNK": 6}.items():
-        monkeypatch.setattr(line_commands, name, value)
-    with open(tmp_path / "in") as file:
-        monkeypatch.setattr(sys, "stdin", file)
-        monkeypatch.setattr(sys, "stderr", talk)
-        assert main(["translate", small_run("demo"), "--batch=1"]) == 0
-    told = [re.search(r"(\d+)% of the input", line)[1] for line in talk.getvalue().split("\r")[1:-1]]
-    assert told == ["25", "50", "75", "100"]
-
-
-# Completion
-
-
-def test_bash_completes_commands_options_choices_and_files(tmp_path, monkeypatch, capsys):
-    (tmp_path / "my run").mkdir()
-    assert main(["--print-completion", "bash"]) == 0
-    script = tmp_path / "script"
-    script.write_text(capsys.readouterr().out)
-    cases = {
-        ("heedful", "tr"): ["train", "translate"],
-        ("heedful", "--v"): ["--version"],
-        ("heedful", "translate", "--be"): ["--beam"],
-        ("heedful", "translate", "--device", ""): ["auto", "cpu", "cuda"],
-        ("heedful", "translate", "--length-penalty", "g"): ["gnmt"],
-        ("heedful", "translate", "--beam", ""): [],
-        ("heedful", "translate", "my"): ["my run"],
-        ("heedful", "generate", "--draft", "m"): ["my run"],
-        ("heedful", "train", "cl"): ["classify"],
-        ("heedful", "train", "m"): ["mlm"],  # and not "my run", for no file stands there
-        ("heedful", "train", "lm", "cl"): [],
-        ("heedful", "train", "--from", "m"): ["my run"],
-        ("heedful", "info", "gpt2-"): ["gpt2-medium", "gpt2-large", "gpt2-xl"],
-        ("heedful", "info", "m"): ["mixture-8x124m", "modern-162m", "my run"],
-        ("heedful", "info", "gpt2", "gpt2-"): [],
-        ("heedful", "embed", "runs", "--json", "--po"): ["--pooling"],
-        ("heedful", "--print-completion", "z"): ["zsh"],
-    }
-    calls = "".join(
-        f"COMP_WORDS=({' '.join(repr(w) for w in words)}); COMP_CWORD={len(words) - 1}; _heedful; "
-        'printf "%s;" "${COMPREPLY[@]}"; echo\n'
-        for words in cases
-    )
-    done = subprocess.run(
-        ["bash", "-c", f"source {script}; cd {tmp_path}\n{calls}"], capture_output=True, text=True, check=True
-    )
-    found = [[word for word in line.split(";") if word] for line in done.stdout.splitlines()]
-    assert found == list(cases.values()) and done.stderr == ""
-
-
-def test_the_presets_that_a_shell_completes_are_those_there_are():
-    assert completion.first_words("info") == list(presets())
-    code = "import sys, heedful.cli.completion as c; [c.script(s) for s in c.SHELLS]; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_command_and_option_can_be_completed(shell, capsys):
-    assert main(["--print-completion", shell]) == 0
-    out = capsys.readouterr().out
-    assert shell in out.splitlines()[0] or shell in out.splitlines()[1]
-    for command in COMMANDS:
-        assert command in out
-        for option in arguments.options(command):
-            assert (f"-l {option[2:]}" if shell == "fish" else option) in out
-    assert out.count("'") % 2 == 0
-
-
-@pytest.mark.parametrize(
-    "args", [["--print-completion"], ["--print-completion", "tcsh"], ["--print-completion=fsh"]]
-)
-def test_a_shell_that_is_not_known_is_refused(args, capsys):
-    assert main(args) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("error: --print-completion takes bash, zsh, fish") and said.count("\n") == 1
-
-
-def test_completion_is_told_of_in_the_help(capsys):
-    assert main(["--help"]) == 0
-    assert "source <(heedful --print-completion bash)" in capsys.readouterr().out

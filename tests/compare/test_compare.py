@@ -1,9 +1,7 @@
-"""Comparing: the same data and budget for all, nothing done twice, and noise is called noise."""
+"""Comparing: the same data and budget for all, and nothing done twice."""
 
 import csv
 import json
-import math
-import random
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -63,73 +61,6 @@ def without_times(rows):
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
-# Noise
-
-
-def test_students_quantiles_are_those_of_the_table():
-    for freedom, expected in {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262, 30: 2.042, 1000: 1.962}.items():
-        assert noise.quantile(freedom) == pytest.approx(expected, abs=6e-4)
-        assert noise.p_value(expected, freedom) == pytest.approx(0.05, abs=2e-4)
-        assert noise.p_value(-expected, freedom) == noise.p_value(expected, freedom)
-    assert noise.p_value(0, 3) == 1 and noise.p_value(1e9, 3) < 1e-12
-    assert noise.p_value(1.0, 1) == pytest.approx(0.5)  # Cauchy's quartile
-
-
-def test_the_interval_of_a_mean_is_students():
-    low, high = noise.interval([1.0, 2.0, 3.0])
-    assert (low + high) / 2 == pytest.approx(2) and (high - low) / 2 == pytest.approx(
-        4.303 / math.sqrt(3), abs=1e-3
-    )
-    assert noise.interval([1.0]) is None and noise.interval([]) is None
-
-
-def test_holm_lets_the_smallest_count_as_often_as_there_are():
-    chances = {("a", "b"): 0.01, ("a", "c"): 0.04, ("b", "c"): 0.03}
-    assert noise.holm(chances) == pytest.approx({("a", "b"): 0.03, ("b", "c"): 0.06, ("a", "c"): 0.06})
-    assert noise.holm({("a", "b"): 0.7, ("a", "c"): 0.8}) == {("a", "b"): 1.0, ("a", "c"): 1.0}
-
-
-def test_a_difference_is_judged_seed_by_seed():
-    """Both swing from seed to seed, but one is always better by the same amount, about."""
-    a = {0: 10.0, 1: 50.0, 2: 90.0, 3: 30.0}
-    b = {seed: value - 5 + 0.1 * seed for seed, value in a.items()}
-    (pair,) = noise.pairs({"a": a, "b": b})
-    assert pair.distinguishable and pair.difference == pytest.approx(4.85)
-    swapped = {0: b[3], 1: b[0], 2: b[1], 3: b[2]}
-    assert not noise.pairs({"a": a, "b": swapped})[0].distinguishable
-
-
-def test_one_seed_and_no_visible_noise_tell_nothing():
-    (pair,) = noise.pairs({"a": {0: 1.0}, "b": {0: 9.0}})
-    assert pair.p is None and not pair.distinguishable
-    (pair,) = noise.pairs({"a": {0: 1.0, 1: 1.0, 2: 1.0}, "b": {0: 2.0, 1: 2.0, 2: 2.0}})
-    assert pair.p is None and not pair.distinguishable
-    (pair,) = noise.pairs({"a": {0: 1.0, 1: 2.0}, "b": {2: 1.0, 3: 2.0}})  # no seed in common
-    assert pair.p is None
-
-
-def test_a_spread_that_is_small_by_luck_is_not_believed():
-    """Two seeds that differ by nearly the same amount would give a tiny p; the other pairs show how noisy
-    it is."""
-    lucky = {"a": {0: 1.0, 1: 1.1}, "b": {0: 2.0, 1: 2.1001}}
-    assert noise.pairs(lucky)[0].distinguishable
-    noisy = lucky | {"c": {0: 0.0, 1: 3.0}}
-    assert not any(pair.distinguishable for pair in noise.pairs(noisy))
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_variants_that_are_alike_are_seldom_told_apart_and_others_often_are(seeds):
-    rng, wrong, right, rounds = random.Random(seeds), 0, 0, 300
-    for _ in range(rounds):
-        common = [rng.gauss(0, 3) for _ in range(seeds)]
-        figures = {name: {s: common[s] + rng.gauss(0, 1) for s in range(seeds)} for name in "abcd"}
-        wrong += any(pair.distinguishable for pair in noise.pairs(figures))
-        better = figures | {"d": {s: value + 40 for s, value in figures["d"].items()}}
-        right += any(pair.distinguishable for pair in noise.pairs(better))
-    assert wrong / rounds <= 0.05
-    assert right / rounds > (0.05 if seeds == 2 else 0.9)
-
-
 # Variants
 
 
@@ -168,14 +99,19 @@ def asked(*variants, base=None, task="translate", budget=None, seeds=2):
     [
         (asked(ModelVariant("a")), "a comparison needs two variants or more"),
         (asked(ModelVariant("a"), ModelVariant("a", {"model.width": 8})), 'two variants are called "a"'),
-        (asked(ModelVariant("a b"), ModelVariant("a/b", {"model.width": 8})), 'two variants are called "a-b"'),
+        (asked(ModelVariant("a b"), ModelVariant("a/b", {"model.width": 8})),
+            'two variants are called "a-b"'),
         (asked(ModelVariant("a"), ModelVariant("b")), "variants a and b are the same"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"data.vocab": "char"})), "variant b sets data.vocab, but all variants read the same"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"train.seed": 3})), "variant b sets train.seed, but all variants have the same seeds"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"data.vocab": "char"})),
+            "variant b sets data.vocab, but all variants read the same"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"train.seed": 3})),
+            "variant b sets train.seed, but all variants have the same seeds"),
         (asked(ModelVariant("a"), ModelVariant("b", {"train.steps": 3})), "the same budget"),
         (asked(ModelVariant("a"), ModelVariant("b", {"evaluate.rows": 3})), "are judged alike"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"model.experts": 3})), "variant b: model.experts does nothing in transformer"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"model.norm": "post"}), seeds=0), "--seeds is from 1 to 100, not 0"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"model.experts": 3})),
+            "variant b: model.experts does nothing in transformer"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"model.norm": "post"}), seeds=0),
+            "--seeds is from 1 to 100, not 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_refused(wrong, sentence):

@@ -209,3 +209,11 @@ def make_runs(folder: Path):
 @pytest.fixture(scope="session")
 def small_run(tmp_path_factory):
     return make_runs(tmp_path_factory.mktemp("small"))
+
+
+SOURCES = [*PAIRS, "the cat", "a fish eats the dog and the cat and i am a teacher"]
+
+
+def lines(*texts: str) -> str:
+    """Texts as lines of stdin."""
+    return "".join(f"{text}\n" for text in texts)
