@@ -18,6 +18,7 @@ from helpers.runs import CPU, TINY, Quiet
 import heedful
 from heedful.corpora import phrasebook
 from heedful.data.vocab import Vocab
+from heedful.parts.places import Lengths
 from heedful.runs import trainer
 from heedful.tasks import mlm, recipe
 from heedful.tasks.metrics import confusion, macro_f1, scores_by_label, translation_scores
@@ -298,7 +299,7 @@ def test_a_masked_model_is_judged_by_every_blank(kind, trained, evaluate):
     total = right = blanks = follows = rows = 0
     for start in range(0, len(stream) - room + 1, room):
         row = mlm.batch_of(stream, [start], room, pairs, vocab.size, seed, mlm.HELD_OUT)
-        out = model(row.tokens_BT, None, row.segments_BT)
+        out = model(row.tokens_BT, segments_BT=row.segments_BT)
         for place in row.places_N.tolist():
             scores, answer = out["masked_lm"][0, place], row.originals_BT[0, place]
             total += float(F.cross_entropy(scores, answer))
@@ -368,7 +369,7 @@ def test_labels_are_judged_on_every_row(kind, trained, files, evaluate):
             scores = model(torch.tensor([[vocab.cls, *ids, vocab.sep]]))["classify"][0]
         else:  # letters, of which many texts have more than fit: they are cut
             row = torch.tensor([[vocab.bos, *ids[:11], vocab.eos]])
-            scores = model(row, torch.tensor([row.shape[1]]))[0]
+            scores = model(row, Lengths(torch.tensor([row.shape[1]])))[0]
         mine.append(LABELS[int(scores.argmax())])
         loss += float(F.cross_entropy(scores, torch.tensor(LABELS.index(label))))
     metrics = found["metrics"]
