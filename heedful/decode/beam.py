@@ -13,27 +13,26 @@ and Hugging Face; T2T takes all of them). A prefix that reaches the greatest len
 (Hugging Face; fairseq makes it end, T2T takes it only where nothing else ended). Filters lower
 log-probabilities and do not normalize them anew (fairseq, Hugging Face).
 
-Besides the usual letters: N searches (a sentence, or a group of a sentence, each), R = N W rows of the step,
-C candidates, F finished hypotheses kept.
+Besides the usual letters: N searches (a sentence, or a group of a sentence, each) of W prefixes, R = N W rows
+of the step, C candidates, F finished hypotheses kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .beam_extend import extend_by_one
-from .beam_settings import BeamSettings
-from .beam_state import PrefixTree, Rules, Searches, begin
-from .context import Context, context_of
-from .filters import NEVER, Filter, check_choice
-from .hypothesis import Hypothesis
-from .prompts import Ends, checked_lengths, ends_of, limits_of
+from ..errors import BadInput
+from .beam_settings import STOPPING, BeamSettings, Standing, coverage_penalty
+from .filters import Context, Filter
+from .prompts import Ends, checked
+from .scores import NEVER, apply_to_log_probabilities, check_choice, top_tokens
 from .step import Step
-from .streaming import fitting, head_start
-from .transfer import HostCopy, to_device
+from .streaming import HostCopy, Hypothesis, fitting, head_start, to_device
 
 
 @torch.no_grad()
@@ -52,13 +51,12 @@ def beam_search(
     A hypothesis has at most `longest` tokens (one number for all, or one each). The step must be fresh.
     """
     settings, device = settings or BeamSettings(), prompts_BT.device
-    limits, ends = limits_of(longest, len(prompts_BT)), tuple(ends_of(eos))
+    lengths_B, limits, ends = checked(prompts_BT, lengths_B, longest, eos)
     if not limits:
         return []
-    lengths_B = checked_lengths(prompts_BT, lengths_B)
     ends_E = to_device(torch.tensor(ends, dtype=torch.long), device)
-    rules = Rules(settings, ends, ends_E, max(limits), filters)
-    context = context_of(filters, prompts_BT, lengths_B)
+    rules = Rules(settings, tuple(ends), ends_E, max(limits), filters)
+    context = Context.prompts(prompts_BT, lengths_B) if filters else None
     scores_RV = step.last(prompts_BT, lengths_B)
     searches = begin(limits, settings, torch.promote_types(scores_RV.dtype, torch.float32), device)
     if settings.groups > 1:
@@ -162,3 +160,266 @@ def best_different(some: list[Hypothesis], n_best: int) -> list[Hypothesis]:
     for one in some:
         kept.setdefault(tuple(one.tokens), one)
     return list(kept.values())[:n_best]
+
+
+# The state of a search.
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What all searches of a call have in common."""
+
+    settings: BeamSettings
+    ends: tuple[int, ...]  # tokens that end a sentence
+    ends_E: Tensor  # the same, where the scores are
+    longest: int  # tokens of any hypothesis
+    filters: Sequence[Filter]
+
+
+class PrefixTree:
+    """Every prefix considered so far: a node is a token, its log-probability, and its parent (-1: none)."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.columns: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def grow(self, before_NC: Tensor, tokens_NC: Tensor, log_p_NC: Tensor) -> Tensor:
+        """New nodes; their numbers come back."""
+        start = self.size
+        self.add(before_NC.flatten(), tokens_NC.flatten(), log_p_NC.flatten())
+        return torch.arange(start, self.size, device=tokens_NC.device).view_as(tokens_NC)
+
+    def add(self, before_X: Tensor, tokens_X: Tensor, log_p_X: Tensor) -> None:
+        self.columns.append((before_X, tokens_X, log_p_X))
+        self.size += len(tokens_X)
+
+    def read(self, nodes: list[int]) -> list[tuple[list[int], list[float]]]:
+        """For each node, the tokens from the root to it, and their log-probabilities."""
+        columns = (torch.cat(column) for column in zip(*self.columns, strict=True))
+        before_X, tokens_X, log_p_X = HostCopy(*columns).wait()
+        before_X, tokens_X = before_X.long(), tokens_X.long()
+        at_P, ways = torch.tensor(nodes, dtype=torch.long), []
+        while bool((at_P >= 0).any()):
+            ways.append(at_P)
+            at_P = torch.where(at_P >= 0, before_X[at_P], -1)
+        if not ways:
+            return []
+        way_PL = torch.stack(ways[::-1], 1)  # those that are shorter start later
+        starts = (way_PL < 0).sum(1).tolist()
+        found = zip(tokens_X[way_PL].tolist(), log_p_X[way_PL].tolist(), starts, strict=True)
+        return [(tokens[start:], log_p[start:]) for tokens, log_p, start in found]
+
+
+@dataclass(frozen=True)
+class Searches:
+    """N searches side by side: the W live prefixes of each, and its best finished hypotheses."""
+
+    sentences_N: Tensor
+    groups_N: Tensor
+    limits_N: Tensor
+    totals_NW: Tensor  # log P so far; -inf where there is no prefix
+    nodes_NW: Tensor  # where each prefix ends in the tree
+    tokens_NW: Tensor  # its newest token
+    rows_NW: Tensor  # the row of the step it continues
+    in_place: bool  # and it stands there already
+    siblings: bool  # all rows of the step are continued, each by prefixes of the same search
+    attended_NWS: Tensor | None  # attention that each word of the source has received
+    scores_NF: Tensor  # of finished hypotheses, best first; -inf where there is none yet
+    finished_NF: Tensor  # where they end in the tree
+    over_N: Tensor  # whether it finds nothing more
+    lowest_N: Tensor  # the lowest that its best total has been, if it needed one: is there always a number?
+
+    def select(self, which_N: Tensor) -> Searches:
+        """Only some of the searches, by their numbers."""
+        whole = {field.name: getattr(self, field.name) for field in fields(self)}
+        kept: dict[str, Any] = {name: x[which_N] if isinstance(x, Tensor) else x for name, x in whole.items()}
+        return replace(Searches(**kept), in_place=False, siblings=False)
+
+
+def begin(limits: list[int], settings: BeamSettings, dtype: torch.dtype, device: torch.device) -> Searches:
+    """One empty prefix for each search."""
+    B, G, F = len(limits), settings.groups, settings.width
+    sentences_N = torch.arange(B * G, device=device) // G
+    nobody_N1 = torch.full((B * G, 1), -1, device=device)
+    return Searches(
+        sentences_N,
+        groups_N=torch.arange(G, device=device).repeat(B),
+        limits_N=to_device(torch.tensor(limits), device)[sentences_N],
+        totals_NW=torch.zeros(B * G, 1, dtype=dtype, device=device),
+        nodes_NW=nobody_N1,
+        tokens_NW=nobody_N1,
+        rows_NW=torch.arange(B * G, device=device)[:, None],
+        in_place=True,
+        siblings=True,
+        attended_NWS=None,
+        scores_NF=torch.full((B * G, F), NEVER, dtype=dtype, device=device),
+        finished_NF=nobody_N1.repeat(1, F),
+        over_N=torch.zeros(B * G, dtype=torch.bool, device=device),
+        lowest_N=torch.zeros(B * G, dtype=dtype, device=device),
+    )
+
+
+# One step: extend every prefix by every token, keep the best, and see which searches are over.
+
+
+def extend_by_one(
+    searches: Searches,
+    scores_RV: Tensor,
+    step: Step,
+    tree: PrefixTree,
+    rules: Rules,
+    n: int,
+    context: Context | None,
+) -> Searches:
+    """An n-th token for every prefix, from the scores after each; and which searches are over then."""
+    searches, filters = add_attention(searches, step, rules.settings), rules.filters
+    if rules.settings.groups > 1:
+        log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, context)
+        searches = extend(searches, log_p_RV, changed_RV, tree, rules, n)
+    else:  # only the best tokens of each prefix can be among the best of all
+        most = min(count(rules.ends_E, rules.settings.width), scores_RV.shape[1])
+        log_p_RX, changed_RX, tokens_RX = top_tokens(scores_RV, most, filters, context)
+        searches = extend(searches, log_p_RX, changed_RX, tree, rules, n, tokens_RX)
+    return replace(searches, over_N=searches.over_N | is_over(searches, n, rules.settings))
+
+
+def add_attention(searches: Searches, step: Step, settings: BeamSettings) -> Searches:
+    """Add up the attention of the prefixes to the source, averaged over heads."""
+    if not settings.coverage:
+        return searches
+    if step.attention is None:
+        raise BadInput("the coverage penalty needs the attention to the source: make the step watched=True")
+    attended_NWS = step.attention.mean(1).unflatten(0, searches.totals_NW.shape)
+    if searches.attended_NWS is not None:
+        attended_NWS = attended_NWS + searches.attended_NWS
+    return replace(searches, attended_NWS=attended_NWS)
+
+
+def extend(
+    searches: Searches,
+    log_p_RV: Tensor,
+    changed_RV: Tensor,
+    tree: PrefixTree,
+    rules: Rules,
+    n: int,
+    tokens_RV: Tensor | None = None,
+) -> Searches:
+    """Give every prefix an n-th token: the W best live on, and those that end compete with those that have.
+
+    Searches that are over find nothing more. tokens: which they are, if not the whole vocabulary in order.
+    """
+    settings, ends, over_N = rules.settings, rules.ends_E, searches.over_N
+    (N, W), V, F = searches.totals_NW.shape, log_p_RV.shape[-1], settings.width
+    totals_NX = (searches.totals_NW[..., None] + changed_RV.view(N, W, V)).flatten(1)
+    tokens_NX = None if tokens_RV is None else tokens_RV.view(N, W * V)
+    at_NC, alive_NA = candidates(totals_NX, searches, V, ends, settings, tokens_NX)
+    totals_NC, parents_NC, tokens_NC = totals_NX.gather(1, at_NC), at_NC // V, tokens_at(at_NC, V, tokens_NX)
+    log_p_NC = log_p_RV.view(N, W * V).gather(1, at_NC)
+    nodes_NC = tree.grow(searches.nodes_NW.gather(1, parents_NC), tokens_NC, log_p_NC)
+
+    ended_NC = torch.isin(tokens_NC, ends)
+    counts_NC = ended_NC | (searches.limits_N == n)[:, None]
+    counts_NC = counts_NC & ~over_N[:, None]
+    counts_NC[:, F:] = False
+    scores_NC = score(totals_NC, covered(searches, settings).gather(1, parents_NC), n, settings)
+    merged = torch.cat([searches.scores_NF, scores_NC.masked_fill(~counts_NC, NEVER)], 1)
+    scores_NF, order_NF = merged.topk(F)
+
+    parents_NA = parents_NC.gather(1, alive_NA)
+    first_row_N1 = torch.arange(0, N * W, W, device=at_NC.device)[:, None]
+    attended = searches.attended_NWS
+    top_N = totals_NC.amax(-1)
+    found_N = (searches.scores_NF[:, 0] > NEVER) & ~top_N.isnan()  # then it may have nowhere to go
+    return replace(
+        searches,
+        totals_NW=totals_NC.masked_fill(ended_NC, NEVER).gather(1, alive_NA),
+        nodes_NW=nodes_NC.gather(1, alive_NA),
+        tokens_NW=tokens_NC.gather(1, alive_NA),
+        rows_NW=first_row_N1 + parents_NA,
+        in_place=False,
+        siblings=True,
+        attended_NWS=None if attended is None else attended.take_along_dim(parents_NA[..., None], 1),
+        scores_NF=scores_NF,
+        finished_NF=torch.cat([searches.finished_NF, nodes_NC], 1).gather(1, order_NF),
+        lowest_N=torch.minimum(searches.lowest_N, top_N.masked_fill(found_N | over_N, 0)),
+    )
+
+
+def score(totals_NW: Tensor, covered_NW: Tensor, n: int, settings: BeamSettings) -> Tensor:
+    """s(Y) of hypotheses of n tokens."""
+    return totals_NW / float(settings.penalty(torch.tensor([n]), totals_NW.dtype)) + covered_NW
+
+
+def covered(searches: Searches, settings: BeamSettings) -> Tensor:
+    """cp(X, Y) of the live prefixes."""
+    if searches.attended_NWS is None:
+        return torch.zeros_like(searches.totals_NW)
+    return settings.coverage * coverage_penalty(searches.attended_NWS).to(searches.totals_NW.dtype)
+
+
+def candidates(
+    totals_NX: Tensor,
+    searches: Searches,
+    V: int,
+    ends: Tensor,
+    settings: BeamSettings,
+    tokens_NX: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The best continuations among all prefixes and tokens (X = W V), best first, and which of them live on.
+
+    With groups, the later pay for the tokens that the earlier have taken at this step (Vijayakumar et al.
+    2018, with Hamming diversity). The price steers the choice and is not part of the score; fairseq adds it
+    up.
+    """
+    if settings.groups == 1:
+        return pick(totals_NX, V, ends, settings.width, tokens_NX)
+    W = searches.totals_NW.shape[1]
+    taken_BV = torch.zeros(int(searches.sentences_N.max()) + 1, V, device=totals_NX.device)
+    picked: list[tuple[Tensor, Tensor]] = []
+    members = [(searches.groups_N == g).nonzero()[:, 0] for g in range(settings.groups)]
+    for mine in members:
+        sentences = searches.sentences_N[mine]
+        price_MV = settings.diversity * taken_BV[sentences].to(totals_NX.dtype)
+        keys_MX = totals_NX[mine] - price_MV.repeat(1, W)
+        at_MC, alive_MA = pick(keys_MX, V, ends, settings.width)
+        picked.append((at_MC, alive_MA))
+        at_MA = at_MC.gather(1, alive_MA)
+        real_MA = (keys_MX.gather(1, at_MA) > NEVER).to(taken_BV.dtype)
+        taken_BV.index_put_((sentences[:, None].expand_as(at_MA), at_MA % V), real_MA, accumulate=True)
+    order = torch.cat(members).argsort()
+    at_NC, alive_NA = (torch.cat(parts)[order] for parts in zip(*picked, strict=True))
+    return at_NC, alive_NA
+
+
+def tokens_at(at_NC: Tensor, V: int, tokens_NX: Tensor | None) -> Tensor:
+    """Which token each place among W V is."""
+    return at_NC % V if tokens_NX is None else tokens_NX.gather(1, at_NC)
+
+
+def count(ends: Tensor, width: int) -> int:
+    """How many candidates are enough that `width` remain even if every prefix ends."""
+    return (1 + max(1, len(ends))) * width
+
+
+def pick(
+    keys_NX: Tensor, V: int, ends: Tensor, width: int, tokens_NX: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The candidates, and those of them that remain."""
+    C = min(count(ends, width), keys_NX.shape[1])
+    keys_NC, at_NC = keys_NX.topk(C)
+    alive_NC = keys_NC.masked_fill(torch.isin(tokens_at(at_NC, V, tokens_NX), ends), NEVER)
+    return at_NC, alive_NC.topk(min(width, C)).indices
+
+
+def is_over(searches: Searches, n: int, settings: BeamSettings) -> Tensor:
+    """Which searches are: by the rule, at the greatest length, or with nothing left alive."""
+    totals_NW = searches.totals_NW
+    best_length_N = searches.limits_N if settings.alpha > 0 else torch.full_like(searches.limits_N, n)
+    standing = Standing(
+        totals_NW,
+        score(totals_NW, covered(searches, settings), n, settings),
+        searches.scores_NF[:, -1],
+        settings.penalty(best_length_N, totals_NW.dtype),
+    )
+    dead_N = totals_NW.amax(-1) == NEVER
+    return STOPPING[settings.stopping](standing) | (searches.limits_N == n) | dead_N

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .filters import NEVER
+from .scores import NEVER
 
 # Length penalties.
 

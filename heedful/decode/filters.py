@@ -12,18 +12,52 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from ..errors import BadInput, NotFinite
-from .context import Context
+from ..errors import BadInput
 from .prompts import Ends, ends_of
+from .scores import NEVER
+
+
+@dataclass(frozen=True)
+class Context:
+    """The prompt of each row and the tokens after it. Padding (-1) comes first, so all rows end together."""
+
+    tokens_BT: Tensor
+    counts_B: Tensor  # how many of the tokens are new, the others being the prompt
+    rows_B: Tensor  # the row of the original batch that each row belongs to
+    batch: int  # rows in the original batch
+
+    @classmethod
+    def prompts(cls, prompts_BT: Tensor, lengths_B: Tensor | None) -> Context:
+        """Before the first token; lengths: None if all rows are full."""
+        (B, T), device = prompts_BT.shape, prompts_BT.device
+        lengths_B = torch.full((B,), T, device=device) if lengths_B is None else lengths_B
+        counts_B = torch.zeros(B, dtype=torch.long, device=device)
+        return cls(left_padded(prompts_BT, lengths_B), counts_B, torch.arange(B, device=device), B)
+
+    def then(self, tokens_B: Tensor) -> Context:
+        """One token more in every row."""
+        tokens_BT = torch.cat([self.tokens_BT, tokens_B[:, None]], -1)
+        return Context(tokens_BT, self.counts_B + 1, self.rows_B, self.batch)
+
+    def select(self, rows: Tensor) -> Context:
+        """Row b becomes what row rows[b] was."""
+        return Context(self.tokens_BT[rows], self.counts_B[rows], self.rows_B[rows], self.batch)
+
+
+def left_padded(tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
+    """Rows padded at the end, padded (with -1) at the beginning instead."""
+    T = tokens_BT.shape[1]
+    from_BT = torch.arange(T, device=tokens_BT.device) - (T - lengths_B[:, None])
+    return torch.where(from_BT >= 0, tokens_BT.gather(1, from_BT.clamp(min=0)), -1)
+
 
 Filter = Callable[[Tensor, Context], Tensor]
-
-NEVER = float("-inf")
 
 
 # Temperature, and how many of the likeliest: these look at the scores only.
@@ -205,47 +239,3 @@ def named(tokens_BN: Tensor, counts_BN: Tensor, V: int) -> Tensor:
 def check_known(token: int, V: int) -> None:
     if token >= V:
         raise BadInput(f"token {token} does not exist in a vocabulary of {V}")
-
-
-# Putting them to use.
-
-
-def precise(scores: Tensor) -> Tensor:
-    """In fp32 at least."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
-
-
-def apply(filters: Sequence[Filter], scores_BV: Tensor, context: Context | None) -> Tensor:
-    """All filters, in order, on precise scores. Filters need the context."""
-    scores_BV = precise(scores_BV)
-    if filters and context is None:
-        raise ValueError("filters read the context: keep it")
-    for one in filters:
-        scores_BV = one(scores_BV, context)  # type: ignore[arg-type]
-    return scores_BV
-
-
-def apply_to_log_probabilities(
-    filters: Sequence[Filter], scores_BV: Tensor, context: Context | None
-) -> tuple[Tensor, Tensor]:
-    """The log-probabilities, and the same changed by as much as the filters change the scores.
-
-    They are not normalized anew: that a word is forbidden does not make a hypothesis without it likelier.
-    """
-    scores_BV = precise(scores_BV)
-    log_p_BV = scores_BV.log_softmax(-1)
-    if not filters:
-        return log_p_BV, log_p_BV
-    change_BV = apply(filters, scores_BV, context) - scores_BV
-    return log_p_BV, log_p_BV + change_BV.masked_fill(scores_BV == NEVER, 0)
-
-
-def check_choice(best: Sequence[float], rows: Sequence[int]) -> None:
-    """Each row's best score must exist: -inf means that all is forbidden, NaN that the model is broken."""
-    for score, row in zip(best, rows, strict=True):
-        if math.isnan(score):
-            raise NotFinite(
-                f"the model's scores for row {row} are not numbers: its weights or inputs are broken"
-            )
-        if score == NEVER:
-            raise BadInput(f"every token is forbidden as the next one of row {row}: loosen the filters")

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from ..models.base.shells import Decoder, EncoderDecoder
 from .filters import Filter
-from .hypothesis import Hypothesis, join_chunks
 from .prompts import Ends
 from .step import Step, step_of
-from .streaming import greedy_choice, stream_chunks
+from .streaming import Hypothesis, greedy_choice, join_chunks, stream_chunks
 
 
 def greedy(

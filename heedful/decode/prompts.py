@@ -35,6 +35,14 @@ def checked_lengths(prompts_BT: Tensor, lengths_B: Tensor | None) -> Tensor | No
     return None if all(length == T for length in lengths) else lengths_B
 
 
+def checked(
+    prompts_BT: Tensor, lengths_B: Tensor | None, longest: int | Sequence[int], eos: Ends
+) -> tuple[Tensor | None, list[int], list[int]]:
+    """The lengths if rows differ in theirs, the greatest length of each row, and the tokens that end it."""
+    limits = limits_of(longest, len(prompts_BT))
+    return checked_lengths(prompts_BT, lengths_B), limits, ends_of(eos)
+
+
 def ends_of(eos: Ends) -> list[int]:
     """The tokens that end a sentence: none, one or several."""
     return [] if eos is None else [eos] if isinstance(eos, int) else sorted(set(eos))

@@ -13,11 +13,9 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .filters import Filter
-from .hypothesis import Hypothesis, join_chunks
 from .prompts import Ends
 from .step import Step
-from .streaming import stream_chunks
-from .transfer import to_device
+from .streaming import Hypothesis, join_chunks, stream_chunks, to_device
 
 BLOCK = 64  # draws made at once: a generator's call costs more than its number
 

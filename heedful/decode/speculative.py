@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, NotFinite
-from .context import Context, left_padded
-from .filters import NEVER, Filter, apply, check_choice, precise
-from .hypothesis import Hypothesis, Token, hypotheses
-from .prompts import Ends, checked_lengths, ends_of, limits_of
+from .filters import Context, Filter, left_padded
+from .prompts import Ends, checked
 from .sampling import Dice, draw, row_seeds
+from .scores import NEVER, apply, check_choice, precise
 from .step import Step
+from .streaming import Hypothesis, Token, hypotheses
 
 Distribution = Callable[[Tensor], Tensor]  # scores [B, V], to probabilities
 
@@ -161,9 +161,9 @@ def speculate(
     if ahead < 1:
         raise BadInput(f"to guess {ahead} tokens ahead is no speculation: ahead must be at least 1")
     (B, T), device = prompts_BT.shape, prompts_BT.device
-    ends = torch.tensor(ends_of(eos), dtype=torch.long, device=device)
-    limits_B = torch.tensor(limits_of(longest, B), device=device)
-    lengths_B = checked_lengths(prompts_BT, lengths_B)
+    lengths_B, limits, ends = checked(prompts_BT, lengths_B, longest, eos)
+    ends_E = torch.tensor(ends, dtype=torch.long, device=device)
+    limits_B = torch.tensor(limits, device=device)
     lengths_B = torch.full((B,), T, device=device) if lengths_B is None else lengths_B
     text = DraftedText(prompts_BT, lengths_B, lengths_B - 1, lengths_B, torch.arange(B, device=device), B)
     if T > 1:
@@ -172,7 +172,7 @@ def speculate(
     dice = Dice(row_seeds(seed, B), device, each=2 * ahead + 1)
     while len(text.rows_B):
         limits_R, uniform_RU = limits_B[text.rows_B], dice.roll()[text.rows_B]
-        text, written = one_round(step, draft, text, limits_R, ends, ahead, distribution, uniform_RU)
+        text, written = one_round(step, draft, text, limits_R, ends_E, ahead, distribution, uniform_RU)
         yield written
         over = {token.row for token in written if token.last}
         text = go_on(text, [row not in over for row in text.rows_B.tolist()], step, draft)

@@ -23,7 +23,7 @@ from ..parts.view import right_padded
 from ..parts.watch import Watchable, watch
 
 if TYPE_CHECKING:
-    from .beam_state import PrefixTree, Rules, Searches
+    from .beam import PrefixTree, Rules, Searches
 
 CHUNK = 16  # tokens written on a GPU before the host looks
 

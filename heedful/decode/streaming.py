@@ -1,26 +1,28 @@
 """Streaming: write token by token, and hand each over as it comes. Greedy and sampling differ only in the
 choice.
 
-The text comes in chunks (`stream_chunks`), since looking at a token may mean waiting for a device. Then
-several tokens are written before they are looked at, and while the host looks, the device writes the first
-few of the next chunk. `stream` hands the same over token by token.
+The text comes in chunks (`stream_chunks`), since looking at a token may mean waiting for a device: a plain
+`tolist`, or `torch.tensor(..., device="cuda")`, stops the host until the device has done all that it was
+given so far, and then the device has nothing to do until the host comes back with more. So several tokens
+are written before they are looked at, and while the host looks (`HostCopy`), the device writes the first few
+of the next chunk. `stream` hands the same over token by token; `Hypothesis` is a text when it is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .context import context_of
-from .filters import NEVER, Filter, apply, check_choice, precise
-from .hypothesis import Chunk, Token
-from .prompts import Ends, checked_lengths, ends_of, limits_of
+from .filters import Context, Filter
+from .prompts import Ends, checked
+from .scores import NEVER, apply, argmax, check_choice, log_probability, precise
 from .step import Step
-from .top_tokens import argmax, log_probability
-from .transfer import LEAD, HostCopy, to_device
 
+LEAD = 4  # tokens that a device is given to write before the host looks at those before
 Choose = Callable[[Tensor, Tensor], Tensor]  # scores [B, V] and the rows they belong to, to tokens [B]
 Choice = tuple[Tensor, ...]  # tokens, their log-probabilities, and their scores
 
@@ -62,9 +64,8 @@ def stream_chunks(
     tokens as the step writes at once (`step.chunk`), and the first few chunks fewer if somebody waits for
     them (`soon`). What a row wrote after its end is thrown away.
     """
-    ends, limits = frozenset(ends_of(eos)), limits_of(longest, len(prompts_BT))
-    lengths_B = checked_lengths(prompts_BT, lengths_B)
-    rows, done = list(range(len(prompts_BT))), 0  # those still written, and the tokens in each
+    lengths_B, limits, last = checked(prompts_BT, lengths_B, longest, eos)
+    ends, rows, done = frozenset(last), list(range(len(prompts_BT))), 0  # rows still written, tokens in each
     if not rows:
         return
     writer = TokenWriter(step, choose, filters, prompts_BT, lengths_B)
@@ -118,7 +119,7 @@ class TokenWriter:
         lengths_B: Tensor | None,
     ) -> None:
         self.step, self.choose, self.filters = step, choose, filters
-        self.context = context_of(filters, prompts_BT, lengths_B)
+        self.context = Context.prompts(prompts_BT, lengths_B) if filters else None
         self.rows_R = torch.arange(len(prompts_BT), device=prompts_BT.device)
         self.tokens_R = self.rows_R  # the newest, once there are any
 
@@ -199,3 +200,124 @@ def steps_before_a_fault(best: list[list[float]], counts: list[int]) -> int:
         if any(n < count and not score > NEVER for score, count in zip(scores, counts, strict=True)):
             return n
     return len(best)
+
+
+# What was written.
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One answer. `log_probabilities` are the model's own, of each token, before any filter or temperature.
+
+    `score` is what the search ranks by: the sum of these, or for beam search that over the length penalty.
+    """
+
+    tokens: list[int]  # the end of sentence included, if it was reached
+    score: float
+    log_probabilities: list[float]
+    ended: bool  # False: cut off at the greatest length
+
+    @property
+    def words(self) -> list[int]:
+        """The tokens without the end of sentence."""
+        return self.tokens[:-1] if self.ended else self.tokens
+
+
+class Token(NamedTuple):
+    """A token just written, and in which row."""
+
+    row: int
+    token: int
+    log_probability: float
+    last: bool  # nothing follows in this row
+    ended: bool  # because this is the end of sentence
+
+
+def hypotheses(streamed: Iterable[Sequence[Token]], rows: int) -> list[Hypothesis]:
+    """What a stream wrote in each row, once it has run dry."""
+    written: list[list[Token]] = [[] for _ in range(rows)]
+    for tokens in streamed:
+        for token in tokens:
+            written[token.row].append(token)
+    return [
+        Hypothesis(
+            [t.token for t in row],
+            sum(t.log_probability for t in row),
+            [t.log_probability for t in row],
+            bool(row) and row[-1].ended,
+        )
+        for row in written
+    ]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A few tokens more in every row that is still being written.
+
+    Rows stop at their ends, so they differ in length.
+    """
+
+    rows: list[int]
+    tokens: list[list[int]]  # of each of these rows
+    log_probabilities: list[list[float]]
+    over: list[bool]  # nothing follows in this row
+    ended: list[bool]  # because its last token is the end of sentence
+
+    def by_token(self) -> Iterator[list[Token]]:
+        """The first token of every row, then the second, and so on."""
+        lengths = [len(row) for row in self.tokens]
+        for n in range(max(lengths, default=0)):
+            yield [
+                Token(
+                    row,
+                    self.tokens[r][n],
+                    self.log_probabilities[r][n],
+                    self.over[r] and n == lengths[r] - 1,
+                    self.ended[r] and n == lengths[r] - 1,
+                )
+                for r, row in enumerate(self.rows)
+                if n < lengths[r]
+            ]
+
+
+def join_chunks(chunks: Iterable[Chunk], rows: int) -> list[Hypothesis]:
+    """What was written in each row, chunk by chunk."""
+    tokens: list[list[int]] = [[] for _ in range(rows)]
+    log_p: list[list[float]] = [[] for _ in range(rows)]
+    ended = [False] * rows
+    for chunk in chunks:
+        for r, row in enumerate(chunk.rows):
+            tokens[row] += chunk.tokens[r]
+            log_p[row] += chunk.log_probabilities[r]
+            ended[row] = chunk.ended[r]
+    return [Hypothesis(*row) for row in zip(tokens, map(sum, log_p), log_p, ended, strict=True)]
+
+
+# Between host and device.
+
+
+class HostCopy:
+    """Tensors of one shape on their way to the host.
+
+    What the device is given to do meanwhile does not delay them.
+    """
+
+    def __init__(self, *columns: Tensor) -> None:
+        self.columns, self.sent = columns, None
+        if columns[0].is_cuda:
+            # Each copy takes its time, so all go at once. A float64 holds every token, node and float32
+            # exactly.
+            whole = columns[0][None] if len(columns) == 1 else torch.stack([x.double() for x in columns])
+            self.columns = whole.to("cpu", non_blocking=True).unbind()  # into pinned memory
+            self.sent = torch.cuda.current_stream(columns[0].device).record_event()
+
+    def wait(self) -> tuple[Tensor, ...]:
+        """The tensors, once they are here; integers may come as floats."""
+        if self.sent is not None:
+            self.sent.synchronize()
+        return self.columns
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on the device, which copies it when it gets there."""
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.batch import Tensors, seen_in
-from ..decode.transfer import HostCopy
+from ..decode.streaming import HostCopy
 from ..errors import NotFinite
 from ..train.loop import Batch, LoopSettings, Progress, accumulate, clip, not_finite, seed_device, seed_for
 from ..train.loss import Loss

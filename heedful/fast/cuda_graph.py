@@ -29,7 +29,7 @@ from .kernels.choose import Choices, take_likeliest
 from .prefill import MOST, Prefill, can_prefill, padded_length
 
 if TYPE_CHECKING:
-    from ..decode.beam_state import PrefixTree, Rules, Searches
+    from ..decode.beam import PrefixTree, Rules, Searches
 
 Given = TypeVar("Given")
 

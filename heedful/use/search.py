@@ -17,12 +17,11 @@ from ..decode import filters as f
 from ..decode.beam import beam_search
 from ..decode.beam_settings import BeamSettings
 from ..decode.filters import Filter
-from ..decode.hypothesis import Hypothesis, Token, hypotheses
 from ..decode.prompts import pad
 from ..decode.sampling import Sampler
 from ..decode.speculative import FilteredDistribution, all_on_the_argmax, softmax, speculate
 from ..decode.step import Step, step_of
-from ..decode.streaming import greedy_choice, stream
+from ..decode.streaming import Hypothesis, Token, greedy_choice, hypotheses, stream
 from ..errors import BadInput
 from ..fast.decoding import FastModel
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of

@@ -12,14 +12,14 @@ from heedful import watch
 from heedful.decode import filters as f
 from heedful.decode.beam import beam_search
 from heedful.decode.beam_settings import BeamSettings
-from heedful.decode.context import Context, left_padded
+from heedful.decode.filters import Context, left_padded
 from heedful.decode.greedy import greedy
-from heedful.decode.hypothesis import hypotheses
 from heedful.decode.prompts import pad
 from heedful.decode.sampling import sample
+from heedful.decode.scores import apply
 from heedful.decode.speculative import speculative_greedy
 from heedful.decode.step import step_of
-from heedful.decode.streaming import greedy_choice, stream
+from heedful.decode.streaming import greedy_choice, hypotheses, stream
 from heedful.errors import BadInput, NotFinite
 from heedful.parts.places import Lengths
 
@@ -345,14 +345,14 @@ def test_filters_apply_in_the_order_given_and_leave_what_they_get_alone():
         assert torch.equal(scores, before)
     # With the penalty first, token 3 falls behind; with top-k first, it alone is left.
     penalty = f.repetition_penalty(10.0)
-    assert kept(f.apply([penalty, f.top_k(1)], scores, written)) == [[2]]
-    assert kept(f.apply([f.top_k(1), penalty], scores, written)) == [[3]]
+    assert kept(apply([penalty, f.top_k(1)], scores, written)) == [[2]]
+    assert kept(apply([f.top_k(1), penalty], scores, written)) == [[3]]
 
 
 def test_filters_work_in_single_precision_at_least():
     half = torch.tensor([[1.0, 2.0]], dtype=torch.bfloat16)
-    assert f.apply([f.temperature(3.0)], half, text([0])).dtype == torch.float32
-    assert f.apply([], half.double(), None).dtype == torch.float64
+    assert apply([f.temperature(3.0)], half, text([0])).dtype == torch.float32
+    assert apply([], half.double(), None).dtype == torch.float64
 
 
 @pytest.mark.parametrize(

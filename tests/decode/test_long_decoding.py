@@ -9,9 +9,9 @@ from helpers.long_cases import ALL
 from heedful.decode.beam import beam_search
 from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
-from heedful.decode.hypothesis import hypotheses
 from heedful.decode.speculative import FilteredDistribution, all_on_the_argmax, speculate
 from heedful.decode.step import step_of
+from heedful.decode.streaming import hypotheses
 from heedful.fast.cpu_decoder import packed
 from heedful.parts.long import compressed
 from heedful.parts.long import linear as linear_attention

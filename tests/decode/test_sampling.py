@@ -10,9 +10,8 @@ from helpers.sampling_cases import expected_of, sharpened
 from transformers.generation import logits_process as theirs
 
 from heedful.decode import filters as f
-from heedful.decode.hypothesis import hypotheses
 from heedful.decode.sampling import BLOCK, Dice, Sampler, draw, row_seeds, sample
-from heedful.decode.streaming import stream
+from heedful.decode.streaming import hypotheses, stream
 from heedful.errors import BadInput
 
 every_family = pytest.mark.parametrize("name", FAMILIES)

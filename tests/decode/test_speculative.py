@@ -11,7 +11,6 @@ from helpers.sampling_cases import expected_of, sharpened
 
 from heedful.decode import filters as f
 from heedful.decode.greedy import greedy
-from heedful.decode.hypothesis import hypotheses
 from heedful.decode.sampling import sample
 from heedful.decode.speculative import (
     FilteredDistribution,
@@ -22,6 +21,7 @@ from heedful.decode.speculative import (
     speculative_sample,
 )
 from heedful.decode.step import Step
+from heedful.decode.streaming import hypotheses
 from heedful.errors import BadInput, NotFinite
 
 every_family = pytest.mark.parametrize("name", FAMILIES)

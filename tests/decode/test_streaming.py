@@ -7,15 +7,22 @@ import torch
 from helpers.decoding_cases import Case, Spy
 
 from heedful.decode import filters as f
-from heedful.decode.beam import beam_search
+from heedful.decode.beam import PrefixTree, beam_search
 from heedful.decode.beam_settings import BeamSettings
-from heedful.decode.beam_state import PrefixTree
 from heedful.decode.greedy import greedy
-from heedful.decode.hypothesis import hypotheses, join_chunks
 from heedful.decode.sampling import Sampler, sample
 from heedful.decode.step import DecoderStep, Step
-from heedful.decode.streaming import greedy_choice, read_chunk, stream, stream_chunks
-from heedful.decode.transfer import LEAD, HostCopy, to_device
+from heedful.decode.streaming import (
+    LEAD,
+    HostCopy,
+    greedy_choice,
+    hypotheses,
+    join_chunks,
+    read_chunk,
+    stream,
+    stream_chunks,
+    to_device,
+)
 from heedful.errors import BadInput, NotFinite
 
 NEVER = -math.inf

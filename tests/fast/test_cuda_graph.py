@@ -20,10 +20,8 @@ from helpers.kernel_cases import (
 )
 
 from heedful.decode import step as steps
-from heedful.decode.beam import beam_search, extend_run
-from heedful.decode.beam_extend import extend_by_one
+from heedful.decode.beam import PrefixTree, Rules, beam_search, begin, extend_by_one, extend_run
 from heedful.decode.beam_settings import BeamSettings
-from heedful.decode.beam_state import PrefixTree, Rules, begin
 from heedful.decode.greedy import greedy
 from heedful.decode.prompts import pad
 from heedful.decode.sampling import sample

@@ -12,11 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from heedful.decode.beam import beam_search
 from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
-from heedful.decode.hypothesis import hypotheses
 from heedful.decode.sampling import Sampler
 from heedful.decode.speculative import FilteredDistribution, all_on_the_argmax, speculate
 from heedful.decode.step import step_of
-from heedful.decode.streaming import stream
+from heedful.decode.streaming import hypotheses, stream
 from heedful.errors import BadInput
 from heedful.inside.costs import costs
 from heedful.parts.before import state_cache

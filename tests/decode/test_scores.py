@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from heedful.decode import top_tokens as top
-from heedful.decode.context import Context
-from heedful.decode.filters import apply_to_log_probabilities, forbidden, repetition_penalty
+from heedful.decode import scores as s
+from heedful.decode.filters import Context, forbidden, repetition_penalty
 
 R, K = 5, 3
 
@@ -14,7 +13,7 @@ R, K = 5, 3
 def sizes(request, monkeypatch):
     """Stretches and parts of a size that makes these few scores many; then as they are."""
     for name, size in zip(("STRETCH", "MANY", "NEAR"), request.param, strict=True):
-        monkeypatch.setattr(top, name, size)
+        monkeypatch.setattr(s, name, size)
 
 
 def scores(V, seed=0):
@@ -23,7 +22,7 @@ def scores(V, seed=0):
 
 @pytest.mark.parametrize("V", [23, 224, 230, 1009])
 def test_the_best_words_and_their_log_probabilities(sizes, V):
-    log_p, changed, words = top.top_tokens(scores(V), K)
+    log_p, changed, words = s.top_tokens(scores(V), K)
     expected = scores(V).log_softmax(-1).topk(K)
     assert torch.equal(words, expected.indices) and torch.equal(log_p, changed)
     torch.testing.assert_close(log_p, expected.values)
@@ -37,8 +36,8 @@ def test_the_best_words_as_filters_leave_them(sizes, V):
     tokens[:, 1] = torch.where(torch.arange(R) % 2 == 0, favorites, tokens[:, 1])
     written = Context.prompts(tokens, torch.tensor([4, 2, 3, 4, 2]))
     filters = [repetition_penalty(1.01), forbidden([[int(favorites[1])]])]
-    log_p, changed, words = top.top_tokens(scores(V), K, filters, written)
-    all_log_p, all_changed = apply_to_log_probabilities(filters, scores(V), written)
+    log_p, changed, words = s.top_tokens(scores(V), K, filters, written)
+    all_log_p, all_changed = s.apply_to_log_probabilities(filters, scores(V), written)
     assert torch.equal(words, all_changed.topk(K).indices) and not torch.equal(log_p, changed)
     torch.testing.assert_close(log_p, all_log_p.gather(1, words))
     torch.testing.assert_close(changed, all_changed.gather(1, words))
@@ -46,43 +45,43 @@ def test_the_best_words_as_filters_leave_them(sizes, V):
 
 @pytest.mark.parametrize("V", [23, 224, 230, 1009])
 def test_the_likeliest_word_and_its_log_probability(sizes, V):
-    words = top.argmax(scores(V))
+    words = s.argmax(scores(V))
     assert torch.equal(words, scores(V).argmax(-1))
     expected = scores(V).log_softmax(-1).gather(1, words[:, None])[:, 0]
-    torch.testing.assert_close(top.log_probability(scores(V), words), expected)
+    torch.testing.assert_close(s.log_probability(scores(V), words), expected)
 
 
 @pytest.mark.parametrize("V", [224, 230])
 def test_of_equals_the_likeliest_is_the_first(sizes, V):
     """Wherever they stand: within a stretch, in two, and among the last that fill none."""
     tied = torch.randint(3, (R, V), generator=torch.Generator().manual_seed(1)).float()
-    assert torch.equal(top.argmax(tied), tied.argmax(-1))
+    assert torch.equal(s.argmax(tied), tied.argmax(-1))
 
 
 @pytest.mark.parametrize("V", [224, 230])
 def test_the_last_words_are_looked_at_too(sizes, V):
     rising = torch.arange(V).expand(R, -1).float()
-    assert top.top_tokens(rising, K)[2].tolist() == [[V - 1, V - 2, V - 3]] * R
-    assert top.argmax(rising).tolist() == [V - 1] * R
+    assert s.top_tokens(rising, K)[2].tolist() == [[V - 1, V - 2, V - 3]] * R
+    assert s.argmax(rising).tolist() == [V - 1] * R
 
 
 @pytest.mark.parametrize("V", [224, 230])
 def test_words_that_are_forbidden_come_last_and_no_number_is_seen(sizes, V):
     some = scores(V)
     some[:, torch.arange(V) % 11 > 0] = float("-inf")
-    log_p, _, words = top.top_tokens(some, K)
+    log_p, _, words = s.top_tokens(some, K)
     assert (words % 11 == 0).all() and log_p.isfinite().all()
     some[2, V // 2] = float("nan")
-    assert top.top_tokens(some, K)[0][2].isnan().all() and top.top_tokens(some, K)[0][3].isfinite().all()
-    assert top.argmax(some)[2] == V // 2 and top.log_probability(some, top.argmax(some))[2].isnan()
+    assert s.top_tokens(some, K)[0][2].isnan().all() and s.top_tokens(some, K)[0][3].isfinite().all()
+    assert s.argmax(some)[2] == V // 2 and s.log_probability(some, s.argmax(some))[2].isnan()
 
 
 @pytest.mark.parametrize("V", [1, 2])
 def test_a_vocabulary_of_no_more_words_than_are_asked_for(sizes, V):
-    assert top.top_tokens(scores(V), V)[2].sort(-1).values.tolist() == [list(range(V))] * R
+    assert s.top_tokens(scores(V), V)[2].sort(-1).values.tolist() == [list(range(V))] * R
 
 
 def test_stretches_are_used_where_there_are_many_scores():
     """Else the tests above would compare torch with itself."""
-    assert top.stretches_pay(torch.empty(8, 32000), 8) and not top.stretches_pay(torch.empty(1, 32000), 8)
-    assert len(top.in_parts(torch.empty(40, 32000))) == 3
+    assert s.stretches_pay(torch.empty(8, 32000), 8) and not s.stretches_pay(torch.empty(1, 32000), 8)
+    assert len(s.in_parts(torch.empty(40, 32000))) == 3

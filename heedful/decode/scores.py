@@ -1,5 +1,4 @@
-"""Top tokens: the few likeliest tokens of a large vocabulary and their log-probabilities, without a full
-sort.
+"""Scores of the next token, on their way to a choice: filtered, made log-probabilities, the best found.
 
 On a CPU the scores of many rows do not fit its caches, so a few rows at a time go through all of it. To find
 k of V tokens, look first at the largest score of each stretch of the vocabulary: the k best tokens stand in
@@ -8,17 +7,66 @@ the k best stretches. Other devices, and few scores, take torch's own functions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from .context import Context
-from .filters import Filter, apply_to_log_probabilities
+from ..errors import BadInput, NotFinite
 
+if TYPE_CHECKING:
+    from .filters import Context, Filter
+
+NEVER = float("-inf")
 NEAR = 1 << 19  # scores that stay in the processor's caches while they are looked at
 MANY = 1 << 17  # scores from which on stretches are quicker
 STRETCH = 128  # tokens
+
+
+def precise(scores: Tensor) -> Tensor:
+    """In fp32 at least."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def apply(filters: Sequence[Filter], scores_BV: Tensor, context: Context | None) -> Tensor:
+    """All filters, in order, on precise scores. Filters need the context."""
+    scores_BV = precise(scores_BV)
+    if filters and context is None:
+        raise ValueError("filters read the context: keep it")
+    for one in filters:
+        scores_BV = one(scores_BV, context)  # type: ignore[arg-type]
+    return scores_BV
+
+
+def apply_to_log_probabilities(
+    filters: Sequence[Filter], scores_BV: Tensor, context: Context | None
+) -> tuple[Tensor, Tensor]:
+    """The log-probabilities, and the same changed by as much as the filters change the scores.
+
+    They are not normalized anew: that a word is forbidden does not make a hypothesis without it likelier.
+    """
+    scores_BV = precise(scores_BV)
+    log_p_BV = scores_BV.log_softmax(-1)
+    if not filters:
+        return log_p_BV, log_p_BV
+    change_BV = apply(filters, scores_BV, context) - scores_BV
+    return log_p_BV, log_p_BV + change_BV.masked_fill(scores_BV == NEVER, 0)
+
+
+def check_choice(best: Sequence[float], rows: Sequence[int]) -> None:
+    """Each row's best score must exist: -inf means that all is forbidden, NaN that the model is broken."""
+    for score, row in zip(best, rows, strict=True):
+        if math.isnan(score):
+            raise NotFinite(
+                f"the model's scores for row {row} are not numbers: its weights or inputs are broken"
+            )
+        if score == NEVER:
+            raise BadInput(f"every token is forbidden as the next one of row {row}: loosen the filters")
+
+
+# The best of many.
 
 
 def top_tokens(
