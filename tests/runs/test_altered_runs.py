@@ -1,7 +1,7 @@
-"""Files of a run, altered at random: every loader gives what was written, or says BadInput with the file's name, soon.
+"""Files of a run, altered at random: every loader gives what was written, or BadInput with the file's name.
 
-What is hashed (checkpoints, published weights, tokenized texts and, through these, the tokenizer) never comes back
-as something else; of other files, which people may edit, only the form can be checked.
+What is hashed (checkpoints, published weights, tokenized texts and, through these, the tokenizer) never comes
+back as something else; of other files, which people may edit, only the form can be checked.
 """
 
 import json
@@ -25,9 +25,18 @@ from heedful.runs import checkpoint
 from heedful.tasks import recipe
 
 SIZES = {
-    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.context": 16, "train.batch_tokens": 64,
-    "train.warmup": 1, "train.steps": 2, "checkpoint.every": 1, "evaluate.rows": 4, "evaluate.examples": 1,
-}  # fmt: skip
+    "model.layers": 1,
+    "model.width": 16,
+    "model.heads": 2,
+    "model.hidden": 24,
+    "model.context": 16,
+    "train.batch_tokens": 64,
+    "train.warmup": 1,
+    "train.steps": 2,
+    "checkpoint.every": 1,
+    "evaluate.rows": 4,
+    "evaluate.examples": 1,
+}
 TIMES = 200
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, whatever fails while one is written and whatever happens to one afterwards."""
+"""Checkpoints: whole or not there, whatever fails while one is written or happens to it afterwards."""
 
 import errno
 import json
@@ -184,7 +184,7 @@ def copied(source, target):
 
 
 def test_a_kill_at_every_operation_of_a_run_leaves_the_old_or_the_new(server, tmp_path):
-    """From taking the lock to giving it up, with the save of step 6, which deletes step 2; then on to step 8."""
+    """From taking the lock to releasing it, with the save of step 6, which deletes step 2; then to step 8."""
     assert server.run(tmp_path / "whole", "--steps", 8) == 0
     assert server.run(tmp_path / "begun", "--steps", 4) == 0
     found, code, at = [], -9, 0
@@ -220,7 +220,7 @@ def test_a_kill_at_every_operation_of_a_replacement_leaves_the_old_or_the_new(se
 
 
 def test_nothing_is_renamed_or_deleted_before_it_is_safe_on_the_disk(run, monkeypatch):
-    """A kill spares what the system still holds in memory; a power cut does not, so the order must be right."""
+    """A kill spares what the system holds in memory; a power cut does not, so the order must be right."""
     log = []
     monkeypatch.setattr(files, "_before", lambda op, path: log.append((op, path.name)))
     save(run, 40, keep=2)

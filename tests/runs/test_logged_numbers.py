@@ -1,4 +1,4 @@
-"""metrics.jsonl says what was computed: every step, every digit, and no number is left out for not being one."""
+"""metrics.jsonl says what was computed: every step, every digit, also numbers that are not finite."""
 
 import json
 import math
@@ -16,11 +16,25 @@ from heedful.tasks import lm, recipe
 from heedful.train import loop
 
 SIZES = {
-    "model.layers": 1, "model.width": 12, "model.heads": 3, "model.hidden": 20, "model.context": 14, "train.batch_tokens": 60,
-    "train.warmup": 2, "train.steps": 6, "train.accumulate": 2, "checkpoint.every": 1, "checkpoint.keep": 9,
-    "evaluate.every": 4, "evaluate.rows": 5, "evaluate.examples": 0, "data.vocab": "char", "model.dropout": 0.0,
-    "train.smoothing": 0.2, "train.rate": 0.01,
-}  # fmt: skip
+    "model.layers": 1,
+    "model.width": 12,
+    "model.heads": 3,
+    "model.hidden": 20,
+    "model.context": 14,
+    "train.batch_tokens": 60,
+    "train.warmup": 2,
+    "train.steps": 6,
+    "train.accumulate": 2,
+    "checkpoint.every": 1,
+    "checkpoint.keep": 9,
+    "evaluate.every": 4,
+    "evaluate.rows": 5,
+    "evaluate.examples": 0,
+    "data.vocab": "char",
+    "model.dropout": 0.0,
+    "train.smoothing": 0.2,
+    "train.rate": 0.01,
+}
 
 
 @pytest.fixture
@@ -49,7 +63,7 @@ def steps_of(run: Path) -> list[dict]:
 
 
 class Heard:
-    """What the loop said, step by step; `odd` puts other numbers into some steps before anybody hears them."""
+    """What the loop said, step by step; `odd` puts other numbers into some steps before they are reported."""
 
     def __init__(self) -> None:
         self.steps: list[loop.Progress] = []
@@ -90,7 +104,7 @@ def test_every_step_is_logged_exactly_as_it_was_computed(odd, text, tmp_path, he
 
 
 def test_the_logged_loss_is_that_of_the_weights_before_the_step(text, tmp_path):
-    """Computed again from the checkpoint of the step before: unsmoothed, over both micro-batches, a token each."""
+    """Computed again from the checkpoint of the step before: unsmoothed, over both micro-batches."""
     run = tmp_path / "run"
     assert train(text, run) == 0
     asked = json.loads((run / "recipe.json").read_text())

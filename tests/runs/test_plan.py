@@ -1,4 +1,4 @@
-"""What a run says before its first step, and after its last: what it will cost, what it scored, what to do next."""
+"""What a run reports before its first step and after its last: its cost, its scores, what to do next."""
 
 import os
 import re
@@ -72,7 +72,7 @@ import sys
 from pathlib import Path
 import torch
 from heedful.tasks import recipe
-from heedful.runs import trainer as run
+from heedful.runs import trainer
 
 class Quiet:
     lines = []
@@ -84,13 +84,15 @@ def status(name):
 
 torch.set_num_threads(1)
 small = {"model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64}
-large = {"model.layers": 4, "model.width": 96, "model.heads": 4, "model.hidden": 384, "train.batch_tokens": 4096}
-common = {"data.vocab": "char", "data.text": sys.argv[1], "model.context": 64, "train.steps": 2, "evaluate.rows": 2,
-          "evaluate.examples": 0, "train.recompute": sys.argv[3], "model.dropout": 0.1}
-run.start(recipe.make("lm", settings=common | small), Path(sys.argv[2]) / "small", Quiet(), torch.device("cpu"))
+large = {"model.layers": 4, "model.width": 96, "model.heads": 4, "model.hidden": 384,
+         "train.batch_tokens": 4096}
+common = {"data.vocab": "char", "data.text": sys.argv[1], "model.context": 64, "train.steps": 2,
+          "evaluate.rows": 2, "evaluate.examples": 0, "train.recompute": sys.argv[3], "model.dropout": 0.1}
+CPU = torch.device("cpu")
+trainer.start(recipe.make("lm", settings=common | small), Path(sys.argv[2]) / "small", Quiet(), CPU)
 Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
 before = status("VmRSS")
-run.start(recipe.make("lm", settings=common | large), Path(sys.argv[2]) / "large", Quiet(), torch.device("cpu"))
+trainer.start(recipe.make("lm", settings=common | large), Path(sys.argv[2]) / "large", Quiet(), CPU)
 print(status("VmHWM") - before)
 print([line for line in Quiet.lines if line.startswith("memory")][-1])
 """
@@ -116,8 +118,13 @@ def test_the_estimate_is_right_within_a_factor_of_two(recompute, tmp_path):
 
 def test_sizes_and_times_are_told_as_people_read_them():
     assert [plan.format_bytes(n) for n in (0, 1000, 2048, 5 << 20, 7 << 30, 3 << 40)] == [
-        "0 B", "1e+03 B", "2 KiB", "5 MiB", "7 GiB", "3 TiB",
-    ]  # fmt: skip
+        "0 B",
+        "1e+03 B",
+        "2 KiB",
+        "5 MiB",
+        "7 GiB",
+        "3 TiB",
+    ]
     assert [plan.format_seconds(s) for s in (0.4, 89, 91, 3600, 5400, 86400)] == [
         "0 s",
         "89 s",
@@ -143,8 +150,12 @@ def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):
     (line,) = [line for line in talk.lines if line.startswith("steps: ")]
     assert line == "steps: 1 (0.1 epochs), warm-up 3, seed 0, fp32 on cpu"
     assert [plan.format_epochs(n) for n in (0.0004, 0.04, 0.06, 2, 1234.56)] == [
-        "0.0004 epochs", "0.04 epochs", "0.1 epochs", "2.0 epochs", "1,234.6 epochs",
-    ]  # fmt: skip
+        "0.0004 epochs",
+        "0.04 epochs",
+        "0.1 epochs",
+        "2.0 epochs",
+        "1,234.6 epochs",
+    ]
 
 
 # Afterwards
@@ -152,7 +163,7 @@ def test_the_plan_tells_steps_epochs_and_warmup(texts, tmp_path):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, monkeypatch):
-    """At a rate of next to nothing the model still guesses; what guessing by frequency costs is known beforehand."""
+    """At a rate of next to nothing the model still guesses; the cost of guessing by frequency is known."""
     talk = Quiet()
     monkeypatch.setattr(
         codes, "begin_with", lambda *given: None

@@ -1,4 +1,4 @@
-"""What may change between an interruption and --resume: everything is refused or said, and nothing passes in silence.
+"""What may change between an interruption and --resume: everything is refused or reported.
 
 The tables here are the promise; `heedful/runs/resume.py` keeps it.
 """
@@ -28,17 +28,50 @@ from heedful.tasks import recipe
 # Settings. A change of these makes it another run; of these it only changes the rest of the way.
 REFUSED = {
     *(key for key in recipe.known_settings() if key.startswith(("data.", "model."))),
-    "train.seed", "train.optimizer", "train.ema", "train.average", "train.from_folder", "train.stage", "evaluate.rows",
-    "train.tune", "train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers",
-}  # fmt: skip
+    "train.seed",
+    "train.optimizer",
+    "train.ema",
+    "train.average",
+    "train.from_folder",
+    "train.stage",
+    "evaluate.rows",
+    "train.tune",
+    "train.lora_rank",
+    "train.lora_alpha",
+    "train.lora_dropout",
+    "train.lora_layers",
+}
 WARNED = {
-    "train.steps", "train.minutes", "train.batch_tokens", "train.accumulate", "train.rate", "train.warmup",
-    "train.schedule", "train.floor", "train.decay", "train.beta2", "train.clip", "train.smoothing", "train.lm_weight",
-    "train.hide", "train.mix_penalty", "train.text_weight", "train.divergence", "train.rise", "train.cooling",
+    "train.steps",
+    "train.minutes",
+    "train.batch_tokens",
+    "train.accumulate",
+    "train.rate",
+    "train.warmup",
+    "train.schedule",
+    "train.floor",
+    "train.decay",
+    "train.beta2",
+    "train.clip",
+    "train.smoothing",
+    "train.lm_weight",
+    "train.hide",
+    "train.mix_penalty",
+    "train.text_weight",
+    "train.divergence",
+    "train.rise",
+    "train.cooling",
     "train.coldest",
-    "train.recompute", "train.compile", "train.shard", "train.precision", "checkpoint.every", "checkpoint.keep",
-    "evaluate.every", "evaluate.examples", "evaluate.patience",
-}  # fmt: skip
+    "train.recompute",
+    "train.compile",
+    "train.shard",
+    "train.precision",
+    "checkpoint.every",
+    "checkpoint.keep",
+    "evaluate.every",
+    "evaluate.examples",
+    "evaluate.patience",
+}
 
 
 def another(key: str, value: object) -> object:
@@ -184,9 +217,15 @@ def test_another_device_or_number_of_processes_is_said(name, value, begun, monke
 
 
 WARNED_ON_THE_WAY = {
-    "train.steps": 9, "train.rate": 1e-3, "train.accumulate": 2, "train.schedule": "constant", "train.batch_tokens": 32,
-    "train.precision": "fp16", "train.shard": True, "evaluate.every": 2,
-}  # fmt: skip
+    "train.steps": 9,
+    "train.rate": 1e-3,
+    "train.accumulate": 2,
+    "train.schedule": "constant",
+    "train.batch_tokens": 32,
+    "train.precision": "fp16",
+    "train.shard": True,
+    "evaluate.every": 2,
+}
 
 
 @pytest.mark.parametrize("key", WARNED_ON_THE_WAY)
@@ -200,8 +239,16 @@ def test_another_way_for_the_rest_is_said_and_taken(key, begun):
 
 @pytest.mark.parametrize(
     "key, value",
-    [("task", "mlm"), ("train.seed", 3), ("train.optimizer", "muon"), ("data.vocab_size", 99), ("model.layers", 2), ("train.ema", 0.5), ("train.from_folder", "elsewhere")],
-)  # fmt: skip
+    [
+        ("task", "mlm"),
+        ("train.seed", 3),
+        ("train.optimizer", "muon"),
+        ("data.vocab_size", 99),
+        ("model.layers", 2),
+        ("train.ema", 0.5),
+        ("train.from_folder", "elsewhere"),
+    ],
+)
 def test_another_run_is_refused(key, value, begun):
     folder = begun("lm")
     edit(folder, key, value)

@@ -1,4 +1,4 @@
-"""A run's folder: interrupted at any moment it goes on to the same bytes, and it belongs to one process at a time."""
+"""A run's folder: interrupted at any moment it goes on to the same bytes, and one process owns it."""
 
 import json
 import os

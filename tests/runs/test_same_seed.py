@@ -1,6 +1,7 @@
-"""The same seed twice gives the same bits, and another seed others: every task and architecture, precision, dropout.
+"""The same seed twice gives the same bits, and another seed others: every task, architecture, precision.
 
-At one number of threads, as promised. That precision and dropout are really on shows in that they change the bits.
+At one number of threads, as promised. That precision and dropout are really on shows in that they change the
+bits.
 """
 
 import json
@@ -16,10 +17,21 @@ from heedful.tasks import lm, translate
 from heedful.train import loop, optimizer, schedule
 
 SIZES = {
-    "model.layers": 1, "model.width": 12, "model.heads": 3, "model.hidden": 20, "train.batch_tokens": 60,
-    "train.warmup": 2, "train.steps": 3, "train.accumulate": 2, "checkpoint.every": 2, "evaluate.rows": 5,
-    "evaluate.examples": 0, "data.vocab": "char", "model.activation": "gelu", "train.rate": 0.01,
-}  # fmt: skip
+    "model.layers": 1,
+    "model.width": 12,
+    "model.heads": 3,
+    "model.hidden": 20,
+    "train.batch_tokens": 60,
+    "train.warmup": 2,
+    "train.steps": 3,
+    "train.accumulate": 2,
+    "checkpoint.every": 2,
+    "evaluate.rows": 5,
+    "evaluate.examples": 0,
+    "data.vocab": "char",
+    "model.activation": "gelu",
+    "train.rate": 0.01,
+}
 WORDS = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
 LINES = [f"{WORDS[i % 25]} {WORDS[i * 7 % 25]} {WORDS[i * 3 % 25]}" for i in range(60)]
 
@@ -43,12 +55,30 @@ def train(run: Path, words: list[str], **settings: object) -> None:
 def asked(task: str, files: Path) -> list[str]:
     text, table = str(files / "text"), str(files / "table")
     return {
-        "transformer": ["translate", "--source", text, "--target", text, "--valid-source", text, "--valid-target", text],
+        "transformer": [
+            "translate",
+            "--source",
+            text,
+            "--target",
+            text,
+            "--valid-source",
+            text,
+            "--valid-target",
+            text,
+        ],
         "gpt2": ["lm", "--text", text, "--set=model.context=14"],
         "bert": ["mlm", "--text", text, "--set=data.pairs=true", "--set=model.context=14"],
         "encoder classifier": ["classify", "--data", table, "--valid-data", table],
-        "decoder classifier": ["classify", "--data", table, "--valid-data", table, "--from", str(files / "decoder")],
-    }[task]  # fmt: skip
+        "decoder classifier": [
+            "classify",
+            "--data",
+            table,
+            "--valid-data",
+            table,
+            "--from",
+            str(files / "decoder"),
+        ],
+    }[task]
 
 
 def bits_of(run: Path) -> dict[str, object]:
@@ -88,14 +118,35 @@ def test_a_run_made_twice_is_the_same_to_the_bit(task, files, tmp_path):
 # Architectures that no task trains yet: through the loop, with the loss of the task they would have
 
 LOOPED = {
-    "llama": (llama, llama.LlamaConfig(vocab=29, context=31, layers=2, width=12, heads=6, kv_heads=2, key_width=4, hidden=20)),
+    "llama": (
+        llama,
+        llama.LlamaConfig(
+            vocab=29, context=31, layers=2, width=12, heads=6, kv_heads=2, key_width=4, hidden=20
+        ),
+    ),
     "gpt3": (gpt3, gpt3.GPT3Config(vocab=29, context=31, layers=2, width=12, heads=3, band=4)),
-    "t5": (t5, t5.T5Config(vocab=29, layers=1, decoder_layers=2, width=12, heads=3, key_width=5, hidden=20, dropout=0.25)),
+    "t5": (
+        t5,
+        t5.T5Config(
+            vocab=29, layers=1, decoder_layers=2, width=12, heads=3, key_width=5, hidden=20, dropout=0.25
+        ),
+    ),
     "transformer, post-norm": (
         transformer,
-        transformer.TransformerConfig(vocab=29, target_vocab=29, layers=1, decoder_layers=2, width=12, heads=3, decoder_heads=2, hidden=20, decoder_hidden=14, dropout=0.25),
+        transformer.TransformerConfig(
+            vocab=29,
+            target_vocab=29,
+            layers=1,
+            decoder_layers=2,
+            width=12,
+            heads=3,
+            decoder_heads=2,
+            hidden=20,
+            decoder_hidden=14,
+            dropout=0.25,
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def batch(step: int, pairs: bool) -> object:

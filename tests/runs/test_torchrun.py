@@ -1,4 +1,4 @@
-"""`heedful train` under torchrun: two processes do what one does, one of them speaks and writes, and all end together.
+"""`heedful train` under torchrun: two processes do what one does, one of them writes, and all end together.
 
 Most questions are put to one start of the processes (run_together.py), the rest to the command itself.
 """
@@ -24,10 +24,20 @@ from heedful.tasks import recipe
 
 CPU = torch.device("cpu")
 SIZES = {
-    "model.layers": 2, "model.width": 12, "model.heads": 3, "model.hidden": 20, "model.dropout": 0.0, "train.steps": 8,
-    "train.warmup": 2, "train.rate": 3e-3, "checkpoint.every": 2, "checkpoint.keep": 9, "evaluate.every": 3, "evaluate.rows": 7,
+    "model.layers": 2,
+    "model.width": 12,
+    "model.heads": 3,
+    "model.hidden": 20,
+    "model.dropout": 0.0,
+    "train.steps": 8,
+    "train.warmup": 2,
+    "train.rate": 3e-3,
+    "checkpoint.every": 2,
+    "checkpoint.keep": 9,
+    "evaluate.every": 3,
+    "evaluate.rows": 7,
     "evaluate.examples": 1,
-}  # fmt: skip
+}
 LM = {
     "data.text": "text",
     "data.vocab": "char",
@@ -35,9 +45,15 @@ LM = {
     "train.batch_tokens": 48,
 }  # three rows a step
 TRANSLATE = {
-    "data.source": "a.src", "data.target": "a.tgt", "data.valid_source": "v.src", "data.valid_target": "v.tgt",
-    "data.vocab": "word", "train.batch_tokens": 40, "train.accumulate": 2, "train.ema": 0.8,
-}  # fmt: skip
+    "data.source": "a.src",
+    "data.target": "a.tgt",
+    "data.valid_source": "v.src",
+    "data.valid_target": "v.tgt",
+    "data.vocab": "word",
+    "train.batch_tokens": 40,
+    "train.accumulate": 2,
+    "train.ema": 0.8,
+}
 CLASSIFY = {
     "data.table": "a.tsv",
     "data.valid_table": "v.tsv",
@@ -58,7 +74,7 @@ LONG = LM | {"train.steps": 150, "checkpoint.every": 40, "checkpoint.keep": 2, "
 
 
 def write_texts(folder: Path) -> None:
-    """A language model's text, a toy translation (words upper-cased and reversed), and a table with labels."""
+    """A language model's text, a toy translation (words upper-cased and reversed), and a labeled table."""
     words = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
     rng = random.Random(0)
     lines = [" ".join(rng.choice(words) for _ in range(n % 5 + 2)) for n in range(120)]

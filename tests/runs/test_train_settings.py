@@ -1,4 +1,4 @@
-"""Patience, recomputing, compiling, minutes: settings that change when a run ends or what it costs, and not what it learns."""
+"""Patience, recomputing, compiling, minutes: settings that change when a run ends or what it costs."""
 
 import json
 import shutil

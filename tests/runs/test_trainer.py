@@ -142,9 +142,28 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_said(texts, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_stops_and_the_run_goes_on(number, texts, tmp_path):
     command = [
-        sys.executable, "-m", "heedful", "train", "lm", "--text", texts["text"], "--run", str(tmp_path / "cut"), "--steps", "100000",
-        *(word for key, value in {**TINY, "data.vocab": "char", "model.context": 16, "evaluate.every": 1000000}.items() for word in ("--set", f"{key}={value}")),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "heedful",
+        "train",
+        "lm",
+        "--text",
+        texts["text"],
+        "--run",
+        str(tmp_path / "cut"),
+        "--steps",
+        "100000",
+        *(
+            word
+            for key, value in {
+                **TINY,
+                "data.vocab": "char",
+                "model.context": 16,
+                "evaluate.every": 1000000,
+            }.items()
+            for word in ("--set", f"{key}={value}")
+        ),
+    ]
     child = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )

@@ -1,4 +1,4 @@
-"""Runs of what came before the Transformer: trained, interrupted, resumed, evaluated, loaded and used by one command each."""
+"""Runs of what came before the Transformer: trained, interrupted, resumed, evaluated, loaded and used."""
 
 import hashlib
 import json
@@ -16,10 +16,18 @@ from heedful.runs import trainer
 from heedful.tasks import recipe
 
 SIZES = {
-    "model.width": 24, "model.dropout": 0.0, "train.batch_tokens": 64, "train.warmup": 3, "train.rate": 2e-2,
-    "train.smoothing": 0.0, "data.vocab": "word", "evaluate.rows": 4, "evaluate.examples": 1, "train.steps": 60,
+    "model.width": 24,
+    "model.dropout": 0.0,
+    "train.batch_tokens": 64,
+    "train.warmup": 3,
+    "train.rate": 2e-2,
+    "train.smoothing": 0.0,
+    "data.vocab": "word",
+    "evaluate.rows": 4,
+    "evaluate.examples": 1,
+    "train.steps": 60,
     "evaluate.every": 60,
-}  # fmt: skip
+}
 WRITERS = ("rnn", "gru", "lstm")
 TRANSLATORS = ("seq2seq", "bahdanau", "luong", "convs2s")
 ATTENDING = ("bahdanau", "luong", "convs2s")
@@ -77,7 +85,10 @@ def test_a_run_learns_and_is_used_like_any_other(name, trained, capsys):
         ]
         assert model.translate("the dog eats a fish", beam=1) == "le chien mange un poisson"
         assert model.translate("the cat sleeps", prefix="le chien") == "le chien dort"
-        assert model.score("the cat sleeps", "le chat dort").total > model.score("the cat sleeps", "le chien dort").total  # fmt: skip
+        assert (
+            model.score("the cat sleeps", "le chat dort").total
+            > model.score("the cat sleeps", "le chien dort").total
+        )
     one, two = model.embed(["the cat", "the dog eats a fish"])
     assert one.shape == two.shape and not torch.equal(one, two)
     torch.testing.assert_close(model.embed("the cat"), one)
@@ -125,7 +136,10 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(name, tmp_path
     with pytest.raises(Interrupted):
         trainer.start(asked, tmp_path / "cut", Quiet(6), CPU)
     trainer.resume(tmp_path / "cut", Quiet(), CPU)
-    sums = [hashlib.sha256((tmp_path / each / "model.safetensors").read_bytes()).hexdigest() for each in ("whole", "cut")]  # fmt: skip
+    sums = [
+        hashlib.sha256((tmp_path / each / "model.safetensors").read_bytes()).hexdigest()
+        for each in ("whole", "cut")
+    ]
     assert sums[0] == sums[1]
 
 

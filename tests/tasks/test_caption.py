@@ -1,4 +1,4 @@
-"""Captions from files to sentences: one vector or a grid, what a run learns, how it is judged, what is refused, where words look."""
+"""Captions from files to sentences: one vector or a grid, training, evaluation, refusals, attention."""
 
 import io
 import json
@@ -51,10 +51,20 @@ CONFIG = captioner.CaptionerConfig(
     dropout=0.0,
 )
 SMALL = {
-    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.patch": 4, "data.image": 8,
-    "train.batch_tokens": 100, "train.steps": 90, "train.rate": 2e-2, "train.warmup": 3, "evaluate.every": 90,
-    "evaluate.examples": 1, "evaluate.rows": 9,
-}  # fmt: skip
+    "model.layers": 1,
+    "model.width": 16,
+    "model.heads": 2,
+    "model.hidden": 24,
+    "model.patch": 4,
+    "data.image": 8,
+    "train.batch_tokens": 100,
+    "train.steps": 90,
+    "train.rate": 2e-2,
+    "train.warmup": 3,
+    "evaluate.every": 90,
+    "evaluate.examples": 1,
+    "evaluate.rows": 9,
+}
 COLORS = {"red": (220, 30, 40), "green": (30, 200, 60), "blue": (20, 50, 210)}
 
 

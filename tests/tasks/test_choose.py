@@ -1,4 +1,4 @@
-"""Choosing, and GPT-1's ways to give a decoder structured inputs: each beside a computation of its own, row by row."""
+"""Choosing, and GPT-1's structured inputs to a decoder: each beside a computation of its own, row by row."""
 
 import json
 
@@ -58,9 +58,15 @@ def decoder(labels: int = 1):
 def test_choices_are_read_and_bad_lines_told(tmp_path):
     good = {"context": "a b", "choices": ["c", "d"], "answer": 1}
     bad = [
-        {"choices": ["c"]}, {"choices": "cd"}, {"choices": ["c", 3]}, {"answer": 2}, {"answer": "1"}, {"answer": True},
-        {"context": None}, {"choices": ["c", " "]},
-    ]  # fmt: skip
+        {"choices": ["c"]},
+        {"choices": "cd"},
+        {"choices": ["c", 3]},
+        {"answer": 2},
+        {"answer": "1"},
+        {"answer": True},
+        {"context": None},
+        {"choices": ["c", " "]},
+    ]
     (tmp_path / "a").write_text("".join(json.dumps(good | more) + "\n" for more in ({}, *bad, {})))
     report = Report()
     assert list(read_choices(tmp_path / "a", report)) == [Choice("a b", ("c", "d"), 1)] * 2
@@ -142,9 +148,14 @@ def test_the_order_of_the_choices_does_not_matter_and_smoothing_is_over_those_th
 def test_an_encoder_chooses_as_hugging_faces_does():
     model = encoder()
     config = transformers.BertConfig(
-        vocab_size=30, max_position_embeddings=24, num_hidden_layers=2, hidden_size=12, num_attention_heads=3,
-        intermediate_size=20, layer_norm_eps=1e-12,
-    )  # fmt: skip
+        vocab_size=30,
+        max_position_embeddings=24,
+        num_hidden_layers=2,
+        hidden_size=12,
+        num_attention_heads=3,
+        intermediate_size=20,
+        layer_norm_eps=1e-12,
+    )
     theirs = transformers.BertForMultipleChoice(config).eval()
     table = bert.names(bert.BertConfig(heads=("pooled", "classify"), labels=1))
     theirs.load_state_dict(table.to_theirs(dict(model.named_parameters())), strict=True)
@@ -226,9 +237,14 @@ def test_a_decoder_that_has_one_token_for_all_gets_a_start_a_delimiter_and_an_ex
     rows = [f"the food\twas fine {i}\t{i % 2}" for i in range(12)]
     (tmp_path / "pairs").write_text("\n".join(["text\tother\tlabel", *rows]) + "\n")
     settings = {
-        **TINY, "data.table": str(tmp_path / "pairs"), "data.valid_table": str(tmp_path / "pairs"), "data.pair_column": "other",
-        "train.from_folder": str(folder), "data.both_orders": True, "train.rate": 1e-3,
-    }  # fmt: skip
+        **TINY,
+        "data.table": str(tmp_path / "pairs"),
+        "data.valid_table": str(tmp_path / "pairs"),
+        "data.pair_column": "other",
+        "train.from_folder": str(folder),
+        "data.both_orders": True,
+        "train.rate": 1e-3,
+    }
     asked = recipe.make("classify", settings=settings)
     source = heedful.load(folder)
     job = setup.make_job(asked, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
@@ -277,11 +293,16 @@ def test_both_orders_are_for_pairs_and_decoders(origin_of, files, tmp_path):
         "data.valid_table": files["valid.tsv"],
         "data.both_orders": True,
     }
-    for number, (more, told) in enumerate((
-        ({}, "data.both_orders is of pairs"),
-        ({"data.pair_column": "sentence"}, "a model without --from is an encoder"),
-        ({"data.pair_column": "sentence", "train.from_folder": str(origin_of("bert"))}, "bert is an encoder, which sees both"),
-    )):  # fmt: skip
+    for number, (more, told) in enumerate(
+        (
+            ({}, "data.both_orders is of pairs"),
+            ({"data.pair_column": "sentence"}, "a model without --from is an encoder"),
+            (
+                {"data.pair_column": "sentence", "train.from_folder": str(origin_of("bert"))},
+                "bert is an encoder, which sees both",
+            ),
+        )
+    ):
         with pytest.raises(BadInput, match=told):
             trainer.start(
                 recipe.make("classify", settings=table | more), tmp_path / f"no{number}", Quiet(), CPU
@@ -300,10 +321,17 @@ def test_a_run_starts_from_either_kind_of_model_and_chooses(way, kind, origin_of
     ]
     (tmp_path / "a").write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = {
-        "data.table": str(tmp_path / "a"), "data.valid_table": str(tmp_path / "a"), "train.from_folder": str(origin_of(kind)),
-        "train.steps": 4, "evaluate.every": 2, "checkpoint.every": 2, "train.warmup": 1, "train.batch_tokens": 90,
-        "data.longest": 20, **WAYS[way],
-    }  # fmt: skip
+        "data.table": str(tmp_path / "a"),
+        "data.valid_table": str(tmp_path / "a"),
+        "train.from_folder": str(origin_of(kind)),
+        "train.steps": 4,
+        "evaluate.every": 2,
+        "checkpoint.every": 2,
+        "train.warmup": 1,
+        "train.batch_tokens": 90,
+        "data.longest": 20,
+        **WAYS[way],
+    }
     made = recipe.make("choose", settings=settings)
     outcome = trainer.start(made, tmp_path / "whole", Quiet(), CPU)
     assert outcome.finished

@@ -6,7 +6,8 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.classify_cases import CPU, TINY, WORDS, Quiet, asked, files, job_of, models, origin_of, rows  # noqa: F401 (fixtures)
+from helpers.classify_cases import CPU, TINY, WORDS, Quiet, asked, job_of, origin_of, rows
+from helpers.classify_cases import files, models  # noqa: F401 (fixtures)
 
 import heedful
 from heedful.data.report import Report
@@ -181,7 +182,7 @@ def test_macro_f1_by_hand():
 
 
 def taken_over(model, source) -> set[str]:
-    """Names of the new model's weights that equal the old one's, as far as those go: three words may be new."""
+    """Names of the new model's weights that equal the old one's, as far as those go: three may be new."""
     old, found = dict(source.named_parameters()), set()
     for name, weight in model.named_parameters():
         its = old.get(name.removeprefix("decoder."))

@@ -1,4 +1,4 @@
-"""Runs of ELMo and of what reads it: trained, interrupted, resumed, evaluated, loaded and used, without what they came from."""
+"""Runs of ELMo and of what reads it: trained, interrupted, resumed, evaluated, loaded and used."""
 
 import json
 import shutil
@@ -20,16 +20,37 @@ from heedful.runs import trainer
 from heedful.tasks import elmo, recipe, tag, words
 
 BILM = {
-    "model.architecture": "elmo", "model.layers": 2, "model.width": 10, "model.hidden": 14, "model.filters": 20,
-    "model.letters": 12, "model.context": 9, "model.dropout": 0.0, "data.vocab_size": 13, "data.vocab": "spaced",
-    "train.batch_tokens": 64, "train.warmup": 3, "train.rate": 2e-2, "train.steps": 90, "evaluate.every": 90,
-    "evaluate.examples": 1, "evaluate.rows": 5,
-}  # fmt: skip
+    "model.architecture": "elmo",
+    "model.layers": 2,
+    "model.width": 10,
+    "model.hidden": 14,
+    "model.filters": 20,
+    "model.letters": 12,
+    "model.context": 9,
+    "model.dropout": 0.0,
+    "data.vocab_size": 13,
+    "data.vocab": "spaced",
+    "train.batch_tokens": 64,
+    "train.warmup": 3,
+    "train.rate": 2e-2,
+    "train.steps": 90,
+    "evaluate.every": 90,
+    "evaluate.examples": 1,
+    "evaluate.rows": 5,
+}
 READER = {
-    "model.layers": 1, "model.width": 12, "model.dropout": 0.0, "train.batch_tokens": 64, "train.warmup": 3,
-    "train.rate": 2e-2, "train.steps": 150, "evaluate.every": 50, "evaluate.examples": 1, "train.smoothing": 0.0,
+    "model.layers": 1,
+    "model.width": 12,
+    "model.dropout": 0.0,
+    "train.batch_tokens": 64,
+    "train.warmup": 3,
+    "train.rate": 2e-2,
+    "train.steps": 150,
+    "evaluate.every": 50,
+    "evaluate.examples": 1,
+    "train.smoothing": 0.0,
     "model.at_output": True,
-}  # fmt: skip
+}
 SENTENCES = [" ".join(line.split()[1::5]) for line in TREEBANK.splitlines()]
 
 
@@ -211,26 +232,75 @@ def test_both_baselines_and_both_guesses_are_told(files, tmp_path):
 
 def wrong(files, trained, tmp_path):
     """{what: (command, what is said)}."""
-    tree, table = ("--data", files["trees.conllu"], "--valid-data", files["trees.conllu"]), (
-        "--data", files["pairs.tsv"], "--valid-data", files["pairs.tsv"], "--set", "data.pair_column=second",
-    )  # fmt: skip
+    tree, table = (
+        ("--data", files["trees.conllu"], "--valid-data", files["trees.conllu"]),
+        (
+            "--data",
+            files["pairs.tsv"],
+            "--valid-data",
+            files["pairs.tsv"],
+            "--set",
+            "data.pair_column=second",
+        ),
+    )
     text, letters = ("--text", files["words"], "--set", "model.architecture=elmo"), trained("letters")
     return {
-        "a tagger to read": (["tag", *tree, "--from", trained("tag")], "was trained for tags or labels: start from what it started from"),
+        "a tagger to read": (
+            ["tag", *tree, "--from", trained("tag")],
+            "was trained for tags or labels: start from what it started from",
+        ),
         "a folder that is none": (["tag", *tree, "--from", str(tmp_path)], "config.json is missing"),
-        "a tagger to classify with": (["classify", "--data", files["films.tsv"], "--valid-data", files["films.tsv"], "--from", trained("tag")], "was trained for tags or labels: start from what it started from"),
-        "pairs": (["classify", *table, "--from", letters], "reads sentences one by one: it cannot read pairs"),
-        "a mix of nothing": (["tag", *tree, "--set", "model.at_output=true"], "model.at_output does nothing without an elmo: give --from RUN"),
-        "heads beside elmo": (["tag", *tree, "--from", letters, "--set", "model.heads=2"], "model.heads does nothing beside --from: neither an encoder that is there nor a network that reads an elmo"),
-        "hidden words beside elmo": (["tag", *tree, "--from", letters, "--set", "train.hide=0.1"], "train.hide does nothing beside --from"),
+        "a tagger to classify with": (
+            [
+                "classify",
+                "--data",
+                files["films.tsv"],
+                "--valid-data",
+                files["films.tsv"],
+                "--from",
+                trained("tag"),
+            ],
+            "was trained for tags or labels: start from what it started from",
+        ),
+        "pairs": (
+            ["classify", *table, "--from", letters],
+            "reads sentences one by one: it cannot read pairs",
+        ),
+        "a mix of nothing": (
+            ["tag", *tree, "--set", "model.at_output=true"],
+            "model.at_output does nothing without an elmo: give --from RUN",
+        ),
+        "heads beside elmo": (
+            ["tag", *tree, "--from", letters, "--set", "model.heads=2"],
+            (
+                "model.heads does nothing beside --from: neither an encoder that is there nor a network that "
+                "reads an elmo"
+            ),
+        ),
+        "hidden words beside elmo": (
+            ["tag", *tree, "--from", letters, "--set", "train.hide=0.1"],
+            "train.hide does nothing beside --from",
+        ),
         "a parser": (["parse", *tree, "--from", letters], "train.from_folder does nothing in parse"),
-        "letters of another model": (["lm", "--text", files["words"], "--set", "model.letters=9"], "model.letters does nothing in gpt2: it is for model.architecture=elmo"),
+        "letters of another model": (
+            ["lm", "--text", files["words"], "--set", "model.letters=9"],
+            "model.letters does nothing in gpt2: it is for model.architecture=elmo",
+        ),
         "heads": (["lm", *text, "--set", "model.heads=2"], "model.heads does nothing in elmo"),
-        "too few letters": (["lm", *text, "--set", "model.letters=3"], "model.letters must be a whole number from 7"),
-        "fewer cells than numbers": (["lm", *text, "--set", "model.hidden=16", "--set", "model.width=16"], "model.hidden is 16: cells are projected to model.width"),
-        "no room": (["lm", *text, "--set", "model.context=2"], "model.context is 2, which leaves no room for words"),
+        "too few letters": (
+            ["lm", *text, "--set", "model.letters=3"],
+            "model.letters must be a whole number from 7",
+        ),
+        "fewer cells than numbers": (
+            ["lm", *text, "--set", "model.hidden=16", "--set", "model.width=16"],
+            "model.hidden is 16: cells are projected to model.width",
+        ),
+        "no room": (
+            ["lm", *text, "--set", "model.context=2"],
+            "model.context is 2, which leaves no room for words",
+        ),
         "no text": (["lm", "--set", "model.architecture=elmo"], "give --text"),
-    }  # fmt: skip
+    }
 
 
 def test_bad_input_is_told_in_one_sentence(files, trained, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Image-classify from files to answers: what a run learns, how another begins from it, what is refused, where it looks."""
+"""Image-classify from files to answers: training, starting from another run, refusals, attention."""
 
 import gzip
 import json
@@ -25,10 +25,20 @@ from heedful.tasks import image_classify, recipe
 from heedful.tasks.evaluation import EvaluationRequest
 
 SMALL = {
-    "model.layers": 2, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.patch": 4, "data.image": 8,
-    "train.batch_tokens": 60, "train.steps": 40, "train.rate": 2e-2, "train.warmup": 3, "evaluate.every": 40,
-    "evaluate.examples": 1, "train.smoothing": 0.0,
-}  # fmt: skip
+    "model.layers": 2,
+    "model.width": 16,
+    "model.heads": 2,
+    "model.hidden": 24,
+    "model.patch": 4,
+    "data.image": 8,
+    "train.batch_tokens": 60,
+    "train.steps": 40,
+    "train.rate": 2e-2,
+    "train.warmup": 3,
+    "evaluate.every": 40,
+    "evaluate.examples": 1,
+    "train.smoothing": 0.0,
+}
 
 
 def squares(folder, size=9, **counts):

@@ -1,4 +1,4 @@
-"""Language models of long texts, from a recipe to a run: rows that go on, a memory that is saved, and what is refused."""
+"""Language models of long texts, from a recipe to a run: rows that go on, a saved memory, refusals."""
 
 from dataclasses import replace
 
@@ -206,10 +206,18 @@ def test_strides_are_near_the_root_of_the_context_unless_told():
 
 def test_the_phrasebook_is_written_as_pairs_in_one_row(tmp_path):
     settings = {
-        "model.architecture": "dmca", "model.layers": 3, "model.width": 16, "model.heads": 2, "model.hidden": 24,
-        "model.context": 48, "model.block": 16, "data.pack": "documents", "train.steps": 2, "train.batch_tokens": 96,
+        "model.architecture": "dmca",
+        "model.layers": 3,
+        "model.width": 16,
+        "model.heads": 2,
+        "model.hidden": 24,
+        "model.context": 48,
+        "model.block": 16,
+        "data.pack": "documents",
+        "train.steps": 2,
+        "train.batch_tokens": 96,
         "evaluate.rows": 2,
-    }  # fmt: skip
+    }
     asked = recipe.make("lm", "tiny", "phrasebook", settings)
     job = lm.make_job(asked, tmp_path, lambda line: None)
     (batch,) = job.batches(0)

@@ -8,10 +8,17 @@ import sacrebleu
 from heedful.tasks.metrics import SIGNATURE, alignment_error_rate, bleu, exact_match, interval, tokens_13a
 
 TEXTS = [
-    "The cat sat on the mat.", 'He said: "No, 3.5 % of 1,000-word texts!"', "L'homme ne voit pas le chat noir.",
-    "a", "", "e-mail me @ a.b/c &amp; more &lt;now&gt;", "10-20 people (about 5,5) came...", "Ça coûte 3,50 € ; d'accord ?",
-    "tabs\tand  spaces   here", "ends with number 5.",
-]  # fmt: skip
+    "The cat sat on the mat.",
+    'He said: "No, 3.5 % of 1,000-word texts!"',
+    "L'homme ne voit pas le chat noir.",
+    "a",
+    "",
+    "e-mail me @ a.b/c &amp; more &lt;now&gt;",
+    "10-20 people (about 5,5) came...",
+    "Ça coûte 3,50 € ; d'accord ?",
+    "tabs\tand  spaces   here",
+    "ends with number 5.",
+]
 
 
 def test_tokens_are_sacrebleus():

@@ -26,10 +26,17 @@ def tiny_model(dropout: float = 0.0):
     torch.manual_seed(0)
     return bert.build(
         bert.BertConfig(
-            vocab=V, context=24, layers=2, width=24, attention_heads=3, hidden=40, dropout=dropout,
-            attention_dropout=dropout, heads=PAIRS,
+            vocab=V,
+            context=24,
+            layers=2,
+            width=24,
+            attention_heads=3,
+            hidden=40,
+            dropout=dropout,
+            attention_dropout=dropout,
+            heads=PAIRS,
         )
-    )  # fmt: skip
+    )
 
 
 def batch(pairs: bool = True, starts=(0, 400, 90, 1200), step: int = 3, seed: int = 5) -> mlm.MaskedBatch:
@@ -207,8 +214,15 @@ def job_of(tmp_path, **settings):
     (tmp_path / "text").write_text(f"{LINE}\n" * 200)
     tiny = {"model.layers": 1, "model.width": 12, "model.heads": 3, "model.hidden": 20, "model.context": 24}
     asked = recipe.make(
-        "mlm", settings={**tiny, "data.text": str(tmp_path / "text"), "data.vocab": "word", "train.batch_tokens": 96, **settings}
-    )  # fmt: skip
+        "mlm",
+        settings={
+            **tiny,
+            "data.text": str(tmp_path / "text"),
+            "data.vocab": "word",
+            "train.batch_tokens": 96,
+            **settings,
+        },
+    )
     (tmp_path / "run").mkdir(exist_ok=True)
     return mlm.make_job(asked, tmp_path / "run", lambda line: None)
 

@@ -101,9 +101,39 @@ NUMBERS = {
     for kind, limits in [typing.get_args(hint)]
 }
 ODD = [
-    None, [], {}, [1], "nonsense", "nan", "-inf", "-1", -1, 0, "0", 0.0, -0.5, math.inf, -math.inf, math.nan, 2**63, -(2**63),
-    10**400, 1e308, "9" * 5000, "1e400", "", " ", True, 1.5, "1.5", "\ud800", "x" * 100_000, "a\nb\x1b[31m", (1, 2), b"1",
-]  # fmt: skip
+    None,
+    [],
+    {},
+    [1],
+    "nonsense",
+    "nan",
+    "-inf",
+    "-1",
+    -1,
+    0,
+    "0",
+    0.0,
+    -0.5,
+    math.inf,
+    -math.inf,
+    math.nan,
+    2**63,
+    -(2**63),
+    10**400,
+    1e308,
+    "9" * 5000,
+    "1e400",
+    "",
+    " ",
+    True,
+    1.5,
+    "1.5",
+    "\ud800",
+    "x" * 100_000,
+    "a\nb\x1b[31m",
+    (1, 2),
+    b"1",
+]
 
 
 def refused(key, value, *said):
@@ -191,12 +221,33 @@ def test_the_ends_of_a_range_are_where_it_says(key):
 
 # What must never be, whatever else the ranges say.
 NEVER = {
-    "model.layers": 0, "model.width": 0, "model.heads": 0, "model.hidden": 0, "model.context": 0, "train.steps": 0,
-    "train.batch_tokens": 0, "train.accumulate": 0, "train.rate": 0, "checkpoint.every": 0, "checkpoint.keep": 0,
-    "evaluate.every": 0, "evaluate.rows": 0, "data.vocab_size": 0, "data.longest": 0, "model.dropout": 1,
-    "train.beta2": 1, "train.smoothing": 1, "train.floor": 1.01, "train.seed": 2**63, "train.minutes": -1,
-    "train.warmup": -1, "train.clip": -1, "train.decay": -1, "train.lm_weight": -1, "evaluate.examples": -1,
-}  # fmt: skip
+    "model.layers": 0,
+    "model.width": 0,
+    "model.heads": 0,
+    "model.hidden": 0,
+    "model.context": 0,
+    "train.steps": 0,
+    "train.batch_tokens": 0,
+    "train.accumulate": 0,
+    "train.rate": 0,
+    "checkpoint.every": 0,
+    "checkpoint.keep": 0,
+    "evaluate.every": 0,
+    "evaluate.rows": 0,
+    "data.vocab_size": 0,
+    "data.longest": 0,
+    "model.dropout": 1,
+    "train.beta2": 1,
+    "train.smoothing": 1,
+    "train.floor": 1.01,
+    "train.seed": 2**63,
+    "train.minutes": -1,
+    "train.warmup": -1,
+    "train.clip": -1,
+    "train.decay": -1,
+    "train.lm_weight": -1,
+    "evaluate.examples": -1,
+}
 
 
 @pytest.mark.parametrize("key", NEVER)

@@ -62,8 +62,20 @@ def test_the_same_is_100_and_nothing_shared_or_said_is_0():
 
 def test_words_are_letters_and_digits_of_any_script_without_capitals():
     assert words("It's Émile's 3rd state-of-the-art run_time: 2.5!") == [
-        "it", "s", "émile", "s", "3rd", "state", "of", "the", "art", "run", "time", "2", "5",
-    ]  # fmt: skip
+        "it",
+        "s",
+        "émile",
+        "s",
+        "3rd",
+        "state",
+        "of",
+        "the",
+        "art",
+        "run",
+        "time",
+        "2",
+        "5",
+    ]
 
 
 def test_of_several_references_the_best_by_rouge_1_counts_for_all():
@@ -77,8 +89,10 @@ def test_of_several_references_the_best_by_rouge_1_counts_for_all():
 def test_every_summary_has_its_scores():
     scores = rouges(["a b", "c"], [["a b"], ["d", "c d"]])
     assert {name: each.tolist() for name, each in scores.items()} == {
-        "rouge1": [100.0, pytest.approx(200 / 3)], "rouge2": [100.0, 0.0], "rougeL": [100.0, pytest.approx(200 / 3)],
-    }  # fmt: skip
+        "rouge1": [100.0, pytest.approx(200 / 3)],
+        "rouge2": [100.0, 0.0],
+        "rougeL": [100.0, pytest.approx(200 / 3)],
+    }
 
 
 def test_an_interval_holds_the_mean_as_often_as_it_says_and_is_always_the_same():

@@ -232,11 +232,23 @@ def best_window_begins(words: Vocab, model: bert.WithHeads) -> int:
     reader = span.SpanReader(words, span.encoder_row, rooms, 4)
     with torch.no_grad():
         (found,), _, windows = span.read(model, reader, [row], 3)
-    config = transformers.BertConfig(**{
-        key: value for key, value in bert.write_config(
-            bert.BertConfig(vocab=words.size, context=96, layers=2, width=12, attention_heads=3, hidden=20, heads=("span",))
-        ).items() if key not in ("id2label", "label2id")
-    })  # fmt: skip
+    config = transformers.BertConfig(
+        **{
+            key: value
+            for key, value in bert.write_config(
+                bert.BertConfig(
+                    vocab=words.size,
+                    context=96,
+                    layers=2,
+                    width=12,
+                    attention_heads=3,
+                    hidden=20,
+                    heads=("span",),
+                )
+            ).items()
+            if key not in ("id2label", "label2id")
+        }
+    )
     theirs = transformers.BertForQuestionAnswering(config).eval()
     table = bert.names(bert.BertConfig(heads=("span",)))
     theirs.load_state_dict(table.to_theirs(dict(model.named_parameters())), strict=False)
@@ -373,9 +385,16 @@ def test_every_way_starts_from_an_encoder(way, origin_of, tmp_path):
     ] * 8
     (tmp_path / "a").write_text("".join(rows))
     settings = {
-        "data.table": str(tmp_path / "a"), "data.valid_table": str(tmp_path / "a"), "train.from_folder": str(origin_of("bert")),
-        "train.tune": way, "train.steps": 30, "train.rate": 0.05, "evaluate.every": 30, "train.warmup": 1, "data.overlap": 2,
-    }  # fmt: skip
+        "data.table": str(tmp_path / "a"),
+        "data.valid_table": str(tmp_path / "a"),
+        "train.from_folder": str(origin_of("bert")),
+        "train.tune": way,
+        "train.steps": 30,
+        "train.rate": 0.05,
+        "evaluate.every": 30,
+        "train.warmup": 1,
+        "data.overlap": 2,
+    }
     if way == "whole":
         settings["train.rate"] = 5e-3
     folder = tmp_path / "bert"

@@ -1,4 +1,4 @@
-"""Positions from syntax, from the parts to the command: subwords inherit, padding and batches change nothing."""
+"""Positions from syntax, from the parts to the command: subwords inherit, padding changes nothing."""
 
 import json
 import shutil
@@ -101,7 +101,7 @@ def test_the_encoder_alone_knows_trees_and_says_so():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_and_company_change_nothing(name):
-    """Rows of different lengths together, rows padded further (tokens and words), and each row alone: the same."""
+    """Rows of different lengths together, rows padded further, and each row alone give the same."""
     model, (source, target) = model_of(name), inputs()
     together = model(source, target, At(tree_of()))
     for b in range(B):
@@ -174,9 +174,13 @@ def settings(files, **more):
     }
     named |= {"valid_trees": "v.conllu"}
     return {
-        **SMALL, **{f"data.{key}": str(files / name) for key, name in named.items()}, "data.vocab_size": 300,
-        "model.positions": "structural", "train.steps": 4, **more,
-    }  # fmt: skip
+        **SMALL,
+        **{f"data.{key}": str(files / name) for key, name in named.items()},
+        "data.vocab_size": 300,
+        "model.positions": "structural",
+        "train.steps": 4,
+        **more,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -307,13 +311,25 @@ def test_the_phrasebook_trains_with_its_own_trees_by_one_command(tmp_path, monke
 
 
 REFUSED = {
-    "no trees": ({"data.trees": ""}, "give --trees and --valid-trees, CoNLL-U files, beside --source and --valid-source"),
+    "no trees": (
+        {"data.trees": ""},
+        "give --trees and --valid-trees, CoNLL-U files, beside --source and --valid-source",
+    ),
     "no held-out trees": ({"data.valid_trees": ""}, "give --trees and --valid-trees"),
-    "trees in vain": ({"model.positions": "sinusoidal", "model.clip": None}, "has trees, which positions sinusoidal do not read"),
+    "trees in vain": (
+        {"model.positions": "sinusoidal", "model.clip": None},
+        "has trees, which positions sinusoidal do not read",
+    ),
     "trees that are not there": ({"data.trees": "gone.conllu"}, "gone.conllu is missing"),
-    "a clip in vain": ({"model.positions": "rotary"}, "model.clip does nothing with positions rotary: it is for model.positions=shaw or"),
-    "a scope in vain": ({"model.positions": "shaw", "model.scope": "path"}, "model.scope does nothing with positions shaw"),
-}  # fmt: skip
+    "a clip in vain": (
+        {"model.positions": "rotary"},
+        "model.clip does nothing with positions rotary: it is for model.positions=shaw or",
+    ),
+    "a scope in vain": (
+        {"model.positions": "shaw", "model.scope": "path"},
+        "model.scope does nothing with positions shaw",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -1,4 +1,4 @@
-"""Tagging and parsing: the biaffine formula, batches, what is counted, and the two commands from file to lines."""
+"""Tagging and parsing: the biaffine formula, batches, what is counted, and the two commands."""
 
 import io
 import json
@@ -215,9 +215,15 @@ def test_baselines_are_what_they_say():
 
 
 SMALL = {
-    **TINY, "model.dropout": 0.0, "train.hide": 0.0, "data.vocab": "word", "train.rate": 1e-2, "train.smoothing": 0.0,
-    "train.batch_tokens": 128, "train.decay": 0.0,
-}  # fmt: skip
+    **TINY,
+    "model.dropout": 0.0,
+    "train.hide": 0.0,
+    "data.vocab": "word",
+    "train.rate": 1e-2,
+    "train.smoothing": 0.0,
+    "train.batch_tokens": 128,
+    "train.decay": 0.0,
+}
 
 
 def write_treebank(path, sentences=SENTENCES):
@@ -407,19 +413,40 @@ def test_a_tagger_learns_the_tags_of_the_phrasebook(tmp_path, capsys, monkeypatc
 
 ASKED = {  # what is asked of training, and what is said
     "no held-out file": (["parse", "--data", "good"], "give --data and --valid-data: treebanks (CoNLL-U)"),
-    "a corpus without tags": (["tag", "--corpus", "pylib"], 'tag has no built-in corpus "pylib"; it has phrasebook'),
-    "another corpus": (["parse", "--corpus", "pylib"], 'parse has no built-in corpus "pylib"; it has phrasebook'),
+    "a corpus without tags": (
+        ["tag", "--corpus", "pylib"],
+        'tag has no built-in corpus "pylib"; it has phrasebook',
+    ),
+    "another corpus": (
+        ["parse", "--corpus", "pylib"],
+        'parse has no built-in corpus "pylib"; it has phrasebook',
+    ),
     "a file that is not there": (["tag", "--data", "gone", "--valid-data", "good"], "gone is missing"),
-    "an empty file": (["parse", "--data", "empty", "--valid-data", "good"], "empty has no sentence to learn from"),
-    "an empty held-out file": (["parse", "--data", "good", "--valid-data", "empty"], "empty has no sentence to judge the model by"),
-    "a table for a treebank": (["tag", "--data", "table", "--valid-data", "good"], "table:1: 2 columns, where CoNLL-U has 10"),
+    "an empty file": (
+        ["parse", "--data", "empty", "--valid-data", "good"],
+        "empty has no sentence to learn from",
+    ),
+    "an empty held-out file": (
+        ["parse", "--data", "good", "--valid-data", "empty"],
+        "empty has no sentence to judge the model by",
+    ),
+    "a table for a treebank": (
+        ["tag", "--data", "table", "--valid-data", "good"],
+        "table:1: 2 columns, where CoNLL-U has 10",
+    ),
     "a cycle": (["parse", "--data", "cycle", "--valid-data", "good"], "cycle:2: word 2 is reached again"),
     "two roots, held out": (["parse", "--data", "good", "--valid-data", "roots"], "roots:2: a second root"),
     "one tag": (["tag", "--data", "one", "--valid-data", "good"], "one has 1 tags: at least two are needed"),
     "no tags": (["tag", "--data", "untagged", "--valid-data", "good"], "untagged:1: the word has no tag"),
-    "a setting of another task": (["tag", "--data", "good", "--valid-data", "good", "--set", "model.context=9"], "model.context does nothing in tag"),
-    "too long for all": (["tag", "--data", "good", "--valid-data", "good", "--set", "data.longest=2"], "no row is left to train on"),
-}  # fmt: skip
+    "a setting of another task": (
+        ["tag", "--data", "good", "--valid-data", "good", "--set", "model.context=9"],
+        "model.context does nothing in tag",
+    ),
+    "too long for all": (
+        ["tag", "--data", "good", "--valid-data", "good", "--set", "data.longest=2"],
+        "no row is left to train on",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", ASKED)

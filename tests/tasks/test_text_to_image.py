@@ -1,4 +1,4 @@
-"""The stages of text-to-image: each an ordinary run, in one folder that goes on wherever it was stopped; then paint."""
+"""The stages of text-to-image: each an ordinary run, in one folder that can be resumed; then paint."""
 
 import json
 import math
@@ -30,9 +30,16 @@ from heedful.tasks.text_to_image import decoder, judge, measure
 from heedful.use.kinds import Stage
 
 SMALL = {
-    "data.image": 8, "model.layers": 1, "model.width": 12, "train.steps": 6, "train.batch_tokens": 40,
-    "checkpoint.every": 2, "evaluate.every": 3, "evaluate.rows": 5, "train.warmup": 1,
-}  # fmt: skip
+    "data.image": 8,
+    "model.layers": 1,
+    "model.width": 12,
+    "train.steps": 6,
+    "train.batch_tokens": 40,
+    "checkpoint.every": 2,
+    "evaluate.every": 3,
+    "evaluate.rows": 5,
+    "train.warmup": 1,
+}
 TRANSFORMERS = {"model.heads": 3, "model.hidden": 10}
 ALL = {**SMALL, **TRANSFORMERS, "model.codes": 9}
 
@@ -183,7 +190,8 @@ def test_a_setting_is_for_every_stage_that_has_a_use_for_it_or_for_the_one_it_na
         "codes.data.image": "set data.image, not codes.data.image",
         "train.from_folder": "leave it out",
         "data.flip": "leave it out",
-        "decoder.model.codes": "model.codes does nothing at the stage decoder of text-to-image: it is for codes",
+        "decoder.model.codes": "model.codes does nothing at the stage decoder of text-to-image: "
+        "it is for codes",
         "codes.model.widht": 'no setting "model.widht"',
     }.items():
         with pytest.raises(BadInput, match=told.replace("(", r"\(")):
@@ -469,7 +477,8 @@ def test_a_judge_says_what_it_is_for(what, painter, capsys):
     told = "be examined" if what == "doctor" else what
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err == (
-        f"error: {painter / 'judge'} is a stage of text-to-image, which cannot {told}; it tells what pictures show: "
+        f"error: {painter / 'judge'} is a stage of text-to-image, which cannot {told}; it tells what "
+        "pictures show: "
         f"`heedful evaluate RUN --judge {painter / 'judge'}`\n"
     )
 

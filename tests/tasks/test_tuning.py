@@ -1,4 +1,4 @@
-"""Fine-tuning in three ways: the whole model, a head over it, LoRA; and what a run of each holds, loads and goes on from."""
+"""Fine-tuning in three ways: the whole model, a head, LoRA; and what a run of each holds and loads."""
 
 import json
 import shutil
@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from helpers import tiny
 from helpers.classify_cases import CPU, TINY, Quiet, asked, files, job_of, origin_of  # noqa: F401 (fixtures)
-from helpers.tuning_cases import FEW, PAIRS, TREE, WAYS, data_for, lora_run, texts, translator  # noqa: F401 (fixtures)
+from helpers.tuning_cases import FEW, PAIRS, TREE, WAYS, data_for
+from helpers.tuning_cases import lora_run, texts, translator  # noqa: F401 (fixtures)
 from torch import nn
 
 import heedful
@@ -181,9 +182,11 @@ def test_a_run_of_lora_is_small_loads_merged_and_goes_on_exactly(kind, origin_of
     assert loaded.classify(text) in ("good", "bad", "so so")
     base = dict(heedful.load(folder).model.named_parameters())
     changed = {
-        name for name, weight in loaded.model.named_parameters()
-        if name.removeprefix("decoder.") in base and not torch.equal(weight, base[name.removeprefix("decoder.")])
-    }  # fmt: skip
+        name
+        for name, weight in loaded.model.named_parameters()
+        if name.removeprefix("decoder.") in base
+        and not torch.equal(weight, base[name.removeprefix("decoder.")])
+    }
     assert changed == {f"{path}.weight" for path in parts.adapters(outcome.model)}
 
     with pytest.raises(InterruptedError):
@@ -308,9 +311,16 @@ def test_what_is_new_learns_faster_unless_told_otherwise():
 
 
 STARTS = [
-    ("lm", "lm"), ("lm", "gpt2"), ("mlm", "mlm"), ("mlm", "bert"), ("tag", "mlm"), ("tag", "bert"), ("translate", "run"),
-    ("translate", "separate"), ("translate", "saved"),
-]  # fmt: skip
+    ("lm", "lm"),
+    ("lm", "gpt2"),
+    ("mlm", "mlm"),
+    ("mlm", "bert"),
+    ("tag", "mlm"),
+    ("tag", "bert"),
+    ("translate", "run"),
+    ("translate", "separate"),
+    ("translate", "saved"),
+]
 
 
 @pytest.mark.parametrize("way", ["whole", "lora"])

@@ -1,4 +1,4 @@
-"""Averages of weights: what their definitions say, in the files of a run as well, however often it was interrupted."""
+"""Averages of weights follow their definitions, in a run's files too, however often it was interrupted."""
 
 import copy
 import shutil

@@ -1,4 +1,4 @@
-"""The learning-rate finder: rates that grow by equal factors, where it breaks, and the command that says so."""
+"""The learning-rate finder: rates that grow by equal factors, where the loss breaks, and the command."""
 
 import math
 import os
@@ -61,7 +61,7 @@ def test_a_tenth_of_the_best_rate_is_suggested():
 
 
 class Bowl(nn.Module):
-    """Loss = curvature / 2 |w - target|^2: plain gradient descent diverges from a rate of 2 / curvature on."""
+    """Loss = curvature / 2 |w - target|^2: gradient descent diverges from a rate of 2 / curvature on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,9 +101,14 @@ def test_the_suggestion_lies_below_the_edge_of_a_quadratic_and_not_far_below(cur
 # Through the command
 
 SIZES = {
-    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.context": 16, "data.vocab": "char",
+    "model.layers": 1,
+    "model.width": 16,
+    "model.heads": 2,
+    "model.hidden": 24,
+    "model.context": 16,
+    "data.vocab": "char",
     "train.batch_tokens": 64,
-}  # fmt: skip
+}
 OPTIONS = [f"--set={key}={value}" for key, value in SIZES.items()]
 
 
@@ -122,10 +127,12 @@ def test_the_command_prints_a_table_and_leaves_nothing(text, capsys):
     assert head.split() == ["rate", "loss"] and len(rows) > 10
     table = [tuple(map(float, row.split())) for row in rows]
     assert [rate for rate, _ in table] == sorted(rate for rate, _ in table) and table[0][0] == 1e-6
-    assert table[0][1] == pytest.approx(
-        math.log(23), abs=0.3
-    )  # a model that knows nothing of about 23 characters
-    told = r"lowest at (\S+) \(loss (\S+?)(, between two of these)?\); a tenth of that: --set (\S+) \(without it: 0.001\)"
+    nothing = math.log(23)  # the loss of a model that knows nothing of about 23 characters
+    assert table[0][1] == pytest.approx(nothing, abs=0.3)
+    told = (
+        r"lowest at (\S+) \(loss (\S+?)(, between two of these)?\); "
+        r"a tenth of that: --set (\S+) \(without it: 0.001\)"
+    )
     lowest, loss, between, setting = re.fullmatch(told, last).groups()
     assert float(loss) <= min(loss for _, loss in table)
     assert (between is None) == (float(lowest) in [rate for rate, _ in table])

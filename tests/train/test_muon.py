@@ -1,4 +1,4 @@
-"""Muon: torch's own algorithm in fp32, all matrices of a shape at once, and updates whose directions are equally long."""
+"""Muon: torch's own algorithm in fp32, all matrices of a shape at once, and updates of equal directions."""
 
 import math
 
@@ -90,7 +90,7 @@ def test_a_matrix_without_a_gradient_stays():
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (4, 24, 40), (2, 40, 24)])
 def test_singular_values_come_to_lie_around_one(shape):
-    """Jordan's five steps: from 0.01 of the norm upwards, everything ends between 0.68 and 1.21; directions stay."""
+    """Jordan's five steps bring all from 0.01 of the norm upwards between 0.68 and 1.21; directions stay."""
     generator = torch.Generator().manual_seed(2)
     u, _, v = torch.linalg.svd(
         torch.randn(shape, generator=generator, dtype=torch.float64), full_matrices=False

@@ -225,8 +225,10 @@ def test_speed_is_told_in_what_a_batch_says_it_has_and_else_in_target_tokens():
     assert [p.seen for p in report] == [(7, "tokens")] * 2
     assert loop.Progress(1, 0.5, 4200, 0.1, 1.0, 2.0).a_second(2.0) == "2,100 tokens"
     assert [Seen(n, "pictures").a_second(4.0) for n in (41, 39, 1)] == [
-        "10 pictures", "9.8 pictures", "0.2 pictures",
-    ]  # fmt: skip
+        "10 pictures",
+        "9.8 pictures",
+        "0.2 pictures",
+    ]
 
 
 def test_a_run_cut_in_two_equals_one_run():
