@@ -1,4 +1,4 @@
-"""Generated attention problems: lengths, heads, groups, masks, biases and dtypes, for tests and for the GPU check."""
+"""Generated attention problems: lengths, heads, groups, masks, biases and dtypes, on a CPU and a GPU."""
 
 from __future__ import annotations
 
@@ -26,9 +26,23 @@ from heedful.parts.view import View, left_padded
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 MASKS = (
-    "none", "table", "empty rows", "full", "causal", "strict", "window", "padding", "document", "prefix",
-    "strided", "fixed", "per head", "either", "left padded", "cache slots",
-)  # fmt: skip
+    "none",
+    "table",
+    "empty rows",
+    "full",
+    "causal",
+    "strict",
+    "window",
+    "padding",
+    "document",
+    "prefix",
+    "strided",
+    "fixed",
+    "per head",
+    "either",
+    "left padded",
+    "cache slots",
+)
 BIASES = ("none", "shared", "own")
 
 

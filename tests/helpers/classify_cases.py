@@ -20,10 +20,19 @@ WORDS = {"good": ["fine", "great", "sweet"], "bad": ["awful", "poor", "sour"], "
 
 
 TINY = {
-    "model.layers": 1, "model.width": 12, "model.heads": 3, "model.hidden": 20, "model.context": 24, "train.steps": 4,
-    "train.batch_tokens": 80, "train.warmup": 1, "evaluate.every": 2, "checkpoint.every": 2, "data.vocab": "word",
+    "model.layers": 1,
+    "model.width": 12,
+    "model.heads": 3,
+    "model.hidden": 20,
+    "model.context": 24,
+    "train.steps": 4,
+    "train.batch_tokens": 80,
+    "train.warmup": 1,
+    "evaluate.every": 2,
+    "checkpoint.every": 2,
+    "data.vocab": "word",
     "evaluate.examples": 2,
-}  # fmt: skip
+}
 
 
 class Quiet:
@@ -88,8 +97,13 @@ def models() -> dict:
     config = gpt2.GPT2Config(**size, heads=3)
     return {
         "encoder": (encoder, classify.encoder_row, classify.encoder_loss, classify.encoder_scores),
-        "decoder": (classifier(gpt2.build(config), config, 5), classify.decoder_row, classify.decoder_loss, classify.decoder_scores),
-    }  # fmt: skip
+        "decoder": (
+            classifier(gpt2.build(config), config, 5),
+            classify.decoder_row,
+            classify.decoder_loss,
+            classify.decoder_scores,
+        ),
+    }
 
 
 @pytest.fixture

@@ -15,9 +15,15 @@ from helpers.runs import CPU, Quiet, article, treebank
 
 # Sizes with which a run takes a moment; whatever is drawn comes after them, and is small or refused.
 TINY = {
-    "model.layers": 1, "model.width": 8, "model.heads": 2, "model.hidden": 12, "train.batch_tokens": 32,
-    "train.warmup": 1, "evaluate.rows": 2, "evaluate.examples": 1,
-}  # fmt: skip
+    "model.layers": 1,
+    "model.width": 8,
+    "model.heads": 2,
+    "model.hidden": 12,
+    "train.batch_tokens": 32,
+    "train.warmup": 1,
+    "evaluate.rows": 2,
+    "evaluate.examples": 1,
+}
 
 
 @pytest.fixture(scope="session")
@@ -68,8 +74,12 @@ def write_texts():
 def write_damaged():
     """Copies of good folders, each with something wrong."""
     for good, bad in {
-        "run-lm": "run-cut", "run-translate": "run-bare", "run-mlm": "run-torn", "hf-gpt2": "hf-odd", "hf-bert": "hf-mute",
-    }.items():  # fmt: skip
+        "run-lm": "run-cut",
+        "run-translate": "run-bare",
+        "run-mlm": "run-torn",
+        "hf-gpt2": "hf-odd",
+        "hf-bert": "hf-mute",
+    }.items():
         shutil.copytree(good, bad)
     for path in (Path("run-cut/model.safetensors"), *Path("run-torn").glob("checkpoints/*/*.safetensors")):
         path.write_bytes(path.read_bytes()[:-9])

@@ -1,8 +1,8 @@
-"""A device that is not there: tensors that compute on the CPU, say that they are elsewhere, and refuse to meet others.
+"""A pretended device: tensors compute on the CPU, say that they are elsewhere, and refuse to meet others.
 
-On a machine without a GPU nobody notices a constant that was made on the CPU. Here it is noticed: an operation on tensors
-of two places fails as it does on a GPU, where only single numbers may come from the CPU. Values are real, so that code
-which looks at them (lengths, how many tokens an expert got) runs as ever.
+On a machine without a GPU nobody notices a constant that was made on the CPU. Here it is noticed: an
+operation on tensors of two places fails as it does on a GPU, where only single numbers may come from the CPU.
+Values are real, so that code which looks at them (lengths, how many tokens an expert got) runs as ever.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 DEVICE = torch.device("meta")
 aten = torch.ops.aten
-# What brings tensors from one place to another, or looks at numbers of the CPU on a GPU too: indices and lengths.
+# What brings tensors from one place to another, or looks at numbers of the CPU on a GPU too: indices and
+# lengths.
 FROM_ANYWHERE = (
-    aten.copy_.default, aten._to_copy.default, aten._local_scalar_dense.default, aten.index.Tensor,
-    aten.index_put.default, aten._pack_padded_sequence.default,
-)  # fmt: skip
+    aten.copy_.default,
+    aten._to_copy.default,
+    aten._local_scalar_dense.default,
+    aten.index.Tensor,
+    aten.index_put.default,
+    aten._pack_padded_sequence.default,
+)
 
 
 class Elsewhere(Tensor):
@@ -31,9 +36,14 @@ class Elsewhere(Tensor):
     @staticmethod
     def __new__(cls, inner: Tensor) -> Self:
         made = Tensor._make_wrapper_subclass(
-            cls, inner.shape, inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=DEVICE,
+            cls,
+            inner.shape,
+            inner.stride(),
+            inner.storage_offset(),
+            dtype=inner.dtype,
+            device=DEVICE,
             requires_grad=inner.requires_grad,
-        )  # fmt: skip
+        )
         made.inner = inner
         return made
 

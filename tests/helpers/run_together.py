@@ -1,10 +1,10 @@
-"""Runs, one after the other, in the processes that torchrun has started: starting those costs more than tiny runs do.
+"""Runs, one after the other, in processes that torchrun has started: starting them costs more than tiny runs.
 
     torchrun --nproc-per-node 2 tests/helpers/run_together.py PLAN ANSWERS
     torchrun --nproc-per-node 2 tests/helpers/run_together.py slowly train ...
 
-PLAN is JSON: a list of [what to do, ...], see `ACTIONS`. Process R writes what became of each to ANSWERS/R.json.
-slowly: the command alone, and a checkpoint takes two seconds, as that of a large model would.
+PLAN is JSON: a list of [what to do, ...], see `ACTIONS`. Process R writes what became of each to
+ANSWERS/R.json. slowly: the command alone, and a checkpoint takes two seconds, as that of a large model would.
 """
 
 import contextlib

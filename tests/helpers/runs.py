@@ -13,10 +13,18 @@ from heedful.tasks.recipe.checks import ONLY_AT
 from heedful.tasks.recipe.settings import Recipe
 
 TINY = {
-    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64,
-    "train.warmup": 3, "checkpoint.every": 4, "evaluate.every": 5, "evaluate.rows": 4, "evaluate.examples": 1,
+    "model.layers": 1,
+    "model.width": 16,
+    "model.heads": 2,
+    "model.hidden": 24,
+    "train.batch_tokens": 64,
+    "train.warmup": 3,
+    "checkpoint.every": 4,
+    "evaluate.every": 5,
+    "evaluate.rows": 4,
+    "evaluate.examples": 1,
     "model.dropout": 0.1,
-}  # fmt: skip
+}
 
 
 CPU = torch.device("cpu")
@@ -110,7 +118,7 @@ def choice(line: str) -> str:
 
 
 def article(line: str) -> str:
-    """A line as an article of which every word is a paragraph, the first its title, and the last its summary."""
+    """A line as an article: every word is a paragraph, the first its title, and the last its summary."""
     words = line.split()
     return json.dumps({"title": words[0], "article": words, "summary": words[-1]}) + "\n"
 
@@ -128,18 +136,53 @@ def treebank(line: str) -> str:
 
 def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Recipe:
     files = {
-        "translate": {"data.source": texts["a.src"], "data.target": texts["a.tgt"], "data.valid_source": texts["v.src"], "data.valid_target": texts["v.tgt"], "data.vocab": "word"},
+        "translate": {
+            "data.source": texts["a.src"],
+            "data.target": texts["a.tgt"],
+            "data.valid_source": texts["v.src"],
+            "data.valid_target": texts["v.tgt"],
+            "data.vocab": "word",
+        },
         "lm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16},
         "classify": {"data.table": texts["a.tsv"], "data.valid_table": texts["v.tsv"], "data.vocab": "word"},
         "mlm": {"data.text": texts["text"], "data.vocab": "char", "model.context": 16, "data.pairs": True},
-        "summarize": {"data.table": texts["a.jsonl"], "data.valid_table": texts["v.jsonl"], "data.vocab": "word", "data.longest_summary": 5},
-        **{key: {"data.table": texts["a.conllu"], "data.valid_table": texts["v.conllu"], "data.vocab": "word"} for key in ("tag", "parse")},
-        "span": {"data.table": texts["a.asked"], "data.valid_table": texts["v.asked"], "data.vocab": "word", "data.longest": 69, "data.overlap": 1, "data.longest_answer": 2},
-        "choose": {"data.table": texts["a.chosen"], "data.valid_table": texts["v.chosen"], "data.vocab": "word", "model.context": 24},
-        "image-classify": {"data.images": texts["images"], "data.image": 8, "data.shift": 0.1, "data.flip": True},
+        "summarize": {
+            "data.table": texts["a.jsonl"],
+            "data.valid_table": texts["v.jsonl"],
+            "data.vocab": "word",
+            "data.longest_summary": 5,
+        },
+        **{
+            key: {
+                "data.table": texts["a.conllu"],
+                "data.valid_table": texts["v.conllu"],
+                "data.vocab": "word",
+            }
+            for key in ("tag", "parse")
+        },
+        "span": {
+            "data.table": texts["a.asked"],
+            "data.valid_table": texts["v.asked"],
+            "data.vocab": "word",
+            "data.longest": 69,
+            "data.overlap": 1,
+            "data.longest_answer": 2,
+        },
+        "choose": {
+            "data.table": texts["a.chosen"],
+            "data.valid_table": texts["v.chosen"],
+            "data.vocab": "word",
+            "model.context": 24,
+        },
+        "image-classify": {
+            "data.images": texts["images"],
+            "data.image": 8,
+            "data.shift": 0.1,
+            "data.flip": True,
+        },
         "caption": {"data.images": texts["captioned"], "data.image": 8, "data.shift": 0.1},
         "text-to-image": {"data.images": texts["images"], "data.image": 8, "train.batch_tokens": 16},
-    }[task]  # fmt: skip
+    }[task]
     sizes = {**TINY, **files, "train.steps": steps, **more}
     if task == "text-to-image":  # its first stage, which is no Transformer
         sizes = {key: value for key, value in sizes.items() if "codes" in ONLY_AT.get(key, ("codes",))}

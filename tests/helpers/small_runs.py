@@ -1,4 +1,4 @@
-"""Small runs that have learned a few sentences by heart, so that what they answer is known and can be read."""
+"""Small runs that have learned a few sentences by heart, so that their answers are known."""
 
 from __future__ import annotations
 
@@ -42,10 +42,19 @@ ARTICLES = {
 }
 
 SIZES = {
-    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "model.dropout": 0.0,
-    "train.batch_tokens": 64, "train.warmup": 3, "train.rate": 2e-2, "train.smoothing": 0.0, "data.vocab": "word",
-    "evaluate.rows": 4, "evaluate.examples": 1,
-}  # fmt: skip
+    "model.layers": 1,
+    "model.width": 16,
+    "model.heads": 2,
+    "model.hidden": 24,
+    "model.dropout": 0.0,
+    "train.batch_tokens": 64,
+    "train.warmup": 3,
+    "train.rate": 2e-2,
+    "train.smoothing": 0.0,
+    "data.vocab": "word",
+    "evaluate.rows": 4,
+    "evaluate.examples": 1,
+}
 
 
 def write_files(folder: Path) -> dict[str, str]:
@@ -53,11 +62,16 @@ def write_files(folder: Path) -> dict[str, str]:
     table = ["sentence\tlabel", *(f"{text}\t{label}" for text, label in FILMS.items())]
     pairs = [f"{text}\t{text}\t{label}" for text, label in FILMS.items()]
     texts = {
-        "src": PAIRS, "tgt": PAIRS.values(), "films.tsv": table, "text": [SENTENCE * 3] * 40,
-        "pairs.tsv": ["text\tsecond\tlabel", *pairs], "trees.conllu": treebank(),
-        "asked.jsonl": asked(), "chosen.jsonl": chosen(),
+        "src": PAIRS,
+        "tgt": PAIRS.values(),
+        "films.tsv": table,
+        "text": [SENTENCE * 3] * 40,
+        "pairs.tsv": ["text\tsecond\tlabel", *pairs],
+        "trees.conllu": treebank(),
+        "asked.jsonl": asked(),
+        "chosen.jsonl": chosen(),
         "articles.jsonl": [json.dumps({"article": text, "summary": lead}) for text, lead in ARTICLES.items()],
-    }  # fmt: skip
+    }
     for name, lines in texts.items():
         (folder / name).write_text("\n".join(lines) + "\n")
     return {name: str(folder / name) for name in texts}

@@ -23,9 +23,19 @@ LENGTHS = torch.tensor([7, 5])
 def model_of(name, **more):
     torch.manual_seed(3)
     config = transformer.TransformerConfig(
-        vocab=17, target_vocab=17, layers=2, decoder_layers=2, width=D, heads=H, decoder_heads=H, hidden=20,
-        decoder_hidden=20, positions=name, clip=2, **more,
-    )  # fmt: skip
+        vocab=17,
+        target_vocab=17,
+        layers=2,
+        decoder_layers=2,
+        width=D,
+        heads=H,
+        decoder_heads=H,
+        hidden=20,
+        decoder_hidden=20,
+        positions=name,
+        clip=2,
+        **more,
+    )
     return transformer.build(config).double().eval()
 
 

@@ -11,11 +11,21 @@ D, K, L, N, B = 12, 5, 4, 6, 2
 
 
 SENTENCES = [
-    Sentence(("The", "cat", "sleeps", "."), ("DET", "NOUN", "VERB", "PUNCT"), (1, 2, -1, 2), ("det", "nsubj", "root", "punct")),
-    Sentence(("the", "dog", "eats", "a", "fish", "."), ("DET", "NOUN", "VERB", "DET", "NOUN", "PUNCT"), (1, 2, -1, 4, 2, 2), ("det", "nsubj", "root", "det", "obj", "punct")),
+    Sentence(
+        ("The", "cat", "sleeps", "."),
+        ("DET", "NOUN", "VERB", "PUNCT"),
+        (1, 2, -1, 2),
+        ("det", "nsubj", "root", "punct"),
+    ),
+    Sentence(
+        ("the", "dog", "eats", "a", "fish", "."),
+        ("DET", "NOUN", "VERB", "DET", "NOUN", "PUNCT"),
+        (1, 2, -1, 4, 2, 2),
+        ("det", "nsubj", "root", "det", "obj", "punct"),
+    ),
     Sentence(("Sleep",), ("VERB",), (-1,), ("root",)),
     Sentence(("a", "fish", "sleeps"), ("DET", "NOUN", "VERB"), (1, 2, -1), ("det", "nsubj", "root")),
-]  # fmt: skip
+]
 
 
 LABELS = words.Labels(
@@ -31,9 +41,18 @@ def model_of(vocab=300, heads=("tag", "arcs", "relations"), trained=True, **more
     """A model whose weights are nowhere zero, if it is to look trained."""
     torch.manual_seed(5)
     config = syntax.SyntaxConfig(
-        vocab=vocab, layers=1, width=D, attention_heads=3, hidden=16, heads=heads, labels=L, relations=5, arc_width=7,
-        relation_width=K, **more,
-    )  # fmt: skip
+        vocab=vocab,
+        layers=1,
+        width=D,
+        attention_heads=3,
+        hidden=16,
+        heads=heads,
+        labels=L,
+        relations=5,
+        arc_width=7,
+        relation_width=K,
+        **more,
+    )
     model = syntax.build(config).double().eval()
     for weight in model.heads.parameters() if trained else ():
         torch.nn.init.normal_(weight, std=0.5)

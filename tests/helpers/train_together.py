@@ -1,6 +1,7 @@
-"""A few training steps in one process or several: `torchrun --nproc-per-node 2 tests/helpers/train_together.py dp`.
+"""Training steps in one process or several: `torchrun --nproc-per-node 2 tests/helpers/train_together.py dp`.
 
-Prints the losses, from the leading process. The global batch of a step is the same whatever the number of processes.
+Prints the losses, from the leading process. The global batch of a step is the same whatever the number of
+processes.
 """
 
 import sys

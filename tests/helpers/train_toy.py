@@ -1,7 +1,8 @@
 """A trainer small enough to be killed five hundred times, which treats its folder as the real one does.
 
 python tests/helpers/train_toy.py RUN [--steps N] [--every K] [--keep K] [--resume]
-Exit codes: 0 done, 2 bad input, 3 not finite, 4 no readable checkpoint, 5 disk full, 75 stopped by a signal and saved.
+Exit codes: 0 done, 2 bad input, 3 not finite, 4 no readable checkpoint, 5 disk full, 75 stopped by a signal
+and saved.
 
 `Server` is a process that has imported torch once and is forked for each run; a run in it can be told to kill
 itself, or to send itself a signal, ahead of the n-th thing that it does to the disk.
@@ -132,7 +133,7 @@ def main(argv: list[str]) -> int:
 
 @contextmanager
 def memory() -> Iterator[Path]:
-    """A folder in memory where there is such a thing: a kill spares what the system holds, so no disk is needed."""
+    """A folder in memory where the system has one: a kill spares what the system holds."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as name:
         yield Path(name)
@@ -226,14 +227,14 @@ class Server:
     def start(
         self, *args: object, do: str = "main", kill_at: int = 0, signal_at: int = 0, signal: int = 0
     ) -> int:
-        """Begin; the number of the process. kill_at, signal_at: ahead of which operation on the disk, from 1."""
+        """Begin; returns the process id. kill_at, signal_at: before which operation on the disk, from 1."""
         self.flags[:16] = bytes(16)
         request = {"do": do, "args": [str(a) for a in args], "kill_at": kill_at, "signal_at": signal_at}
         print(json.dumps({**request, "signal": signal}), file=self.process.stdin, flush=True)
         return int(self.process.stdout.readline())
 
     def wait(self) -> int:
-        """The exit code; minus the signal's number if one ended it. Until then its number is nobody else's."""
+        """The exit code; minus the signal's number if a signal ended the process."""
         print(file=self.process.stdin, flush=True)
         return int(self.process.stdout.readline())
 

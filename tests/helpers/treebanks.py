@@ -17,7 +17,8 @@ BUSH = [
 ]
 
 
-# French and English at once: a surface form that its words make up, one that they do not, and two words left out.
+# French and English at once: a surface form that its words make up, one that they do not, and two words left
+# out.
 RANGES = [
     row("0.1", "elided", "_", "_", "_"),
     row("1-2", "don't", "_", "_", "_"),

@@ -20,13 +20,21 @@ def lora_run(origin_of, files, tmp_path):
 PAIRS = [(f"the {a} {b}", f"le {a} {b}") for a in ("cat", "dog", "fish") for b in ("sleeps", "eats", "swims")]
 
 
-TREE = "1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n2\t{}\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_\n3\t{}\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+TREE = (
+    "1\tthe\t_\tDET\t_\t_\t2\tdet\t_\t_\n"
+    "2\t{}\t_\tNOUN\t_\t_\t3\tnsubj\t_\t_\n"
+    "3\t{}\t_\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+)
 
 
 FEW = {
-    "train.steps": 4, "train.warmup": 1, "evaluate.every": 2, "checkpoint.every": 2, "evaluate.examples": 1,
+    "train.steps": 4,
+    "train.warmup": 1,
+    "evaluate.every": 2,
+    "checkpoint.every": 2,
+    "evaluate.examples": 1,
     "train.batch_tokens": 60,
-}  # fmt: skip
+}
 
 
 @pytest.fixture

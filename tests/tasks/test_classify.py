@@ -6,8 +6,18 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers.classify_cases import CPU, TINY, WORDS, Quiet, asked, job_of, origin_of, rows
-from helpers.classify_cases import files, models  # noqa: F401 (fixtures)
+from helpers.classify_cases import (  # noqa: F401 (fixtures)
+    CPU,
+    TINY,
+    WORDS,
+    Quiet,
+    asked,
+    files,
+    job_of,
+    models,
+    origin_of,
+    rows,
+)
 
 import heedful
 from heedful.data.report import Report

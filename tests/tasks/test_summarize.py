@@ -40,10 +40,20 @@ from heedful.tasks.summary_forms import DecoderForm, EncoderDecoderForm
 from heedful.train.loss import NOTHING
 
 LETTERS = "abcdefghijklm"
+
+
 VOCAB = train_vocab("word", [" ".join(LETTERS)], 40)
+
+
 V = VOCAB.size
+
+
 SOURCES, TARGETS = [[7, 8, 9, 10, 11], [12, 7], [9, 9, 13, 8]], [[14, 8], [10, 11, 12], [7]]
+
+
 SIZES = {"vocab": V, "context": 40, "width": 12, "heads": 3, "hidden": 20, "dropout": 0.0}
+
+
 DECODERS = {
     "t-d": (dmca, dmca.DMCAConfig(**SIZES, layers=2, pattern="f")),
     "t-dmca": (dmca, dmca.DMCAConfig(**SIZES, layers=5, block=4)),
@@ -52,6 +62,8 @@ DECODERS = {
         mixture_dmca.MixtureDMCAConfig(**SIZES, layers=5, block=4, experts=5, every=5),
     ),
 }
+
+
 T_ED = transformer.TransformerConfig(
     vocab=V,
     target_vocab=V,
@@ -200,6 +212,7 @@ def test_a_beam_writes_what_beam_search_finds_with_the_papers_length_penalty(nam
 
 
 # From file to run
+
 
 KINDS = {
     "t-ed": {},
@@ -425,125 +438,3 @@ def test_variants_share_settings_that_concern_some_of_them_and_facts_are_compare
     ]
     assert main([*words, "--metric", "facts"]) == 2
     assert 'the score "facts" is of --corpus facts: give another --metric' in capsys.readouterr().err
-
-
-# What is wrong
-
-GOOD = '{"article": "the cat sat", "summary": "cat"}\n'
-FILES = {
-    "good": GOOD,
-    "empty": "",
-    "blank": "\n\n",
-    "prose": "a story\n",
-    "summary": '{"article": "a b"}\n',
-    "other": '{"text": "a", "gist": "b"}\n',
-    "number": '{"article": "a", "summary": 3}\n',
-    "nothing": '{"article": [], "summary": "b"}\n',
-    "mixed": GOOD + '{"article": "a"}\n',
-    "array": GOOD + "[1]\n",
-    "silent": GOOD + '{"article": "a", "summary": " "}\n',
-    "surrogate": GOOD + r'{"article": "\ud800", "summary": "b"}' + "\n",
-    "nul": GOOD + r'{"article": "a\u0000", "summary": "b"}' + "\n",
-    "deep": GOOD + "[" * 9999 + "\n",
-    "huge": GOOD + '{"article": "' + "a" * 1_000_000 + '", "summary": "b"}\n',
-}
-REFUSE = ["--set", "data.bad_lines=refuse"]
-BOTH = ["--data", "good", "--valid-data", "good"]
-BROKEN = {
-    "no file": ([], "give --data and --valid-data, articles as JSON lines, or --corpus facts"),
-    "no held-out file": (
-        ["--data", "good"],
-        "give --valid-data too: held-out articles to judge the model by",
-    ),
-    "another corpus": (["--corpus", "pylib"], 'summarize has no built-in corpus "pylib"; it has facts'),
-    "sources of a file": (
-        [*BOTH, "--set", "data.sources=9"],
-        "data.sources is of the built-in corpus facts: give --corpus facts, or leave it out",
-    ),
-    "trees": (
-        [*BOTH, "--set", "model.positions=structural"],
-        "structural positions come from the trees of sentences, which articles have none of",
-    ),
-    "positions of a decoder": (
-        [*BOTH, "--set", "model.architecture=dmca", "--set", "model.positions=rotary"],
-        "model.positions does nothing in dmca: it is for model.architecture=transformer or mixture or ",
-    ),
-    "a weight of nothing": (
-        [*BOTH, "--set", "train.lm_weight=2"],
-        "train.lm_weight does nothing in transformer: it is for model.architecture=dmca or mixture_dmca",
-    ),
-    "another architecture": (
-        [*BOTH, "--set", "model.architecture=gpt2"],
-        "summarize has no architecture gpt2: model.architecture is transformer or ",
-    ),
-    "extracting otherwise": (
-        [*BOTH, "--set", "data.extract=textrank"],
-        "data.extract must be one of first, tf-idf, not 'textrank'",
-    ),
-    "no such column": (
-        [*BOTH, "--set", "data.target_column=sumary"],
-        'good: in its first object there is no "sumary"; did you mean "summary"?',
-    ),
-    "all too long": (
-        [*BOTH, "--set", "data.longest_summary=1", "--set", "data.vocab=char"],
-        "no summary is left to learn from: all are over data.longest_summary, 1 tokens",
-    ),
-    **{
-        f"data: {name}": (["--data", name, "--valid-data", "good", *REFUSE], sentence)
-        for name, sentence in {
-            "gone": "gone is missing",
-            "empty": "empty has no JSON objects, one a line: {",
-            "prose": "prose has no JSON objects, one a line: {",
-            "blank": "blank has no JSON objects, one a line: {",
-            "summary": 'summary: in its first object there is no "summary" or "target" or "highlights"',
-            "other": 'other: in its first object there is no "summary" or "target" or "highlights"',
-            "number": 'number:1: "summary" is 3, where a text or a list of texts is expected',
-            "nothing": 'nothing:1: "article" is empty',
-            "mixed": 'mixed:2: there is no "summary"',
-            "array": "array:2: not a JSON object {...}",
-            "silent": 'silent:2: "summary" is empty',
-            "surrogate": 'surrogate:2: "article" has a lone surrogate',
-            "nul": "nul:2: character 2 is NUL",
-            "deep": "deep:2: not a JSON object {...}",
-            "huge": "huge:2: longer than 1000000 characters: cut the line",
-        }.items()
-    },
-    "held out, refused": (
-        ["--data", "good", "--valid-data", "mixed", *REFUSE],
-        'mixed:2: there is no "summary"',
-    ),
-    "nothing good": (
-        ["--data", "nothing", "--valid-data", "good"],
-        "there is no article in nothing (1 line dropped: 1 empty (nothing:1))",
-    ),
-    "nothing good held out": (
-        [*BOTH[:2], "--valid-data", "number"],
-        "there is no article in number (1 line dropped: 1 of a wrong type (number:1))",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", BROKEN)
-def test_what_is_wrong_is_said_in_one_sentence_and_leaves_nothing(what, tmp_path, monkeypatch, capsys):
-    for name, content in FILES.items():
-        (tmp_path / name).write_text(content)
-    monkeypatch.chdir(tmp_path)
-    options, sentence = BROKEN[what]
-    small = [f"--set={key}={value}" for key, value in {**TINY, "train.steps": 1}.items()]
-    assert main(["train", "summarize", *small, *options, "--run", "run"]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert said[-1].startswith(f"error: {sentence}") and not Path("run").exists()
-
-
-@pytest.mark.parametrize("name", ["mixed", "array", "silent", "surrogate", "nul", "deep", "huge"])
-def test_a_bad_line_is_counted_and_dropped(name, tmp_path, monkeypatch):
-    (tmp_path / name).write_text(FILES[name])
-    settings = {**TINY, "train.steps": 1, "data.table": str(tmp_path / name), "data.vocab": "word"}
-    talk = Quiet()
-    job = trainer.start(
-        recipe.make("summarize", settings=settings | {"data.valid_table": str(tmp_path / name)}),
-        tmp_path / "run",
-        talk,
-        CPU,
-    ).job
-    assert job.held_out == 1 and any("dropped" in line and f"{name}:2" in line for line in talk.lines)

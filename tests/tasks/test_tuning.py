@@ -8,8 +8,16 @@ import torch
 import torch.nn.functional as F
 from helpers import tiny
 from helpers.classify_cases import CPU, TINY, Quiet, asked, files, job_of, origin_of  # noqa: F401 (fixtures)
-from helpers.tuning_cases import FEW, PAIRS, TREE, WAYS, data_for
-from helpers.tuning_cases import lora_run, texts, translator  # noqa: F401 (fixtures)
+from helpers.tuning_cases import (  # noqa: F401 (fixtures)
+    FEW,
+    PAIRS,
+    TREE,
+    WAYS,
+    data_for,
+    lora_run,
+    texts,
+    translator,
+)
 from torch import nn
 
 import heedful
