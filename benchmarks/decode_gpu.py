@@ -67,7 +67,8 @@ def check(name: str, model: Decoder | EncoderDecoder) -> None:
             )
             beams += sum(a[0].tokens == b[0].tokens for a, b in zip(found, expected, strict=True))
         print(
-            f"{name}, fp32, {3 * rows} texts: {alike} alike, scores {apart:.1e} apart; by beam 4, {beams} alike",
+            f"{name}, fp32, {3 * rows} texts: {alike} alike, scores {apart:.1e} apart; "
+            f"by beam 4, {beams} alike",
             flush=True,
         )
 

@@ -42,7 +42,8 @@ def main() -> None:
     sentences = [
         p.source for split in ("test", "combinations") for p in phrasebook.split(split)[: given.sentences]
     ]
-    texts = [loaded.tokenizer.encode(text, add_special_tokens=False).ids for text in sentences]  # type: ignore[union-attr]
+    assert loaded.tokenizer is not None
+    texts = [loaded.tokenizer.encode(text, add_special_tokens=False).ids for text in sentences]
     ours = outputs(OwnModel(loaded), texts)
     for to in given.to:
         folder = given.folder / to

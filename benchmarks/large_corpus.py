@@ -164,8 +164,8 @@ def main() -> None:
             "evaluate.examples": 1,
         }
         command = [
-            sys.executable, "-m", "heedful", "train", "lm", "--text", str(folder / "corpus"), "--device", "cpu",
-            "--run", str(folder / "run"), "--size", "tiny", "--steps", str(options.steps),
+            sys.executable, "-m", "heedful", "train", "lm", "--text", str(folder / "corpus"),
+            "--device", "cpu", "--run", str(folder / "run"), "--size", "tiny", "--steps", str(options.steps),
             *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")),
         ]  # fmt: skip
         phases = watched(command, folder / "run", options.threads)

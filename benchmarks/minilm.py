@@ -87,7 +87,9 @@ def hidden(folder: Path, ours: heedful.Model) -> dict[str, Any]:
         assert ours.tokenizer is not None
         same += ours.tokenizer.encode(text).ids[:255] == [*ids[:255]]
         rows = torch.tensor([ids])
-        largest = max(largest, float((network.encoder(rows) - theirs(rows).last_hidden_state).abs().max()))  # type: ignore[operator,union-attr]
+        expected = theirs(rows).last_hidden_state
+        difference = network.encoder(rows) - expected  # type: ignore[operator,union-attr]
+        largest = max(largest, float(difference.abs().max()))
     holds = same == len(texts) and largest <= 1e-5
     return {"texts": len(texts), "same_tokens": same, "largest_difference": largest, "hidden_hold": holds}
 

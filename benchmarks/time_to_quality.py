@@ -1,5 +1,4 @@
-"""Time to the same held-out loss at the size of GPT-2 124M: `python -m benchmarks.time_to_quality`, for one
-GPU.
+"""Time to the same held-out loss at the size of GPT-2 124M, on a GPU: `python -m benchmarks.time_to_quality`.
 
 The text is the source of the standard library and of every installed package, 200 MB of it, and each file a
 document; a vocabulary is learned from a part, and one file in fifty is held out. GPT-2's recipe (AdamW,
@@ -12,7 +11,7 @@ several modern runs that ended low enough, the shortest.
     --rates 6e-4 1e-3 1.5e-3                       the GPT-2 runs
     --modern-rates 4e-3 --modern-steps 600 700     the modern runs, every rate with every number of steps
     --rates (and no number)                        no GPT-2 run, to tune the other; there is no ratio then
-    --gpt2-set, --modern-set PART.NAME=VALUE       any other setting of a recipe (`heedful train` takes it as --set)
+    --gpt2-set, --modern-set PART.NAME=VALUE       any other setting, as `heedful train` takes it by --set
 
 Training is what `heedful train lm --compile` does, without its files. The clock adds up the seconds of the
 steps; compiling (what the first steps take beyond the median) and evaluating are told apart from it.
@@ -63,25 +62,51 @@ FIRST = 3  # steps that may have to wait for the compiler
 # What both recipes share. Less than an epoch, so no dropout; and a rate that ends at zero, which suits a
 # short run best.
 COMMON: dict[str, Any] = {
-    "model.layers": 12, "model.width": 768, "model.hidden": 3072, "model.context": 1024, "model.dropout": 0.0,
-    "train.batch_tokens": 32 * 1024, "train.schedule": "cosine", "train.floor": 0.0, "train.beta2": 0.95,
-    "train.decay": 0.1, "train.clip": 1.0, "evaluate.rows": 10**9, "evaluate.examples": 0,
+    "model.layers": 12,
+    "model.width": 768,
+    "model.hidden": 3072,
+    "model.context": 1024,
+    "model.dropout": 0.0,
+    "train.batch_tokens": 32 * 1024,
+    "train.schedule": "cosine",
+    "train.floor": 0.0,
+    "train.beta2": 0.95,
+    "train.decay": 0.1,
+    "train.clip": 1.0,
+    "evaluate.rows": 10**9,
+    "evaluate.examples": 0,
     "checkpoint.every": 10**12,
-}  # fmt: skip
+}
 GPT2 = COMMON | {
-    "model.architecture": "gpt2", "model.heads": 12, "train.optimizer": "adamw", "train.warmup": 100,
-}  # fmt: skip
+    "model.architecture": "gpt2",
+    "model.heads": 12,
+    "train.optimizer": "adamw",
+    "train.warmup": 100,
+}
 MODERN = COMMON | {
-    "model.architecture": "modern", "model.heads": 6, "train.optimizer": "muon", "train.warmup": 50,
-}  # fmt: skip
+    "model.architecture": "modern",
+    "model.heads": 6,
+    "train.optimizer": "muon",
+    "train.warmup": 50,
+}
 RECIPES = {"gpt2": GPT2, "modern": MODERN}
 SMALL: dict[str, Any] = {
-    "model.layers": 2, "model.width": 64, "model.heads": 2, "model.hidden": 256, "model.context": 64,
-    "train.batch_tokens": 1024, "train.warmup": 5,
-}  # fmt: skip
+    "model.layers": 2,
+    "model.width": 64,
+    "model.heads": 2,
+    "model.hidden": 256,
+    "model.context": 64,
+    "train.batch_tokens": 1024,
+    "train.warmup": 5,
+}
 SMALL_OPTIONS = {
-    "megabytes": 1.0, "vocab": 1000, "steps": 60, "modern_steps": [30], "rates": [3e-3], "evaluations": 3,
-}  # fmt: skip
+    "megabytes": 1.0,
+    "vocab": 1000,
+    "steps": 60,
+    "modern_steps": [30],
+    "rates": [3e-3],
+    "evaluations": 3,
+}
 SMALL_PARTS = ("asyncio", "email", "json", "unittest")  # of the standard library
 
 
@@ -316,8 +341,9 @@ def table(results: Sequence[dict[str, Any]]) -> str:
     ]
     for found in results:
         lines.append(
-            f"| {found['recipe']} | {found['rate']:g} | {found['steps']} | {found['loss']:.4f} | {found['seconds']:.1f} "
-            f"| {found['step ms']:.1f} | {found['compiling']:.0f} | {found['evaluating']:.0f} |"
+            f"| {found['recipe']} | {found['rate']:g} | {found['steps']} | {found['loss']:.4f} "
+            f"| {found['seconds']:.1f} | {found['step ms']:.1f} | {found['compiling']:.0f} "
+            f"| {found['evaluating']:.0f} |"
         )
     return "\n".join(lines)
 
@@ -327,7 +353,8 @@ def told(outcome: dict[str, Any]) -> str:
     begun = f"GPT-2's recipe: {outcome['loss']:.4f} after {outcome['seconds']:.1f} s"
     if outcome["ratio"] is None:
         return f"{begun}; no modern run ended as low: give --modern-steps more, or another --modern-rates"
-    return f"{begun}; the modern one as low after {outcome['modern seconds']:.1f} s: {outcome['ratio']:.2f} x less"
+    modern = f"the modern one as low after {outcome['modern seconds']:.1f} s"
+    return f"{begun}; {modern}: {outcome['ratio']:.2f} x less"
 
 
 def settings_of(name: str, rate: float, steps: int, options: argparse.Namespace) -> dict[str, Any]:

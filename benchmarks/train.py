@@ -2,14 +2,17 @@
 
 DIR holds the public files (a checkout of this project finds them in ../shared/data or $HEEDFUL_DATA):
 
-    shakespeare/input.txt                       tiny Shakespeare; 1.4697 nats on the last tenth is nanoGPT's figure
+    shakespeare/input.txt
+        tiny Shakespeare; 1.4697 nats on the last tenth is nanoGPT's figure
     multi30k/{train,val,test_2016_flickr}.{en,de}.gz
-    sst2/{train,dev}.tsv                        SST-2; `sst2` learns from scratch, `sst2-pretrained` fills in the blanks
-                                                of the training sentences first (mlm), then learns the labels
-    scitldr/{train,dev,test}.jsonl              SciTLDR, papers' abstracts to one sentence, from scratch: `scitldr` is T-ED,
-                                                `scitldr-dmca` is T-DMCA
-    fashion-mnist/{train,t10k}-*-ubyte.gz       Fashion-MNIST, by a Vision Transformer of less than 400,000 parameters:
-                                                `fashion-mnist` with patches of 4 pixels, `fashion-mnist-fine` of 2
+    sst2/{train,dev}.tsv
+        SST-2; `sst2` learns from scratch, `sst2-pretrained` fills in the blanks of the training sentences
+        first (mlm), then learns the labels
+    scitldr/{train,dev,test}.jsonl
+        SciTLDR, papers' abstracts to one sentence, from scratch: `scitldr` is T-ED, `scitldr-dmca` is T-DMCA
+    fashion-mnist/{train,t10k}-*-ubyte.gz
+        Fashion-MNIST, by a Vision Transformer of less than 400,000 parameters: `fashion-mnist` with patches
+        of 4 pixels, `fashion-mnist-fine` of 2
 
 Each is an ordinary recipe; the settings are what `heedful train` takes as --set.
 """
@@ -30,7 +33,7 @@ import heedful
 from heedful.data.lines import read_lines
 from heedful.runs import trainer
 from heedful.tasks import image_classify, recipe, summarize
-from heedful.tasks.evaluation import WorkerLike
+from heedful.tasks.evaluation import EvaluationRequest
 from heedful.tasks.metrics import bleu
 from heedful.train.loop import Progress
 
@@ -38,7 +41,8 @@ from heedful.train.loop import Progress
 # better there.
 SHAKESPEARE = {
     "data.vocab": "char", "model.layers": 6, "model.width": 384, "model.heads": 6, "model.hidden": 1536,
-    "model.context": 256, "model.dropout": 0.2, "train.batch_tokens": 16384, "train.steps": 5000, "train.rate": 1e-3,
+    "model.context": 256, "model.dropout": 0.2, "train.batch_tokens": 16384, "train.steps": 5000,
+    "train.rate": 1e-3,
     "train.warmup": 100, "train.floor": 0.1, "train.beta2": 0.99, "train.decay": 0.1, "evaluate.every": 500,
     "evaluate.rows": 10**6, "checkpoint.every": 10**6,
 }  # fmt: skip
@@ -49,40 +53,54 @@ SHAKESPEARE_CPU = SHAKESPEARE | {
 }  # fmt: skip
 SHAKESPEARE_FAST = SHAKESPEARE | {
     "model.architecture": "modern", "train.optimizer": "muon", "train.steps": 800, "train.rate": 1e-2,
-    "train.warmup": 50, "train.floor": 0.02, "train.beta2": 0.95, "evaluate.every": 800, "train.compile": True,
+    "train.warmup": 50, "train.floor": 0.02, "train.beta2": 0.95, "evaluate.every": 800,
+    "train.compile": True,
 }  # fmt: skip
 MULTI30K = {
     "data.lower": True, "data.vocab": "bpe", "data.vocab_size": 10000, "model.layers": 4, "model.width": 256,
-    "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3, "train.batch_tokens": 8192, "train.steps": 3000,
-    "train.rate": 2e-3, "train.warmup": 400, "train.ema": 0.998, "evaluate.every": 1000, "evaluate.rows": 1014,
+    "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3, "train.batch_tokens": 8192,
+    "train.steps": 3000,
+    "train.rate": 2e-3, "train.warmup": 400, "train.ema": 0.998, "evaluate.every": 1000,
+    "evaluate.rows": 1014,
     "checkpoint.every": 10**6,
 }  # fmt: skip
 MULTI30K_FAST = MULTI30K | {
     "data.packed": True, "data.longest": 64, "model.positions": "sinusoidal+rotary", "model.dropout": 0.4,
-    "train.optimizer": "muon", "train.rate": 4e-3, "train.steps": 2800, "evaluate.every": 2800, "train.compile": True,
+    "train.optimizer": "muon", "train.rate": 4e-3, "train.steps": 2800, "evaluate.every": 2800,
+    "train.compile": True,
 }  # fmt: skip
 
 
 SST2 = {
     "data.vocab": "word", "data.vocab_size": 12000, "data.longest": 64, "model.layers": 2, "model.width": 128,
-    "model.heads": 4, "model.hidden": 256, "model.context": 64, "model.dropout": 0.4, "train.batch_tokens": 4096,
-    "train.steps": 2000, "train.rate": 5e-4, "train.warmup": 200, "train.smoothing": 0.1, "evaluate.every": 200,
+    "model.heads": 4, "model.hidden": 256, "model.context": 64, "model.dropout": 0.4,
+    "train.batch_tokens": 4096,
+    "train.steps": 2000, "train.rate": 5e-4, "train.warmup": 200, "train.smoothing": 0.1,
+    "evaluate.every": 200,
     "evaluate.rows": 872, "checkpoint.every": 10**6,
 }  # fmt: skip
 SST2_MLM = {
-    "data.vocab": "wordpiece", "data.vocab_size": 8000, "data.lower": True, "model.layers": 4, "model.width": 256,
-    "model.heads": 4, "model.hidden": 1024, "model.context": 64, "model.dropout": 0.1, "train.batch_tokens": 8192,
-    "train.steps": 4000, "train.rate": 1e-3, "train.warmup": 400, "evaluate.every": 2000, "checkpoint.every": 10**6,
+    "data.vocab": "wordpiece", "data.vocab_size": 8000, "data.lower": True, "model.layers": 4,
+    "model.width": 256,
+    "model.heads": 4, "model.hidden": 1024, "model.context": 64, "model.dropout": 0.1,
+    "train.batch_tokens": 8192,
+    "train.steps": 4000, "train.rate": 1e-3, "train.warmup": 400, "evaluate.every": 2000,
+    "checkpoint.every": 10**6,
 }  # fmt: skip
 SST2_TUNING = {
-    "data.longest": 64, "train.batch_tokens": 2048, "train.steps": 2000, "train.rate": 1e-4, "train.warmup": 200,
+    "data.longest": 64, "train.batch_tokens": 2048, "train.steps": 2000, "train.rate": 1e-4,
+    "train.warmup": 200,
     "evaluate.every": 200, "evaluate.rows": 872, "checkpoint.every": 10**6,
 }  # fmt: skip
 SCITLDR = {
-    "data.lower": True, "data.vocab_size": 6000, "data.longest": 384, "data.longest_summary": 64, "model.layers": 3,
-    "model.width": 256, "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3, "model.positions": "sinusoidal+rotary",
-    "train.batch_tokens": 8192, "train.steps": 1500, "train.rate": 1e-3, "train.warmup": 200, "train.decay": 0.1,
-    "train.ema": 0.99, "evaluate.every": 150, "evaluate.rows": 200, "evaluate.examples": 1, "checkpoint.every": 10**6,
+    "data.lower": True, "data.vocab_size": 6000, "data.longest": 384, "data.longest_summary": 64,
+    "model.layers": 3,
+    "model.width": 256, "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3,
+    "model.positions": "sinusoidal+rotary",
+    "train.batch_tokens": 8192, "train.steps": 1500, "train.rate": 1e-3, "train.warmup": 200,
+    "train.decay": 0.1,
+    "train.ema": 0.99, "evaluate.every": 150, "evaluate.rows": 200, "evaluate.examples": 1,
+    "checkpoint.every": 10**6,
 }  # fmt: skip
 SCITLDR_DMCA = {key: value for key, value in SCITLDR.items() if key != "model.positions"} | {
     "model.architecture": "dmca", "model.layers": 5,
@@ -92,8 +110,10 @@ SCITLDR_DMCA = {key: value for key, value in SCITLDR.items() if key != "model.po
 # 58,000 pictures to learn from, 2,000 held out to choose by, and t10k to be judged by once.
 FASHION = {
     "data.image": 28, "data.color": False, "data.mean": 0.286, "data.deviation": 0.353, "data.flip": True,
-    "data.shift": 0.08, "data.zoom": 0.1, "data.erase": 0.3, "model.patch": 4, "model.layers": 5, "model.width": 96,
-    "model.heads": 4, "model.hidden": 192, "train.batch_tokens": 512 * 50, "train.steps": 9000, "train.rate": 6e-3,
+    "data.shift": 0.08, "data.zoom": 0.1, "data.erase": 0.3, "model.patch": 4, "model.layers": 5,
+    "model.width": 96,
+    "model.heads": 4, "model.hidden": 192, "train.batch_tokens": 512 * 50, "train.steps": 9000,
+    "train.rate": 6e-3,
     "train.warmup": 300, "train.floor": 0.01, "train.decay": 0.1, "train.smoothing": 0.1, "train.ema": 0.999,
     "evaluate.every": 1000, "evaluate.rows": 2000, "evaluate.examples": 0, "checkpoint.every": 10**6,
 }  # fmt: skip
@@ -111,9 +131,8 @@ class Talk:
 
     def step(self, progress: Progress, steps: int) -> None:
         if progress.step % 500 == 0:
-            self.say(
-                f"step {progress.step}: loss {progress.loss:.3f}, {progress.tokens / progress.seconds:,.0f} tokens/s"
-            )
+            rate = f"{progress.tokens / progress.seconds:,.0f} tokens/s"
+            self.say(f"step {progress.step}: loss {progress.loss:.3f}, {rate}")
 
 
 def shakespeare(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
@@ -183,7 +202,7 @@ def scitldr(data: Path, settings: dict[str, Any], device: torch.device, folder: 
     outcome = trainer.start(made, folder, Talk(), device)
     judged = recipe.changed(made, "data.valid_table", str(data / "scitldr" / "test.jsonl"))
     with torch.no_grad():
-        found = summarize.measure(outcome.model, WorkerLike(folder, judged, own=True, rows=128))
+        found = summarize.measure(outcome.model, EvaluationRequest(folder, judged, own=True, rows=128))
     return {
         "dev": outcome.best.scores,
         "at step": outcome.best.step,
@@ -200,7 +219,7 @@ def fashion(data: Path, settings: dict[str, Any], device: torch.device, folder: 
     outcome = trainer.start(made, folder, Talk(), device)
     judged = recipe.changed(made, "data.valid_images", str(data / "fashion-mnist"))
     with torch.no_grad():
-        found = image_classify.measure(outcome.model, WorkerLike(folder, judged, own=True, rows=1000))
+        found = image_classify.measure(outcome.model, EvaluationRequest(folder, judged, own=True, rows=1000))
     return {
         "parameters": sum(weight.numel() for weight in outcome.model.parameters()),
         "held out": outcome.best.scores,

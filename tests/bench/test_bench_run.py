@@ -76,8 +76,13 @@ def test_every_result_is_a_line_that_can_be_shown_to_anyone(run):
     text = (folder / "out.jsonl").read_text()
     found = {r["contender"]: r for r in map(json.loads, text.splitlines())}
     assert list(found) == [
-        "heedful", "odd, works", "odd, claims", "odd, raises", "odd, dies", "odd, ends late"
-    ]  # fmt: skip
+        "heedful",
+        "odd, works",
+        "odd, claims",
+        "odd, raises",
+        "odd, dies",
+        "odd, ends late",
+    ]
     ours = found["heedful"]
     assert ours["failed"] is None and len(ours["turns_ms"]) == 3
     assert ours["sizes"]["kind"] == "decode-gpt2" and ours["work"] == "decode-gpt2"

@@ -136,8 +136,10 @@ def test_a_small_comparison_runs_from_the_files_to_the_ratio(tmp_path, capsys):
     )
     found = benchmark.compare(tmp_path / "tokens", options)
     assert [(r["recipe"], r["steps"], [step for step, _, _ in r["losses"]]) for r in found["runs"]] == [
-        ("gpt2", 4, [2, 4]), ("modern", 3, [2, 3]), ("modern", 2, [1, 2]),
-    ]  # fmt: skip
+        ("gpt2", 4, [2, 4]),
+        ("modern", 3, [2, 3]),
+        ("modern", 2, [1, 2]),
+    ]
     assert all(0 < r["loss"] < 7 and 0 < r["seconds"] < 60 for r in found["runs"])
     again = benchmark.compare(tmp_path / "tokens", options)  # from the tokens that are there
     assert [r["loss"] for r in again["runs"]] == [r["loss"] for r in found["runs"]]

@@ -49,11 +49,14 @@ def files(tmp_path_factory) -> dict[str, str]:
     lines = [" ".join(rng.choices(words, k=n % 5 + 2)) for n in range(137)]
     turned = [" ".join(reversed(line.upper().split())) for line in lines]
     texts = {
-        "a.src": lines[:100], "a.tgt": turned[:100], "v.src": lines[100:], "v.tgt": turned[100:],
+        "a.src": lines[:100],
+        "a.tgt": turned[:100],
+        "v.src": lines[100:],
+        "v.tgt": turned[100:],
         "text": lines,
         "a.tsv": ["sentence\tlabel", *(f"{line}\t{label_of(line)}" for line in lines[:100])],
         "v.tsv": ["sentence\tlabel", *(f"{line}\t{label_of(line)}" for line in lines[100:])],
-    }  # fmt: skip
+    }
     for name, start, end in (("a.pairs", 0, 100), ("v.pairs", 100, 137)):
         both = zip(lines[start:end], turned[start:end], strict=True)
         texts[name] = ["source\ttarget", *(f"{a}\t{b}" for a, b in both)]

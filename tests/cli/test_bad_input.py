@@ -22,9 +22,17 @@ from heedful.data.store import Store
 from heedful.tasks.recipe.settings import TASKS
 
 TINY = {
-    "model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64,
-    "train.warmup": 1, "train.steps": 1, "evaluate.rows": 4, "evaluate.examples": 1, "data.vocab": "char",
-}  # fmt: skip
+    "model.layers": 1,
+    "model.width": 16,
+    "model.heads": 2,
+    "model.hidden": 24,
+    "train.batch_tokens": 64,
+    "train.warmup": 1,
+    "train.steps": 1,
+    "evaluate.rows": 4,
+    "evaluate.examples": 1,
+    "data.vocab": "char",
+}
 SMALL = ["--set=model.context=16"]
 WORDS = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
 LINES = [f"{WORDS[i % 25]} {WORDS[i * 7 % 25]} é{WORDS[i * 3 % 25]}" for i in range(80)]
@@ -39,8 +47,11 @@ OBJECTS = "".join(json.dumps({"text": line, "label": i % 2}) + "\n" for i, line 
 def here(tmp_path, monkeypatch):
     """A folder with good files, and where commands are given."""
     for name, content in {
-        "good": GOOD, "good.tsv": TABLE, "good.jsonl": OBJECTS, "seventy-nine": GOOD.partition(b"\n")[2],
-    }.items():  # fmt: skip
+        "good": GOOD,
+        "good.tsv": TABLE,
+        "good.jsonl": OBJECTS,
+        "seventy-nine": GOOD.partition(b"\n")[2],
+    }.items():
         (tmp_path / name).write_bytes(content)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -153,11 +164,12 @@ def test_what_is_no_file_is_named_and_nothing_is_left(here, capsys):
     (here / "folder").mkdir()
     (here / "nowhere").symlink_to("gone")
     cases = {
-        "gone": "gone is missing", "pipe": "pipe is not a regular file",
+        "gone": "gone is missing",
+        "pipe": "pipe is not a regular file",
         "nowhere": "nowhere is a link that leads nowhere",
         "folder": "folder is a folder, where a file is expected",
         "/dev/zero": "/dev/zero is not a regular file",
-    }  # fmt: skip
+    }
     before = snapshot(here)
     for task, words in ASKED.items():
         for name, said in cases.items():
@@ -173,12 +185,20 @@ def test_what_is_no_file_is_named_and_nothing_is_left(here, capsys):
 
 BAD = {
     "NUL": (b"\0", "with NUL", "character 4 is NUL", {"lm", "mlm", "pairs", "held-out pairs"}),
-    "not UTF-8": (b"\xff", "not UTF-8", "byte 4 of the line is no part of a character",
-        {"lm", "mlm", "pairs", "held-out pairs"}),
-    "half a character": (b"\xed\xa0\x80", "not UTF-8", "byte 4 of the line",
-        {"lm", "pairs", "held-out pairs"}),
+    "not UTF-8": (
+        b"\xff",
+        "not UTF-8",
+        "byte 4 of the line is no part of a character",
+        {"lm", "mlm", "pairs", "held-out pairs"},
+    ),
+    "half a character": (
+        b"\xed\xa0\x80",
+        "not UTF-8",
+        "byte 4 of the line",
+        {"lm", "pairs", "held-out pairs"},
+    ),
     "too long": (b"x" * 10_000, "too long", "longer than 10000 characters", {"pairs", "held-out pairs"}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -197,19 +217,28 @@ def test_a_bad_line_is_dropped_and_told_once_or_refused_with_its_place(kind, tas
 
 
 ROWS = {
-    "surrogate": ('{"text": "ba \\ud800", "label": 1}', "with half a character",
-        '"text" has a lone surrogate'),
-    "surrogate label": ('{"text": "ba", "label": "\\udfff"}', "with half a character",
-        '"label" has a lone surrogate'),
+    "surrogate": (
+        '{"text": "ba \\ud800", "label": 1}',
+        "with half a character",
+        '"text" has a lone surrogate',
+    ),
+    "surrogate label": (
+        '{"text": "ba", "label": "\\udfff"}',
+        "with half a character",
+        '"label" has a lone surrogate',
+    ),
     "NUL": ('{"text": "b\\u0000", "label": 1}', "with NUL", "character 2 is NUL"),
     "no object": ("[1, 2]", "not JSON", "not a JSON object"),
     "deep": ("[" * 50_000, "not JSON", "not a JSON object"),
     "no label": ('{"text": "ba"}', "without a column", 'there is no "label"'),
     "empty": ('{"text": " ", "label": 1}', "empty", '"text" is empty'),
     "list": ('{"text": ["ba"], "label": 1}', "of a wrong type", "where a text is expected"),
-    "too long": (json.dumps({"text": "x" * 100_000, "label": 1}), "too long",
-        "longer than 100000 characters"),
-}  # fmt: skip
+    "too long": (
+        json.dumps({"text": "x" * 100_000, "label": 1}),
+        "too long",
+        "longer than 100000 characters",
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -339,19 +368,27 @@ def put(name, content):
 
 
 ALTERED = {
-    "another tokenizer": (other_vocabulary,
-        "run/data was made with another vocabulary than the one beside it"),
+    "another tokenizer": (
+        other_vocabulary,
+        "run/data was made with another vocabulary than the one beside it",
+    ),
     "no tokenizer": (put("tokenizer.json", b"{}"), "run/tokenizer.json"),
     "half a tokenizer": (lambda folder: os.truncate(folder / "tokenizer.json", 300), "run/tokenizer.json"),
-    "a tokenizer not in UTF-8": (put("tokenizer.json", b'{"\xff": 1}'),
-        "run/tokenizer.json is not UTF-8 text"),
+    "a tokenizer not in UTF-8": (
+        put("tokenizer.json", b'{"\xff": 1}'),
+        "run/tokenizer.json is not UTF-8 text",
+    ),
     "a bit of the tokens": (flipped("data/source.bin"), "run/data/source.bin is damaged: expected SHA-256"),
-    "a bit of the offsets": (flipped("data/target.idx", 8),
-        "run/data/target.idx is damaged: expected SHA-256"),
-    "half the tokens": (lambda folder: os.truncate(folder / "data/target.bin", 40),
-        "run/data/target.bin has 40 bytes"),
+    "a bit of the offsets": (
+        flipped("data/target.idx", 8),
+        "run/data/target.idx is damaged: expected SHA-256",
+    ),
+    "half the tokens": (
+        lambda folder: os.truncate(folder / "data/target.bin", 40),
+        "run/data/target.bin has 40 bytes",
+    ),
     "no count": (put("data/store.json", b"{}"), "run/data/store.json: format is None"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("alter, said", ALTERED.values(), ids=ALTERED)

@@ -66,17 +66,31 @@ def test_the_table_has_every_command_that_has_none_elsewhere():
         pytest.param("embed run-lm <&-", 0, "", "", id="nothing to read"),
         pytest.param("embed run-lm the >&-", 0, "", "", id="nowhere to write"),
         pytest.param("evaluate run-lm 2>&-", 0, "run-lm: lm, step 1; …", "", id="nowhere to talk"),
-        pytest.param("--help >/dev/full", 5, "",
-            "error: No space left on device: make room, or write elsewhere\n", id="no room"),
+        pytest.param(
+            "--help >/dev/full",
+            5,
+            "",
+            "error: No space left on device: make room, or write elsewhere\n",
+            id="no room",
+        ),
         pytest.param("tarnslate 2>&-", 2, "", "", id="a mistake, and nowhere to talk"),
-        pytest.param("info --batch 3", 2, "",
-            "error: --batch is of one model: give its NAME too, such as gpt2\n", id="a mistake"),
+        pytest.param(
+            "info --batch 3",
+            2,
+            "",
+            "error: --batch is of one model: give its NAME too, such as gpt2\n",
+            id="a mistake",
+        ),
     ],
-)  # fmt: skip
+)
 def test_streams_that_are_closed_or_full_are_no_mystery(line, code, out, told, world):
     done = subprocess.run(
         ["bash", "-c", f"{shlex.quote(sys.executable)} -m heedful {line}"],
-        cwd=world, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        cwd=world,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (code, told)
     assert matches(out, done.stdout.replace("\n", " "))

@@ -85,8 +85,11 @@ def test_translations_are_judged_on_every_held_out_pair(trained, files, evaluate
     assert found["signature"]["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.")
     assert found["signature"]["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.")
     assert found["data"] == {
-        "source": files["v.src"], "target": files["v.tgt"], "tokens": tokens, "dropped": 0
-    }  # fmt: skip
+        "source": files["v.src"],
+        "target": files["v.tgt"],
+        "tokens": tokens,
+        "dropped": 0,
+    }
 
 
 @torch.no_grad()
@@ -212,9 +215,12 @@ def test_a_language_model_is_judged_on_the_whole_of_its_held_out_text(trained, f
     assert metrics["perplexity"] == pytest.approx(math.exp(total / count), rel=1e-5)
     assert metrics["bits_per_byte"] == pytest.approx(total / count / math.log(2), rel=1e-5)  # a byte a token
     assert found["data"] == {
-        "text": files["text"], "part": "the last tenth", "tokens": len(held_out), "bytes": len(held_out),
-        "dropped": 0
-    }  # fmt: skip
+        "text": files["text"],
+        "part": "the last tenth",
+        "tokens": len(held_out),
+        "bytes": len(held_out),
+        "dropped": 0,
+    }
     learned = np.array(vocab.encode_batch([text[: int(0.9 * len(text))]])[0])
     chances = [(1 + (learned == token).sum()) / (vocab.size + len(learned)) for token in range(vocab.size)]
     guessed = [-math.log(chances[token]) for token in vocab.encode_batch([held_out])[0]]

@@ -32,8 +32,16 @@ def test_the_run_is_left_as_it_was_and_batches_change_nothing(kind, trained, eva
     found = evaluate(trained(kind))
     assert state() == before
     assert list(found) == [
-        "task", "run", "step", "data", "examples", "unit", "metrics", "baselines", "signature"
-    ]  # fmt: skip
+        "task",
+        "run",
+        "step",
+        "data",
+        "examples",
+        "unit",
+        "metrics",
+        "baselines",
+        "signature",
+    ]
     status = json.loads((trained(kind) / "status.json").read_text())
     assert found["step"] == status["best_step"] and found["run"] == str(trained(kind))
     one = evaluate(trained(kind), "--batch", 1)["metrics"]
@@ -225,8 +233,9 @@ def test_progress_is_told_once_it_takes_long(monkeypatch, capsys):
     for _ in terminal.track([0] * 40, "translating"):
         clock[0] += 0.5
     assert capsys.readouterr().err.splitlines() == [
-        "translating: batch 6 of 40, about 17 s left", "translating: batch 26 of 40, about 7 s left"
-    ]  # fmt: skip
+        "translating: batch 6 of 40, about 17 s left",
+        "translating: batch 26 of 40, about 7 s left",
+    ]
     for _ in terminal.track(iter([0] * 7), "tokenizing"):
         clock[0] += 0.5
     assert capsys.readouterr().err == "tokenizing: part 6\n"

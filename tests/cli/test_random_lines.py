@@ -85,19 +85,41 @@ def unchecked(loaded, folder, to, kind, tell):
 # What is typed
 
 OWN = {
-    "translate": "run-translate", "generate": "run-lm", "fill": "run-mlm", "classify": "run-classify",
+    "translate": "run-translate",
+    "generate": "run-lm",
+    "fill": "run-mlm",
+    "classify": "run-classify",
     "tag": "run-tag",
-    "parse": "run-parse", "summarize": "run-summarize",
-}  # fmt: skip
+    "parse": "run-parse",
+    "summarize": "run-summarize",
+}
 GOOD = [*OWN.values(), "hf-gpt2", "hf-bert"]
 BAD = [
-    "run-cut", "run-bare", "run-torn", "hf-odd", "hf-mute", "empty", "text", "gone", "gone/run", "runs/lm",
+    "run-cut",
+    "run-bare",
+    "run-torn",
+    "hf-odd",
+    "hf-mute",
+    "empty",
+    "text",
+    "gone",
+    "gone/run",
+    "runs/lm",
     "new",
-]  # fmt: skip
+]
 FILES = [
-    "text", "a.src", "a.tgt", "a.conllu", "a.jsonl", "table.tsv", "empty.txt", "latin.txt", "empty", "gone",
+    "text",
+    "a.src",
+    "a.tgt",
+    "a.conllu",
+    "a.jsonl",
+    "table.tsv",
+    "empty.txt",
+    "latin.txt",
+    "empty",
+    "gone",
     "hf-bert/config.json",
-]  # fmt: skip
+]
 NEW = ["new", "new.svg", "new.png", "new.txt", "gone/new.svg", "text", "empty"]
 TEXTS = ["the cat", "[MASK] sat", "the", "1", "2", "0 1 2", "best", "mean", "sat\tthe", ""]
 ODD = [
@@ -112,8 +134,17 @@ NUMBERS = [
     "+1", "1,5",
 ]  # fmt: skip
 FIRST = [
-    "--help", "-h", "help", "--version", "--print-completion", "--prnt", "--json", "helo", "TRAIN", "bash",
-]  # fmt: skip
+    "--help",
+    "-h",
+    "help",
+    "--version",
+    "--print-completion",
+    "--prnt",
+    "--json",
+    "helo",
+    "TRAIN",
+    "bash",
+]
 
 
 @cache

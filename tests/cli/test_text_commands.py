@@ -26,19 +26,25 @@ from heedful.use.wording import LONGEST
     [
         ([], {}),
         (["--beam", "1"], {"beam": 1}),
-        (["--beam=3", "--alpha", "1.5", "--length-penalty", "power"],
-            {"beam": 3, "alpha": 1.5, "length_penalty": "power"}),
+        (
+            ["--beam=3", "--alpha", "1.5", "--length-penalty", "power"],
+            {"beam": 3, "alpha": 1.5, "length_penalty": "power"},
+        ),
         (["--stopping", "exact", "--coverage", "0.4"], {"stopping": "exact", "coverage": 0.4}),
         (["--sample", "--temperature", "2", "--seed", "4"], {"sample": True, "temperature": 2.0, "seed": 4}),
-        (["--sample", "--top-k", "3", "--top-p", ".9", "--min-p", ".01"],
-            {"sample": True, "top_k": 3, "top_p": 0.9, "min_p": 0.01}),
+        (
+            ["--sample", "--top-k", "3", "--top-p", ".9", "--min-p", ".01"],
+            {"sample": True, "top_k": 3, "top_p": 0.9, "min_p": 0.01},
+        ),
         (["--forbid", "chat", "--forbid", "je"], {"forbid": ["chat", "je"]}),
         (["--prefix", "le chien", "--longest", "5"], {"prefix": "le chien", "longest": 5}),
-        (["--repetition-penalty", "1.5", "--no-repeat-ngram", "2"],
-            {"repetition_penalty": 1.5, "no_repeat_ngram": 2}),
+        (
+            ["--repetition-penalty", "1.5", "--no-repeat-ngram", "2"],
+            {"repetition_penalty": 1.5, "no_repeat_ngram": 2},
+        ),
         (["--groups", "2", "--diversity", "0.5", "--batch", "3"], {"groups": 2, "diversity": 0.5}),
     ],
-)  # fmt: skip
+)
 def test_lines_are_translated_as_python_translates_them(options, how, given, load):
     code, out, said = given("translate", "demo", *options, stdin=lines(*SOURCES))
     warning = 'warning: 2 tokens in 1 of 8 lines are unknown to the model (the first is "and" in line 8)\n'
@@ -115,10 +121,13 @@ def test_json_has_everything_that_is_known(given, load):
         assert (found[number]["line"], found[number]["input"]) == (number + 1, texts[number])
         for answer, one in zip(found[number]["answers"], expected[number].n_best, strict=True):
             assert answer == {
-                "text": str(one), "score": one.score, "log_probability": one.log_probability,
+                "text": str(one),
+                "score": one.score,
+                "log_probability": one.log_probability,
                 "ended": one.ended,
-                "tokens": one.tokens, "log_probabilities": one.log_probabilities,
-            }  # fmt: skip
+                "tokens": one.tokens,
+                "log_probabilities": one.log_probabilities,
+            }
 
 
 def test_json_of_the_other_commands(given, load):
@@ -338,5 +347,11 @@ def test_the_options_of_the_commands_are_those_of_python():
     assert names - offered["generate"] == {"prefix"}
     for found in offered.values():
         assert found - names - {"trees", "chat"} == {
-            "run", "text", "json", "bad_lines", "device", "weights", "quantize"
-        }  # fmt: skip
+            "run",
+            "text",
+            "json",
+            "bad_lines",
+            "device",
+            "weights",
+            "quantize",
+        }

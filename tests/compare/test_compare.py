@@ -43,11 +43,18 @@ def words(texts, folder, *more, task="translate", steps=6):
     """A small comparison, as it is typed."""
     files = {
         "translate": [
-            "--source", texts["a.src"], "--target", texts["a.tgt"], "--valid-source", texts["v.src"],
-            "--valid-target", texts["v.tgt"], "--set=data.vocab=word",
+            "--source",
+            texts["a.src"],
+            "--target",
+            texts["a.tgt"],
+            "--valid-source",
+            texts["v.src"],
+            "--valid-target",
+            texts["v.tgt"],
+            "--set=data.vocab=word",
         ],
         "lm": ["--text", texts["text"], "--set=data.vocab=char", "--set=model.context=16"],
-    }[task]  # fmt: skip
+    }[task]
     sizes = [f"--set={key}={value}" for key, value in TINY.items()]
     budget = [] if steps is None else ["--steps", str(steps)]
     return ["compare", task, *files, *sizes, *budget, "--run", str(folder), *more]
@@ -99,21 +106,31 @@ def asked(*variants, base=None, task="translate", budget=None, seeds=2):
     [
         (asked(ModelVariant("a")), "a comparison needs two variants or more"),
         (asked(ModelVariant("a"), ModelVariant("a", {"model.width": 8})), 'two variants are called "a"'),
-        (asked(ModelVariant("a b"), ModelVariant("a/b", {"model.width": 8})),
-            'two variants are called "a-b"'),
+        (
+            asked(ModelVariant("a b"), ModelVariant("a/b", {"model.width": 8})),
+            'two variants are called "a-b"',
+        ),
         (asked(ModelVariant("a"), ModelVariant("b")), "variants a and b are the same"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"data.vocab": "char"})),
-            "variant b sets data.vocab, but all variants read the same"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"train.seed": 3})),
-            "variant b sets train.seed, but all variants have the same seeds"),
+        (
+            asked(ModelVariant("a"), ModelVariant("b", {"data.vocab": "char"})),
+            "variant b sets data.vocab, but all variants read the same",
+        ),
+        (
+            asked(ModelVariant("a"), ModelVariant("b", {"train.seed": 3})),
+            "variant b sets train.seed, but all variants have the same seeds",
+        ),
         (asked(ModelVariant("a"), ModelVariant("b", {"train.steps": 3})), "the same budget"),
         (asked(ModelVariant("a"), ModelVariant("b", {"evaluate.rows": 3})), "are judged alike"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"model.experts": 3})),
-            "variant b: model.experts does nothing in transformer"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"model.norm": "post"}), seeds=0),
-            "--seeds is from 1 to 100, not 0"),
+        (
+            asked(ModelVariant("a"), ModelVariant("b", {"model.experts": 3})),
+            "variant b: model.experts does nothing in transformer",
+        ),
+        (
+            asked(ModelVariant("a"), ModelVariant("b", {"model.norm": "post"}), seeds=0),
+            "--seeds is from 1 to 100, not 0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_compared_is_refused(wrong, sentence):
     with pytest.raises(BadInput, match=sentence):
         check(wrong)
