@@ -24,6 +24,7 @@ from heedful.parts.before.characters import (
     numbers_of,
 )
 from heedful.parts.before.mix import ScalarMix, scalar_mix
+from heedful.parts.places import Lengths
 from heedful.tasks import elmo as task
 from heedful.tasks.features import describe_mixes, penalized
 from heedful.train.loss import Loss
@@ -184,7 +185,7 @@ def by_hand(model, words):
 @torch.no_grad()
 def test_all_layers_equal_a_loop_over_everything():
     model, tokens = model_of(), tokens_of()
-    layers = model.encoder(tokens, LENGTHS)
+    layers = model.encoder(tokens, Lengths(LENGTHS))
     assert layers.shape == (B, T, (1 + LAYERS) * 2 * D)
     for b, length in enumerate(LENGTHS.tolist()):
         torch.testing.assert_close(
@@ -273,12 +274,14 @@ def test_another_letter_is_seen_on_one_side_only():
 def test_padding_changes_nothing(reads):
     model = model_of(input=reads)
     tokens = tokens_of() if reads == "characters" else tokens_of()[..., 0]
-    together = model.encoder(tokens, LENGTHS)
+    together = model.encoder(tokens, Lengths(LENGTHS))
     for b, length in enumerate(LENGTHS.tolist()):
         alone = model.encoder(tokens[b : b + 1, :length])
         torch.testing.assert_close(together[b, :length], alone[0], rtol=1e-12, atol=1e-12)
     longer = torch.cat([tokens, tokens[:, :2]], 1)
-    torch.testing.assert_close(model.encoder(longer, LENGTHS)[:, :T], together, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        model.encoder(longer, Lengths(LENGTHS))[:, :T], together, rtol=1e-12, atol=1e-12
+    )
 
 
 # The mix
@@ -334,7 +337,7 @@ def reader_of(heads=("tag",), **more):
 def test_the_network_reads_its_own_vector_beside_elmos(at_output):
     model, tokens = reader_of(at_output=at_output).eval(), tokens_of()
     encoder = model.encoder
-    layers = encoder.features.model(tokens, LENGTHS)
+    layers = encoder.features.model(tokens, Lengths(LENGTHS))
     parts = layers.unflatten(-1, (1 + LAYERS, 2 * D))
 
     def mixed(mix):
@@ -347,7 +350,7 @@ def test_the_network_reads_its_own_vector_beside_elmos(at_output):
         for way, end in ((block.from_left, ""), (block.from_right, "_reverse")):
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
                 getattr(torch_lstm, f"{name}_l{i}{end}").copy_(getattr(way.kernel, f"{name}_l0"))
-    found = encoder(tokens, LENGTHS)
+    found = encoder(tokens, Lengths(LENGTHS))
     for b, length in enumerate(LENGTHS.tolist()):
         h = torch_lstm(torch.cat([own, mixed(encoder.mix)], -1)[b : b + 1, :length])[0][0]
         expected = torch.cat([h, mixed(encoder.output)[b, :length]], -1) if at_output else h
@@ -365,7 +368,7 @@ def test_frozen_weights_have_no_gradient_and_all_others_do(head):
     assert not model.encoder.features.training and not any(
         m.training for m in model.encoder.features.modules()
     )
-    model(tokens_of(), LENGTHS)[head].sum().backward()
+    model(tokens_of(), Lengths(LENGTHS))[head].sum().backward()
     frozen = {id(weight) for weight in model.encoder.features.parameters()}
     used = {id(model.encoder.inputs.tokens.weight), *(id(w) for w in model.parameters())} - frozen
     for name, weight in model.named_parameters():
@@ -376,7 +379,7 @@ def test_frozen_weights_have_no_gradient_and_all_others_do(head):
 @torch.no_grad()
 def test_a_label_does_not_depend_on_padding():
     model, tokens = reader_of(("classify",), at_output=True, mix_norm=True).eval(), tokens_of()
-    together = model(tokens, LENGTHS)["classify"]
+    together = model(tokens, Lengths(LENGTHS))["classify"]
     assert together.shape == (B, 4)
     for b, length in enumerate(LENGTHS.tolist()):
         torch.testing.assert_close(together[b], model(tokens[b : b + 1, :length])["classify"][0])
