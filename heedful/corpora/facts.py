@@ -1,8 +1,9 @@
 """Facts: long articles about invented people, from several sources, and the lead that gathers what they say.
 
-Each source tells a part: a paragraph about the person, with a fact or two in words of its own, and a paragraph about
-somebody else, with facts of the same kinds. The lead says every fact once, in one order and in one wording, so what is
-right is known to the letter. The more sources, the longer the article, while the lead stays as it is.
+Each source tells a part: a paragraph about the person, with a fact or two in words of its own, and a
+paragraph about somebody else, with facts of the same kinds. The lead says every fact once, in one order and
+in one wording, so what is right is known to the letter. The more sources, the longer the article, while the
+lead stays as it is.
 """
 
 from __future__ import annotations
@@ -42,34 +43,41 @@ SURNAMES = joined(
 )
 YEARS = range(1801, 1900)
 TRADES = listed(
-    "baker brewer builder carpenter clockmaker composer cook dancer doctor farmer fisher gardener glazier hatter hunter "
-    "jeweller judge lawyer mason merchant miller miner nurse painter pilot poet potter printer sailor sculptor shepherd "
-    "singer smith surgeon tailor tanner teacher trumpeter weaver writer"
+    "baker brewer builder carpenter clockmaker composer cook dancer doctor farmer fisher gardener glazier "
+    "hatter hunter jeweller judge lawyer mason merchant miller miner nurse painter pilot poet potter printer "
+    "sailor sculptor shepherd singer smith surgeon tailor tanner teacher trumpeter weaver writer"
 )
 TOWNS = listed(
-    "Arden Bellac Brimsey Caldor Corvin Dunmere Elsted Fenwick Garrow Halden Harlow Iverton Jarrow Kelso Larkhill Lorne Marwick "
-    "Melrose Nairn Norwell Oakham Orford Pendle Quarley Ravensby Redmire Selby Skelton Tarrant Thornby Ulverston Velden Wexcombe "
-    "Wickford Yarmley Zellin"
+    "Arden Bellac Brimsey Caldor Corvin Dunmere Elsted Fenwick Garrow Halden Harlow Iverton Jarrow Kelso "
+    "Larkhill Lorne Marwick Melrose Nairn Norwell Oakham Orford Pendle Quarley Ravensby Redmire Selby "
+    "Skelton Tarrant Thornby Ulverston Velden Wexcombe Wickford Yarmley Zellin"
 )
 COLORS = listed(
-    "amber black blue broken crimson crystal empty frozen golden green grey hidden iron ivory lost paper red silent silver white"
+    "amber black blue broken crimson crystal empty frozen golden green grey hidden iron ivory lost paper red "
+    "silent silver white"
 )
 THINGS = listed(
-    "bell bridge candle clock crown door feather fountain garden gate harp island key lamp lantern mirror mountain orchard "
-    "river ship staircase tower tree wheel window"
+    "bell bridge candle clock crown door feather fountain garden gate harp island key lamp lantern mirror "
+    "mountain orchard river ship staircase tower tree wheel window"
 )
 PRIZES = listed(
-    "Aldine Bronze Cardinal Dolphin Eagle Founders Guild Harvest Imperial Jubilee Laurel Lion Meridian Orion Regent Royal"
+    "Aldine Bronze Cardinal Dolphin Eagle Founders Guild Harvest Imperial Jubilee Laurel Lion Meridian Orion "
+    "Regent Royal"
 )
 FILLER = (
-    "The harvest was poor that year.", "Letters from those days are rare.", "A fire destroyed most of the records.",
-    "The roads were bad in winter.", "Nobody remembers the reason.", "The newspapers wrote little about it.",
-    "Prices rose twice before the war.", "The archive is closed on Mondays.",
-)  # fmt: skip
+    "The harvest was poor that year.",
+    "Letters from those days are rare.",
+    "A fire destroyed most of the records.",
+    "The roads were bad in winter.",
+    "Nobody remembers the reason.",
+    "The newspapers wrote little about it.",
+    "Prices rose twice before the war.",
+    "The archive is closed on Mondays.",
+)
 
 
 @dataclass(frozen=True)
-class Kind:
+class FactKind:
     """A kind of fact: how the lead says it, and how sources do. {who}: the person, or a pronoun."""
 
     lead: str
@@ -78,27 +86,55 @@ class Kind:
 
 # In the order of the lead. Of every wording, the first letter is made a capital.
 KINDS = {
-    "trade": Kind("{who} was a {value}.", (
-        "{who} earned a living as a {value}.", "{who} worked for years as a {value}.",
-        "{who} was trained as a {value}.",
-    )),
-    "year": Kind("{who} was born in {value}.", (
-        "{who} came into the world in {value}.", "{who} was baptised in {value}.",
-        "the parish books enter {whom} in {value}.",
-    )),
-    "town": Kind("{who} lived in {value}.", (
-        "{who} settled in {value}.", "{who} kept a house in {value}.", "neighbours saw {whom} daily in {value}.",
-    )),
-    "master": Kind("{who} studied under {value}.", (
-        "{who} learned everything from {value}.", "{who} was a pupil of {value}.", "{value} took {whom} as a pupil.",
-    )),
-    "work": Kind("{who} is known for the {value}.", (
-        "the {value} made {whom} famous.", "{who} spent ten years on the {value}.", "{who} finished the {value} in old age.",
-    )),
-    "prize": Kind("{who} won the {value} Medal.", (
-        "{who} was given the {value} Medal.", "the {value} Medal went to {whom}.", "{who} accepted the {value} Medal.",
-    )),
-}  # fmt: skip
+    "trade": FactKind(
+        "{who} was a {value}.",
+        (
+            "{who} earned a living as a {value}.",
+            "{who} worked for years as a {value}.",
+            "{who} was trained as a {value}.",
+        ),
+    ),
+    "year": FactKind(
+        "{who} was born in {value}.",
+        (
+            "{who} came into the world in {value}.",
+            "{who} was baptised in {value}.",
+            "the parish books enter {whom} in {value}.",
+        ),
+    ),
+    "town": FactKind(
+        "{who} lived in {value}.",
+        (
+            "{who} settled in {value}.",
+            "{who} kept a house in {value}.",
+            "neighbours saw {whom} daily in {value}.",
+        ),
+    ),
+    "master": FactKind(
+        "{who} studied under {value}.",
+        (
+            "{who} learned everything from {value}.",
+            "{who} was a pupil of {value}.",
+            "{value} took {whom} as a pupil.",
+        ),
+    ),
+    "work": FactKind(
+        "{who} is known for the {value}.",
+        (
+            "the {value} made {whom} famous.",
+            "{who} spent ten years on the {value}.",
+            "{who} finished the {value} in old age.",
+        ),
+    ),
+    "prize": FactKind(
+        "{who} won the {value} Medal.",
+        (
+            "{who} was given the {value} Medal.",
+            "the {value} Medal went to {whom}.",
+            "{who} accepted the {value} Medal.",
+        ),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -111,7 +147,7 @@ class Person:
 
 
 def split(name: str, sources: int = 4) -> Iterator[tuple[Article, str]]:
-    """The articles of one split with their leads, the same ones on every machine; no title is in two splits."""
+    """The articles of one split with their leads, equal on every machine; no title is in two splits."""
     if name not in SPLITS:
         close = difflib.get_close_matches(name, SPLITS, n=1, cutoff=0.0)[0]
         raise BadInput(f"facts has no split {name!r}; did you mean {close!r}? It has {', '.join(SPLITS)}")
@@ -159,7 +195,7 @@ def value_of(draw: random.Random, kind: str) -> str:
 
 
 def deal(draw: random.Random, kinds: list[str], sources: int) -> list[list[str]]:
-    """Which facts each source tells: every one is told, and a source to which none is left tells one again."""
+    """Which facts each source states: all facts are stated, and a source without one repeats one."""
     draw.shuffle(kinds)
     dealt = [kinds[place::sources] for place in range(sources)]
     dealt = [some or [draw.choice(kinds)] for some in dealt]

@@ -1,4 +1,4 @@
-"""pylib: a corpus that every machine with Python has, the standard library's own source and its docstrings."""
+"""pylib: a corpus that every machine with Python has, the standard library's source and its docstrings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def documents(folder: str | Path | None = None) -> Iterator[tuple[str, str]]:
-    """(name, text) of every source file, by name; the folder is the standard library's unless said otherwise."""
+    """(name, text) of every source file, by name; the folder is the standard library's by default."""
     folder = Path(folder or sysconfig.get_path("stdlib"))
     names = sorted(source_files(folder))
     if not names:
@@ -66,7 +66,7 @@ def split(name: str) -> str:
 
 
 def docstrings(part: str | None = None, folder: str | Path | None = None) -> Iterator[tuple[str, str]]:
-    """(source of a function without its docstring, first sentence of the docstring), of all files or of one part."""
+    """(a function without its docstring, first sentence of the docstring), of all files or of one part."""
     for name, text in documents(folder):
         if part in (None, split(name)):
             yield from described_functions(text)

@@ -1,7 +1,8 @@
-"""A quiz about the people of `facts`: questions whose answers stand in a text, and statements of which one is true.
+"""A quiz about the people of `facts`: questions whose answers stand in a text, and statements of which one is
+true.
 
-Each text has paragraphs about the person who is asked for and about somebody else, told in words of the same kinds, so what
-is right is known to the letter, and guessing by kind is wrong as often as right.
+Each text has paragraphs about the person who is asked for and about somebody else, told in words of the same
+kinds, so what is right is known to the letter, and guessing by kind is wrong as often as right.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def questions(split: str) -> Iterator[Question]:
 
 
 def choices(split: str) -> Iterator[Choice]:
-    """The same as statements to choose from, in the words of a lead; one of the wrong ones is true of somebody else."""
+    """The same as statements to choose from, worded as a lead; a wrong one is true of somebody else."""
     for draw, person, stories in told(split, 7):
         kind = draw.choice(list(stories[0].values))
         values = [story.values[kind] for story in stories[:2]]

@@ -2,9 +2,9 @@
 
     a small red circle above a blue square
 
-Things have one of three sizes, of which the middle one is not mentioned. Of two things, either may be named first: both
-captions are true (`truths`), and a picture has one of them. What a picture shows follows from its split and its number
-alone, and no scene is in two splits.
+Things have one of three sizes, of which the middle one is not mentioned. Of two things, either may be named
+first: both captions are true (`truths`), and a picture has one of them. What a picture shows follows from its
+split and its number alone, and no scene is in two splits.
 """
 
 from __future__ import annotations
@@ -119,12 +119,16 @@ def said_of(scene: Scene) -> Said:
     return Said(tuple((t.size, t.color, t.shape) for t in scene.things), scene.relation)
 
 
-THING = rf"an? (?:({'|'.join(size for size in SIZES if size != 'medium')}) )?({'|'.join(COLORS)}) ({'|'.join(SHAPES)})"
+SAID_SIZES = "|".join(size for size in SIZES if size != "medium")
+THING = rf"an? (?:({SAID_SIZES}) )?({'|'.join(COLORS)}) ({'|'.join(SHAPES)})"
 CAPTION = re.compile(rf"{THING}(?: ({'|'.join(RELATIONS)}) {THING})?")
 
 
 def parse_caption(text: str) -> Said | None:
-    """What a caption says; None if it is none that the grammar could write. Case and white space do not count."""
+    """What a caption says; None if it is none that the grammar could write.
+
+    Case and white space do not count.
+    """
     found = CAPTION.fullmatch(" ".join(text.lower().split()))
     if found is None:
         return None
@@ -140,8 +144,9 @@ def checked_caption(text: str) -> Said:
     said = parse_caption(text)
     if said is None:
         raise BadInput(
-            f'"{text[:200]}" is no caption of shapes: write it like "a small red circle above a blue square", with the '
-            f"shapes {', '.join(SHAPES)} and the colors {', '.join(COLORS)}"
+            f'"{text[:200]}" is no caption of shapes: write it like '
+            f'"a small red circle above a blue square", '
+            f"with the shapes {', '.join(SHAPES)} and the colors {', '.join(COLORS)}"
         )
     return said
 
@@ -189,7 +194,8 @@ class Split(Sequence[Picture]):
 
 
 def split(name: str, side: int = SIDE, things: int = 0, size: int = 0) -> Split:
-    """The pictures of a split, of so many pixels a side. things: 1 or 2 in each, or 0 for either (one in four has one).
+    """The pictures of a split, of so many pixels a side. things: 1 or 2 in each, or 0 for either (one in four
+    has one).
 
     size: how many; 0 for as many as the split usually has. More of them begin with the same ones.
     """
@@ -203,7 +209,7 @@ def split(name: str, side: int = SIDE, things: int = 0, size: int = 0) -> Split:
 
 
 def scene_of(name: str, index: int, things: int = 0) -> Scene:
-    """The scene of a number: which things it has, and the first places drawn by lot that fit them and the split."""
+    """The scene of a number: its things, and the first random places that fit them and the split."""
     kinds = kinds_by_lot(lots_of(keyed(SEEDS[name], index, things)), things)
     for attempt in count(1):
         scene = placed_by_lot(lots_of(keyed(SEEDS[name], index, things, attempt)), kinds)
@@ -265,7 +271,7 @@ def within(lot: Lot, half: float) -> float:
 
 
 def relation_of(first: Thing, second: Thing) -> str:
-    """How the first lies to the second: apart in one direction, and at least twice as far in it as in the other."""
+    """How the first lies to the second: apart in one direction, at least twice as far as in the other."""
     across, down = second.x - first.x, second.y - first.y
     far, near = max(abs(across), abs(down)), min(abs(across), abs(down))
     if far < SIZES[first.size] + SIZES[second.size] + GAP or near > far / 2:

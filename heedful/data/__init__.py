@@ -1,1 +1,1 @@
-"""Data: files read in constant memory, tokenizers, tokenized corpora on disk, and which examples make up a step."""
+"""Data: files read in constant memory, tokenizers, tokenized corpora on disk, the examples of each step."""

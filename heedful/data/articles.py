@@ -2,8 +2,9 @@
 
     {"title": "...", "article": ["a paragraph", "another"], "summary": "..."}
 
-An article is a text or a list of paragraphs (or sentences); a summary is a text or a list of several, each of which would
-do. SciTLDR's `source` and `target`, and `document` and `highlights`, are read as they are. A title is no must.
+An article is a text or a list of paragraphs (or sentences); a summary is a text or a list of several, each of
+which would do. SciTLDR's `source` and `target`, and `document` and `highlights`, are read as they are. A
+title is no must.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def read_articles(
     title: str = "",
     report: Report | None = None,
 ) -> Iterator[Example]:
-    """The good lines of a file of JSON objects; without names of columns, those that the first object has are taken."""
+    """The good lines of a file of JSON objects; by default the columns are those of the first object."""
     report = report or Report()
     if not is_json(path):
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Batches as dataclasses of tensors: taken to a device, held for it, and gone through, whatever their fields are."""
+"""Batches as dataclasses of tensors: moved to a device, pinned and iterated, whatever their fields are."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""CoNLL-U: sentences with a tag, a head and a relation for each word, read one by one and checked, and written.
+"""CoNLL-U: sentences with a tag, a head and a relation for each word, read one by one and checked, and
+written.
 
-    1   Bush    Bush    PROPN   _   _   2   nsubj   _   _       id, form, lemma, tag, tag of the language's own,
-    2   held    hold    VERB    _   _   0   root    _   _       features, head, relation, two more
+    1   Bush    Bush    PROPN   _   _   2   nsubj   _   _       id, form, lemma, tag, tag of the language's
+    own, 2   held    hold    VERB    _   _   0   root    _   _       features, head, relation, two more
                                                                 (blank line)
 
-A line 3-4 is the surface form of words 3 and 4 (`don't`), a line 2.1 a word that was left out: neither is a word of
-the tree. Lines that begin with # are comments, of which `# text = ...` is kept. https://universaldependencies.org/format
+A line 3-4 is the surface form of words 3 and 4 (`don't`), a line 2.1 a word that was left out: neither is a
+word of the tree. Lines that begin with # are comments, of which `# text = ...` is kept.
+https://universaldependencies.org/format
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ class Surface:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of a treebank. heads: of each word, counted from 0; -1 is the root, and where it is not said."""
+    """A sentence of a treebank.
+
+    heads: of each word, counted from 0; -1 is the root, and where it is not said.
+    """
 
     forms: tuple[str, ...]
     tags: tuple[str, ...] = ()  # of Universal Dependencies, such as NOUN; "_" where it is not said
@@ -215,7 +220,10 @@ def fault_in_tree(heads: Sequence[int]) -> tuple[int, Fault] | None:
 
 
 def in_cycle(heads: Sequence[int]) -> int | None:
-    """A word from which no way leads to the root, on the way that goes round; None in a tree. In linear time."""
+    """A word from which no way leads to the root, on the way that goes round; None in a tree.
+
+    In linear time.
+    """
     seen = [0] * len(heads)  # by which walk
     for start in range(len(heads)):
         word = start

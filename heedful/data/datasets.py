@@ -2,13 +2,13 @@
 
     hf:NAME[:CONFIG][@SPLIT][#COLUMN]
 
-    hf:wikitext:wikitext-2-raw-v1@train#text       a column of texts
-    hf:wmt14:de-en@train#translation.de            a column inside another
-    hf:imdb@train[:90%]                            whole rows, for tables; splits may be cut as `datasets` cuts them
-    hf:my/folder@validation                        data files of one's own, or what save_to_disk wrote
+    hf:wikitext:wikitext-2-raw-v1@train#text       a column of texts hf:wmt14:de-en@train#translation.de
+    a column inside another hf:imdb@train[:90%]                            whole rows, for tables; splits may
+    be cut as `datasets` cuts them hf:my/folder@validation                        data files of one's own, or
+    what save_to_disk wrote
 
-Rows are read a few at a time from the files that `datasets` keeps and maps. Nothing that a data set brings along is ever
-executed: versions before 4 could, and are refused.
+Rows are read a few at a time from the files that `datasets` keeps and maps. Nothing that a data set brings
+along is ever executed: versions before 4 could, and are refused.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse(name: str) -> Name:
 
 
 def judged_rows(name: str, limit: int) -> Iterator[str | Fault]:
-    """Every row or what is wrong with it: the text of the column in the name, or else a JSON object of all of them."""
+    """Every row or its fault: the text of the column in the name, or else a JSON object of all columns."""
     column, rows = parse(name).column, chosen(name)
     labels = {other: feature.names for other, feature in rows.features.items() if hasattr(feature, "names")}
     with telling(name):

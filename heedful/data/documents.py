@@ -40,8 +40,8 @@ def joined(documents: Iterable[Iterable[str]]) -> Iterator[str]:
 def read_documents(
     path: str | Path, *, column: str = "text", report: Report | None = None
 ) -> Iterator[Iterator[str]]:
-    """Documents one after the other, each in pieces: a file, or every file of a folder, or, in files that are named
-    .jsonl (or .jsonl.gz), what every JSON object has as `column`, or a column of a data set."""
+    """Documents one after the other, each in pieces: a file, or every file of a folder, or, in files that are
+    named .jsonl (or .jsonl.gz), what every JSON object has as `column`, or a column of a data set."""
     report = report or Report()
     if is_dataset(path):
         named = str(path) if "#" in str(path) else f"{path}#{column}"
@@ -109,7 +109,7 @@ def read_pieces(path: Path, report: Report) -> Iterator[str]:
 
 
 def blocks(file: TextFile) -> Iterator[bytes]:
-    """Bytes up to the last line end read, or, in a very long line, up to a space or at least a whole character."""
+    """Bytes up to the last line end; in a very long line, up to a space or at least a whole character."""
     rest = b""
     while chunk := file.read():
         rest += chunk

@@ -1,8 +1,9 @@
 """Much text to numbers: a word that was seen before is remembered, and only a new one goes to the library.
 
-A vocabulary reads a text in parts that know nothing of each other. Cutting where it would cut anyway, and reading
-every part alone, gives the same numbers five times as fast, since most words of a text are old ones. The patterns
-below cut only where that is certain: at spaces, and between letters, digits and punctuation of ASCII.
+A vocabulary reads a text in parts that know nothing of each other. Cutting where it would cut anyway, and
+reading every part alone, gives the same numbers five times as fast, since most words of a text are old ones.
+The patterns below cut only where that is certain: at spaces, and between letters, digits and punctuation of
+ASCII.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ REMEMBERED = 1 << 21  # characters of words, in about 60 MB
 # The library's \s leaves out four controls that are white space to Python.
 SPACE, OTHER = r"[^\S\x1c-\x1f]", r"[\S\x1c-\x1f]"
 
-# GPT-2's pattern, which bpe cuts by, with the space before a word: 's|'t|... first, so that an apostrophe which
-# begins a part is left to the library; then letters, digits, others, each run as long as it goes; then white space.
+# GPT-2's pattern, which bpe cuts by, with the space before a word: 's|'t|... first, so that an apostrophe
+# which begins a part is left to the library; then letters, digits, others, each run as long as it goes; then
+# white space.
 BYTES = re.compile(
     r" ?[A-Za-z]++(?![^\x00-\x7f])"
     r"| ?[0-9]++(?![^\x00-\x7f])"
@@ -32,7 +34,7 @@ WORDS = re.compile(f"{OTHER}+")  # white space is made single and belongs to the
 CUTS = {"bpe": BYTES, "char": BYTES, "word": WORDS, "wordpiece": WORDS, "spaced": WORDS}
 
 
-class Encoder:
+class CachedEncoder:
     """`Vocab.encode_batch` of one long text after another, as arrays of the store's type."""
 
     def __init__(self, vocab: Vocab) -> None:

@@ -1,7 +1,7 @@
 """Extract, then write: which paragraphs of a long article a model is given to read (Liu et al. 2018).
 
-The paragraphs are put in an order, one after the other, and the first L tokens of that are read. The order is the
-article's own ("first"), or that of their scores ("tf-idf"):
+The paragraphs are put in an order, one after the other, and the first L tokens of that are read. The order is
+the article's own ("first"), or that of their scores ("tf-idf"):
 
     score(p) = sum over words w of the title  N_w(p) log(N_d / N_dw)
 
@@ -27,7 +27,7 @@ def words(text: str) -> list[str]:
 
 
 def tf_idf(title: str, paragraphs: Sequence[str]) -> list[float]:
-    """The score of each paragraph; a word of the title that no paragraph has, or that all have, tells nothing."""
+    """The score of each paragraph; a word of the title in no paragraph, or in all of them, counts nothing."""
     counts = [Counter(words(paragraph)) for paragraph in paragraphs]
     weights = {}
     for word in dict.fromkeys(words(title)):

@@ -1,8 +1,9 @@
 """Words that are spelled out: a vocabulary whose unknown words stay apart, each by its letters.
 
-Numbers below the vocabulary's size are its tokens. An unknown word gets the next number that is free, so that whatever keeps
-and pads numbers need not know of letters; `tokens` then turns numbers into what a model reads, [number, letter, letter, ...],
-where every unknown word has the number of the unknown word, and letters of its own.
+Numbers below the vocabulary's size are its tokens. An unknown word gets the next number that is free, so that
+whatever keeps and pads numbers need not know of letters; `tokens` then turns numbers into what a model reads,
+[number, letter, letter, ...], where every unknown word has the number of the unknown word, and letters of its
+own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .vocab import SPECIALS, Vocab
 
 
 def spelled(word: str, longest: int) -> list[int]:
-    """A word's letters between the two that begin and end it; of a long word, the first ones (as ELMo does)."""
+    """A word's letters between the marks of its beginning and end; a long word is cut, as ELMo does."""
     try:
         letters = word.encode()
     except UnicodeEncodeError:
@@ -34,8 +35,8 @@ def filled(letters: list[int], longest: int) -> list[int]:
 
 
 class SpelledVocab:
-    """A vocabulary whose words are spelled with at most so many letters. Called for the same texts in the same order, it
-    gives the same numbers."""
+    """A vocabulary whose words are spelled with at most so many letters. Called for the same texts in the
+    same order, it gives the same numbers."""
 
     def __init__(self, vocab: Vocab, longest: int, unknown: Iterable[str] = ()) -> None:
         """unknown: the words that the numbers from the vocabulary's size on stand for already."""

@@ -47,7 +47,7 @@ def judged_lines(path: str | Path, limit: int) -> Iterator[str | Fault]:
 def read_parallel(
     source: str | Path, target: str | Path, *, limit: int = LINE, report: Report | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Pairs of good lines in step; a pair goes if either side is bad or empty, and unequal files are refused."""
+    """Pairs of good lines in step; a pair with a bad or empty side is dropped, unequal files are refused."""
     report = report or Report()
     for side in (source, target):
         if is_dataset(side) and "#" not in str(side):

@@ -1,9 +1,10 @@
 """Packing: documents side by side in rows of one length, so that almost nothing of a batch is padding.
 
-Documents lie one after the other in a stream, each with an end token behind it (a text never becomes one, so it
-marks nothing else). A model reads every token but that one, and predicts the next token of the same document. A
-document that is longer than a row is cut: every piece goes on where the one before ended, and stands alone in the
-attention. Where everything lies follows from the stream alone. Pairs of sentences are packed by the longer of the two.
+Documents lie one after the other in a stream, each with an end token behind it (a text never becomes one, so
+it marks nothing else). A model reads every token but that one, and predicts the next token of the same
+document. A document that is longer than a row is cut: every piece goes on where the one before ended, and
+stands alone in the attention. Where everything lies follows from the stream alone. Pairs of sentences are
+packed by the longer of the two.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Packing(Fitted):
 
 
 def documents_in(stream: np.ndarray, end: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Where documents begin and how many tokens each has before its end, many at a time; empty ones are left out."""
+    """Where documents begin and how many tokens each has before its end, many at a time; no empty ones."""
     start = 0
     for at in range(0, len(stream), AT_ONCE):
         ends = np.flatnonzero(stream[at : at + AT_ONCE] == end) + at
@@ -105,9 +106,9 @@ class Shelf:
 def shelves(counts: np.ndarray, length: int) -> list[Shelf]:
     """Best fit, longest first: each piece goes where it leaves the least room.
 
-    counts: how many pieces there are of each size. Pieces of a size are all alike, and so are rows that hold the
-    same sizes: so many are filled at once, and the time this takes follows from `length` only (after Krell et al.
-    2021, https://arxiv.org/abs/2107.02027).
+    counts: how many pieces there are of each size. Pieces of a size are all alike, and so are rows that hold
+    the same sizes: so many are filled at once, and the time this takes follows from `length` only (after
+    Krell et al. 2021, https://arxiv.org/abs/2107.02027).
     """
     full: list[Shelf] = []
     by_room = {length: [Shelf(UNUSED, length)]}

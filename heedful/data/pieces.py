@@ -1,8 +1,9 @@
-"""Pieces: tokens as people read them. Byte letters become text, and a space is shown only where it says something.
+"""Pieces: tokens as people read them. Byte letters become text, and a space is shown only where it says
+something.
 
-The cat sat      "The" "Ġcat" "Ġsat"         →  The  cat  sat
-unbelievable     "un" "believ" "able"        →  un  ##believ  ##able        (## goes on with a word, as in BERT)
-a  b             "a" "Ġ" "Ġb"                →  a  ␣  b
+The cat sat      "The" "Ġcat" "Ġsat"         →  The  cat  sat unbelievable     "un" "believ" "able"        →
+un  ##believ  ##able        (## goes on with a word, as in BERT) a  b             "a" "Ġ" "Ġb"
+→  a  ␣  b
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def text_of(data: bytes) -> str:
 
 
 def label(piece: str, before: str) -> str:
-    """A piece without the one space that begins a word, and with a mark if it goes on with the word before."""
+    """A piece without the space that begins a word, and with a mark if it continues the word before."""
     begins = piece.startswith(" ") and bool(piece.strip())
     shown = "".join(map(visible, piece[1:] if begins else piece))
     if before and piece and joins(before[-1]) and joins(piece[0]):

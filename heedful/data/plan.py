@@ -1,7 +1,9 @@
-"""Which examples make up step N: a pure function of (seed, N), so that there is no iterator whose state could be lost.
+"""Which examples make up step N: a pure function of (seed, N), so that there is no iterator whose state could
+be lost.
 
-An epoch is a fixed number of batches. Which examples share a batch, and the order of the batches, are permutations
-keyed by (seed, epoch), and a permutation is computed one place at a time: nothing is shuffled, nothing is stored.
+An epoch is a fixed number of batches. Which examples share a batch, and the order of the batches, are
+permutations keyed by (seed, epoch), and a permutation is computed one place at a time: nothing is shuffled,
+nothing is stored.
 """
 
 from __future__ import annotations
@@ -158,7 +160,7 @@ def sides_of(lengths: np.ndarray | Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def bucket_bounds(longest: int) -> np.ndarray:
-    """1, 2, 3, ... up to where one more is less than the growth, then further apart, and at last the longest."""
+    """1, 2, 3, ... as long as one more exceeds the growth, then further apart, and at last the longest."""
     bounds, bound = [], 1
     while bound < longest:
         bounds.append(bound)
@@ -178,8 +180,9 @@ def checked_step(step: int) -> int:
 class WindowPlan:
     """Language-model batches: windows of `length` tokens and the one that follows, from one long stream.
 
-    Within an epoch no token is predicted twice. Each epoch shifts the grid of windows, so that what stood at an
-    edge comes to stand inside. Every batch has the same number of windows; the few left over differ by epoch.
+    Within an epoch no token is predicted twice. Each epoch shifts the grid of windows, so that what stood at
+    an edge comes to stand inside. Every batch has the same number of windows; the few left over differ by
+    epoch.
     """
 
     def __init__(self, tokens: int, length: int, rows: int, seed: int) -> None:
@@ -204,9 +207,11 @@ class WindowPlan:
 
 
 class SegmentPlan:
-    """Language-model batches for a model with a memory: every row is a place in the stream, and goes on at every step.
+    """Language-model batches for a model with a memory: every row is a place in the stream, and goes on at
+    every step.
 
-    Within an epoch no token is predicted twice. Each epoch shifts all rows, so that segments are cut elsewhere.
+    Within an epoch no token is predicted twice. Each epoch shifts all rows, so that segments are cut
+    elsewhere.
     """
 
     def __init__(self, tokens: int, length: int, rows: int, seed: int = 0, shifts: bool = True) -> None:
@@ -236,7 +241,7 @@ class SegmentPlan:
 
 
 class RowPlan:
-    """Batches of as many rows each, in an order of their own every epoch; the few left over differ by epoch."""
+    """Batches of as many rows each, shuffled every epoch; the few rows left over differ by epoch."""
 
     def __init__(self, count: int, rows: int, seed: int) -> None:
         if count < 1 or rows < 1:
@@ -255,7 +260,7 @@ class RowPlan:
 
 
 def share(ids: np.ndarray, rank: int, world: int, micro: int = 0, micros: int = 1) -> np.ndarray:
-    """The part of a batch for one rank and micro-batch: contiguous, near-equal, together the whole; some may be empty."""
+    """The part of a batch for one rank and micro-batch: contiguous, near-equal, perhaps empty."""
     if not (0 <= rank < world and 0 <= micro < micros):
         raise IndexError(f"rank {rank} of {world}, micro-batch {micro} of {micros}")
     part, parts = rank * micros + micro, world * micros

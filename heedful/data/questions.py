@@ -3,8 +3,9 @@
     {"question": "...", "context": "...", "answers": [{"text": "...", "start": 17}]}     as SQuAD has them
     {"context": "...", "choices": ["...", "..."], "answer": 0}                           counted from 0
 
-`start` is the character of the context at which an answer begins. Of several answers each would do; the first is learned.
-Questions may also stand in a table, tab-separated under a header: question, context, answer, start.
+`start` is the character of the context at which an answer begins. Of several answers each would do; the first
+is learned. Questions may also stand in a table, tab-separated under a header: question, context, answer,
+start.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Tokenized corpora on disk, mapped into memory, so that one larger than memory works.
 
-    FOLDER/source.bin    every token of the field, row after row (uint16, uint32 for large vocabularies, uint8 for bytes)
-    FOLDER/source.idx    where each row begins, and at last where the last one ends (int64)
-    FOLDER/store.json    how many there are of everything, what they were made from, and the SHA-256 of each file
+    FOLDER/source.bin    every token of the field, row after row (uint16, uint32 for large vocabularies, uint8
+    for bytes) FOLDER/source.idx    where each row begins, and at last where the last one ends (int64)
+    FOLDER/store.json    how many there are of everything, what they were made from, and the SHA-256 of each
+    file
 
-Files are written in the ordinary way: a full disk is then an error, and not the end of the process. They are read
-through once when a store is opened: a flipped bit would otherwise train another model, and nobody would know.
+Files are written in the ordinary way: a full disk is then an error, and not the end of the process. They are
+read through once when a store is opened: a flipped bit would otherwise train another model, and nobody would
+know.
 """
 
 from __future__ import annotations
@@ -51,22 +53,23 @@ class Store:
 
     @classmethod
     def open(cls, folder: str | Path, vocab: str | None = None) -> Store:
-        """A store that `write_store` wrote, every byte of it checked; `vocab`: the hash of what it was made with."""
+        """A store that `write_store` wrote, every byte checked; `vocab`: the hash of its vocabulary."""
         store = cls.mapped(folder)
         for name, hashes in store._hashes.items():
             check_bytes(store.folder, name, hashes)
         if vocab is not None and store.about.get("vocab") != vocab:
             raise BadInput(
                 one_line(
-                    f"{folder} was made with another vocabulary than the one beside it: put the old tokenizer.json "
-                    f"back, or start another run (SHA-256 {short(store.about.get('vocab'))}, now {short(vocab)})"
+                    f"{folder} was made with another vocabulary than the one beside it: "
+                    f"put the old tokenizer.json back, or start another run "
+                    f"(SHA-256 {short(store.about.get('vocab'))}, now {short(vocab)})"
                 )
             )
         return store
 
     @classmethod
     def mapped(cls, folder: str | Path) -> Store:
-        """A store whose bytes are known to be right: only their number is checked, before anything is mapped."""
+        """A store whose bytes are known to be right: only their number is checked."""
         folder = Path(folder)
         with naming(folder / HEADER):
             header = read_json(inside(folder, HEADER))
@@ -80,7 +83,7 @@ class Store:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of all that store.json says, which has the hashes of the files: the same means the same rows."""
+        """SHA-256 of store.json, which has the hashes of the files: equal hashes mean equal rows."""
         return self._seal
 
     def row(self, field: str, i: int) -> np.ndarray:
@@ -203,7 +206,8 @@ def map_file(folder: Path, name: str, dtype: str, count: int) -> np.ndarray:
         size = path.stat().st_size
         if size != count * kind.itemsize:
             raise BadInput(
-                f"{path} has {size} bytes, but {HEADER} speaks of {count * kind.itemsize}: make the store again"
+                f"{path} has {size} bytes, but {HEADER} speaks of {count * kind.itemsize}: "
+                f"make the store again"
             )
         if not count:
             return np.empty(0, kind)  # nothing cannot be mapped
@@ -232,7 +236,7 @@ def write_store(
             "about": about,
         }
         with ExitStack() as files:
-            writers = {name: Writer(aside, name, dtype, vocab_size, files) for name in fields}
+            writers = {name: FieldWriter(aside, name, dtype, vocab_size, files) for name in fields}
             count = write_rows(writers, rows)
         header["rows"] = count
         header["fields"] = {name: writer.counts(fields[name]) for name, writer in writers.items()}
@@ -267,13 +271,14 @@ def writing(folder: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             free = shutil.disk_usage(folder.parent).free
-            why = f"the disk is full, or your share of it: {free} bytes are free, too few for the tokenized texts"
-            raise DiskFull(errno.ENOSPC, why, str(folder)) from None
+            why = f"{free} bytes are free, too few for the tokenized texts"
+            full = f"the disk is full, or your share of it: {why}"
+            raise DiskFull(errno.ENOSPC, full, str(folder)) from None
         raise
     flush(folder.parent)
 
 
-def write_rows(writers: dict[str, Writer], rows: Iterator[Mapping[str, Tokens]]) -> int:
+def write_rows(writers: dict[str, FieldWriter], rows: Iterator[Mapping[str, Tokens]]) -> int:
     count = 0
     for row in rows:
         if row.keys() != writers.keys():
@@ -284,7 +289,7 @@ def write_rows(writers: dict[str, Writer], rows: Iterator[Mapping[str, Tokens]])
     return count
 
 
-class Writer:
+class FieldWriter:
     """The files of one field, as they grow."""
 
     def __init__(self, folder: Path, name: str, dtype: str, vocab_size: int, files: ExitStack) -> None:
@@ -308,14 +313,15 @@ class Writer:
             raise BadInput(f"row {number} of {self.name} holds what is no token: {error}") from None
         if tokens and largest >= self.vocab_size:
             raise BadInput(
-                f"row {number} of {self.name} has token {largest}; the vocabulary ends at {self.vocab_size - 1}"
+                f"row {number} of {self.name} has token {largest}; "
+                f"the vocabulary ends at {self.vocab_size - 1}"
             )
         self.tokens += len(tokens)
         self.put(self.bin, "bin", tokens)
         self.put(self.idx, "idx", array("q", [self.tokens]))
 
     def tokens_of(self, ids: Tokens) -> tuple[int, array[int]]:
-        """The largest of some numbers, and all of them in the type of the file; arrays are not gone through one by one."""
+        """The largest of some tokens, and all of them in the type of the file; arrays are converted whole."""
         if isinstance(ids, np.ndarray) and ids.dtype.kind == "u":
             largest, tokens = int(ids.max(initial=0)), array(self.letter)
             tokens.frombytes(ids.astype(self.letter).tobytes())

@@ -1,7 +1,7 @@
 """The bytes of a text file, plain or gzip, read in constant memory, and its lines.
 
-A line ends with LF or CRLF and nothing else: a text may hold any of Unicode's other line ends, and splitting there
-would put two files out of step.
+A line ends with LF or CRLF and nothing else: a text may hold any of Unicode's other line ends, and splitting
+there would put two files out of step.
 """
 
 from __future__ import annotations

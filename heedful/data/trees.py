@@ -1,8 +1,8 @@
 """Trees over words: the best one for a table of scores, and texts that know their own.
 
-`best_tree` is the algorithm of Chu and Liu (1965) and Edmonds (1967): every word takes its best head; a cycle is made
-one word, whose best entrance then says where the cycle is cut. `Parsed` is a text with its words and their heads, so
-that the pieces that a vocabulary cuts it into can inherit their word's place in the tree.
+`best_tree` is the algorithm of Chu and Liu (1965) and Edmonds (1967): every word takes its best head; a cycle
+is made one word, whose best entrance then says where the cycle is cut. `Parsed` is a text with its words and
+their heads, so that the pieces that a vocabulary cuts it into can inherit their word's place in the tree.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ from .report import Report, fault_of
 
 
 def best_tree(scores: np.ndarray) -> list[int]:
-    """The heads of the tree with the greatest sum of scores and exactly one root; scores[i, j]: word i under j.
+    """The heads of the tree with the greatest sum of scores and exactly one root; scores[i, j]: word i under
+    j.
 
-    Words are counted from 0, and column n (the last) is the root: scores are [n, n + 1], and the answer has -1 there.
+    Words are counted from 0, and column n (the last) is the root: scores are [n, n + 1], and the answer has
+    -1 there.
     """
     count, columns = scores.shape
     if columns != count + 1 or not np.isfinite(scores).all():
@@ -154,7 +156,7 @@ class Parsed(str):
 
 
 def parsed(text: str, sentence: Sentence, where: str) -> Parsed:
-    """A text with the tree of its sentence, whose words must be those of the text; `where` begins what is said if not."""
+    """A text with the tree of its sentence, whose words must be the text's; `where` begins the message."""
     check_tree(sentence.heads, len(sentence), where)
     found = Parsed(text, sentence.forms, sentence.heads, sentence.tags, sentence.relations, sentence.surfaces)
     spans(found, where)
@@ -164,7 +166,8 @@ def parsed(text: str, sentence: Sentence, where: str) -> Parsed:
 def spans(text: Parsed, where: str = "a text") -> list[tuple[int, int]]:
     """Where each word stands in the text: its first character and the one after its last.
 
-    Words that are written together and are no parts of what is written (French `du` for `de le`) all stand there.
+    Words that are written together and are no parts of what is written (French `du` for `de le`) all stand
+    there.
     """
     found: list[tuple[int, int]] = []
     at = 0
@@ -221,7 +224,8 @@ def end_of(text: str, at: int, form: str) -> int | None:
 def words_of_pieces(text: Parsed, pieces: Sequence[tuple[int, int]], where: str = "a text") -> list[int]:
     """The word that each piece of a text belongs to, by where the piece stands: that of its first letter.
 
-    A piece inherits its word's place in the tree. White space belongs to the word after it, at the end to the last.
+    A piece inherits its word's place in the tree. White space belongs to the word after it, at the end to the
+    last.
     """
     begins = [start for start, _ in spans(text, where)]
     found = []
@@ -237,7 +241,7 @@ def words_of_pieces(text: Parsed, pieces: Sequence[tuple[int, int]], where: str 
 def read_parsed(
     source: str, target: str, trees: str, report: Report, *, limit: int = LINE
 ) -> Iterator[tuple[Parsed, str]]:
-    """Pairs of good lines, the sources with their trees: one for each line of the source that says something."""
+    """Pairs of good lines, the sources with their trees: a tree for each line of the source with text."""
     grown = read_sentences(trees, report=Report("refuse"))
     left, right = judged_lines(source, limit), judged_lines(target, limit)
     lines = sentences = 0

@@ -6,8 +6,8 @@
     word        whole words and punctuation
     spaced      what stands between spaces: words of a text that somebody has cut into words already
 
-In `word`, `spaced` and `wordpiece` a token keeps the space before it (" cat", "."), so that decoding gives back the text
-with its white space made single. A text never becomes a special token, whatever it says.
+In `word`, `spaced` and `wordpiece` a token keeps the space before it (" cat", "."), so that decoding gives
+back the text with its white space made single. A text never becomes a special token, whatever it says.
 """
 
 from __future__ import annotations
@@ -136,7 +136,10 @@ def groups(texts: Iterable[Texts], size_of: Callable[[Any], int] = len) -> Itera
 
 @contextmanager
 def no_panic(what: str) -> Iterator[None]:
-    """Make the library's faults ours; its panics are not even Exceptions. A reader's faults pass as they are."""
+    """Make the library's faults ours; its panics are not even Exceptions.
+
+    A reader's faults pass as they are.
+    """
     try:
         yield
     except (BadInput, OSError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -179,7 +182,7 @@ def word_pieces(numbers: dict[str, int]) -> Any:
 
 
 def train_vocab(kind: str, texts: Iterable[str], size: int, lower: bool = False) -> Vocab:
-    """A vocabulary of at most `size` tokens with the special ones; the same texts always give the same one."""
+    """A vocabulary of at most `size` tokens, special ones included; equal texts give equal vocabularies."""
     if kind not in KINDS:
         raise BadInput(f'there is no vocabulary of kind "{kind}"{nearest(kind, KINDS)}')
     least = len(SPECIALS) + (BYTES if kind == "bpe" else 1)
@@ -284,7 +287,7 @@ def read_vocab(path: Path) -> Vocab:
 
 
 def read_ours(text: str) -> tuple[Tokenizer, str, bool]:
-    """The tokenizer in a JSON text, its kind, and whether it ignores capitals; what we did not make is refused."""
+    """The tokenizer in a JSON text, its kind, and whether it ignores capitals; foreign ones are refused."""
     from tokenizers import Tokenizer
 
     spec = parse(text)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..corpora import phrasebook, pylib
 from ..data.documents import joined, read_documents
-from ..data.encode import Encoder
+from ..data.encode import CachedEncoder
 from ..data.report import Report, not_in_vain
 from ..data.store import Store, write_store
 from ..data.vocab import Vocab, read_vocab, train_vocab
@@ -126,7 +126,7 @@ def rows_of(
 
     about["bytes"] grows as they are read: it is complete when they are.
     """
-    encode = Encoder(vocab) if isinstance(vocab, Vocab) else WholeTextEncoder(vocab)
+    encode = CachedEncoder(vocab) if isinstance(vocab, Vocab) else WholeTextEncoder(vocab)
     apart = text.data.pack == "documents"
     documents = text.documents(split)
     for document in documents if apart else [joined(documents)]:
@@ -141,7 +141,7 @@ def rows_of(
 
 
 class WholeTextEncoder:
-    """`Encoder` for a vocabulary that came with another model: nobody knows where it would cut a text."""
+    """`CachedEncoder` for a vocabulary that came with another model: nobody knows where it would cut a text."""
 
     def __init__(self, vocab: Any) -> None:
         self._vocab = vocab

@@ -78,7 +78,7 @@ def test_every_word_that_is_asked_for_was_learned():
 
 
 def test_the_title_finds_the_paragraphs_that_matter():
-    """Of twelve sources, half of the paragraphs are about others; by tf-idf those about the person come first."""
+    """Half of the paragraphs of twelve sources are about others; tf-idf puts those about the person first."""
     early = late = 0
     for article, _ in some("test", 100, 12):
         named = [article.heading in p for p in EXTRACTORS["tf-idf"](article)]

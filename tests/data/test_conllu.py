@@ -1,4 +1,4 @@
-"""CoNLL-U: what a treebank says is read as the format says, one sentence at a time, and what is broken is named."""
+"""CoNLL-U: a treebank is read as the format says, one sentence at a time, and what is broken is named."""
 
 import gzip
 import tracemalloc
@@ -53,7 +53,11 @@ LONG = [row(i + 1, head=i) for i in range(MOST_WORDS + 1)]
 BROKEN = {  # what is wrong, the lines, which of them is named, and what is said
     "a column too few": ([row(1), "2\tb\t_"], 2, "3 columns, where CoNLL-U has 10, separated by tabs"),
     "spaces for tabs": (["1 a _ NOUN _ _ 0 root _ _"], 1, "1 columns, where CoNLL-U has 10"),
-    "a number that is none": ([row("one")], 1, "the first column is 'one', where a number, 3-4 or 2.1 is expected"),
+    "a number that is none": (
+        [row("one")],
+        1,
+        "the first column is 'one', where a number, 3-4 or 2.1 is expected",
+    ),
     "a number of another script": ([row("١")], 1, "where a number, 3-4 or 2.1 is expected"),
     "a word left out": ([row(1), row(3, head=1)], 2, "word '3' stands where word 2 is expected"),
     "a head that is none": ([row(1, head="root")], 1, "the head is 'root', where the number of a word"),
@@ -68,13 +72,25 @@ BROKEN = {  # what is wrong, the lines, which of them is named, and what is said
     "no relation": ([row(1, relation="_")], 1, "the word has no relation in its column"),
     "no form": ([row(1, form="")], 1, "the word has no form"),
     "a comment inside": ([row(1), "# no"], 2, "a comment stands between the words"),
-    "a range past the end": ([row("1-3"), row(1), row(2, head=1)], 3, "a range ends at word 3, and the sentence has 2"),
+    "a range past the end": (
+        [row("1-3"), row(1), row(2, head=1)],
+        3,
+        "a range ends at word 3, and the sentence has 2",
+    ),
     "a range backwards": ([row("1-1"), row(1)], 1, "1-1 must stand before word 1 and end after it"),
     "a range too late": ([row(1), row("1-2"), row(2, head=1)], 2, "1-2 must stand before word 1"),
-    "ranges that overlap": ([row("1-2"), row(1), row("2-3"), row(2, head=1), row(3, head=1)], 3, "2-3 must stand"),
+    "ranges that overlap": (
+        [row("1-2"), row(1), row("2-3"), row(2, head=1), row(3, head=1)],
+        3,
+        "2-3 must stand",
+    ),
     "an empty node elsewhere": ([row(1), row("2.1")], 2, "an empty node of word 2 stands after word 1"),
-    "a sentence without end": (LONG, MOST_WORDS + 1, f"more than {MOST_WORDS:,} words in a sentence: is a blank line"),
-}  # fmt: skip
+    "a sentence without end": (
+        LONG,
+        MOST_WORDS + 1,
+        f"more than {MOST_WORDS:,} words in a sentence: is a blank line",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", BROKEN)

@@ -1,4 +1,4 @@
-"""Hugging Face data sets by name: a stand-in for the package shows how it is called, and with what it is not."""
+"""Hugging Face data sets by name: a stand-in for the package shows how it is called."""
 
 import dataclasses
 import importlib
@@ -78,9 +78,8 @@ FEATURES = {
 
 def row(number: int, text: str | None) -> dict:
     pair = {"en": text, "fr": None if text is None else text.upper()}
-    return {
-        "text": text, "label": number % 2, "translation": pair, "picture": b"\0", "score": 0.5, "id": number
-    }  # fmt: skip
+    more = {"picture": b"\0", "score": 0.5, "id": number}
+    return {"text": text, "label": number % 2, "translation": pair, **more}
 
 
 WORDS = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
@@ -92,10 +91,12 @@ def package(monkeypatch):
     """A package with the data sets "toy" (train and validation) and "single" (one split)."""
     found = types.ModuleType("datasets")
     found.__version__, found.calls, found.read = "4.3.0", [], 0  # type: ignore[attr-defined]
+    parts = {"train": TEXTS[:70], "validation": TEXTS[70:]}
+    single = ["ba", None, "", "a\0b", "be bi\nbo", "x" * 10_001]
     sets = {
-        "toy": {"train": [row(n, text) for n, text in enumerate(TEXTS[:70])], "validation": [row(n, text) for n, text in enumerate(TEXTS[70:])]},
-        "single": {"train": [row(0, "ba"), row(1, None), row(2, ""), row(3, "a\0b"), row(4, "be bi\nbo"), row(5, "x" * 10_001)]},
-    }  # fmt: skip
+        "toy": {split: [row(n, text) for n, text in enumerate(texts)] for split, texts in parts.items()},
+        "single": {"train": [row(n, text) for n, text in enumerate(single)]},
+    }
 
     def load_dataset(name, config=None, *, split=None):
         """Without the other options: whoever passes one more, such as leave to run code, fails."""
@@ -283,19 +284,19 @@ print(list(read_texts({str(tmp_path / "a.txt")!r})) != [], [m for m in sys.modul
 
 def settings_of(task: str, name: str) -> dict[str, str]:
     """A task on a data set."""
+    train, valid = f"hf:{name}@train", f"hf:{name}@validation"
+    tables = {"data.table": train, "data.valid_table": valid}
     return {
-        "lm": {"data.text": f"hf:{name}@train#text", "data.valid_text": f"hf:{name}@validation", "model.context": 8},
+        "lm": {"data.text": f"{train}#text", "data.valid_text": valid, "model.context": 8},
         "translate": {
-            "data.source": f"hf:{name}@train#translation.en", "data.target": f"hf:{name}@train#translation.fr",
-            "data.valid_source": f"hf:{name}@validation#translation.en",
-            "data.valid_target": f"hf:{name}@validation#translation.fr",
+            "data.source": f"{train}#translation.en",
+            "data.target": f"{train}#translation.fr",
+            "data.valid_source": f"{valid}#translation.en",
+            "data.valid_target": f"{valid}#translation.fr",
         },
-        "table": {
-            "data.table": f"hf:{name}@train", "data.valid_table": f"hf:{name}@validation",
-            "data.source_column": "translation.en", "data.target_column": "translation.fr",
-        },
-        "classify": {"data.table": f"hf:{name}@train", "data.valid_table": f"hf:{name}@validation"},
-    }[task]  # fmt: skip
+        "table": tables | {"data.source_column": "translation.en", "data.target_column": "translation.fr"},
+        "classify": tables,
+    }[task]
 
 
 def own_files(task: str, folder) -> dict[str, str]:

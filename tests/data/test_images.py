@@ -1,4 +1,4 @@
-"""Image files and folders of them: what is read, what is refused and in which words, and how pictures are made ready."""
+"""Image files and folders: what is read, what is refused and in which words, how pictures are made ready."""
 
 import gzip
 import io

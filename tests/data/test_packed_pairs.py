@@ -29,9 +29,19 @@ def some_pairs(sizes, seed=0):
 def model_with(positions="sinusoidal", **more):
     torch.manual_seed(1)
     config = TransformerConfig(
-        vocab=17, target_vocab=17, layers=2, decoder_layers=3, width=12, heads=3, decoder_heads=3, hidden=20,
-        decoder_hidden=20, positions=positions, dropout=0.0, **more,
-    )  # fmt: skip
+        vocab=17,
+        target_vocab=17,
+        layers=2,
+        decoder_layers=3,
+        width=12,
+        heads=3,
+        decoder_heads=3,
+        hidden=20,
+        decoder_hidden=20,
+        positions=positions,
+        dropout=0.0,
+        **more,
+    )
     return transformer.build(config).double()
 
 
@@ -68,9 +78,10 @@ def test_no_pair_sees_another():
     memory = model.encoder(batch.source_BS, Packed(batch.source_documents_BS))
     del model.encoder.inputs.tokens.forward
     hidden = model.decoder.hidden(
-        batch.target_BT, Packed(batch.target_documents_BT),
+        batch.target_BT,
+        Packed(batch.target_documents_BT),
         source=Source(memory, Packed(batch.source_documents_BS)),
-    )  # fmt: skip
+    )
     for pair in range(3):
         chosen = hidden[batch.target_documents_BT == pair].square().sum()
         (slope,) = torch.autograd.grad(chosen, vectors, retain_graph=True)
@@ -129,11 +140,13 @@ def test_packed_batches_hold_the_pairs_of_the_store(tmp_path):
     (batch,) = job.batches(0)
     texts = translate_data.encoded(job.vocab, [pairs[i] for i in batch.ids])
     found = sorted(
-        (batch.source_BS[b][batch.source_documents_BS[b] == n].tolist(),
-         batch.answers_BT[b][batch.target_documents_BT[b] == n].tolist()[:-1])
+        (
+            batch.source_BS[b][batch.source_documents_BS[b] == n].tolist(),
+            batch.answers_BT[b][batch.target_documents_BT[b] == n].tolist()[:-1],
+        )
         for b in range(len(batch.source_BS))
         for n in range(int(batch.source_documents_BS[b].max()) + 1)
-    )  # fmt: skip
+    )
     assert found == sorted(zip(*texts, strict=True))
 
 
@@ -160,9 +173,19 @@ def test_pairs_longer_than_a_row_are_left_out_and_told(tmp_path):
 def test_the_mixture_sends_no_padding_to_its_experts():
     torch.manual_seed(0)
     config = mixture_transformer.MixtureTransformerConfig(
-        vocab=17, target_vocab=17, layers=1, decoder_layers=1, width=12, heads=2, decoder_heads=2, hidden=20,
-        decoder_hidden=20, dropout=0.0, experts=3, chosen=2,
-    )  # fmt: skip
+        vocab=17,
+        target_vocab=17,
+        layers=1,
+        decoder_layers=1,
+        width=12,
+        heads=2,
+        decoder_heads=2,
+        hidden=20,
+        decoder_hidden=20,
+        dropout=0.0,
+        experts=3,
+        chosen=2,
+    )
     model = mixture_transformer.build(config)
     rows = [some_pairs([(5, 3), (2, 6)]), some_pairs([(4, 2)], 1)]
     loss = translate.loss_of(model, translate.side_by_side(rows, 13, BOS, EOS, PAD))

@@ -1,4 +1,4 @@
-"""Packing: documents share rows and nothing else; where they stand follows from the data; little is padding."""
+"""Packing: documents share rows and nothing else; their places follow from the data; little is padding."""
 
 import json
 import tracemalloc
@@ -12,6 +12,7 @@ from helpers.runs import CPU, TINY, Interrupted, Quiet, losses, state_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heedful.corpora import pylib
 from heedful.data import packing
 from heedful.data.packing import Packing
 from heedful.data.plan import RowPlan
@@ -273,10 +274,10 @@ def test_a_folder_as_a_stream_has_no_ends_and_a_line_end_between_files(corpus, t
 
 def test_pylib_is_packed_file_by_file(tmp_path, monkeypatch):
     found = [(f"{n}.py", f"x = {n}\n" * (n % 7 + 1)) for n in range(80)]
-    monkeypatch.setattr(lm.pylib, "documents", lambda: iter(found))
+    monkeypatch.setattr(pylib, "documents", lambda: iter(found))
     talk = Quiet()
     trainer.start(packed_recipe("", steps=1, **{"data.corpus": "pylib"}), tmp_path / "run", talk, CPU)
-    count = sum(lm.pylib.split(name) == "train" for name, _ in found)
+    count = sum(pylib.split(name) == "train" for name, _ in found)
     assert any(f"{count} documents in rows" in line for line in talk.lines)
 
 

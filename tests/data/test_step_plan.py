@@ -1,4 +1,4 @@
-"""Plans: step N is a pure function of (seed, N), every row comes once an epoch, and batches keep to their size."""
+"""Plans: step N is a pure function of (seed, N), each row comes once an epoch, batches keep to their size."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Stores: what was written comes back, a failure leaves nothing, a store that lies or has changed is refused."""
+"""Stores: what was written comes back, a failure leaves nothing, a store that has changed is refused."""
 
 import errno
 import hashlib
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heedful.data.store import Store, Writer, seal, write_store
+from heedful.data.store import FieldWriter, Store, seal, write_store
 from heedful.errors import BadInput, DiskFull
 from heedful.runs.folder import RunFolder
 
@@ -247,7 +247,7 @@ def test_a_full_disk_is_named_with_what_is_free_and_leaves_nothing(tmp_path, mon
     def fail(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(Writer, "write", fail)
+    monkeypatch.setattr(FieldWriter, "write", fail)
     with pytest.raises(DiskFull, match=r"the disk is full.*\d+ bytes are free.*corpus'"):
         write_store(tmp_path / "corpus", FIELDS, iter(ROWS), 100, {})
     assert os.listdir(tmp_path) == []
@@ -283,7 +283,7 @@ def test_every_flipped_bit_is_noticed(folder):
 
 
 def test_what_a_header_says_is_sealed(folder):
-    """A number nothing else could contradict, such as the bytes of the text that bits per byte are divided by."""
+    """A number that nothing else contradicts, such as the bytes of the text that bits per byte divide by."""
     edit(folder, about__tokenizer="abd")
     refused(folder, folder / "store.json", "is damaged: expected SHA-256")
     edit(folder, about__tokenizer="abc", vocab_size=101)
@@ -432,7 +432,8 @@ from heedful.data.store import Store, seal, write_store
 
 def peak():
     # Not ru_maxrss: a child begins with its parent's.
-    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) // 1024
+    line = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+    return int(line.split()[1]) // 1024
 
 folder = pathlib.Path(sys.argv[1])
 row = {"x": list(range(50_000))}
@@ -441,7 +442,8 @@ write_store(folder, {"x": ""}, (row for _ in range(1000)), 1 << 16, {})
 Store.open(folder)
 grown, header = peak() - before, json.loads((folder / "store.json").read_text())
 lies = [{"rows": n} for n in (2**40, 2**60, 2**62, 2**63, -1)]
-lies += [{"fields": {"x": header["fields"]["x"] | {"tokens": n, "bytes": 2 * n}}} for n in (2**40, 2**62, 2**63 - 1, -5)]
+x, counts = header["fields"]["x"], (2**40, 2**62, 2**63 - 1, -5)
+lies += [{"fields": {"x": x | {"tokens": n, "bytes": 2 * n}}} for n in counts]
 for lie in lies:
     told = header | lie
     (folder / "store.json").write_text(json.dumps(told | {"sha256": seal(told)}))
@@ -452,7 +454,8 @@ for lie in lies:
         except BadInput as error:
             assert str(folder) in str(error)
 (folder / "store.json").write_text(json.dumps(header))
-for name, size in (("x.bin", 2**43), ("x.idx", 2**43), ("store.json", 2**33), ("x.bin", 12_345), ("x.idx", 77)):
+sizes = (("x.bin", 2**43), ("x.idx", 2**43), ("store.json", 2**33), ("x.bin", 12_345), ("x.idx", 77))
+for name, size in sizes:
     shutil.copy(folder / name, folder / "kept")
     with open(folder / name, "r+b") as file:
         file.truncate(size)  # larger: with a hole, which takes no room on the disk

@@ -1,4 +1,4 @@
-"""The user's files: whatever is in them, good lines come out, bad ones are counted, and memory stays small."""
+"""The user's files: good lines come out, bad ones are counted, and memory stays small."""
 
 import gzip
 import json
@@ -292,7 +292,8 @@ def test_files_out_of_step_are_refused_with_both_counts(tmp_path, sources, targe
 # Tables
 
 TSV = 'id\ttext \tlabel\n1\tthe cat\tyes\n2\ta "dog\t0\n'
-JSONL = '\n  {"label": "yes", "id": 1, "text": "the cat"}\n{"text": "a \\"dog", "label": 0, "more": [1.5, null]}\n'
+JSONL = '\n  {"label": "yes", "id": 1, "text": "the cat"}\n'
+JSONL += '{"text": "a \\"dog", "label": 0, "more": [1.5, null]}\n'
 
 
 @pytest.mark.parametrize("content", [TSV, TSV.replace("\n", "\r\n"), JSONL, "\ufeff" + TSV, "\ufeff" + JSONL])

@@ -48,7 +48,7 @@ def test_ties_and_whole_numbers_give_a_best_tree_too():
 
 
 def test_cycles_inside_cycles_are_undone():
-    """0 and 1 want each other, 2 and 3 want each other and then the first two: two cycles, and one of these."""
+    """0 and 1 want each other, 2 and 3 want each other, then the first two: two cycles, and one of both."""
     scores = np.zeros((4, 5))
     scores[0, 1] = scores[1, 0] = scores[2, 3] = scores[3, 2] = 10
     scores[0, 2] = scores[2, 1] = 5
@@ -98,7 +98,8 @@ def test_a_text_and_another_tree_are_refused(tmp_path):
     for text, said in {
         "Bush holds a talk": "x: the tree has the word 'held' where the text has 'holds a talk'",
         "Bush held a talk with": "x: the tree has the word 'Sharon' where the text has ''",
-        "Bush held a talk with Sharon today": "x: the tree ends before 'today': text and tree differ in length",
+        "Bush held a talk with Sharon today": "x: the tree ends before 'today': text and tree differ in "
+        "length",
     }.items():
         with pytest.raises(BadInput) as caught:
             parsed(text, tree, "x")

@@ -1,4 +1,4 @@
-"""Vocabularies: texts to numbers and back exactly, the same on every machine, and nothing a text says is special."""
+"""Vocabularies: texts to numbers and back exactly, equal on every machine; no text is taken as special."""
 
 import json
 import os

@@ -88,6 +88,10 @@ BE = {PRESENT: ("am", "is", "are", "are"), PAST: ("was", "was", "were", "were")}
 DO = {PRESENT: ("do", "does", "do", "do"), PAST: ("did", "did", "did", "did")}
 
 
+def named(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 # Nouns: an irregular plural stands after a stroke.
 
 
@@ -212,54 +216,14 @@ MODALS = (verb("can", "pouvoir"), verb("must", "devoir"))
 LEARNING = verb("learn", "apprendre à", to="to")
 
 # What English can do, French knows how to do: `can swim` would be `sait nager`, so `can` leaves these alone.
-SKILLS = frozenset(["sing", "dance", "swim", "draw", "paint", "write", "drive", "translate", "run", "walk"])
-FOR_OTHERS = frozenset(
-    ["buy", "choose", "prepare", "write", "sing", "dance", "work", "carry", "draw", "build", "open", "repair"]
-)
+SKILLS = named("sing dance swim draw paint write drive translate run walk")
+FOR_OTHERS = named("buy choose prepare write sing dance work carry draw build open repair")
 # `Revenir en Italie` is to come back to Italy, not in Italy; `laughs at the school` is another verb.
-ELSEWHERE = frozenset(["come", "leave", "go", "smile", "laugh"])
-BY_SOME_MEANS = frozenset(["travel", "arrive", "leave", "come", "work"])
+ELSEWHERE = named("come leave go smile laugh")
+BY_SOME_MEANS = named("travel arrive leave come work")
 # What is done to a thing first, and what next: `buys the apple and eats it`.
-FIRST = frozenset(
-    [
-        "buy",
-        "find",
-        "take",
-        "see",
-        "choose",
-        "receive",
-        "steal",
-        "prepare",
-        "catch",
-        "draw",
-        "build",
-        "write",
-        "meet",
-    ]
-)
-THEN = frozenset(
-    [
-        "eat",
-        "drink",
-        "sell",
-        "wash",
-        "clean",
-        "repair",
-        "hide",
-        "keep",
-        "lose",
-        "paint",
-        "break",
-        "carry",
-        "follow",
-        "thank",
-        "help",
-        "invite",
-        "feed",
-        "protect",
-        "translate",
-        "forget",
-        "watch",
-        "listen",
-    ]
+FIRST = named("buy find take see choose receive steal prepare catch draw build write meet")
+THEN = named(
+    "eat drink sell wash clean repair hide keep lose paint break carry follow thank help invite feed "
+    "protect translate forget watch listen"
 )

@@ -1,7 +1,7 @@
 """Augmentation: pictures shifted, zoomed, mirrored and partly erased at random.
 
-How a picture is moved follows from the seed, the step and its place in the batch: the same numbers come again when a
-run goes on.
+How a picture is moved follows from the seed, the step and its place in the batch: the same numbers come again
+when a run goes on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class AugmentationSettings(Protocol):
 def moves(data: AugmentationSettings, seed: int, step: int, count: int) -> Tensor | None:
     """How each picture of a step is moved, [B, 2, 3] as of `affine_grid`; None if the recipe moves none.
 
-    data.shift: as a share of the side, in every direction; data.zoom: in and out; data.flip: left for right, half of them.
+    data.shift: as a share of the side, in every direction; data.zoom: in and out; data.flip: left for right,
+    half of them.
     """
     if not (data.shift or data.zoom or data.flip):
         return None
@@ -49,8 +50,8 @@ def moves(data: AugmentationSettings, seed: int, step: int, count: int) -> Tenso
 
 
 def holes(data: AugmentationSettings, seed: int, step: int, count: int) -> Tensor | None:
-    """A square to be painted over in each picture of a step: (x, y) of its middle and half its side, [B, 3] in shares of a
-    side (Zhong et al. 2020); None if the recipe paints none. data.erase: the largest side."""
+    """A square to be painted over in each picture of a step: (x, y) of its middle and half its side, [B, 3]
+    in shares of a side (Zhong et al. 2020); None if the recipe paints none. data.erase: the largest side."""
     if not data.erase:
         return None
     found_B3 = uniforms(count * 3, keyed(seed, step, HOLES)).reshape(count, 3)

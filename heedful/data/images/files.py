@@ -1,7 +1,7 @@
 """Image files: read with care, into rows of 8-bit pixels.
 
-A file's header is looked at before anything is decoded, so that a small file cannot ask for all memory. PNG and JPEG are
-read by Pillow (`pip install heedful[vision]`), PPM, PGM and IDX by hand.
+A file's header is looked at before anything is decoded, so that a small file cannot ask for all memory. PNG
+and JPEG are read by Pillow (`pip install heedful[vision]`), PPM, PGM and IDX by hand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ MOST_BYTES = 200_000_000  # of one file
 MOST_IN_IDX = 4_000_000_000
 
 # Pillow's modes that become gray or color without losing what can be seen; others are refused.
-MODES = {"1": "L", "L": "L", "P": "RGBA", "LA": "RGBA", "PA": "RGBA", "RGB": "RGB", "RGBA": "RGBA", "CMYK": "RGB", "YCbCr": "RGB"}  # fmt: skip
+MODES = {"1": "L", "L": "L", "RGB": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
+MODES |= dict.fromkeys(("P", "LA", "PA", "RGBA"), "RGBA")
 
 NETPBM = re.compile(rb"P([56])\s+(?:#[^\n]*\n\s*)*(\d{1,9})\s+(\d{1,9})\s+(\d{1,5})\s")
 
@@ -39,7 +40,10 @@ def is_image(path: Path) -> bool:
 
 
 def read_image(path: str | Path) -> np.ndarray:
-    """An image as [H, W, 1] (gray) or [H, W, 3] (red, green, blue), 0 to 255. What is transparent lies on white."""
+    """An image as [H, W, 1] (gray) or [H, W, 3] (red, green, blue), 0 to 255.
+
+    What is transparent lies on white.
+    """
     path = Path(path)
     with naming(path):
         if not path.is_file():
@@ -159,10 +163,8 @@ def idx_in(file: Any) -> np.ndarray:
         )
     data = file.read(count + 1)
     if len(data) != count:
-        raise BadInput(
-            f"its header speaks of {count:,} bytes, and there are {'fewer' if len(data) < count else 'more'}: "
-            f"put a whole copy there"
-        )
+        many = "fewer" if len(data) < count else "more"
+        raise BadInput(f"its header speaks of {count:,} bytes, and there are {many}: put a whole copy there")
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 

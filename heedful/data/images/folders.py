@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,10 +57,9 @@ def by_class(folder: str | Path, report: Report) -> list[Item]:
     for kind in classes:
         if counts[kind.name] < 2:
             many = "one image" if counts[kind.name] else "no image"
-            raise BadInput(
-                one_line(f"the class {kind.name} has {many} in {kind}: at least two are needed, one to learn from "
-                         f"and one to be judged by; add some, or remove the folder")
-            )  # fmt: skip
+            needed = "at least two are needed, one to learn from and one to be judged by"
+            remedy = "add some, or remove the folder"
+            raise BadInput(one_line(f"the class {kind.name} has {many} in {kind}: {needed}; {remedy}"))
     if len(classes) < 2:
         raise BadInput(
             one_line(f"{folder} has {len(classes)} folders: give one with a folder of images for each class")
@@ -184,14 +184,12 @@ def of_idx(folder: str | Path, part: str) -> list[Item]:
     folder = Path(folder)
     images, labels = (read_idx(idx_file(folder, IDX_PARTS[part] + kind)) for kind in (IDX_IMAGES, IDX_LABELS))
     if images.ndim not in (3, 4) or labels.ndim != 1 or len(images) != len(labels):
-        raise BadInput(
-            one_line(f"the {IDX_PARTS[part]} files in {folder} do not fit together: images of {images.shape}, "
-                     f"labels of {labels.shape}")
-        )  # fmt: skip
+        shapes = f"images of {images.shape}, labels of {labels.shape}"
+        raise BadInput(one_line(f"the {IDX_PARTS[part]} files in {folder} do not fit together: {shapes}"))
     pixels_NHWC = images if images.ndim == 4 else images[..., None]
     width = len(str(int(labels.max())))
     return [
-        Item(f"{folder} ({part} {i})", f"{int(label):0{width}}", "", (lambda i=i: pixels_NHWC[i]))  # type: ignore[misc]
+        Item(f"{folder} ({part} {i})", f"{int(label):0{width}}", "", partial(pixels_NHWC.__getitem__, i))
         for i, label in enumerate(labels)
     ]
 

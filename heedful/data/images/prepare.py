@@ -57,7 +57,10 @@ def in_channels(pixels_HWC: np.ndarray, color: bool) -> np.ndarray:
 
 
 def resized(pixels_HWC: np.ndarray, side: int, fit: str = "crop") -> np.ndarray:
-    """A square of so many pixels a side. fit: crop what is too long, pad it with its edge's color, or stretch it."""
+    """A square of so many pixels a side.
+
+    fit: crop what is too long, pad it with its edge's color, or stretch it.
+    """
     height, width = pixels_HWC.shape[:2]
     if fit == "crop":
         least = min(height, width)
@@ -78,7 +81,7 @@ def resized(pixels_HWC: np.ndarray, side: int, fit: str = "crop") -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def weights(old: int, new: int) -> np.ndarray:
-    """[new, old]: how much each old pixel counts in each new one: a triangle, widened where pixels become fewer."""
+    """[new, old]: the weight of each old pixel in a new one: a triangle, wider where pixels become fewer."""
     scale = old / new
     reach = max(scale, 1.0)
     middles = (np.arange(new) + 0.5) * scale
@@ -91,7 +94,7 @@ def weights(old: int, new: int) -> np.ndarray:
 
 
 def normal(pixels_BHWC: Tensor, data: ImageSettings) -> Tensor:
-    """Pixels 0 to 255 as what a model reads, [B, C, H, W]: less data.mean, over data.deviation, of values from 0 to 1."""
+    """Pixels 0 to 255 as a model reads them, [B, C, H, W]: from 0 to 1, less the mean, over the deviation."""
     x_BCHW = pixels_BHWC.permute(0, 3, 1, 2).float() / 255
     return (x_BCHW - data.mean) / data.deviation
 
