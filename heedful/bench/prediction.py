@@ -1,4 +1,4 @@
-"""Prediction: whether the costs that `heedful info` foretells are those that are measured.
+"""Prediction: whether the costs that `heedful info` predicts are those that are measured.
 
 The time predicted is the FLOPs of a step over the matrix-product rate of this machine and the share of it
 that training is said to reach; the memory is that of weights, gradients, optimizer and activations.

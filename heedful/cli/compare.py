@@ -150,7 +150,7 @@ def compare(given: CompareOptions) -> int:
                 voice.say(f"stopped, and saved: go on with `{again}`")
                 return INTERRUPTED_AND_SAVED
             voice.say(f"  {failure(record.failed)}" if record.failed else f"  {scores_told(record, metric)}")
-    print(told(path, asked, entries, metric, given.json))
+    print(write_report(path, asked, entries, metric, given.json))
     return 0
 
 
@@ -179,7 +179,7 @@ def say_plan(voice: TrainingProgress, path: Path, asked: Comparison, entries: li
     voice.say(f"{len(entries)} variants x {seeds} are {len(every)} trials{skipped}: {path}")
 
 
-def told(path: Path, asked: Comparison, entries: list[Entry], metric: str, as_json: bool) -> str:
+def write_report(path: Path, asked: Comparison, entries: list[Entry], metric: str, as_json: bool) -> str:
     """Write the tables and the picture, and give what is printed."""
     from ..compare import report
     from ..compare.plot import plot
@@ -199,7 +199,7 @@ def told(path: Path, asked: Comparison, entries: list[Entry], metric: str, as_js
         facts = {"task": asked.task, "seeds": asked.seeds, "folder": str(path)}
         return json.dumps(report.as_json(rows, facts), indent=2)
     files = ", ".join(f"{path}/{name}" for name in ("table.csv", "trials.csv", "plot.svg"))
-    return f"{report.told(rows, asked.seeds, asked.task)}\n{files}"
+    return f"{report.report_text(rows, asked.seeds, asked.task)}\n{files}"
 
 
 # From options to what is asked.

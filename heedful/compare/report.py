@@ -106,7 +106,7 @@ def rows_of(entries: Sequence[Entry], records: Iterable[TrialRecord], metric: st
 # For people.
 
 
-def told(rows: Sequence[VariantRow], seeds: int, task: str) -> str:
+def report_text(rows: Sequence[VariantRow], seeds: int, task: str) -> str:
     """The table, and under it what its columns are and how differences were judged."""
     metric = rows[0].metric
     shown, form = SHOWN[metric]

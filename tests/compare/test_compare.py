@@ -29,7 +29,7 @@ from heedful.compare.comparison import (
     read_variant,
 )
 from heedful.compare.cost import LiveMemory, VariantCost, cost_of, counted, flops_rule
-from heedful.compare.report import SAME, rows_of, told
+from heedful.compare.report import SAME, report_text, rows_of
 from heedful.compare.trials import Entry, TrialRecord
 from heedful.errors import BadInput, NotFinite
 from heedful.runs import setup, trainer, training
@@ -452,7 +452,7 @@ def test_the_table_calls_noise_noise_and_names_what_is_worse():
         rows[1].verdict.startswith(f"{SAME} from {best} (p ") and rows[0].verdict == "best" and other != best
     )
     assert rows[2].verdict.startswith("worse (p ") and rows[3].verdict == "failed"
-    lines = told(rows, 4, "translate").splitlines()
+    lines = report_text(rows, 4, "translate").splitlines()
     assert "active" in lines[0] and "60" in next(line for line in lines if line.startswith("alike"))
     loss = [replace(record, scores={"loss": record.scores["bleu"]}) for record in records]
     assert rows_of([entry("bad"), entry("good")], loss, "loss")[0].name == "bad"

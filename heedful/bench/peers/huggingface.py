@@ -37,11 +37,11 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     if isinstance(work, TrainGPT2):
         windows_BT = units.windows(work, place)
 
-        def surprise(tokens_BT: Any) -> Any:
+        def loss_of(tokens_BT: Any) -> Any:
             scores_BTV = model(tokens_BT[:, :-1], use_cache=False).logits
             return units.cross_entropy(scores_BTV, tokens_BT[:, 1:])
 
-        return units.training(model, surprise, [windows_BT], variant.compiled, place)
+        return units.training(model, loss_of, [windows_BT], variant.compiled, place)
     if isinstance(work, TrainTransformer):
         source_BS, target_BT = units.pairs(work, place)
         inputs_BT, answers_BT = target_BT[:, :-1].contiguous(), target_BT[:, 1:].contiguous()

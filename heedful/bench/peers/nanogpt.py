@@ -61,10 +61,10 @@ def build(work: Work, variant: Variant, place: Place) -> Callable[[], Any]:
     inputs_BT, answers_BT = tokens_BT[:, :-1].contiguous(), tokens_BT[:, 1:].contiguous()
     score = torch.compile(model) if variant.compiled else model
 
-    def surprise(inputs_BT: Any, answers_BT: Any) -> Any:
+    def loss_of(inputs_BT: Any, answers_BT: Any) -> Any:
         return score(inputs_BT, answers_BT)[1]
 
-    return units.training(model, surprise, [inputs_BT, answers_BT], False, place, optimizer)
+    return units.training(model, loss_of, [inputs_BT, answers_BT], False, place, optimizer)
 
 
 def model_file(place: Place, name: str) -> Path:
