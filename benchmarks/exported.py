@@ -13,8 +13,7 @@ from pathlib import Path
 
 from heedful.cli.main import main as heedful
 from heedful.corpora import phrasebook
-from heedful.interop.formats import FORMATS
-from heedful.interop.load import load
+from heedful.interop.formats import FORMATS, load
 from heedful.interop.parity.foreign import ForeignModel
 from heedful.interop.parity.own import OwnModel
 

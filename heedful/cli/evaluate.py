@@ -183,7 +183,7 @@ def measure(
     """Load the model, round its weights if asked to, and let its task judge it."""
     import torch
 
-    from ..interop.load import load_run
+    from ..interop.formats import load_run
     from ..tasks.evaluation import EvaluationRequest
 
     device = find_device(given.device)

@@ -49,8 +49,7 @@ def export(given: ExportOptions) -> int:
     source, out = Path(given.run), Path(given.out)
     check_place(source, out, given.replace)
     with StageProgress(f"exporting {given.run} as {given.to}") as tell:
-        from ..interop.formats import FORMATS, check_kind
-        from ..interop.load import load
+        from ..interop.formats import FORMATS, check_kind, load
 
         form, kind = FORMATS[given.to], check_kind(given.to, given.quantize)
         loaded = load(source)

@@ -45,7 +45,7 @@ def import_(given: ImportOptions) -> int:
     source, out = Path(given.folder), Path(given.out)
     check_place(source, out, given.replace)
     with StageProgress(f"importing {given.folder}") as tell:
-        from ..interop.load import load
+        from ..interop.formats import load
 
         loaded = load(source)
         refuse(given.folder, loaded, "hf")
@@ -63,8 +63,8 @@ def import_(given: ImportOptions) -> int:
 
 def again(loaded: Loaded, folder: Path) -> dict[str, Any]:
     """What was written, read again: every weight that Hugging Face knows must be the same, bit for bit."""
+    from ..interop.formats import load
     from ..interop.hf.write import in_their_terms
-    from ..interop.load import load
 
     (_, before), (_, after) = in_their_terms(loaded), in_their_terms(load(folder))
     same = [name for name in before if name in after and before[name].equal(after[name])]

@@ -57,11 +57,11 @@ def info(args: InfoOptions) -> None:
         return list_presets(args)
     from ..files import naming
     from ..inside.costs import costs, default_length
-    from ..interop.loaded import sized
+    from ..models.base.skeleton import skeleton
 
     architecture, config = describe(args.name)
     with naming(Path(args.name) / "config.json"):
-        model = sized(architecture, config)
+        model = skeleton(architecture, config)
     length = default_length(model, config) if args.length is None else args.length
     found = costs(model, args.batch, length, args.source_length, args.precision)
     formats = ways_out(Path(args.name), architecture, config)
@@ -75,11 +75,12 @@ def info(args: InfoOptions) -> None:
 def ways_out(folder: Path, architecture: str, config: Any) -> dict[str, str | None]:
     """{format: why heedful export would refuse such a model, or None}; it is taken to have an end token."""
     from ..interop.formats import refusals
-    from ..interop.loaded import SPECIAL, Loaded, sized
+    from ..interop.loaded import SPECIAL, Loaded
     from ..interop.run.read import labels_of_run
     from ..interop.run_folder import is_run
+    from ..models.base.skeleton import skeleton
 
-    model = sized(architecture, config, labels_of_run(folder) if is_run(folder) else 0)
+    model = skeleton(architecture, config, labels_of_run(folder) if is_run(folder) else 0)
     return refusals(Loaded(architecture, config, model, None, dict.fromkeys(SPECIAL, 0)))
 
 

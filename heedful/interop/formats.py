@@ -1,5 +1,8 @@
 """The formats that heedful reads and writes: a folder each beside this file, found by name.
 
+`load` reads a model of any of them. Every reader checks a folder against its config before it reads a weight,
+and returns nothing half-loaded.
+
 read.py      is_one(path), read(path, device, dtype)     a model of that format as `Loaded`
 write.py     KINDS, refuse(loaded), write(loaded, folder, kind)
 reopen.py    reopen(folder)     what was written as the other library opens it, for the comparison with ours
@@ -7,16 +10,48 @@ reopen.py    reopen(folder)     what was written as the other library opens it, 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..errors import BadInput
+from .run.read import is_peft
+from .run.read import read as read_run
 
 if TYPE_CHECKING:
     from .loaded import Loaded
     from .parity.foreign import ForeignModel
+
+
+def load(
+    folder: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    base: str | os.PathLike[str] | None = None,
+) -> Loaded:
+    """The model of a folder, ready for use (in evaluation mode).
+
+    base: of adapters of PEFT, the folder of their model, if it is not where they say.
+    """
+    path = Path(folder)
+    if base is not None and not is_peft(path):
+        raise BadInput(f"{os.fspath(folder)} holds no adapters of PEFT: leave out `base`")
+    name = format_of(path)
+    if name == "run":
+        return load_run(path, device, dtype)
+    read = part(name, "read").read
+    if name == "peft":
+        return read(path, device, dtype, load, None if base is None else Path(base))
+    return read(path, device, dtype)
+
+
+def load_run(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded:
+    """The best model of a run."""
+    return read_run(folder, device, dtype, load)
 
 
 @dataclass(frozen=True)

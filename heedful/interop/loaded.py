@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..errors import BadInput
-from ..models.base.skeleton import skeleton
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -36,39 +35,10 @@ Load = Callable[[Path, str | torch.device, torch.dtype], Loaded]  # reads a mode
 SPECIAL = ("pad", "bos", "eos", "decoder_start")
 
 
-def with_room(model: nn.Module, device: str | torch.device) -> nn.Module:
-    """Give memory to a model without weights. torch's own `to_empty` would import symbolic mathematics."""
-    made: dict[int, nn.Parameter] = {}  # a weight used twice stays one
-    for module in model.modules():
-        for name, weight in module._parameters.items():
-            if weight is not None:
-                if id(weight) not in made:
-                    made[id(weight)] = nn.Parameter(
-                        torch.empty(weight.shape, dtype=weight.dtype, device=device)
-                    )
-                setattr(module, name, made[id(weight)])  # a recurrent kernel of torch keeps a list of its own
-        if isinstance(module, nn.RNNBase):
-            module.flatten_parameters()  # side by side, as the kernels of a GPU want them
-    return model
-
-
 def tokens_of(config: Any) -> int | None:
     """How many tokens a model knows; None if it reads none (images)."""
     sizes = [getattr(config, name) for name in ("vocab", "target_vocab") if hasattr(config, name)]
     return max(sizes, default=None)
-
-
-def sized(architecture: str, config: Any, labels: int = 0) -> nn.Module:
-    """The model with its shapes but without memory."""
-    try:
-        return skeleton(architecture, config, labels)
-    except RuntimeError:  # a shape whose product has no 64-bit number
-        raise BadInput("its sizes are too large for any memory") from None
-
-
-def parameters(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight once, under the first of its names: tied weights stay tied because they are one."""
-    return dict(model.named_parameters())
 
 
 def check_export(why: str | None, kind: str, kinds: tuple[str, ...], told: str) -> None:

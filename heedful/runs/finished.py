@@ -60,7 +60,7 @@ def best_step(run: Path) -> int | None:
 
 def open_model(folder: Path, device: str) -> Loaded:
     """The model of a run, whose files are checked first, or of a Hugging Face folder."""
-    from ..interop.load import load
+    from ..interop.formats import load
 
     if folder.is_dir() and is_run(folder):
         check_model(folder, read_run(folder)[1])

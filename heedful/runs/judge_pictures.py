@@ -11,7 +11,7 @@ import torch
 from ..corpora.shapes import checked_caption
 from ..data.report import Report
 from ..errors import BadInput
-from ..interop.load import load_run
+from ..interop.formats import load_run
 from ..tasks import image_classify
 from ..tasks.captioned import have_captions, spread
 from ..tasks.galleries import split_rows

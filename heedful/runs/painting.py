@@ -15,8 +15,8 @@ from ..data.vocab import Vocab, read_vocab
 from ..decode.pictures import draw_codes
 from ..errors import BadInput, command
 from ..files import inside, naming, read_json
+from ..interop.formats import load_run
 from ..interop.hf.tokenizer import TOKENIZER
-from ..interop.load import load_run
 from ..models.clip import Clip
 from ..models.dalle import Dalle
 from ..models.dvae import DVAE

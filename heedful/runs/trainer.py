@@ -18,7 +18,7 @@ import torch
 
 from ..errors import BadInput, NotFinite, command
 from ..files import naming, present, write_json
-from ..interop.run.adapters import BORROWED, described
+from ..interop.run.read import BORROWED, described
 from ..tasks.origin import is_foreign
 from ..tasks.recipe import from_json, to_json
 from ..tasks.recipe.settings import Recipe

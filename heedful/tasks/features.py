@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..interop.load import load
+from ..interop.formats import load
 from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig, mix_penalty
 from ..train.loss import Loss

@@ -29,7 +29,7 @@ from ..data.plan import RowPlan, shares
 from ..data.report import Report
 from ..errors import BadInput
 from ..files import inside, naming, one_line, read_json, write_json
-from ..interop.load import load
+from ..interop.formats import load
 from ..interop.run_folder import LABELS, is_run
 from ..models import nearest, vit
 from ..models.base.shells import WithHeads

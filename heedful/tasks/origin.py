@@ -18,10 +18,10 @@ from torch import nn
 from ..data.vocab import Vocab, no_panic, read_vocab
 from ..errors import BadInput
 from ..files import inside, naming, one_line, present, read_json, read_text, write_json, write_text
+from ..interop.formats import load
 from ..interop.hf.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER, guarded, read_tokenizer, read_whole
-from ..interop.load import load
 from ..interop.loaded import Loaded
-from ..interop.run.adapters import FROM, weights_hash
+from ..interop.run.read import FROM, weights_hash
 from ..interop.run_folder import is_run
 from ..models import family
 from ..models.base.shells import Decoder, DecoderClassifier, EncoderDecoder, WithHeads

@@ -19,7 +19,7 @@ from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import inside, one_line, write_text
 from ..interop.hf.tokenizer import TARGET_TOKENIZER, TOKENIZER
-from ..interop.run.adapters import FROM
+from ..interop.run.read import FROM
 from .origin import TRANSLATORS, Origin, find_origin, target_vocabulary, vocabulary
 from .recipe.settings import DataSettings, Recipe
 

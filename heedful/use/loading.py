@@ -10,8 +10,8 @@ import torch
 
 from ..errors import BadInput
 from ..files import replacing_folder
+from ..interop.formats import load as read
 from ..interop.hf.write import write
-from ..interop.load import load as read
 from ..interop.loaded import Loaded
 from ..interop.peft.write import write as write_adapter
 from ..interop.quantize import quantize_weights

@@ -24,7 +24,7 @@ from ..fast.decoding import FastModel, for_decoding, has_attention_cache
 from ..files import inside, naming, read_json
 from ..interop.hf.sentences import Sentences, read_sentences
 from ..interop.loaded import Loaded
-from ..interop.run.adapters import BORROWED
+from ..interop.run.read import BORROWED
 from ..interop.run_folder import refuse_stage
 from ..tasks.recipe import from_json
 from ..tasks.recipe.settings import Recipe

@@ -16,7 +16,7 @@ import heedful
 from heedful.cli.main import main
 from heedful.inside.doctor import CHECKS, FAIL, OK, WARN, Finding, NotApplicable, Patient, examine
 from heedful.inside.doctor.tokenizer import excuse
-from heedful.interop.load import load
+from heedful.interop.formats import load
 from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
 from heedful.parts.cache import GrowingCache, StaticCache, count_on

@@ -14,7 +14,7 @@ from heedful.data.vocab import Vocab
 from heedful.errors import BadInput
 from heedful.inside.look.attention import look, run
 from heedful.inside.look.heads import MEASURE, TRIED, Head, information, practice
-from heedful.interop.load import load
+from heedful.interop.formats import load
 from heedful.parts.positions.relative import Shaw
 from heedful.parts.watch import watch
 from heedful.tasks import alignment

@@ -19,7 +19,7 @@ from heedful.errors import BadInput, NotFinite
 from heedful.inside.look import heads
 from heedful.inside.look.attention import look
 from heedful.inside.look.heads import MEASURE
-from heedful.interop.load import load
+from heedful.interop.formats import load
 from heedful.interop.loaded import Loaded
 from heedful.models import gpt2
 

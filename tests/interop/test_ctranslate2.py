@@ -26,7 +26,7 @@ from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.interop.ctranslate2 import write as to_ctranslate2
 from heedful.interop.ctranslate2.reopen import reopen
-from heedful.interop.load import load
+from heedful.interop.formats import load
 from heedful.models.base.shells import Decoder, EncoderDecoder
 
 

@@ -26,8 +26,8 @@ from helpers.writer_cases import (
 import heedful
 from heedful.cli.main import main
 from heedful.errors import BadInput
+from heedful.interop.formats import load
 from heedful.interop.hf.write import write
-from heedful.interop.load import load
 from heedful.parts.places import Lengths
 from heedful.runs import trainer
 from heedful.tasks import recipe

@@ -15,7 +15,6 @@ from helpers.bad_folders import (
 from safetensors.torch import load_file
 
 import heedful
-from heedful.interop.loaded import parameters
 from heedful.parts.places import IN_ORDER, Lengths
 
 
@@ -123,7 +122,7 @@ def test_another_spelling_is_the_same_model(what, zoo, tmp_path):
 def test_weights_of_another_precision_keep_their_values(dtype, zoo, tmp_path):
     folder = copied(zoo, "llama", tmp_path)
     tensors(lambda w: w.update({name: weight.to(dtype) for name, weight in w.items()}))(folder)
-    found = parameters(heedful.load(folder).model)
+    found = dict(heedful.load(folder).model.named_parameters())
     stored = load_file(folder / SINGLE)["model.embed_tokens.weight"]
     assert stored.dtype == dtype and found["inputs.tokens.weight"].dtype == torch.float32
     assert torch.equal(found["inputs.tokens.weight"], stored.float())

@@ -18,10 +18,9 @@ from safetensors.torch import load_file, save_file
 import heedful
 from heedful.cli.main import main
 from heedful.interop.ctranslate2 import write as to_ctranslate2
+from heedful.interop.formats import load
 from heedful.interop.gguf import write as to_gguf
 from heedful.interop.hf import write as to_hf
-from heedful.interop.load import load
-from heedful.interop.loaded import parameters
 from heedful.interop.packages import quiet
 
 
@@ -36,7 +35,7 @@ def gpt2(tmp_path):
 
 
 def same_weights(a, b):
-    a, b = parameters(load(a).model), parameters(load(b).model)
+    a, b = dict(load(a).model.named_parameters()), dict(load(b).model.named_parameters())
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 

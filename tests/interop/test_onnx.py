@@ -16,7 +16,7 @@ import heedful
 from heedful.cli.main import main
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
-from heedful.interop.load import load
+from heedful.interop.formats import load
 from heedful.interop.loaded import Loaded
 from heedful.interop.onnx import graph, modules
 from heedful.interop.onnx import write as to_onnx
@@ -350,11 +350,11 @@ def test_int8_is_smaller_and_about_the_same(exported, tmp_path):
     ],
 )
 def test_what_no_runner_could_run_is_refused(preset, why, tmp_path):
-    from heedful.interop.loaded import sized
     from heedful.models import find_preset
+    from heedful.models.base.skeleton import skeleton
 
     architecture, config = find_preset(preset)
-    loaded = Loaded(architecture, config, sized(architecture, config), None, {})
+    loaded = Loaded(architecture, config, skeleton(architecture, config), None, {})
     with pytest.raises(heedful.BadInput, match=why):
         to_onnx.write(loaded, tmp_path)
 

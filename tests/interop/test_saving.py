@@ -12,7 +12,7 @@ from helpers.tokenizer_cases import model  # noqa: F401 (fixtures)
 
 import heedful
 from heedful.interop.hf import write as hf_write
-from heedful.interop.loaded import Loaded, parameters
+from heedful.interop.loaded import Loaded
 from heedful.models import family, gpt1, gpt3, t5, transformer
 
 # Saving
@@ -56,7 +56,7 @@ def test_a_model_that_would_come_back_as_another_is_not_saved(name, tmp_path):
 
 
 def same(a, b):
-    ours, others = parameters(a.model), parameters(b.model)
+    ours, others = dict(a.model.named_parameters()), dict(b.model.named_parameters())
     assert ours.keys() == others.keys() and all(torch.equal(ours[name], others[name]) for name in ours)
     assert (a.architecture, a.config, a.special) == (b.architecture, b.config, b.special)
     assert (a.tokenizer and a.tokenizer.to_str()) == (b.tokenizer and b.tokenizer.to_str())
@@ -156,12 +156,12 @@ def test_a_link_to_a_folder_stays_a_link(model, tmp_path):
 def test_a_model_in_use_survives_its_replacement(model):
     """The old file is not written into: who has it open keeps it."""
     loaded = heedful.load(model)
-    before = {name: weight.clone() for name, weight in parameters(loaded.model).items()}
+    before = {name: weight.clone() for name, weight in loaded.model.named_parameters()}
     old = (model / "model.safetensors").read_bytes()
     with open(model / "model.safetensors", "rb") as held:
         heedful.save(changed(heedful.load(model)), model)
         assert held.read() == old != (model / "model.safetensors").read_bytes()
-    assert all(torch.equal(weight, before[name]) for name, weight in parameters(loaded.model).items())
+    assert all(torch.equal(weight, before[name]) for name, weight in loaded.model.named_parameters())
 
 
 def test_a_file_is_no_place_for_a_folder(model, tmp_path):

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 import heedful
 from heedful.errors import BadInput
-from heedful.interop.load import load
+from heedful.interop.formats import load
 
 
 @pytest.mark.parametrize("name", THEIRS)

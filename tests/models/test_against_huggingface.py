@@ -6,7 +6,6 @@ from helpers import hf_zoo
 from safetensors.torch import load_file
 
 import heedful
-from heedful.interop.loaded import parameters
 from heedful.models import family
 
 EVERY = [(name, seed) for name in hf_zoo.FAMILIES for seed in range(hf_zoo.CASES_PER_FAMILY)]
@@ -38,7 +37,7 @@ def test_logits_equal_and_weights_round_trip(name, seed, tmp_path):
     assert all(torch.equal(back[key], stored[key]) for key in stored)
 
     # and the other way: our weights, theirs again, ours again
-    ours = parameters(loaded.model)
+    ours = dict(loaded.model.named_parameters())
     again = table.to_ours(table.to_theirs(ours))
     assert again.keys() == ours.keys() and all(torch.equal(again[key], ours[key]) for key in ours)
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from heedful.errors import BadInput
-from heedful.interop.loaded import parameters
 from heedful.models import FAMILIES, family, find_preset, model_types, preset_families, presets
 
 COUNTS = {
@@ -91,7 +90,7 @@ def test_parameter_count(name):
     architecture, config = find_preset(name)
     with torch.device("meta"):
         model = family(architecture).build(config)
-    count = sum(p.numel() for p in parameters(model).values())
+    count = sum(p.numel() for p in model.parameters())
     assert count == COUNTS[name]
     if name in PRINTED:
         millions, decimals = PRINTED[name]

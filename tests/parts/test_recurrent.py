@@ -6,8 +6,7 @@ from helpers.before_cases import EVERY, build
 from helpers.invariant_cases import close, tokens
 
 from heedful.inside.costs import costs
-from heedful.interop.loaded import with_room
-from heedful.models.base.skeleton import skeleton
+from heedful.models.base.skeleton import skeleton, with_room
 from heedful.models.seq2seq import Seq2SeqConfig
 from heedful.parts.attention import Additive, Bilinear, Dot
 from heedful.parts.before.attentive_decoders import maxout

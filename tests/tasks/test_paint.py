@@ -14,7 +14,7 @@ from heedful.cli.main import main
 from heedful.cli.shared import training
 from heedful.data.images.files import png_bytes
 from heedful.errors import BadInput
-from heedful.interop.load import load_run
+from heedful.interop.formats import load_run
 from heedful.runs import painting
 from heedful.runs.painting import read_recipe
 from heedful.use.kinds import Stage

@@ -258,7 +258,7 @@ def test_adapters_over_adapters_and_a_base_that_is_gone_or_another(origin_of, fi
     (tmp_path / "b" / "from.json").write_text(json.dumps({**said, "folder": str(tmp_path / "mlm")}))
     with pytest.raises(BadInput, match="mlm has other weights than when .* was trained beside it"):
         heedful.load(tmp_path / "b")
-    from heedful.interop.run.adapters import weights_hash
+    from heedful.interop.run.read import weights_hash
 
     itself = {**said, "folder": str(tmp_path / "b"), "sha256": weights_hash(tmp_path / "b")}
     (tmp_path / "b" / "from.json").write_text(json.dumps(itself))

@@ -10,9 +10,10 @@ import torch
 
 from ...errors import BadInput
 from ...files import inside, naming, present, read_json, short
+from ...models.base.skeleton import skeleton, with_room
 from ...models.transformer import TransformerConfig
 from ..binary import mapped
-from ..loaded import Loaded, by, parameters, sized, some, with_room
+from ..loaded import Loaded, by, some
 from ..run_folder import CONFIG
 from .config import SPECIFICATIONS
 from .file import EXTENDED, Variable, Variables, read_variables
@@ -51,8 +52,8 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
             )
             if zero:
                 config = with_start(variables, config)
-            model = sized(architecture, config)
-            plan = check(variables, names(model), parameters(model))
+            model = skeleton(architecture, config)
+            plan = check(variables, names(model), dict(model.named_parameters()))
             vocabulary = read_vocabularies(path, config, zero)
             tokenizer, target = tokenizers(path, config, vocabulary, said)
             model = with_room(model.to(dtype), device)

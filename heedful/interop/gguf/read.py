@@ -8,9 +8,10 @@ import torch
 
 from ...errors import BadInput
 from ...files import inside, naming
+from ...models.base.skeleton import skeleton, with_room
 from ...models.llama import LlamaConfig
 from ..binary import mapped
-from ..loaded import Loaded, by, parameters, sized, some, with_room
+from ..loaded import Loaded, by, some
 from .config import FACTORS, read_config
 from .file import Contents, is_gguf, read_contents
 from .layout import TURNED, halved, table_of
@@ -49,12 +50,12 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
         with mapped(file) as data, naming(file):
             contents = read_contents(data)
             config = read_config(contents)
-            model = sized("llama", config)
+            model = skeleton("llama", config)
             turned = contents.metadata["general.architecture"] == "llama"
-            plan = check(contents, config, {name: tuple(w.shape) for name, w in parameters(model).items()})
+            plan = check(contents, config, {name: tuple(w.shape) for name, w in model.named_parameters()})
             tokenizer, special = read_vocabulary(file, contents.metadata, config.vocab)
             model = with_room(model.to(dtype), device)
-            ours = parameters(model)
+            ours = dict(model.named_parameters())
             with torch.no_grad():
                 for theirs, name in plan.items():
                     value = contents.tensors[theirs].tensor()

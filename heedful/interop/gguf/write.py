@@ -10,7 +10,7 @@ from torch import Tensor
 from ...errors import BadInput
 from ...models.base.shells import Decoder
 from ...models.llama import LlamaConfig
-from ..loaded import Loaded, check_export, parameters
+from ..loaded import Loaded, check_export
 from ..packages import needed, quiet
 from .blocks import KINDS as PACKED
 from .layout import TURNED, paired, table_of
@@ -102,7 +102,7 @@ def describe(writer: Any, loaded: Loaded, kind: str) -> None:
 
 def tensors(loaded: Loaded, architecture: str) -> dict[str, Tensor]:
     """Theirs by name, in fp32; llama.cpp turns neighbors, so the rows of queries and keys change places."""
-    ours, found = parameters(loaded.model), {}
+    ours, found = dict(loaded.model.named_parameters()), {}
     for theirs, name in table_of(loaded.config.layers).items():
         if name in ours:
             value = ours[name].detach().float().cpu()

@@ -17,14 +17,15 @@ from ...errors import BadInput
 from ...files import inside, naming, present, read_json, short
 from ...models import family, model_types, nearest
 from ...models.base import classifying
+from ...models.base.skeleton import skeleton, with_room
 from ...models.hf.folder import read_labels
 from ...models.hf.names import Table
-from ..loaded import SPECIAL, Loaded, by, parameters, sized, some, tokens_of, with_room
+from ..loaded import SPECIAL, Loaded, some, tokens_of
 from ..run_folder import CONFIG, RECIPE, check_written, refuse_stages, runs_inside
 from .generation import read_generation
 from .tokenizer import read_target, read_tokenizer
 from .tokenizer_files import reads_special_tokens_as_text
-from .weights import FLOATS, Stored, find_weights, read_tensors
+from .weights import Stored, check_tensor, find_weights, read_tensors
 
 ROUNDED = 0.01  # how far a table that was stored in fewer bits may be off
 FEWEST = 8  # tensors in a layer, of any family
@@ -44,10 +45,10 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         with naming(folder / CONFIG):
             if classifying.is_classifier(architecture, said):
                 config, table = classifying.config_of(config), classifying.names(table)
-                model = classifying.without_bias(sized(architecture, config, read_labels(said)))
+                model = classifying.without_bias(skeleton(architecture, config, read_labels(said)))
             else:
-                model = sized(architecture, config)
-        plan = check_weights(folder, table, parameters(model), stored)
+                model = skeleton(architecture, config)
+        plan = check_weights(folder, table, dict(model.named_parameters()), stored)
         check_copies(table, plan, stored)
         check_fixed(table, stored)
     model = with_room(model.to(dtype), device)
@@ -136,17 +137,6 @@ def check_weights(
     return plan
 
 
-def check_tensor(tensor: Stored, shape: tuple[int, ...]) -> None:
-    if tensor.shape != shape:
-        raise BadInput(
-            f"{tensor.path}: {tensor.name} is {by(tensor.shape)}, but {CONFIG} asks for {by(shape)}"
-        )
-    if tensor.dtype not in FLOATS:
-        raise BadInput(
-            f"{tensor.path}: {tensor.name} is stored as {tensor.dtype}; heedful reads {', '.join(FLOATS)}"
-        )
-
-
 def copies_of(table: Table, needed: Collection[str]) -> dict[str, str]:
     """{copy: original} of the tied weights this model has."""
     spelled = {copy: table.spelled(original) for copy, original in (table.copies or {}).items()}
@@ -178,7 +168,7 @@ def check_fixed(table: Table, stored: Mapping[str, Stored]) -> None:
 
 def fill(model: nn.Module, table: Table, plan: Mapping[str, Stored]) -> None:
     """Copy the stored tensors into the model, one at a time."""
-    ours = parameters(model)
+    ours = dict(model.named_parameters())
     with torch.no_grad():
         for rule in table.rules:
             if rule.theirs in table.zeros and rule.theirs not in plan:

@@ -87,12 +87,17 @@ def read_tokenizer(folder: Path, rows: int | None = None) -> Tokenizer | None:
 def read_target(folder: Path, rows: int | None = None) -> Tokenizer | None:
     """The tokenizer of a model's output, if it has its own: a second tokenizer.json, or Marian's."""
     if not all(present(folder / name) for name in MARIAN):
-        path = folder / TARGET_TOKENIZER
-        return guarded(path, rows, lambda: read_whole(inside(folder, path.name))) if present(path) else None
+        return read_alone(folder, TARGET_TOKENIZER, rows) if present(folder / TARGET_TOKENIZER) else None
     settings, path = TokenizerSettings(folder), inside(folder, MARIAN[1])
     name = "target_vocab.json" if settings.flag("separate_vocabs", False) else MARIAN[2]
     numbers = inside(folder, name)
     return guarded(path, rows, lambda: marian(path, read_ids(numbers), settings))
+
+
+def read_alone(folder: Path, name: str, rows: int | None) -> Tokenizer:
+    """What one file says, as a run's tokenizer.json does: no other file of the folder speaks of it."""
+    path = inside(folder, name)
+    return guarded(path, rows, lambda: read_whole(path))
 
 
 def guarded(path: Path, rows: int | None, make: Callable[[], Found]) -> Found:

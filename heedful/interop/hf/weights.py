@@ -15,6 +15,8 @@ from torch import Tensor
 
 from ...errors import BadInput
 from ...files import MEGABYTE, inside, present, read_json
+from ..loaded import by
+from ..run_folder import CONFIG
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -91,6 +93,18 @@ def headers(path: Path) -> dict[str, Stored]:
         check_count(path, len(names))
         pieces = {name: tensors.get_slice(name) for name in names}
         return {name: Stored(path, name, tuple(p.get_shape()), p.get_dtype()) for name, p in pieces.items()}
+
+
+def check_tensor(tensor: Stored, shape: tuple[int, ...]) -> None:
+    """Refuse a tensor that has another shape than the config asks for, or holds no floats."""
+    if tensor.shape != shape:
+        raise BadInput(
+            f"{tensor.path}: {tensor.name} is {by(tensor.shape)}, but {CONFIG} asks for {by(shape)}"
+        )
+    if tensor.dtype not in FLOATS:
+        raise BadInput(
+            f"{tensor.path}: {tensor.name} is stored as {tensor.dtype}; heedful reads {', '.join(FLOATS)}"
+        )
 
 
 def check_count(path: Path, tensors: int) -> None:

@@ -16,7 +16,7 @@ from ...files import replacing_folder
 from ...models import family
 from ...models.base import classifying
 from ...models.base.shells import DecoderClassifier
-from ..loaded import Loaded, check_export, parameters
+from ..loaded import Loaded, check_export
 from ..run_folder import CONFIG
 from .generation import GENERATION, generation_config, token_ids
 from .tokenizer_files import as_json, tokenizer_files, write_files
@@ -62,7 +62,7 @@ def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], Mapping[str, Tensor]
             f"{loaded.unlike}, as no model of Hugging Face does: heedful.load reads the run's own folder"
         )
     try:
-        weights: Mapping[str, Tensor] = parameters(loaded.model)
+        weights: Mapping[str, Tensor] = dict(loaded.model.named_parameters())
         if classifies:
             c, weights = classifying.as_theirs(loaded.architecture, c, weights)
         elif hasattr(file, "as_theirs"):

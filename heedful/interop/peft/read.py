@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from ...errors import BadInput
 from ...files import inside, naming, present, read_json, short
 from ...models import family
-from ...models.base.skeleton import config_with_head
+from ...models.base.skeleton import config_with_head, skeleton, with_room
 from ...models.hf.names import Table, fill, match
 from ..hf.weights import FLOATS, Stored, headers, read_tensors
-from ..loaded import Load, Loaded, by, parameters, sized, with_room
-from ..run.adapters import ADAPTER, ADAPTER_WEIGHTS, chain_of, is_peft, peft_base, put_base
+from ..loaded import Load, Loaded, by
+from ..run.read import ADAPTER, ADAPTER_WEIGHTS, chain_of, is_peft, peft_base, put_base
 from .layers import BEFORE, HEADS, is_turned
 
 LARGEST = 1 << 16  # rank
@@ -55,10 +55,10 @@ def read(
         config, model = there.config, there.model
         if heads:
             config = with_learned_head(there.architecture, config, said, heads)
-            model = with_room(sized(there.architecture, config).to(dtype), device).eval()
+            model = with_room(skeleton(there.architecture, config).to(dtype), device).eval()
         table = file.names(config)
         if heads:
-            check_heads(table, parameters(sized(there.architecture, config)), heads)
+            check_heads(table, dict(skeleton(there.architecture, config).named_parameters()), heads)
             learned = table.to_ours({theirs_of(n): value.clone() for n, value in read_tensors(heads)})
             put_base(model, there.model, set(learned))
             put(model, learned)
@@ -133,7 +133,7 @@ def check_heads(table: Table, ours: Mapping[str, Tensor], heads: Mapping[str, St
 
 def put(model: nn.Module, learned: Mapping[str, Tensor]) -> None:
     """Weights by our names, which fit, into a model."""
-    weights = parameters(model)
+    weights = dict(model.named_parameters())
     with torch.no_grad():
         for name, value in learned.items():
             weights[name].copy_(value)
@@ -142,7 +142,7 @@ def put(model: nn.Module, learned: Mapping[str, Tensor]) -> None:
 def add(model: nn.Module, table: Table, said: dict[str, Any], stored: Mapping[str, Stored]) -> None:
     """What adapters have learned, added to the layers that they stand beside."""
     tensors = {name: value.clone() for name, value in read_tensors(stored)}
-    weights = parameters(model)
+    weights = dict(model.named_parameters())
     modules = sorted({theirs_of(name).partition(".lora_")[0] for name in tensors})
     for module in modules:
         A_RD, B_XR = (tensors.pop(f"{BEFORE}{module}.lora_{part}.weight", None) for part in "AB")

@@ -17,12 +17,11 @@ from torch import Tensor
 from ...errors import BadInput
 from ...files import inside, one_line
 from ...models import family
+from ...models.base.skeleton import skeleton
 from ...models.hf.names import Rule, Table, fill, match
 from ...parts.lora import Lora
 from ..hf.weights import SINGLE, headers, read_tensors, write_tensors
-from ..loaded import parameters, sized
-from ..run.adapters import ADAPTER, ADAPTER_WEIGHTS, base_of, read_lora
-from ..run.read import describe_run, labels_of_run
+from ..run.read import ADAPTER, ADAPTER_WEIGHTS, base_of, describe_run, labels_of_run, read_lora
 from ..run_folder import is_run
 from .layers import BEFORE, HEADS, is_turned
 
@@ -65,7 +64,7 @@ def heads_in(config: Any) -> tuple[str, ...]:
 
 def shapes_of(architecture: str, config: Any) -> dict[str, tuple[int, ...]]:
     """The shape of every weight of a model, by our names."""
-    return {name: tuple(weight.shape) for name, weight in parameters(sized(architecture, config)).items()}
+    return {name: tuple(weight.shape) for name, weight in skeleton(architecture, config).named_parameters()}
 
 
 class AdapterFiles:

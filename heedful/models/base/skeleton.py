@@ -1,4 +1,5 @@
-"""Skeletons: models with shapes and no numbers, so that even the largest is there at once."""
+"""Skeletons: models with shapes and no numbers, so that even the largest is there at once; and with room for
+numbers, to be read."""
 
 from __future__ import annotations
 
@@ -6,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ...errors import BadInput
 from .. import family
 from .shells import classifier
 
@@ -23,9 +26,28 @@ class Unfilled(TorchFunctionMode):
 
 def skeleton(architecture: str, config: Any, labels: int = 0) -> Any:
     """The model of a config, on the meta device. labels: those of a decoder that classifies."""
-    with torch.device("meta"), Unfilled():
-        model = family(architecture).build(config)
-        return classifier(model, config, labels) if labels else model
+    try:
+        with torch.device("meta"), Unfilled():
+            model = family(architecture).build(config)
+            return classifier(model, config, labels) if labels else model
+    except RuntimeError:  # a shape whose product has no 64-bit number
+        raise BadInput("its sizes are too large for any memory") from None
+
+
+def with_room(model: nn.Module, device: str | torch.device) -> nn.Module:
+    """Give memory to a model without weights. torch's own `to_empty` would import symbolic mathematics."""
+    made: dict[int, nn.Parameter] = {}  # a weight used twice stays one
+    for module in model.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                if id(weight) not in made:
+                    made[id(weight)] = nn.Parameter(
+                        torch.empty(weight.shape, dtype=weight.dtype, device=device)
+                    )
+                setattr(module, name, made[id(weight)])  # a recurrent kernel of torch keeps a list of its own
+        if isinstance(module, nn.RNNBase):
+            module.flatten_parameters()  # side by side, as the kernels of a GPU want them
+    return model
 
 
 def config_with_head(architecture: str, config: Any, head: str, labels: int) -> Any:

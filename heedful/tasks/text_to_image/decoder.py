@@ -16,7 +16,7 @@ from ...data.store import Store, write_store
 from ...data.vocab import Vocab
 from ...errors import BadInput
 from ...files import inside, naming, one_line, read_json, write_json
-from ...interop.load import load
+from ...interop.formats import load
 from ...models.dalle import Dalle, DalleConfig
 from ...models.dvae import DVAE, DVAEConfig
 from ...train.loss import Loss, cross_entropy
