@@ -241,10 +241,10 @@ def sentence(wording: str, who: str, whom: str, value: str) -> str:
 
 def lead(person: Person, facts: dict[str, str]) -> str:
     """Every fact in a sentence, of which the first names the person."""
-    told = [(kind, facts[kind]) for kind in KINDS if kind in facts]
+    stated = [(kind, facts[kind]) for kind in KINDS if kind in facts]
     said = [
         sentence(KINDS[kind].lead, person.he if place else person.name, person.him, value)
-        for place, (kind, value) in enumerate(told)
+        for place, (kind, value) in enumerate(stated)
     ]
     return " ".join(said)
 

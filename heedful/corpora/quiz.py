@@ -1,7 +1,7 @@
 """A quiz about the people of `facts`: questions whose answers stand in a text, and statements of which one is
 true.
 
-Each text has paragraphs about the person who is asked for and about somebody else, told in words of the same
+Each text has paragraphs about the person who is asked for and about somebody else, in words of the same
 kinds, so what is right is known to the letter, and guessing by kind is wrong as often as right.
 """
 
@@ -34,7 +34,7 @@ LONGER = 4  # times as many people in the split `long`
 
 def questions(split: str) -> Iterator[Question]:
     """The questions of a split, the same ones on every machine; nobody is asked for in two splits."""
-    for draw, person, stories in told(split, 5):
+    for draw, person, stories in stories_of(split, 5):
         kind = draw.choice(list(stories[0].values))
         text, start = "", -1
         for story in shuffled(draw, stories):
@@ -48,7 +48,7 @@ def questions(split: str) -> Iterator[Question]:
 
 def choices(split: str) -> Iterator[Choice]:
     """The same as statements to choose from, worded as a lead; a wrong one is true of somebody else."""
-    for draw, person, stories in told(split, 7):
+    for draw, person, stories in stories_of(split, 7):
         kind = draw.choice(list(stories[0].values))
         values = [story.values[kind] for story in stories[:2]]
         while len(values) < CHOICES:
@@ -62,13 +62,13 @@ def choices(split: str) -> Iterator[Choice]:
 
 @dataclass(frozen=True)
 class Story:
-    """What is told of somebody: facts by their kinds, and a sentence for each."""
+    """What is stated about somebody: facts by their kinds, and a sentence for each."""
 
     values: dict[str, str]
     said: dict[str, str]
 
 
-def told(split: str, purpose: int) -> Iterator[tuple[random.Random, Person, list[Story]]]:
+def stories_of(split: str, purpose: int) -> Iterator[tuple[random.Random, Person, list[Story]]]:
     """(random numbers, a person, stories of which the first is the person's), for everybody of a split."""
     draw = random.Random(SEEDS[split] + 100 * purpose)
     for person in titles(split):

@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def reverse(self) -> Scene:
-        """The same scene, told from its other end."""
+        """The same scene, seen from its other end."""
         return Scene(self.things[::-1], RELATIONS.get(self.relation, ""))
 
 
@@ -109,7 +109,7 @@ class Said:
 
     @property
     def plain(self) -> Said:
-        """The same told in one way: captions say the same if these are equal."""
+        """The same in one form: captions say the same if these are equal."""
         turned = Said(self.things[::-1], RELATIONS.get(self.relation, ""))
         return turned if self.relation in ("right of", "below") else self
 
@@ -219,7 +219,7 @@ def scene_of(name: str, index: int, things: int = 0) -> Scene:
 
 
 def split_of(scene: Scene) -> str:
-    """The split that a scene belongs to, however it is told."""
+    """The split that a scene belongs to, however it is worded."""
     numbers = sorted(
         keyed(
             SHAPES.index(thing.shape),

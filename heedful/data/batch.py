@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Seen(NamedTuple):
-    """How much a model has seen, in what people count: the speed of training is told in it."""
+    """How much a model has seen, in what people count: the unit of the speed of training."""
 
     number: int
     unit: str = "tokens"

@@ -62,7 +62,7 @@ def square(n: int, key: int) -> tuple[int, list[int]]:
 
 
 def permuted(i: int, n: int, key: int) -> int:
-    """Where a permutation of range(n), told apart from others by its key, sends i.
+    """Where a permutation of range(n), chosen by its key, sends i.
 
     What lands on the few places from n on is sent on until it comes back, as it must: it is on a cycle.
     """

@@ -175,7 +175,7 @@ def blank(kind: str, lower: bool) -> Tokenizer:
 
 
 def word_pieces(numbers: dict[str, int]) -> Any:
-    """Longest match first; what begins a word is told by its space, so pieces inside need no "##"."""
+    """Longest match first; a space marks the beginning of a word, so pieces inside need no "##"."""
     from tokenizers.models import WordPiece
 
     return WordPiece(numbers, unk_token="[UNK]", continuing_subword_prefix="", max_input_chars_per_word=100)
@@ -281,7 +281,7 @@ KINDS: dict[str, Callable[[Tokenizer, Iterator[str], int], None]] = {
 
 
 def read_vocab(path: Path) -> Vocab:
-    """The vocabulary in a run's tokenizer.json; what is wrong with it is told with the file's name."""
+    """The vocabulary in a run's tokenizer.json; errors name the file."""
     with naming(path):
         return Vocab.from_json(read_text(inside(path.parent, path.name), LIMIT))
 

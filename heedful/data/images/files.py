@@ -64,8 +64,8 @@ def refuse_large(width: int, height: int) -> None:
     if not width or not height:
         raise BadInput(f"the image has {width} x {height} pixels: there is nothing to see")
     if width * height > MOST_PIXELS:
-        told = f"the image says it has {width:,} x {height:,} pixels"
-        raise BadInput(f"{told}; at most {MOST_PIXELS:,} are decoded: make it smaller")
+        why = f"the image says it has {width:,} x {height:,} pixels"
+        raise BadInput(f"{why}; at most {MOST_PIXELS:,} are decoded: make it smaller")
 
 
 def read_netpbm(data: bytes) -> np.ndarray:

@@ -107,8 +107,8 @@ def with_captions(folder: str | Path, report: Report) -> list[Item]:
     folder = Path(folder)
     present = [path for path in listed(folder) if path.name in CAPTIONS]
     if len(present) != 1:
-        told = "has no captions" if not present else "has two files of captions"
-        raise BadInput(one_line(f"{folder} {told}: put one there, {' or '.join(CAPTIONS)}"))
+        why = "has no captions" if not present else "has two files of captions"
+        raise BadInput(one_line(f"{folder} {why}: put one there, {' or '.join(CAPTIONS)}"))
     items: list[Item] = []
     for number, line in enumerate(judged_lines(present[0], LINE), 1):
         found = line if isinstance(line, Fault) else captioned(folder, line, present[0].suffix == ".jsonl")
