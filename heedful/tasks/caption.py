@@ -164,16 +164,9 @@ def config_of(recipe: Recipe, vocab: int) -> CaptionerConfig:
     return CaptionerConfig(
         vocab=vocab,
         image=fitting(d.image, m.patch),
-        patch=m.patch,
         channels=3 if d.color else 1,
-        sees=m.sees,
-        layers=m.layers,
+        **m.pick("patch", "sees", "layers", "width", "heads", "hidden", "activation", "dropout"),
         decoder_layers=m.layers,
-        width=m.width,
-        heads=m.heads,
-        hidden=m.hidden,
-        activation=m.activation,
-        dropout=m.dropout,
     )
 
 

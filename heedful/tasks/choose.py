@@ -39,7 +39,18 @@ from .evaluation import EvaluationRequest, Measured, by_length
 from .metrics import accuracy, interval
 from .origin import Origin, begin, find_origin, kind_of, vocab_of, vocabulary, with_head
 from .recipe.settings import DataSettings, Recipe
-from .task import Job, VocabLike, chunks, describe_data, own_vocabulary, pad, spread
+from .task import (
+    Job,
+    VocabLike,
+    check_tables,
+    chunks,
+    describe_data,
+    own_vocabulary,
+    pad,
+    read_held_out,
+    shortened,
+    spread,
+)
 from .tuning import describe_start, tuning_of
 
 SHOWN = 80  # characters of a text that is shown
@@ -153,7 +164,7 @@ def model_of(recipe: Recipe, vocab: VocabLike, origin: Origin | None) -> tuple[A
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the texts, learn or take over a vocabulary, tokenize, and plan the batches."""
     d, t = recipe.data, recipe.train
-    check_sources(d)
+    check_tables(d, "choose", "texts and choices")
     report = Report(d.bad_lines)
     origin = find_origin(t.from_folder, folder) if t.from_folder else None
     vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
@@ -203,16 +214,6 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
-def check_sources(d: DataSettings) -> None:
-    if d.corpus and d.corpus != "facts":
-        raise BadInput(f'choose has no built-in corpus "{d.corpus}"; it has facts')
-    if not d.corpus and not (d.table and d.valid_table):
-        raise BadInput(
-            "give --data and --valid-data, files of texts and choices to learn from and to judge by, or "
-            "--corpus facts"
-        )
-
-
 def rows_of(d: DataSettings, split: str, report: Report) -> Iterator[Choice]:
     """The texts of a split with their choices, one by one."""
     if d.corpus:
@@ -228,10 +229,7 @@ def texts_of(d: DataSettings) -> Iterator[str]:
 
 
 def held_out_rows(d: DataSettings, split: str, report: Report) -> list[Choice]:
-    rows = list(rows_of(d, split, report))
-    if not rows:
-        raise BadInput(one_line(f"{d.valid_table} has no text to judge the model by ({report.sentence()})"))
-    return rows
+    return read_held_out(rows_of(d, split, report), d, "text", report)
 
 
 def room_of(d: DataSettings, context: int, vocab: VocabLike) -> int:
@@ -390,11 +388,7 @@ def show(
         return []
     found, _, _ = predict_choices(model, kind, [make(numbers(vocab, rows))])
     return [
-        f"    {told(row.context)} → {told(row.choices[mine])}"
-        + ("" if mine == row.answer else f"    (expected: {told(row.choices[row.answer])})")
+        f"    {shortened(row.context, SHOWN)} → {shortened(row.choices[mine], SHOWN)}"
+        + ("" if mine == row.answer else f"    (expected: {shortened(row.choices[row.answer], SHOWN)})")
         for row, mine in zip(rows, found, strict=True)
     ]
-
-
-def told(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -12,7 +12,7 @@ Where two texts are alike in what they are (data.both_orders: is this question t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,21 +32,24 @@ from ..errors import BadInput
 from ..files import inside, one_line
 from ..interop.run_folder import LABELS
 from ..models.base.shells import Decoder, DecoderClassifier, WithHeads
-from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig
-from ..models.syntax import SyntaxConfig
 from ..parts.places import Lengths
 from ..train.loss import Loss, cross_entropy
 from . import features
 from .classify_data import TextRow, check_tables, encoded, held_out_rows, read_labels, texts_of, tokenized
 from .configs import bert_config
-from .evaluation import EvaluationRequest, Measured, by_length
+from .evaluation import EvaluationRequest, Measured, by_length, label_predictions, measured_labels
 from .features import penalized
-from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
+from .metrics import (
+    accuracy,
+    accuracy_of_majority,
+    loss_of_frequencies,
+    macro_f1,
+)
 from .origin import FROM, ForeignVocab, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
 from .recipe.settings import DataSettings, Recipe
 from .spelling import with_unknown
-from .task import Job, VocabLike, chunks, describe_data, own_vocabulary, pad, spread
+from .task import Job, VocabLike, chunks, describe_data, own_vocabulary, pad, shortened, spread
 from .tuning import describe_start, tuning_of
 
 SHOWN = 100  # characters of a text that is shown
@@ -233,8 +236,14 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         show=lambda model: show(model, kind, make, vocab, labels, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
         baselines={
-            "accuracy": ("accuracy, always the most frequent label", share_of_majority(counts, held_out)),
-            "loss": ("nats a text, every label at its frequency", loss_by_frequency(counts, held_out)),
+            "accuracy": (
+                "accuracy, always the most frequent label",
+                accuracy_of_majority(counts, [row.number for row in held_out]),
+            ),
+            "loss": (
+                "nats a text, every label at its frequency",
+                loss_of_frequencies(counts, [row.number for row in held_out]),
+            ),
         },
         plan=[
             describe_data(f"{len(train):,} rows", len(held_out), len(there), plan.padding()),
@@ -287,27 +296,13 @@ def model_of(
     if origin is None:
         refuse_both_orders(recipe, "a model without --from")
         return bert_config(recipe, vocab.size, heads, labels), encoder
-    if isinstance(origin.config, SyntaxConfig | ElmoReaderConfig):
-        raise BadInput(
-            one_line(f"{origin.folder} was trained for tags or labels: start from what it started from")
-        )
-    if isinstance(origin.config, ElmoConfig):
-        if recipe.data.pair_column:
-            raise BadInput(one_line(f"{origin.folder} reads sentences one by one: it cannot read pairs"))
-        if t.tune != "whole":
-            raise BadInput(
-                one_line(f"{origin.folder} is an elmo, which stays as it is: leave out train.tune")
-            )
+    if origin.architecture == "elmo" and recipe.data.pair_column:
+        raise BadInput(one_line(f"{origin.folder} reads sentences one by one: it cannot read pairs"))
+    features.check_start(recipe, origin)
+    if origin.architecture == "elmo":
         loss = partial(encoder_loss, smoothing=t.smoothing, mix_penalty=t.mix_penalty)
         config = features.config_of(recipe, origin, ("classify",), labels)
         return config, ClassifierKind(encoder_row, encoder_scores, loss)
-    if recipe.model.at_output or recipe.model.mix_norm:
-        raise BadInput(
-            one_line(
-                f"{origin.folder} is a {origin.architecture}: model.at_output and model.mix_norm are for an "
-                "elmo"
-            )
-        )
     if kind_of(origin) is not WithHeads:
         loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
         both = recipe.data.both_orders
@@ -384,15 +379,7 @@ def predict_labels(
     model: nn.Module, kind: ClassifierKind, batches: Iterable[TextBatch]
 ) -> tuple[list[int], list[int], float]:
     """(labels found, right labels, loss): the loss is in nats a text."""
-    found: list[int] = []
-    right: list[int] = []
-    nll = 0.0
-    for batch in batches:
-        scores_BL = guesses(model, kind, batch).cpu()
-        nll += float(F.cross_entropy(scores_BL, batch.labels_B, reduction="sum"))
-        found += scores_BL.argmax(-1).tolist()
-        right += batch.labels_B.tolist()
-    return found, right, nll / max(1, len(right))
+    return label_predictions((guesses(model, kind, batch).cpu(), batch.labels_B) for batch in batches)
 
 
 def evaluate(model: nn.Module, kind: ClassifierKind, batches: list[TextBatch]) -> dict[str, float]:
@@ -415,35 +402,8 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     alike = [[rows[i] for i in some] for some in by_length(lengths, asked.rows)]
     make = partial(kind.collate, vocab, kind.layout, room)
     batches = (numbers(vocab, make, some) for some in asked.track(alike, "classifying"))
-    found, right, loss = predict_labels(model, kind, batches)
-    share = accuracy(found, right)
-    each, table = scores_by_label(found, right, len(labels)), confusion(found, right)
-    return Measured(
-        examples=len(rows),
-        unit="rows",
-        per="row",
-        metrics={"accuracy": share, "macro_f1": macro_f1(found, right), "loss": loss},
-        intervals={"accuracy": interval(share, len(rows))},
-        baselines={"accuracy": ("always the most frequent label", share_of_majority(counts, rows))},
-        signature={"macro_f1": "average:macro|labels:found or right|zero_division:0"},
-        details={
-            "labels": {label: asdict(scores) for label, scores in zip(labels, each, strict=True)},
-            "confusion": {labels[b]: {labels[a]: n for a, n in row.items()} for b, row in table.items()},
-        },
-        report=report,
-    )
-
-
-def loss_by_frequency(counts: list[int], held_out: list[TextRow]) -> float:
-    """The loss of guessing every label by how often it occurs in the training rows."""
-    shares = np.array(counts) / sum(counts)
-    return float(-np.log(shares[[row.number for row in held_out]]).mean())
-
-
-def share_of_majority(counts: list[int], held_out: list[TextRow]) -> float:
-    """How often the most frequent label of the training rows is right."""
-    label = counts.index(max(counts))
-    return sum(row.number == label for row in held_out) / len(held_out)
+    predicted = predict_labels(model, kind, batches)
+    return measured_labels(predicted, labels, counts, "row", report)
 
 
 def show(
@@ -467,4 +427,4 @@ def show(
 
 def shown_text(row: TextRow) -> str:
     texts = [row.first, row.second] if row.second else [row.first]
-    return " | ".join(text if len(text) <= SHOWN else f"{text[:SHOWN]}..." for text in texts)
+    return " | ".join(shortened(text, SHOWN) for text in texts)

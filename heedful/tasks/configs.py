@@ -35,7 +35,7 @@ from .recipe.settings import ModelSettings, Recipe
 
 def sizes_before(m: ModelSettings) -> dict[str, Any]:
     """The sizes that all of them have."""
-    return {"layers": m.layers, "width": m.width, "embedding": m.width, "dropout": m.dropout}
+    return m.pick("layers", "width", "dropout") | {"embedding": m.width}
 
 
 def seq2seq_config(m: ModelSettings, vocab: dict[str, Any]) -> Config:
@@ -48,7 +48,7 @@ def bahdanau_config(m: ModelSettings, vocab: dict[str, Any]) -> Config:
 
 def luong_config(m: ModelSettings, vocab: dict[str, Any]) -> Config:
     direction = None if m.score == "dot" else m.width  # as Bahdanau's, where the score allows it
-    choices: dict[str, Any] = {"cell": m.cell, "score": m.score, "input_feeding": m.input_feeding}
+    choices = m.pick("cell", "score", "input_feeding")
     return LuongConfig(**vocab, **sizes_before(m), **choices, direction=direction)
 
 
@@ -104,8 +104,7 @@ def mixture_dmca_config(vocab: int, m: ModelSettings) -> MixtureDMCAConfig:
 
 def experts_of(m: ModelSettings) -> dict[str, Any]:
     """The settings of experts in a mixture's config."""
-    names = ("experts", "chosen", "every", "gate", "balance", "capacity")
-    return {name: getattr(m, name) for name in names}
+    return m.pick("experts", "chosen", "every", "gate", "balance", "capacity")
 
 
 def linear_config(vocab: int, m: ModelSettings) -> LinearConfig:
@@ -136,18 +135,10 @@ def translator_config(recipe: Recipe, vocab: int, target_vocab: int | None = Non
     kind, more = (MixtureTransformerConfig, experts_of(m)) if mixture else (TransformerConfig, {})
     return kind(
         **words,
-        layers=m.layers,
+        **m.pick("layers", "width", "heads", "hidden", "activation", "norm", "positions", "clip", "scope"),
         decoder_layers=m.layers,
-        width=m.width,
-        heads=m.heads,
         decoder_heads=m.heads,
-        hidden=m.hidden,
         decoder_hidden=m.hidden,
-        activation=m.activation,
-        norm=m.norm,
-        positions=m.positions,
-        clip=m.clip,
-        scope=m.scope,
         dropout=m.dropout,
         attention_dropout=0.0,
         **more,
@@ -185,13 +176,7 @@ def decoder_config(recipe: Recipe, vocab: int, origin: Origin | None = None) -> 
     plain, more = (MixtureConfig, experts_of(m)) if mixture else (GPT2Config, {})
     return plain(
         vocab=vocab,
-        context=m.context,
-        layers=m.layers,
-        width=m.width,
-        heads=m.heads,
-        hidden=m.hidden,
-        activation=m.activation,
-        dropout=m.dropout,
+        **m.pick("context", "layers", "width", "heads", "hidden", "activation", "dropout"),
         attention_dropout=m.dropout,
         **more,
     )
@@ -204,13 +189,8 @@ def bert_config(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: int 
         raise BadInput(f"BERT norms after each layer: model.norm is post here, not {m.norm}")
     return BertConfig(
         vocab=vocab,
-        context=m.context,
-        layers=m.layers,
-        width=m.width,
+        **m.pick("context", "layers", "width", "hidden", "activation", "dropout"),
         attention_heads=m.heads,
-        hidden=m.hidden,
-        activation=m.activation,
-        dropout=m.dropout,
         attention_dropout=m.dropout,
         heads=heads,
         labels=labels,

@@ -107,17 +107,8 @@ def config_of(recipe: Recipe, vocab: int) -> ElmoConfig:
             f"{m.width}"
         )
     filters = share_filters(m.filters or 4 * m.width)
-    return ElmoConfig(
-        vocab=vocab,
-        input=m.input,
-        context=m.context,
-        layers=m.layers,
-        width=m.width,
-        cells=m.hidden,
-        letters=m.letters,
-        filters=filters,
-        dropout=m.dropout,
-    )
+    sizes = m.pick("input", "context", "layers", "width", "letters", "dropout")
+    return ElmoConfig(vocab=vocab, **sizes, cells=m.hidden, filters=filters)
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:

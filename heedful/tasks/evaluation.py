@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import torch.nn.functional as F
+from torch import Tensor
+
 from ..data.report import Report
 from ..data.vocab import Vocab, read_vocab
 from ..interop.hf.tokenizer import TOKENIZER
+from .metrics import accuracy, accuracy_of_majority, interval, label_details, macro_f1
 from .recipe.settings import Recipe
 
 T = TypeVar("T")
@@ -101,6 +105,53 @@ class Measured:
     beside: dict[str, dict[str, float]] = field(
         default_factory=dict
     )  # the metrics of another form of the model
+
+
+def label_predictions(
+    scored: Iterable[tuple[Tensor, Tensor]],
+) -> tuple[list[int], list[int], float]:
+    """(labels found, right labels, mean loss) of batches of (scores [B, labels], right labels [B])."""
+    found: list[int] = []
+    right: list[int] = []
+    nll = 0.0
+    for scores_BL, labels_B in scored:
+        nll += float(F.cross_entropy(scores_BL, labels_B, reduction="sum"))
+        found += scores_BL.argmax(-1).tolist()
+        right += labels_B.tolist()
+    return found, right, nll / max(1, len(right))
+
+
+def measured_labels(
+    predicted: tuple[list[int], list[int], float],
+    labels: Sequence[str],
+    counts: Sequence[int],
+    unit: str,
+    report: Report,
+) -> Measured:
+    """A classifier's figures. predicted: (labels found, right labels, loss); unit: what has a label."""
+    found, right, loss = predicted
+    share = accuracy(found, right)
+    return Measured(
+        examples=len(right),
+        unit=f"{unit}s",
+        per=unit,
+        metrics={"accuracy": share, "macro_f1": macro_f1(found, right), "loss": loss},
+        intervals={"accuracy": interval(share, len(right))},
+        baselines={"accuracy": ("always the most frequent label", accuracy_of_majority(counts, right))},
+        signature={"macro_f1": "average:macro|labels:found or right|zero_division:0"},
+        details=label_details(found, right, labels),
+        report=report,
+    )
+
+
+def with_lines(items: Iterable[T], report: Report) -> tuple[list[T], list[int]]:
+    """Items, and the line of its file that each stands in, counted from 0 past the bad ones."""
+    found: list[T] = []
+    lines = []
+    for item in items:
+        lines.append(len(found) + report.counts.total())
+        found.append(item)
+    return found, lines
 
 
 def by_length(lengths: Sequence[int], rows: int, most: int = MOST_TOKENS) -> list[list[int]]:

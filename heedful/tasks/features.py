@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import BadInput
+from ..files import one_line
 from ..interop.formats import load
 from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig, mix_penalty
+from ..models.syntax import SyntaxConfig
 from ..train.loss import Loss
 from .origin import Origin, check_same
 from .recipe.settings import Recipe
@@ -30,6 +33,20 @@ def config_of(recipe: Recipe, origin: Origin, heads: tuple[str, ...], labels: in
         heads=heads,
         labels=labels,
     )
+
+
+def check_start(recipe: Recipe, origin: Origin) -> None:
+    """Refuse a start from a model that has labels already, and settings that do nothing with this one."""
+    elmo = origin.architecture == "elmo"
+    if isinstance(origin.config, SyntaxConfig | ElmoReaderConfig):
+        raise BadInput(
+            one_line(f"{origin.folder} was trained for tags or labels: start from what it started from")
+        )
+    if elmo and recipe.train.tune != "whole":
+        raise BadInput(one_line(f"{origin.folder} is an elmo, which stays as it is: leave out train.tune"))
+    if not elmo and (recipe.model.at_output or recipe.model.mix_norm):
+        what = f"{origin.folder} is a {origin.architecture}"
+        raise BadInput(one_line(f"{what}: model.at_output and model.mix_norm are for an elmo"))
 
 
 def begin(model: nn.Module, origin: Origin) -> None:

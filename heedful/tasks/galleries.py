@@ -96,7 +96,7 @@ def rows_in(items: Sequence[Item], data: DataSettings, report: Report) -> RowSou
 
 
 def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """Those to learn from and those held out, of every class a like share, which does not depend on any seed."""
+    """Rows to learn from and held-out rows: the same share of every class, whatever the seed."""
     by_label: dict[str, list[int]] = {}
     for i, item in enumerate(items):
         by_label.setdefault(item.label, []).append(i)

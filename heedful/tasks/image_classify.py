@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.batch import Seen, Tensors
@@ -36,8 +35,13 @@ from ..models.base.shells import WithHeads
 from ..models.vit import ViTConfig
 from ..tasks.galleries import folder_rows, galleries, split_rows
 from ..train.loss import Loss, cross_entropy
-from .evaluation import EvaluationRequest, Measured
-from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
+from .evaluation import EvaluationRequest, Measured, label_predictions, measured_labels
+from .metrics import (
+    accuracy,
+    accuracy_of_majority,
+    loss_of_frequencies,
+    macro_f1,
+)
 from .origin import FROM, Origin, check_same, read_origin, weights_hash
 from .recipe.settings import DataSettings, Recipe
 from .task import Job
@@ -126,11 +130,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         baselines={
             "accuracy": (
                 "accuracy, always the most frequent label",
-                share_of_majority(counts, [n for _, n in valid]),
+                accuracy_of_majority(counts, [n for _, n in valid]),
             ),
             "loss": (
                 "nats a picture, every label at its frequency",
-                loss_by_frequency(counts, [n for _, n in valid]),
+                loss_of_frequencies(counts, [n for _, n in valid]),
             ),
         },
         plan=[
@@ -174,14 +178,9 @@ def config_of(recipe: Recipe, labels: int, origin: Origin | None = None) -> ViTC
         )
     return ViTConfig(
         image=fitting(d.image, m.patch),
-        patch=m.patch,
         channels=3 if d.color else 1,
-        layers=m.layers,
-        width=m.width,
+        **m.pick("patch", "layers", "width", "hidden", "activation", "dropout"),
         attention_heads=m.heads,
-        hidden=m.hidden,
-        activation=m.activation,
-        dropout=m.dropout,
         eps=EPS,
         heads=(HEADS[m.pool],),
         labels=labels,
@@ -318,15 +317,8 @@ def predict_labels(
     model: nn.Module, d: DataSettings, batches: Iterable[Labeled]
 ) -> tuple[list[int], list[int], float]:
     """(labels found, right labels, loss): the loss is in nats a picture."""
-    found: list[int] = []
-    right: list[int] = []
-    nll = 0.0
-    for pixels_BHWC, numbers in batches:
-        scores_BL = guesses(model, d, pixels_BHWC).cpu()
-        nll += float(F.cross_entropy(scores_BL, torch.tensor(numbers), reduction="sum"))
-        found += scores_BL.argmax(-1).tolist()
-        right += numbers
-    return found, right, nll / max(1, len(right))
+    scored = ((guesses(model, d, pixels).cpu(), torch.tensor(numbers)) for pixels, numbers in batches)
+    return label_predictions(scored)
 
 
 def evaluate(model: nn.Module, d: DataSettings, batches: Iterable[Labeled]) -> dict[str, float]:
@@ -341,25 +333,10 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     counted = read_json(inside(asked.run, LABELS), 1 << 24)
     labels, counts = list(counted), list(counted.values())
     number = {label: i for i, label in enumerate(labels)}
-    found, right, loss = predict_labels(
+    predicted = predict_labels(
         model, d, asked.track(gathered(evaluation_rows(asked, report), number, d, asked.rows), "classifying")
     )
-    share = accuracy(found, right)
-    each, table = scores_by_label(found, right, len(labels)), confusion(found, right)
-    return Measured(
-        examples=len(right),
-        unit="pictures",
-        per="picture",
-        metrics={"accuracy": share, "macro_f1": macro_f1(found, right), "loss": loss},
-        intervals={"accuracy": interval(share, len(right))},
-        baselines={"accuracy": ("always the most frequent label", share_of_majority(counts, right))},
-        signature={"macro_f1": "average:macro|labels:found or right|zero_division:0"},
-        details={
-            "labels": {label: asdict(scores) for label, scores in zip(labels, each, strict=True)},
-            "confusion": {labels[b]: {labels[a]: n for a, n in row.items()} for b, row in table.items()},
-        },
-        report=report,
-    )
+    return measured_labels(predicted, labels, counts, "picture", report)
 
 
 def held_out_loss(model: nn.Module, asked: EvaluationRequest, rows: int) -> tuple[float, float]:
@@ -368,7 +345,7 @@ def held_out_loss(model: nn.Module, asked: EvaluationRequest, rows: int) -> tupl
     number = {label: i for i, label in enumerate(counted)}
     some = islice(evaluation_rows(asked, Report(d.bad_lines, "image")), rows)
     _, right, loss = predict_labels(model, d, gathered(some, number, d, MOST))
-    return loss, loss_by_frequency(list(counted.values()), right)
+    return loss, loss_of_frequencies(list(counted.values()), right)
 
 
 def evaluation_rows(asked: EvaluationRequest, report: Report, captions: bool = False) -> Iterator[GalleryRow]:
@@ -398,17 +375,6 @@ def gathered(
 
 def put_together(rows: Sequence[GalleryRow], number: dict[str, int], d: DataSettings) -> Labeled:
     return np.stack([row.pixels_HWC for row in rows]), [number_of(row.label, number, d) for row in rows]
-
-
-def loss_by_frequency(counts: list[int], right: list[int]) -> float:
-    """The loss of guessing every label by how often it occurs among the training pictures."""
-    shares_L = np.array(counts) / sum(counts)
-    return float(-np.log(shares_L[right]).mean())
-
-
-def share_of_majority(counts: list[int], right: list[int]) -> float:
-    """How often the most frequent label of the training pictures is right."""
-    return sum(n == counts.index(max(counts)) for n in right) / len(right)
 
 
 def show(

@@ -7,8 +7,9 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -163,6 +164,27 @@ def confusion(found: Sequence[int], right: Sequence[int]) -> dict[int, dict[int,
     for (b, a), count in sorted(Counter(zip(right, found, strict=True)).items()):
         table.setdefault(b, {})[a] = count
     return table
+
+
+def label_details(found: Sequence[int], right: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
+    """The scores of each label, and which label was taken for which, by their names."""
+    each, table = scores_by_label(found, right, len(names)), confusion(found, right)
+    return {
+        "labels": {name: asdict(scores) for name, scores in zip(names, each, strict=True)},
+        "confusion": {names[b]: {names[a]: n for a, n in row.items()} for b, row in table.items()},
+    }
+
+
+def loss_of_frequencies(counts: Sequence[int], right: Sequence[int]) -> float:
+    """The loss of guessing every label by how often it occurs in training."""
+    shares = np.array(counts) / sum(counts)
+    return float(-np.log(shares[list(right)]).mean())
+
+
+def accuracy_of_majority(counts: Sequence[int], right: Sequence[int]) -> float:
+    """How often the most frequent label of training is right."""
+    label = counts.index(max(counts))
+    return sum(number == label for number in right) / len(right)
 
 
 def alignment_error_rate(found: set[tuple[int, int]], gold: set[tuple[int, int]]) -> float:

@@ -50,7 +50,17 @@ from .span_windows import (
     window_layout,
     windows_of,
 )
-from .task import Job, VocabLike, chunks, describe_data, own_vocabulary, spread
+from .task import (
+    Job,
+    VocabLike,
+    check_tables,
+    chunks,
+    describe_data,
+    own_vocabulary,
+    read_held_out,
+    shortened,
+    spread,
+)
 from .tuning import describe_start, tuning_of
 
 SHOWN = 80  # characters of a context that is shown
@@ -105,7 +115,7 @@ def best_span(start_T: Tensor, end_T: Tensor, longest: int) -> tuple[float, int,
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the questions, learn or take over a vocabulary, tokenize, cut windows, and plan the batches."""
     d, t = recipe.data, recipe.train
-    check_sources(d)
+    check_tables(d, "span", "questions and answers")
     report = Report(d.bad_lines)
     origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
     vocab: Any = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
@@ -159,16 +169,6 @@ def model_of(recipe: Recipe, vocab: VocabLike, origin: Origin | None) -> tuple[A
     return with_head(origin, "span"), row_of(origin.config)
 
 
-def check_sources(d: DataSettings) -> None:
-    if d.corpus and d.corpus != "facts":
-        raise BadInput(f'span has no built-in corpus "{d.corpus}"; it has facts')
-    if not d.corpus and not (d.table and d.valid_table):
-        raise BadInput(
-            "give --data and --valid-data, files of questions and answers to learn from and to judge by, or "
-            "--corpus facts"
-        )
-
-
 def rows_of(d: DataSettings, split: str, report: Report) -> Iterator[Question]:
     """The questions of a split, one by one."""
     if d.corpus:
@@ -183,12 +183,7 @@ def texts_of(d: DataSettings) -> Iterator[str]:
 
 
 def held_out_rows(d: DataSettings, split: str, report: Report) -> list[Question]:
-    rows = list(rows_of(d, split, report))
-    if not rows:
-        raise BadInput(
-            one_line(f"{d.valid_table} has no question to judge the model by ({report.sentence()})")
-        )
-    return rows
+    return read_held_out(rows_of(d, split, report), d, "question", report)
 
 
 FIELDS = {
@@ -405,11 +400,7 @@ def show(model: WithHeads, reader: SpanReader, rows: Sequence[Question]) -> list
         return []
     found, _, _ = read(model, reader, rows)
     return [
-        f"    {row.question} → {told(one.text)}"
-        + ("" if one.text in row.texts else f"    (expected: {told(row.texts[0])})")
+        f"    {row.question} → {shortened(one.text, SHOWN)}"
+        + ("" if one.text in row.texts else f"    (expected: {shortened(row.texts[0], SHOWN)})")
         for row, one in zip(rows, found, strict=True)
     ]
-
-
-def told(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

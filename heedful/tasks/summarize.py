@@ -8,7 +8,7 @@ predicted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..corpora import facts
-from ..data.articles import Article, Example, read_articles
+from ..data.articles import Example, read_articles
 from ..data.extract import read_by, text_of
 from ..data.lines import hash_of
 from ..data.plan import BucketPlan, shares
@@ -32,12 +32,12 @@ from ..decode.greedy import greedy
 from ..errors import BadInput
 from ..files import one_line, write_text
 from ..interop.hf.tokenizer import TOKENIZER
-from .evaluation import MOST_TOKENS, EvaluationRequest, Measured, by_length
+from .evaluation import MOST_TOKENS, EvaluationRequest, Measured, by_length, with_lines
 from .metrics import BY_FREQUENCY, interval
 from .recipe.settings import DataSettings, Recipe
 from .rouge import SIGNATURE, mean_interval, rouges
 from .summary_forms import Form, Row, device_of, form_of
-from .task import Job, chunks, describe_data
+from .task import Job, chunks, describe_data, not_empty, shortened
 from .translate import by_frequency
 
 BEAM = 4  # of finished models, as in the paper, with alpha at 0.6; while they train, greedy
@@ -66,14 +66,11 @@ def examples_of(recipe: Recipe, split: str, report: Report) -> Iterator[Example]
         raise BadInput("give --valid-data too: held-out articles to judge the model by")
 
 
-def some_there(examples: Iterable[Example], where: str, report: Report) -> Iterator[Example]:
-    """The same examples; if there are none, the file is named, and what was dropped of it."""
-    said = False
-    for example in examples:
-        said = True
-        yield example
-    if not said:
-        raise BadInput(one_line(f"there is no article in {where} ({report.sentence()})"))
+def articles_of(recipe: Recipe, split: str, report: Report) -> Iterator[Example]:
+    """The same; if there are none, the file is named, and what was dropped of it."""
+    where = recipe.data.table if split == "train" else recipe.data.valid_table
+    examples = examples_of(recipe, split, report)
+    return not_empty(examples, lambda: f"there is no article in {where} ({report.sentence()})")
 
 
 def rows_of(vocab: Vocab, examples: Sequence[Example], d: DataSettings) -> Iterator[dict[str, list[int]]]:
@@ -109,7 +106,7 @@ def prepare(recipe: Recipe, folder: Path) -> tuple[Vocab, Store, Report]:
 def learn_vocab(recipe: Recipe, folder: Path) -> Vocab:
     """Learned from articles, as far as anybody may read them, and summaries."""
     d, report = recipe.data, Report(recipe.data.bad_lines)
-    examples = some_there(examples_of(recipe, "train", report), d.table, report)
+    examples = articles_of(recipe, "train", report)
     texts = (text for article, summaries in examples for text in (text_of(article, "first"), *summaries))
     vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
     write_text(folder / TOKENIZER, vocab.to_json())
@@ -188,7 +185,7 @@ def describe_articles(train: Store, d: DataSettings) -> str:
 
 def held_out_examples(recipe: Recipe, report: Report) -> tuple[list[Example], int]:
     """The first articles to judge the model by, and how many there are: the others are only looked at."""
-    examples = some_there(examples_of(recipe, "valid", report), recipe.data.valid_table, report)
+    examples = articles_of(recipe, "valid", report)
     tried = list(islice(examples, recipe.evaluate.rows))
     return tried, len(tried) + sum(1 for _ in examples)
 
@@ -268,7 +265,8 @@ class SummaryEvaluator:
         some = list(range(min(count, len(self.examples))))
         for i, mine in zip(some, self.write(model, some), strict=True):
             (article, _), right = self.examples[i], self.references[i]
-            lines.append(f"    {shortened(article)}")
+            text = shortened(text_of(article, "first"), SHOWN)
+            lines.append(f"    {text}")
             lines.append(f"  → {mine}" + ("" if mine in right else f"    (expected: {right[0]})"))
         return lines
 
@@ -281,11 +279,6 @@ class Answers:
 
 
 SHOWN = 160  # characters of an article
-
-
-def shortened(article: Article) -> str:
-    text = text_of(article, "first")
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def written(
@@ -305,7 +298,7 @@ def measure(model: Any, asked: EvaluationRequest) -> Measured:
     """ROUGE, loss and perplexity of summaries of all held-out articles, written by a beam of 4."""
     recipe, d = asked.recipe, asked.recipe.data
     report, vocab, form = Report(d.bad_lines), asked.vocab(), form_of(asked.recipe)
-    examples, places = in_place(examples_of(recipe, asked.split, report), report)
+    examples, places = with_lines(examples_of(recipe, asked.split, report), report)
     if not examples:
         raise BadInput(one_line(f"there is no article in {d.valid_table} ({report.sentence()})"))
     judge = SummaryEvaluator(recipe, form, vocab, examples)
@@ -346,16 +339,6 @@ def measure(model: Any, asked: EvaluationRequest) -> Measured:
         report=report,
         lines=[told.get(line, "") for line in range(len(examples) + report.counts.total())],
     )
-
-
-def in_place(examples: Iterable[Example], report: Report) -> tuple[list[Example], list[int]]:
-    """Examples, and the line of its file that each stands in, counted from 0 past the bad ones."""
-    found: list[Example] = []
-    places = []
-    for example in examples:
-        places.append(len(found) + report.counts.total())
-        found.append(example)
-    return found, places
 
 
 def held_out_loss(model: Any, asked: EvaluationRequest, rows: int) -> tuple[float, float]:

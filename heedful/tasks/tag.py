@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from ..train.loss import NOTHING, Loss, cross_entropy
 from . import features
 from .evaluation import EvaluationRequest, Measured, by_length
 from .features import penalized
-from .metrics import accuracy, confusion, interval, macro_f1, scores_by_label
+from .metrics import accuracy, interval, label_details, macro_f1
 from .origin import ENCODERS, Origin, begin, find_origin, vocabulary, with_head
 from .recipe.settings import Recipe
 from .spelling import with_unknown
@@ -160,19 +159,9 @@ def model_of(recipe: Recipe, vocab: Vocabulary, labels: Labels, origin: Origin |
     tags = len(labels.tags)
     if origin is None:
         return syntax_config(recipe, vocab.size, ("tag",), labels), False
+    features.check_start(recipe, origin)
     if origin.architecture == "elmo":
-        if recipe.train.tune != "whole":
-            raise BadInput(
-                one_line(f"{origin.folder} is an elmo, which stays as it is: leave out train.tune")
-            )
         return features.config_of(recipe, origin, ("tag",), tags), True
-    if isinstance(origin.config, SyntaxConfig | ElmoReaderConfig):
-        raise BadInput(
-            one_line(f"{origin.folder} was trained for tags or labels: start from what it started from")
-        )
-    if recipe.model.at_output or recipe.model.mix_norm:
-        told = f"{origin.folder} is a {origin.architecture}"
-        raise BadInput(one_line(f"{told}: model.at_output and model.mix_norm are for an elmo"))
     return with_head(origin, "tag", tags), False
 
 
@@ -235,8 +224,7 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     batches = (collate(vocab, [rows[i] for i in some]) for some in asked.track(alike, "tagging"))
     found, right, loss = predict_tags(model, batches)
     share, known = accuracy(found, right), [(a, b) for a, b in zip(found, right, strict=True) if b != NOTHING]
-    names, judged_ones = list(labels.tags), ([a for a, _ in known], [b for _, b in known])
-    each, table = scores_by_label(*judged_ones, len(names)), confusion(*judged_ones)
+    judged_ones = [a for a, _ in known], [b for _, b in known]
     return Measured(
         examples=len(right),
         unit="words",
@@ -245,10 +233,7 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
         intervals={"accuracy": interval(share, len(right))},
         baselines={"accuracy": (BY_WORD, by_word(usual, labels, sentences))},
         signature={"accuracy": "words:gold|punctuation:counted", "macro_f1": "average:macro|zero_division:0"},
-        details={
-            "labels": {name: asdict(scores) for name, scores in zip(names, each, strict=True)},
-            "confusion": {names[b]: {names[a]: n for a, n in row.items()} for b, row in table.items()},
-        },
+        details=label_details(*judged_ones, list(labels.tags)),
         counts={"sentences": len(sentences), "too long": len(there) - len(sentences)},
         report=report,
     )

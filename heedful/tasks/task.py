@@ -12,12 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.report import Report
 from ..data.vocab import Vocab, read_vocab, train_vocab
-from ..files import write_text
+from ..errors import BadInput
+from ..files import one_line, write_text
 from ..parts.lora import Lora
 from ..train.loop import Batch
 from ..train.loss import Loss
-from .recipe.settings import Recipe
+from .recipe.settings import DataSettings, Recipe
 
 T = TypeVar("T")
 
@@ -126,6 +128,39 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     items = iter(items)
     while chunk := list(islice(items, size)):
         yield chunk
+
+
+def shortened(text: str, most: int) -> str:
+    """A text to show, cut after so many characters."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def check_tables(d: DataSettings, task: str, what: str) -> None:
+    """Refuse a task's data unless there are tables to learn from and to evaluate by, or the corpus facts."""
+    if d.corpus and d.corpus != "facts":
+        raise BadInput(f'{task} has no built-in corpus "{d.corpus}"; it has facts')
+    if not d.corpus and not (d.table and d.valid_table):
+        files = f"--data and --valid-data, files of {what} to learn from and to judge by"
+        raise BadInput(f"give {files}, or --corpus facts")
+
+
+def read_held_out(rows: Iterable[T], d: DataSettings, what: str, report: Report) -> list[T]:
+    """All held-out rows; if there are none, the file is named, and what was dropped of it."""
+    found = list(rows)
+    if not found:
+        none = f"no {what} to judge the model by ({report.sentence()})"
+        raise BadInput(one_line(f"{d.valid_table} has {none}"))
+    return found
+
+
+def not_empty(items: Iterable[T], why: Callable[[], str]) -> Iterator[T]:
+    """The same items; if there are none, an error says why."""
+    some = False
+    for item in items:
+        some = True
+        yield item
+    if not some:
+        raise BadInput(one_line(why()))
 
 
 def spread(rows: list[T], most: int) -> list[T]:

@@ -32,7 +32,7 @@ from ..parts.positions.base import Tree
 from ..parts.view import right_padded
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
 from .configs import TRANSLATOR_FILES, translator_config
-from .evaluation import EvaluationRequest, Measured, by_length
+from .evaluation import EvaluationRequest, Measured, by_length, with_lines
 from .metrics import BY_FREQUENCY, ENOUGH, bleu, exact_match, interval, translation_scores, unigram_entropy
 from .origin import TRANSLATORS, Origin, begin, find_origin, special_of
 from .recipe.settings import Recipe
@@ -49,7 +49,6 @@ from .translate_data import (
     encoded,
     heads_of,
     held_out_pairs,
-    in_place,
     needs_trees,
     pairs_of,
     prepare,
@@ -390,7 +389,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
     """BLEU, exact match and loss of greedy translations of all held-out pairs."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines)
     vocab, most = vocabs_of(asked.run, asked.recipe), min(LONGEST, places_of(model) - 1)
-    pairs, places = in_place(pairs_of(asked.recipe, asked.split, report), report)
+    pairs, places = with_lines(pairs_of(asked.recipe, asked.split, report), report)
     if not pairs:
         none = f"no pair of sentences to judge the model by: {report.sentence()}"
         raise BadInput(one_line(f"{source_name(d, asked.split)} has {none}"))

@@ -286,13 +286,3 @@ def unknown(vocab: Vocabs, pairs: list[TextPair]) -> float:
     both = list(zip(sides(vocab), encoded(vocab, pairs), strict=True))
     count = sum(row.count(side.unk) for side, rows in both for row in rows)
     return count / max(1, sum(len(row) for _, rows in both for row in rows))
-
-
-def in_place(pairs: Iterable[TextPair], report: Report) -> tuple[list[TextPair], list[int]]:
-    """Pairs, and the line of its file that each stands in, counted from 0 past the bad ones."""
-    found: list[TextPair] = []
-    places = []
-    for pair in pairs:
-        places.append(len(found) + report.counts.total())
-        found.append(pair)
-    return found, places

@@ -40,7 +40,7 @@ from ..train.loss import NOTHING
 from .origin import FROM, NO_TOKEN, find_origin, vocabulary
 from .recipe.settings import DataSettings, Recipe
 from .spelling import id_limit, keep_unknown, vocab_as_read
-from .task import pad
+from .task import not_empty, pad, read_held_out
 
 Vocabulary = Vocab | SpelledVocab
 RELATIONS, USUAL = "relations.json", "usual.json"  # beside labels.json, which has the tags
@@ -184,12 +184,8 @@ def sentences_of(recipe: Recipe, split: str, report: Report, need: Sequence[str]
 
 
 def held_out_sentences(recipe: Recipe, split: str, report: Report, need: Sequence[str]) -> list[Sentence]:
-    """All the sentences to judge the model by."""
-    found = list(sentences_of(recipe, split, report, need))
-    if not found:
-        none = f"no sentence to judge the model by ({report.sentence()})"
-        raise BadInput(one_line(f"{recipe.data.valid_table} has {none}"))
-    return found
+    """All held-out sentences of a split."""
+    return read_held_out(sentences_of(recipe, split, report, need), recipe.data, "sentence", report)
 
 
 def learn(
@@ -215,11 +211,12 @@ def learn(
                     forms.setdefault(form, Counter())[tag] += 1
             yield " ".join(("", *sentence.forms))
 
+    found = not_empty(texts(), lambda: f"{d.table} has no sentence to learn from")
     if there is None:
-        vocab = train_vocab(d.vocab, not_empty(texts(), d), d.vocab_size, d.lower)
+        vocab = train_vocab(d.vocab, found, d.vocab_size, d.lower)
     else:
         vocab = there
-        deque(not_empty(texts(), d), maxlen=0)  # read for the labels alone
+        deque(found, maxlen=0)  # read for the labels alone
     labels = Labels(*({} if UNSAID in some else dict(sorted(some.items())) for some in (tags, relations)))
     usual = {form: max(sorted(some), key=some.__getitem__) for form, some in forms.items()}
     usual = usual if labels.tags else {}
@@ -230,15 +227,6 @@ def learn(
     write_json(folder / USUAL, usual)
     write_json(folder / RELATIONS, labels.relations)
     return vocab, labels, usual
-
-
-def not_empty(texts: Iterator[str], d: DataSettings) -> Iterator[str]:
-    some = False
-    for text in texts:
-        some = True
-        yield text
-    if not some:
-        raise BadInput(one_line(f"{d.table} has no sentence to learn from"))
 
 
 def read_labels(folder: Path, config: SyntaxConfig | ElmoReaderConfig) -> Labels:
@@ -325,13 +313,8 @@ def syntax_config(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: La
     m = recipe.model
     return SyntaxConfig(
         vocab=vocab,
-        layers=m.layers,
-        width=m.width,
+        **m.pick("layers", "width", "hidden", "activation", "norm", "dropout"),
         attention_heads=m.heads,
-        hidden=m.hidden,
-        activation=m.activation,
-        norm=m.norm,
-        dropout=m.dropout,
         attention_dropout=m.dropout,
         heads=heads,
         labels=max(1, len(labels.tags)),

@@ -37,6 +37,7 @@ from ...tasks import (
     translate_data,
 )
 from ...tasks.evaluation import EvaluationRequest
+from ...tasks.metrics import loss_of_frequencies
 from ...tasks.origin import FROM, find_origin, vocab_of, vocabulary
 from .finding import FAIL, OK, Finding, NotApplicable, finite
 from .patient import Patient, chained
@@ -153,7 +154,7 @@ def label_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:
         vocab, kind.layout, room, classify_data.encoded(vocab, rows), [row.number for row in rows]
     )
     _, _, loss = classify.predict_labels(p.model, kind, [made])
-    return loss, classify.loss_by_frequency(counts, rows)
+    return loss, loss_of_frequencies(counts, [row.number for row in rows])
 
 
 HELD_OUT: dict[str, Callable[[Patient, EvaluationRequest], tuple[float, float]]] = {

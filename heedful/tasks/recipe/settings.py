@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 TEXTS = ("translate", "lm", "mlm", "classify", "tag", "span", "choose", "parse", "summarize")
 PICTURES = ("image-classify", "caption", "text-to-image")
@@ -201,6 +201,10 @@ class ModelSettings:
     # text-to-image. Codes: how many there are; each stands for a patch.
     codes: Annotated[int, Range(2, 1 << 16)] = 1024
     reach: Annotated[int, Range(0, 1000)] = 2  # cells that the decoder's last layer sees in every direction
+
+    def pick(self, *names: str) -> dict[str, Any]:
+        """Some settings by their names, as arguments of a config."""
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

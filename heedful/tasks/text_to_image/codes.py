@@ -108,14 +108,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
 def config_of(recipe: Recipe) -> DVAEConfig:
     m = recipe.model
-    return DVAEConfig(
-        channels=3 if recipe.data.color else 1,
-        codes=m.codes,
-        patch=m.patch,
-        layers=m.layers,
-        width=m.width,
-        dropout=m.dropout,
-    )
+    sizes = m.pick("codes", "patch", "layers", "width", "dropout")
+    return DVAEConfig(channels=3 if recipe.data.color else 1, **sizes)
 
 
 def scores(model: Any, parts: Iterable[Tensor]) -> dict[str, float]:

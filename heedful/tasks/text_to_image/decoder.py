@@ -153,13 +153,8 @@ def config_of(recipe: Recipe, vocab: Vocab, codes: DVAEConfig, side: int) -> Dal
         codes=codes.codes,
         rows=side,
         columns=side,
-        layers=m.layers,
-        width=m.width,
-        heads=m.heads,
-        hidden=m.hidden,
-        activation=m.activation,
+        **m.pick("layers", "width", "heads", "hidden", "activation", "dropout"),
         kernel=2 * m.reach + 1,
-        dropout=m.dropout,
     )
 
 

@@ -129,15 +129,9 @@ def config_of(recipe: Recipe, vocab: int) -> ClipConfig:
         vocab=vocab,
         text=d.longest,
         image=d.image,
-        patch=m.patch,
         channels=3 if d.color else 1,
-        layers=m.layers,
-        width=m.width,
-        heads=m.heads,
-        hidden=m.hidden,
+        **m.pick("patch", "layers", "width", "heads", "hidden", "activation", "dropout"),
         common=m.width,
-        activation=m.activation,
-        dropout=m.dropout,
     )
 
 
