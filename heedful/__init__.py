@@ -1,6 +1,6 @@
 """heedful: the Transformer as the lectures teach it.
 
-Tensor names carry their axes (Shazeer's suffixes), so that `scores_BHTS = q_BHTK @ k_BHSK.mT` needs no comment:
+Tensor names carry their axes (Shazeer's suffixes): `scores_BHTS = q_BHTK @ k_BHSK.mT` needs no comment.
 
     B batch          T queries (target)     S keys (source)      D model width
     H query heads    G key/value heads      K head width         L value width (K unless said)

@@ -41,7 +41,7 @@ LAST_WORDS = 5.0  # seconds: for a leading process to say why it ends
 
 @contextmanager
 def said_once() -> Iterator[None]:
-    """Around what all the processes that torchrun started find alike: the first of them says what is wrong."""
+    """Around a check that every process of torchrun makes: only the first of them reports what is wrong."""
     try:
         yield
     except BadInput:

@@ -1,9 +1,9 @@
 """Files: other people's are read with care, ours are written so that a failure leaves the old ones.
 
-Reading is bounded, stays inside its folder, executes nothing, and names every fault. Writing goes aside, is flushed to
-the disk, and renamed: a failure or a kill leaves the old file or the new. Everything that writes is one of the small
-functions below, and each of them first calls `_before`: tests put a failure or a kill there, and so at every single
-point where one can happen.
+Reading is bounded, stays inside its folder, executes nothing, and names every fault. Writing goes aside, is
+flushed to the disk, and renamed: a failure or a kill leaves the old file or the new. Everything that writes
+is one of the small functions below, and each of them first calls `_before`: tests put a failure or a kill
+there, and so at every single point where one can happen.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def is_plain(name: Any) -> bool:
 
 
 def stays(target: Path, folder: Path) -> bool:
-    """Within the folder; or, from Hugging Face's cache (snapshots/REVISION/FILE), in blobs/ of the same repository."""
+    """Within the folder; or, from Hugging Face's cache (snapshots/REVISION/FILE), in blobs/ of the same
+    repository."""
     blobs = folder.parent.parent / "blobs"
     return target.is_relative_to(folder) or (folder.parent.name == "snapshots" and target.parent == blobs)
 
@@ -242,7 +243,8 @@ def writing(path: Path) -> Iterator[Writer]:
 
 @contextmanager
 def replacing(path: Path, needed: int) -> Iterator[Path]:
-    """A place to write a file of so many bytes: at the end it replaces `path`, after a failure nothing does."""
+    """A place to write a file of so many bytes: at the end it replaces `path`, after a failure nothing
+    does."""
     aside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     with faults(path, needed):
         try:
@@ -321,7 +323,8 @@ def others(pid: int) -> bool:
 
 
 def started(pid: int) -> str | None:
-    """When a process began, in ticks of the system's clock; None if it has ended, "" if that cannot be told."""
+    """When a process began, in ticks of the system's clock; None if it has ended, "" if that cannot be
+    told."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):

@@ -344,7 +344,7 @@ class WithoutSkip(nn.Module):
 
 
 def bends(kind: type[nn.Module], seed: int) -> float:
-    """How much the loss bends along a random direction of all weights, each matrix moved as far as it is large."""
+    """The curvature of the loss along a random direction, in which each matrix moves by its own norm."""
     torch.manual_seed(seed)
     blocks = [kind(FeedForward(8, 16), LayerNorm(8)) for _ in range(8)]
     model, x, y = nn.Sequential(*blocks).double(), normal(1, 20, 8), normal(1, 20, 8)

@@ -101,7 +101,7 @@ def test_few_packages_are_imported_from_outside(name):
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """What is left of a graph when everything that imports nothing of the rest is taken away, again and again."""
+    """The modules on a cycle: what is left after removing, again and again, those without imports."""
     rest = dict(graph)
     while free := [name for name, targets in rest.items() if not targets & rest.keys()]:
         for name in free:
@@ -161,7 +161,10 @@ def test_importing_heedful_imports_no_torch_and_nothing_of_transformers_ever():
         run_python("import heedful, sys; print('torch' in sys.modules, 'numpy' in sys.modules)")
         == "False False\n"
     )
-    code = "import heedful, sys; heedful.load; heedful.watch; print([m for m in ('transformers', 'rich', 'tyro', 'torch._inductor') if m in sys.modules])"
+    heavy = ("transformers", "rich", "tyro", "torch._inductor")
+    code = (
+        f"import heedful, sys; heedful.load; heedful.watch; print([m for m in {heavy} if m in sys.modules])"
+    )
     assert run_python(code) == "[]\n"
 
 
@@ -189,7 +192,8 @@ def test_every_public_name_exists():
 
 
 def test_an_editable_install_is_a_plain_path():
-    """setuptools then writes a .pth; its other way, a finder, comes after the folder that holds a clone named heedful."""
+    """setuptools then writes a .pth; its other way, a finder, comes after the folder that holds a clone
+    named heedful."""
     told = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["tool"]["setuptools"]
     assert told["package-dir"] == {"": "."} and told["packages"]["find"]["include"] == ["heedful*"]
 

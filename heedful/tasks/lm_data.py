@@ -141,7 +141,7 @@ def rows_of(
 
 
 class WholeTextEncoder:
-    """`CachedEncoder` for a vocabulary that came with another model: nobody knows where it would cut a text."""
+    """A `CachedEncoder` for the vocabulary of another model, which may cut a text anywhere."""
 
     def __init__(self, vocab: Any) -> None:
         self._vocab = vocab

@@ -123,8 +123,8 @@ FILES = [
 NEW = ["new", "new.svg", "new.png", "new.txt", "gone/new.svg", "text", "empty"]
 TEXTS = ["the cat", "[MASK] sat", "the", "1", "2", "0 1 2", "best", "mean", "sat\tthe", ""]
 ODD = [
-    "", " ", "-", "--", "---", "-1", "--=", "=", "a=b", "--json", "é", "日本", "🙂", "a\nb", "\x1b[31mred", "\t",
-    "a\rb",
+    "", " ", "-", "--", "---", "-1", "--=", "=", "a=b", "--json", "é", "日本", "🙂", "a\nb", "\x1b[31mred",
+    "\t", "a\rb",
     "\udcff", "\u202e", "None", "True", "*", "a" * 5000, "é" * 200, "%s{0}", "'\"", "..\\x", ".", "/dev/null",
 ]  # fmt: skip
 NUMBERS = [

@@ -87,7 +87,7 @@ class CodesLook:
 
 @torch.no_grad()
 def look_at_codes(loaded: Loaded, pixels_HWC: np.ndarray, name: str = "the picture") -> CodesLook:
-    """A picture, which is ready for the model (`data.images.prepare.ready`), written as codes and drawn again."""
+    """The codes of a prepared picture (`data.images.prepare.ready`), and the picture drawn from them."""
     model = loaded.model
     assert isinstance(model, DVAE)
     weight = next(model.parameters())
