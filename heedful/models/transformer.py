@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,11 +15,10 @@ from ..parts.blocks import Block, Stack
 from ..parts.embeddings import Inputs, Tied, TokenEmbedding
 from ..parts.layers import RESIDUALS, FeedForward, LayerNorm
 from ..parts.multihead import MultiHeadAttention
+from ..parts.positions import POSITIONS as SCHEMES
 from ..parts.positions.absolute import Sinusoidal
-from ..parts.positions.base import NoPosition, Position
-from ..parts.positions.relative import Shaw
-from ..parts.positions.rotary import Rotary
-from ..parts.positions.syntax import SCOPES, StructuralAbsolute, StructuralRelative
+from ..parts.positions.base import NoPosition, Position, PositionSizes
+from ..parts.positions.syntax import SCOPES
 from .base.config import Config
 from .base.initialize import xavier_
 from .base.shells import Decoder, Encoder, EncoderDecoder
@@ -76,17 +75,19 @@ class Order:
     attention: type[Position] = NoPosition
 
 
-# {name: (the encoder's, the decoder's)}. A target has no tree while it is written: positions from syntax are
-# the encoder's alone, and the decoder has those of the plain sentence (Wang, Tu, Wang and Shi 2019).
-POSITIONS: dict[str, tuple[Order, Order]] = {
-    "sinusoidal": (Order(Sinusoidal), Order(Sinusoidal)),
-    "rotary": (Order(attention=Rotary), Order(attention=Rotary)),
-    "sinusoidal+rotary": (Order(Sinusoidal, Rotary), Order(Sinusoidal, Rotary)),
-    "shaw": (Order(attention=Shaw), Order(attention=Shaw)),
-    "structural-absolute": (Order(StructuralAbsolute), Order(Sinusoidal)),
-    "structural-relative": (Order(attention=StructuralRelative), Order(attention=Shaw)),
-    "structural": (Order(StructuralAbsolute, StructuralRelative), Order(Sinusoidal, Shaw)),
+def order_of(schemes: Sequence[str], has_tree: bool) -> Order:
+    """The order of one side. A target has no tree while it is written: positions from syntax are the
+    encoder's alone, and the decoder has those of the plain sentence (Wang, Tu, Wang and Shi 2019)."""
+    kinds = [SCHEMES[name] for name in schemes]
+    return Order(**{kind.place: kind if has_tree else kind.without_tree or kind for kind in kinds})
+
+
+CHOICES: dict[str, tuple[str, ...]] = {name: (name,) for name, kind in SCHEMES.items() if kind.place} | {
+    "sinusoidal+rotary": ("sinusoidal", "rotary"),
+    "structural": ("structural-absolute", "structural-relative"),
 }
+# {name: (the encoder's, the decoder's)}
+POSITIONS = {name: (order_of(some, True), order_of(some, False)) for name, some in CHOICES.items()}
 
 
 MODEL_TYPES = ("marian", "pegasus")  # Hugging Face's
@@ -124,16 +125,7 @@ def build_inputs(c: TransformerConfig, tokens: TokenEmbedding, order: Order) -> 
 
 def build_position(kind: type[Position], c: TransformerConfig, heads: int) -> Position:
     """A scheme at the sizes of a config. Each layer and head has its own distances, as in Shaw's base."""
-    key = c.width // heads
-    made: dict[type[Position], Callable[[], Position]] = {
-        Sinusoidal: lambda: Sinusoidal(c.width, layout=c.layout),
-        StructuralAbsolute: lambda: StructuralAbsolute(c.width),
-        Rotary: lambda: Rotary(key),
-        Shaw: lambda: Shaw(c.clip, key, heads=heads),
-        StructuralRelative: lambda: StructuralRelative(c.clip, key, heads=heads, scope=c.scope),
-        NoPosition: NoPosition,
-    }
-    return made[kind]()
+    return kind.build(PositionSizes(c.width, heads, c.layout, c.clip, c.scope))
 
 
 def build_stack(

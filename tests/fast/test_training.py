@@ -14,7 +14,7 @@ from heedful.parts.blocks import Stack
 from heedful.parts.layers import FeedForward, GatedFeedForward, gelu_tanh
 from heedful.parts.multihead import MultiHeadAttention
 from heedful.parts.places import Lengths
-from heedful.runs import trainer
+from heedful.runs import setup
 from heedful.tasks import recipe
 
 EVERY = {**tiny.DECODERS, **tiny.ENCODER_DECODERS, **tiny.ENCODERS}
@@ -132,12 +132,10 @@ def test_twins_translate_and_are_watched_as_the_plain_model_is():
 @pytest.mark.parametrize("settings", [{}, {"train.compile": True}])
 def test_the_trainer_always_asks_for_twins(settings, monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        trainer, "for_training", lambda model, **how: asked.append(how) or for_training(model)
-    )
+    monkeypatch.setattr(setup, "for_training", lambda model, **how: asked.append(how) or for_training(model))
     made = recipe.make("lm", settings={"data.text": "pylib", **settings})
-    model, _ = trainer.arranged(
-        tiny.build(tiny.DECODERS["gpt2"]), None, made, trainer.ALONE, torch.device("cpu")
+    model, _ = setup.prepare_model(
+        tiny.build(tiny.DECODERS["gpt2"]), None, made, setup.ALONE, torch.device("cpu")
     )
     assert asked == [{"compiled": bool(settings), "by_block": False}]
     attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]

@@ -2,25 +2,16 @@
 
 import json
 import math
-import os
-import subprocess
 
 import pytest
 import torch
 from helpers.runs import (
-    CPU,
-    TINY,
-    Quiet,
-    recipe_for,
-    state_of,
     texts,  # noqa: F401 (fixtures)
 )
-from helpers.torchrun import DRIVER, LAUNCH
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.cli.main import main
-from heedful.errors import BadInput
 from heedful.inside.costs import costs, count_active, count_parameters
 from heedful.models import family, mixture, mixture_transformer
 from heedful.parts.aux_loss import Aux
@@ -30,7 +21,6 @@ from heedful.parts.experts import (
     NoisyTopK,
     Routing,
     SwitchBalance,
-    SwitchTopK,
     auxiliary,
     cv_squared,
     make_experts,
@@ -40,8 +30,7 @@ from heedful.parts.experts import (
 )
 from heedful.parts.layers import FeedForward, GatedFeedForward
 from heedful.parts.watch import watch
-from heedful.runs import trainer
-from heedful.tasks import expert_load, lm, recipe, translate
+from heedful.tasks import lm, translate
 from heedful.train.loss import Loss, with_aux
 from heedful.train.processes import IdleBatch, with_idle
 
@@ -430,130 +419,3 @@ def test_info_tells_active_parameters_beside_all(capsys):
     assert main(["info", "gpt2", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["parameters"] == told["active_parameters"]
-
-
-# Runs
-
-
-def in_single():
-    torch.set_default_dtype(torch.float32)
-
-
-MIXTURE = {"model.architecture": "mixture", "model.experts": 3, "model.chosen": 2}
-
-
-@pytest.mark.parametrize("task", ["lm", "translate"])
-def test_a_run_logs_the_load_of_every_layer_and_tells_it_at_the_end(task, texts, tmp_path):
-    in_single()
-    asked = recipe_for(task, texts, **MIXTURE)
-    quiet = Quiet()
-    outcome = trainer.start(asked, tmp_path / "run", quiet, CPU)
-    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
-    steps = [line for line in lines if "loss" in line]
-    layers = 1 if task == "lm" else 2
-    assert len(steps) == 12
-    for line in steps:
-        assert [round(sum(shares), 3) for shares in line["expert_shares"]] == [1.0] * layers
-        assert [len(shares) for shares in line["expert_shares"]] == [3] * layers
-        assert line["expert_cv"] == pytest.approx(
-            [expert_load.variation(s) for s in line["expert_shares"]], abs=1e-3
-        )
-    said = [line for line in quiet.lines if line.startswith("  layer ")]
-    assert len(said) == layers and "coefficient of variation" in said[0]
-    assert any("active for a token" in line for line in quiet.lines)
-    assert outcome.finished
-
-
-def test_an_interrupted_mixture_goes_on_to_the_same_bytes(texts, tmp_path):
-    in_single()
-    asked = recipe_for("translate", texts, **MIXTURE)
-    trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
-    with pytest.raises(Exception, match="^$"):
-        trainer.start(asked, tmp_path / "twice", Quiet(until=7), CPU)
-    trainer.resume(tmp_path / "twice", Quiet(), CPU)
-    assert state_of(tmp_path / "whole") == state_of(tmp_path / "twice")
-
-
-def test_a_mixture_answers_like_any_other_model(texts, tmp_path, capsys):
-    in_single()
-    trainer.start(recipe_for("lm", texts, **MIXTURE), tmp_path / "lm", Quiet(), CPU)
-    trainer.start(recipe_for("translate", texts, **MIXTURE), tmp_path / "translate", Quiet(), CPU)
-    for line in ("generate lm ba", "generate lm ba --beam 3", "translate translate ba da", "info lm"):
-        command, folder, *rest = line.split()
-        assert main([command, str(tmp_path / folder), *rest]) == 0, capsys.readouterr()
-    for folder in ("lm", "translate"):
-        capsys.readouterr()
-        main(["doctor", str(tmp_path / folder)])
-        failed = [told for told in capsys.readouterr().out.splitlines() if told.strip().startswith("fail")]
-        assert all("better than guessing" in told for told in failed), failed  # it was trained for a moment
-
-
-def test_hardly_used_experts_are_warned_of(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    lines = [{"step": n, **expert_load.logged([[98, 1, 1, 100]])} for n in (1, 2)]
-    path.write_text("\n".join(map(json.dumps, [*lines, {"step": 3, "valid_loss": 1.0}])) + "\n")
-    *_, shares, warning = expert_load.describe_load(path, 2)
-    assert "49.0% 0.5% 0.5% 50.0%" in shares and warning.startswith("warning: 2 of 4 experts got hardly any")
-    assert expert_load.logged([]) == {} and list(expert_load.describe_load(tmp_path / "gone", 2)) == []
-
-
-def test_more_experts_chosen_than_there_are_is_one_sentence(capsys):
-    words = (
-        "train lm --corpus pylib --set model.architecture=mixture --set model.experts=3 --set model.chosen=4"
-    )
-    assert main(words.split()) == 2
-    told = capsys.readouterr().err
-    assert told == (
-        "error: model.chosen is 4 and model.experts 3: a token is sent to no more experts than there are\n"
-    )
-    for make in (
-        lambda: NoisyTopK(D, 3, 4),
-        lambda: SwitchTopK(D, 3, 0),
-        lambda: mixture.MixtureConfig(chosen=9),
-    ):
-        with pytest.raises(ValueError, match="sent to at least 1 expert and to no more than there are"):
-            make()
-    with pytest.raises(ValueError, match="gate is noisy or switch, not 'loud'"):
-        mixture.MixtureConfig(gate="loud")
-    with pytest.raises(ValueError, match="the gate chooses among 5 experts, not 1"):
-        Experts([FeedForward(D, F)], NoisyTopK(D, E, K), ImportanceAndLoad())
-
-
-def test_settings_of_experts_are_refused_where_there_are_none():
-    with pytest.raises(
-        BadInput, match="model.experts does nothing in gpt2: it is for model.architecture=mixture"
-    ):
-        recipe.make("lm", settings={"model.experts": 4})
-    with pytest.raises(BadInput, match="model.gate does nothing in mlm"):
-        recipe.make("mlm", settings={"model.gate": "switch"})
-    with pytest.raises(
-        BadInput, match="translate has no architecture modern: model.architecture is transformer or"
-    ):
-        recipe.make("translate", settings={"model.architecture": "modern"})
-    assert recipe.make("translate").model.architecture == "transformer"
-
-
-def test_two_processes_whole_or_sharded_do_the_same_though_one_may_be_idle(texts, tmp_path):
-    """One row a step: the other process is idle, and still every expert must have a gradient in both."""
-    files = {"data.text": texts["text"], "data.vocab": "char", "model.context": 16, "train.batch_tokens": 16}
-    settings = TINY | files | MIXTURE | {"train.steps": 3, "evaluate.examples": 0}
-    plan = [
-        ["start", "lm", settings, "whole"],
-        ["start", "lm", settings | {"train.shard": True, "train.recompute": True}, "shards"],
-    ]
-    (tmp_path / "answers").mkdir()
-    (tmp_path / "plan").write_text(json.dumps(plan))
-    done = subprocess.run(
-        [*LAUNCH, str(DRIVER), "plan", "answers"], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    whole, shards = (
-        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        for name in ("whole", "shards")
-    )
-    assert len(whole) == len(shards) == 4
-    for a, b in zip(whole, shards, strict=True):
-        assert a.get("expert_shares") == b.get("expert_shares")
-        name = "loss" if "loss" in a else "valid_loss"
-        assert a[name] == pytest.approx(b[name], rel=1e-4)

@@ -1,9 +1,10 @@
-"""Positions: where order enters the model. Each kind of scheme has a file of its own."""
+"""Positions: where order enters the model. Each kind of scheme has a file, which names its schemes in `SCHEMES`."""
 
-from .absolute import SCHEMES as ABSOLUTE
+from importlib import import_module
+from pkgutil import iter_modules
+
 from .base import NoPosition, Position
-from .relative import SCHEMES as RELATIVE
-from .rotary import SCHEMES as ROTARY
-from .syntax import SCHEMES as SYNTAX
 
-POSITIONS: dict[str, type[Position]] = {"none": NoPosition, **ABSOLUTE, **RELATIVE, **ROTARY, **SYNTAX}
+POSITIONS: dict[str, type[Position]] = {"none": NoPosition}
+for _file in iter_modules(__path__):
+    POSITIONS |= getattr(import_module(f"{__name__}.{_file.name}"), "SCHEMES", {})

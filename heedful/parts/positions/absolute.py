@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from .base import Position, Positions, check_length, index_of
+from .base import Position, Positions, PositionSizes, check_length, index_of
 
 
 class Absolute(Position, ABC):
@@ -65,6 +65,8 @@ class Sinusoidal(Absolute):
     layout: "interleaved" as in the paper (sin, cos, sin, cos, ...) or "halves" (all sines, then all cosines).
     """
 
+    place = "input"
+
     def __init__(
         self, width: int, layout: str = "interleaved", frequencies: str = "paper", base: float = 10000.0
     ) -> None:
@@ -74,6 +76,10 @@ class Sinusoidal(Absolute):
         if layout not in ("interleaved", "halves"):
             raise ValueError(f'layout is "interleaved" or "halves", not "{layout}"')
         self.width, self.layout, self.kind, self.base = width, layout, frequencies, base
+
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> Sinusoidal:
+        return cls(sizes.width, layout=sizes.layout)
 
     def encode(self, positions: Positions) -> Tensor:
         index = index_of(positions)

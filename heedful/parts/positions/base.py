@@ -55,13 +55,37 @@ def once(memo: Memo | None, key: Any, compute: Callable[[], Any]) -> Any:
     return found
 
 
-class Position(nn.Module):
-    """The places where order can enter; a scheme overrides the ones it uses. This class itself uses none."""
+@dataclass(frozen=True)
+class PositionSizes:
+    """What a Transformer tells the scheme that it is built with."""
 
+    width: int
+    heads: int
+    layout: str = "interleaved"  # of sinusoids
+    clip: int = 16  # greater distances count as this one
+    scope: str = "edge"  # which words of a tree are related
+
+    @property
+    def key_width(self) -> int:
+        return self.width // self.heads
+
+
+class Position(nn.Module):
+    """The places where order can enter; a scheme overrides the ones it uses. This class itself uses none.
+
+    A scheme that a Transformer can choose by name says where it goes (`place`) and makes itself (`build`).
+    """
+
+    place = ""  # "input" or "attention"
+    without_tree: type[Position] | None = None  # for texts without one, if it needs a tree
     added_width = 0  # how much `embed` widens its input (only concatenation does)
     longest: int | None = None  # the last position it knows, plus one (only learned tables end)
     uses_values = False  # whether `values` needs the attention weights, which no fused kernel hands out
     needs_tree = False  # whether positions must be a `Tree` (only those from syntax)
+
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> Position:
+        return cls()
 
     def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
         """Order at the input: called once, on the embeddings."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .absolute import frequencies, sinusoids
-from .base import IN_ORDER, KEPT, Memo, Position, Positions, index_of, once
+from .base import IN_ORDER, KEPT, Memo, Position, Positions, PositionSizes, index_of, once
 
 
 def distances(q_pos: Positions, k_pos: Positions) -> Tensor:
@@ -25,7 +25,12 @@ class Shaw(Position):
     with a_ij = table[clip(j - i, -clip, clip)]. One table for all heads, or one a head.
     """
 
+    place = "attention"
     uses_values = True
+
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> Shaw:
+        return cls(sizes.clip, sizes.key_width, heads=sizes.heads)
 
     def __init__(self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1) -> None:
         super().__init__()

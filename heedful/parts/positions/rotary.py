@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .absolute import frequencies
-from .base import Memo, Position, Positions, index_of, once
+from .base import Memo, Position, Positions, PositionSizes, index_of, once
 
 
 class Rotary(Position):
@@ -22,6 +22,8 @@ class Rotary(Position):
     (0 K/2)(1 K/2+1).. as in LLaMA; the same up to a permutation of the projection's columns.
     """
 
+    place = "attention"
+
     def __init__(self, width: int, layout: str = "interleaved", base: float = 10000.0) -> None:
         super().__init__()
         if width % 2:
@@ -29,6 +31,10 @@ class Rotary(Position):
         if layout not in ("interleaved", "halves"):
             raise ValueError(f'layout is "interleaved" or "halves", not "{layout}"')
         self.width, self.layout, self.base = width, layout, base
+
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> Rotary:
+        return cls(sizes.key_width)
 
     def rotate(self, x_BHTK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
         dtype = torch.promote_types(x_BHTK.dtype, torch.float32)

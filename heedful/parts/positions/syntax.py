@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .absolute import Absolute, Sinusoidal
-from .base import Memo, Position, Positions, Tree, need_tree, once
+from .base import Memo, Position, Positions, PositionSizes, Tree, need_tree, once
 from .relative import Shaw, edge_scores, edge_values
 
 
@@ -19,7 +19,13 @@ class StructuralAbsolute(Absolute):
     non-linear; tanh with two matrices is our reading of it.
     """
 
+    place = "input"
     needs_tree = True
+    without_tree = Sinusoidal
+
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> StructuralAbsolute:
+        return cls(sizes.width)
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -92,8 +98,14 @@ def of_tokens(of_words: Tensor, tree: Tree) -> Tensor:
 class StructuralRelative(Position):
     """Shaw's edge vectors by distance in the sentence, plus those in the tree (Wang et al. 2019)."""
 
+    place = "attention"
     uses_values = True
     needs_tree = True
+    without_tree = Shaw
+
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> StructuralRelative:
+        return cls(sizes.clip, sizes.key_width, heads=sizes.heads, scope=sizes.scope)
 
     def __init__(
         self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1, scope: str = "edge"
