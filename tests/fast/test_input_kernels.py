@@ -1,4 +1,4 @@
-"""The kernel of inputs is what embedding, position and dropout compute. Without a GPU: in Triton's interpreter."""
+"""The kernel of inputs is embedding, position and dropout. Without a GPU: in Triton's interpreter."""
 
 import pytest
 import torch

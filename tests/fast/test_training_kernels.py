@@ -240,9 +240,18 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
     """Every kernel of training in its place, against the parts, forwards and backwards; packed rows too."""
     torch.manual_seed(2)
     config = TransformerConfig(
-        vocab=17, target_vocab=17, layers=2, decoder_layers=2, width=12, heads=3, decoder_heads=3, hidden=20,
-        decoder_hidden=20, norm=norm, dropout=0.0,
-    )  # fmt: skip
+        vocab=17,
+        target_vocab=17,
+        layers=2,
+        decoder_layers=2,
+        width=12,
+        heads=3,
+        decoder_heads=3,
+        hidden=20,
+        decoder_hidden=20,
+        norm=norm,
+        dropout=0.0,
+    )
     model = transformer.build(config).to(DEVICE, HALF)
     source, target = torch.randint(17, (2, 9), device=DEVICE), torch.randint(17, (2, 7), device=DEVICE)
     lengths = torch.tensor([9, 4], device=DEVICE)

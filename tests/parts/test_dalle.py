@@ -21,10 +21,18 @@ from heedful.parts.positions.absolute import CaptionAndGrid
 
 TEXT, ROWS, COLUMNS = 5, 4, 3  # the start included
 SIZES = DalleConfig(
-    vocab=11, text=TEXT - 1, codes=7, rows=ROWS, columns=COLUMNS, layers=5, width=24, heads=3, hidden=20,
+    vocab=11,
+    text=TEXT - 1,
+    codes=7,
+    rows=ROWS,
+    columns=COLUMNS,
+    layers=5,
+    width=24,
+    heads=3,
+    hidden=20,
     kernel=3,
     dropout=0.0,
-)  # fmt: skip
+)
 
 
 @pytest.fixture

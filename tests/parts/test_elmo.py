@@ -32,10 +32,17 @@ from heedful.train.loss import Loss
 B, T, V, D, CELLS, LAYERS, LETTERS = 3, 7, 29, 5, 9, 3, 11
 LENGTHS = torch.tensor([7, 4, 1])
 SIZES = {
-    "vocab": V, "context": 17, "layers": LAYERS, "width": D, "cells": CELLS, "letters": LETTERS,
+    "vocab": V,
+    "context": 17,
+    "layers": LAYERS,
+    "width": D,
+    "cells": CELLS,
+    "letters": LETTERS,
     "letter_width": 4,
-    "filters": (2, 3, 4), "highways": 2, "dropout": 0.0,
-}  # fmt: skip
+    "filters": (2, 3, 4),
+    "highways": 2,
+    "dropout": 0.0,
+}
 
 
 def model_of(**more):

@@ -37,13 +37,32 @@ from heedful.train.processes import IdleBatch, with_idle
 N, D, F, E, K = 13, 6, 10, 5, 2
 B, T = 3, 7
 DECODER = mixture.MixtureConfig(
-    vocab=29, context=31, layers=3, width=12, heads=3, hidden=20, experts=5, chosen=2, every=2, dropout=0.0,
+    vocab=29,
+    context=31,
+    layers=3,
+    width=12,
+    heads=3,
+    hidden=20,
+    experts=5,
+    chosen=2,
+    every=2,
+    dropout=0.0,
     attention_dropout=0.0,
-)  # fmt: skip
+)
 TRANSLATOR = mixture_transformer.MixtureTransformerConfig(
-    vocab=29, target_vocab=29, layers=1, decoder_layers=2, width=12, heads=3, decoder_heads=2, hidden=20,
-    decoder_hidden=14, experts=4, chosen=2, dropout=0.0,
-)  # fmt: skip
+    vocab=29,
+    target_vocab=29,
+    layers=1,
+    decoder_layers=2,
+    width=12,
+    heads=3,
+    decoder_heads=2,
+    hidden=20,
+    decoder_hidden=14,
+    experts=4,
+    chosen=2,
+    dropout=0.0,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -131,9 +131,14 @@ def test_two_processes_whole_or_sharded_do_the_same_though_one_may_be_idle(texts
     (tmp_path / "answers").mkdir()
     (tmp_path / "plan").write_text(json.dumps(plan))
     done = subprocess.run(
-        [*LAUNCH, str(DRIVER), "plan", "answers"], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
-    )  # fmt: skip
+        [*LAUNCH, str(DRIVER), "plan", "answers"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     whole, shards = (
         [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]

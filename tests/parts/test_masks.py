@@ -225,8 +225,16 @@ def test_block_tables_made_in_strips_are_those_made_at_once(rows, heads, T, S, m
     assert strips.seq_lengths == whole.seq_lengths == (T, S) and strips.BLOCK_SIZE == whole.BLOCK_SIZE
     rule = flex_attention.create_mask(strips.mask_mod, rows or 1, heads or 1, T, S, device="cpu")
     assert torch.equal(rule, mask.dense(q_pos, k_pos, heads or 1).expand_as(rule))
-    for name in ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks",
-                 "q_indices", "full_q_num_blocks", "full_q_indices"):  # fmt: skip
+    for name in (
+        "kv_num_blocks",
+        "kv_indices",
+        "full_kv_num_blocks",
+        "full_kv_indices",
+        "q_num_blocks",
+        "q_indices",
+        "full_q_num_blocks",
+        "full_q_indices",
+    ):
         assert torch.equal(getattr(strips, name), getattr(whole, name)), name
 
 

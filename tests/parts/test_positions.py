@@ -369,10 +369,17 @@ def test_no_position_is_order_blind_and_every_other_is_not():
     order = torch.tensor([1, 0, 3, 2, 5, 4])
     tree = Tree(torch.arange(6), BUSH_HELD_A_TALK_WITH_SHARON)
     schemes = {
-        "none": NoPosition(), "sinusoidal": Sinusoidal(D), "learned": Learned(6, D), "shaw": Shaw(2, K),
-        "transformer-xl": TransformerXL(D, H, K), "rotary": Rotary(K), "alibi": ALiBi(H), "t5": T5Buckets(H),
-        "structural-absolute": StructuralAbsolute(D), "structural-relative": StructuralRelative(2, K),
-    }  # fmt: skip
+        "none": NoPosition(),
+        "sinusoidal": Sinusoidal(D),
+        "learned": Learned(6, D),
+        "shaw": Shaw(2, K),
+        "transformer-xl": TransformerXL(D, H, K),
+        "rotary": Rotary(K),
+        "alibi": ALiBi(H),
+        "t5": T5Buckets(H),
+        "structural-absolute": StructuralAbsolute(D),
+        "structural-relative": StructuralRelative(2, K),
+    }
     assert schemes.keys() == POSITIONS.keys()
     for name, scheme in schemes.items():
         layer = MultiHeadAttention(D, H, position=scheme, score=Dot()).double()

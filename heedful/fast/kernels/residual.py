@@ -168,9 +168,15 @@ def _shapes(
 
 
 def _slopes(
-    slope: Tensor, beside: Tensor | None, total: Tensor, means: Tensor, scales: Tensor, gain: Tensor,
-    seed: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    slope: Tensor,
+    beside: Tensor | None,
+    total: Tensor,
+    means: Tensor,
+    scales: Tensor,
+    gain: Tensor,
+    seed: Tensor,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     like = torch.empty_like(total, memory_format=torch.contiguous_format)
     y_slope = torch.empty_like(like) if dropout else total.new_empty(0)
     return like, y_slope, total.new_empty(3, total.shape[-1], dtype=torch.float32)

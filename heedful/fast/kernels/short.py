@@ -129,9 +129,13 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bo
 
 
 def _backward(
-    slope: Tensor, given: Sequence[Tensor], allowed: Tensor | None, causal: bool, scale: float,
-    slopes: Sequence[Tensor]
-) -> None:  # fmt: skip
+    slope: Tensor,
+    given: Sequence[Tensor],
+    allowed: Tensor | None,
+    causal: bool,
+    scale: float,
+    slopes: Sequence[Tensor],
+) -> None:
     """Write the gradients of q, k and v, each [B, H, T or S, K or L], where they are to lie."""
     q, k, v = given
     numbers, choices = _sizes(q, k, v, allowed, causal)
@@ -218,9 +222,14 @@ def _attend_joined(
 
 
 def _attend_joined_backward(
-    slope: Tensor, one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool,
-    scale: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    slope: Tensor,
+    one: Tensor,
+    other: Tensor | None,
+    heads: int,
+    allowed: Tensor | None,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
     one, other = one.contiguous(), None if other is None else other.contiguous()
     slopes = torch.empty_like(one), None if other is None else torch.empty_like(other)
     slope = slope.contiguous().unflatten(-1, (heads, -1)).transpose(1, 2)
@@ -236,9 +245,14 @@ def _joined_shape(
 
 
 def _joined_shapes(
-    slope: Tensor, one: Tensor, other: Tensor | None, heads: int, allowed: Tensor | None, causal: bool,
-    scale: float
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    slope: Tensor,
+    one: Tensor,
+    other: Tensor | None,
+    heads: int,
+    allowed: Tensor | None,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
     line = torch.contiguous_format
     first = torch.empty_like(one, memory_format=line)
     return first, one.new_empty(0) if other is None else torch.empty_like(other, memory_format=line)

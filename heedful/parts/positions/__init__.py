@@ -1,4 +1,4 @@
-"""Positions: where order enters the model. Each kind of scheme has a file, which names its schemes in `SCHEMES`."""
+"""Positions: where order enters the model. Each kind of scheme has a file, and names them in `SCHEMES`."""
 
 from importlib import import_module
 from pkgutil import iter_modules
