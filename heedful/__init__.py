@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from .models.base.shells import Encoder as Encoder
     from .models.base.shells import EncoderDecoder as EncoderDecoder
     from .parts.watch import watch as watch
-    from .use.loading import load as load
-    from .use.loading import save as save
-    from .use.loading import save_adapter as save_adapter
     from .use.model import Model as Model
+    from .use.model import load as load
+    from .use.model import save as save
+    from .use.model import save_adapter as save_adapter
 
 _HOME = {
     "BadInput": "errors",
     "Loaded": "interop.loaded",
     "Model": "use.model",
-    "load": "use.loading",
-    "save": "use.loading",
-    "save_adapter": "use.loading",
+    "load": "use.model",
+    "save": "use.model",
+    "save_adapter": "use.model",
     "Encoder": "models.base.shells",
     "Decoder": "models.base.shells",
     "EncoderDecoder": "models.base.shells",

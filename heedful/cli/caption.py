@@ -54,7 +54,7 @@ def caption(given: CaptionOptions) -> None:
     how = search_options(decoding_options(given))
     how.width(BEAM)  # what can be seen to be wrong before anything is loaded
     utf8_out()
-    from ..use.loading import load
+    from ..use.model import load
 
     model = load(given.run, given.device, weights=given.weights, quantize=given.quantize)
     model.check_can("caption")

@@ -82,7 +82,7 @@ def reads_pictures(folder: str) -> bool:
 
 def classify_pictures(given: ClassifyOptions) -> None:
     """Answer each file by its label."""
-    from ..use.loading import load
+    from ..use.model import load
 
     check_number("batch", given.batch)
     model = load(given.run, given.device)

@@ -1,4 +1,7 @@
-"""A model that has been read: `Loaded`, and what the readers of every format share."""
+"""A model that has been read: `Loaded`, its kind, and what the readers of every format share.
+
+Kinds are types. What a model can do follows from its kind, its heads and its task.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,36 @@ import torch
 from torch import nn
 
 from ..errors import BadInput
+from ..models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder
+from ..models.vit import PatchInputs
+from .run_folder import A_STAGE, OF_STAGES
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+
+class ImageEncoder:
+    """An encoder of images, with or without heads: a Vision Transformer."""
+
+
+class Captioner:
+    """An encoder-decoder that reads images and writes texts."""
+
+
+class Stage:
+    """One of the models that draw a picture together: it has no use of its own."""
+
+
+IN_WORDS: dict[type, str] = {
+    EncoderDecoder: "an encoder-decoder",
+    Decoder: "a decoder",
+    DecoderClassifier: "a classifier",
+    Encoder: "an encoder",
+    ImageEncoder: "a model of images",
+    Captioner: "a captioner",
+    Stage: A_STAGE,
+}
+TEXT_KINDS = (EncoderDecoder, Decoder, DecoderClassifier, Encoder)
 
 
 @dataclass(frozen=True)
@@ -29,6 +59,20 @@ class Loaded:
     labels: tuple[str, ...] = ()  # what a classifier tells apart, by their numbers
     generation: dict[str, Any] = field(default_factory=dict)  # how to write, as a Hugging Face folder says
     unlike: str = ""  # what a run does with the model that its weights do not tell
+
+    @property
+    def kind(self) -> type:
+        """What sort of model it is: one of the types of `IN_WORDS`.
+
+        Everything that is no other kind is an encoder with heads.
+        """
+        if self.architecture in OF_STAGES:
+            return Stage
+        network = self.model
+        if isinstance(getattr(getattr(network, "encoder", None), "inputs", None), PatchInputs):
+            return Captioner if isinstance(network, EncoderDecoder) else ImageEncoder
+        shells = (EncoderDecoder, Decoder, DecoderClassifier)
+        return next((shell for shell in shells if isinstance(network, shell)), Encoder)
 
 
 Load = Callable[[Path, str | torch.device, torch.dtype], Loaded]  # reads a model of any format

@@ -13,8 +13,7 @@ from ..models.base.shells import Encoder
 from .batches import finite
 from .options import check_number
 from .results import AnswerSpan
-from .texts import both, tokenize_by
-from .wording import Tokenized
+from .wording import Tokenized, both, tokenize_by
 
 if TYPE_CHECKING:
     from ..tasks.span import SpanReader

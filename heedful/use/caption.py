@@ -10,14 +10,12 @@ import numpy as np
 import torch
 
 from ..data.images.prepare import ready_file
+from ..interop.loaded import Captioner
 from ..models.base.shells import EncoderDecoder, WithPictures
-from .images import data_for
-from .kinds import Captioner
 from .options import BEAM, Options, SearchOptions, refuse_draft, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
-from .texts import each
-from .wording import Tokenized
+from .wording import Tokenized, each
 
 if TYPE_CHECKING:
     from .model import Model
@@ -58,7 +56,7 @@ def write(
     """Captions of image files; numbers: which files these are, among all that belong to one seed."""
     search = search_of(model, how, BEAM, partial(with_pictures, model))
     prefix = model.wording.beginning(how.prefix)
-    longest = how.longest or data_for(model).longest
+    longest = how.longest or model.image_settings.longest
     requests = [
         Request([model.wording.start], longest, row, number, prefix)
         for row, number in zip(rows, numbers, strict=True)
@@ -70,7 +68,7 @@ def with_pictures(model: Model, network: EncoderDecoder, rows: Sequence[Tokenize
     """The same network, shown the pictures of the files that it reads next."""
     from ..tasks.caption import read
 
-    data = data_for(model)
+    data = model.image_settings
     pixels_BHWC = torch.from_numpy(np.stack([ready_file(row.text, data) for row in rows]))
     encoder = WithPictures(network.encoder, read(network, data, pixels_BHWC))
     return EncoderDecoder(encoder, network.decoder)  # type: ignore[arg-type]

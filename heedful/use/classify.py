@@ -17,15 +17,13 @@ from ..data.vocab import read_vocab
 from ..decode.prompts import pad
 from ..errors import BadInput
 from ..files import inside
+from ..interop.loaded import ImageEncoder
 from ..models.base.shells import DecoderClassifier, Encoder
 from ..parts.places import Lengths
 from .batches import finite, in_batches
-from .images import data_for
-from .kinds import ImageEncoder
 from .options import check_number
 from .results import Label
-from .texts import both, each, judged, tokenize_by, usable
-from .wording import Tokenized, encoded, refuse_long, unknown_ids
+from .wording import Tokenized, both, each, encoded, judged, refuse_long, tokenize_by, unknown_ids, usable
 
 if TYPE_CHECKING:
     from ..tasks.classify import ClassifierKind, TextBatch
@@ -102,7 +100,7 @@ def labeled_images(model: Model, files: list[str], batch: int) -> list[Label]:
     from ..tasks.image_classify import guesses
 
     check_number("batch", batch)
-    data = data_for(model)
+    data = model.image_settings
     names = model.loaded.labels or [str(number) for number in range(model.config.labels)]
     found: list[Label] = []
     for start in range(0, len(files), batch):

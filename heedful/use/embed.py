@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,22 +11,23 @@ import torch
 from torch import Tensor
 
 from ..decode.prompts import pad
+from ..decode.step import at_last
 from ..errors import BadInput
+from ..interop.loaded import IN_WORDS, TEXT_KINDS
 from ..models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder
 from ..parts.places import Lengths
 from . import translate
 from .batches import finite, in_batches
 from .classify import RunClassifier
-from .kinds import IN_WORDS, TEXT_KINDS
-from .pooling import poolings_of
-from .texts import judged, listed_texts, table_of, tokenize_by, usable
-from .wording import Tokenized, tokenize
+from .wording import Tokenized, judged, listed_texts, table_of, tokenize, tokenize_by, usable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from ..interop.hf.sentences import Sentences
     from .model import Model
 
+Pool = Callable[[Tensor, Tensor], Tensor]  # vectors [B, T, D] of tokens and lengths [B], to [B, D]
 POOLINGS = ("mean", "class")
 PART = {
     EncoderDecoder: "encoder",
@@ -137,3 +138,63 @@ def embedded(
     vectors_ND = torch.stack(found) if found else torch.empty(0, len(pools) * model.config.width)
     unit = model.sentences is not None and model.sentences.normalize if normalize is None else normalize
     return torch.nn.functional.normalize(vectors_ND, dim=-1) if unit else vectors_ND
+
+
+# Pooling: the vectors of a text's tokens become one.
+
+
+def poolings_of(asked: str | None, said: Sentences | None, last: bool) -> list[Pool]:
+    """The pooling of the call, or those of the folder, or the mean. Vectors of several stand side by side.
+
+    last: the token that stands for all is a text's last one.
+    """
+    if asked == "class":
+        return [at_last if last else at_first]
+    if asked is None and said is not None:
+        return [POOLS[name] for name in said.poolings]
+    return [mean_over_real]
+
+
+def real_tokens(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+    """[B, T, 1]: which are tokens, and not padding."""
+    slots_T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)
+    return (slots_T < lengths_B[:, None])[..., None]
+
+
+def at_first(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+    """The first token's."""
+    return hidden_BTD[:, 0]
+
+
+def mean_over_real(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+    """The mean of each row's real tokens."""
+    real_BT1 = real_tokens(hidden_BTD, lengths_B)
+    count_B1 = real_BT1.sum(1)  # one vector may stand for all of them
+    return hidden_BTD.masked_fill(~real_BT1, 0).sum(1) / count_B1
+
+
+def over_root(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+    """The sum over a row's tokens, divided by the root of their number."""
+    return mean_over_real(hidden_BTD, lengths_B) * real_tokens(hidden_BTD, lengths_B).sum(1).sqrt()
+
+
+def largest(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+    """Of each feature the largest among a row's tokens."""
+    return hidden_BTD.masked_fill(~real_tokens(hidden_BTD, lengths_B), -torch.inf).amax(1)
+
+
+def later_weighs_more(hidden_BTD: Tensor, lengths_B: Tensor) -> Tensor:
+    """A mean in which the n-th token counts n times."""
+    places_T = torch.arange(1, hidden_BTD.shape[1] + 1, device=hidden_BTD.device)
+    weights_BT1 = real_tokens(hidden_BTD, lengths_B) * places_T[None, :, None]
+    return (hidden_BTD.masked_fill(weights_BT1 == 0, 0) * weights_BT1).sum(1) / weights_BT1.sum(1)
+
+
+POOLS: dict[str, Pool] = {  # by sentence-transformers' names
+    "cls": at_first,
+    "mean": mean_over_real,
+    "max": largest,
+    "mean_sqrt_len_tokens": over_root,
+    "weightedmean": later_weighs_more,
+    "lasttoken": at_last,
+}

@@ -12,8 +12,7 @@ from ..parts.places import Lengths
 from .batches import finite, in_batches
 from .options import check_number
 from .results import Filled, Guess
-from .texts import each, judged, usable
-from .wording import MASK, Tokenized
+from .wording import MASK, Tokenized, each, judged, usable
 
 if TYPE_CHECKING:
     from .model import Model

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+from ..interop.loaded import IN_WORDS, Captioner, ImageEncoder
 from ..interop.run_folder import refuse_stage
 from ..parts.watch import Watchable
 from . import embed
-from .images import data_for
-from .kinds import IN_WORDS, Captioner, ImageEncoder
 
 if TYPE_CHECKING:
     from ..inside.look.attention import Look
@@ -82,7 +81,7 @@ def look_at(
         raise BadInput(
             f"{model.folder} is {IN_WORDS[model.kind]}, which reads no pictures: look takes a text"
         )
-    data = data_for(model)
+    data = model.image_settings
     if model.kind is Captioner:
         pixels_HWC = ready_file(file, data)
         return look_at_caption(model.loaded, pixels_HWC, data, file, target=target, layer=layer, head=head)

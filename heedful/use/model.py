@@ -1,7 +1,7 @@
 """A model and everything it can do: `heedful.load("runs/demo").translate("The small girl eats a red
 apple.")`.
 
-`Model` holds what was loaded. Its abilities are functions of their own files, listed in ABILITIES. A string
+`load` reads a model and `save` writes it; `Model` holds what was loaded. Its abilities are functions of their own files, listed in ABILITIES. A string
 in gives one result, a list gives a list. In the examples, runs/toy and its like are tiny models that know a
 few sentences by heart, as the tests train them (tests/helpers/small_runs.py): what they answer is no measure
 of anything.
@@ -9,11 +9,12 @@ of anything.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from torch import nn
@@ -21,13 +22,18 @@ from torch import nn
 from ..data.letters import SpelledVocab
 from ..errors import BadInput
 from ..fast.decoding import FastModel, for_decoding, has_attention_cache
-from ..files import inside, naming, read_json
+from ..files import inside, naming, read_json, replacing_folder
+from ..interop.formats import load as read
 from ..interop.hf.sentences import Sentences, read_sentences
-from ..interop.loaded import Loaded
+from ..interop.hf.write import write
+from ..interop.loaded import IN_WORDS, Loaded
+from ..interop.peft.write import write as write_adapter
+from ..interop.quantize import quantize_weights
 from ..interop.run.read import BORROWED
-from ..interop.run_folder import refuse_stage
+from ..interop.run_folder import is_run, refuse_stage
 from ..tasks.recipe import from_json
-from ..tasks.recipe.settings import Recipe
+from ..tasks.recipe.settings import DataSettings, Recipe
+from ..train.device import find_device
 from . import (
     answer,
     caption,
@@ -45,11 +51,9 @@ from . import (
     translate,
 )
 from .classify import FolderClassifier, RunClassifier, classifier_of
-from .kinds import IN_WORDS, kind_of
 from .options import SearchOptions
 from .results import Answer
-from .texts import listed
-from .wording import ArticleWording, Tokenized, Wording, tokenize, wording_of
+from .wording import ArticleWording, FolderWording, RunWording, Tokenized, Wording, listed, tokenize
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -58,6 +62,51 @@ if TYPE_CHECKING:
     from ..tasks.words import Vocabulary
 
 WEIGHTS = ("fp32", "fp16", "int8")
+
+
+def load(
+    folder: str | os.PathLike[str],
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    weights: Literal["fp32", "fp16", "int8"] = "fp32",
+    base: str | os.PathLike[str] | None = None,
+    quantize: Literal["int8", "int4"] | None = None,
+) -> Model:
+    """The model of a folder, ready for use: a run of heedful's own, or a Hugging Face folder.
+
+    device: "cpu", "cuda", or "auto" for the GPU if there is one. dtype: torch.float32 unless said. weights:
+    what `translate`, `generate` and `stream` read on a CPU; fewer bits are read sooner, and "int8" may change
+    a word. base: of a folder that holds only adapters (PEFT's), the model that they stand beside, if it is
+    not where they say. quantize: round the weights of all blocks to 8 or 4 bits, through torchao, on any
+    device.
+
+    >>> model = load("runs/toy")
+    >>> model.translate("i am a student")
+    'je suis étudiant'
+    """
+    how = find_device(device), torch.float32 if dtype is None else dtype
+    found = read(folder, *how, base)
+    if quantize is not None:
+        if weights != "fp32":
+            raise BadInput("`weights` and `quantize` are two ways to round weights: give one of them")
+        quantize_weights(found.model, quantize)
+    return Model(found, os.fspath(folder), own=is_run(Path(folder)), weights=weights, quantize=quantize)
+
+
+def save(model: Model | Loaded, folder: str | os.PathLike[str]) -> None:
+    """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json."""
+    if isinstance(model, Model) and model.quantize:
+        raise BadInput(
+            f"{model.folder} was loaded with rounded weights, which are not saved: load it without `quantize`"
+        )
+    write(model.loaded if isinstance(model, Model) else model, folder)
+
+
+def save_adapter(run: str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
+    """Write what a run of LoRA has learned, alone, as Hugging Face's PEFT keeps it: adapter_config.json and
+    adapter_model.safetensors, for PeftModel.from_pretrained."""
+    with replacing_folder(Path(folder)) as aside:
+        write_adapter(Path(run), aside)
 
 
 class Ability(Protocol):
@@ -205,8 +254,8 @@ class Model:
 
     @cached_property
     def kind(self) -> type:
-        """What sort of model it is: one of the types of `kinds.IN_WORDS`."""
-        return kind_of(self.loaded)
+        """What sort of model it is: one of the types of `IN_WORDS`."""
+        return self.loaded.kind
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -223,7 +272,8 @@ class Model:
         """How texts become its numbers, and back."""
         if self.recipe is not None and self.task == "summarize":
             return ArticleWording(self.loaded, self.folder, self.recipe.data)
-        return wording_of(self.loaded, self.folder, self.own and not is_borrowed(Path(self.folder)))
+        own = self.own and not is_borrowed(Path(self.folder))
+        return (RunWording if own else FolderWording)(self.loaded, self.folder)
 
     @cached_property
     def vocab(self) -> Vocabulary:
@@ -237,6 +287,19 @@ class Model:
         """The same vocabulary, if the model reads letters; None of any other model."""
         letters = self.own and getattr(self.config, "input", "") == "characters"
         return self.vocab if letters and isinstance(self.vocab, SpelledVocab) else None
+
+    @cached_property
+    def image_settings(self) -> DataSettings:
+        """How pictures are made ready for it."""
+        from ..tasks.image_classify import data_of
+
+        found = data_of(self.recipe, self.config)
+        if found.image != self.config.image:
+            raise BadInput(
+                f"{self.folder} reads {self.config.image} pixels a side, and its recipe says "
+                f"{found.image}: put back its own"
+            )
+        return found
 
     @cached_property
     def classifier(self) -> RunClassifier | FolderClassifier:

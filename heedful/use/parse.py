@@ -10,8 +10,7 @@ from ..data.trees import Parsed
 from ..models.base.shells import Encoder
 from .batches import finite
 from .sentences import each_sentence, encode
-from .texts import each
-from .wording import Tokenized
+from .wording import Tokenized, each
 
 if TYPE_CHECKING:
     from ..tasks.parse import ParseResult as FoundTree

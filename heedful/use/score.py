@@ -11,14 +11,13 @@ from torch import Tensor
 
 from ..decode.prompts import pad
 from ..errors import BadInput
+from ..interop.loaded import IN_WORDS
 from ..models.base.shells import Decoder, EncoderDecoder
 from ..parts.places import Lengths
 from . import translate
 from .batches import in_batches
-from .kinds import IN_WORDS
 from .results import Scored
-from .texts import both, each, judged, usable
-from .wording import Tokenized
+from .wording import Tokenized, both, each, judged, usable
 
 if TYPE_CHECKING:
     from .model import Model

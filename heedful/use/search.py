@@ -24,9 +24,9 @@ from ..decode.step import Step, step_of
 from ..decode.streaming import Hypothesis, Token, greedy_choice, hypotheses, stream
 from ..errors import BadInput
 from ..fast.decoding import FastModel
+from ..interop.loaded import IN_WORDS, Captioner
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..tasks.evaluation import by_length
-from .kinds import IN_WORDS, Captioner
 from .options import SearchOptions
 from .results import Answer
 from .wording import Tokenized

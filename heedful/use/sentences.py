@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..data.conllu import MOST_WORDS, Sentence
 from .batches import in_batches
-from .texts import tokenize_by, usable
-from .wording import Tokenized, refuse_long
+from .wording import Tokenized, refuse_long, tokenize_by, usable
 
 if TYPE_CHECKING:
     from ..tasks.words import WordBatch

@@ -9,8 +9,7 @@ from ..models.base.shells import EncoderDecoder
 from .options import BEAM, Options, SearchOptions, refuse_draft, refuse_prefix, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
-from .texts import each, judged
-from .wording import Tokenized
+from .wording import Tokenized, each, judged
 
 if TYPE_CHECKING:
     from .model import Model

@@ -12,8 +12,7 @@ from ..models.base.shells import Encoder
 from .batches import finite
 from .results import Tagged
 from .sentences import each_sentence, encode
-from .texts import each
-from .wording import Tokenized
+from .wording import Tokenized, each
 
 if TYPE_CHECKING:
     from ..tasks.words import WordBatch

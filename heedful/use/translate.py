@@ -12,8 +12,7 @@ from ..models.base.shells import EncoderDecoder, needs_tree
 from .options import BEAM, Options, SearchOptions, refuse_draft, search_options, takes_options
 from .results import Answer
 from .search import Request, Search, answers, search_of
-from .texts import each, judged
-from .wording import Tokenized
+from .wording import Tokenized, each, judged
 
 if TYPE_CHECKING:
     from .model import Model

@@ -19,7 +19,6 @@ from heedful.cli.main import main
 from heedful.data.images.files import png_bytes
 from heedful.data.images.prepare import normal
 from heedful.models import vit
-from heedful.use.images import data_for
 
 # In use
 
@@ -152,7 +151,7 @@ def test_a_deit_classifies_pictures_and_shows_where_it_looks(tmp_path, capsys):
     ours = heedful.load(tmp_path / "deit")
     assert ours.can == ("classify", "look")
     with torch.no_grad():
-        x = normal(torch.from_numpy(pixels[None]), data_for(ours))
+        x = normal(torch.from_numpy(pixels[None]), ours.image_settings)
         shares = model(x).logits[0].softmax(-1).tolist()
     found = ours.classify(str(tmp_path / "a.png")).probabilities
     assert found == pytest.approx({f"LABEL_{i}": share for i, share in enumerate(shares)}, abs=1e-5)

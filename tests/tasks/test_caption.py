@@ -27,6 +27,7 @@ from heedful.inside.costs import costs, default_length
 from heedful.inside.doctor import FAIL, examine
 from heedful.inside.look.captions import look_at_caption
 from heedful.inside.look.layers import paths_of
+from heedful.interop.loaded import Captioner
 from heedful.models import captioner, transformer, vit
 from heedful.parts.places import Source
 from heedful.parts.positions.absolute import Sinusoidal
@@ -35,7 +36,6 @@ from heedful.runs import setup, trainer
 from heedful.tasks import caption, recipe
 from heedful.tasks.evaluation import EvaluationRequest
 from heedful.tasks.recipe.settings import DataSettings
-from heedful.use.kinds import Captioner
 from heedful.use.model import recipe_of
 
 CONFIG = captioner.CaptionerConfig(

@@ -406,9 +406,8 @@ def test_look_shows_the_models_own_weights(place):
     assert seen.labels[0][0] == "red" and seen.through.shape == (2, 2)
     one = model.look_at(file, layer=2, head=1)
     from heedful.data.images.prepare import normal, ready_file
-    from heedful.use.images import data_for
 
-    data = data_for(model)
+    data = model.image_settings
     x_BCHW = normal(torch.from_numpy(ready_file(file, data))[None], data)
     with heedful.watch(model.model) as trace, torch.no_grad():
         model.model.encoder(x_BCHW)

@@ -15,9 +15,9 @@ from heedful.cli.shared import training
 from heedful.data.images.files import png_bytes
 from heedful.errors import BadInput
 from heedful.interop.formats import load_run
+from heedful.interop.loaded import Stage
 from heedful.runs import painting
 from heedful.runs.painting import read_recipe
-from heedful.use.kinds import Stage
 
 # The commands
 

@@ -13,7 +13,7 @@ from heedful.decode.step import step_of
 from heedful.models import gpt2
 from heedful.use import options
 from heedful.use.search import seed_of
-from heedful.use.wording import wording_of
+from heedful.use.wording import RunWording
 
 FILTERS = {
     "repetition_penalty": (3.0, f.repetition_penalty),
@@ -121,7 +121,7 @@ def test_a_stream_adds_up_to_the_whole(name, how, load):
 
 def test_no_piece_of_a_stream_ends_inside_a_character():
     config = gpt2.GPT2Config(vocab=400, context=11, layers=1, width=12, heads=3, hidden=20)
-    words = wording_of(Loaded("gpt2", config, gpt2.build(config), byte_level(), {}), "here", own=True)
+    words = RunWording(Loaded("gpt2", config, gpt2.build(config), byte_level(), {}), "here")
     for text in AWKWARD:
         ids = words.prompt([text])[0].ids
         for at in (0, 1, len(ids) // 2):

@@ -9,7 +9,7 @@ import heedful
 import heedful.use.model
 from heedful import Loaded
 from heedful.models import gpt2
-from heedful.use.wording import wording_of
+from heedful.use.wording import FolderWording
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "marian"])
@@ -57,7 +57,7 @@ def test_the_special_tokens_of_a_folder_are_where_it_says(theirs):
     assert ids_of(gpt.wording.prompt(["", "cat"])) == [[0], tokens.encode("cat").ids]
     ended = template(byte_level(), "$A <|endoftext|>")
     config = gpt2.GPT2Config(vocab=400, context=11, layers=1, width=12, heads=3, hidden=20)
-    words = wording_of(Loaded("gpt2", config, gpt2.build(config), ended, {"bos": 0}), "nowhere", own=False)
+    words = FolderWording(Loaded("gpt2", config, gpt2.build(config), ended, {"bos": 0}), "nowhere")
     assert ids_of(words.prompt(["cat", ""])) == [
         ended.encode("cat").ids[:-1],
         [0],

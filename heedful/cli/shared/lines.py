@@ -84,7 +84,7 @@ class LineCommand(ABC, Generic[R]):
 
 def answer_lines(given: LineOptions, work: LineCommand[Any]) -> None:
     """Read, answer and print until there is no more."""
-    from ...use.loading import load
+    from ...use.model import load
 
     check_number("batch", given.batch)
     utf8_out()

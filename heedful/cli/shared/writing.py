@@ -45,7 +45,7 @@ class TextWriter(LineCommand[Answer]):
         how.width(1 if self.what == "generate" else BEAM)
 
     def how(self, model: Model) -> SearchOptions:
-        from ...use.loading import load
+        from ...use.model import load
 
         if self.draft is not None and "draft" not in self.options:
             self.options["draft"] = load(
