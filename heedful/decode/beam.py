@@ -32,7 +32,7 @@ from .filters import Context, Filter
 from .prompts import Ends, checked
 from .scores import NEVER, apply_to_log_probabilities, check_choice, top_tokens
 from .step import Step
-from .streaming import HostCopy, Hypothesis, fitting, head_start, to_device
+from .streaming import HostCopy, Hypothesis, to_device
 
 
 @torch.no_grad()
@@ -85,7 +85,7 @@ def search(
     n = 1
     while True:
         copy, room = HostCopy(what_to_see(searches)), min(limits[sentence] for sentence in sentences) - n
-        lead = head_start(step, step.chunk, room, rules.ends)
+        lead = step.head_start(step.chunk, room, bool(rules.ends))
         searches, context = extend_run(searches, step, tree, rules, n, lead, context)
         (seen_NX,) = copy.wait()
         going = collect(seen_NX, sentences, found)
@@ -95,7 +95,7 @@ def search(
             searches = searches.select(to_device(torch.tensor(going), searches.over_N.device))
             sentences = [sentences[i] for i in going]
         run = min(step.chunk, min(limits[sentence] for sentence in sentences) - n)
-        rest = max(fitting(step, run - lead), 0 if lead else 1)
+        rest = max(step.fitting(run - lead), 0 if lead else 1)
         searches, context = extend_run(searches, step, tree, rules, n + lead, rest, context)
         n += lead + rest
 

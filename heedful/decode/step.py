@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .beam import PrefixTree, Rules, Searches
 
 CHUNK = 16  # tokens written on a GPU before the host looks
+LEAD = 4  # tokens that a device is given to write before the host looks at those before
 
 
 class Step(ABC):
@@ -76,6 +77,16 @@ class Step(ABC):
     def tokens_left(self) -> int | None:
         """How many tokens more are sure to fit every row; perhaps more do. None if there is no end."""
         return None
+
+    def head_start(self, run: int, room: int, can_end: bool) -> int:
+        """How many of the next tokens to write before looking which rows have ended: all if no row can."""
+        if self.chunk == 1:
+            return 0
+        return max(0, self.fitting(min(run, room, LEAD if can_end else run)))
+
+    def fitting(self, count: int) -> int:
+        """So many tokens, or as many as are sure to fit."""
+        return count if self.tokens_left is None else min(count, self.tokens_left)
 
     @property
     def attention(self) -> Tensor | None:

@@ -10,7 +10,7 @@ of the next chunk. `stream` hands the same over token by token; `Hypothesis` is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from .prompts import Ends, checked
 from .scores import NEVER, apply, argmax, check_choice, log_probability, precise
 from .step import Step
 
-LEAD = 4  # tokens that a device is given to write before the host looks at those before
 Choose = Callable[[Tensor, Tensor], Tensor]  # scores [B, V] and the rows they belong to, to tokens [B]
 Choice = tuple[Tensor, ...]  # tokens, their log-probabilities, and their scores
 
@@ -73,7 +72,8 @@ def stream_chunks(
     while True:
         copy, N = HostCopy(*news), len(news[0])
         run, start, done = min(2 * N, step.chunk) if soon else step.chunk, done, done + N
-        lead = 0 if soon and N < step.chunk else head_start(step, run, shortest(rows, limits) - done, ends)
+        room = shortest(rows, limits) - done
+        lead = 0 if soon and N < step.chunk else step.head_start(run, room, bool(ends))
         parts = [writer.write(lead)] if lead else []
         chunk, doubtful = read_chunk(copy.wait(), rows, start, limits, ends)
         yield chunk
@@ -86,25 +86,13 @@ def stream_chunks(
             writer.keep(going_R)
             parts = [tuple(x[:, going_R] for x in part) for part in parts]
         rest = min(run, shortest(rows, limits) - done) - lead
-        if rest := max(fitting(step, rest), 0 if lead else 1):
+        if rest := max(step.fitting(rest), 0 if lead else 1):
             parts.append(writer.write(rest))
         news = parts[0] if len(parts) == 1 else tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
 def shortest(rows: list[int], limits: list[int]) -> int:
     return min(limits[row] for row in rows)
-
-
-def head_start(step: Step, run: int, room: int, ends: Collection[int]) -> int:
-    """How many of the next tokens to write before looking which rows have ended: all if no row can end."""
-    if step.chunk == 1:
-        return 0
-    return max(0, fitting(step, min(run, room, LEAD if ends else run)))
-
-
-def fitting(step: Step, count: int) -> int:
-    """So many tokens, or as many as are sure to fit."""
-    return count if step.tokens_left is None else min(count, step.tokens_left)
 
 
 class TokenWriter:

@@ -11,9 +11,8 @@ from heedful.decode.beam import PrefixTree, beam_search
 from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
 from heedful.decode.sampling import Sampler, sample
-from heedful.decode.step import DecoderStep, Step
+from heedful.decode.step import LEAD, DecoderStep, Step
 from heedful.decode.streaming import (
-    LEAD,
     HostCopy,
     greedy_choice,
     hypotheses,

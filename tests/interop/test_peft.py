@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import heedful
 from heedful.errors import BadInput
 from heedful.interop.formats import format_of
-from heedful.interop.peft.layers import BEFORE
+from heedful.interop.peft.read import BEFORE
 from heedful.runs import trainer
 from heedful.tasks import recipe
 

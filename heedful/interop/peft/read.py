@@ -1,4 +1,8 @@
-"""Read adapters of Hugging Face's PEFT with the model that they stand beside; the package is not needed."""
+"""Read adapters of Hugging Face's PEFT with the model that they stand beside; the package is not needed.
+
+theirs   base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight   [rank, in]; lora_B
+ours     encoder.stack.blocks.0.attention.layer.query.A                             [out, rank], and B
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,13 @@ from ...errors import BadInput
 from ...files import inside, naming, present, read_json, short
 from ...models import family
 from ...models.base.skeleton import config_with_head, skeleton, with_room
-from ...models.hf.names import Table, fill, match
+from ...models.hf.names import Rule, Table, fill, match
 from ..hf.weights import FLOATS, Stored, headers, read_tensors
 from ..loaded import Load, Loaded, by
 from ..run.read import ADAPTER, ADAPTER_WEIGHTS, chain_of, is_peft, peft_base, put_base
-from .layers import BEFORE, HEADS, is_turned
 
+BEFORE = "base_model.model."  # what all their names begin with
+HEADS = {"classify": "SEQ_CLS", "tag": "TOKEN_CLS", "span": "QUESTION_ANS"}  # and what PEFT calls their tasks
 LARGEST = 1 << 16  # rank
 is_one = is_peft
 
@@ -197,3 +202,14 @@ def by_pattern(patterns: Any, module: str, otherwise: Any) -> Any:
         if module == name or module.endswith(f".{name}"):
             return value
     return otherwise
+
+
+def is_turned(rule: Rule, sizes: list[tuple[int, ...]]) -> bool:
+    """Whether their weight is [in, out]. Otherwise it must be ours, one below the other; or it is refused."""
+    ours = torch.arange(sum(math.prod(size) for size in sizes)).view(-1, sizes[0][1])
+    theirs = rule.join(ours.split([size[0] for size in sizes]))
+    if theirs.shape == ours.shape and torch.equal(theirs, ours):
+        return False
+    if theirs.T.shape == ours.shape and torch.equal(theirs.T, ours):
+        return True
+    raise BadInput(f"{rule.ours[0]} is in another order over there, which adapters of theirs cannot follow")

@@ -23,7 +23,7 @@ from ...parts.lora import Lora
 from ..hf.weights import SINGLE, headers, read_tensors, write_tensors
 from ..run.read import ADAPTER, ADAPTER_WEIGHTS, base_of, describe_run, labels_of_run, read_lora
 from ..run_folder import is_run
-from .layers import BEFORE, HEADS, is_turned
+from .read import BEFORE, HEADS, is_turned
 
 
 def write(run: Path, folder: Path) -> None:
