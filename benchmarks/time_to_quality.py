@@ -44,7 +44,7 @@ import numpy as np
 import torch
 
 import heedful
-from heedful.data.encode import Encoder
+from heedful.data.encode import CachedEncoder
 from heedful.data.store import write_store
 from heedful.data.vocab import Vocab, train_vocab
 from heedful.runs import setup, training
@@ -207,7 +207,7 @@ def beginning(texts: Iterable[str], size: int) -> Iterator[str]:
 
 def tokenize(folder: Path, texts: Sequence[str], vocab: Vocab, workers: int) -> int:
     """Write every document and its end; the number of tokens."""
-    end = np.array([vocab.eos], Encoder(vocab).dtype)
+    end = np.array([vocab.eos], CachedEncoder(vocab).dtype)
     rows = ({"text": np.concatenate([tokens, end])} for tokens in encoded(texts, vocab, workers))
     about = {"vocab": vocab.hash, "bytes": sum(len(text.encode()) for text in texts)}
     store = write_store(folder, {"text": "documents, each with its end"}, rows, vocab.size, about)
@@ -218,7 +218,7 @@ def encoded(texts: Sequence[str], vocab: Vocab, workers: int) -> Iterator[np.nda
     """The tokens of each text; many at once by as many processes, which the library's own threads do not
     come near."""
     if workers == 1:
-        yield from map(Encoder(vocab), texts)
+        yield from map(CachedEncoder(vocab), texts)
         return
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of the library would not survive the fork
     groups = [texts[at : at + TOGETHER] for at in range(0, len(texts), TOGETHER)]
@@ -227,12 +227,12 @@ def encoded(texts: Sequence[str], vocab: Vocab, workers: int) -> Iterator[np.nda
         yield from chain.from_iterable(pool.map(encode_group, groups))
 
 
-encoder: Encoder  # of a process that tokenizes
+encoder: CachedEncoder  # of a process that tokenizes
 
 
 def begin_encoding(vocab: Vocab) -> None:
     global encoder
-    encoder = Encoder(vocab)
+    encoder = CachedEncoder(vocab)
 
 
 def encode_group(texts: Sequence[str]) -> list[np.ndarray]:
