@@ -138,7 +138,7 @@ class TrainOptions(DataOptions):
 def train(given: TrainOptions) -> int:
     """Start a run, or go on with one; under torchrun, together with the other processes."""
     from ..runs import trainer
-    from ..runs.report import SilentReporter
+    from ..runs.setup import SilentReporter
     from ..train.processes import Lost, connected, join_world, leave_world, own_device
     from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress, remark_on
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -24,10 +24,9 @@ from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train import finder, loop, optimizer, processes
 from ..train.average import Average, MovingAverage, TailAverage
-from ..train.loop import Batch, LoopSettings, seed_for
+from ..train.loop import Batch, LoopSettings, Progress, seed_for
 from ..train.processes import World
 from ..train.schedule import schedule
-from .report import Reporter
 
 MEASURED = 12  # steps made and thrown away to find out how long one takes: the later half of them is timed
 ALONE = World()
@@ -152,3 +151,23 @@ def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Itera
         )
         optimizers, scaler = make_optimizers(recipe, model), make_scaler(recipe, device)
         yield from finder.tried(loop.train(model, job.batches, loss_of, optimizers, settings, scaler=scaler))
+
+
+class Reporter(Protocol):
+    """Where a run reports to."""
+
+    def say(self, line: str) -> None:
+        """A sentence."""
+
+    def step(self, progress: Progress, steps: int) -> None:
+        """One more step was made."""
+
+
+class SilentReporter:
+    """A reporter that prints nothing: every process but the leading one has it."""
+
+    def say(self, line: str) -> None:
+        pass
+
+    def step(self, progress: Progress, steps: int) -> None:
+        pass

@@ -28,7 +28,7 @@ from ..tasks.recipe.checks import ONLY_AT
 from ..tasks.recipe.presets import STAGES
 from ..tasks.recipe.settings import Recipe
 from .folder import RECIPE
-from .report import Reporter
+from .setup import Reporter
 from .trainer import resume as resume_run
 from .trainer import start as start_run
 from .training import Outcome

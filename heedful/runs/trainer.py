@@ -26,9 +26,8 @@ from ..tasks.task import Job
 from ..train import processes
 from ..train.processes import World
 from .folder import METRICS, RECIPE, RunFolder
-from .report import Reporter, SilentReporter
 from .resume import ROUNDING, compare_facts, compare_recipes, data_fingerprint, facts_of, newest, of_step
-from .setup import ALONE, make_job, with_steps
+from .setup import ALONE, Reporter, SilentReporter, make_job, with_steps
 from .training import Outcome, train_run
 
 

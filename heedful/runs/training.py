@@ -1,8 +1,9 @@
-"""The body of the training loop: log, evaluate, save, and stop when asked."""
+"""The body of the training loop: log and report each step, evaluate, save, and stop when asked."""
 
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -25,10 +26,10 @@ from ..train import loop, processes
 from ..train.loop import Progress
 from ..train.processes import World
 from .folder import RECIPE, RunFolder, Stop
-from .plan import describe_plan
-from .report import Reporter, report_speed, report_step, warning_if_no_better
+from .plan import describe_plan, format_bytes, format_seconds, peak_memory
 from .resume import Best, Saved, TrainingState, facts_of, gather, kept, put_weights, restore, save
 from .setup import (
+    Reporter,
     can_run_ahead,
     loop_settings,
     make_average,
@@ -231,3 +232,45 @@ def evaluate(
             f"evaluate.patience={RISING} may help"
         )
     return replace(best, since=best.since + 1)
+
+
+SETTLED = 20  # steps after which the speed is said
+
+
+def report_step(progress: Progress, folder: RunFolder | None, reporter: Reporter, recipe: Recipe) -> None:
+    """Write a step's loss, learning rate and gradient norm to the log."""
+    if folder is not None:
+        folder.metrics.append(
+            {"step": progress.step, "loss": progress.loss, "rate": progress.rate, "norm": progress.norm}
+            | expert_load.logged(progress.expert_load)
+        )
+    reporter.step(progress, recipe.train.steps)
+
+
+def report_speed(
+    pace: list[float], progress: Progress, recipe: Recipe, device: torch.device, reporter: Reporter
+) -> None:
+    """Report the speed, the time left and the memory in use, once the first steps are done."""
+    if len(pace) > SETTLED:
+        return
+    pace.append(progress.seconds)
+    if len(pace) == SETTLED:
+        seconds = statistics.median(pace)
+        left = seconds * (recipe.train.steps - progress.step)
+        reporter.say(
+            f"speed: {1000 * seconds:.0f} ms a step, {progress.a_second(seconds)} a second; "
+            f"about {format_seconds(left)} left; memory so far {format_bytes(peak_memory(device))}"
+        )
+
+
+def warning_if_no_better(best: Best, job: Job) -> str | None:
+    """A warning, if a model that has finished is no better than what takes no learning."""
+    told, guessing = job.baselines.get("loss", ("", math.inf))
+    if best.scores["loss"] < guessing:
+        return None
+    return (
+        f"warning: the best held-out loss, {best.scores['loss']:.3f}, is not below {guessing:.3f} of "
+        f"guessing ({told}): "
+        "the model has learned nothing yet; give it more --steps, or another train.rate (--find-rate tries "
+        "some)"
+    )

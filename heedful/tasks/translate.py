@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ..data.batch import Tensors
-from ..data.lines import hash_of
 from ..data.packing import Fitted
 from ..data.plan import BucketPlan, RowPlan, shares
 from ..data.report import Report
@@ -22,8 +21,7 @@ from ..data.store import Store
 from ..data.trees import Parsed
 from ..decode.greedy import greedy_translation
 from ..errors import BadInput
-from ..files import one_line, present
-from ..interop.hf.tokenizer import TARGET_TOKENIZER
+from ..files import one_line
 from ..models.base.shells import EncoderDecoder, WithTrees, needs_tree
 from ..models.base.skeleton import skeleton
 from ..parts.experts import auxiliary
@@ -36,23 +34,15 @@ from .evaluation import EvaluationRequest, Measured, by_length, with_lines
 from .metrics import BY_FREQUENCY, ENOUGH, bleu, exact_match, interval, translation_scores, unigram_entropy
 from .origin import TRANSLATORS, Origin, begin, find_origin, special_of
 from .recipe.settings import Recipe
-from .task import Job, chunks, describe_data, pad
+from .task import Job, chunks, pad
 from .translate_data import (
-    SeparateVocabs,
     TextPair,
     TokenTree,
     Vocabs,
-    check_sources,
-    check_trees,
-    describe_left_out,
-    describe_vocab,
     encoded,
-    heads_of,
-    held_out_pairs,
     needs_trees,
     pairs_of,
-    prepare,
-    short_enough,
+    read_data,
     sides,
     source_name,
     trees_of,
@@ -191,23 +181,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     origin = find_origin(t.from_folder, folder, TRANSLATORS) if t.from_folder else None
     if origin is not None:
         recipe = within(recipe, origin)
-    d = recipe.data
-    check_sources(d)
-    check_trees(recipe)
-    vocab, train, report = prepare(recipe, folder, origin)
-    looked_at, there = held_out_pairs(recipe, report)
-    held_out = short_enough(vocab, looked_at, d.longest)
-    if report.counts:
-        say(report.sentence())
+    data = read_data(recipe, folder, origin, say)
+    d, vocab, train, held_out = recipe.data, data.vocab, data.train, data.held_out
     lengths = [train.lengths("source"), train.lengths("target") + 1]
     rows = PackedRows if d.packed else PaddedRows
     planned = rows(train, vocab, lengths, recipe)
-    own = vocab.target if isinstance(vocab, SeparateVocabs) and present(folder / TARGET_TOKENIZER) else None
-    config = (
-        origin.config if origin else translator_config(recipe, vocab.size, None if own is None else own.size)
-    )
+    config = origin.config if origin else translator_config(recipe, vocab.size, data.target_vocab_size)
     valid = [numbers(vocab, chunk) for chunk in chunks(held_out, 64)]
-    unseen = unknown(vocab, held_out)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[PairBatch | PackedPairs]:
         parts = shares(planned.plan.batch(step), recipe.train.accumulate, rank, world)
@@ -231,21 +211,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (BY_FREQUENCY, by_frequency(train, valid, vocab)),
         },
         plan=[
-            describe_data(f"{len(train):,} pairs", len(held_out), there, planned.padding()),
-            *describe_left_out(planned.left_out, len(looked_at) - len(held_out), d.longest),
-            f"{describe_vocab(vocab)} of {vocab.kind}, {unseen:.2%} unknown in held-out text",
+            *data.describe(planned.left_out, planned.padding(), d.longest),
             *([describe_start(recipe, False)] if origin else []),
         ],
         begin=partial(begin, origin=origin) if origin else None,
         tuning=tuning_of(recipe, origin),
         special=special_of(sides(vocab)[0]),
-        facts={
-            "data": train.hash,
-            "held-out data": hash_of(held_out),
-            **({"held-out trees": hash_of(heads_of(held_out))} if needs_trees(recipe) else {}),
-            **({} if own is None else {"target_vocab": own.hash}),
-            **(origin.facts if origin else {}),
-        },
+        facts=data.facts | (origin.facts if origin else {}),
         steady=d.packed and recipe.model.architecture == "transformer" and origin is None,
     )
 

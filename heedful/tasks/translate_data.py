@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..corpora import phrasebook
 from ..data.conllu import MOST_WORDS
-from ..data.lines import read_parallel
+from ..data.lines import hash_of, read_parallel
 from ..data.report import Report, not_in_vain
 from ..data.store import Store, write_store
 from ..data.tables import read_table
 from ..data.trees import Parsed, read_parsed, words_of_pieces
 from ..data.vocab import Vocab, groups, read_vocab, train_vocab
 from ..errors import BadInput
-from ..files import inside, one_line, write_text
+from ..files import inside, one_line, present, write_text
 from ..interop.hf.tokenizer import TARGET_TOKENIZER, TOKENIZER
 from ..interop.run.read import FROM
 from .origin import TRANSLATORS, Origin, find_origin, target_vocabulary, vocabulary
 from .recipe.settings import DataSettings, Recipe
+from .task import describe_data
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,55 @@ def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple
     about |= {"trees": d.trees} if d.trees else {}
     size = max(MOST_WORDS + 1 if more else 0, *(side.size for side in sides(vocab)))
     return vocab, write_store(data, FIELDS | more, rows(), size, about), report
+
+
+@dataclass(frozen=True)
+class TranslationData:
+    """All that a translator learns from and is evaluated by."""
+
+    vocab: Vocabs
+    train: Store
+    held_out: list[TextPair]  # those that are tried each time
+    left_out: int  # held-out pairs that are too long
+    there: int  # held-out pairs in all
+    trees: bool  # whether the sources come with trees
+    target_vocab: Vocab | None  # the run's own vocabulary of the target, where it has one
+
+    @property
+    def target_vocab_size(self) -> int | None:
+        return None if self.target_vocab is None else self.target_vocab.size
+
+    def describe(self, left_out: int, padding: float, longest: int) -> list[str]:
+        """Sentences for the plan. left_out: training pairs that are too long; padding: share of a batch."""
+        unseen = unknown(self.vocab, self.held_out)
+        return [
+            describe_data(f"{len(self.train):,} pairs", len(self.held_out), self.there, padding),
+            *describe_left_out(left_out, self.left_out, longest),
+            f"{describe_vocab(self.vocab)} of {self.vocab.kind}, {unseen:.2%} unknown in held-out text",
+        ]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Hashes that say later whether the data are still the same."""
+        trees = {"held-out trees": hash_of(heads_of(self.held_out))} if self.trees else {}
+        target = {} if self.target_vocab is None else {"target_vocab": self.target_vocab.hash}
+        return {"data": self.train.hash, "held-out data": hash_of(self.held_out), **trees, **target}
+
+
+def read_data(
+    recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]
+) -> TranslationData:
+    """Read or generate the pairs, learn a vocabulary or take one over, and tokenize."""
+    check_sources(recipe.data)
+    check_trees(recipe)
+    vocab, train, report = prepare(recipe, folder, origin)
+    looked_at, there = held_out_pairs(recipe, report)
+    held_out = short_enough(vocab, looked_at, recipe.data.longest)
+    if report.counts:
+        say(report.sentence())
+    own = vocab.target if isinstance(vocab, SeparateVocabs) and present(folder / TARGET_TOKENIZER) else None
+    left_out = len(looked_at) - len(held_out)
+    return TranslationData(vocab, train, held_out, left_out, there, needs_trees(recipe), own)
 
 
 def unknown(vocab: Vocabs, pairs: list[TextPair]) -> float:
