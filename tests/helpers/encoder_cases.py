@@ -3,6 +3,8 @@
 import pytest
 import transformers as hf
 
+from helpers import deberta  # noqa: F401 (before transformers imports it, with a warning)
+
 
 @pytest.fixture(autouse=True)
 def _no_progress_bars():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,9 @@ from torch import Tensor, nn
 from heedful.models.base.shells import EncoderDecoder, WithHeads
 from heedful.parts.places import At, Lengths
 from heedful.parts.view import left_padded, right_padded
+from helpers import deberta
 
 CASES_PER_FAMILY = 8
-
-with warnings.catch_warnings():  # DeBERTa's file is compiled, when it is imported, by what torch is giving up
-    warnings.simplefilter("ignore", DeprecationWarning)
-    from transformers import DebertaV2Model as _  # noqa: F401
 
 
 @dataclass
