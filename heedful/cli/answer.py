@@ -19,7 +19,7 @@ from ..data.report import Fault
 from ..errors import BadInput
 from ..files import one_line
 from ..use.results import AnswerSpan
-from ..use.wording import Tokenized
+from ..use.texts import Tokenized
 from .shared.lines import Line, LineCommand, answer_lines
 from .shared.options import LineOptions, arg
 from .shared.terminal import flat

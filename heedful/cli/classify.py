@@ -21,7 +21,7 @@ from ..errors import BadInput
 from ..files import one_line, present, read_json
 from ..use.options import check_number
 from ..use.results import Label
-from ..use.wording import Tokenized
+from ..use.texts import Tokenized
 from .shared.image_files import batches_of_names
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..use.wording import Tokenized
+from ..use.texts import Tokenized
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions, arg
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..use.options import check_number
 from ..use.results import Filled
-from ..use.wording import Tokenized
+from ..use.texts import Tokenized
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
 from .shared.terminal import flat

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..use.wording import Tokenized
+from ..use.texts import Tokenized
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
 

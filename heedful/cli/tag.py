@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..use.results import Tagged
-from ..use.wording import Tokenized
+from ..use.texts import Tokenized
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
 from .shared.terminal import flat

@@ -38,7 +38,7 @@ from ..train.loss import Loss, cross_entropy
 from . import features
 from .classify_data import TextRow, check_tables, encoded, held_out_rows, read_labels, texts_of, tokenized
 from .configs import bert_config
-from .evaluation import EvaluationRequest, Measured, by_length, label_predictions, measured_labels
+from .evaluation import EvaluationRequest, Measured, by_length, measured_labels
 from .features import penalized
 from .metrics import (
     accuracy,
@@ -49,7 +49,17 @@ from .metrics import (
 from .origin import FROM, ForeignVocab, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
 from .recipe.settings import DataSettings, Recipe
 from .spelling import with_unknown
-from .task import Job, VocabLike, chunks, describe_data, own_vocabulary, pad, shortened, spread
+from .task import (
+    Job,
+    VocabLike,
+    chunks,
+    describe_data,
+    label_predictions,
+    own_vocabulary,
+    pad,
+    shortened,
+    spread,
+)
 from .tuning import describe_start, tuning_of
 
 SHOWN = 100  # characters of a text that is shown

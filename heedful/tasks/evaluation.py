@@ -1,4 +1,4 @@
-"""Judging: what evaluating a finished model asks of its task, and what it gets back.
+"""Evaluation: what evaluating a finished model asks of its task, and what it gets back. Needs no torch.
 
 Every task has a function `measure(model, asked)`. It reads all of the held-out data, where training tries a
 part of it, judges by the same rules, and changes nothing in the run.
@@ -10,9 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
-
-import torch.nn.functional as F
-from torch import Tensor
 
 from ..data.report import Report
 from ..data.vocab import Vocab, read_vocab
@@ -105,20 +102,6 @@ class Measured:
     beside: dict[str, dict[str, float]] = field(
         default_factory=dict
     )  # the metrics of another form of the model
-
-
-def label_predictions(
-    scored: Iterable[tuple[Tensor, Tensor]],
-) -> tuple[list[int], list[int], float]:
-    """(labels found, right labels, mean loss) of batches of (scores [B, labels], right labels [B])."""
-    found: list[int] = []
-    right: list[int] = []
-    nll = 0.0
-    for scores_BL, labels_B in scored:
-        nll += float(F.cross_entropy(scores_BL, labels_B, reduction="sum"))
-        found += scores_BL.argmax(-1).tolist()
-        right += labels_B.tolist()
-    return found, right, nll / max(1, len(right))
 
 
 def measured_labels(

@@ -35,7 +35,7 @@ from ..models.base.shells import WithHeads
 from ..models.vit import ViTConfig
 from ..tasks.galleries import folder_rows, galleries, split_rows
 from ..train.loss import Loss, cross_entropy
-from .evaluation import EvaluationRequest, Measured, label_predictions, measured_labels
+from .evaluation import EvaluationRequest, Measured, measured_labels
 from .metrics import (
     accuracy,
     accuracy_of_majority,
@@ -44,7 +44,7 @@ from .metrics import (
 )
 from .origin import FROM, Origin, check_same, read_origin, weights_hash
 from .recipe.settings import DataSettings, Recipe
-from .task import Job
+from .task import Job, label_predictions
 
 HEADS = {"class": "classify", "mean": "classify_mean"}
 DATA, VALID = "data", "valid"

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.report import Report
@@ -168,3 +169,17 @@ def spread(rows: list[T], most: int) -> list[T]:
     if not most or len(rows) <= most:
         return rows
     return [rows[i] for i in np.linspace(0, len(rows) - 1, most).astype(int)]
+
+
+def label_predictions(
+    scored: Iterable[tuple[Tensor, Tensor]],
+) -> tuple[list[int], list[int], float]:
+    """(labels found, right labels, mean loss) of batches of (scores [B, labels], right labels [B])."""
+    found: list[int] = []
+    right: list[int] = []
+    nll = 0.0
+    for scores_BL, labels_B in scored:
+        nll += float(F.cross_entropy(scores_BL, labels_B, reduction="sum"))
+        found += scores_BL.argmax(-1).tolist()
+        right += labels_B.tolist()
+    return found, right, nll / max(1, len(right))

@@ -13,7 +13,8 @@ from ..models.base.shells import Encoder
 from .batches import finite
 from .options import check_number
 from .results import AnswerSpan
-from .wording import Tokenized, both, tokenize_by
+from .texts import Tokenized, both
+from .wording import tokenize_by
 
 if TYPE_CHECKING:
     from ..tasks.span import SpanReader

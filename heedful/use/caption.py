@@ -15,7 +15,7 @@ from ..models.base.shells import EncoderDecoder, WithPictures
 from .options import BEAM, Options, SearchOptions, refuse_draft, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
-from .wording import Tokenized, each
+from .texts import Tokenized, each
 
 if TYPE_CHECKING:
     from .model import Model

@@ -14,7 +14,7 @@ from ..models.base.shells import DecoderClassifier, Encoder
 from .batches import finite
 from .options import check_number
 from .results import Chosen
-from .wording import listed_texts
+from .texts import listed_texts
 
 if TYPE_CHECKING:
     from .model import Model

@@ -23,7 +23,8 @@ from ..parts.places import Lengths
 from .batches import finite, in_batches
 from .options import check_number
 from .results import Label
-from .wording import Tokenized, both, each, encoded, judged, refuse_long, tokenize_by, unknown_ids, usable
+from .texts import Tokenized, both, each, usable
+from .wording import encoded, judged, refuse_long, tokenize_by, unknown_ids
 
 if TYPE_CHECKING:
     from ..tasks.classify import ClassifierKind, TextBatch

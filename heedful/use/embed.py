@@ -19,7 +19,8 @@ from ..parts.places import Lengths
 from . import translate
 from .batches import finite, in_batches
 from .classify import RunClassifier
-from .wording import Tokenized, judged, listed_texts, table_of, tokenize, tokenize_by, usable
+from .texts import Tokenized, listed_texts, usable
+from .wording import judged, table_of, tokenize, tokenize_by
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

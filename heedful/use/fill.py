@@ -12,7 +12,8 @@ from ..parts.places import Lengths
 from .batches import finite, in_batches
 from .options import check_number
 from .results import Filled, Guess
-from .wording import MASK, Tokenized, each, judged, usable
+from .texts import Tokenized, each, usable
+from .wording import MASK, judged
 
 if TYPE_CHECKING:
     from .model import Model

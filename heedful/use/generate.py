@@ -13,7 +13,7 @@ from ..models.base.shells import Decoder
 from .options import Options, SearchOptions, refuse_prefix, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
-from .wording import Tokenized, each, fault_of
+from .texts import Tokenized, each, fault_of
 
 if TYPE_CHECKING:
     from .model import Model

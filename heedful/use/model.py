@@ -53,7 +53,8 @@ from . import (
 from .classify import FolderClassifier, RunClassifier, classifier_of
 from .options import SearchOptions
 from .results import Answer
-from .wording import ArticleWording, FolderWording, RunWording, Tokenized, Wording, listed, tokenize
+from .texts import Tokenized, listed
+from .wording import ArticleWording, FolderWording, RunWording, Wording, tokenize
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -10,7 +10,7 @@ from ..data.trees import Parsed
 from ..models.base.shells import Encoder
 from .batches import finite
 from .sentences import each_sentence, encode
-from .wording import Tokenized, each
+from .texts import Tokenized, each
 
 if TYPE_CHECKING:
     from ..tasks.parse import ParseResult as FoundTree

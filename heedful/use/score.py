@@ -17,7 +17,8 @@ from ..parts.places import Lengths
 from . import translate
 from .batches import in_batches
 from .results import Scored
-from .wording import Tokenized, both, each, judged, usable
+from .texts import Tokenized, both, each, usable
+from .wording import judged
 
 if TYPE_CHECKING:
     from .model import Model

@@ -29,7 +29,7 @@ from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..tasks.evaluation import by_length
 from .options import SearchOptions
 from .results import Answer
-from .wording import Tokenized
+from .texts import Tokenized
 
 if TYPE_CHECKING:
     from .model import Model

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..data.conllu import MOST_WORDS, Sentence
 from .batches import in_batches
-from .wording import Tokenized, refuse_long, tokenize_by, usable
+from .texts import Tokenized, usable
+from .wording import refuse_long, tokenize_by
 
 if TYPE_CHECKING:
     from ..tasks.words import WordBatch

@@ -9,7 +9,7 @@ from ..errors import BadInput
 from . import generate, translate
 from .options import Options, SearchOptions, refuse_draft, refuse_prefix, search_options, takes_options
 from .search import pieces, search_of
-from .wording import Tokenized
+from .texts import Tokenized
 
 if TYPE_CHECKING:
     from .model import Model

@@ -12,7 +12,7 @@ from ..models.base.shells import Encoder
 from .batches import finite
 from .results import Tagged
 from .sentences import each_sentence, encode
-from .wording import Tokenized, each
+from .texts import Tokenized, each
 
 if TYPE_CHECKING:
     from ..tasks.words import WordBatch

@@ -12,7 +12,8 @@ from ..models.base.shells import EncoderDecoder, needs_tree
 from .options import BEAM, Options, SearchOptions, refuse_draft, search_options, takes_options
 from .results import Answer
 from .search import Request, Search, answers, search_of
-from .wording import Tokenized, each, judged
+from .texts import Tokenized, each
+from .wording import judged
 
 if TYPE_CHECKING:
     from .model import Model

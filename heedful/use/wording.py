@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ..data.articles import article_of
 from ..data.extract import text_of
@@ -28,29 +28,14 @@ if TYPE_CHECKING:
 
     from ..interop.loaded import Loaded
     from ..tasks.recipe.settings import DataSettings
+from .texts import LONGEST, Tokenized, fault_of
 
-T = TypeVar("T")
 MASK = "[MASK]"
 MASKS = (MASK, "<mask>")  # as vocabularies spell it: BERT's and RoBERTa's
 CONFIGS = ("generation_config.json", "config.json")  # what the first says goes before what the second says
-LONGEST = (
-    30_000  # characters of a text, from the shell as from Python: attention takes the square of its tokens
-)
 TAIL = 8  # tokens of a prompt that are enough to see how the text goes on
 HALF = "\ufffd"  # what a decoder writes for a part of a character
 UNKNOWN = ("[UNK]", "<unk>", "<UNK>")  # what stands for everything that a vocabulary does not know
-
-
-@dataclass(frozen=True)
-class Tokenized:
-    """A text and its tokens. A text is tokenized once, and what needs its tokens is given this."""
-
-    text: str  # as it was given: it may have its tree, or be an article with a title
-    ids: list[int]
-    unknown: list[str] = field(default_factory=list)  # words of the text that the vocabulary does not know
-    spans: list[tuple[int, int]] = field(default_factory=list)  # where tokens stand, if it was kept
-    segments: list[int] = field(default_factory=list)  # the number of the text, or word, of each token
-    fault: str | None = None  # why the model cannot use it, if it cannot
 
 
 class Wording(ABC):
@@ -385,71 +370,10 @@ def numbers(said: Any, vocab: int) -> list[int]:
     return [number for number in given if type(number) is int and 0 <= number < vocab]
 
 
-# Texts on their way in: one or many, alone or two by two, and those that a model cannot use.
-
-
-def listed_texts(texts: str | Iterable[str]) -> tuple[list[str], bool]:
-    """Texts as a list, and whether it was only one."""
-    if isinstance(texts, str):
-        return [texts], True
-    if not isinstance(texts, Iterable):
-        raise BadInput(f"texts are a string or a list of strings, not {type(texts).__name__}")
-    rows = list(texts)
-    for place, row in enumerate(rows, 1):
-        if not isinstance(row, str):
-            raise BadInput(f"text {place} is {type(row).__name__}: texts are strings")
-    return rows, False
-
-
-def each(texts: str | Iterable[str], do: Callable[[list[str]], list[T]]) -> T | list[T]:
-    """One result for one text, a list for a list."""
-    rows, one = listed_texts(texts)
-    found = do(rows)
-    return found[0] if one else found
-
-
-def both(
-    texts: str | Iterable[str],
-    others: str | Iterable[str],
-    do: Callable[[list[str], list[str]], list[T]],
-) -> T | list[T]:
-    """The same of texts that belong together two by two."""
-    (rows, one), (seconds, other) = listed_texts(texts), listed_texts(others)
-    if one != other or len(rows) != len(seconds):
-        raise BadInput(
-            f"texts go together two by two, and there are {len(rows)} and {len(seconds)}: "
-            f"give two strings, or two lists of one length"
-        )
-    found = do(rows, seconds)
-    return found[0] if one else found
-
-
-def listed(words: Sequence[str]) -> str:
-    """ "a, b and c"."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
-
-
 def judged(rows: Sequence[Tokenized], network: Any, least: int = 1) -> list[Tokenized]:
     """Rows with their faults: fewer tokens than `least`, or more than the model has positions for."""
     table = table_of(network)
     return [row if row.fault else replace(row, fault=fault_of(len(row.ids), table, least)) for row in rows]
-
-
-def fault_of(tokens: int, table: int | None, least: int) -> str | None:
-    """Why a text of so many tokens cannot be used, if it cannot."""
-    if tokens < least:
-        return "is empty" if not tokens else "has one token, and nothing to judge it by"
-    if table is not None and tokens > table:
-        return f"has {tokens:,} tokens, and the model reads at most {table:,}: cut it"
-    return None
-
-
-def usable(rows: list[Tokenized]) -> list[Tokenized]:
-    """The same rows; the first that the model cannot use is refused."""
-    for place, row in enumerate(rows, 1):
-        if row.fault:
-            raise BadInput(f"text {place} {row.fault}")
-    return rows
 
 
 def table_of(network: Any) -> int | None:

@@ -16,7 +16,7 @@ from heedful.cli.shared.commands import options_of
 from heedful.cli.shared.lines import READ
 from heedful.cli.shared.terminal import flat
 from heedful.use.options import SearchOptions
-from heedful.use.wording import LONGEST
+from heedful.use.texts import LONGEST
 
 # The same as from Python
 

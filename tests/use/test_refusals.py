@@ -7,7 +7,7 @@ import heedful
 import heedful.use.model
 from heedful import BadInput, Loaded
 from heedful.models import vit
-from heedful.use.wording import LONGEST
+from heedful.use.texts import LONGEST
 
 
 @pytest.mark.parametrize(

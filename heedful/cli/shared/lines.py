@@ -23,7 +23,7 @@ from ...data.text_file import BOM, BYTES, FOREIGN, GZIP, judge
 from ...errors import BadInput
 from ...files import one_line
 from ...use.options import check_number
-from ...use.wording import LONGEST, Tokenized
+from ...use.texts import LONGEST, Tokenized
 from .options import LineOptions
 
 if TYPE_CHECKING:

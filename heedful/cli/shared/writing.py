@@ -11,7 +11,7 @@ from ...errors import BadInput
 from ...files import one_line
 from ...use.options import BEAM, SearchOptions, search_options
 from ...use.results import Answer
-from ...use.wording import LONGEST, Tokenized
+from ...use.texts import LONGEST, Tokenized
 from .lines import Line, LineCommand
 from .options import DecodingOptions
 from .terminal import flat

@@ -2,7 +2,7 @@
 
 import os
 
-from heedful.use.wording import LONGEST
+from heedful.use.texts import LONGEST
 from helpers.broken_calls import (
     DAMAGED,
     NO_FOLDER,
