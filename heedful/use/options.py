@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from ..errors import BadInput
 from ..models import nearest
-from ..tasks.recipe.settings import Range
+from ..models.base.settings import Range
 
 BEAM = 4  # hypotheses of a translation, a summary and a caption (Vaswani et al. 2017)
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...interop.loaded import Loaded
-from ...tasks.recipe.settings import Range, Recipe
+from ...models.base.settings import Range
+from ...tasks.recipe.settings import Recipe
 from .finding import Finding, NotApplicable
 from .heads import heads
 from .invariance import batch, cache, finite_weights, no_leak, padding

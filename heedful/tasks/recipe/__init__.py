@@ -7,15 +7,14 @@ options.
 from __future__ import annotations
 
 import typing
-from collections.abc import Collection
 from dataclasses import asdict, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from reprlib import repr as short  # a hostile value may be a megabyte long
-from typing import Annotated, Any, Literal
+from typing import Any
 
 from ...errors import BadInput
 from ...models import nearest
+from ...models.base.settings import read_hint, unknown
 from .checks import check_settings, consistent
 from .presets import (
     ARCHITECTURE_DEFAULTS,
@@ -83,63 +82,11 @@ def known_settings() -> dict[str, Any]:
     }
 
 
-def unknown(key: str, known: Collection[str]) -> str:
-    """A name that is none, and what was probably meant: a name of another part, or one spelled alike."""
-    told = f'"{key}"' if key.isprintable() and len(key) < 100 else short(key)
-    part, _, name = key.rpartition(".")
-    elsewhere = [other for other in known if other.rpartition(".")[2] == name]
-    if len(elsewhere) == 1:
-        return f'{told}; did you mean "{elsewhere[0]}"?'
-    beside = [other.removeprefix(f"{part}.") for other in known if part and other.startswith(f"{part}.")]
-    if beside and not get_close_matches(name, beside):  # alike in nothing but their part
-        return f"{told}; {part} has {', '.join(beside)}"
-    return f"{told}{nearest(key, known)}"
-
-
 def convert(key: str, hint: Any, value: Any) -> Any:
     """A value of the kind a setting has, from text or JSON."""
-    if typing.get_origin(hint) is Literal:
-        choices = typing.get_args(hint)
-        if value not in choices:
-            raise BadInput(f"{key} must be one of {', '.join(choices)}, not {short(value)}")
-        return value
-    kind, limits = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint, None)
-    try:
-        found = READERS[kind](value)
-        if limits is not None and found not in limits:
-            raise ValueError
-        return found
-    except (ValueError, KeyError, TypeError, OverflowError):
-        wanted = f"{NAMES[kind]} {limits}" if limits is not None else NAMES[kind]
-        raise BadInput(f"{key} must be {wanted}, not {short(value)}") from None
-
-
-def read_truth(value: Any) -> bool:
-    return {"true": True, "false": False}[str(value).lower()]
-
-
-def read_whole(value: Any) -> int:
-    number = int(value) if isinstance(value, str) else value
-    if type(number) is not int:  # True is one, too
-        raise TypeError
-    return number
-
-
-def read_number(value: Any) -> float:
-    if isinstance(value, bool):
-        raise TypeError
-    return float(value)
-
-
-def read_words(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    value.encode()  # a recipe is written in UTF-8, and not every file name can be
-    return value
-
-
-READERS = {bool: read_truth, int: read_whole, float: read_number, str: read_words}
-NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text in UTF-8"}
+    setting = read_hint(key, hint)
+    assert setting is not None
+    return setting.convert(key, value)
 
 
 def parse_settings(given: list[str]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from ...models.base.settings import MANY, Count, Part, Range, Share
+
 TEXTS = ("translate", "lm", "mlm", "classify", "tag", "span", "choose", "parse", "summarize")
 PICTURES = ("image-classify", "caption", "text-to-image")
 TASKS = (*TEXTS, *PICTURES)
@@ -17,32 +19,6 @@ TUNED = (
     "span",
     "choose",
 )  # tasks that can start from any model of their kind
-
-
-@dataclass(frozen=True)
-class Range:
-    """The numbers that a setting can be, with its ends as in mathematics: "[)" is without the last."""
-
-    least: float
-    most: float
-    ends: Literal["[]", "[)", "(]"] = "[]"
-
-    def __contains__(self, number: float) -> bool:
-        above = number > self.least or (number == self.least and self.ends[0] == "[")
-        below = number < self.most or (number == self.most and self.ends[1] == "]")
-        return above and below
-
-    def __str__(self) -> str:
-        if self.ends == "[]":
-            return f"from {self.least:,} to {self.most:,}"
-        words = {"[": "of at least", "(": "above", "]": "at most", ")": "below"}
-        return f"{words[self.ends[0]]} {self.least:,} and {words[self.ends[1]]} {self.most:,}"
-
-
-MANY = 10**12  # what nobody reaches
-Count = Annotated[int, Range(1, MANY)]
-Share = Annotated[float, Range(0, 1)]
-Part = Annotated[float, Range(0, 1, "[)")]  # a share that leaves something
 
 
 @dataclass(frozen=True)
