@@ -50,6 +50,7 @@ class TrainingState:
     step: int = 0
     best: Best = field(default_factory=Best)
     carried: Carried | None = None
+    shown: list[str] = field(default_factory=list)  # the examples of the last evaluation
 
 
 def facts_of(recipe: Recipe, job: Job, world: World, device: torch.device) -> dict[str, Any]:

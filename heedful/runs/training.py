@@ -202,7 +202,7 @@ def evaluate(
     with state.average.in_place_of(model) if averaged and state.average else nullcontext():
         model.eval()
         with torch.no_grad(), eagerly():
-            scores, lines = processes.within(trained, lambda model: (job.evaluate(model), job.show(model)))
+            scores, examples = processes.within(trained, lambda model: (job.evaluate(model), job.show(model)))
         model.train()
         scores = dict(zip(scores, world.from_leader(list(scores.values()), device), strict=True))
         if not math.isfinite(scores["loss"]):
@@ -221,8 +221,9 @@ def evaluate(
     listed = ", ".join(format_score(name, score) for name, score in scores.items())
     whose = " of averaged weights" if averaged else ""
     reporter.say(f"step {step}: held-out {listed}{whose} ({time.perf_counter() - began:.1f} s)")
-    for line in lines:
+    for line in changed_examples(state.shown, examples):
         reporter.say(line)
+    state.shown = examples
     if better:
         return Best(step, scores)
     if best.since + 1 == RISING:
@@ -232,6 +233,15 @@ def evaluate(
             f"evaluate.patience={RISING} may help"
         )
     return replace(best, since=best.since + 1)
+
+
+def changed_examples(before: list[str], now: list[str]) -> list[str]:
+    """The examples that differ from those of the evaluation before, and how many do not."""
+    if len(before) != len(now):
+        return now
+    changed = [example for old, example in zip(before, now, strict=True) if example != old]
+    same = len(now) - len(changed)
+    return [*changed, f"    ({same} of {len(now)} examples unchanged)"] if same else changed
 
 
 SETTLED = 20  # steps after which the speed is said

@@ -330,16 +330,19 @@ def frequencies(
 def show(model: WithHeads, vocab: Vocabulary, rows: Sequence[np.ndarray]) -> list[str]:
     """A few sentences, and what each direction would have said in the place of every word."""
     head: Any = model.heads["neighbors"]
-    lines = []
+    examples = []
     for row in rows:
         batch = collate(vocab, [row]).to(next(model.parameters()).device)
         next_1TV, before_1TV = head(model.encoder(batch.tokens_BT, Lengths(batch.lengths_B)), None).chunk(
             2, -1
         )
         guessed = next_1TV[0, :-2].argmax(-1).tolist(), before_1TV[0, 2:].argmax(-1).tolist()
-        for told, numbers in zip(LABELS_SHOWN, (row.tolist(), *guessed), strict=True):
-            lines.append(f"    {told}{' '.join(word_of(vocab, number) for number in numbers)}")
-    return lines
+        said = [
+            f"    {told}{' '.join(word_of(vocab, number) for number in numbers)}"
+            for told, numbers in zip(LABELS_SHOWN, (row.tolist(), *guessed), strict=True)
+        ]
+        examples.append("\n".join(said))
+    return examples
 
 
 LABELS_SHOWN = ("", "  from the left:  ", "  from the right: ")

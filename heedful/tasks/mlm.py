@@ -371,7 +371,7 @@ def show(
     for start in range(0, min(examples * size, len(stream) - size + 1), size):
         row, _, _ = window_row(stream, start, size, marks.cls, marks.sep)
         _, chosen = blanks(row, marks, seed, HELD_OUT, start, BLANK)
-        lines += filled(model, vocab, row, chosen)
+        lines.append(filled(model, vocab, row, chosen))
     return lines
 
 
@@ -381,7 +381,7 @@ def context_of(model: WithHeads, recipe: Recipe) -> int:
     return min(recipe.model.context, places or recipe.model.context)
 
 
-def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> list[str]:
+def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> str:
     """A window with the model's words in brackets: [word] if right, [“word” for “that”] if wrong."""
     device = model.encoder.inputs.tokens.weight.device
     read_1T = torch.tensor(row)[None]
@@ -396,7 +396,7 @@ def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) 
     texts = [vocab.decode((run if i == 0 else run[1:]).tolist()) for i, run in enumerate(runs)]
     joiner = " " if vocab.kind in ("word", "wordpiece") else ""  # their tokens lose their space when alone
     blank = joined(texts, ["___"] * len(words), joiner)
-    return [f"    {blank!r}", f"  → {joined(texts, words, joiner)!r}"]
+    return f"    {blank!r}\n  → {joined(texts, words, joiner)!r}"
 
 
 def joined(texts: list[str], words: list[str], joiner: str) -> str:

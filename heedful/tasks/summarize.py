@@ -266,8 +266,8 @@ class SummaryEvaluator:
         for i, mine in zip(some, self.write(model, some), strict=True):
             (article, _), right = self.examples[i], self.references[i]
             text = shortened(text_of(article, "first"), SHOWN)
-            lines.append(f"    {text}")
-            lines.append(f"  → {mine}" + ("" if mine in right else f"    (expected: {right[0]})"))
+            expected = "" if mine in right else f"    (expected: {right[0]})"
+            lines.append(f"    {text}\n  → {mine}{expected}")
         return lines
 
 

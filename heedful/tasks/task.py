@@ -83,7 +83,7 @@ class Job:
     steps_per_epoch: int
     loss: Callable[[Any, Any], Loss]  # of the model and a batch
     evaluate: Callable[[Any], dict[str, float]]  # on held-out data; "loss" is what best is judged by
-    show: Callable[[Any], list[str]]  # a few examples, as lines to read
+    show: Callable[[Any], list[str]]  # a few examples, each a text to read
     baselines: dict[str, tuple[str, float]] = field(default_factory=dict)  # what scores so without learning
     plan: list[str] = field(default_factory=list)  # sentences about the data, for before the first step
     held_out: int = 0  # rows that an evaluation tries, where it tries rows

@@ -413,5 +413,6 @@ def show(model: EncoderDecoder, vocab: Vocabs, pairs: list[TextPair]) -> list[st
     found = translate(model, vocab, [s for s, _ in pairs])
     lines = []
     for (source, target), mine in zip(pairs, found, strict=True):
-        lines += [f"    {source}", f"  → {mine}" + ("" if mine == target else f"    (expected: {target})")]
+        expected = "" if mine == target else f"    (expected: {target})"
+        lines.append(f"    {source}\n  → {mine}{expected}")
     return lines
