@@ -201,8 +201,10 @@ def scitldr(data: Path, settings: dict[str, Any], device: torch.device, folder: 
     made = recipe.make("summarize", settings=settings | files)
     outcome = trainer.start(made, folder, Talk(), device)
     judged = recipe.changed(made, "data.valid_table", str(data / "scitldr" / "test.jsonl"))
+    write = heedful.load(folder, device).summarize
     with torch.no_grad():
-        found = summarize.measure(outcome.model, EvaluationRequest(folder, judged, own=True, rows=128))
+        asked = EvaluationRequest(folder, judged, own=True, rows=128, write=write, decoding="beam:4")
+        found = summarize.measure(outcome.model, asked)
     return {
         "dev": outcome.best.scores,
         "at step": outcome.best.step,

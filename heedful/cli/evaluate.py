@@ -21,24 +21,28 @@ import math
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..data.lines import is_dataset
-from ..errors import BadInput, NotFinite, program
+from ..errors import BadInput, NotFinite
 from ..files import one_line, present
 from ..interop.run_folder import STAGES
 from ..runs.finished import best_step, check_model, read_run
 from ..tasks.evaluation import SHOWN
 from ..tasks.recipe import changed, parse_settings
 from ..tasks.recipe.settings import Recipe
-from ..train.device import find_device
+from ..use.options import BEAM, SearchOptions
+from .shared.drawings import evaluate_painter
 from .shared.options import Positional, Repeated, arg
 from .shared.terminal import check_free, flat, say, track
 
 if TYPE_CHECKING:
     from ..tasks.evaluation import Measured
+    from ..use.model import Model
+    from ..use.results import Answer
 
 
 KEPT = "valid"  # where a run keeps its held-out text, tokenized
@@ -65,6 +69,7 @@ WAYS: dict[str, tuple[Way, ...]] = {
     "text-to-image": (IMAGES,),
 }
 WRITERS = ("translate", "summarize", "caption", "span")  # tasks that write an answer for each line they read
+SEARCHING = ("translate", "summarize", "caption")  # tasks whose answers are searched for, token by token
 SPLITS = {
     "phrasebook": ("valid", "test", "combinations", "long"),
     "pylib": ("valid",),
@@ -120,6 +125,12 @@ class EvaluateOptions:
     output: Annotated[str | None, arg("FILE", "none")] = None
     """translate, summarize, caption, span: write the answers here, line by line as the source has them; a
     file that is not there yet."""
+
+    beam: Annotated[int | None, arg("INT", "4")] = None
+    """translate, summarize, caption: hypotheses kept side by side; 1 is greedy."""
+
+    length_alpha: Annotated[float | None, arg("FLOAT", "0.6")] = None
+    """translate, summarize, caption: the exponent of the length penalty; 0 for none."""
 
     judge: Annotated[str | None, arg("RUN", "none")] = None
     """text-to-image: the model that tells what pictures show: a run of text-to-image with
@@ -178,24 +189,38 @@ def evaluate(given: EvaluateOptions) -> None:
 
 
 def measure(
-    given: EvaluateOptions, run: Path, source: EvaluationData, quantize: str | None = None
+    given: EvaluateOptions, run: Path, source: EvaluationData, quantize: Literal["int8", "int4"] | None = None
 ) -> Measured:
     """Load the model, round its weights if asked to, and let its task judge it."""
     import torch
 
-    from ..interop.formats import load_run
     from ..tasks.evaluation import EvaluationRequest
+    from ..use.model import load
 
-    device = find_device(given.device)
-    model = load_run(run, device, torch.float32).model
-    if quantize is not None:
-        from ..interop.quantize import quantize_weights
-
-        quantize_weights(model, quantize)
-    task = import_module(f"heedful.tasks.{source.recipe.task.replace('-', '_')}")
+    model = load(run, given.device, quantize=quantize)
     asked = EvaluationRequest(run, source.recipe, given.split or "valid", source.own, given.batch, track)
+    if source.recipe.task in SEARCHING:
+        how = search(given)
+        write = partial(write_answers, model, how)
+        asked = replace(asked, write=write, decoding=how.signature(BEAM))
+    task = import_module(f"heedful.tasks.{source.recipe.task.replace('-', '_')}")
     with torch.no_grad():
-        return task.measure(model, asked)
+        return task.measure(model.model, asked)
+
+
+def search(given: EvaluateOptions) -> SearchOptions:
+    """How answers are written: as the commands that people use write them."""
+    how = SearchOptions(beam=given.beam, alpha=given.length_alpha, batch=given.batch)
+    how.width(BEAM)  # what can be seen to be wrong before anything is loaded
+    return how
+
+
+def write_answers(model: Model, how: SearchOptions, sources: list[Any]) -> list[Answer]:
+    """What the command that people use would answer."""
+    from ..use.model import WRITERS
+
+    ability = WRITERS[model.task]
+    return ability.write(model, ability.encode(model, sources), how, range(len(sources)))
 
 
 # The data
@@ -237,8 +262,13 @@ def check_options(given: EvaluateOptions, recipe: Recipe, run: Path) -> None:
         )
     if given.output is not None and task not in WRITERS:
         raise BadInput(one_line(f"--output is for translations and summaries, and {run} is a run of {task}"))
-    if given.batch < 1:
-        raise BadInput(f"--batch must be at least 1, not {given.batch}")
+    if task not in SEARCHING and (given.beam is not None or given.length_alpha is not None):
+        raise BadInput(
+            one_line(
+                f"--beam and --length-alpha are for {', '.join(SEARCHING)}, and {run} is a run of {task}"
+            )
+        )
+    search(given)
     settable = [*(f"data.{name}_column" for name in COLUMNS.get(task, ())), "data.bad_lines"]
     for key in parse_settings(list(given.set)):
         if key not in settable:
@@ -431,67 +461,3 @@ def labels(measured: Measured) -> list[str]:
     if len(found) > MOST_LABELS:
         lines.append(f"  and {len(found) - MOST_LABELS} more: --json has all")
     return lines
-
-
-# Pictures that were drawn
-
-
-def evaluate_painter(given: EvaluateOptions) -> None:
-    """How many pictures are as their captions say, by a judge that had no part in drawing them."""
-    import numpy as np
-    import torch
-
-    from ..runs.judge_pictures import DRAWN, judge_drawings
-    from ..runs.painting import Painter, share_of
-
-    refuse_idle(given)
-    if given.judge is None:
-        raise BadInput(
-            "give --judge RUN, whose model tells what pictures show: train one with "
-            f"`{program()} train text-to-image --corpus shapes --set train.stage=judge`, or of classes, "
-            "image-classify"
-        )
-    device = find_device(given.device)
-    painter = Painter(Path(given.run), device)
-    with torch.no_grad():
-        captions, verdict, real = judge_drawings(
-            painter, Path(given.judge), given.split or "valid", device, tell_drawing
-        )
-    found: dict[str, Any] = {"captions": len(captions), "drawn": DRAWN, "real": real}
-    for name in ("things", "relation"):
-        right = getattr(verdict, name)
-        if right is not None:
-            rows = ~np.isnan(right[:, 0])
-            found[name] = vars(share_of(right[rows], verdict.fits[rows]))
-    if given.json:
-        print(json.dumps({"run": given.run, "judge": given.judge, **found}, indent=2))
-        return
-    drawn = f"{len(captions)} captions of {given.split or 'valid'}, {DRAWN} pictures of each"
-    print(f"{drawn}, judged by {given.judge}")
-    for name, told in (("things", "what is shown is right"), ("relation", "where it is, too")):
-        if name in found:
-            share = found[name]
-            low, high = share["interval"]
-            print(
-                f"  {told:24} one picture {share['one']:6.1%}   best of {DRAWN} {share['best']:6.1%}   "
-                f"choosing gains {100 * share['gain']:+.1f} points "
-                f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
-            )
-    print("  real pictures            " + ", ".join(f"{told} {share:.1%}" for told, share in real.items()))
-
-
-def refuse_idle(given: EvaluateOptions) -> None:
-    """Options that would do nothing: captions come from the corpus or the folder that was learned from."""
-    for name in ("source", "target", "text", "data", "images", "trees", "output"):
-        if getattr(given, name) is not None:
-            raise BadInput(one_line(f"--{name} does not fit {given.run}, the stages of text-to-image"))
-    if given.set:
-        raise BadInput(one_line(f"--set does not fit {given.run}, the stages of text-to-image"))
-
-
-def tell_drawing(starts: list[int]) -> list[int]:
-    """Say that a long drawing begins; its parts are handed on as they are."""
-    from ..runs.judge_pictures import CAPTIONS, DRAWN
-
-    say(f"drawing {CAPTIONS * DRAWN} pictures")
-    return starts

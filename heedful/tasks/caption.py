@@ -291,7 +291,7 @@ def lowered(texts: list[str], d: DataSettings) -> list[str]:
 
 
 def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
-    """Exact match, BLEU and loss of greedy captions of all held-out pictures."""
+    """Exact match, BLEU and loss of captions of all held-out pictures."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines, "image")
     vocab = asked.vocab()
     config = config_of(asked.recipe, vocab.size)
@@ -307,7 +307,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
         )
         loss, tokens = nats(model, d, [batch_of(pixels_BHWC, vocab.encode_batch(captions), config)])
         nll, count = nll + loss * tokens, count + tokens
-        found += caption(model, vocab, d, pixels_BHWC)
+        found += asked.write(list(pixels_BHWC)) if asked.write else caption(model, vocab, d, pixels_BHWC)
         texts += captions
     share, loss = exact(found, texts, d), nll / max(1, count)
     scores, signature = translation_scores(found, lowered(texts, d), d.lower)
@@ -328,7 +328,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
         signature={
             **signature,
             "exact": says,
-            "decoding": "greedy",
+            "decoding": asked.decoding,
             "loss": f"vocab:{vocab.kind}|size:{vocab.size}",
         },
         counts={"tokens": count},

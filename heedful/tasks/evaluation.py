@@ -63,6 +63,12 @@ class Track(Protocol):
     def __call__(self, items: Iterable[T], doing: str) -> Iterator[T]: ...
 
 
+class WriteAnswers(Protocol):
+    """Writes the answers to sources: sentences, articles, or images that are ready for the model."""
+
+    def __call__(self, sources: list[Any]) -> Sequence[str]: ...
+
+
 def silently(items: Iterable[T], doing: str) -> Iterator[T]:
     """A `Track` that says nothing."""
     return iter(items)
@@ -78,6 +84,8 @@ class EvaluationRequest:
     own: bool = False  # the data are the user's, and not those that training held out
     rows: int = 32  # in a batch
     track: Track = silently
+    write: WriteAnswers | None = None  # how answers are written; None: greedily
+    decoding: str = "greedy"  # the same for the signature
 
     def vocab(self) -> Vocab:
         """The run's vocabulary, if it is one of heedful's own."""

@@ -26,13 +26,11 @@ from ..data.plan import BucketPlan, shares
 from ..data.report import Report
 from ..data.store import Store, write_store
 from ..data.vocab import Vocab, groups, read_vocab, train_vocab
-from ..decode.beam import beam_search
-from ..decode.beam_settings import BeamSettings
 from ..decode.greedy import greedy
 from ..errors import BadInput
 from ..files import one_line, write_text
 from ..interop.hf.tokenizer import TOKENIZER
-from .evaluation import MOST_TOKENS, EvaluationRequest, Measured, by_length, with_lines
+from .evaluation import EvaluationRequest, Measured, by_length, with_lines
 from .metrics import BY_FREQUENCY, interval
 from .recipe.settings import DataSettings, Recipe
 from .rouge import SIGNATURE, mean_interval, rouges
@@ -40,7 +38,6 @@ from .summary_forms import Form, Row, device_of, form_of
 from .task import Job, chunks, describe_data, not_empty, shortened
 from .translate import by_frequency
 
-BEAM = 4  # of finished models, as in the paper, with alpha at 0.6; while they train, greedy
 ROWS = 64  # read or written at once while a model trains
 
 
@@ -224,12 +221,12 @@ class SummaryEvaluator:
         sources, targets = ([side[i] for i in some] for side in (self.sources, self.targets))
         return self.form.batch(self.vocab, sources, targets, some)
 
-    def write(self, model: Any, some: Sequence[int], width: int = 1) -> list[str]:
+    def write(self, model: Any, some: Sequence[int]) -> list[str]:
         """Summaries of some articles; those of like length are written together."""
         found: dict[int, str] = {}
         for group in by_length([len(self.sources[i]) for i in some], ROWS):
             rows = [self.sources[some[i]] for i in group]
-            texts = written(self.form, model, self.vocab, rows, self.data.longest_summary, width)
+            texts = written(self.form, model, self.vocab, rows, self.data.longest_summary)
             found.update(zip(group, texts, strict=True))
         return [found[place] for place in range(len(some))]
 
@@ -281,21 +278,15 @@ class Answers:
 SHOWN = 160  # characters of an article
 
 
-def written(
-    form: Form, model: Any, vocab: Vocab, rows: Sequence[Row], longest: int, width: int = 1
-) -> list[str]:
-    """Summaries of articles, greedily or by a beam."""
+def written(form: Form, model: Any, vocab: Vocab, rows: Sequence[Row], longest: int) -> list[str]:
+    """Greedy summaries of articles."""
     step, prompts_BT, lengths_B = form.prompt(model, vocab, rows)
-    if width == 1:
-        found = greedy(step, prompts_BT, lengths_B, longest=longest, eos=vocab.eos)
-        return [vocab.decode(one.words) for one in found]
-    settings = BeamSettings(width=width)
-    best = beam_search(step, prompts_BT, lengths_B, longest=longest, eos=vocab.eos, settings=settings)
-    return [vocab.decode(some[0].words) for some in best]
+    found = greedy(step, prompts_BT, lengths_B, longest=longest, eos=vocab.eos)
+    return [vocab.decode(one.words) for one in found]
 
 
 def measure(model: Any, asked: EvaluationRequest) -> Measured:
-    """ROUGE, loss and perplexity of summaries of all held-out articles, written by a beam of 4."""
+    """ROUGE, loss and perplexity of summaries of all held-out articles."""
     recipe, d = asked.recipe, asked.recipe.data
     report, vocab, form = Report(d.bad_lines), asked.vocab(), form_of(asked.recipe)
     examples, places = with_lines(examples_of(recipe, asked.split, report), report)
@@ -304,10 +295,12 @@ def measure(model: Any, asked: EvaluationRequest) -> Measured:
     judge = SummaryEvaluator(recipe, form, vocab, examples)
     found, nll, count = [""] * len(examples), 0.0, 0
     lengths = [len(row) for row in judge.sources]
-    for some in asked.track(by_length(lengths, asked.rows, MOST_TOKENS // BEAM), "summarizing"):
+    for some in asked.track(by_length(lengths, asked.rows), "summarizing"):
         loss = form.nll(model, judge.batch(some).to(device_of(model)))
         nll, count = nll + float(loss.nll), count + loss.count
-        for i, text in zip(some, judge.write(model, some, BEAM), strict=True):
+        articles = [examples[i][0] for i in some]
+        texts = judge.write(model, some) if asked.write is None else asked.write(articles)
+        for i, text in zip(some, texts, strict=True):
             found[i] = text
     scores, nats = judge.scores(found), nll / count
     told = dict(zip(places, found, strict=True))
@@ -331,7 +324,7 @@ def measure(model: Any, asked: EvaluationRequest) -> Measured:
         baselines={name: (FIRST, score) for name, (_, score) in judge.first_paragraphs().items()} | guessing,
         signature={
             "ROUGE": SIGNATURE,
-            "decoding": f"beam:{BEAM}|length penalty:gnmt 0.6|longest:{d.longest_summary}",
+            "decoding": f"{asked.decoding}|max_new_tokens:{d.longest_summary}",
             "reading": f"{d.extract}|longest:{d.longest}",
             "loss": f"of the first reference|vocab:{vocab.kind}|size:{vocab.size}",
         },

@@ -358,7 +358,7 @@ LONGEST = 10_000  # tokens of a translation; twice its source and twenty is the 
 
 
 def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
-    """BLEU, exact match and loss of greedy translations of all held-out pairs."""
+    """BLEU, exact match and loss of translations of all held-out pairs."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines)
     vocab, most = vocabs_of(asked.run, asked.recipe), min(LONGEST, places_of(model) - 1)
     pairs, places = with_lines(pairs_of(asked.recipe, asked.split, report), report)
@@ -373,11 +373,12 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
     expected = [target.lower() if d.lower else target for target in targets]
     device = model.encoder.inputs.tokens.weight.device
     lengths = [max(map(len, ids)) for ids in zip(*encoded(vocab, pairs), strict=True)]
+    write = asked.write or partial(translate, model, vocab, longest=most)
     found, nll, count = [""] * len(pairs), 0.0, 0
     for some in asked.track(by_length(lengths, asked.rows), "translating"):
         loss = loss_of(model, numbers(vocab, [pairs[i] for i in some]).to(device))
         nll, count = nll + float(loss.nll), count + loss.count
-        for i, text in zip(some, translate(model, vocab, [sources[i] for i in some], most), strict=True):
+        for i, text in zip(some, write([sources[i] for i in some]), strict=True):
             found[i] = text
     scores, signature = translation_scores(found, expected, d.lower)
     exact, nats = exact_match(found, expected), nll / count
@@ -399,7 +400,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
         },
         signature={
             **signature,
-            "decoding": "greedy",
+            "decoding": asked.decoding,
             "loss": f"vocab:{vocab.kind}|size:{sides(vocab)[1].size}",
         },
         counts={"tokens": count},

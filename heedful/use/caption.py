@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..data.images.prepare import ready_file
 from ..interop.loaded import Captioner
@@ -45,9 +46,21 @@ def caption(model: Model, files: str | Iterable[str], **options: Unpack[Options]
     return each(files, lambda names: write(model, encode(model, names), how, range(len(names))))
 
 
-def encode(model: Model, files: list[str]) -> list[Tokenized]:
-    """The names of files; of each picture the decoder sees so many vectors."""
-    return [Tokenized(name, list(range(model.config.source))) for name in files]
+class ReadyImage(str):
+    """An image that is ready for the model, where the name of a file would stand."""
+
+    pixels_HWC: np.ndarray
+
+    def __new__(cls, pixels_HWC: Tensor) -> Self:
+        self = super().__new__(cls, "an image")
+        self.pixels_HWC = pixels_HWC.numpy()
+        return self
+
+
+def encode(model: Model, files: Sequence[str | Tensor]) -> list[Tokenized]:
+    """The names of files, or pixels that are ready; the decoder sees a fixed number of vectors of each."""
+    names = [one if isinstance(one, str) else ReadyImage(one) for one in files]
+    return [Tokenized(name, list(range(model.config.source))) for name in names]
 
 
 def write(
@@ -69,6 +82,8 @@ def with_pictures(model: Model, network: EncoderDecoder, rows: Sequence[Tokenize
     from ..tasks.caption import read
 
     data = model.image_settings
-    pixels_BHWC = torch.from_numpy(np.stack([ready_file(row.text, data) for row in rows]))
+    names = [row.text for row in rows]
+    images = [one.pixels_HWC if isinstance(one, ReadyImage) else ready_file(one, data) for one in names]
+    pixels_BHWC = torch.from_numpy(np.stack(images))
     encoder = WithPictures(network.encoder, read(network, data, pixels_BHWC))
     return EncoderDecoder(encoder, network.decoder)  # type: ignore[arg-type]

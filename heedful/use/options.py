@@ -85,6 +85,14 @@ class SearchOptions:
         if self.ahead is not None and self.draft is None:
             raise BadInput("`ahead` is how far a draft guesses: give `draft` too")
 
+    def signature(self, otherwise: int) -> str:
+        """The search, as evaluations name it; otherwise: the width of the beam by default."""
+        width = self.width(otherwise)
+        if width == 1:
+            return "greedy"
+        alpha = 0.6 if self.alpha is None else self.alpha
+        return f"beam:{width}|length_penalty:{self.length_penalty or 'gnmt'}|length_alpha:{alpha:g}"
+
     def width(self, otherwise: int) -> int:
         """The width of the beam, `otherwise` by default. What only a beam has is refused without one."""
         width = self.beam or (1 if self.sample or self.draft is not None else otherwise)

@@ -65,7 +65,7 @@ def surprise(model, vocab, source: str, target: str, other: Vocab | None = None)
 
 @torch.no_grad()
 def test_translations_are_judged_on_every_held_out_pair(trained, files, evaluate):
-    found = evaluate(trained("translate"))
+    found = evaluate(trained("translate"), "--beam", 1)
     model, vocab = opened(trained("translate"))
     pairs = list(zip(lines_of(files["v.src"]), lines_of(files["v.tgt"]), strict=True))
     assert found["examples"] == len(pairs) == 37 > TINY["evaluate.rows"]
@@ -102,7 +102,7 @@ def test_own_files_and_translations_that_stay_in_step_with_them(trained, files, 
     (tmp_path / "s.gz").write_bytes(gzip.compress("\n".join(sources).encode()))
     (tmp_path / "t").write_text("\n".join(targets) + "\n")
     own = ["--source", tmp_path / "s.gz", "--target", tmp_path / "t"]
-    found = evaluate(trained("translate"), *own, "--output", tmp_path / "out", "--batch", 3)
+    found = evaluate(trained("translate"), *own, "--output", tmp_path / "out", "--batch", 3, "--beam", 1)
     assert "3 lines dropped: 3 empty" in evaluate.said and found["data"]["dropped"] == 3
     assert found["examples"] == 8 and found["metrics"]["exact"] == 5 / 8
     assert found["metrics"]["exact_interval"] == pytest.approx(wilson(5 / 8, 8))
@@ -114,6 +114,29 @@ def test_own_files_and_translations_that_stay_in_step_with_them(trained, files, 
     texts = [text for i in kept for text in (sources[i], targets[i])]
     ids = [token for text in texts for token in vocab.encode_batch([text])[0]]
     assert found["metrics"]["unknown"] == ids.count(vocab.unk) / len(ids) > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "signature"),
+    [
+        ([], {}, "beam:4|length_penalty:gnmt|length_alpha:0.6"),
+        (
+            ["--beam=2", "--length-alpha=1.5"],
+            {"beam": 2, "alpha": 1.5},
+            "beam:2|length_penalty:gnmt|length_alpha:1.5",
+        ),
+        (["--beam=1"], {"beam": 1}, "greedy"),
+    ],
+)
+def test_evaluate_searches_as_translate_does_and_says_how(
+    words, options, signature, trained, files, evaluate, tmp_path
+):
+    found = evaluate(trained("translate"), *words, "--output", tmp_path / "out")
+    sources, targets = lines_of(files["v.src"]), lines_of(files["v.tgt"])
+    expected = heedful.load(trained("translate")).translate(sources, **options)
+    assert (tmp_path / "out").read_text().splitlines() == expected
+    assert found["metrics"]["bleu"] == pytest.approx(sacrebleu.corpus_bleu(expected, [targets]).score)
+    assert found["signature"]["decoding"] == signature
 
 
 @torch.no_grad()
@@ -141,7 +164,7 @@ def test_tables_of_pairs_and_a_vocabulary_for_each_side(trained, files, evaluate
 
 
 def test_a_recipe_without_capitals_is_judged_without_them(trained, files, evaluate, tmp_path):
-    found = evaluate(trained("lower"))
+    found = evaluate(trained("lower"), "--beam", 1)
     model, vocab = opened(trained("lower"))
     with torch.no_grad():
         mine = [translated(model, vocab, source) for source in lines_of(files["v.src"])]
@@ -151,7 +174,8 @@ def test_a_recipe_without_capitals_is_judged_without_them(trained, files, evalua
     )
     assert "case:lc" in found["signature"]["bleu"] and "case:lc" in found["signature"]["chrf"]
     (tmp_path / "loud").write_text("".join(f"{line.upper() or '-'}\n" for line in mine))
-    loud = evaluate(trained("lower"), "--source", files["v.src"], "--target", tmp_path / "loud")
+    own = ["--source", files["v.src"], "--target", tmp_path / "loud"]
+    loud = evaluate(trained("lower"), *own, "--beam", 1)
     assert loud["metrics"]["exact"] == sum(bool(line) for line in mine) / 37 > 0
 
 

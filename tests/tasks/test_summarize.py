@@ -27,9 +27,6 @@ from heedful.cli.main import main
 from heedful.compare.comparison import Comparison, ModelVariant
 from heedful.data.articles import Article
 from heedful.data.vocab import train_vocab
-from heedful.decode.beam import beam_search
-from heedful.decode.beam_settings import BeamSettings
-from heedful.decode.step import step_of
 from heedful.models import dmca, mixture_dmca, transformer
 from heedful.parts.experts import Experts
 from heedful.runs import trainer
@@ -190,27 +187,6 @@ def test_cached_equals_uncached_at_every_length_modulo_three(name, length):
         assert found[0] == VOCAB.decode(words)
 
 
-@pytest.mark.parametrize("name", ["t-dmca", "t-ed"])
-@torch.no_grad()
-def test_a_beam_writes_what_beam_search_finds_with_the_papers_length_penalty(name, monkeypatch):
-    model = made(transformer, T_ED) if name == "t-ed" else made(*DECODERS[name])
-    paper = BeamSettings(width=4, length_penalty="gnmt", alpha=0.6)
-    expected = []
-    for source in SOURCES:
-        if name == "t-ed":
-            step, prompt = step_of(model, torch.tensor([source]), torch.tensor([len(source)])), [VOCAB.bos]
-        else:
-            step, prompt = step_of(model), [*source, VOCAB.sep]
-        best = beam_search(step, torch.tensor([prompt]), longest=6, eos=VOCAB.eos, settings=paper)[0][0]
-        expected.append(VOCAB.decode(best.words))
-    given = []
-    monkeypatch.setattr(
-        summarize, "beam_search", lambda *a, **k: given.append(k["settings"]) or beam_search(*a, **k)
-    )
-    form = EncoderDecoderForm() if name == "t-ed" else DecoderForm()
-    assert written(form, model, VOCAB, SOURCES, 6, width=4) == expected and given == [paper]
-
-
 # From file to run
 
 
@@ -249,8 +225,7 @@ def test_every_architecture_trains_resumes_to_the_same_bytes_and_loads(kind, tex
     assert [row.ids for row in model.wording.source([article])] == rows
     assert outcome.job.vocab.decode(rows[0]) == "ba: ba de fi go ku"
     form, network = summary_forms.form_of(asked), model.model
-    for width, text in ((4, beam[0]), (1, greedily)):
-        assert written(form, network, outcome.job.vocab, rows, 5, width) == [text]
+    assert written(form, network, outcome.job.vocab, rows, 5) == [greedily]
     assert main(["info", str(tmp_path / "whole")]) == 0
     logged = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
     assert ("expert_shares" in logged[0]) == kind.startswith("experts")
@@ -378,7 +353,7 @@ def test_evaluating_tells_rouge_with_its_interval_and_writes_in_step(learned, tm
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "ROUGE-L           100.00  100.00 to 100.00; the first paragraph" in shown
-    assert "decoding: beam:4|length penalty:gnmt 0.6|longest:5" in shown
+    assert "decoding: beam:4|length_penalty:gnmt|length_alpha:0.6|max_new_tokens:5" in shown
 
 
 def test_a_model_scores_a_summary_of_an_article(small_run):
