@@ -36,7 +36,16 @@ from ..models.elmo_reader import ElmoReaderConfig
 from ..parts.places import Lengths
 from ..train.loss import Loss, cross_entropy
 from . import features
-from .classify_data import TextRow, check_tables, encoded, held_out_rows, read_labels, texts_of, tokenized
+from .classify_data import (
+    TextRow,
+    check_tables,
+    encoded,
+    has_pairs,
+    held_out_rows,
+    read_labels,
+    texts_of,
+    tokenized,
+)
 from .configs import bert_config
 from .evaluation import EvaluationRequest, Measured, by_length, measured_labels
 from .features import penalized
@@ -224,7 +233,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     if report.counts:
         say(report.sentence())
     texts = train.lengths("first") + train.lengths("second")
-    lengths = np.minimum(texts, room) + special_tokens(bool(d.pair_column), vocab)
+    lengths = np.minimum(texts, room) + special_tokens(has_pairs(d), vocab)
     lengths = lengths * 2 if d.both_orders else lengths
     plan = BucketPlan(lengths, t.batch_tokens, t.seed, int(lengths.max()))
     make = partial(kind.collate, vocab, kind.layout, room)
@@ -299,14 +308,15 @@ def model_of(
     """The config and the kind: an encoder of the recipe's sizes, or what the run starts from."""
     t, heads = recipe.train, ("pooled", "classify")
     encoder = ClassifierKind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
-    if recipe.data.both_orders and not recipe.data.pair_column:
+    pairs = has_pairs(recipe.data)
+    if recipe.data.both_orders and not pairs:
         raise BadInput(
             "data.both_orders is of pairs: name the second text's column by --set data.pair_column=NAME"
         )
     if origin is None:
         refuse_both_orders(recipe, "a model without --from")
         return bert_config(recipe, vocab.size, heads, labels), encoder
-    if origin.architecture == "elmo" and recipe.data.pair_column:
+    if origin.architecture == "elmo" and pairs:
         raise BadInput(one_line(f"{origin.folder} reads sentences one by one: it cannot read pairs"))
     features.check_start(recipe, origin)
     if origin.architecture == "elmo":
@@ -320,7 +330,7 @@ def model_of(
         return marked(recipe, vocab, origin), kind
     refuse_both_orders(recipe, origin.folder)
     layout = row_of(origin.config)
-    if recipe.data.pair_column and origin.architecture == "bert" and layout is one_segment_row:
+    if pairs and origin.architecture == "bert" and layout is one_segment_row:
         raise BadInput(one_line(f"{origin.folder} knows one segment only: it cannot read pairs"))
     return with_head(origin, "classify", labels), replace(encoder, layout=layout)
 
@@ -357,7 +367,7 @@ def marks_of(vocab: VocabLike) -> dict[str, int]:
 
 def room_of(d: DataSettings, context: int, vocab: VocabLike | None = None) -> int:
     """Tokens of text in a row, beside the special ones."""
-    pairs = bool(d.pair_column)
+    pairs = has_pairs(d)
     room = min(d.longest, context) - special_tokens(pairs, vocab)
     if room < (2 if pairs else 1):
         raise BadInput(f"data.longest is {d.longest} and the context {context}: that leaves no room for text")
@@ -407,7 +417,8 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
     vocab = vocabulary(run, origin) if origin else asked.vocab()
     config, kind = model_of(recipe, vocab, origin, len(labels))
-    rows, room = held_out_rows(recipe, labels, report), room_of(recipe.data, config.context, vocab)
+    rows = held_out_rows(recipe, labels, report, asked.split)
+    room = room_of(recipe.data, config.context, vocab)
     lengths = [min(room, len(a) + len(b)) for a, b in encoded(vocab, rows)]
     alike = [[rows[i] for i in some] for some in by_length(lengths, asked.rows)]
     make = partial(kind.collate, vocab, kind.layout, room)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..corpora.phrasebook import labels as phrasebook_labels
 from ..data.lines import TABLE_LINE, judged_lines
 from ..data.report import Fault, Report
 from ..data.store import Store, write_store
@@ -27,7 +28,7 @@ MOST_LABELS = 10_000  # more are texts, or numbers to be predicted
 
 def texts_of(d: DataSettings) -> Iterator[str]:
     """What a vocabulary is learned from."""
-    for row in rows_of(d, d.table, Report(d.bad_lines)):
+    for row in rows_of(d, "train", Report(d.bad_lines)):
         yield from filter(None, (row.first, row.second))
 
 
@@ -41,13 +42,13 @@ def tokenized(recipe: Recipe, folder: Path, vocab: VocabLike, labels: list[str],
     number = {label: i for i, label in enumerate(labels)}
 
     def rows() -> Iterator[dict[str, list[int]]]:
-        table = rows_of(recipe.data, recipe.data.table, report)
+        table = rows_of(recipe.data, "train", report)
         for some in groups(table, lambda row: len(row.first) + len(row.second)):
             for row, (a, b) in zip(some, encoded(vocab, some), strict=True):
                 yield {"first": a, "second": b, "label": [number[row.label]]}
         keep_unknown(vocab, folder.parent)
 
-    about = {"vocab": vocab.hash, "table": recipe.data.table}
+    about = {"vocab": vocab.hash, "corpus": recipe.data.corpus, "table": recipe.data.table}
     size = id_limit(vocab, max(vocab.size, len(labels)))
     return write_store(folder, FIELDS, rows(), size, about)
 
@@ -72,16 +73,38 @@ class TextRow:
 
 
 def check_tables(d: DataSettings) -> None:
-    if d.corpus:
-        raise BadInput(f'classify has no built-in corpus "{d.corpus}"')
-    if not (d.table and d.valid_table):
+    """Refuse data unless there are tables to learn from and to evaluate by, or the corpus phrasebook."""
+    if d.corpus and d.corpus != "phrasebook":
+        raise BadInput(f'classify has no built-in corpus "{d.corpus}"; it has phrasebook')
+    if d.corpus and d.pair_column:
         raise BadInput(
-            "give --data and --valid-data: files of texts and labels to learn from and to judge by"
+            "data.pair_column names a column of a table: for pairs of --corpus phrasebook, give "
+            "data.label=translation"
+        )
+    if not d.corpus and d.label != DataSettings.label:
+        raise BadInput("data.label is for --corpus phrasebook: a table's label is its data.label_column")
+    if not d.corpus and not (d.table and d.valid_table):
+        raise BadInput(
+            "give --data and --valid-data, files of texts and labels to learn from and to judge by, or "
+            "--corpus phrasebook"
         )
 
 
-def rows_of(d: DataSettings, path: str, report: Report) -> Iterator[TextRow]:
-    """The good rows of a table with their lines; an unpaired text has an empty second one."""
+def has_pairs(d: DataSettings) -> bool:
+    """Whether a row has two texts."""
+    return d.label in phrasebook_labels.PAIRED if d.corpus else bool(d.pair_column)
+
+
+def rows_of(d: DataSettings, split: str, report: Report) -> Iterator[TextRow]:
+    """The good rows of a split with their lines; an unpaired text has an empty second one."""
+    if d.corpus:
+        found = phrasebook_labels.labeled(split, d.label)
+        return (TextRow(line, *row) for line, row in enumerate(found, 1))
+    return table_rows(d, d.table if split == "train" else d.valid_table, report)
+
+
+def table_rows(d: DataSettings, path: str, report: Report) -> Iterator[TextRow]:
+    """The good rows of a table."""
     columns = [text_column(d, path), *([d.pair_column] if d.pair_column else []), d.label_column]
     lines = enumerate(judged_lines(path, TABLE_LINE), 1)
     read = objects(path, columns) if is_json(path) else cells(path, columns, lines)
@@ -130,7 +153,7 @@ def read_labels(recipe: Recipe, folder: Path) -> tuple[list[str], list[int]]:
         return list(found), list(found.values())
     d = recipe.data
     report = Report(d.bad_lines)
-    counts = Counter(row.label for row in rows_of(d, d.table, report))
+    counts = Counter(row.label for row in rows_of(d, "train", report))
     if len(counts) < 2:
         only = "no row" if not counts else f'no label but "{next(iter(counts))}"'
         raise BadInput(
@@ -150,11 +173,11 @@ def read_labels(recipe: Recipe, folder: Path) -> tuple[list[str], list[int]]:
     return sorted(counts), [counts[label] for label in sorted(counts)]
 
 
-def held_out_rows(recipe: Recipe, labels: list[str], report: Report) -> list[TextRow]:
-    """The held-out rows; a label that training does not know is refused, since no answer could be right."""
+def held_out_rows(recipe: Recipe, labels: list[str], report: Report, split: str = "valid") -> list[TextRow]:
+    """The rows of a held-out split; a label unknown to training is refused: no answer could be right."""
     d, number = recipe.data, {label: i for i, label in enumerate(labels)}
     rows = []
-    for row in rows_of(d, d.valid_table, report):
+    for row in rows_of(d, split, report):
         if row.label not in number:
             place = f"{d.valid_table}:{row.line}"
             raise BadInput(

@@ -41,7 +41,7 @@ class TextSource:
         self.data, self.report = recipe.data, report
         d = self.data
         if d.corpus not in ("", "pylib", "phrasebook"):
-            raise BadInput(f'lm has no built-in corpus "{d.corpus}"; it has pylib and phrasebook')
+            raise BadInput(f'{recipe.task} has no built-in corpus "{d.corpus}"; it has pylib and phrasebook')
         if not d.corpus and not d.text:
             raise BadInput("give --text, a file or folder to learn from, or --corpus pylib")
 

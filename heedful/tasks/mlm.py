@@ -222,8 +222,6 @@ def loss_of(model: WithHeads, batch: MaskedBatch, smoothing: float = 0.0) -> Los
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the text, learn a vocabulary, tokenize, and plan the windows."""
     d, seed = recipe.data, recipe.train.seed
-    if d.corpus not in ("", "pylib"):
-        raise BadInput(f'mlm has no built-in corpus "{d.corpus}"; it has pylib')
     t = recipe.train
     origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
     vocab, train, valid, report = prepare(recipe, folder, origin)

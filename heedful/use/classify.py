@@ -130,7 +130,7 @@ class RunClassifier:
     @classmethod
     def of(cls, model: Model) -> RunClassifier:
         from ..tasks.classify import LABELS, model_of, room_of
-        from ..tasks.classify_data import read_labels
+        from ..tasks.classify_data import has_pairs, read_labels
         from ..tasks.origin import FROM, find_origin, vocabulary
 
         run, recipe = Path(model.folder), model.recipe
@@ -142,7 +142,7 @@ class RunClassifier:
         vocab = vocabulary(run, origin) if origin else read_vocab(run / "tokenizer.json")
         config, kind = model_of(recipe, vocab, origin, len(labels))
         make = partial(kind.collate, vocab, kind.layout, room_of(recipe.data, config.context, vocab))
-        return cls(model, bool(recipe.data.pair_column), labels, vocab, kind, make)
+        return cls(model, has_pairs(recipe.data), labels, vocab, kind, make)
 
     def check(self, seconds: list[str]) -> None:
         """Refuse single texts where it learned from pairs, and pairs where it did not."""

@@ -275,7 +275,7 @@ MISTAKES = {
     "no held-out pairs": (["translate", "--source", "good", "--target", "good"],
         "give --valid-source and --valid-target too"),
     "no table": (["classify", "--data", "good.tsv"], "give --data and --valid-data"),
-    "no corpus": (["mlm", "--corpus", "phrasebook"], 'mlm has no built-in corpus "phrasebook"; it has pylib'),
+    "no corpus": (["mlm", "--corpus", "facts"], 'mlm has no built-in corpus "facts"; it has pylib'),
     "a vocabulary too small": (["lm", "--text", "good", "--set", "data.vocab_size=100"],
         "a bpe vocabulary has 263 to 1000000 tokens, not 100"),
     "no model to start from": (

@@ -63,9 +63,8 @@ def test_json_lines_are_the_same_table(files, tmp_path):
 def test_columns_are_found_by_name(tmp_path):
     table = write(tmp_path / "t", "id\tpremise\thypothesis\tgold\n1\tit rains\tit is wet\tyes\n2\tx\ty\tno\n")
     data = DataSettings(text_column="premise", pair_column="hypothesis", label_column="gold")
-    found = [
-        (row.line, row.first, row.second, row.label) for row in classify_data.rows_of(data, table, Report())
-    ]
+    rows = classify_data.table_rows(data, table, Report())
+    found = [(row.line, row.first, row.second, row.label) for row in rows]
     assert found == [(2, "it rains", "it is wet", "yes"), (3, "x", "y", "no")]
 
 
@@ -87,7 +86,9 @@ def test_what_is_wrong_with_a_table_is_one_sentence(files, tmp_path):
         "has no row in its column label": {"data.table": write(tmp_path / "c5", header)},
         "no row to judge": {"data.valid_table": write(tmp_path / "c6", header)},
         "give --data and --valid-data": {"data.valid_table": ""},
-        "no built-in corpus": {"data.corpus": "phrasebook"},
+        'no built-in corpus "facts"; it has phrasebook': {"data.corpus": "facts"},
+        "data.label is for --corpus phrasebook": {"data.label": "tense"},
+        "give data.label=translation": {"data.corpus": "phrasebook", "data.pair_column": "b"},
         "leaves no room": {"data.longest": 2},
         "missing": {"data.table": str(tmp_path / "nowhere")},
         "is not a folder": {"train.from_folder": str(tmp_path / "nowhere")},

@@ -258,7 +258,7 @@ def test_accumulated_micro_batches_hold_the_rows_of_the_step(tmp_path):
 
 def test_what_cannot_be_is_one_sentence(tmp_path):
     for message, settings in {
-        "no built-in corpus": {"data.corpus": "phrasebook"},
+        "mlm has no built-in corpus": {"data.corpus": "facts"},
         "no room for text": {"model.context": 2},
         "windows of 2998 need 2,999": {"model.context": 3000},
         "BERT norms after": {"model.norm": "pre"},

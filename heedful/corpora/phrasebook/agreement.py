@@ -7,7 +7,7 @@ import re
 from . import function_words
 from .lexicon import Adjective, Noun
 from .pair import Pair
-from .sentence import Mot, Nominal, Phrase, Word, mots_for, words_on
+from .sentence import Clause, Mot, Nominal, Phrase, Word, mots_for, words_on
 from .spelling import is_vowel_in_english, is_vowel_in_french
 
 
@@ -61,8 +61,8 @@ def settled(mots: list[Mot]) -> list[Mot]:
     return settled
 
 
-def finished(sentence: Phrase, mark: str) -> Pair:
-    """The finished sentence, written as people write it."""
+def finished(sentence: Phrase, mark: str, main: Clause) -> Pair:
+    """The finished sentence, written as people write it, with what is known of its main clause."""
     stop = Word(mark, "PUNCT", sentence.head)
     en, fr = [*sentence.en, stop], [*settled(sentence.fr), Mot(mark, (stop,))]
     for place, word in enumerate(en):
@@ -74,4 +74,13 @@ def finished(sentence: Phrase, mark: str) -> Pair:
     tags = tuple([word.tag for word in en])
     source = re.sub(r" (?='s |[.,?]$|, )", "", " ".join([word.text for word in en]))
     target = re.sub(r"(?<=') | (?=\.$|, )", "", " ".join([mot.text for mot in fr]))
-    return Pair(source[0].upper() + source[1:], target[0].upper() + target[1:], tuple(alignment), heads, tags)
+    return Pair(
+        source[0].upper() + source[1:],
+        target[0].upper() + target[1:],
+        tuple(alignment),
+        heads,
+        tags,
+        "question" if mark == "?" else "statement",
+        main.manner.tense,
+        main.number,
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from .selection import TENSES
-from .sentence import Nominal, Unsayable
+from .sentence import Clause, Nominal, Unsayable
 
 T = TypeVar("T")
 
@@ -24,6 +24,7 @@ class Draws:
         self.combinations: list[tuple[str, str]] = []  # adjectives before nouns, verbs before objects
         self.looser: list[tuple[str, str]] = []  # the same in other constructions
         self.mentioned: list[Nominal] = []
+        self.clauses: list[Clause] = []
         self.tenses: Sequence[str] = TENSES
         self.adjuncts = True
 

@@ -30,7 +30,9 @@ class Predicates(NounPhrases):
         verbs = [v for v in (near_future, manner.over, verb) if v is not None]
         spoken = EnglishVerbs(verbs, subject.person, manner, state)
         mots = french_verbs(verbs, spoken, subject, manner, list(clitics), agreed)
-        return Clause(subject, spoken.front, spoken.rest, mots, spoken.root, spoken.governor, manner)
+        clause = Clause(subject, spoken.front, spoken.rest, mots, spoken.root, spoken.governor, manner)
+        self.clauses.append(clause)
+        return clause
 
     def tense(self, subject: Nominal, verb: Verb) -> str:
         """A tense that does not ask who `I` and `we` are, as `je suis partie` does."""

@@ -94,6 +94,12 @@ class Clause:
     after: list[Word] = field(default_factory=list)
     apres: list[Mot] = field(default_factory=list)
     object: Nominal | None = None
+    there_is: Nominal | None = None  # what the English verb agrees with after `there`
+
+    @property
+    def number(self) -> str:
+        """Singular or plural, as the subject is."""
+        return "plural" if (self.there_is or self.subject).plural else "singular"
 
     def add(self, en: list[Word], fr: list[Mot], head: Word) -> None:
         head.head = self.governor

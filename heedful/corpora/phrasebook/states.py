@@ -118,6 +118,7 @@ class States(Actions):
             il, lex.BEING_AS_HAVING, Manner(tense, None, denial, "", asked), [Mot("y", (there,))]
         )
         clause.governor.text, clause.governor.tag = lex.BE[tense][thing.person], "VERB"
+        clause.there_is = thing
         clause.add(thing.en, thing.fr, thing.head)
         clause.add(*self.place(kinds))
         return clause

@@ -28,7 +28,8 @@ class SentenceWriter(Questions):
                 sentence, mark = self.sentence()
             except Unsayable:
                 continue
-            return finished(sentence, mark)
+            main = next(clause for clause in self.clauses if clause.root is sentence.head)
+            return finished(sentence, mark, main)
 
     def sentence(self) -> tuple[Phrase, str]:
         roll = self.random()

@@ -32,7 +32,9 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("data.overlap", "data.longest_answer"), ("span",)),
     "train.hide": ("tag", "parse"),
-    **dict.fromkeys(("data.pair_column", "data.label_column", "data.both_orders"), ("classify",)),
+    **dict.fromkeys(
+        ("data.pair_column", "data.label_column", "data.label", "data.both_orders"), ("classify",)
+    ),
     **dict.fromkeys(
         ("train.mix_penalty", "model.mix_norm", "model.at_output"), ("classify", "tag")
     ),

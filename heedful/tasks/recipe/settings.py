@@ -25,7 +25,7 @@ TUNED = (
 class DataSettings:
     """Where examples come from and how they become numbers."""
 
-    corpus: str = ""  # a built-in one: phrasebook, pylib, facts, shapes
+    corpus: str = ""  # a built-in one: phrasebook, stories, pylib, facts, shapes
     source: str = ""  # files with one sentence a line
     target: str = ""
     valid_source: str = ""
@@ -57,6 +57,8 @@ class DataSettings:
     # classify, by a decoder: pairs of which neither text comes first (similarity) are read in both orders.
     both_orders: bool = False
     label_column: str = "label"
+    # classify, phrasebook: what is told apart; translation: whether the second text translates the first.
+    label: Literal["number", "tense", "mood", "translation"] = "number"
     vocab: Literal["bpe", "wordpiece", "char", "word", "spaced"] = "bpe"
     vocab_size: Annotated[int, Range(8, 1_000_000)] = 8000
     lower: bool = False
