@@ -1,5 +1,5 @@
 # Two commands: `make demo` and `make test`. Both only wrap pip and heedful, so without make the same is
-#   pip install -c constraints.txt -e .   and   heedful demo
+#   pip install -c constraints.txt -e ".[demo]"   and   heedful demo
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -24,7 +24,7 @@ bench: .venv/installed-dev
 	@echo "Installing torch and heedful into .venv: minutes, if they have to be downloaded."
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch numpy
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
 	touch $@
 
 .venv/installed-dev: .venv/installed

@@ -104,6 +104,7 @@ def report(model: Any, vocab: Any, path: Path, rows: int | None = None) -> str:
         f"{path}/alignment.svg is this picture. Next:",
         f'  {program()} translate {folder} "The small girl eats a red apple."',
         f'  {program()} look {folder} "{pair.source}"',
+        f"  {program()} export {folder} {folder}-hf",
         f"  {program()} train translate --source a.en --target a.de --valid-source b.en --valid-target b.de",
     ]
     return "\n".join(lines)

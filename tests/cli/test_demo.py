@@ -1,7 +1,10 @@
 """The demo: trains on the built-in phrasebook and reports honestly, beside what takes no learning."""
 
 import re
+import shlex
+import tomllib
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,9 +14,12 @@ from helpers.runs import CPU, Quiet
 from heedful.cli import demo as demo_command
 from heedful.cli.main import main
 from heedful.corpora import phrasebook
+from heedful.errors import program
 from heedful.inside.look.heat_maps import heat_map
+from heedful.interop.formats import FORMATS
 from heedful.runs import trainer, training
 from heedful.tasks import alignment, recipe
+from heedful.tasks.recipe.presets import DEMO
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +32,7 @@ def trained(tmp_path_factory):
         "evaluate.rows": 8,
         "model.width": 32,
         "model.hidden": 48,
+        "model.positions": DEMO["model.positions"],
     }
     return trainer.start(
         recipe.make("translate", "tiny", "phrasebook", settings), folder, Quiet(), CPU
@@ -50,6 +57,25 @@ def test_the_report_tells_scores_baselines_and_alignment(trained):
         assert word in told
     root = ET.fromstring((folder / "alignment.svg").read_text())
     assert len(root.findall("{http://www.w3.org/2000/svg}rect")) > 20
+
+
+def test_the_next_steps_work_as_printed_and_the_export_is_checked(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    outcome, folder = trained
+    report = demo_command.report(outcome.model, outcome.job.vocab, folder, rows=5)
+    steps = [shlex.split(line.split(program())[1]) for line in report.split("Next:")[1].splitlines()[1:]]
+    assert [step[0] for step in steps] == ["translate", "look", "export", "train"]
+    for step in steps[:3]:
+        assert main(step) == 0, step
+    assert "the same model in transformers" in capsys.readouterr().out
+
+
+def test_make_demo_installs_what_the_export_is_checked_with():
+    root = Path(__file__).parents[2]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(FORMATS["hf"].packages) <= set(extras["demo"])
+    installing = (root / "Makefile").read_text().split(".venv/installed: ")[1].split("\n\n")[0]
+    assert '-e ".[demo]"' in installing
 
 
 @pytest.mark.parametrize(
