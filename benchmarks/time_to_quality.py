@@ -69,10 +69,10 @@ COMMON: dict[str, Any] = {
     "model.dropout": 0.0,
     "train.batch_tokens": 32 * 1024,
     "train.schedule": "cosine",
-    "train.floor": 0.0,
+    "train.min_lr_ratio": 0.0,
     "train.beta2": 0.95,
-    "train.decay": 0.1,
-    "train.clip": 1.0,
+    "train.weight_decay": 0.1,
+    "train.max_grad_norm": 1.0,
     "evaluate.rows": 10**9,
     "evaluate.examples": 0,
     "checkpoint.every": 10**12,
@@ -81,13 +81,13 @@ GPT2 = COMMON | {
     "model.architecture": "gpt2",
     "model.heads": 12,
     "train.optimizer": "adamw",
-    "train.warmup": 100,
+    "train.warmup_steps": 100,
 }
 MODERN = COMMON | {
     "model.architecture": "modern",
     "model.heads": 6,
     "train.optimizer": "muon",
-    "train.warmup": 50,
+    "train.warmup_steps": 50,
 }
 RECIPES = {"gpt2": GPT2, "modern": MODERN}
 SMALL: dict[str, Any] = {
@@ -97,7 +97,7 @@ SMALL: dict[str, Any] = {
     "model.hidden": 256,
     "model.context": 64,
     "train.batch_tokens": 1024,
-    "train.warmup": 5,
+    "train.warmup_steps": 5,
 }
 SMALL_OPTIONS = {
     "megabytes": 1.0,
@@ -301,7 +301,12 @@ def trained(name: str, settings: dict[str, Any], folder: Path, device: torch.dev
         raise SystemExit(
             f"stopped after {len(watch.seconds)} of {asked.train.steps} steps: there is nothing to compare"
         )
-    asked_for = {"recipe": name, "rate": asked.train.rate, "steps": asked.train.steps, "settings": settings}
+    asked_for = {
+        "recipe": name,
+        "rate": asked.train.learning_rate,
+        "steps": asked.train.steps,
+        "settings": settings,
+    }
     return asked_for | watch.result()
 
 
@@ -366,7 +371,7 @@ def settings_of(name: str, rate: float, steps: int, options: argparse.Namespace)
         "train.compile": not cpu,
         "train.precision": "fp32" if cpu else "bf16",
         "train.seed": options.seed,
-        "train.rate": rate,
+        "train.learning_rate": rate,
         "train.steps": steps,
         "evaluate.every": max(1, -(-steps // options.evaluations)),
         **recipe.parse_settings(options.gpt2_set if name == "gpt2" else options.modern_set),

@@ -40,83 +40,182 @@ from heedful.train.loop import Progress
 # nanoGPT's settings for a GPU and for a CPU; for the CPU with three times its learning rate, which is
 # better there.
 SHAKESPEARE = {
-    "data.vocab": "char", "model.layers": 6, "model.width": 384, "model.heads": 6, "model.hidden": 1536,
-    "model.context": 256, "model.dropout": 0.2, "train.batch_tokens": 16384, "train.steps": 5000,
-    "train.rate": 1e-3,
-    "train.warmup": 100, "train.floor": 0.1, "train.beta2": 0.99, "train.decay": 0.1, "evaluate.every": 500,
-    "evaluate.rows": 10**6, "checkpoint.every": 10**6,
-}  # fmt: skip
+    "data.tokenizer": "char",
+    "model.layers": 6,
+    "model.width": 384,
+    "model.heads": 6,
+    "model.hidden": 1536,
+    "model.context": 256,
+    "model.dropout": 0.2,
+    "train.batch_tokens": 16384,
+    "train.steps": 5000,
+    "train.learning_rate": 1e-3,
+    "train.warmup_steps": 100,
+    "train.min_lr_ratio": 0.1,
+    "train.beta2": 0.99,
+    "train.weight_decay": 0.1,
+    "evaluate.every": 500,
+    "evaluate.rows": 10**6,
+    "checkpoint.every": 10**6,
+}
 SHAKESPEARE_CPU = SHAKESPEARE | {
-    "model.layers": 4, "model.width": 128, "model.heads": 4, "model.hidden": 512, "model.context": 64,
-    "model.dropout": 0.0, "model.activation": "gelu", "train.batch_tokens": 768, "train.steps": 2000,
-    "train.rate": 3e-3, "train.floor": 0.03, "evaluate.every": 1000,
-}  # fmt: skip
+    "model.layers": 4,
+    "model.width": 128,
+    "model.heads": 4,
+    "model.hidden": 512,
+    "model.context": 64,
+    "model.dropout": 0.0,
+    "model.activation": "gelu",
+    "train.batch_tokens": 768,
+    "train.steps": 2000,
+    "train.learning_rate": 3e-3,
+    "train.min_lr_ratio": 0.03,
+    "evaluate.every": 1000,
+}
 SHAKESPEARE_FAST = SHAKESPEARE | {
-    "model.architecture": "modern", "train.optimizer": "muon", "train.steps": 800, "train.rate": 1e-2,
-    "train.warmup": 50, "train.floor": 0.02, "train.beta2": 0.95, "evaluate.every": 800,
+    "model.architecture": "modern",
+    "train.optimizer": "muon",
+    "train.steps": 800,
+    "train.learning_rate": 1e-2,
+    "train.warmup_steps": 50,
+    "train.min_lr_ratio": 0.02,
+    "train.beta2": 0.95,
+    "evaluate.every": 800,
     "train.compile": True,
-}  # fmt: skip
+}
 MULTI30K = {
-    "data.lower": True, "data.vocab": "bpe", "data.vocab_size": 10000, "model.layers": 4, "model.width": 256,
-    "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3, "train.batch_tokens": 8192,
+    "data.lowercase": True,
+    "data.tokenizer": "bpe",
+    "data.vocab_size": 10000,
+    "model.layers": 4,
+    "model.width": 256,
+    "model.heads": 4,
+    "model.hidden": 512,
+    "model.dropout": 0.3,
+    "train.batch_tokens": 8192,
     "train.steps": 3000,
-    "train.rate": 2e-3, "train.warmup": 400, "train.ema": 0.998, "evaluate.every": 1000,
+    "train.learning_rate": 2e-3,
+    "train.warmup_steps": 400,
+    "train.ema_decay": 0.998,
+    "evaluate.every": 1000,
     "evaluate.rows": 1014,
     "checkpoint.every": 10**6,
-}  # fmt: skip
+}
 MULTI30K_FAST = MULTI30K | {
-    "data.packed": True, "data.longest": 64, "model.positions": "sinusoidal+rotary", "model.dropout": 0.4,
-    "train.optimizer": "muon", "train.rate": 4e-3, "train.steps": 2800, "evaluate.every": 2800,
+    "data.packed": True,
+    "data.max_length": 64,
+    "model.positions": "sinusoidal+rotary",
+    "model.dropout": 0.4,
+    "train.optimizer": "muon",
+    "train.learning_rate": 4e-3,
+    "train.steps": 2800,
+    "evaluate.every": 2800,
     "train.compile": True,
-}  # fmt: skip
+}
 
 
 SST2 = {
-    "data.vocab": "word", "data.vocab_size": 12000, "data.longest": 64, "model.layers": 2, "model.width": 128,
-    "model.heads": 4, "model.hidden": 256, "model.context": 64, "model.dropout": 0.4,
+    "data.tokenizer": "word",
+    "data.vocab_size": 12000,
+    "data.max_length": 64,
+    "model.layers": 2,
+    "model.width": 128,
+    "model.heads": 4,
+    "model.hidden": 256,
+    "model.context": 64,
+    "model.dropout": 0.4,
     "train.batch_tokens": 4096,
-    "train.steps": 2000, "train.rate": 5e-4, "train.warmup": 200, "train.smoothing": 0.1,
+    "train.steps": 2000,
+    "train.learning_rate": 5e-4,
+    "train.warmup_steps": 200,
+    "train.label_smoothing": 0.1,
     "evaluate.every": 200,
-    "evaluate.rows": 872, "checkpoint.every": 10**6,
-}  # fmt: skip
+    "evaluate.rows": 872,
+    "checkpoint.every": 10**6,
+}
 SST2_MLM = {
-    "data.vocab": "wordpiece", "data.vocab_size": 8000, "data.lower": True, "model.layers": 4,
+    "data.tokenizer": "wordpiece",
+    "data.vocab_size": 8000,
+    "data.lowercase": True,
+    "model.layers": 4,
     "model.width": 256,
-    "model.heads": 4, "model.hidden": 1024, "model.context": 64, "model.dropout": 0.1,
+    "model.heads": 4,
+    "model.hidden": 1024,
+    "model.context": 64,
+    "model.dropout": 0.1,
     "train.batch_tokens": 8192,
-    "train.steps": 4000, "train.rate": 1e-3, "train.warmup": 400, "evaluate.every": 2000,
+    "train.steps": 4000,
+    "train.learning_rate": 1e-3,
+    "train.warmup_steps": 400,
+    "evaluate.every": 2000,
     "checkpoint.every": 10**6,
-}  # fmt: skip
+}
 SST2_TUNING = {
-    "data.longest": 64, "train.batch_tokens": 2048, "train.steps": 2000, "train.rate": 1e-4,
-    "train.warmup": 200,
-    "evaluate.every": 200, "evaluate.rows": 872, "checkpoint.every": 10**6,
-}  # fmt: skip
-SCITLDR = {
-    "data.lower": True, "data.vocab_size": 6000, "data.longest": 384, "data.longest_summary": 64,
-    "model.layers": 3,
-    "model.width": 256, "model.heads": 4, "model.hidden": 512, "model.dropout": 0.3,
-    "model.positions": "sinusoidal+rotary",
-    "train.batch_tokens": 8192, "train.steps": 1500, "train.rate": 1e-3, "train.warmup": 200,
-    "train.decay": 0.1,
-    "train.ema": 0.99, "evaluate.every": 150, "evaluate.rows": 200, "evaluate.examples": 1,
+    "data.max_length": 64,
+    "train.batch_tokens": 2048,
+    "train.steps": 2000,
+    "train.learning_rate": 1e-4,
+    "train.warmup_steps": 200,
+    "evaluate.every": 200,
+    "evaluate.rows": 872,
     "checkpoint.every": 10**6,
-}  # fmt: skip
+}
+SCITLDR = {
+    "data.lowercase": True,
+    "data.vocab_size": 6000,
+    "data.max_length": 384,
+    "data.max_summary_length": 64,
+    "model.layers": 3,
+    "model.width": 256,
+    "model.heads": 4,
+    "model.hidden": 512,
+    "model.dropout": 0.3,
+    "model.positions": "sinusoidal+rotary",
+    "train.batch_tokens": 8192,
+    "train.steps": 1500,
+    "train.learning_rate": 1e-3,
+    "train.warmup_steps": 200,
+    "train.weight_decay": 0.1,
+    "train.ema_decay": 0.99,
+    "evaluate.every": 150,
+    "evaluate.rows": 200,
+    "evaluate.examples": 1,
+    "checkpoint.every": 10**6,
+}
 SCITLDR_DMCA = {key: value for key, value in SCITLDR.items() if key != "model.positions"} | {
-    "model.architecture": "dmca", "model.layers": 5,
-}  # fmt: skip
+    "model.architecture": "dmca",
+    "model.layers": 5,
+}
 
 
 # 58,000 pictures to learn from, 2,000 held out to choose by, and t10k to be judged by once.
 FASHION = {
-    "data.image": 28, "data.color": False, "data.mean": 0.286, "data.deviation": 0.353, "data.flip": True,
-    "data.shift": 0.08, "data.zoom": 0.1, "data.erase": 0.3, "model.patch": 4, "model.layers": 5,
+    "data.image_size": 28,
+    "data.color": False,
+    "data.mean": 0.286,
+    "data.std": 0.353,
+    "data.random_flip": True,
+    "data.random_shift": 0.08,
+    "data.random_zoom": 0.1,
+    "data.random_erase": 0.3,
+    "model.patch": 4,
+    "model.layers": 5,
     "model.width": 96,
-    "model.heads": 4, "model.hidden": 192, "train.batch_tokens": 512 * 50, "train.steps": 9000,
-    "train.rate": 6e-3,
-    "train.warmup": 300, "train.floor": 0.01, "train.decay": 0.1, "train.smoothing": 0.1, "train.ema": 0.999,
-    "evaluate.every": 1000, "evaluate.rows": 2000, "evaluate.examples": 0, "checkpoint.every": 10**6,
-}  # fmt: skip
+    "model.heads": 4,
+    "model.hidden": 192,
+    "train.batch_tokens": 512 * 50,
+    "train.steps": 9000,
+    "train.learning_rate": 6e-3,
+    "train.warmup_steps": 300,
+    "train.min_lr_ratio": 0.01,
+    "train.weight_decay": 0.1,
+    "train.label_smoothing": 0.1,
+    "train.ema_decay": 0.999,
+    "evaluate.every": 1000,
+    "evaluate.rows": 2000,
+    "evaluate.examples": 0,
+    "checkpoint.every": 10**6,
+}
 FASHION_FINE = FASHION | {"model.patch": 2, "train.batch_tokens": 512 * 197, "train.steps": 7000}
 
 
@@ -190,14 +289,16 @@ def sst2_pretrained(
     blanks = SST2_MLM | {"data.text": str(folder / "text.txt")}
     blanks |= {key: settings[key] for key in ("train.seed", "train.precision")}
     first = trainer.start(recipe.make("mlm", settings=blanks), folder / "mlm", Talk(), device)
-    second = sst2(data, settings | {"train.from_folder": str(folder / "mlm")}, device, folder / "labels")
+    second = sst2(data, settings | {"train.from": str(folder / "mlm")}, device, folder / "labels")
     return {"blanks": first.best.scores, **second}
 
 
 def scitldr(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
     """Chosen by the loss on dev; judged once by test, with all of its references."""
-    files = {f"data.{name}": str(data / "scitldr" / f"{split}.jsonl") for name, split in
-             {"table": "train", "valid_table": "dev"}.items()}  # fmt: skip
+    files = {
+        f"data.{name}": str(data / "scitldr" / f"{split}.jsonl")
+        for name, split in {"table": "train", "valid_table": "dev"}.items()
+    }
     made = recipe.make("summarize", settings=settings | files)
     outcome = trainer.start(made, folder, Talk(), device)
     judged = recipe.changed(made, "data.valid_table", str(data / "scitldr" / "test.jsonl"))

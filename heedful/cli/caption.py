@@ -41,7 +41,7 @@ class CaptionOptions(LineOptions, DecodingOptions):
     prefix: Annotated[str, arg("TEXT", "none")] = ""
     """What every caption begins with."""
 
-    longest: Annotated[int | None, arg("INT", "data.longest of the run")] = None
+    longest: Annotated[int | None, arg("INT", "data.max_length of the run")] = None
     """Tokens of a caption at most."""
 
 

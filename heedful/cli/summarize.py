@@ -24,7 +24,7 @@ from .shared.writing import TextWriter
 class SummarizeOptions(LineOptions, DecodingOptions):
     """The options of `heedful summarize`."""
 
-    longest: Annotated[int | None, arg("INT", "data.longest_summary of the run")] = None
+    longest: Annotated[int | None, arg("INT", "data.max_summary_length of the run")] = None
     """Tokens of a summary at most."""
 
 

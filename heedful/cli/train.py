@@ -301,7 +301,7 @@ def find_rate(recipe: Recipe, device: torch.device) -> int:
     between = "" if tried.index(lowest) % SHOWN_RATES == 0 else ", between two of these"
     print(
         f"lowest at {lowest.rate:.1e} (loss {lowest.loss:.3f}{between}); a tenth of that: "
-        f"--set train.rate={suggest(tried):g} (without it: {recipe.train.rate:g})"
+        f"--set train.learning_rate={suggest(tried):g} (without it: {recipe.train.learning_rate:g})"
     )
     return 0
 
@@ -311,7 +311,7 @@ def named_settings(given: TrainOptions) -> dict[str, Any]:
     named = given.data_settings() | {
         "data.trees": given.trees,
         "data.valid_trees": given.valid_trees,
-        "train.from_folder": given.from_,
+        "train.from": given.from_,
         "train.tune": given.tune,
         "train.steps": given.steps,
         "train.minutes": given.minutes,
@@ -386,5 +386,5 @@ def recipe_of(given: TrainOptions, device: torch.device) -> Recipe:
     elif given.from_ and describe_run(Path(given.from_))[0] == "elmo":
         settings |= FEATURES
     elif given.from_ and given.task == "tag" and asked.get("train.tune", "whole") == "whole":
-        settings |= {"train.rate": TASK_DEFAULTS["classify"]["train.rate"]}
+        settings |= {"train.learning_rate": TASK_DEFAULTS["classify"]["train.learning_rate"]}
     return make(given.task, given.size, given.corpus or "", settings | asked)

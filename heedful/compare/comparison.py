@@ -29,7 +29,7 @@ SHARED = {
     "train.seed": "all variants have the same seeds",
     "train.steps": "all variants have the same budget",
     "train.minutes": "all variants have the same budget",
-    "train.from_folder": "all variants start afresh",
+    "train.from": "all variants start afresh",
     "evaluate.": "all variants are judged alike",
     "checkpoint.": "all variants are kept alike",
 }
@@ -211,8 +211,8 @@ BUILT_IN = {
             "model.hidden": 256,
             "train.batch_tokens": 512,
             "train.optimizer": "adamw",
-            "train.rate": 2e-3,
-            "train.warmup": 100,
+            "train.learning_rate": 2e-3,
+            "train.warmup_steps": 100,
             "evaluate.every": 250,
         },
     )

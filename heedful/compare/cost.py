@@ -40,7 +40,7 @@ class VariantCost:
 
 def cost_of(recipe: Recipe, job: Job, device: torch.device) -> VariantCost:
     """Build the model, and make two steps that are thrown away."""
-    few = replace(recipe, train=replace(recipe.train, steps=2, shard=False, compile=False))
+    few = replace(recipe, train=replace(recipe.train, steps=2, fsdp=False, compile=False))
     model = setup.new_model(job, few, device)
     batches = [job.batches(step) for step in range(LOOKED_AT)]
     rule = flops_rule(model, job, recipe)

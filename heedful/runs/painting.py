@@ -93,7 +93,7 @@ class Painter:
 
     def fit(self, captions: Sequence[str], pixels_BHWC: Tensor) -> Tensor:
         """The ranker's cosine of each caption with its picture [B]."""
-        words_BL, lengths_B = self.tokens(self.ranker_words, captions, self.recipe.data.longest)
+        words_BL, lengths_B = self.tokens(self.ranker_words, captions, self.recipe.data.max_length)
         return self.ranker.fit(words_BL, lengths_B, normal(pixels_BHWC, self.recipe.data))
 
     def tokens(self, vocab: Vocab, captions: Sequence[str], longest: int) -> tuple[Tensor, Tensor]:

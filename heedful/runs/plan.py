@@ -35,7 +35,7 @@ def describe_plan(
     epochs = t.steps / job.steps_per_epoch
     together = f", {world.size} processes" if world.size > 1 else ""
     yield (
-        f"steps: {t.steps:,} ({format_epochs(epochs)}), warm-up {t.warmup:,}, seed {t.seed}, "
+        f"steps: {t.steps:,} ({format_epochs(epochs)}), warm-up {t.warmup_steps:,}, seed {t.seed}, "
         f"{t.precision} on {device.type}{together}"
     )
     needed = memory_needed(recipe, job, model, world, device)
@@ -44,8 +44,8 @@ def describe_plan(
         yield f"memory: about {format_bytes(needed)} of {format_bytes(free)} that are free"
         if needed > TIGHT * free:
             yield (
-                "warning: that may not fit; fewer train.batch_tokens, more train.accumulate, or "
-                "train.recompute=true "
+                "warning: that may not fit; fewer train.batch_tokens, more train.accumulation_steps, or "
+                "train.activation_checkpointing=true "
                 "take less"
             )
     for told, score in job.baselines.values():
@@ -80,15 +80,15 @@ def memory_needed(
     needed = memory["training"] + weights
     held = sum(weight.numel() for weight in model.parameters() if not weight.requires_grad)
     needed -= (memory["gradients"] + memory["optimizer"]) * held // max(1, count_parameters(model))
-    if t.recompute:  # only one block's activations exist at a time
+    if t.activation_checkpointing:  # only one block's activations exist at a time
         kept, blocks = memory["activations"] + weights, sum(isinstance(m, Block) for m in model.modules())
         needed -= kept - kept // blocks
-    if t.shard:
+    if t.fsdp:
         state = memory["weights"] + memory["gradients"] + memory["optimizer"]
         needed -= state - state // world.size
     elif world.size > 1:  # gradients travel in one message
         needed += memory["gradients"]
-    return needed + (memory["weights"] if t.ema or t.average else 0)
+    return needed + (memory["weights"] if t.ema_decay or t.average_checkpoints else 0)
 
 
 def weights_kept(model: nn.Module, rows: int, length: int) -> int:

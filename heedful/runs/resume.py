@@ -161,9 +161,9 @@ ANOTHER_RUN = (
     "model.",
     "train.seed",
     "train.optimizer",
-    "train.ema",
-    "train.average",
-    "train.from_folder",
+    "train.ema_decay",
+    "train.average_checkpoints",
+    "train.from",
     "train.tune",
     "train.lora",
     "train.stage",
@@ -182,7 +182,7 @@ def data_fingerprint(recipe: Recipe) -> dict[str, str]:
 def compare_recipes(then: dict[str, Any], recipe: Recipe, path: Path, say: Callable[[str], None]) -> None:
     """A recipe edited by hand between two parts of a run."""
     now = flat(to_json(recipe))
-    refused = ("task", *ANOTHER_RUN, *(WHICH_ARE_AVERAGED if recipe.train.average else ()))
+    refused = ("task", *ANOTHER_RUN, *(WHICH_ARE_AVERAGED if recipe.train.average_checkpoints else ()))
     for key, value in flat(then).items():
         new = now.get(key)
         if new == value:

@@ -68,10 +68,10 @@ def prepare_model(
     t = recipe.train
     for module in model.modules():
         if isinstance(module, Stack):
-            module.recompute = t.recompute
-    model = for_training(model, compiled=t.compile, by_block=t.shard)  # weights come and go block by block
+            module.recompute = t.activation_checkpointing
+    model = for_training(model, compiled=t.compile, by_block=t.fsdp)  # weights come and go block by block
     loss_of = processes.with_idle(loss_of)
-    if not t.shard or world.size == 1:  # alone: a run that several processes had begun
+    if not t.fsdp or world.size == 1:  # alone: a run that several processes had begun
         return model, loss_of
     return processes.shard(model, world, device), processes.sharded_loss(loss_of)
 
@@ -83,14 +83,14 @@ def micro_batches_of(job: Job, recipe: Recipe, world: World) -> Callable[[int], 
 
     def batches(step: int) -> Sequence[Batch]:
         mine = job.batches(step, world.rank, world.size)
-        return processes.fill_idle(mine, recipe.train.accumulate, lambda: job.batches(step)[0])
+        return processes.fill_idle(mine, recipe.train.accumulation_steps, lambda: job.batches(step)[0])
 
     return batches
 
 
 def make_optimizers(recipe: Recipe, model: nn.Module) -> list[torch.optim.Optimizer]:
     t = recipe.train
-    return optimizer.OPTIMIZERS[t.optimizer](model, t.rate, t.decay, (0.9, t.beta2))
+    return optimizer.OPTIMIZERS[t.optimizer](model, t.learning_rate, t.weight_decay, (0.9, t.beta2))
 
 
 def make_scaler(recipe: Recipe, device: torch.device) -> torch.amp.GradScaler | None:
@@ -99,32 +99,30 @@ def make_scaler(recipe: Recipe, device: torch.device) -> torch.amp.GradScaler | 
 
 def make_average(recipe: Recipe, model: nn.Module) -> Average | None:
     t = recipe.train
-    if t.ema:
-        return MovingAverage(model, t.ema)
-    if t.average:
+    if t.ema_decay:
+        return MovingAverage(model, t.ema_decay)
+    if t.average_checkpoints:
         ends = range(t.steps, 0, -recipe.checkpoint.every)
-        return TailAverage(model, ends[: t.average])
+        return TailAverage(model, ends[: t.average_checkpoints])
     return None
 
 
 def loop_settings(recipe: Recipe, device: torch.device) -> LoopSettings:
     t = recipe.train
-    rates = schedule(t.schedule, t.warmup, t.steps, t.floor)
-    return LoopSettings(t.rate, rates, t.steps, t.seed, t.clip, t.precision, device)
+    rates = schedule(t.schedule, t.warmup_steps, t.steps, t.min_lr_ratio)
+    return LoopSettings(t.learning_rate, rates, t.steps, t.seed, t.max_grad_norm, t.precision, device)
 
 
 def with_steps(recipe: Recipe, job: Job, reporter: Reporter, device: torch.device, world: World) -> Recipe:
     """The recipe with minutes turned into steps: a few steps are timed and thrown away."""
     if not recipe.train.minutes:
         return recipe
-    few = replace(
-        recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, shard=False, compile=False)
-    )
+    few = replace(recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, fsdp=False, compile=False))
     trial, loss_of = prepare_model(new_model(job, few, device), job.loss, few, world, device)
     optimizers, scaler = make_optimizers(few, trial), make_scaler(few, device)
     settings = loop_settings(few, device)
     if can_run_ahead(job, trial, scaler, world, device):
-        steady = job.steady and not few.train.recompute
+        steady = job.steady and not few.train.activation_checkpointing
         made = list(train_async(trial, job.batches, loss_of, optimizers, settings, steady=steady))
     else:
 
@@ -142,7 +140,7 @@ def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Itera
     """The loss at learning rates that grow with every step; nothing is kept."""
     with tempfile.TemporaryDirectory() as folder:
         job = make_job(recipe, Path(folder), reporter)
-        few = replace(recipe, train=replace(recipe.train, shard=False, compile=False))
+        few = replace(recipe, train=replace(recipe.train, fsdp=False, compile=False))
         model, loss_of = prepare_model(new_model(job, few, device), job.loss, few, ALONE, device)
         if job.begin is not None:
             job.begin(model)

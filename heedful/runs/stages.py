@@ -47,7 +47,7 @@ def recipes_of(size: str, corpus: str, settings: Mapping[str, Any], path: Path) 
     for stage in STAGES:
         own = {"train.stage": stage}
         if stage == "decoder":
-            own["train.from_folder"] = str(path / "codes")
+            own["train.from"] = str(path / "codes")
         found[stage] = make("text-to-image", size, corpus, own | share_of(settings, stage))
     return found
 
@@ -60,7 +60,7 @@ def share_of(settings: Mapping[str, Any], stage: str) -> dict[str, Any]:
         first, _, rest = key.partition(".")
         if first not in STAGES:
             fitting = [name for name in ONLY_AT.get(key, STAGES) if name in STAGES]
-            if key == "train.from_folder" or not fitting:
+            if key == "train.from" or not fitting:
                 raise BadInput(f"{key} does nothing where all stages are trained: leave it out")
             common |= {key: value} if stage in fitting else {}
         elif rest.startswith("data.") and rest not in ONLY_AT:
@@ -115,7 +115,7 @@ def resume(path: Path, reporter: Reporter, device: torch.device) -> Staged:
 def moved(recipes: Mapping[str, Recipe], path: Path) -> dict[str, Recipe]:
     """The recipes for where the folder is now."""
     decoder = recipes["decoder"]
-    train = replace(decoder.train, from_folder=str(path / "codes"))
+    train = replace(decoder.train, from_=str(path / "codes"))
     return {**recipes, "decoder": replace(decoder, train=train)}
 
 

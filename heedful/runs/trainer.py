@@ -206,9 +206,9 @@ def describe_model(job: Job) -> dict[str, Any]:
 def refuse_impossible(recipe: Recipe, world: World, device: torch.device) -> None:
     """What no run can begin with."""
     refuse_compiling(recipe, device)
-    if recipe.train.shard and world.size == 1:
+    if recipe.train.fsdp and world.size == 1:
         raise BadInput(
-            "train.shard=true needs several processes: torchrun --nproc-per-node N -m -- heedful train ..."
+            "train.fsdp=true needs several processes: torchrun --nproc-per-node N -m -- heedful train ..."
         )
 
 

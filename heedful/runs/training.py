@@ -140,7 +140,7 @@ def remaining_steps(
 
     batches, settings = micro_batches_of(job, recipe, world), loop_settings(recipe, device)
     if can_run_ahead(job, state.model, state.scaler, world, device):
-        steady = job.steady and not recipe.train.recompute
+        steady = job.steady and not recipe.train.activation_checkpointing
         yield from train_async(
             trained, batches, loss_of, state.optimizers, settings, state.step, look, after, steady
         )
@@ -175,7 +175,7 @@ def finish(
         reporter.say(f"stopped at step {state.step} of {recipe.train.steps}: go on with `{resume}`")
     elif folder is not None:
         folder.status("done", step=state.step, best=state.best.scores, best_step=state.best.step)
-        if world.size == 1 or not recipe.train.shard:
+        if world.size == 1 or not recipe.train.fsdp:
             put_weights(state.model, folder.read_model())
         for line in expert_load.describe_load(folder.metrics.path, state.step):
             reporter.say(line)
@@ -281,6 +281,6 @@ def warning_if_no_better(best: Best, job: Job) -> str | None:
     return (
         f"warning: the best held-out loss, {best.scores['loss']:.3f}, is not below {guessing:.3f} of "
         f"guessing ({told}): "
-        "the model has learned nothing yet; give it more --steps, or another train.rate (--find-rate tries "
-        "some)"
+        "the model has learned nothing yet; give it more --steps, or another train.learning_rate "
+        "(--find-rate tries some)"
     )

@@ -103,10 +103,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         say(report.sentence())
     train, there = found["train"], found[VALID]
     vocab = vocabulary_of(recipe, folder, captions_of(train))
-    tokens, kept = short_enough(vocab, captions_of(train), d.longest, "captions")
+    tokens, kept = short_enough(vocab, captions_of(train), d.max_length, "captions")
     some = spread(len(there), recipe.evaluate.rows)
     texts = [there.caption(int(i)) for i in some]
-    told, tried = short_enough(vocab, texts, d.longest, "held-out captions")
+    told, tried = short_enough(vocab, texts, d.max_length, "held-out captions")
     valid, texts = some[tried], [texts[i] for i in tried]
     config = config_of(recipe, vocab.size)
     plan = RowPlan(len(kept), max(1, t.batch_tokens // (config.reading.grid**2 + 1)), t.seed)
@@ -122,7 +122,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
                 kept[ids[part]].tolist(),
                 None if lot is None else lot[part],
             )
-            for part in shares(np.arange(len(ids)), t.accumulate, rank, world)
+            for part in shares(np.arange(len(ids)), t.accumulation_steps, rank, world)
         ]
 
     held_out = [
@@ -137,7 +137,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=partial(caption_loss, data=d, smoothing=t.smoothing),
+        loss=partial(caption_loss, data=d, smoothing=t.label_smoothing),
         evaluate=lambda model: evaluate(model, vocab, d, held_out, texts),
         show=lambda model: show(model, vocab, d, there, valid[: recipe.evaluate.examples], texts),
         held_out=len(texts),
@@ -150,7 +150,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         },
         plan=[
             describe_data(len(train), len(texts), len(there), d),
-            *left_out(len(train) - len(kept), len(some) - len(valid), d.longest),
+            *left_out(len(train) - len(kept), len(some) - len(valid), d.max_length),
             f"vocabulary: {vocab.size:,} of {vocab.kind}, {unknown(told):.2%} unknown in held-out captions",
             describe_pictures(d, config, plan.rows),
         ],
@@ -163,7 +163,7 @@ def config_of(recipe: Recipe, vocab: int) -> CaptionerConfig:
     d, m = recipe.data, recipe.model
     return CaptionerConfig(
         vocab=vocab,
-        image=fitting(d.image, m.patch),
+        image=fitting(d.image_size, m.patch),
         channels=3 if d.color else 1,
         **m.pick("patch", "sees", "layers", "width", "heads", "hidden", "activation", "dropout"),
         decoder_layers=m.layers,
@@ -172,9 +172,9 @@ def config_of(recipe: Recipe, vocab: int) -> CaptionerConfig:
 
 def check_mirror(d: DataSettings) -> None:
     """In a mirror, what is left is right."""
-    if d.flip and d.corpus == "shapes":
+    if d.random_flip and d.corpus == "shapes":
         raise BadInput(
-            "the captions of shapes say what is left and right, so no mirror is true: leave out data.flip"
+            "the captions of shapes say what is left and right: leave out data.random_flip, which swaps them"
         )
 
 
@@ -194,14 +194,14 @@ def short_enough(
     tokens = vocab.encode_batch(captions)
     kept = [i for i, row in enumerate(tokens) if len(row) < longest]  # and the end of the sentence
     if not kept:
-        raise BadInput(f"all {len(tokens)} {what} are over data.longest, {longest} tokens: raise it")
+        raise BadInput(f"all {len(tokens)} {what} are over data.max_length, {longest} tokens: raise it")
     return [tokens[i] for i in kept], np.array(kept)
 
 
 def left_out(train: int, valid: int, longest: int) -> list[str]:
     """A sentence about what is too long, if anything is."""
     told = (
-        f"left out: {train:,} pictures and {valid:,} held-out ones whose captions are over data.longest, "
+        f"left out: {train:,} pictures and {valid:,} held-out ones whose captions are over data.max_length, "
         f"{longest} tokens"
     )
     return [told] if train or valid else []
@@ -246,7 +246,7 @@ def meaning(text: str, d: DataSettings) -> Any:
     """What two captions share if they are equally right."""
     said = parse_caption(text) if d.corpus == "shapes" else None
     words = " ".join(text.split())
-    return said.plain if said is not None else words.lower() if d.lower else words
+    return said.plain if said is not None else words.lower() if d.lowercase else words
 
 
 def exact(found: Sequence[str], expected: Sequence[str], d: DataSettings) -> float:
@@ -283,11 +283,11 @@ def evaluate(
     loss, _ = nats(model, d, batches)
     found = [text for batch in batches for text in caption(model, vocab, d, batch.pixels_BHWC)]
     expected = lowered(texts, d)
-    return {"loss": loss, "exact": exact(found, texts, d), "bleu": bleu(found, expected, d.lower)}
+    return {"loss": loss, "exact": exact(found, texts, d), "bleu": bleu(found, expected, d.lowercase)}
 
 
 def lowered(texts: list[str], d: DataSettings) -> list[str]:
-    return [text.lower() if d.lower else text for text in texts]
+    return [text.lower() if d.lowercase else text for text in texts]
 
 
 def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
@@ -310,7 +310,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
         found += asked.write(list(pixels_BHWC)) if asked.write else caption(model, vocab, d, pixels_BHWC)
         texts += captions
     share, loss = exact(found, texts, d), nll / max(1, count)
-    scores, signature = translation_scores(found, lowered(texts, d), d.lower)
+    scores, signature = translation_scores(found, lowered(texts, d), d.lowercase)
     says = "says what the true caption says" if d.corpus == "shapes" else "the same to the letter"
     return Measured(
         examples=len(texts),

@@ -62,7 +62,7 @@ def vocabulary_of(recipe: Recipe, folder: Path, captions: Sequence[str]) -> Voca
     """A vocabulary learned from captions, kept in the run's folder."""
     path, d = folder / TOKENIZER, recipe.data
     if not path.is_file():
-        write_text(path, train_vocab(d.vocab, captions, d.vocab_size, d.lower).to_json())
+        write_text(path, train_vocab(d.tokenizer, captions, d.vocab_size, d.lowercase).to_json())
     return read_vocab(path)
 
 
@@ -95,7 +95,7 @@ def batches_of(plan: RowPlan, recipe: Recipe, make: Callable[[np.ndarray, int], 
     """The micro-batches of a step: `make` is given their pictures' numbers and the step."""
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[B]:
-        parts = shares(plan.batch(step), recipe.train.accumulate, rank, world)
+        parts = shares(plan.batch(step), recipe.train.accumulation_steps, rank, world)
         return [make(part, step) for part in parts]
 
     return batches
@@ -117,9 +117,8 @@ def describe_data(train: int, tried: int, held_out: int, d: DataSettings, more: 
     """The first sentence of a plan."""
     gray = "" if d.color else " of gray"
     return (
-        f"data: {train:,} pictures of {d.image} x {d.image} pixels{gray}, {tried:,} of {held_out:,} held-out "
-        "ones tried "
-        f"each time{more}"
+        f"data: {train:,} pictures of {d.image_size} x {d.image_size} pixels{gray}, "
+        f"{tried:,} of {held_out:,} held-out ones tried each time{more}"
     )
 
 
@@ -128,7 +127,7 @@ def cells_of(image: int, cell: int) -> int:
     if image % cell:
         near = [size for size in (image // cell * cell, (image // cell + 1) * cell) if size]
         raise BadInput(
-            f"data.image is {image} pixels, which cells of {cell} do not divide: set it to "
+            f"data.image_size is {image} pixels, which cells of {cell} do not divide: set it to "
             f"{' or '.join(map(str, near))}"
         )
     return image // cell

@@ -149,11 +149,11 @@ class ChooserKind:
 def model_of(recipe: Recipe, vocab: VocabLike, origin: Origin | None) -> tuple[Any, ChooserKind]:
     """The config and the kind: an encoder of the recipe's sizes, or what the run starts from."""
     t = recipe.train
-    encoder = ChooserKind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
+    encoder = ChooserKind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.label_smoothing))
     if origin is None:
         return bert_config(recipe, vocab.size, ("pooled", "classify"), 1), encoder
     if kind_of(origin) is not WithHeads:
-        loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
+        loss = partial(decoder_loss, smoothing=t.label_smoothing, lm_weight=t.lm_loss_weight)
         return marked(recipe, vocab, origin), ChooserKind(decoder_row, decoder_scores, loss)
     return with_head(origin, "classify", 1), replace(encoder, layout=row_of(origin.config))
 
@@ -166,7 +166,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     d, t = recipe.data, recipe.train
     check_tables(d, "choose", "texts and choices")
     report = Report(d.bad_lines)
-    origin = find_origin(t.from_folder, folder) if t.from_folder else None
+    origin = find_origin(t.from_, folder) if t.from_ else None
     vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
     config, kind = model_of(recipe, vocab, origin)
     room = room_of(d, config.context, vocab)
@@ -181,7 +181,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     valid = [make(numbers(vocab, some)) for some in chunks(held_out, 16)]
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[ChoiceBatch]:
-        parts = shares(plan.batch(step), t.accumulate, rank, world)
+        parts = shares(plan.batch(step), t.accumulation_steps, rank, world)
         return [make([stored(train, int(i)) for i in part], part.tolist()) for part in parts]
 
     places = Counter(int(train.row("answer", i)[0]) for i in range(len(train)))
@@ -234,9 +234,11 @@ def held_out_rows(d: DataSettings, split: str, report: Report) -> list[Choice]:
 
 def room_of(d: DataSettings, context: int, vocab: VocabLike) -> int:
     """Tokens of a text and a choice in a row, beside the special ones."""
-    room = min(d.longest, context) - special_tokens(True, vocab)
+    room = min(d.max_length, context) - special_tokens(True, vocab)
     if room < 2:
-        raise BadInput(f"data.longest is {d.longest} and the context {context}: that leaves no room for text")
+        raise BadInput(
+            f"data.max_length is {d.max_length} and the context {context}: that leaves no room for text"
+        )
     return room
 
 
@@ -324,7 +326,7 @@ def evaluate(model: nn.Module, kind: ChooserKind, batches: list[ChoiceBatch]) ->
 def reader(run: Path, recipe: Recipe) -> tuple[VocabLike, ChooserKind, Callable[..., ChoiceBatch]]:
     """How a run reads texts and their choices: its vocabulary, its kind, and what makes batches."""
     vocab = vocab_of(run, recipe)
-    origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
+    origin = find_origin(recipe.train.from_, run) if recipe.train.from_ else None
     config, kind = model_of(recipe, vocab, origin)
     return vocab, kind, partial(collate, vocab, kind.layout, room_of(recipe.data, config.context, vocab))
 

@@ -221,7 +221,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     check_tables(d)
     report = Report(d.bad_lines)
     labels, counts = read_labels(recipe, folder)
-    origin = find_origin(t.from_folder, folder) if t.from_folder else None
+    origin = find_origin(t.from_, folder) if t.from_ else None
     vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
     vocab = with_unknown(vocab, folder) if (folder / "data").is_dir() else vocab
     config, kind = model_of(recipe, vocab, origin, len(labels))
@@ -240,7 +240,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     valid = [numbers(vocab, make, some) for some in chunks(held_out, 64)]
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[TextBatch]:
-        parts = shares(plan.batch(step), t.accumulate, rank, world)
+        parts = shares(plan.batch(step), t.accumulation_steps, rank, world)
         return [batch_of(train, make, part) for part in parts]
 
     return Job(
@@ -269,11 +269,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"labels: {', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''} ({len(labels)})",
             f"texts: at most {room} tokens, to which {int((texts > room).sum()):,} rows are cut",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *(
-                [FEATURED.format(t.from_folder) if featured else describe_start(recipe, True)]
-                if origin
-                else []
-            ),
+            *([FEATURED.format(t.from_) if featured else describe_start(recipe, True)] if origin else []),
         ],
         labels=len(labels) if kind.layout is decoder_row else 0,
         special=marks_of(vocab) if kind.layout is decoder_row else {},
@@ -307,7 +303,7 @@ def model_of(
 ) -> tuple[Any, ClassifierKind]:
     """The config and the kind: an encoder of the recipe's sizes, or what the run starts from."""
     t, heads = recipe.train, ("pooled", "classify")
-    encoder = ClassifierKind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.smoothing))
+    encoder = ClassifierKind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.label_smoothing))
     pairs = has_pairs(recipe.data)
     if recipe.data.both_orders and not pairs:
         raise BadInput(
@@ -320,11 +316,11 @@ def model_of(
         raise BadInput(one_line(f"{origin.folder} reads sentences one by one: it cannot read pairs"))
     features.check_start(recipe, origin)
     if origin.architecture == "elmo":
-        loss = partial(encoder_loss, smoothing=t.smoothing, mix_penalty=t.mix_penalty)
+        loss = partial(encoder_loss, smoothing=t.label_smoothing, mix_penalty=t.mix_l2)
         config = features.config_of(recipe, origin, ("classify",), labels)
         return config, ClassifierKind(encoder_row, encoder_scores, loss)
     if kind_of(origin) is not WithHeads:
-        loss = partial(decoder_loss, smoothing=t.smoothing, lm_weight=t.lm_weight)
+        loss = partial(decoder_loss, smoothing=t.label_smoothing, lm_weight=t.lm_loss_weight)
         both = recipe.data.both_orders
         kind = ClassifierKind(decoder_row, decoder_scores, loss, collate_both_orders if both else collate)
         return marked(recipe, vocab, origin), kind
@@ -368,9 +364,11 @@ def marks_of(vocab: VocabLike) -> dict[str, int]:
 def room_of(d: DataSettings, context: int, vocab: VocabLike | None = None) -> int:
     """Tokens of text in a row, beside the special ones."""
     pairs = has_pairs(d)
-    room = min(d.longest, context) - special_tokens(pairs, vocab)
+    room = min(d.max_length, context) - special_tokens(pairs, vocab)
     if room < (2 if pairs else 1):
-        raise BadInput(f"data.longest is {d.longest} and the context {context}: that leaves no room for text")
+        raise BadInput(
+            f"data.max_length is {d.max_length} and the context {context}: that leaves no room for text"
+        )
     return room
 
 
@@ -411,10 +409,10 @@ def evaluate(model: nn.Module, kind: ClassifierKind, batches: list[TextBatch]) -
 def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     """Accuracy and F1, of all labels together and of each, on all held-out rows."""
     recipe, run, report = asked.recipe, asked.run, Report(asked.recipe.data.bad_lines)
-    for name in (LABELS, FROM) if recipe.train.from_folder else (LABELS,):
+    for name in (LABELS, FROM) if recipe.train.from_ else (LABELS,):
         inside(run, name)  # missing, it would be made again, and a run is not to be changed
     labels, counts = read_labels(recipe, run)
-    origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
+    origin = find_origin(recipe.train.from_, run) if recipe.train.from_ else None
     vocab = vocabulary(run, origin) if origin else asked.vocab()
     config, kind = model_of(recipe, vocab, origin, len(labels))
     rows = held_out_rows(recipe, labels, report, asked.split)

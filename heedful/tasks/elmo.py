@@ -129,7 +129,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     tried = [collate(vocab, some) for some in chunks(held_out, 64)]
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[SentenceBatch]:
-        parts = shares(plan.batch(step), t.accumulate, rank, world)
+        parts = shares(plan.batch(step), t.accumulation_steps, rank, world)
         return [collate(vocab, [train.row("text", int(i)) for i in part], part.tolist()) for part in parts]
 
     known = share_known(valid, vocab)
@@ -140,7 +140,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=partial(loss_of, smoothing=t.smoothing),
+        loss=partial(loss_of, smoothing=t.label_smoothing),
         evaluate=lambda model: evaluate(model, tried),
         show=lambda model: show(model, vocab, held_out[: recipe.evaluate.examples]),
         baselines={"loss": (PER, by_frequency(train, valid.stream("text"), len(valid), vocab))},
@@ -193,7 +193,7 @@ def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabulary, ElmoConfig, Store
     text = TextSource(recipe, report)
     if not (folder / TOKENIZER).is_file():
         some = islice(sentences(text, "train"), 0, None, text.every)
-        write_text(folder / TOKENIZER, train_vocab(d.vocab, some, d.vocab_size, d.lower).to_json())
+        write_text(folder / TOKENIZER, train_vocab(d.tokenizer, some, d.vocab_size, d.lowercase).to_json())
     plain = read_vocab(folder / TOKENIZER)
     config = config_of(recipe, plain.size)
     vocab = vocab_as_read(plain, config)

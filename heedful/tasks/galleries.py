@@ -76,7 +76,7 @@ def corpus_rows(data: DataSettings, split: str, captions: bool) -> RowSource:
     """The pictures of a built-in corpus; where they are to be told apart, each has one thing."""
     if data.corpus != "shapes":
         raise BadInput(f'there is no corpus of pictures "{data.corpus}"{nearest(data.corpus, ["shapes"])}')
-    pictures = shapes.split(split, max(data.image, shapes.SIDE), 0 if captions else 1)
+    pictures = shapes.split(split, max(data.image_size, shapes.SIDE), 0 if captions else 1)
     return lambda: (
         GalleryRow(ready(p.pixels_HWC, data), "" if captions else shapes.label_of(p.scene), p.caption)
         for p in pictures

@@ -89,7 +89,7 @@ def image_loss(model: WithHeads, batch: ImageBatch, data: DataSettings, smoothin
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the pictures once, number their labels, and plan the batches."""
     d, t = recipe.data, recipe.train
-    origin = find_start(t.from_folder, folder, d, say) if t.from_folder else None
+    origin = find_start(t.from_, folder, d, say) if t.from_ else None
     report = Report(d.bad_lines, "image")
     found = galleries(d, folder / DATA, False, report)
     if report.counts:
@@ -113,7 +113,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
                 length,
                 tuple(ids[part].tolist()),
             )
-            for part in shares(np.arange(len(ids)), t.accumulate, rank, world)
+            for part in shares(np.arange(len(ids)), t.accumulation_steps, rank, world)
         ]
 
     return Job(
@@ -123,7 +123,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=None,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=partial(image_loss, data=d, smoothing=t.smoothing),
+        loss=partial(image_loss, data=d, smoothing=t.label_smoothing),
         evaluate=lambda model: evaluate(model, d, batched(there, valid)),
         show=lambda model: show(model, d, there, valid[: recipe.evaluate.examples], labels),
         held_out=len(valid),
@@ -143,7 +143,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             describe_pictures(d, config, plan.rows),
             *([describe_start(origin, d)] if origin else []),
         ],
-        begin=partial(begin, origin=origin, image=d.image) if origin else None,
+        begin=partial(begin, origin=origin, image=d.image_size) if origin else None,
         facts={
             "data": train.hash,
             "held-out data": there.hash,
@@ -155,17 +155,17 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
 
 def describe_pictures(d: DataSettings, config: ViTConfig, rows: int) -> str:
-    size = f"{d.image} x {d.image} pixels{'' if d.color else ' of gray'}"
+    size = f"{d.image_size} x {d.image_size} pixels{'' if d.color else ' of gray'}"
     patches = f"{config.grid**2} patches of {config.patch} x {config.patch}"
     return f"pictures: {size}, {patches}; {rows:,} pictures a step{describe_augmentation(d)}"
 
 
 def describe_augmentation(d: DataSettings) -> str:
     """How pictures are moved in training, as the end of a sentence."""
-    told = [f"moved by up to {d.shift:.0%}"] if d.shift else []
-    told += [f"zoomed by up to {d.zoom:.0%}"] if d.zoom else []
-    told += ["half of them in a mirror"] if d.flip else []
-    told += [f"a square of up to {d.erase:.0%} painted over"] if d.erase else []
+    told = [f"moved by up to {d.random_shift:.0%}"] if d.random_shift else []
+    told += [f"zoomed by up to {d.random_zoom:.0%}"] if d.random_zoom else []
+    told += ["half of them in a mirror"] if d.random_flip else []
+    told += [f"a square of up to {d.random_erase:.0%} painted over"] if d.random_erase else []
     return f", {', '.join(told)}" if told else ""
 
 
@@ -174,10 +174,13 @@ def config_of(recipe: Recipe, labels: int, origin: Origin | None = None) -> ViTC
     d, m = recipe.data, recipe.model
     if origin is not None:
         return replace(
-            origin.config, image=fitting(d.image, origin.config.patch), heads=(HEADS[m.pool],), labels=labels
+            origin.config,
+            image=fitting(d.image_size, origin.config.patch),
+            heads=(HEADS[m.pool],),
+            labels=labels,
         )
     return ViTConfig(
-        image=fitting(d.image, m.patch),
+        image=fitting(d.image_size, m.patch),
         channels=3 if d.color else 1,
         **m.pick("patch", "layers", "width", "hidden", "activation", "dropout"),
         attention_heads=m.heads,
@@ -192,7 +195,7 @@ def fitting(image: int, patch: int) -> int:
     if image % patch:
         near = [size for size in (image // patch * patch, (image // patch + 1) * patch) if size]
         raise BadInput(
-            f"data.image is {image} pixels, which patches of {patch} do not divide: set it to "
+            f"data.image_size is {image} pixels, which patches of {patch} do not divide: set it to "
             f"{' or '.join(map(str, near))}"
         )
     return image
@@ -276,7 +279,7 @@ def check_pictures(folder: str, config: ViTConfig, d: DataSettings, say: Callabl
 
 
 def describe_start(origin: Origin, d: DataSettings) -> str:
-    old, new = origin.config.grid, d.image // origin.config.patch
+    old, new = origin.config.grid, d.image_size // origin.config.patch
     grids = "" if old == new else f"; positions of {old} x {old} patches are interpolated to {new} x {new}"
     return f"start: {origin.folder}, its sizes{grids}; the head is new"
 
@@ -393,4 +396,8 @@ def show(
 
 def data_of(recipe: Recipe | None, config: Any) -> DataSettings:
     """How pictures are made ready for a model: as its run says, or as published ones were."""
-    return recipe.data if recipe is not None else DataSettings(image=config.image, color=config.channels == 3)
+    return (
+        recipe.data
+        if recipe is not None
+        else DataSettings(image_size=config.image, color=config.channels == 3)
+    )

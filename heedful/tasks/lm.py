@@ -168,7 +168,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     if recipe.model.architecture == "elmo":
         return elmo.make_job(recipe, folder, say)
     t = recipe.train
-    origin = find_origin(t.from_folder, folder, DECODERS) if t.from_folder else None
+    origin = find_origin(t.from_, folder, DECODERS) if t.from_ else None
     vocab, train, valid, report = prepare(recipe, folder, origin)
     config = decoder_config(recipe, vocab.size, origin)
     context = min(recipe.model.context, config.context)
@@ -187,12 +187,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[Any]:
         if isinstance(learned, Segments):
-            return learned.batches(plan, step, recipe.train.accumulate, rank, world)
+            return learned.batches(plan, step, recipe.train.accumulation_steps, rank, world)
         return [
-            learned.batch(part) for part in shares(plan.batch(step), recipe.train.accumulate, rank, world)
+            learned.batch(part)
+            for part in shares(plan.batch(step), recipe.train.accumulation_steps, rank, world)
         ]
 
-    carried = Recurrent(config.memory, recipe.train.smoothing) if isinstance(config, XLConfig) else None
+    carried = Recurrent(config.memory, recipe.train.label_smoothing) if isinstance(config, XLConfig) else None
     return Job(
         task="lm",
         architecture=origin.architecture if origin else recipe.model.architecture,
@@ -200,7 +201,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=carried or (lambda model, batch: loss_of(model, batch, recipe.train.smoothing)),
+        loss=carried or (lambda model, batch: loss_of(model, batch, recipe.train.label_smoothing)),
         carried=carried,
         evaluate=lambda model: evaluate(model, tried, bytes_per_token, recipe.evaluate.rows),
         show=lambda model: (
@@ -299,7 +300,7 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
 def context_of(model: Decoder, recipe: Recipe, stream: np.ndarray) -> int:
     """Tokens of a window: the recipe's, or as many as the text or the model to start from has places for."""
     asked = recipe.model.context
-    table = model.inputs.position.longest if recipe.train.from_folder else None
+    table = model.inputs.position.longest if recipe.train.from_ else None
     return min(asked, len(stream) - 1, table or asked)
 
 

@@ -104,7 +104,7 @@ def prepare(recipe: Recipe, folder: Path, origin: Origin | None = None) -> tuple
         vocab = read_vocab(tokenizer)
     else:
         texts = islice(joined(text.documents("train")), 0, None, text.every)
-        vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
+        vocab = train_vocab(d.tokenizer, texts, d.vocab_size, d.lowercase)
         write_text(tokenizer, vocab.to_json())
     train, valid = (tokenized(text, folder / split, split, vocab) for split in ("train", "valid"))
     return vocab, train, valid, report

@@ -223,7 +223,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the text, learn a vocabulary, tokenize, and plan the windows."""
     d, seed = recipe.data, recipe.train.seed
     t = recipe.train
-    origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
+    origin = find_origin(t.from_, folder, ENCODERS) if t.from_ else None
     vocab, train, valid, report = prepare(recipe, folder, origin)
     marks, heads = marks_of(vocab), ("pooled", "masked_lm", "next_sentence") if d.pairs else ("masked_lm",)
     config = with_heads(origin, heads) if origin else bert_config(recipe, vocab.size, heads)
@@ -241,7 +241,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         return batch_of(stream, starts.tolist(), room, d.pairs, marks, seed, step)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[MaskedBatch]:
-        starts, micros = plan.batch(step), recipe.train.accumulate
+        starts, micros = plan.batch(step), recipe.train.accumulation_steps
         mine = [masked(part, step) for part in shares(starts, micros, rank, world)]
         return step_of(mine, None if world == 1 else [masked(starts, step)])
 
@@ -252,7 +252,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=lambda model, batch: loss_of(model, batch, recipe.train.smoothing),
+        loss=lambda model, batch: loss_of(model, batch, recipe.train.label_smoothing),
         evaluate=lambda model: evaluate(model, tried),
         show=lambda model: show(model, vocab, held_out, room, seed, recipe.evaluate.examples),
         baselines={

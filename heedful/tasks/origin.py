@@ -194,10 +194,10 @@ def target_vocabulary(run: Path, origin: Origin) -> VocabLike | None:
 
 def vocab_of(run: Path, recipe: Recipe) -> Any:
     """The vocabulary of a run, whether it learned one or took one over."""
-    if not recipe.train.from_folder:
+    if not recipe.train.from_:
         return read_vocab(run / TOKENIZER)
     inside(run, FROM)  # missing, it would be made again, and a run is not to be changed
-    return vocabulary(run, find_origin(recipe.train.from_folder, run))
+    return vocabulary(run, find_origin(recipe.train.from_, run))
 
 
 def is_foreign(vocab: object) -> bool:

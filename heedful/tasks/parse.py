@@ -184,7 +184,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     before, after = neighbors(held_out)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[WordBatch]:
-        parts = shares(plan.batch(step), t.accumulate, rank, world)
+        parts = shares(plan.batch(step), t.accumulation_steps, rank, world)
         return [batch_of(train, vocab, part) for part in parts]
 
     return Job(
@@ -194,7 +194,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=partial(loss_of, smoothing=t.smoothing, hide=t.hide),
+        loss=partial(loss_of, smoothing=t.label_smoothing, hide=t.word_dropout),
         evaluate=lambda model: evaluate(model, valid),
         show=lambda model: show(model, vocab, labels, held_out[: recipe.evaluate.examples]),
         held_out=sum(map(len, held_out)),
@@ -208,7 +208,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
             *(
-                [f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"]
+                [f"left out: {plan.left_out:,} sentences over data.max_length, {d.max_length} pieces"]
                 if plan.left_out
                 else []
             ),

@@ -4,7 +4,7 @@
 
 The softmax is over the tokens of the context and [CLS], which stands for "not here". A context that is too
 long is read in windows that overlap; a window without the whole answer is answered by [CLS]. The answer is
-the span i <= j of at most data.longest_answer tokens with the greatest S . h_i + E . h_j, in any of the
+the span i <= j of at most data.max_answer_length tokens with the greatest S . h_i + E . h_j, in any of the
 windows.
 """
 
@@ -117,7 +117,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     d, t = recipe.data, recipe.train
     check_tables(d, "span", "questions and answers")
     report = Report(d.bad_lines)
-    origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
+    origin = find_origin(t.from_, folder, ENCODERS) if t.from_ else None
     vocab: Any = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
     config, layout = model_of(recipe, vocab, origin)
     rooms = window_layout(d, config.context, vocab)
@@ -129,10 +129,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     windows = windows_of(train, rooms)
     plan = BucketPlan(windows[:, 2], t.batch_tokens, t.seed, int(windows[:, 2].max(initial=1)))
     make = partial(collate, vocab, layout, rooms)
-    reader = SpanReader(vocab, layout, rooms, d.longest_answer)
+    reader = SpanReader(vocab, layout, rooms, d.max_answer_length)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[SpanBatch]:
-        parts = shares(plan.batch(step), t.accumulate, rank, world)
+        parts = shares(plan.batch(step), t.accumulation_steps, rank, world)
         return [
             make([(stored(train, int(windows[i, 0])), int(windows[i, 1])) for i in part], part.tolist())
             for part in parts
@@ -145,7 +145,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=partial(loss_of, smoothing=t.smoothing),
+        loss=partial(loss_of, smoothing=t.label_smoothing),
         evaluate=lambda model: evaluate(model, reader, held_out),
         show=lambda model: show(model, reader, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
@@ -354,7 +354,7 @@ def reader_of(run: Path, recipe: Recipe) -> SpanReader:
     """How a run reads questions."""
     vocab, (_, config) = vocab_of(run, recipe), describe_run(run)
     rooms = window_layout(recipe.data, config.context, vocab)
-    return SpanReader(vocab, row_of(config), rooms, recipe.data.longest_answer)
+    return SpanReader(vocab, row_of(config), rooms, recipe.data.max_answer_length)
 
 
 def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:

@@ -70,11 +70,11 @@ class WindowLayout:
 
 def window_layout(d: DataSettings, context: int, vocab: VocabLike) -> WindowLayout:
     """The windows of a recipe; refused if they have no room beside the longest question."""
-    longest = min(d.longest, context)
-    made = WindowLayout(longest, min(d.overlap, longest // 2), special_tokens(True, vocab))
+    longest = min(d.max_length, context)
+    made = WindowLayout(longest, min(d.window_overlap, longest // 2), special_tokens(True, vocab))
     if made.room(LONGEST_QUESTION) < 1:
         raise BadInput(
-            f"data.longest is {d.longest} and the context {context}: beside a question of up to "
+            f"data.max_length is {d.max_length} and the context {context}: beside a question of up to "
             f"{LONGEST_QUESTION} tokens that leaves "
             f"no room for a text"
         )

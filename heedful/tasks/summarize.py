@@ -72,7 +72,7 @@ def articles_of(recipe: Recipe, split: str, report: Report) -> Iterator[Example]
 
 def rows_of(vocab: Vocab, examples: Sequence[Example], d: DataSettings) -> Iterator[dict[str, list[int]]]:
     """Token numbers of articles, as far as they are read, each with every one of its summaries."""
-    sources = read_by(vocab, [article for article, _ in examples], d.extract, d.longest)
+    sources = read_by(vocab, [article for article, _ in examples], d.extract, d.max_length)
     for source, (_, summaries) in zip(sources, examples, strict=True):
         for target in vocab.encode_batch(list(summaries)):
             yield {"source": source, "target": target}
@@ -91,7 +91,7 @@ def prepare(recipe: Recipe, folder: Path) -> tuple[Vocab, Store, Report]:
         examples = examples_of(recipe, "train", report)
         for chunk in groups(examples, lambda example: len(example[0]) + sum(map(len, example[1]))):
             for row in rows_of(vocab, chunk, d):
-                fits = row["source"] and len(row["target"]) <= d.longest_summary
+                fits = row["source"] and len(row["target"]) <= d.max_summary_length
                 about["left_out"] += not fits
                 if fits:
                     yield row
@@ -105,7 +105,7 @@ def learn_vocab(recipe: Recipe, folder: Path) -> Vocab:
     d, report = recipe.data, Report(recipe.data.bad_lines)
     examples = articles_of(recipe, "train", report)
     texts = (text for article, summaries in examples for text in (text_of(article, "first"), *summaries))
-    vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
+    vocab = train_vocab(d.tokenizer, texts, d.vocab_size, d.lowercase)
     write_text(folder / TOKENIZER, vocab.to_json())
     return vocab
 
@@ -124,7 +124,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         say(report.sentence())
     if not len(train):
         raise BadInput(
-            f"no summary is left to learn from: all are over data.longest_summary, {d.longest_summary} tokens"
+            f"no summary is left to learn from: all are over data.max_summary_length, "
+            f"{d.max_summary_length} tokens"
         )
     lengths = form.lengths(train)
     plan = BucketPlan(
@@ -133,7 +134,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     judge = SummaryEvaluator(recipe, form, vocab, tried)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[Any]:
-        parts = shares(plan.batch(step), recipe.train.accumulate, rank, world)
+        parts = shares(plan.batch(step), recipe.train.accumulation_steps, rank, world)
         return [batch_of(train, form, vocab, part) for part in parts]
 
     return Job(
@@ -143,7 +144,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=lambda model, batch: form.loss(model, batch, recipe.train.smoothing),
+        loss=lambda model, batch: form.loss(model, batch, recipe.train.label_smoothing),
         evaluate=judge.evaluate,
         show=lambda model: judge.show(model, recipe.evaluate.examples),
         held_out=len(tried),
@@ -173,11 +174,14 @@ def describe_articles(train: Store, d: DataSettings) -> str:
     lengths = train.lengths("source")
     order = "as they stand" if d.extract == "first" else "best first by tf-idf with the title"
     told = (
-        f"articles: {lengths.mean():.0f} tokens are read of each on average, at most {d.longest}, paragraphs "
+        f"articles: {lengths.mean():.0f} tokens are read of each on average, at most {d.max_length}, "
+        "paragraphs "
         f"{order}"
     )
     left = train.about.get("left_out", 0)
-    return told + (f"; {left:,} left out, whose summary is over {d.longest_summary} tokens" if left else "")
+    return told + (
+        f"; {left:,} left out, whose summary is over {d.max_summary_length} tokens" if left else ""
+    )
 
 
 def held_out_examples(recipe: Recipe, report: Report) -> tuple[list[Example], int]:
@@ -201,11 +205,11 @@ class SummaryEvaluator:
         d = recipe.data
         self.examples = list(examples)
         self.references = [
-            tuple(one.lower() if d.lower else one for one in summaries) for _, summaries in self.examples
+            tuple(one.lower() if d.lowercase else one for one in summaries) for _, summaries in self.examples
         ]
-        self.sources = read_by(vocab, [article for article, _ in self.examples], d.extract, d.longest)
+        self.sources = read_by(vocab, [article for article, _ in self.examples], d.extract, d.max_length)
         targets = vocab.encode_batch([summaries[0] for _, summaries in self.examples])
-        self.targets = [row[: d.longest_summary] for row in targets]
+        self.targets = [row[: d.max_summary_length] for row in targets]
 
     def evaluate(self, model: Any) -> dict[str, float]:
         """Held-out loss (nats a token of the first reference), and the scores of greedy summaries."""
@@ -226,7 +230,7 @@ class SummaryEvaluator:
         found: dict[int, str] = {}
         for group in by_length([len(self.sources[i]) for i in some], ROWS):
             rows = [self.sources[some[i]] for i in group]
-            texts = written(self.form, model, self.vocab, rows, self.data.longest_summary)
+            texts = written(self.form, model, self.vocab, rows, self.data.max_summary_length)
             found.update(zip(group, texts, strict=True))
         return [found[place] for place in range(len(some))]
 
@@ -324,8 +328,8 @@ def measure(model: Any, asked: EvaluationRequest) -> Measured:
         baselines={name: (FIRST, score) for name, (_, score) in judge.first_paragraphs().items()} | guessing,
         signature={
             "ROUGE": SIGNATURE,
-            "decoding": f"{asked.decoding}|max_new_tokens:{d.longest_summary}",
-            "reading": f"{d.extract}|longest:{d.longest}",
+            "decoding": f"{asked.decoding}|max_new_tokens:{d.max_summary_length}",
+            "reading": f"{d.extract}|longest:{d.max_length}",
             "loss": f"of the first reference|vocab:{vocab.kind}|size:{vocab.size}",
         },
         counts={"tokens": count},

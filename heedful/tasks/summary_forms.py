@@ -126,7 +126,7 @@ class DecoderForm(Form):
 
     def config(self, recipe: Recipe, vocab: int) -> Any:
         d = recipe.data
-        longest = d.longest + 1 + d.longest_summary
+        longest = d.max_length + 1 + d.max_summary_length
         return LONG_CONFIGS[recipe.model.architecture](vocab, replace(recipe.model, context=longest))
 
     def lengths(self, store: Store) -> list[np.ndarray]:
@@ -194,7 +194,11 @@ class DecoderForm(Form):
 
 
 def form_of(recipe: Recipe) -> Form:
-    return DecoderForm(recipe.train.lm_weight) if recipe.model.architecture in ALONE else EncoderDecoderForm()
+    return (
+        DecoderForm(recipe.train.lm_loss_weight)
+        if recipe.model.architecture in ALONE
+        else EncoderDecoderForm()
+    )
 
 
 def padded(rows: Sequence[Row], filler: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -77,7 +77,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read the treebank, learn a vocabulary and the tags, tokenize, and plan the batches."""
     d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
     check_sources(d, "tag", CORPORA)
-    origin = find_origin(t.from_folder, folder, ENCODERS) if t.from_folder else None
+    origin = find_origin(t.from_, folder, ENCODERS) if t.from_ else None
     vocab, labels, usual = learned(recipe, folder, origin)
     if len(labels.tags) < 2:
         raise BadInput(one_line(f"{d.table} has {len(labels.tags)} tags: at least two are needed"))
@@ -93,7 +93,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     valid = [collate(vocab, rows_of(vocab, labels, some)) for some in chunks(held_out, 64)]
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[WordBatch]:
-        parts = shares(plan.batch(step), t.accumulate, rank, world)
+        parts = shares(plan.batch(step), t.accumulation_steps, rank, world)
         return [batch_of(train, vocab, part) for part in parts]
 
     return Job(
@@ -104,7 +104,10 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         batches=batches,
         steps_per_epoch=plan.batches,
         loss=partial(
-            loss_of, smoothing=t.smoothing, hide=t.hide, mix_penalty=t.mix_penalty if featured else 0.0
+            loss_of,
+            smoothing=t.label_smoothing,
+            hide=t.word_dropout,
+            mix_penalty=t.mix_l2 if featured else 0.0,
         ),
         evaluate=lambda model: evaluate(model, valid),
         show=lambda model: [
@@ -119,17 +122,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
             *(
-                [f"left out: {plan.left_out:,} sentences over data.longest, {d.longest} pieces"]
+                [f"left out: {plan.left_out:,} sentences over data.max_length, {d.max_length} pieces"]
                 if plan.left_out
                 else []
             ),
             f"tags: {', '.join(labels.tags)} ({len(labels.tags)})",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *(
-                [FEATURED.format(t.from_folder) if featured else describe_start(recipe, True)]
-                if origin
-                else []
-            ),
+            *([FEATURED.format(t.from_) if featured else describe_start(recipe, True)] if origin else []),
         ],
         begin=partial(features.begin if featured else begin, origin=origin) if origin else None,
         tuning=None if featured else tuning_of(recipe, origin),

@@ -104,7 +104,7 @@ def own_vocabulary(recipe: Recipe, folder: Path, texts: Iterator[str]) -> Vocab:
     tokenizer, d = folder / "tokenizer.json", recipe.data
     if tokenizer.is_file():
         return read_vocab(tokenizer)
-    vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
+    vocab = train_vocab(d.tokenizer, texts, d.vocab_size, d.lowercase)
     write_text(tokenizer, vocab.to_json())
     return vocab
 

@@ -178,7 +178,7 @@ def places_of(model: Any) -> int:
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Read or generate the pairs, learn a vocabulary, tokenize, and plan the batches."""
     t = recipe.train
-    origin = find_origin(t.from_folder, folder, TRANSLATORS) if t.from_folder else None
+    origin = find_origin(t.from_, folder, TRANSLATORS) if t.from_ else None
     if origin is not None:
         recipe = within(recipe, origin)
     data = read_data(recipe, folder, origin, say)
@@ -190,7 +190,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     valid = [numbers(vocab, chunk) for chunk in chunks(held_out, 64)]
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[PairBatch | PackedPairs]:
-        parts = shares(planned.plan.batch(step), recipe.train.accumulate, rank, world)
+        parts = shares(planned.plan.batch(step), recipe.train.accumulation_steps, rank, world)
         return [planned.batch(part) for part in parts]
 
     return Job(
@@ -202,8 +202,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches,
         steps_per_epoch=planned.plan.batches,
-        loss=lambda model, batch: loss_of(model, batch, recipe.train.smoothing),
-        evaluate=lambda model: evaluate(model, vocab, held_out, valid, d.lower),
+        loss=lambda model, batch: loss_of(model, batch, recipe.train.label_smoothing),
+        evaluate=lambda model: evaluate(model, vocab, held_out, valid, d.lowercase),
         show=lambda model: show(model, vocab, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
         baselines={
@@ -211,7 +211,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (BY_FREQUENCY, by_frequency(train, valid, vocab)),
         },
         plan=[
-            *data.describe(planned.left_out, planned.padding(), d.longest),
+            *data.describe(planned.left_out, planned.padding(), d.max_length),
             *([describe_start(recipe, False)] if origin else []),
         ],
         begin=partial(begin, origin=origin) if origin else None,
@@ -231,8 +231,8 @@ def within(recipe: Recipe, origin: Origin) -> Recipe:
         )
     if recipe.data.packed and origin.architecture not in ("transformer", "mixture_transformer"):
         raise BadInput(f"a {origin.architecture} cannot keep packed pairs apart: leave out data.packed")
-    longest = min(recipe.data.longest, places_of(model))
-    return replace(recipe, data=replace(recipe.data, longest=longest))
+    longest = min(recipe.data.max_length, places_of(model))
+    return replace(recipe, data=replace(recipe.data, max_length=longest))
 
 
 # Two ways to make rows of pairs.
@@ -243,7 +243,7 @@ class PaddedRows:
 
     def __init__(self, train: Store, vocab: Vocabs, lengths: list[np.ndarray], recipe: Recipe) -> None:
         self.train, self.vocab = train, vocab
-        self.plan = BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, recipe.data.longest)
+        self.plan = BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, recipe.data.max_length)
         self.left_out = self.plan.left_out
 
     def padding(self) -> float:
@@ -257,7 +257,7 @@ class PackedRows:
     """Pairs side by side in rows of one length."""
 
     def __init__(self, train: Store, vocab: Vocabs, lengths: list[np.ndarray], recipe: Recipe) -> None:
-        self.train, self.vocab, longest = train, vocab, recipe.data.longest
+        self.train, self.vocab, longest = train, vocab, recipe.data.max_length
         sizes = np.maximum(*lengths)
         self.kept = np.flatnonzero(sizes <= longest)
         self.left_out = len(sizes) - len(self.kept)
@@ -370,7 +370,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
             one_line(f"{asked.run} reads sentences with their trees: give --trees FILE, CoNLL-U, too")
         )
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-    expected = [target.lower() if d.lower else target for target in targets]
+    expected = [target.lower() if d.lowercase else target for target in targets]
     device = model.encoder.inputs.tokens.weight.device
     lengths = [max(map(len, ids)) for ids in zip(*encoded(vocab, pairs), strict=True)]
     write = asked.write or partial(translate, model, vocab, longest=most)
@@ -380,7 +380,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
         nll, count = nll + float(loss.nll), count + loss.count
         for i, text in zip(some, write([sources[i] for i in some]), strict=True):
             found[i] = text
-    scores, signature = translation_scores(found, expected, d.lower)
+    scores, signature = translation_scores(found, expected, d.lowercase)
     exact, nats = exact_match(found, expected), nll / count
     written = dict(zip(places, found, strict=True))
     return Measured(
@@ -395,7 +395,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
         },
         intervals={"exact": interval(exact, len(pairs))},
         baselines={
-            "bleu": ("copying the source", bleu(sources, expected, d.lower)),
+            "bleu": ("copying the source", bleu(sources, expected, d.lowercase)),
             "exact": ("copying the source", exact_match(sources, expected)),
         },
         signature={

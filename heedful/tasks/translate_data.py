@@ -91,10 +91,10 @@ def read_vocabs(folder: Path, joint: bool) -> Vocabs:
 
 def vocabs_of(run: Path, recipe: Recipe) -> Vocabs:
     """What a run reads and writes by, whether it learned that or took it over."""
-    if not recipe.train.from_folder:
+    if not recipe.train.from_:
         return read_vocabs(run, recipe.data.joint)
     inside(run, FROM)  # missing, it would be made again, and a run is not to be changed
-    return origin_vocabs(run, find_origin(recipe.train.from_folder, run, TRANSLATORS))
+    return origin_vocabs(run, find_origin(recipe.train.from_, run, TRANSLATORS))
 
 
 def origin_vocabs(run: Path, origin: Origin) -> Vocabs:
@@ -124,7 +124,7 @@ def learn_vocabs(recipe: Recipe, folder: Path) -> Vocabs:
         report = Report(d.bad_lines)
         pairs = not_in_vain(pairs_of(recipe, "train", report), source_name(d, "train"), report)
         texts = (pair[side] for pair in pairs for side in sides)
-        vocab = train_vocab(d.vocab, texts, d.vocab_size, d.lower)
+        vocab = train_vocab(d.tokenizer, texts, d.vocab_size, d.lowercase)
         write_text(folder / name, vocab.to_json())
         return vocab
 
@@ -243,13 +243,15 @@ def short_enough(vocab: Vocabs, pairs: list[TextPair], longest: int) -> list[Tex
     ids = zip(*encoded(vocab, pairs), strict=True)
     kept = [pair for pair, (s, t) in zip(pairs, ids, strict=True) if max(len(s), len(t) + 1) <= longest]
     if not kept:
-        raise BadInput(f"all {len(pairs)} held-out pairs are over data.longest, {longest} tokens: raise it")
+        raise BadInput(
+            f"all {len(pairs)} held-out pairs are over data.max_length, {longest} tokens: raise it"
+        )
     return kept
 
 
 def describe_left_out(train: int, valid: int, longest: int) -> list[str]:
     """A sentence about what is too long, if anything is."""
-    told = f"left out: {train:,} pairs and {valid:,} held-out ones over data.longest, {longest} tokens"
+    told = f"left out: {train:,} pairs and {valid:,} held-out ones over data.max_length, {longest} tokens"
     return [told] if train or valid else []
 
 
@@ -324,7 +326,7 @@ def read_data(
     check_trees(recipe)
     vocab, train, report = prepare(recipe, folder, origin)
     looked_at, there = held_out_pairs(recipe, report)
-    held_out = short_enough(vocab, looked_at, recipe.data.longest)
+    held_out = short_enough(vocab, looked_at, recipe.data.max_length)
     if report.counts:
         say(report.sentence())
     own = vocab.target if isinstance(vocab, SeparateVocabs) and present(folder / TARGET_TOKENIZER) else None

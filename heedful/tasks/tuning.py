@@ -86,5 +86,5 @@ def describe_start(recipe: Recipe, head: bool) -> str:
     """A sentence about what is taken over, and what learns; head: whether it has a new one."""
     t, new = recipe.train, "; the head is new" if head else ""
     if t.tune == "lora":
-        return START_SENTENCES["lora"].format(t.from_folder, t.lora_rank, " and ".join(lora_layers(t)), new)
-    return START_SENTENCES[t.tune].format(t.from_folder, new)
+        return START_SENTENCES["lora"].format(t.from_, t.lora_rank, " and ".join(lora_layers(t)), new)
+    return START_SENTENCES[t.tune].format(t.from_, new)

@@ -213,7 +213,7 @@ def learn(
 
     found = not_empty(texts(), lambda: f"{d.table} has no sentence to learn from")
     if there is None:
-        vocab = train_vocab(d.vocab, found, d.vocab_size, d.lower)
+        vocab = train_vocab(d.tokenizer, found, d.vocab_size, d.lowercase)
     else:
         vocab = there
         deque(found, maxlen=0)  # read for the labels alone
@@ -301,7 +301,7 @@ def plan_of(recipe: Recipe, train: Store, longest: int | None = None) -> BucketP
     lengths = train.lengths("pieces") + 2
     if not len(lengths):
         raise BadInput(one_line(f"{recipe.data.table} has no sentence to learn from"))
-    longest = min(recipe.data.longest, longest or recipe.data.longest)
+    longest = min(recipe.data.max_length, longest or recipe.data.max_length)
     return BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, longest)
 
 

@@ -69,7 +69,7 @@ def write(
     """Captions of image files; numbers: which files these are, among all that belong to one seed."""
     search = search_of(model, how, BEAM, partial(with_pictures, model))
     prefix = model.wording.beginning(how.prefix)
-    longest = how.longest or model.image_settings.longest
+    longest = how.longest or model.image_settings.max_length
     requests = [
         Request([model.wording.start], longest, row, number, prefix)
         for row, number in zip(rows, numbers, strict=True)

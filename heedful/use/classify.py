@@ -135,10 +135,10 @@ class RunClassifier:
 
         run, recipe = Path(model.folder), model.recipe
         assert recipe is not None
-        for name in (LABELS, FROM) if recipe.train.from_folder else (LABELS,):
+        for name in (LABELS, FROM) if recipe.train.from_ else (LABELS,):
             inside(run, name)  # what is missing would be made again
         labels, _ = read_labels(recipe, run)
-        origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
+        origin = find_origin(recipe.train.from_, run) if recipe.train.from_ else None
         vocab = vocabulary(run, origin) if origin else read_vocab(run / "tokenizer.json")
         config, kind = model_of(recipe, vocab, origin, len(labels))
         make = partial(kind.collate, vocab, kind.layout, room_of(recipe.data, config.context, vocab))

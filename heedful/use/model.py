@@ -295,10 +295,10 @@ class Model:
         from ..tasks.image_classify import data_of
 
         found = data_of(self.recipe, self.config)
-        if found.image != self.config.image:
+        if found.image_size != self.config.image:
             raise BadInput(
                 f"{self.folder} reads {self.config.image} pixels a side, and its recipe says "
-                f"{found.image}: put back its own"
+                f"{found.image_size}: put back its own"
             )
         return found
 

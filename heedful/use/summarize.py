@@ -67,7 +67,7 @@ def requests(
 ) -> list[Request | None]:
     """Articles as a search is given them, for an encoder or for the decoder itself; None: no words."""
     assert model.recipe is not None
-    words, longest = model.wording, how.longest or model.recipe.data.longest_summary
+    words, longest = model.wording, how.longest or model.recipe.data.max_summary_length
     found: list[Request | None] = []
     for row, number in zip(rows, numbers, strict=True):
         if not row.text.strip() or not row.ids:

@@ -231,7 +231,7 @@ class ArticleWording(Wording):
     def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
         """Articles as they are read: their paragraphs in order, cut at the length of training."""
         read = [text_of(article_of(text), self.data.extract) for text in texts]
-        rows = tokenize(self.vocab.tokenizer, read, longest=self.data.longest, refuse=refuse_endless)
+        rows = tokenize(self.vocab.tokenizer, read, longest=self.data.max_length, refuse=refuse_endless)
         return [replace(row, text=text) for row, text in zip(rows, texts, strict=True)]
 
     def prompt(self, texts: list[str]) -> list[Tokenized]:

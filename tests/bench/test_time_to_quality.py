@@ -130,7 +130,7 @@ def test_a_small_comparison_runs_from_the_files_to_the_ratio(tmp_path, capsys):
         "3",
         "2",
     ]
-    given += ["--source", str(source), "--evaluations", "2", "--modern-set", "train.decay=0"]
+    given += ["--source", str(source), "--evaluations", "2", "--modern-set", "train.weight_decay=0"]
     options = benchmark.read_options(
         [*given, "--gpt2-set", "train.batch_tokens=256", "--modern-set", "train.batch_tokens=256"]
     )

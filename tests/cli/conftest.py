@@ -69,15 +69,16 @@ def files(tmp_path_factory) -> dict[str, str]:
 def trained(files, tmp_path_factory):
     """Makes a run of each kind, once."""
     folder = tmp_path_factory.mktemp("runs")
-    pairs = {"data.source": files["a.src"], "data.target": files["a.tgt"], "data.vocab": "word"}
+    pairs = {"data.source": files["a.src"], "data.target": files["a.tgt"], "data.tokenizer": "word"}
     pairs |= {"data.valid_source": files["v.src"], "data.valid_target": files["v.tgt"]}
-    table = {"data.table": files["a.tsv"], "data.valid_table": files["v.tsv"], "data.vocab": "word"}
-    table |= {"train.steps": 60, "train.rate": 1e-2, "model.context": 12, "evaluate.every": 60}
-    text = {"data.text": files["text"], "data.vocab": "char", "model.context": 13}
+    table = {"data.table": files["a.tsv"], "data.valid_table": files["v.tsv"], "data.tokenizer": "word"}
+    table |= {"train.steps": 60, "train.learning_rate": 1e-2, "model.context": 12, "evaluate.every": 60}
+    text = {"data.text": files["text"], "data.tokenizer": "char", "model.context": 13}
     kinds = {
         "translate": (
             "translate",
-            pairs | {"train.steps": 100, "train.rate": 1e-2, "evaluate.every": 100, "model.dropout": 0.0},
+            pairs
+            | {"train.steps": 100, "train.learning_rate": 1e-2, "evaluate.every": 100, "model.dropout": 0.0},
         ),
         "tables": (
             "translate",
@@ -85,25 +86,25 @@ def trained(files, tmp_path_factory):
                 "data.table": files["a.pairs"],
                 "data.valid_table": files["v.pairs"],
                 "data.joint": False,
-                "data.vocab": "word",
+                "data.tokenizer": "word",
                 "train.steps": 3,
             },
         ),
-        "lower": ("translate", pairs | {"data.lower": True, "train.steps": 2}),
+        "lower": ("translate", pairs | {"data.lowercase": True, "train.steps": 2}),
         "lm": ("lm", text),
         "documents": ("lm", text | {"data.pack": "documents", "train.steps": 5}),
         "mlm": ("mlm", text),
         "pairs": ("mlm", text | {"data.pairs": True, "train.seed": 3}),
         "classify": ("classify", table),
-        "decoder": ("classify", table | {"train.from_folder": "lm", "train.steps": 8}),
+        "decoder": ("classify", table | {"train.from": "lm", "train.steps": 8}),
     }
 
     def make(kind: str) -> Path:
         path = folder / kind
         if not path.exists():
             task, settings = kinds[kind]
-            if "train.from_folder" in settings:
-                settings = settings | {"train.from_folder": str(make(settings["train.from_folder"]))}
+            if "train.from" in settings:
+                settings = settings | {"train.from": str(make(settings["train.from"]))}
             asked = recipe.make(task, settings=TINY | {"train.steps": 12} | settings)
             with torch.enable_grad():  # whoever asks may have none
                 trainer.start(asked, path, Quiet(), CPU)

@@ -50,38 +50,66 @@ def hurt(at, what):
 
 NOTHING = {"empty": b"", "a newline": b"\n", "spaces": b"  \n\t\n \r\n", "only a mark": b"\xef\xbb\xbf"}
 WHOLE = {
-    "all bad": (b"\xff\n" * 80,
-        {"lm": "no text in FILE (80 lines dropped: 80 not UTF-8 (first FILE:1))",
+    "all bad": (
+        b"\xff\n" * 80,
+        {
+            "lm": "no text in FILE (80 lines dropped: 80 not UTF-8 (first FILE:1))",
             "pairs": "no text in FILE and FILE (80 lines dropped: 80 not UTF-8 (first FILE:1))",
             "held-out pairs": "80 not UTF-8 (first FILE:1)",
-            "table": "FILE:1: the line that names the columns: not UTF-8"}),
-    "gzip cut short": (gzip.compress(GOOD)[:-20],
-        dict.fromkeys(["lm", "mlm", "held-out text", "pairs", "source", "held-out pairs"],
-            "FILE:#: the gzip file breaks off here")),
-    "table cut short": (gzip.compress(TABLE)[:-20],
-        dict.fromkeys(["table", "held-out table"], "FILE:#: the gzip file breaks off here")),
-    "gzip damaged": (gzip.compress(GOOD)[:-5] + b"\0" * 5,
-        dict.fromkeys(["lm", "pairs", "held-out pairs"], "FILE:81: the gzip file is damaged")),
-    "UTF-16": (GOOD.decode().encode("utf-16"),
-        dict.fromkeys(ASKED, "FILE is UTF-16 text: convert it with iconv")),
+            "table": "FILE:1: the line that names the columns: not UTF-8",
+        },
+    ),
+    "gzip cut short": (
+        gzip.compress(GOOD)[:-20],
+        dict.fromkeys(
+            ["lm", "mlm", "held-out text", "pairs", "source", "held-out pairs"],
+            "FILE:#: the gzip file breaks off here",
+        ),
+    ),
+    "table cut short": (
+        gzip.compress(TABLE)[:-20],
+        dict.fromkeys(["table", "held-out table"], "FILE:#: the gzip file breaks off here"),
+    ),
+    "gzip damaged": (
+        gzip.compress(GOOD)[:-5] + b"\0" * 5,
+        dict.fromkeys(["lm", "pairs", "held-out pairs"], "FILE:81: the gzip file is damaged"),
+    ),
+    "UTF-16": (
+        GOOD.decode().encode("utf-16"),
+        dict.fromkeys(ASKED, "FILE is UTF-16 text: convert it with iconv"),
+    ),
     "zip": (b"PK\x03\x04" + GOOD, dict.fromkeys(ASKED, "FILE is a zip file: unpack it first")),
     "one line more": (GOOD + b"more\n", {"source": "FILE has 81 lines and good has 80"}),
-    "no column": (TABLE.replace(b"sentence", b"sentance", 1),
-        {"table": 'FILE has no column "sentence" or "text": name one of sentance, label'}),
-    "no label column": (TABLE.replace(b"label", b"lable", 1),
-        {"table": 'FILE:1: there is no column "label"; did you mean "lable"?'}),
-    "two label columns": (TABLE.replace(b"sentence\tlabel", b"sentence\tlabel\tlabel", 1),
-        {"table": 'FILE:1: there are 2 columns "label"'}),
-    "unknown label": (b"sentence\tlabel\nba be\tback\nbi bo\tfrnt\n",
-        {"held-out table": 'FILE:3: good.tsv has no label "frnt"; did you mean "front"?'}),
-    "one label": (b"sentence\tlabel\nba be\tback\nbi bo\tback\n",
-        {"table": 'FILE has no label but "back" in its column label'}),
-    "only wrong types": (OBJECTS.replace(b'"label": ', b'"label": 0.'),
-        {"table": "(80 lines dropped: 80 of a wrong type (first FILE:1))"}),
+    "no column": (
+        TABLE.replace(b"sentence", b"sentance", 1),
+        {"table": 'FILE has no column "sentence" or "text": name one of sentance, label'},
+    ),
+    "no label column": (
+        TABLE.replace(b"label", b"lable", 1),
+        {"table": 'FILE:1: there is no column "label"; did you mean "lable"?'},
+    ),
+    "two label columns": (
+        TABLE.replace(b"sentence\tlabel", b"sentence\tlabel\tlabel", 1),
+        {"table": 'FILE:1: there are 2 columns "label"'},
+    ),
+    "unknown label": (
+        b"sentence\tlabel\nba be\tback\nbi bo\tfrnt\n",
+        {"held-out table": 'FILE:3: good.tsv has no label "frnt"; did you mean "front"?'},
+    ),
+    "one label": (
+        b"sentence\tlabel\nba be\tback\nbi bo\tback\n",
+        {"table": 'FILE has no label but "back" in its column label'},
+    ),
+    "only wrong types": (
+        OBJECTS.replace(b'"label": ', b'"label": 0.'),
+        {"table": "(80 lines dropped: 80 of a wrong type (first FILE:1))"},
+    ),
     "too short": (b"ba\n", {"lm": "context of 16 needs more", "mlm": "windows of 14 need"}),
-    "too long for training": (b"x" * 9000,
-        {"held-out pairs": "held-out pairs are over data.longest, 256 tokens"}),
-}  # fmt: skip
+    "too long for training": (
+        b"x" * 9000,
+        {"held-out pairs": "held-out pairs are over data.max_length, 256 tokens"},
+    ),
+}
 for kind, content in NOTHING.items():
     WHOLE[kind] = (
         content,
@@ -254,8 +282,10 @@ def run(here, capsys):
 
 
 MISTAKES = {
-    "a run that is there": (["lm", "--text", "good", "--run", "run"],
-        "run holds a run: go on with `heedful train --resume run`"),
+    "a run that is there": (
+        ["lm", "--text", "good", "--run", "run"],
+        "run holds a run: go on with `heedful train --resume run`",
+    ),
     "a folder of other things": (["lm", "--text", "good", "--run", "."], "is no run, for it holds"),
     "a file in the way": (["lm", "--text", "good", "--run", "good"], "good cannot be written: it is a file"),
     "a name that is no UTF-8": (["lm", "--text", "good", "--run", "caf\udce9"], "caf? is no name in UTF-8"),
@@ -263,25 +293,36 @@ MISTAKES = {
     "a NUL in a name": (["lm", "--text", "a\0b"], "a?b is missing"),
     "no run": (["--resume", "gone"], "gone holds no run: recipe.json is missing"),
     "no option": (["lm", "--txt", "good"], 'train has no option --txt; did you mean "--text"?'),
-    "no task": (["translat", "--text", "good"],
-        f"TASK is {' or '.join(TASKS)}, not 'translat'; did you mean \"translate\"?"),
-    "no setting": (["lm", "--text", "good", "--set", "model.head=2"],
-        'there is no setting "model.head"; did you mean "model.heads"?'),
-    "no value": (["lm", "--text", "good", "--set", "model.heads"],
-        "--set takes part.name=value, not 'model.heads'"),
+    "no task": (
+        ["translat", "--text", "good"],
+        f"TASK is {' or '.join(TASKS)}, not 'translat'; did you mean \"translate\"?",
+    ),
+    "no setting": (
+        ["lm", "--text", "good", "--set", "model.head=2"],
+        'there is no setting "model.head"; did you mean "model.heads"?',
+    ),
+    "no value": (
+        ["lm", "--text", "good", "--set", "model.heads"],
+        "--set takes part.name=value, not 'model.heads'",
+    ),
     "heads that do not divide": (["lm", "--text", "good", "--set", "model.heads=5"], "5 does not divide 256"),
     "no text": (["lm"], "give --text, a file or folder to learn from, or --corpus pylib"),
     "no target": (["translate", "--source", "good"], "give --source and --target"),
-    "no held-out pairs": (["translate", "--source", "good", "--target", "good"],
-        "give --valid-source and --valid-target too"),
+    "no held-out pairs": (
+        ["translate", "--source", "good", "--target", "good"],
+        "give --valid-source and --valid-target too",
+    ),
     "no table": (["classify", "--data", "good.tsv"], "give --data and --valid-data"),
     "no corpus": (["mlm", "--corpus", "facts"], 'mlm has no built-in corpus "facts"; it has pylib'),
-    "a vocabulary too small": (["lm", "--text", "good", "--set", "data.vocab_size=100"],
-        "a bpe vocabulary has 263 to 1000000 tokens, not 100"),
+    "a vocabulary too small": (
+        ["lm", "--text", "good", "--set", "data.vocab_size=100"],
+        "a bpe vocabulary has 263 to 1000000 tokens, not 100",
+    ),
     "no model to start from": (
         ["classify", "--data", "good.tsv", "--valid-data", "good.tsv", "--from", "gone"],
-        "gone is not a folder"),
-}  # fmt: skip
+        "gone is not a folder",
+    ),
+}
 
 
 @pytest.mark.parametrize("words, said", MISTAKES.values(), ids=MISTAKES)

@@ -71,7 +71,7 @@ def test_people_get_a_table(kind, trained, evaluate, capsys):
 
 
 def test_an_interrupted_run_has_a_model_once_it_was_tried(files, tmp_path, evaluate, fails):
-    settings = TINY | {"data.text": files["text"], "data.vocab": "char", "model.context": 13}
+    settings = TINY | {"data.text": files["text"], "data.tokenizer": "char", "model.context": 13}
     for until, name in ((4, "early"), (7, "late")):  # tried at step 5
         with pytest.raises(Interrupted):
             trainer.start(
@@ -122,28 +122,46 @@ def without(folder: Path, name: str, fails) -> str:
 @pytest.mark.parametrize(
     "kind, args, sentence",
     [
-        ("translate", ["--text", "{text}"],
+        (
+            "translate",
+            ["--text", "{text}"],
             (
                 "--text does not fit {run}, a run of translate, which takes --source FILE and --target "
                 "FILE, or --data FILE"
-            )),
+            ),
+        ),
         ("lm", ["--source", "{a.src}"], "--source does not fit {run}, a run of lm, which takes --text PATH"),
         ("lm", ["--data", "{a.tsv}"], "--data does not fit"),
         ("classify", ["--target", "{a.tgt}"], "--target does not fit"),
         ("classify", ["--output", "x"], "--output is for translations"),
-        ("translate", ["--source", "{a.src}"],
-            "give --source FILE and --target FILE, or --data FILE: given is --source FILE"),
-        ("translate", ["--source", "{a.src}", "--target", "{a.tgt}", "--data", "{a.tsv}"],
-            "given is --source FILE and --target FILE and --data FILE"),
-        ("translate", ["--source", "{a.src}", "--target", "{v.tgt}"],
-            "a.src has 100 lines and {v.tgt} has 37"),
+        (
+            "translate",
+            ["--source", "{a.src}"],
+            "give --source FILE and --target FILE, or --data FILE: given is --source FILE",
+        ),
+        (
+            "translate",
+            ["--source", "{a.src}", "--target", "{a.tgt}", "--data", "{a.tsv}"],
+            "given is --source FILE and --target FILE and --data FILE",
+        ),
+        (
+            "translate",
+            ["--source", "{a.src}", "--target", "{v.tgt}"],
+            "a.src has 100 lines and {v.tgt} has 37",
+        ),
         ("translate", ["--source", "nowhere", "--target", "{v.tgt}"], "--source nowhere is not there"),
-        ("translate", ["--source", "{empty}", "--target", "{empty}"],
-            "no pair of sentences to judge the model by"),
+        (
+            "translate",
+            ["--source", "{empty}", "--target", "{empty}"],
+            "no pair of sentences to judge the model by",
+        ),
         ("translate", ["--source", "{blank}", "--target", "{blank}"], "2 lines dropped: 2 empty"),
         ("translate", ["--split", "test"], "--split is of a built-in corpus, and {run} was trained on files"),
-        ("translate", ["--source", "{a.src}", "--target", "{a.tgt}", "--split", "test"],
-            "give either it or --source"),
+        (
+            "translate",
+            ["--source", "{a.src}", "--target", "{a.tgt}", "--split", "test"],
+            "give either it or --source",
+        ),
         ("translate", ["--output", "{text}"], "text is there already"),
         ("translate", ["--output", "{run}/out"], "lies in the run, which stays as it is"),
         ("translate", ["--output", "no/where/out"], "no/where is no folder"),
@@ -157,19 +175,25 @@ def without(folder: Path, name: str, fails) -> str:
         ("lm", ["--split", "valid"], "--split is of a built-in corpus"),
         ("classify", ["--data", "{empty}"], "empty is empty"),
         ("classify", ["--data", "{header}"], "header has no row to judge the model by"),
-        ("classify", ["--data", "{strange}"],
-            'strange:2: {a.tsv} has no label "frond"; did you mean "front"?'),
-        ("classify", ["--set", "model.width=3"],
+        (
+            "classify",
+            ["--data", "{strange}"],
+            'strange:2: {a.tsv} has no label "frond"; did you mean "front"?',
+        ),
+        (
+            "classify",
+            ["--set", "model.width=3"],
             (
                 "--set model.width does not fit {run}: how its data are read is data.text_column, "
                 "data.pair_column, data.label_column, data.bad_lines"
-            )),
+            ),
+        ),
         ("classify", ["--set", "data.source_column=x"], "--set data.source_column does not fit"),
         ("lm", ["--set", "data.text_column=x"], "none is read here: give --text PATH too"),
         ("classify", ["--set", "width"], "--set takes part.name=value"),
         ("lm", ["--device", "cuda"], "there is no CUDA GPU here"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_told_in_a_sentence(
     kind, args, sentence, trained, files, tmp_path, fails, monkeypatch
 ):

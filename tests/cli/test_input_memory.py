@@ -70,7 +70,8 @@ def test_neither_a_line_of_a_hundred_megabytes_nor_very_many_lines_take_memory(h
         ("held-out pairs", many, 0, "data: 80 pairs, 100,000 held out (4 of them tried each time)"),
     ]
     chosen = [
-        f"--set={key}={value}" for key, value in {**TINY, "data.vocab": "bpe", "data.vocab_size": 300}.items()
+        f"--set={key}={value}"
+        for key, value in {**TINY, "data.tokenizer": "bpe", "data.vocab_size": 300}.items()
     ]
     commands = [
         ["train", *(word.replace("FILE", file) for word in ASKED[task]), "--run", f"run{i}", *chosen]

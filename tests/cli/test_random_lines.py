@@ -44,10 +44,10 @@ STDIN = b"the cat\n\nthe [MASK] sat\n\xff\n"
 # Commands that measure for minutes, in processes of their own: here only their options are read.
 MEASURES = [name for name in COMMANDS if name == "bench"]
 SMALL = [f"--set={name}={value}" for name, value in TINY.items()]
-TEXT = ["--text", "text", "--set=data.vocab=char", "--set=model.context=12"]
-TABLE = ["--data", "table.tsv", "--valid-data", "table.tsv", "--set=data.vocab=word"]
-ARTICLES = ["--data", "a.jsonl", "--valid-data", "a.jsonl", "--set=data.vocab=word"]
-TREES = ["--data", "a.conllu", "--valid-data", "a.conllu", "--set=data.vocab=word"]
+TEXT = ["--text", "text", "--set=data.tokenizer=char", "--set=model.context=12"]
+TABLE = ["--data", "table.tsv", "--valid-data", "table.tsv", "--set=data.tokenizer=word"]
+ARTICLES = ["--data", "a.jsonl", "--valid-data", "a.jsonl", "--set=data.tokenizer=word"]
+TREES = ["--data", "a.conllu", "--valid-data", "a.conllu", "--set=data.tokenizer=word"]
 TRAINABLE = [
     ["lm", *TEXT, *SMALL],
     ["mlm", *TEXT, *SMALL],
@@ -57,7 +57,7 @@ TRAINABLE = [
 ]
 TASKS = [line[:1] for line in TRAINABLE]
 TRAINS = ("train", "compare")
-VARIANTS = ["--variant=a", "--variant", "b: train.rate=0.01"]
+VARIANTS = ["--variant=a", "--variant", "b: train.learning_rate=0.01"]
 
 
 # A folder to be in

@@ -51,9 +51,9 @@ def words(texts, folder, *more, task="translate", steps=6):
             texts["v.src"],
             "--valid-target",
             texts["v.tgt"],
-            "--set=data.vocab=word",
+            "--set=data.tokenizer=word",
         ],
-        "lm": ["--text", texts["text"], "--set=data.vocab=char", "--set=model.context=16"],
+        "lm": ["--text", texts["text"], "--set=data.tokenizer=char", "--set=model.context=16"],
     }[task]
     sizes = [f"--set={key}={value}" for key, value in TINY.items()]
     budget = [] if steps is None else ["--steps", str(steps)]
@@ -72,11 +72,14 @@ def without_times(rows):
 
 
 def test_a_variant_is_a_name_and_settings():
-    assert read_variant("rotary: model.positions=rotary train.rate=1e-4", "translate") == ModelVariant(
-        "rotary", {"model.positions": "rotary", "train.rate": "1e-4"}
-    )
+    assert read_variant(
+        "rotary: model.positions=rotary train.learning_rate=1e-4", "translate"
+    ) == ModelVariant("rotary", {"model.positions": "rotary", "train.learning_rate": "1e-4"})
     assert read_variant("base", "lm") == ModelVariant("base")
-    assert read_variant("model.width=64 train.rate=0.1", "lm").name == "model.width=64 train.rate=0.1"
+    assert (
+        read_variant("model.width=64 train.learning_rate=0.1", "lm").name
+        == "model.width=64 train.learning_rate=0.1"
+    )
     assert read_variant("a b/c: model.width=64", "lm").folder == "a-b-c"
     assert read_variant("../..", "lm").folder == "variant" and read_variant("..x", "lm").folder == "x"
 
@@ -88,7 +91,7 @@ def test_a_variant_is_a_name_and_settings():
         (": model.width=3", "--variant takes"),
         ("x" * 61, "at most 60 characters"),
         ("a: model.widht=3", 'variant a: there is no setting "model.widht"; did you mean "model.width"'),
-        ('a: train.rate="3', "a quote is opened and not closed"),
+        ('a: train.learning_rate="3', "a quote is opened and not closed"),
         ("a: gone", "variant a: gone is neither part.name=value nor a run"),
     ],
 )
@@ -98,7 +101,7 @@ def test_a_variant_that_is_none_is_one_sentence(text, sentence):
 
 
 def asked(*variants, base=None, task="translate", budget=None, seeds=2):
-    return Comparison(task, "tiny", "", {"data.vocab": "word", **(base or {})}, variants, budget, seeds)
+    return Comparison(task, "tiny", "", {"data.tokenizer": "word", **(base or {})}, variants, budget, seeds)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +115,8 @@ def asked(*variants, base=None, task="translate", budget=None, seeds=2):
         ),
         (asked(ModelVariant("a"), ModelVariant("b")), "variants a and b are the same"),
         (
-            asked(ModelVariant("a"), ModelVariant("b", {"data.vocab": "char"})),
-            "variant b sets data.vocab, but all variants read the same",
+            asked(ModelVariant("a"), ModelVariant("b", {"data.tokenizer": "char"})),
+            "variant b sets data.tokenizer, but all variants read the same",
         ),
         (
             asked(ModelVariant("a"), ModelVariant("b", {"train.seed": 3})),
@@ -155,9 +158,13 @@ def test_a_shared_setting_may_concern_some_variants_only_but_not_none():
 
 
 def test_a_variant_can_take_the_settings_of_a_run(texts, tmp_path):
-    trainer.start(recipe_for("lm", texts, 1, **{"train.rate": 0.017}), tmp_path / "old", Quiet(), CPU)
+    trainer.start(
+        recipe_for("lm", texts, 1, **{"train.learning_rate": 0.017}), tmp_path / "old", Quiet(), CPU
+    )
     found = read_variant(f"old: {tmp_path / 'old'} model.width=8", "lm").settings
-    assert found["train.rate"] == 0.017 and found["model.width"] == "8" and found["model.hidden"] == 24
+    assert (
+        found["train.learning_rate"] == 0.017 and found["model.width"] == "8" and found["model.hidden"] == 24
+    )
     assert not any(key.startswith(("data.", "evaluate.", "train.steps", "train.seed")) for key in found)
     with pytest.raises(BadInput, match="is a run of lm, not of translate"):
         read_variant(f"old: {tmp_path / 'old'}", "translate")
@@ -374,9 +381,15 @@ def test_json_has_every_pair(texts, tmp_path, capsys):
 @pytest.mark.parametrize("task", ["mlm", "classify", "tag", "parse", "summarize"])
 def test_every_task_can_be_compared(task, texts, tmp_path, capsys):
     ending = {"classify": "tsv", "summarize": "jsonl"}.get(task, "conllu")
-    files = ["--data", texts[f"a.{ending}"], "--valid-data", texts[f"v.{ending}"], "--set=data.vocab=word"]
+    files = [
+        "--data",
+        texts[f"a.{ending}"],
+        "--valid-data",
+        texts[f"v.{ending}"],
+        "--set=data.tokenizer=word",
+    ]
     if task == "mlm":
-        files = ["--text", texts["text"], "--set=model.context=16", "--set=data.vocab=char"]
+        files = ["--text", texts["text"], "--set=model.context=16", "--set=data.tokenizer=char"]
     sizes = [f"--set={key}={value}" for key, value in TINY.items()]
     more = ["--variant", "base", "--variant", "narrow: model.width=8", "--steps", "2", "--seeds", "1"]
     assert main(["compare", task, *files, *sizes, *more, "--run", str(tmp_path / "c")]) == 0
@@ -423,7 +436,7 @@ def test_a_variant_of_the_same_name_with_other_settings_is_refused(texts, tmp_pa
 
 def test_a_comparison_in_vain_leaves_nothing(texts, tmp_path, capsys):
     folder = tmp_path / "new" / "c"
-    line = words(texts, folder, *VARIANTS, "--set", "data.longest=1")
+    line = words(texts, folder, *VARIANTS, "--set", "data.max_length=1")
     assert main(line) == 2
     assert not folder.parent.exists() and capsys.readouterr().err.startswith("weighing base\nerror: ")
 

@@ -322,6 +322,6 @@ def own_files(task: str, folder) -> dict[str, str]:
 def test_a_run_on_a_data_set_equals_one_on_files(task, package, tmp_path):
     name = "translate" if task == "table" else task
     for settings, folder in ((settings_of(task, "toy"), "set"), (own_files(task, tmp_path), "files")):
-        settings = {**TINY, **settings, "data.vocab": "word", "train.steps": 5}
+        settings = {**TINY, **settings, "data.tokenizer": "word", "train.steps": 5}
         assert trainer.start(recipe.make(name, settings=settings), tmp_path / folder, Quiet(), CPU).finished
     assert state_of(tmp_path / "set") == state_of(tmp_path / "files")

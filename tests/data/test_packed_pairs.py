@@ -110,7 +110,7 @@ def test_every_piece_stands_in_one_row_that_has_room_for_it(sizes, length):
     assert fitted.filled == sum(sizes) / (fitted.rows * length)
 
 
-PACKED = {**TINY, "data.packed": True, "data.longest": 24, "train.batch_tokens": 96}
+PACKED = {**TINY, "data.packed": True, "data.max_length": 24, "train.batch_tokens": 96}
 
 
 def asked(**more):
@@ -163,11 +163,11 @@ def test_what_cannot_be_packed_is_refused(settings, told):
 
 
 def test_pairs_longer_than_a_row_are_left_out_and_told(tmp_path):
-    job = translate.make_job(asked(**{"data.longest": 9}), tmp_path, lambda line: None)
-    assert any("left out: " in line and "over data.longest, 9 tokens" in line for line in job.plan)
+    job = translate.make_job(asked(**{"data.max_length": 9}), tmp_path, lambda line: None)
+    assert any("left out: " in line and "over data.max_length, 9 tokens" in line for line in job.plan)
     lengths = [np.array([4, 5]), np.array([3, 2])]
     with pytest.raises(BadInput, match="no pair is left to train on: 2 of 2 are over 3 tokens"):
-        translate.PackedRows(None, job.vocab, lengths, asked(**{"data.longest": 3}))
+        translate.PackedRows(None, job.vocab, lengths, asked(**{"data.max_length": 3}))
 
 
 def test_the_mixture_sends_no_padding_to_its_experts():

@@ -224,13 +224,13 @@ def corpus(tmp_path) -> dict[str, str]:
 
 
 def packed_recipe(path: str, steps: int = 12, **more) -> Recipe:
-    settings = {"data.text": path, "data.vocab": "char", "data.pack": "documents", "model.context": 24}
+    settings = {"data.text": path, "data.tokenizer": "char", "data.pack": "documents", "model.context": 24}
     return recipe.make("lm", settings={**TINY, **settings, "train.steps": steps, **more})
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_packed_runs_resume_byte_for_byte(accumulate, corpus, tmp_path):
-    asked = packed_recipe(corpus["folder"], **{"train.accumulate": accumulate})
+    asked = packed_recipe(corpus["folder"], **{"train.accumulation_steps": accumulate})
     trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     for step in (1, 5, 8, 11):
         folder = tmp_path / f"cut-{step}"
@@ -286,7 +286,9 @@ def test_what_cannot_be_packed_is_refused(corpus, tmp_path):
     one.write_text("\n\n")
     cases = {
         "there is no text in .*one": packed_recipe(str(one)),
-        "0 held out": packed_recipe(corpus["folder"], **{"data.valid_text": str(one), "data.vocab": "word"}),
+        "0 held out": packed_recipe(
+            corpus["folder"], **{"data.valid_text": str(one), "data.tokenizer": "word"}
+        ),
     }
     for message, asked in cases.items():
         with pytest.raises(BadInput, match=message) as caught:

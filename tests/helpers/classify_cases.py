@@ -27,10 +27,10 @@ TINY = {
     "model.context": 24,
     "train.steps": 4,
     "train.batch_tokens": 80,
-    "train.warmup": 1,
+    "train.warmup_steps": 1,
     "evaluate.every": 2,
     "checkpoint.every": 2,
-    "data.vocab": "word",
+    "data.tokenizer": "word",
     "evaluate.examples": 2,
 }
 

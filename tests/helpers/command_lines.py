@@ -20,7 +20,7 @@ TINY = {
     "model.heads": 2,
     "model.hidden": 12,
     "train.batch_tokens": 32,
-    "train.warmup": 1,
+    "train.warmup_steps": 1,
     "evaluate.rows": 2,
     "evaluate.examples": 1,
 }
@@ -32,16 +32,16 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     with contextlib.chdir(folder):
         write_texts()
-        text = {"data.text": "text", "data.vocab": "char", "model.context": 12}
-        table = {"data.table": "table.tsv", "data.valid_table": "table.tsv", "data.vocab": "word"}
-        pairs = {"data.source": "a.src", "data.target": "a.tgt", "data.vocab": "word"}
+        text = {"data.text": "text", "data.tokenizer": "char", "model.context": 12}
+        table = {"data.table": "table.tsv", "data.valid_table": "table.tsv", "data.tokenizer": "word"}
+        pairs = {"data.source": "a.src", "data.target": "a.tgt", "data.tokenizer": "word"}
         pairs |= {"data.valid_source": "a.src", "data.valid_target": "a.tgt"}
         trees = dict.fromkeys(
             ("tag", "parse"), table | {"data.table": "a.conllu", "data.valid_table": "a.conllu"}
         )
         articles = table | dict.fromkeys(("data.table", "data.valid_table"), "a.jsonl")
         for task, settings in {
-            "summarize": articles | {"data.longest_summary": 4},
+            "summarize": articles | {"data.max_summary_length": 4},
             "translate": pairs,
             "lm": text,
             "mlm": text,

@@ -131,24 +131,32 @@ class Runs:
         self.folder = folder
         (folder / "files").mkdir()
         files = write_files(folder / "files")
-        pairs = {"data.source": files["a.src"], "data.target": files["a.tgt"], "data.vocab": "word"}
+        pairs = {"data.source": files["a.src"], "data.target": files["a.tgt"], "data.tokenizer": "word"}
         pairs |= {"data.valid_source": files["v.src"], "data.valid_target": files["v.tgt"]}
-        table = {"data.table": files["a.tsv"], "data.valid_table": files["v.tsv"], "data.vocab": "word"}
-        table |= {"model.context": 12, "train.steps": 60, "train.rate": 1e-2}
-        text = {"data.text": files["text"], "model.context": 16, "train.steps": 40, "train.rate": 1e-2}
+        table = {"data.table": files["a.tsv"], "data.valid_table": files["v.tsv"], "data.tokenizer": "word"}
+        table |= {"model.context": 12, "train.steps": 60, "train.learning_rate": 1e-2}
+        text = {
+            "data.text": files["text"],
+            "model.context": 16,
+            "train.steps": 40,
+            "train.learning_rate": 1e-2,
+        }
         self.kinds = {
             "translate": (
                 "translate",
-                pairs | {"train.steps": 100, "train.rate": 1e-2, "model.dropout": 0.0},
+                pairs | {"train.steps": 100, "train.learning_rate": 1e-2, "model.dropout": 0.0},
             ),
-            "separate": ("translate", pairs | {"data.joint": False, "train.steps": 60, "train.rate": 1e-2}),
-            "lm": ("lm", text | {"data.vocab": "char"}),
-            "bytes": ("lm", text | {"data.vocab": "bpe", "data.vocab_size": 290}),
-            "mlm": ("mlm", text | {"data.vocab": "char"}),
+            "separate": (
+                "translate",
+                pairs | {"data.joint": False, "train.steps": 60, "train.learning_rate": 1e-2},
+            ),
+            "lm": ("lm", text | {"data.tokenizer": "char"}),
+            "bytes": ("lm", text | {"data.tokenizer": "bpe", "data.vocab_size": 290}),
+            "mlm": ("mlm", text | {"data.tokenizer": "char"}),
             "classify": ("classify", table),
             "decoder": (
                 "classify",
-                table | {"train.from_folder": "lm", "train.steps": 150, "train.lm_weight": 0.0},
+                table | {"train.from": "lm", "train.steps": 150, "train.lm_loss_weight": 0.0},
             ),
         }
 
@@ -156,8 +164,8 @@ class Runs:
         path = self.folder / kind
         if not path.exists():
             task, settings = self.kinds[kind]
-            if "train.from_folder" in settings:
-                settings = settings | {"train.from_folder": str(self(settings["train.from_folder"]))}
+            if "train.from" in settings:
+                settings = settings | {"train.from": str(self(settings["train.from"]))}
             settings = TINY | {"evaluate.every": 1000, "checkpoint.every": 1000} | settings
             with torch.enable_grad():
                 trainer.start(recipe.make(task, settings=settings), path, Quiet(), CPU)

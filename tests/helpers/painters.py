@@ -8,7 +8,7 @@ from heedful.tasks import recipe
 from helpers.runs import CPU, Quiet
 
 SMALL = {
-    "data.image": 8,
+    "data.image_size": 8,
     "model.layers": 1,
     "model.width": 12,
     "train.steps": 6,
@@ -16,7 +16,7 @@ SMALL = {
     "checkpoint.every": 2,
     "evaluate.every": 3,
     "evaluate.rows": 5,
-    "train.warmup": 1,
+    "train.warmup_steps": 1,
 }
 
 
@@ -39,7 +39,7 @@ def stage_recipe(stage, codes="", **more):
     own = TRANSFORMERS if stage in ("decoder", "ranker") else {}
     own = {
         **own,
-        **({"train.from_folder": codes} if stage == "decoder" else {}),
+        **({"train.from": codes} if stage == "decoder" else {}),
         **more,
         "train.stage": stage,
     }

@@ -48,10 +48,10 @@ SIZES = {
     "model.hidden": 24,
     "model.dropout": 0.0,
     "train.batch_tokens": 64,
-    "train.warmup": 3,
-    "train.rate": 2e-2,
-    "train.smoothing": 0.0,
-    "data.vocab": "word",
+    "train.warmup_steps": 3,
+    "train.learning_rate": 2e-2,
+    "train.label_smoothing": 0.0,
+    "data.tokenizer": "word",
     "evaluate.rows": 4,
     "evaluate.examples": 1,
 }
@@ -133,9 +133,9 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
     """Each run: its task and its settings."""
     pairs = {"data.source": files["src"], "data.target": files["tgt"], "train.steps": 60}
     pairs |= {"data.valid_source": files["src"], "data.valid_target": files["tgt"]}
-    text = {"data.text": files["text"], "data.vocab": "char", "model.context": 24}
+    text = {"data.text": files["text"], "data.tokenizer": "char", "model.context": 24}
     learned = {"train.steps": 150, "train.batch_tokens": 384, "model.width": 24}
-    filled = {"train.steps": 300, "train.batch_tokens": 768, "model.width": 32, "train.rate": 1e-2}
+    filled = {"train.steps": 300, "train.batch_tokens": 768, "model.width": 32, "train.learning_rate": 1e-2}
     table = {"data.table": files["films.tsv"], "data.valid_table": files["films.tsv"], "train.steps": 30}
     second = {
         "data.table": files["pairs.tsv"],
@@ -150,7 +150,7 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
     articles = {
         "data.table": files["articles.jsonl"],
         "data.valid_table": files["articles.jsonl"],
-        "data.longest_summary": 5,
+        "data.max_summary_length": 5,
         "train.steps": 60,
     }
     few = {"train.steps": 2}
@@ -160,16 +160,19 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
 
     return {
         "demo": ("translate", pairs),
-        "bytes": ("translate", pairs | few | {"data.vocab": "bpe", "data.vocab_size": 300}),
+        "bytes": ("translate", pairs | few | {"data.tokenizer": "bpe", "data.vocab_size": 300}),
         "separate": ("translate", pairs | few | {"data.joint": False}),
         "lm": ("lm", text | learned),
         "draft": ("lm", text | {"model.width": 12, "train.steps": 12}),
-        "lm-bytes": ("lm", text | few | {"data.vocab": "bpe", "data.vocab_size": 300}),
-        "mlm": ("mlm", text | filled | {"data.vocab": "word"}),
-        "mlm-bytes": ("mlm", text | few | {"data.vocab": "bpe", "data.vocab_size": 300}),
+        "lm-bytes": ("lm", text | few | {"data.tokenizer": "bpe", "data.vocab_size": 300}),
+        "mlm": ("mlm", text | filled | {"data.tokenizer": "word"}),
+        "mlm-bytes": ("mlm", text | few | {"data.tokenizer": "bpe", "data.vocab_size": 300}),
         "mlm-chars": ("mlm", text | few),
         "classify": ("classify", table | {"model.context": 12}),
-        "parse": ("parse", trees | {"train.hide": 0.0, "train.decay": 0.0, "train.rate": 1e-2}),
+        "parse": (
+            "parse",
+            trees | {"train.word_dropout": 0.0, "train.weight_decay": 0.0, "train.learning_rate": 1e-2},
+        ),
         "span": (
             "span",
             given("asked.jsonl")
@@ -179,8 +182,8 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
                 "model.width": 32,
                 "model.heads": 4,
                 "model.layers": 2,
-                "train.rate": 5e-3,
-                "data.longest": 96,
+                "train.learning_rate": 5e-3,
+                "data.max_length": 96,
             },
         ),
         "choose": (
@@ -192,13 +195,13 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
                 "model.width": 32,
                 "model.heads": 4,
                 "model.layers": 2,
-                "train.rate": 3e-3,
+                "train.learning_rate": 3e-3,
             },
         ),
         "summarize": ("summarize", articles),
         "summarize-row": ("summarize", articles | {"model.architecture": "dmca", "train.steps": 150}),
         "classify-pairs": ("classify", table | second | few | {"model.context": 12}),
-        "classify-decoder": ("classify", table | few | {"train.from_folder": "lm", "data.vocab": "char"}),
+        "classify-decoder": ("classify", table | few | {"train.from": "lm", "data.tokenizer": "char"}),
     }
 
 
@@ -210,8 +213,8 @@ def make_runs(folder: Path):
         path = folder / "runs" / name
         if not path.exists():
             task, settings = kinds(files)[name]
-            if "train.from_folder" in settings:
-                settings = settings | {"train.from_folder": make(settings["train.from_folder"])}
+            if "train.from" in settings:
+                settings = settings | {"train.from": make(settings["train.from"])}
             settings = SIZES | settings | {"evaluate.every": settings["train.steps"]}
             with torch.enable_grad():
                 trainer.start(recipe.make(task, settings=settings), path, Quiet(), CPU)

@@ -12,7 +12,7 @@ WAYS = {"whole": {}, "head": {"train.tune": "head"}, "lora": {"train.tune": "lor
 
 @pytest.fixture
 def lora_run(origin_of, files, tmp_path):
-    settings = {"train.from_folder": str(origin_of("bert")), **WAYS["lora"], "train.steps": 2}
+    settings = {"train.from": str(origin_of("bert")), **WAYS["lora"], "train.steps": 2}
     trainer.start(asked(files, **settings), tmp_path / "lora", Quiet(), CPU)
     return tmp_path / "lora"
 
@@ -29,7 +29,7 @@ TREE = (
 
 FEW = {
     "train.steps": 4,
-    "train.warmup": 1,
+    "train.warmup_steps": 1,
     "evaluate.every": 2,
     "checkpoint.every": 2,
     "evaluate.examples": 1,

@@ -127,7 +127,7 @@ def test_a_gpt2_of_theirs_fine_tuned_here_goes_back(pairs, tune, theirs, tmp_pat
     files = write_files(tmp_path)
     table = files["pairs.tsv" if pairs else "films.tsv"]
     settings = {"data.table": table, "data.valid_table": table, "train.steps": 4, "evaluate.every": 4}
-    settings |= {"train.from_folder": str(tmp_path / "gpt2"), "train.batch_tokens": 128, "train.tune": tune}
+    settings |= {"train.from": str(tmp_path / "gpt2"), "train.batch_tokens": 128, "train.tune": tune}
     settings |= {"data.pair_column": "second"} if pairs else {}
     with torch.enable_grad():
         trainer.start(recipe.make("classify", settings=settings), tmp_path / "run", Quiet(), CPU)

@@ -176,7 +176,7 @@ def test_what_hugging_face_does_not_have_is_refused(tmp_path, capsys):
     (tmp_path / "text").write_text("the cat sat on the mat\n" * 40)
     settings = TINY | {
         "data.text": str(tmp_path / "text"),
-        "data.vocab": "char",
+        "data.tokenizer": "char",
         "model.architecture": "modern",
         "train.steps": 1,
         "model.context": 12,

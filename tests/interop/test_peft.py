@@ -34,8 +34,8 @@ def trained(task: str, folder, files, texts, path, **more):
     lora = {
         **WAYS["lora"],
         "train.lora_alpha": 5.0,
-        "train.rate": 0.05,
-        "train.from_folder": str(folder),
+        "train.learning_rate": 0.05,
+        "train.from": str(folder),
         **more,
     }
     made = (

@@ -29,7 +29,7 @@ from heedful.tasks import recipe
 SETTINGS = {
     "pre": {},
     "post": {"model.norm": "post"},
-    "bytes": {"data.vocab": "bpe", "data.vocab_size": 300, "train.steps": 120},
+    "bytes": {"data.tokenizer": "bpe", "data.vocab_size": 300, "train.steps": 120},
     "apart": {"model.norm": "post", "data.joint": False, "train.steps": 150},
     "pre-apart": {"data.joint": False, "train.steps": 2},
     "rotary": {"model.positions": "sinusoidal+rotary", "train.steps": 2},

@@ -122,11 +122,16 @@ def test_settings_of_experts_are_refused_where_there_are_none():
 
 def test_two_processes_whole_or_sharded_do_the_same_though_one_may_be_idle(texts, tmp_path):
     """One row a step: the other process is idle, and still every expert must have a gradient in both."""
-    files = {"data.text": texts["text"], "data.vocab": "char", "model.context": 16, "train.batch_tokens": 16}
+    files = {
+        "data.text": texts["text"],
+        "data.tokenizer": "char",
+        "model.context": 16,
+        "train.batch_tokens": 16,
+    }
     settings = TINY | files | MIXTURE | {"train.steps": 3, "evaluate.examples": 0}
     plan = [
         ["start", "lm", settings, "whole"],
-        ["start", "lm", settings | {"train.shard": True, "train.recompute": True}, "shards"],
+        ["start", "lm", settings | {"train.fsdp": True, "train.activation_checkpointing": True}, "shards"],
     ]
     (tmp_path / "answers").mkdir()
     (tmp_path / "plan").write_text(json.dumps(plan))

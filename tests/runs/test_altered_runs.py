@@ -31,7 +31,7 @@ SIZES = {
     "model.hidden": 24,
     "model.context": 16,
     "train.batch_tokens": 64,
-    "train.warmup": 1,
+    "train.warmup_steps": 1,
     "train.steps": 2,
     "checkpoint.every": 1,
     "evaluate.rows": 4,
@@ -45,7 +45,7 @@ def whole(tmp_path_factory):
     """A tiny run of a language model, with a checkpoint at each of its two steps."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "text").write_text("".join(f"line {i * i % 17} of éàü {i % 7}\n" for i in range(60)))
-    chosen = [f"--set={key}={value}" for key, value in {**SIZES, "data.vocab": "char"}.items()]
+    chosen = [f"--set={key}={value}" for key, value in {**SIZES, "data.tokenizer": "char"}.items()]
     assert main(["train", "lm", "--text", str(folder / "text"), "--run", str(folder / "run"), *chosen]) == 0
     return folder / "run"
 

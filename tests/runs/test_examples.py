@@ -26,7 +26,7 @@ def test_later_evaluations_show_what_changed_and_count_the_rest():
 @pytest.mark.parametrize("task", ["translate", "mlm", "image-classify", "summarize"])
 def test_a_run_that_stands_still_shows_its_examples_once(task, texts, tmp_path):
     talk = Quiet()
-    still = {"train.rate": 1e-12, "evaluate.every": 1, "evaluate.examples": 2}
+    still = {"train.learning_rate": 1e-12, "evaluate.every": 1, "evaluate.examples": 2}
     trainer.start(recipe_for(task, texts, steps=4, **still), tmp_path / "run", talk, CPU)
     examples = [line for line in talk.lines if " → " in line]
     assert len(examples) == 2

@@ -22,18 +22,18 @@ SIZES = {
     "model.hidden": 20,
     "model.context": 14,
     "train.batch_tokens": 60,
-    "train.warmup": 2,
+    "train.warmup_steps": 2,
     "train.steps": 6,
-    "train.accumulate": 2,
+    "train.accumulation_steps": 2,
     "checkpoint.every": 1,
     "checkpoint.keep": 9,
     "evaluate.every": 4,
     "evaluate.rows": 5,
     "evaluate.examples": 0,
-    "data.vocab": "char",
+    "data.tokenizer": "char",
     "model.dropout": 0.0,
-    "train.smoothing": 0.2,
-    "train.rate": 0.01,
+    "train.label_smoothing": 0.2,
+    "train.learning_rate": 0.01,
 }
 
 

@@ -51,17 +51,17 @@ def test_what_may_not_fit_is_warned_of_with_remedies_that_take_less(texts, tmp_p
     needs = {}
     for name, more in {
         "as it is": {},
-        "recompute": {"train.recompute": True},
-        "accumulate": {"train.accumulate": 4},
+        "recompute": {"train.activation_checkpointing": True},
+        "accumulate": {"train.accumulation_steps": 4},
         "batch": {"train.batch_tokens": 128},
-        "ema": {"train.ema": 0.5},
+        "ema": {"train.ema_decay": 0.5},
     }.items():
         talk = Quiet()
         trainer.start(recipe_for("lm", texts, steps=1, **{**larger, **more}), tmp_path / name, talk, CPU)
         needs[name], free = told(talk)
         (warning,) = [line for line in talk.lines if "may not fit" in line]
         assert warning.startswith("warning: ") and free == pytest.approx(40_000, rel=0.01)
-    for remedy in ("train.batch_tokens", "train.accumulate", "train.recompute=true"):
+    for remedy in ("train.batch_tokens", "train.accumulation_steps", "train.activation_checkpointing=true"):
         assert remedy in warning
     assert max(needs[name] for name in ("recompute", "accumulate", "batch")) < 0.8 * needs["as it is"]
     assert needs["ema"] > needs["as it is"]
@@ -86,8 +86,9 @@ torch.set_num_threads(1)
 small = {"model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64}
 large = {"model.layers": 4, "model.width": 96, "model.heads": 4, "model.hidden": 384,
          "train.batch_tokens": 4096}
-common = {"data.vocab": "char", "data.text": sys.argv[1], "model.context": 64, "train.steps": 2,
-          "evaluate.rows": 2, "evaluate.examples": 0, "train.recompute": sys.argv[3], "model.dropout": 0.1}
+common = {"data.tokenizer": "char", "data.text": sys.argv[1], "model.context": 64, "train.steps": 2,
+          "evaluate.rows": 2, "evaluate.examples": 0, "model.dropout": 0.1,
+          "train.activation_checkpointing": sys.argv[3]}
 CPU = torch.device("cpu")
 trainer.start(recipe.make("lm", settings=common | small), Path(sys.argv[2]) / "small", Quiet(), CPU)
 Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
@@ -169,7 +170,7 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
         codes, "begin_with", lambda *given: None
     )  # else they begin with what they know: below
     outcome = trainer.start(
-        recipe_for(task, texts, steps=2, **{"train.rate": 1e-9}), tmp_path / "run", talk, CPU
+        recipe_for(task, texts, steps=2, **{"train.learning_rate": 1e-9}), tmp_path / "run", talk, CPU
     )
     told, guessing = outcome.job.baselines["loss"]
     assert f"without learning, {told}: {guessing:.3f}" in talk.lines
@@ -178,11 +179,13 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
         f"{outcome.best.scores['loss']:.3f}, is not below {guessing:.3f} of guessing ({told}): "
         in talk.lines[-1]
     )
-    assert talk.lines[-1].endswith("give it more --steps, or another train.rate (--find-rate tries some)")
+    assert talk.lines[-1].endswith(
+        "give it more --steps, or another train.learning_rate (--find-rate tries some)"
+    )
 
 
 def test_codes_of_pictures_are_ahead_of_guessing_before_they_learn_anything(texts, tmp_path):
-    asked = recipe_for("text-to-image", texts, steps=2, **{"train.rate": 1e-9})
+    asked = recipe_for("text-to-image", texts, steps=2, **{"train.learning_rate": 1e-9})
     outcome = trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
 
@@ -202,7 +205,7 @@ def test_scores_are_spelled_alike_while_training_and_afterwards(texts, tmp_path,
 @pytest.mark.parametrize("task", ["lm", "translate"])
 def test_a_run_that_learned_something_does_not(task, texts, tmp_path):
     talk = Quiet()
-    settings = {"train.rate": 2e-2, "train.batch_tokens": 256}
+    settings = {"train.learning_rate": 2e-2, "train.batch_tokens": 256}
     outcome = trainer.start(recipe_for(task, texts, steps=40, **settings), tmp_path / "run", talk, CPU)
     assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
     assert not any("learned nothing" in line for line in talk.lines)
@@ -311,7 +314,7 @@ def test_a_finished_run_is_not_said_to_go_on_and_can_be_given_more_steps(texts, 
     talk = Quiet()
     assert trainer.resume(tmp_path / "run", talk, CPU).steps == 5
     assert "going on after step 3" in talk.lines
-    patience = {"evaluate.every": 1, "evaluate.patience": 1, "train.rate": 10}
+    patience = {"evaluate.every": 1, "evaluate.patience": 1, "train.learning_rate": 10}
     lost = trainer.start(recipe_for("lm", texts, **patience), tmp_path / "lost", Quiet(), CPU)
     talk = Quiet()
     assert trainer.resume(tmp_path / "lost", talk, CPU).steps == lost.steps < 12

@@ -30,9 +30,9 @@ REFUSED = {
     *(key for key in recipe.known_settings() if key.startswith(("data.", "model."))),
     "train.seed",
     "train.optimizer",
-    "train.ema",
-    "train.average",
-    "train.from_folder",
+    "train.ema_decay",
+    "train.average_checkpoints",
+    "train.from",
     "train.stage",
     "evaluate.rows",
     "train.tune",
@@ -45,26 +45,26 @@ WARNED = {
     "train.steps",
     "train.minutes",
     "train.batch_tokens",
-    "train.accumulate",
-    "train.rate",
-    "train.warmup",
+    "train.accumulation_steps",
+    "train.learning_rate",
+    "train.warmup_steps",
     "train.schedule",
-    "train.floor",
-    "train.decay",
+    "train.min_lr_ratio",
+    "train.weight_decay",
     "train.beta2",
-    "train.clip",
-    "train.smoothing",
-    "train.lm_weight",
-    "train.hide",
-    "train.mix_penalty",
-    "train.text_weight",
-    "train.divergence",
-    "train.rise",
-    "train.cooling",
-    "train.coldest",
-    "train.recompute",
+    "train.max_grad_norm",
+    "train.label_smoothing",
+    "train.lm_loss_weight",
+    "train.word_dropout",
+    "train.mix_l2",
+    "train.text_loss_weight",
+    "train.kl_weight",
+    "train.kl_warmup_fraction",
+    "train.temperature_decay_fraction",
+    "train.final_temperature",
+    "train.activation_checkpointing",
     "train.compile",
-    "train.shard",
+    "train.fsdp",
     "train.precision",
     "checkpoint.every",
     "checkpoint.keep",
@@ -123,7 +123,7 @@ def test_nothing_is_said_of_what_has_not_changed():
 
 @pytest.mark.parametrize("key", ["train.steps", "checkpoint.every"])
 def test_which_steps_are_averaged_cannot_change_half_way(key):
-    then = recipe.make("lm", settings={"train.average": 3})
+    then = recipe.make("lm", settings={"train.average_checkpoints": 3})
     now = recipe.changed(then, key, 77)
     with pytest.raises(BadInput, match=f"recipe.json has {key} 77"):
         resume.compare_recipes(recipe.to_json(then), now, Path("step-4"), print)
@@ -131,7 +131,7 @@ def test_which_steps_are_averaged_cannot_change_half_way(key):
 
 # Through a run
 
-SETTINGS = {"train.rate": 2e-3, "checkpoint.every": 2, "evaluate.every": 3, "evaluate.examples": 0}
+SETTINGS = {"train.learning_rate": 2e-3, "checkpoint.every": 2, "evaluate.every": 3, "evaluate.examples": 0}
 
 
 @pytest.fixture
@@ -218,12 +218,12 @@ def test_another_device_or_number_of_processes_is_said(name, value, begun, monke
 
 WARNED_ON_THE_WAY = {
     "train.steps": 9,
-    "train.rate": 1e-3,
-    "train.accumulate": 2,
+    "train.learning_rate": 1e-3,
+    "train.accumulation_steps": 2,
     "train.schedule": "constant",
     "train.batch_tokens": 32,
     "train.precision": "fp16",
-    "train.shard": True,
+    "train.fsdp": True,
     "evaluate.every": 2,
 }
 
@@ -245,8 +245,8 @@ def test_another_way_for_the_rest_is_said_and_taken(key, begun):
         ("train.optimizer", "muon"),
         ("data.vocab_size", 99),
         ("model.layers", 2),
-        ("train.ema", 0.5),
-        ("train.from_folder", "elsewhere"),
+        ("train.ema_decay", 0.5),
+        ("train.from", "elsewhere"),
     ],
 )
 def test_another_run_is_refused(key, value, begun):
@@ -315,7 +315,7 @@ def origin(texts, tmp_path) -> Path:
 
 
 def test_a_run_with_a_checkpoint_does_not_need_the_model_it_started_from(begun, origin, texts, tmp_path):
-    more = {"train.from_folder": str(origin)}
+    more = {"train.from": str(origin)}
     trainer.start(
         recipe_for("classify", texts, steps=7, **{**SETTINGS, **more}), tmp_path / "whole", Quiet(), CPU
     )
@@ -326,13 +326,13 @@ def test_a_run_with_a_checkpoint_does_not_need_the_model_it_started_from(begun, 
 
 
 def test_without_a_checkpoint_another_model_to_start_from_is_refused(begun, origin):
-    folder = begun("classify", at=1, **{"train.from_folder": str(origin)})
+    folder = begun("classify", at=1, **{"train.from": str(origin)})
     flip(origin / "model.safetensors")
     refused(folder, "has other weights than when this run was begun")
 
 
 def test_another_word_on_where_it_started_is_refused(begun, origin):
-    folder = begun("classify", **{"train.from_folder": str(origin)})
+    folder = begun("classify", **{"train.from": str(origin)})
     found = json.loads((folder / "from.json").read_text())
     (folder / "from.json").write_text(json.dumps({**found, "sha256": "0" * 64}))
     refused(folder, "the from is not the one the run was begun with (0000000000000000 instead of ")
@@ -343,7 +343,7 @@ def test_another_word_on_where_it_started_is_refused(begun, origin):
 
 @pytest.mark.parametrize(
     "key, value",
-    [("data.vocab_size", 99), ("data.vocab", "word"), ("data.text", "elsewhere"), ("task", "mlm")],
+    [("data.vocab_size", 99), ("data.tokenizer", "word"), ("data.text", "elsewhere"), ("task", "mlm")],
 )
 def test_data_that_were_prepared_from_another_recipe_are_not_taken(key, value, begun):
     folder = begun("lm", at=1)
@@ -363,9 +363,12 @@ def test_killed_while_the_data_were_prepared_the_recipe_cannot_change_either(tex
 def test_before_the_first_checkpoint_a_run_simply_begins_again(begun, texts, tmp_path):
     """Nothing of the old way is left: it is the run that was asked for now."""
     folder = begun("lm", at=1)
-    edit(folder, "train.rate", 5e-3)
+    edit(folder, "train.learning_rate", 5e-3)
     warned(folder)
     trainer.start(
-        recipe_for("lm", texts, steps=7, **{**SETTINGS, "train.rate": 5e-3}), tmp_path / "new", Quiet(), CPU
+        recipe_for("lm", texts, steps=7, **{**SETTINGS, "train.learning_rate": 5e-3}),
+        tmp_path / "new",
+        Quiet(),
+        CPU,
     )
     assert state_of(folder) == state_of(tmp_path / "new")

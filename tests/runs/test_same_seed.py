@@ -22,15 +22,15 @@ SIZES = {
     "model.heads": 3,
     "model.hidden": 20,
     "train.batch_tokens": 60,
-    "train.warmup": 2,
+    "train.warmup_steps": 2,
     "train.steps": 3,
-    "train.accumulate": 2,
+    "train.accumulation_steps": 2,
     "checkpoint.every": 2,
     "evaluate.rows": 5,
     "evaluate.examples": 0,
-    "data.vocab": "char",
+    "data.tokenizer": "char",
     "model.activation": "gelu",
-    "train.rate": 0.01,
+    "train.learning_rate": 0.01,
 }
 WORDS = [f"{a}{b}" for a in "bdfgk" for b in "aeiou"]
 LINES = [f"{WORDS[i % 25]} {WORDS[i * 7 % 25]} {WORDS[i * 3 % 25]}" for i in range(60)]
@@ -102,7 +102,11 @@ def test_a_run_made_twice_is_the_same_to_the_bit(task, files, tmp_path):
     for precision in ("fp32", "bf16"):
         for dropout in (0.0, 0.25):
             # What starts from another model has that one's dropout: there, only the smoothing differs.
-            settings = {"train.precision": precision, "model.dropout": dropout, "train.smoothing": dropout}
+            settings = {
+                "train.precision": precision,
+                "model.dropout": dropout,
+                "train.label_smoothing": dropout,
+            }
             runs = [tmp_path / f"{precision}-{dropout}-{which}" for which in ("once", "again")]
             for run in runs:
                 train(run, words, **settings, **{"train.seed": 5})

@@ -30,8 +30,8 @@ SIZES = {
     "model.hidden": 20,
     "model.dropout": 0.0,
     "train.steps": 8,
-    "train.warmup": 2,
-    "train.rate": 3e-3,
+    "train.warmup_steps": 2,
+    "train.learning_rate": 3e-3,
     "checkpoint.every": 2,
     "checkpoint.keep": 9,
     "evaluate.every": 3,
@@ -40,7 +40,7 @@ SIZES = {
 }
 LM = {
     "data.text": "text",
-    "data.vocab": "char",
+    "data.tokenizer": "char",
     "model.context": 16,
     "train.batch_tokens": 48,
 }  # three rows a step
@@ -49,10 +49,10 @@ TRANSLATE = {
     "data.target": "a.tgt",
     "data.valid_source": "v.src",
     "data.valid_target": "v.tgt",
-    "data.vocab": "word",
+    "data.tokenizer": "word",
     "train.batch_tokens": 40,
-    "train.accumulate": 2,
-    "train.ema": 0.8,
+    "train.accumulation_steps": 2,
+    "train.ema_decay": 0.8,
 }
 CLASSIFY = {
     "data.table": "a.tsv",
@@ -63,11 +63,14 @@ RUNS: dict[str, tuple[str, dict]] = {
     "translate": ("translate", TRANSLATE),
     "lm": (
         "lm",
-        LM | {"train.optimizer": "muon", "train.average": 2, "model.hidden": 19},
+        LM | {"train.optimizer": "muon", "train.average_checkpoints": 2, "model.hidden": 19},
     ),  # odd: unequal shards
-    "mlm": ("mlm", LM | {"data.pairs": True, "train.accumulate": 2, "train.recompute": True}),
-    "classify": ("classify", CLASSIFY | {"data.vocab": "word"}),
-    "from": ("classify", CLASSIFY | {"train.from_folder": "alone/lm", "train.batch_tokens": 30}),
+    "mlm": (
+        "mlm",
+        LM | {"data.pairs": True, "train.accumulation_steps": 2, "train.activation_checkpointing": True},
+    ),
+    "classify": ("classify", CLASSIFY | {"data.tokenizer": "word"}),
+    "from": ("classify", CLASSIFY | {"train.from": "alone/lm", "train.batch_tokens": 30}),
     "half": ("lm", LM | {"train.precision": "fp16"}),
 }
 LONG = LM | {"train.steps": 150, "checkpoint.every": 40, "checkpoint.keep": 2, "model.dropout": 0.1}
@@ -146,7 +149,7 @@ def poison(name: str, rank: int, how: str, **settings) -> list:
 
 POISONED = {
     "loss": poison("poison/loss", 1, "loss"),
-    "layer": poison("poison/layer", 1, "layer", **{"train.shard": True}),
+    "layer": poison("poison/layer", 1, "layer", **{"train.fsdp": True}),
     "gradient": poison("poison/gradient", 0, "gradient"),
 }
 BAD = {
@@ -168,7 +171,7 @@ def plan() -> list[list]:
     asked = []
     for kind in ("dp", "shard"):
         for name, (task, settings) in RUNS.items():
-            chosen = SIZES | settings | {"train.shard": kind == "shard"}
+            chosen = SIZES | settings | {"train.fsdp": kind == "shard"}
             asked.append(["start", task, chosen, f"{kind}/{name}"])
     asked += [["cut", "dp/translate", "cut/dp", 4], ["resume", "cut/dp"]]
     asked += [["cut", "shard/lm", "cut/shard", 4], ["resume", "cut/shard"]]
@@ -247,7 +250,7 @@ def test_two_processes_log_and_score_what_one_does(name, kind, together):
 @pytest.mark.parametrize("name", RUNS)
 def test_only_the_leading_process_speaks(name, together):
     lead, other = together.of(
-        ["start", RUNS[name][0], SIZES | RUNS[name][1] | {"train.shard": False}, f"dp/{name}"]
+        ["start", RUNS[name][0], SIZES | RUNS[name][1] | {"train.fsdp": False}, f"dp/{name}"]
     )
     assert lead["finished"] and other["finished"] and lead["steps"] == other["steps"] == 8
     assert any("2 processes" in line for line in lead["lines"]) and other["lines"] == []
@@ -286,7 +289,7 @@ def test_one_process_may_become_two(together):
     for cut in ("cut/grown", "cut/sharded"):
         lead, other = together.of(["resume", cut])
         assert any("processes was 1 and is 2 now" in line for line in lead["lines"]) and other["lines"] == []
-        assert any("train.shard was False and is True" in line for line in lead["lines"]) == (
+        assert any("train.fsdp was False and is True" in line for line in lead["lines"]) == (
             cut == "cut/sharded"
         )
         assert_alike(together.folder / cut, together.folder / "alone" / "lm", 5e-6)

@@ -110,7 +110,7 @@ def test_recomputing_gives_the_same_losses(task, texts, tmp_path, monkeypatch):
     monkeypatch.setattr(Block, "forward", counted)
     few = {"model.layers": 2, "evaluate.every": 100, "evaluate.rows": 1, "evaluate.examples": 0}
     times = []
-    for name, more in {"plain": {}, "again": {"train.recompute": True}}.items():
+    for name, more in {"plain": {}, "again": {"train.activation_checkpointing": True}}.items():
         calls.clear()
         trainer.start(recipe_for(task, texts, steps=5, **{**few, **more}), tmp_path / name, Quiet(), CPU)
         times.append(sum(calls))
@@ -166,7 +166,7 @@ def test_sharding_alone_is_refused_before_anything_is_made(texts, tmp_path):
     with pytest.raises(
         BadInput, match=r"train\.shard=true needs several processes: torchrun .* -m -- heedful"
     ):
-        trainer.start(recipe_for("lm", texts, **{"train.shard": True}), tmp_path / "run", Quiet(), CPU)
+        trainer.start(recipe_for("lm", texts, **{"train.fsdp": True}), tmp_path / "run", Quiet(), CPU)
     assert not (tmp_path / "run").exists()
 
 
@@ -208,7 +208,9 @@ def test_what_cannot_begin_leaves_no_folder_and_takes_none_away(texts, tmp_path)
 def test_minutes_are_measured_in_half_precision_too(texts, tmp_path):
     talk = Quiet()
     asked = recipe_for(
-        "lm", texts, **{"train.minutes": 0.001, "train.precision": "fp16", "train.recompute": True}
+        "lm",
+        texts,
+        **{"train.minutes": 0.001, "train.precision": "fp16", "train.activation_checkpointing": True},
     )
     outcome = trainer.start(asked, tmp_path / "run", talk, CPU)
     assert outcome.steps >= 1 and any("ms a step" in line for line in talk.lines)

@@ -56,7 +56,7 @@ def test_a_run_leaves_a_folder_that_is_a_model(task, texts, tmp_path):
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_resumed_at_any_step_equals_uninterrupted_byte_for_byte(task, accumulate, texts, tmp_path):
-    asked = recipe_for(task, texts, **{"train.accumulate": accumulate})
+    asked = recipe_for(task, texts, **{"train.accumulation_steps": accumulate})
     trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     expected = state_of(tmp_path / "whole")
     for step in (1, 3, 4, 5, 8, 11, 12):
@@ -115,10 +115,10 @@ def test_minutes_become_a_number_of_steps_that_is_written_down(texts, tmp_path):
 
 
 def test_minutes_make_the_warmup_a_quarter_of_the_steps_that_they_become(texts, tmp_path):
-    settings = {**TINY, "data.text": texts["text"], "data.vocab": "char", "model.context": 16}
-    del settings["train.warmup"]
+    settings = {**TINY, "data.text": texts["text"], "data.tokenizer": "char", "model.context": 16}
+    del settings["train.warmup_steps"]
     asked = recipe.make("lm", settings=settings | {"train.minutes": 0.001})
-    assert asked.train.warmup == 400
+    assert asked.train.warmup_steps == 400
     trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     written = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]
     assert written["warmup"] == min(400, written["steps"] // 4)
@@ -157,7 +157,7 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on(number, texts, tmp_path):
             word
             for key, value in {
                 **TINY,
-                "data.vocab": "char",
+                "data.tokenizer": "char",
                 "model.context": 16,
                 "evaluate.every": 1000000,
             }.items()
@@ -321,7 +321,9 @@ def test_a_vocabulary_is_learned_from_a_sample_of_a_large_text(texts, tmp_path, 
         return vocab.train_vocab(kind, learned, size, lower)
 
     monkeypatch.setattr(lm_data, "train_vocab", train_vocab)
-    asked = recipe_for("lm", texts, **{"data.text": str(text), "data.vocab": "word", "data.vocab_size": 5000})
+    asked = recipe_for(
+        "lm", texts, **{"data.text": str(text), "data.tokenizer": "word", "data.vocab_size": 5000}
+    )
     talk, again = Quiet(until=9), Quiet()
     with pytest.raises(Interrupted):
         trainer.start(asked, tmp_path / "run", talk, CPU)

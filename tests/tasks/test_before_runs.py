@@ -19,10 +19,10 @@ SIZES = {
     "model.width": 24,
     "model.dropout": 0.0,
     "train.batch_tokens": 64,
-    "train.warmup": 3,
-    "train.rate": 2e-2,
-    "train.smoothing": 0.0,
-    "data.vocab": "word",
+    "train.warmup_steps": 3,
+    "train.learning_rate": 2e-2,
+    "train.label_smoothing": 0.0,
+    "data.tokenizer": "word",
     "evaluate.rows": 4,
     "evaluate.examples": 1,
     "train.steps": 60,
@@ -37,7 +37,7 @@ every = pytest.mark.parametrize("name", [*WRITERS, *TRANSLATORS])
 def recipe_of(name, files, **settings):
     """What a run of this architecture learns by heart."""
     if name in WRITERS:
-        task, data = "lm", {"data.text": files["text"], "data.vocab": "char", "model.context": 24}
+        task, data = "lm", {"data.text": files["text"], "data.tokenizer": "char", "model.context": 24}
         data |= {"train.batch_tokens": 384, "train.steps": 200, "evaluate.every": 200, "model.layers": 1}
     else:
         task, data = "translate", {"data.source": files["src"], "data.target": files["tgt"]}
@@ -129,7 +129,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(name, tmp_path
         "evaluate.every": 5,
         "checkpoint.every": 4,
         "model.dropout": 0.1,
-        "train.average": 2,
+        "train.average_checkpoints": 2,
     }
     asked = recipe_of(name, files, **few)
     trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
@@ -145,7 +145,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(name, tmp_path
 
 @pytest.mark.parametrize("name", ["lstm", "bahdanau", "convs2s"])
 @pytest.mark.parametrize(
-    "settings", [{"train.precision": "bf16"}, {"train.optimizer": "muon"}, {"train.ema": 0.9}]
+    "settings", [{"train.precision": "bf16"}, {"train.optimizer": "muon"}, {"train.ema_decay": 0.9}]
 )
 def test_other_ways_to_train(name, settings, tmp_path):
     files = write_files(tmp_path)
@@ -173,7 +173,7 @@ def test_separate_vocabularies_and_packed_documents(tmp_path):
 def test_settings_that_would_do_nothing_are_refused():
     for settings, told in (
         ({"model.heads": 2}, "model.heads does nothing in gru"),
-        ({"train.recompute": True}, "train.recompute does nothing in gru"),
+        ({"train.activation_checkpointing": True}, "train.activation_checkpointing does nothing in gru"),
     ):
         with pytest.raises(BadInput, match=told):
             recipe.make("lm", settings={"model.architecture": "gru", **settings})

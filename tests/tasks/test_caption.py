@@ -56,11 +56,11 @@ SMALL = {
     "model.heads": 2,
     "model.hidden": 24,
     "model.patch": 4,
-    "data.image": 8,
+    "data.image_size": 8,
     "train.batch_tokens": 100,
     "train.steps": 90,
-    "train.rate": 2e-2,
-    "train.warmup": 3,
+    "train.learning_rate": 2e-2,
+    "train.warmup_steps": 3,
     "evaluate.every": 90,
     "evaluate.examples": 1,
     "evaluate.rows": 9,
@@ -324,7 +324,11 @@ def test_speed_is_told_in_pictures(place, tmp_path):
 
 
 def test_batches_are_a_function_of_seed_and_step(place, tmp_path):
-    settings = SMALL | {"data.images": str(place / "images"), "data.shift": 0.2, "train.accumulate": 3}
+    settings = SMALL | {
+        "data.images": str(place / "images"),
+        "data.random_shift": 0.2,
+        "train.accumulation_steps": 3,
+    }
     jobs = [
         caption.make_job(recipe.make("caption", settings=settings), tmp_path / "run", lambda line: None)
         for _ in range(2)
@@ -362,12 +366,12 @@ def test_a_caption_of_shapes_is_right_if_it_says_the_same():
 
 def test_captions_that_are_too_long_are_left_out_and_counted(place, tmp_path):
     folder = shutil.copytree(place / "images", tmp_path / "images")
-    settings = SMALL | {"data.images": str(folder), "data.longest": 3}
+    settings = SMALL | {"data.images": str(folder), "data.max_length": 3}
     job = caption.make_job(recipe.make("caption", settings=settings), tmp_path / "a", lambda line: None)
-    assert job.steps_per_epoch == 1 and any("over data.longest, 3 tokens" in line for line in job.plan)
+    assert job.steps_per_epoch == 1 and any("over data.max_length, 3 tokens" in line for line in job.plan)
     assert all(batch.target_BT.shape[1] == 3 for batch in job.batches(0))
-    with pytest.raises(BadInput, match="captions are over data.longest, 2 tokens: raise it"):
-        settings |= {"data.longest": 2}
+    with pytest.raises(BadInput, match="captions are over data.max_length, 2 tokens: raise it"):
+        settings |= {"data.max_length": 2}
         caption.make_job(recipe.make("caption", settings=settings), tmp_path / "b", lambda line: None)
 
 
@@ -402,7 +406,7 @@ def test_pictures_without_captions_are_refused_in_one_sentence(place, tmp_path, 
                 "--corpus",
                 "shapes",
                 "--set",
-                "data.flip=true",
+                "data.random_flip=true",
                 "--run",
                 str(tmp_path / "r"),
             ]
@@ -486,7 +490,7 @@ def test_one_vector_is_not_looked_at(place, tmp_path):
 
 def test_the_corpus_shapes_is_captioned(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shapes, "COUNTS", {"train": 20, "valid": 6, "test": 7})
-    settings = SMALL | {"data.image": 16, "train.steps": 2, "model.patch": 8}
+    settings = SMALL | {"data.image_size": 16, "train.steps": 2, "model.patch": 8}
     outcome = trainer.start(
         recipe.make("caption", "tiny", "shapes", settings), tmp_path / "run", Quiet(), CPU
     )

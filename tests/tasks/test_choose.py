@@ -241,9 +241,9 @@ def test_a_decoder_that_has_one_token_for_all_gets_a_start_a_delimiter_and_an_ex
         "data.table": str(tmp_path / "pairs"),
         "data.valid_table": str(tmp_path / "pairs"),
         "data.pair_column": "other",
-        "train.from_folder": str(folder),
+        "train.from": str(folder),
         "data.both_orders": True,
-        "train.rate": 1e-3,
+        "train.learning_rate": 1e-3,
     }
     asked = recipe.make("classify", settings=settings)
     source = heedful.load(folder)
@@ -277,7 +277,7 @@ def test_with_its_weights_held_fast_a_decoder_keeps_its_own_tokens(origin_of, fi
         **TINY,
         "data.table": files["train.tsv"],
         "data.valid_table": files["valid.tsv"],
-        "train.from_folder": str(folder),
+        "train.from": str(folder),
     }
     for way in ("head", "lora"):
         (tmp_path / way).mkdir()
@@ -298,7 +298,7 @@ def test_both_orders_are_for_pairs_and_decoders(origin_of, files, tmp_path):
             ({}, "data.both_orders is of pairs"),
             ({"data.pair_column": "sentence"}, "a model without --from is an encoder"),
             (
-                {"data.pair_column": "sentence", "train.from_folder": str(origin_of("bert"))},
+                {"data.pair_column": "sentence", "train.from": str(origin_of("bert"))},
                 "bert is an encoder, which sees both",
             ),
         )
@@ -323,13 +323,13 @@ def test_a_run_starts_from_either_kind_of_model_and_chooses(way, kind, origin_of
     settings = {
         "data.table": str(tmp_path / "a"),
         "data.valid_table": str(tmp_path / "a"),
-        "train.from_folder": str(origin_of(kind)),
+        "train.from": str(origin_of(kind)),
         "train.steps": 4,
         "evaluate.every": 2,
         "checkpoint.every": 2,
-        "train.warmup": 1,
+        "train.warmup_steps": 1,
         "train.batch_tokens": 90,
-        "data.longest": 20,
+        "data.max_length": 20,
         **WAYS[way],
     }
     made = recipe.make("choose", settings=settings)
@@ -371,7 +371,7 @@ def test_a_run_learns_to_choose_and_says_what_it_cannot(small_run, tmp_path):
     for settings, told in (
         ({"data.corpus": "pylib"}, "choose has no built-in corpus"),
         ({}, "give --data and --valid-data, files of texts and choices"),
-        ({"data.corpus": "facts", "data.longest": 3}, "leaves no room for text"),
+        ({"data.corpus": "facts", "data.max_length": 3}, "leaves no room for text"),
     ):
         with pytest.raises(BadInput, match=told):
             trainer.start(recipe.make("choose", settings=settings), tmp_path / "run", Quiet(), CPU)

@@ -89,9 +89,9 @@ def test_what_is_wrong_with_a_table_is_one_sentence(files, tmp_path):
         'no built-in corpus "facts"; it has phrasebook': {"data.corpus": "facts"},
         "data.label is for --corpus phrasebook": {"data.label": "tense"},
         "give data.label=translation": {"data.corpus": "phrasebook", "data.pair_column": "b"},
-        "leaves no room": {"data.longest": 2},
+        "leaves no room": {"data.max_length": 2},
         "missing": {"data.table": str(tmp_path / "nowhere")},
-        "is not a folder": {"train.from_folder": str(tmp_path / "nowhere")},
+        "is not a folder": {"train.from": str(tmp_path / "nowhere")},
     }
     for number, (message, settings) in enumerate(cases.items()):
         with pytest.raises(BadInput, match=message) as caught:
@@ -205,10 +205,10 @@ def taken_over(model, source) -> set[str]:
 @pytest.mark.parametrize("kind", ["mlm", "lm", "bert", "gpt2"])
 def test_a_run_takes_over_weights_and_tokenizer_and_goes_on_exactly(kind, origin_of, files, tmp_path):
     folder = origin_of(kind)
-    settings = asked(files, **{"train.from_folder": str(folder)})
+    settings = asked(files, **{"train.from": str(folder)})
     source = heedful.load(folder)
 
-    job = job_of(files, tmp_path / "look", **{"train.from_folder": str(folder)})
+    job = job_of(files, tmp_path / "look", **{"train.from": str(folder)})
     model = setup.new_model(job, settings, CPU)
     assert any(line.startswith(f"start: {folder}, its sizes and its vocabulary") for line in job.plan)
     assert job.begin is not None and job.facts["from"]["sha256"] == classify_hash(folder)
@@ -250,9 +250,9 @@ def classify_hash(folder) -> str:
 
 def test_a_classifier_can_itself_be_started_from(origin_of, files, tmp_path):
     for kind in ("mlm", "lm"):
-        settings = {"train.from_folder": str(origin_of(kind))}
+        settings = {"train.from": str(origin_of(kind))}
         trainer.start(asked(files, **settings), tmp_path / f"{kind}-1", Quiet(), CPU)
-        again = {"train.from_folder": str(tmp_path / f"{kind}-1")}
+        again = {"train.from": str(tmp_path / f"{kind}-1")}
         job = job_of(files, tmp_path / f"{kind}-2", **again)
         model = setup.new_model(job, asked(files, **again), CPU)
         job.begin(model)
@@ -264,7 +264,7 @@ def test_a_classifier_can_itself_be_started_from(origin_of, files, tmp_path):
 
 
 def test_a_run_without_a_checkpoint_begins_again_only_from_the_same_weights(origin_of, files, tmp_path):
-    settings = asked(files, **{"train.from_folder": str(origin_of("mlm"))})
+    settings = asked(files, **{"train.from": str(origin_of("mlm"))})
     with pytest.raises(InterruptedError):
         trainer.start(settings, tmp_path / "cut", Quiet(until=1), CPU)
     weights = tmp_path / "mlm" / "model.safetensors"
@@ -280,11 +280,11 @@ def test_a_run_without_a_checkpoint_begins_again_only_from_the_same_weights(orig
 
 def test_what_cannot_be_started_from_is_refused(origin_of, files, tmp_path):
     with pytest.raises(BadInput, match="is a vit: only encoders like BERT"):
-        job_of(files, tmp_path / "a", **{"train.from_folder": str(origin_of("vit"))})
+        job_of(files, tmp_path / "a", **{"train.from": str(origin_of("vit"))})
     folder = origin_of("bert")
     (folder / "vocab.txt").unlink()
     with pytest.raises(BadInput, match="has no tokenizer"):
-        job_of(files, tmp_path / "b", **{"train.from_folder": str(folder)})
+        job_of(files, tmp_path / "b", **{"train.from": str(folder)})
 
 
 def test_options_become_settings_and_published_models_learn_slowly(origin_of):
@@ -293,21 +293,23 @@ def test_options_become_settings_and_published_models_learn_slowly(origin_of):
 
     words = ["classify", "--data", "a.tsv", "--valid-data", "b.tsv"]
     for kind, rate in (
-        ("mlm", recipe.make("classify").train.rate),
-        ("bert", FINE_TUNING["train.rate"]),
+        ("mlm", recipe.make("classify").train.learning_rate),
+        ("bert", FINE_TUNING["train.learning_rate"]),
     ):
         folder = str(origin_of(kind))
         made = recipe_of(parse("train", [*words, "--from", folder]), CPU)
-        assert (made.data.table, made.data.valid_table, made.train.from_folder) == ("a.tsv", "b.tsv", folder)
-        assert made.train.rate == rate
+        assert (made.data.table, made.data.valid_table, made.train.from_) == ("a.tsv", "b.tsv", folder)
+        assert made.train.learning_rate == rate
         assert (
-            recipe_of(parse("train", [*words, "--from", folder, "--set", "train.rate=0.5"]), CPU).train.rate
+            recipe_of(
+                parse("train", [*words, "--from", folder, "--set", "train.learning_rate=0.5"]), CPU
+            ).train.learning_rate
             == 0.5
         )
 
 
 def test_a_text_that_spells_a_special_token_is_only_a_text(origin_of, files, tmp_path):
-    job = job_of(files, tmp_path / "a", **{"train.from_folder": str(origin_of("bert"))})
+    job = job_of(files, tmp_path / "a", **{"train.from": str(origin_of("bert"))})
     (ids,) = job.vocab.encode_batch(["the [SEP] food"])
     assert (
         job.vocab.sep not in ids and job.vocab.decode(job.vocab.encode_batch(["the food"])[0]) == "the food"
@@ -317,7 +319,7 @@ def test_a_text_that_spells_a_special_token_is_only_a_text(origin_of, files, tmp
 def test_it_learns(files, tmp_path):
     settings = {
         "model.width": 64,
-        "train.rate": 1e-3,
+        "train.learning_rate": 1e-3,
         "model.heads": 4,
         "train.steps": 80,
         "evaluate.every": 40,

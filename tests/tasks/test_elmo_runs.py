@@ -29,10 +29,10 @@ BILM = {
     "model.context": 9,
     "model.dropout": 0.0,
     "data.vocab_size": 13,
-    "data.vocab": "spaced",
+    "data.tokenizer": "spaced",
     "train.batch_tokens": 64,
-    "train.warmup": 3,
-    "train.rate": 2e-2,
+    "train.warmup_steps": 3,
+    "train.learning_rate": 2e-2,
     "train.steps": 90,
     "evaluate.every": 90,
     "evaluate.examples": 1,
@@ -43,12 +43,12 @@ READER = {
     "model.width": 12,
     "model.dropout": 0.0,
     "train.batch_tokens": 64,
-    "train.warmup": 3,
-    "train.rate": 2e-2,
+    "train.warmup_steps": 3,
+    "train.learning_rate": 2e-2,
     "train.steps": 150,
     "evaluate.every": 50,
     "evaluate.examples": 1,
-    "train.smoothing": 0.0,
+    "train.label_smoothing": 0.0,
     "model.at_output": True,
 }
 SENTENCES = [" ".join(line.split()[1::5]) for line in TREEBANK.splitlines()]
@@ -62,7 +62,7 @@ def bilm_recipe(files, **more):
 
 def reader_recipe(task, files, origin, **more):
     file = files["trees.conllu" if task == "tag" else "films.tsv"]
-    data = {"data.table": file, "data.valid_table": file, "train.from_folder": origin}
+    data = {"data.table": file, "data.valid_table": file, "train.from": origin}
     return recipe.make(task, settings={**READER, **data, **more})
 
 
@@ -84,7 +84,9 @@ def trained(files, tmp_path_factory):
         if not path.exists():
             with torch.enable_grad():
                 if name in ("letters", "pieces"):
-                    kind = {"letters": {}, "pieces": {"model.input": "pieces", "data.vocab": "word"}}[name]
+                    kind = {"letters": {}, "pieces": {"model.input": "pieces", "data.tokenizer": "word"}}[
+                        name
+                    ]
                     if name == "pieces":
                         kind |= {"model.letters": 50}
                     asked = bilm_recipe(files, **kind)
@@ -278,10 +280,10 @@ def wrong(files, trained, tmp_path):
             ),
         ),
         "hidden words beside elmo": (
-            ["tag", *tree, "--from", letters, "--set", "train.hide=0.1"],
-            "train.hide does nothing beside --from",
+            ["tag", *tree, "--from", letters, "--set", "train.word_dropout=0.1"],
+            "train.word_dropout does nothing beside --from",
         ),
-        "a parser": (["parse", *tree, "--from", letters], "train.from_folder does nothing in parse"),
+        "a parser": (["parse", *tree, "--from", letters], "train.from does nothing in parse"),
         "letters of another model": (
             ["lm", "--text", files["words"], "--set", "model.letters=9"],
             "model.letters does nothing in gpt2: it is for model.architecture=elmo",

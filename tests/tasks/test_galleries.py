@@ -69,8 +69,8 @@ def test_the_corpus_has_captions_or_classes(monkeypatch):
 
 
 def test_settings_of_pictures_are_for_pictures():
-    assert make("image-classify", settings={"data.image": 28}).data.image == 28
-    with pytest.raises(BadInput, match="data.image does nothing in lm"):
-        make("lm", settings={"data.image": 28})
-    with pytest.raises(BadInput, match="data.vocab does nothing in image-classify"):
-        make("image-classify", settings={"data.vocab": "word"})
+    assert make("image-classify", settings={"data.image_size": 28}).data.image_size == 28
+    with pytest.raises(BadInput, match="data.image_size does nothing in lm"):
+        make("lm", settings={"data.image_size": 28})
+    with pytest.raises(BadInput, match="data.tokenizer does nothing in image-classify"):
+        make("image-classify", settings={"data.tokenizer": "word"})

@@ -30,14 +30,14 @@ SMALL = {
     "model.heads": 2,
     "model.hidden": 24,
     "model.patch": 4,
-    "data.image": 8,
+    "data.image_size": 8,
     "train.batch_tokens": 60,
     "train.steps": 40,
-    "train.rate": 2e-2,
-    "train.warmup": 3,
+    "train.learning_rate": 2e-2,
+    "train.warmup_steps": 3,
     "evaluate.every": 40,
     "evaluate.examples": 1,
-    "train.smoothing": 0.0,
+    "train.label_smoothing": 0.0,
 }
 
 
@@ -107,13 +107,13 @@ def test_parts_of_a_step_are_moved_as_the_whole_is(place, tmp_path):
     shutil.copytree(place / "run" / "data", tmp_path / "data")
     settings = SMALL | {
         "data.images": str(place / "images"),
-        "data.flip": True,
-        "data.erase": 0.3,
-        "data.zoom": 0.2,
+        "data.random_flip": True,
+        "data.random_erase": 0.3,
+        "data.random_zoom": 0.2,
     }
     jobs = [
         image_classify.make_job(
-            recipe.make("image-classify", settings=settings | {"train.accumulate": parts}),
+            recipe.make("image-classify", settings=settings | {"train.accumulation_steps": parts}),
             tmp_path,
             lambda line: None,
         )
@@ -134,8 +134,8 @@ def test_parts_of_a_step_are_moved_as_the_whole_is(place, tmp_path):
 def test_a_run_begins_from_another_with_positions_interpolated(place, tmp_path):
     settings = SMALL | {
         "data.images": str(place / "images"),
-        "data.image": 12,
-        "train.from_folder": str(place / "run"),
+        "data.image_size": 12,
+        "train.from": str(place / "run"),
     }
     talk = Quiet()
     (tmp_path / "run").mkdir()
@@ -157,7 +157,7 @@ def test_a_run_begins_from_another_with_positions_interpolated(place, tmp_path):
             assert torch.equal(weight, before[name]), name
     assert (model.heads["classify"].linear.weight == 0).all()
     outcome = trainer.start(
-        recipe.make("image-classify", settings=settings | {"train.rate": 5e-3}),
+        recipe.make("image-classify", settings=settings | {"train.learning_rate": 5e-3}),
         tmp_path / "fine",
         Quiet(),
         CPU,
@@ -182,7 +182,7 @@ def test_positions_of_the_same_size_stay_as_they_are():
 
 
 def test_what_cannot_be_begun_from_is_refused(place, tmp_path):
-    pictures = {"data.images": str(place / "images"), "train.from_folder": str(place / "run")}
+    pictures = {"data.images": str(place / "images"), "train.from": str(place / "run")}
 
     def refused(told, **more):
         folder = tmp_path / "run"
@@ -195,12 +195,13 @@ def test_what_cannot_be_begun_from_is_refused(place, tmp_path):
 
     refused("reads pictures of colors: set data.color=true", **{"data.color": False})
     refused(
-        "data.image is 10 pixels, which patches of 4 do not divide: set it to 8 or 12", **{"data.image": 10}
+        "data.image_size is 10 pixels, which patches of 4 do not divide: set it to 8 or 12",
+        **{"data.image_size": 10},
     )
     heedful.save(heedful_gpt2(), tmp_path / "gpt2")
     refused(
         "is a gpt2: image-classify starts from a Vision Transformer",
-        **{"train.from_folder": str(tmp_path / "gpt2")},
+        **{"train.from": str(tmp_path / "gpt2")},
     )
     said: list[str] = []
     (tmp_path / "run").mkdir()
@@ -231,7 +232,7 @@ def test_a_published_vit_can_be_begun_from(place, tmp_path):
     settings = {k: v for k, v in SMALL.items() if not k.startswith("model.")}
     settings |= {
         "data.images": str(place / "images"),
-        "train.from_folder": str(tmp_path / "vit"),
+        "train.from": str(tmp_path / "vit"),
         "train.steps": 2,
     }
     outcome = trainer.start(recipe.make("image-classify", settings=settings), tmp_path / "run", Quiet(), CPU)
@@ -451,7 +452,9 @@ def test_info_and_doctor_know_such_runs(place, capsys):
 
 def test_the_corpus_is_learned_from_a_few_pictures(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shapes, "COUNTS", {"train": 400, "valid": 12, "test": 9})
-    words = [f"--set={key}={value}" for key, value in (SMALL | {"data.image": 16, "train.steps": 2}).items()]
+    words = [
+        f"--set={key}={value}" for key, value in (SMALL | {"data.image_size": 16, "train.steps": 2}).items()
+    ]
     folder = str(tmp_path / "run")
     assert main(["train", "image-classify", "--corpus", "shapes", "--run", folder, *words]) == 0
     assert set(json.loads((tmp_path / "run" / "labels.json").read_text())) == set(shapes.labels())

@@ -54,7 +54,7 @@ def test_every_kind_is_trained_loaded_evaluated_and_continued(kind, texts, tmp_p
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_run_with_a_memory_is_resumed_byte_for_byte(accumulate, texts, tmp_path):
-    asked = long_recipe("xl", texts, **{"train.accumulate": accumulate})
+    asked = long_recipe("xl", texts, **{"train.accumulation_steps": accumulate})
     trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     expected = state_of(tmp_path / "whole") | carried(tmp_path / "whole")
     for step in (3, 5, 9):

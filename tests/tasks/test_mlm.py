@@ -218,7 +218,7 @@ def job_of(tmp_path, **settings):
         settings={
             **tiny,
             "data.text": str(tmp_path / "text"),
-            "data.vocab": "word",
+            "data.tokenizer": "word",
             "train.batch_tokens": 96,
             **settings,
         },
@@ -250,7 +250,7 @@ def test_a_job_made_again_gives_the_same_steps_and_the_same_evaluation(pairs, tm
 
 
 def test_accumulated_micro_batches_hold_the_rows_of_the_step(tmp_path):
-    whole, cut = (job_of(tmp_path, **{"data.pairs": True, "train.accumulate": n}) for n in (1, 3))
+    whole, cut = (job_of(tmp_path, **{"data.pairs": True, "train.accumulation_steps": n}) for n in (1, 3))
     (one,), parts = whole.batches(2), cut.batches(2)
     assert len(parts) == 3 and torch.equal(one.tokens_BT, torch.cat([part.tokens_BT for part in parts]))
     assert {part.pair_weight for part in parts} == {one.pair_weight}

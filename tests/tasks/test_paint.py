@@ -164,7 +164,7 @@ def test_codes_can_be_looked_at(painter, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     folder = painter / "all" / "codes"
     model = load_run(folder, "cpu", torch.float32).model
-    side = read_recipe(folder).data.image
+    side = read_recipe(folder).data.image_size
     pixels = np.random.default_rng(1).integers(0, 256, (side, side, 3), dtype=np.uint8)
     (tmp_path / "a.png").write_bytes(png_bytes(pixels))
     x = torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255

@@ -28,19 +28,19 @@ def every_setting() -> dict[str, object]:
 
 
 def test_later_layers_win():
-    made = recipe.make("lm", "tiny", "phrasebook", {"model.width": "96", "train.rate": 0.5})
+    made = recipe.make("lm", "tiny", "phrasebook", {"model.width": "96", "train.learning_rate": 0.5})
     assert made.model.width == 96  # the setting, over the size's 128
     assert made.model.layers == 2  # the size
-    assert made.train.rate == 0.5  # the setting, over the corpus's
+    assert made.train.learning_rate == 0.5  # the setting, over the corpus's
     assert made.train.steps == CORPUS_DEFAULTS["phrasebook"]["train.steps"] != TrainSettings().steps
-    assert made.train.smoothing == 0.0  # the task
-    assert made.train.clip == TrainSettings().clip  # the default
+    assert made.train.label_smoothing == 0.0  # the task
+    assert made.train.max_grad_norm == TrainSettings().clip  # the default
 
 
 def test_a_short_run_warms_up_for_a_quarter_of_its_steps_unless_told_otherwise():
     def warmup(task, corpus="", **train):
         settings = {f"train.{name}": value for name, value in train.items()}
-        return recipe.make(task, "tiny", corpus, settings).train.warmup
+        return recipe.make(task, "tiny", corpus, settings).train.warmup_steps
 
     assert warmup("lm") == warmup("lm", steps=1600) == TrainSettings().warmup == 400
     assert warmup("lm", steps=60) == 15 and warmup("lm", steps="1599") == 399 and warmup("lm", steps=3) == 0
@@ -53,7 +53,7 @@ def test_a_short_run_warms_up_for_a_quarter_of_its_steps_unless_told_otherwise()
 
 def test_the_demo_is_as_it_was_measured():
     made = recipe.make("translate", "tiny", "phrasebook", DEMO)
-    assert (made.train.steps, made.train.warmup, made.train.rate) == (4500, 150, 8e-3)
+    assert (made.train.steps, made.train.warmup_steps, made.train.learning_rate) == (4500, 150, 8e-3)
     assert made.model.positions == "sinusoidal"  # what other tools have too
 
 
@@ -181,9 +181,9 @@ def test_the_ends_of_a_range_are_where_it_says(key):
         if settings.get("model.architecture") == "mixture":
             settings = {"model.experts": 4096, "model.chosen": 1} | settings
         if key in OF_FEATURES:
-            settings["train.from_folder"] = "runs/elmo"
+            settings["train.from"] = "runs/elmo"
         if key in LORA:
-            settings |= {"train.tune": "lora", "train.from_folder": "runs/lm"}
+            settings |= {"train.tune": "lora", "train.from": "runs/lm"}
         if key in RELATIVE:
             settings["model.positions"] = RELATIVE[key][0]
         if ONLY_FOR.get(key) == ("text-to-image",):
@@ -207,24 +207,24 @@ NEVER = {
     "model.context": 0,
     "train.steps": 0,
     "train.batch_tokens": 0,
-    "train.accumulate": 0,
-    "train.rate": 0,
+    "train.accumulation_steps": 0,
+    "train.learning_rate": 0,
     "checkpoint.every": 0,
     "checkpoint.keep": 0,
     "evaluate.every": 0,
     "evaluate.rows": 0,
     "data.vocab_size": 0,
-    "data.longest": 0,
+    "data.max_length": 0,
     "model.dropout": 1,
     "train.beta2": 1,
-    "train.smoothing": 1,
-    "train.floor": 1.01,
+    "train.label_smoothing": 1,
+    "train.min_lr_ratio": 1.01,
     "train.seed": 2**63,
     "train.minutes": -1,
-    "train.warmup": -1,
-    "train.clip": -1,
-    "train.decay": -1,
-    "train.lm_weight": -1,
+    "train.warmup_steps": -1,
+    "train.max_grad_norm": -1,
+    "train.weight_decay": -1,
+    "train.lm_loss_weight": -1,
     "evaluate.examples": -1,
 }
 
@@ -243,9 +243,9 @@ def test_heads_must_divide_the_width():
 
 
 def test_a_choice_is_refused_with_the_choices():
-    refused("data.vocab", "bpee", "bpe, wordpiece, char, word, spaced", "'bpee'")
+    refused("data.tokenizer", "bpee", "bpe, wordpiece, char, word, spaced", "'bpee'")
     refused("train.schedule", 3, "noam, cosine", "3")
-    refused("data.lower", "maybe", "true or false", "'maybe'")
+    refused("data.lowercase", "maybe", "true or false", "'maybe'")
 
 
 @pytest.mark.parametrize("key", SETTINGS)
@@ -294,8 +294,8 @@ RECIPES = {
         "model.heads must be a whole number from 1 to",
     ),
     "integer of many digits": (
-        {"task": "lm", "train": {"rate": 10**400}},
-        "train.rate must be a number above 0",
+        {"task": "lm", "train": {"learning_rate": 10**400}},
+        "train.learning_rate must be a number above 0",
     ),
 }
 

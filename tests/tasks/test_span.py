@@ -353,7 +353,7 @@ def test_what_cannot_be_answered_is_one_sentence(small_run, tmp_path, capsys):
     for settings, told in (
         ({"data.corpus": "pylib"}, "span has no built-in corpus"),
         ({}, "give --data and --valid-data, files of questions"),
-        ({"data.corpus": "facts", "data.longest": 30}, "beside a question of up to 64 tokens"),
+        ({"data.corpus": "facts", "data.max_length": 30}, "beside a question of up to 64 tokens"),
     ):
         with pytest.raises(BadInput, match=told):
             trainer.start(recipe.make("span", settings=settings), tmp_path / "run", Quiet(), CPU)
@@ -387,16 +387,16 @@ def test_every_way_starts_from_an_encoder(way, origin_of, tmp_path):
     settings = {
         "data.table": str(tmp_path / "a"),
         "data.valid_table": str(tmp_path / "a"),
-        "train.from_folder": str(origin_of("bert")),
+        "train.from": str(origin_of("bert")),
         "train.tune": way,
         "train.steps": 30,
-        "train.rate": 0.05,
+        "train.learning_rate": 0.05,
         "evaluate.every": 30,
-        "train.warmup": 1,
-        "data.overlap": 2,
+        "train.warmup_steps": 1,
+        "data.window_overlap": 2,
     }
     if way == "whole":
-        settings["train.rate"] = 5e-3
+        settings["train.learning_rate"] = 5e-3
     folder = tmp_path / "bert"
     config = json.loads((folder / "config.json").read_text())
     weights = heedful.load(folder)
@@ -405,7 +405,7 @@ def test_every_way_starts_from_an_encoder(way, origin_of, tmp_path):
     assert config["max_position_embeddings"] == 20
     with pytest.raises(BadInput, match="leaves no room for a text"):
         trainer.start(recipe.make("span", settings=settings), tmp_path / "no", Quiet(), CPU)
-    settings["train.from_folder"] = str(tmp_path / "wide")
+    settings["train.from"] = str(tmp_path / "wide")
     outcome = trainer.start(recipe.make("span", settings=settings), tmp_path / "run", Quiet(), CPU)
     assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
     assert heedful.load(tmp_path / "run").answer("who was", "the food was fine") in "the food was fine"

@@ -193,7 +193,12 @@ def test_cached_equals_uncached_at_every_length_modulo_three(name, length):
 KINDS = {
     "t-ed": {},
     "t-d": {"model.architecture": "dmca", "model.kinds": "f"},
-    "t-dmca": {"model.architecture": "dmca", "model.layers": 3, "model.block": 4, "train.lm_weight": 0.5},
+    "t-dmca": {
+        "model.architecture": "dmca",
+        "model.layers": 3,
+        "model.block": 4,
+        "train.lm_loss_weight": 0.5,
+    },
     "experts": {
         "model.architecture": "mixture_dmca",
         "model.layers": 2,
@@ -207,9 +212,9 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_architecture_trains_resumes_to_the_same_bytes_and_loads(kind, texts, tmp_path, capsys):
-    files = {"data.table": texts["a.jsonl"], "data.valid_table": texts["v.jsonl"], "data.vocab": "word"}
+    files = {"data.table": texts["a.jsonl"], "data.valid_table": texts["v.jsonl"], "data.tokenizer": "word"}
     sizes = {key: value for key, value in TINY.items() if kind != "seq2seq-att" or key not in IDLE_BEFORE}
-    more = {"data.longest_summary": 5, "data.extract": "tf-idf", "train.steps": 6}
+    more = {"data.max_summary_length": 5, "data.extract": "tf-idf", "train.steps": 6}
     asked = recipe.make("summarize", settings={**sizes, **files, **more, **KINDS[kind]})
     outcome = trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
@@ -242,7 +247,7 @@ def test_what_is_read_is_cut_and_what_is_written_is_bounded(texts, tmp_path):
     ]
     file = tmp_path / "three.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    files = {"data.table": str(file), "data.valid_table": str(file), "data.longest": 4}
+    files = {"data.table": str(file), "data.valid_table": str(file), "data.max_length": 4}
     asked = recipe_for("summarize", texts, 1, **files, **{"data.extract": "tf-idf"})
     talk = Quiet()
     job = trainer.start(asked, tmp_path / "run", talk, CPU).job
@@ -373,7 +378,9 @@ def test_facts_are_told_of_the_built_in_corpus(more, tmp_path, capsys, monkeypat
     monkeypatch.setattr(facts, "SIZES", {"train": 30, "valid": 6, "test": 5, "long": 4})
     facts.titles.cache_clear()
     settings = (
-        TINY | more | {"train.steps": 2, "data.sources": 2, "data.longest_summary": 40, "model.dropout": 0.0}
+        TINY
+        | more
+        | {"train.steps": 2, "data.sources": 2, "data.max_summary_length": 40, "model.dropout": 0.0}
     )
     asked = recipe.make("summarize", "tiny", "facts", settings)
     outcome = trainer.start(asked, tmp_path / "run", Quiet(), CPU)
@@ -391,11 +398,11 @@ def test_facts_are_told_of_the_built_in_corpus(more, tmp_path, capsys, monkeypat
 def test_variants_share_settings_that_concern_some_of_them_and_facts_are_compared_where_there_are_some(
     capsys,
 ):
-    both = {"train.lm_weight": 0.5, "model.positions": "rotary"}
+    both = {"train.lm_loss_weight": 0.5, "model.positions": "rotary"}
     variants = ModelVariant("apart"), ModelVariant("row", {"model.architecture": "dmca"})
     apart, row = map(Comparison("summarize", "tiny", "facts", both, variants, None, 1).recipe, variants)
-    assert (apart.model.positions, apart.train.lm_weight) == ("rotary", 1.0)
-    assert (row.model.positions, row.train.lm_weight) == (
+    assert (apart.model.positions, apart.train.lm_loss_weight) == ("rotary", 1.0)
+    assert (row.model.positions, row.train.lm_loss_weight) == (
         "sinusoidal+rotary",
         0.5,
     )  # the corpus's, which it ignores

@@ -68,8 +68,8 @@ BROKEN = {
         "model.positions does nothing in dmca: it is for model.architecture=transformer or mixture or ",
     ),
     "a weight of nothing": (
-        [*BOTH, "--set", "train.lm_weight=2"],
-        "train.lm_weight does nothing in transformer: it is for model.architecture=dmca or mixture_dmca",
+        [*BOTH, "--set", "train.lm_loss_weight=2"],
+        "train.lm_loss_weight does nothing in transformer: it is for model.architecture=dmca or mixture_dmca",
     ),
     "another architecture": (
         [*BOTH, "--set", "model.architecture=gpt2"],
@@ -84,8 +84,8 @@ BROKEN = {
         'good: in its first object there is no "sumary"; did you mean "summary"?',
     ),
     "all too long": (
-        [*BOTH, "--set", "data.longest_summary=1", "--set", "data.vocab=char"],
-        "no summary is left to learn from: all are over data.longest_summary, 1 tokens",
+        [*BOTH, "--set", "data.max_summary_length=1", "--set", "data.tokenizer=char"],
+        "no summary is left to learn from: all are over data.max_summary_length, 1 tokens",
     ),
     **{
         f"data: {name}": (["--data", name, "--valid-data", "good", *REFUSE], sentence)
@@ -137,7 +137,7 @@ def test_what_is_wrong_is_said_in_one_sentence_and_leaves_nothing(what, tmp_path
 @pytest.mark.parametrize("name", ["mixed", "array", "silent", "surrogate", "nul", "deep", "huge"])
 def test_a_bad_line_is_counted_and_dropped(name, tmp_path, monkeypatch):
     (tmp_path / name).write_text(FILES[name])
-    settings = {**TINY, "train.steps": 1, "data.table": str(tmp_path / name), "data.vocab": "word"}
+    settings = {**TINY, "train.steps": 1, "data.table": str(tmp_path / name), "data.tokenizer": "word"}
     talk = Quiet()
     job = trainer.start(
         recipe.make("summarize", settings=settings | {"data.valid_table": str(tmp_path / name)}),

@@ -217,12 +217,12 @@ def test_baselines_are_what_they_say():
 SMALL = {
     **TINY,
     "model.dropout": 0.0,
-    "train.hide": 0.0,
-    "data.vocab": "word",
-    "train.rate": 1e-2,
-    "train.smoothing": 0.0,
+    "train.word_dropout": 0.0,
+    "data.tokenizer": "word",
+    "train.learning_rate": 1e-2,
+    "train.label_smoothing": 0.0,
     "train.batch_tokens": 128,
-    "train.decay": 0.0,
+    "train.weight_decay": 0.0,
 }
 
 
@@ -241,7 +241,7 @@ def learned(tmp_path_factory):
     data = {"data.table": file, "data.valid_table": file, "evaluate.every": 60, "train.steps": 60}
     for task in ("tag", "parse"):
         trainer.start(
-            recipe.make(task, settings=SMALL | data | {"train.warmup": 5}), folder / task, Quiet(), CPU
+            recipe.make(task, settings=SMALL | data | {"train.warmup_steps": 5}), folder / task, Quiet(), CPU
         )
     return folder
 
@@ -364,7 +364,7 @@ def test_ranges_and_empty_nodes_are_no_words_of_a_run(tmp_path, capsys):
 
 def test_the_phrasebook_is_a_treebank_of_heads_alone(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(phrasebook, "split", lambda name: list(islice(phrasebook.pairs(3), 30)))
-    made = recipe.make("parse", "tiny", "phrasebook", SMALL | {"train.steps": 2, "train.warmup": 0})
+    made = recipe.make("parse", "tiny", "phrasebook", SMALL | {"train.steps": 2, "train.warmup_steps": 0})
     talk = Quiet()
     outcome = trainer.start(made, tmp_path / "run", talk, CPU)
     assert outcome.job.config.heads == ("arcs",) and "learned of each word: heads" in talk.lines
@@ -388,7 +388,7 @@ def test_a_tagger_learns_the_tags_of_the_phrasebook(tmp_path, capsys, monkeypatc
     seeds = {"train": 3, "valid": 4, "test": 5}
     pages = {name: list(islice(phrasebook.pairs(seed), 30)) for name, seed in seeds.items()}
     monkeypatch.setattr(phrasebook, "split", pages.__getitem__)
-    made = recipe.make("tag", "tiny", "phrasebook", SMALL | {"train.steps": 3, "train.warmup": 0})
+    made = recipe.make("tag", "tiny", "phrasebook", SMALL | {"train.steps": 3, "train.warmup_steps": 0})
     talk = Quiet()
     outcome = trainer.start(made, tmp_path / "run", talk, CPU)
     counts = Counter(name for _, name in said(pages["train"]))
@@ -443,7 +443,7 @@ ASKED = {  # what is asked of training, and what is said
         "model.context does nothing in tag",
     ),
     "too long for all": (
-        ["tag", "--data", "good", "--valid-data", "good", "--set", "data.longest=2"],
+        ["tag", "--data", "good", "--valid-data", "good", "--set", "data.max_length=2"],
         "no row is left to train on",
     ),
 }

@@ -26,7 +26,7 @@ from heedful.tasks.text_to_image import decoder, judge, measure
 @pytest.mark.parametrize("stage", ["codes", "decoder", "ranker", "judge"])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_every_stage_resumed_equals_uninterrupted_byte_for_byte(stage, accumulate, painter, tmp_path):
-    asked = stage_recipe(stage, str(painter / "all" / "codes"), **{"train.accumulate": accumulate})
+    asked = stage_recipe(stage, str(painter / "all" / "codes"), **{"train.accumulation_steps": accumulate})
     trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     for step in (1, 4):
         with pytest.raises(Interrupted):
@@ -61,7 +61,7 @@ class Counting(Quiet):
 
 @pytest.mark.parametrize("stage", ["codes", "decoder", "ranker", "judge"])
 def test_the_speed_of_every_stage_is_told_in_pictures(stage, painter, tmp_path):
-    more = {"train.steps": 1, "train.accumulate": 2}
+    more = {"train.steps": 1, "train.accumulation_steps": 2}
     talk = Counting()
     trainer.start(stage_recipe(stage, str(painter / "all" / "codes"), **more), tmp_path / "run", talk, CPU)
     (planned,) = re.findall(r"(\d+) (?:captions and )?pictures a step", "\n".join(talk.lines))
@@ -122,19 +122,19 @@ def test_a_setting_is_for_every_stage_that_has_a_use_for_it_or_for_the_one_it_na
         "train.steps": 9,
         "decoder.train.steps": 4,
         "model.codes": 33,
-        "data.image": 16,
+        "data.image_size": 16,
         "ranker.model.patch": 8,
     }
     found = stages.recipes_of("tiny", "shapes", asked, tmp_path / "run")
     assert [r.train.steps for r in found.values()] == [9, 4, 9]
-    assert found["codes"].model.codes == 33 and {r.data.image for r in found.values()} == {16}
-    assert found["ranker"].model.patch == 8 and found["decoder"].train.from_folder == str(
+    assert found["codes"].model.codes == 33 and {r.data.image_size for r in found.values()} == {16}
+    assert found["ranker"].model.patch == 8 and found["decoder"].train.from_ == str(
         tmp_path / "run" / "codes"
     )
     for wrong, told in {
-        "codes.data.image": "set data.image, not codes.data.image",
-        "train.from_folder": "leave it out",
-        "data.flip": "leave it out",
+        "codes.data.image_size": "set data.image_size, not codes.data.image_size",
+        "train.from": "leave it out",
+        "data.random_flip": "leave it out",
         "decoder.model.codes": "model.codes does nothing at the stage decoder of text-to-image: "
         "it is for codes",
         "codes.model.widht": 'no setting "model.widht"',
@@ -145,7 +145,7 @@ def test_a_setting_is_for_every_stage_that_has_a_use_for_it_or_for_the_one_it_na
 
 def test_what_was_asked_for_in_vain_leaves_nothing_behind(tmp_path):
     for more, told in (
-        ({"data.image": 10}, "cells of 4 do not divide"),
+        ({"data.image_size": 10}, "cells of 4 do not divide"),
         ({"data.corpus": "facts"}, "no corpus"),
     ):
         with pytest.raises(BadInput, match=told):

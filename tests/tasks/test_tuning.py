@@ -145,7 +145,7 @@ def tiny_albert() -> dict:
 @pytest.mark.parametrize("kind", ["mlm", "lm", "bert", "gpt2"])
 def test_only_what_is_new_learns(kind, way, origin_of, files, tmp_path):
     folder = origin_of(kind)
-    settings = {"train.from_folder": str(folder), **WAYS[way]}
+    settings = {"train.from": str(folder), **WAYS[way]}
     job = job_of(files, tmp_path / "look", **settings)
     made = asked(files, **settings)
     model = setup.new_model(job, made, CPU)
@@ -172,7 +172,7 @@ def test_only_what_is_new_learns(kind, way, origin_of, files, tmp_path):
 @pytest.mark.parametrize("kind", ["bert", "lm"])
 def test_a_run_of_lora_is_small_loads_merged_and_goes_on_exactly(kind, origin_of, files, tmp_path):
     folder = origin_of(kind)
-    settings = asked(files, **{"train.from_folder": str(folder), **WAYS["lora"], "train.rate": 0.01})
+    settings = asked(files, **{"train.from": str(folder), **WAYS["lora"], "train.learning_rate": 0.01})
     outcome = trainer.start(settings, tmp_path / "whole", Quiet(), CPU)
     stored = find_weights(tmp_path / "whole")
     assert set(stored) == trained(outcome.model)
@@ -215,7 +215,7 @@ def test_what_is_held_fast_needs_no_room_for_gradients(origin_of, files, tmp_pat
 
     needed = {}
     for way, more in WAYS.items():
-        settings = {"train.from_folder": str(origin_of("bert")), **more}
+        settings = {"train.from": str(origin_of("bert")), **more}
         job, made = job_of(files, tmp_path / f"look-{way}", **settings), asked(files, **settings)
         model = setup.new_model(job, made, CPU)
         needed[way] = memory_needed(made, job, model, World(), CPU)
@@ -226,7 +226,7 @@ def test_what_is_held_fast_needs_no_room_for_gradients(origin_of, files, tmp_pat
 
 def test_a_head_alone_lies_whole_in_its_run_and_goes_on_exactly(origin_of, files, tmp_path):
     folder = origin_of("bert")
-    settings = asked(files, **{"train.from_folder": str(folder), **WAYS["head"]})
+    settings = asked(files, **{"train.from": str(folder), **WAYS["head"]})
     outcome = trainer.start(settings, tmp_path / "whole", Quiet(), CPU)
     source = dict(heedful.load(folder).model.named_parameters())
     for name, weight in outcome.model.named_parameters():
@@ -241,13 +241,9 @@ def test_a_head_alone_lies_whole_in_its_run_and_goes_on_exactly(origin_of, files
 
 
 def test_adapters_over_adapters_and_a_base_that_is_gone_or_another(origin_of, files, tmp_path):
-    lora = {**WAYS["lora"], "train.steps": 2, "train.rate": 0.01}
-    trainer.start(
-        asked(files, **{"train.from_folder": str(origin_of("mlm")), **lora}), tmp_path / "a", Quiet(), CPU
-    )
-    trainer.start(
-        asked(files, **{"train.from_folder": str(tmp_path / "a"), **lora}), tmp_path / "b", Quiet(), CPU
-    )
+    lora = {**WAYS["lora"], "train.steps": 2, "train.learning_rate": 0.01}
+    trainer.start(asked(files, **{"train.from": str(origin_of("mlm")), **lora}), tmp_path / "a", Quiet(), CPU)
+    trainer.start(asked(files, **{"train.from": str(tmp_path / "a"), **lora}), tmp_path / "b", Quiet(), CPU)
     assert heedful.load(tmp_path / "b").classify("the food was fine")
     said = json.loads((tmp_path / "b" / "from.json").read_text())
     (tmp_path / "b" / "from.json").write_text(json.dumps({**said, "folder": str(tmp_path / "gone")}))
@@ -292,7 +288,7 @@ def test_a_damaged_description_of_adapters_is_one_sentence(said, told, lora_run,
 
 
 def test_what_makes_no_sense_is_refused(origin_of, files, tmp_path):
-    folder = {"train.from_folder": str(origin_of("mlm"))}
+    folder = {"train.from": str(origin_of("mlm"))}
     cases = {
         "needs a model to start from": {"train.tune": "lora"},
         "train.lora_rank does nothing without train.tune=lora": {**folder, "train.lora_rank": 4},
@@ -307,12 +303,12 @@ def test_what_makes_no_sense_is_refused(origin_of, files, tmp_path):
 
 
 def test_what_is_new_learns_faster_unless_told_otherwise():
-    settings = {"train.from_folder": "runs/mlm"}
+    settings = {"train.from": "runs/mlm"}
     for way, more in TUNING.items():
         made = recipe.make("tag", settings=settings | {"train.tune": way})
-        assert (made.train.rate, made.train.optimizer) == (more["train.rate"], "adamw")
-    made = recipe.make("classify", settings=settings | {"train.tune": "lora", "train.rate": 0.25})
-    assert made.train.rate == 0.25
+        assert (made.train.learning_rate, made.train.optimizer) == (more["train.learning_rate"], "adamw")
+    made = recipe.make("classify", settings=settings | {"train.tune": "lora", "train.learning_rate": 0.25})
+    assert made.train.learning_rate == 0.25
 
 
 # Every task that can start from a model
@@ -350,9 +346,9 @@ def test_every_task_starts_from_a_model_is_judged_and_goes_on_exactly(
     settings = {
         **FEW,
         **data_for(task, texts),
-        "train.from_folder": str(folder),
+        "train.from": str(folder),
         **WAYS[way],
-        "train.rate": 1e-3,
+        "train.learning_rate": 1e-3,
     }
     made = recipe.make(task, settings=settings)
     begun = setup.make_job(made, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
@@ -404,13 +400,13 @@ def test_what_a_task_cannot_start_from_is_one_sentence(texts, origin_of, transla
         ("lm", translator("run"), "is a transformer: a language model goes on from a decoder"),
     ]
     for number, (task, folder, told) in enumerate(cases):
-        settings = {**FEW, **data_for(task, texts), "train.from_folder": str(folder)}
+        settings = {**FEW, **data_for(task, texts), "train.from": str(folder)}
         with pytest.raises(BadInput, match=told):
             trainer.start(recipe.make(task, settings=settings), tmp_path / f"no{number}", Quiet(), CPU)
-    settings = {**FEW, **data_for("lm", texts), "train.from_folder": str(tmp_path / "gpt2")}
+    settings = {**FEW, **data_for("lm", texts), "train.from": str(tmp_path / "gpt2")}
     for more, told in (
         ({"model.width": 24}, "model.width does nothing beside --from"),
-        ({"data.vocab": "char"}, "data.vocab does nothing beside --from"),
+        ({"data.tokenizer": "char"}, "data.tokenizer does nothing beside --from"),
     ):
         with pytest.raises(BadInput, match=told):
             recipe.make("lm", settings=settings | more)

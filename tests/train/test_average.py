@@ -91,14 +91,14 @@ def test_an_average_stands_in_for_a_model_and_leaves_no_trace():
 
 def test_two_ways_at_once_are_refused():
     with pytest.raises(BadInput, match=r"train\.ema and train\.average are two ways"):
-        recipe.make("lm", settings={"train.ema": 0.9, "train.average": 3})
+        recipe.make("lm", settings={"train.ema_decay": 0.9, "train.average_checkpoints": 3})
 
 
 # In a run
 
 KINDS = {
-    "ema": {"train.ema": 0.7},
-    "average": {"train.average": 3, "checkpoint.every": 2, "evaluate.every": STEPS},
+    "ema": {"train.ema_decay": 0.7},
+    "average": {"train.average_checkpoints": 3, "checkpoint.every": 2, "evaluate.every": STEPS},
 }
 
 
@@ -144,7 +144,7 @@ def test_the_last_evaluation_tries_the_mean_of_the_last_checkpoints(texts, tmp_p
     talk = Quiet()
     outcome = trainer.start(asked("average", texts), whole, talk, CPU)
     assert [line.split(":")[0] for line in talk.lines if "of averaged weights" in line] == ["step 7"]
-    trainer.start(asked("ema", texts, **{"train.ema": 0.0}), every, Quiet(), CPU)
+    trainer.start(asked("ema", texts, **{"train.ema_decay": 0.0}), every, Quiet(), CPU)
     mean = {
         name: sum(weights_after(every, step)[name] for step in (3, 5, 7)) / 3
         for name in weights_after(every, 7)

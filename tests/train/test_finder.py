@@ -106,7 +106,7 @@ SIZES = {
     "model.heads": 2,
     "model.hidden": 24,
     "model.context": 16,
-    "data.vocab": "char",
+    "data.tokenizer": "char",
     "train.batch_tokens": 64,
 }
 OPTIONS = [f"--set={key}={value}" for key, value in SIZES.items()]
@@ -136,7 +136,7 @@ def test_the_command_prints_a_table_and_leaves_nothing(text, capsys):
     lowest, loss, between, setting = re.fullmatch(told, last).groups()
     assert float(loss) <= min(loss for _, loss in table)
     assert (between is None) == (float(lowest) in [rate for rate, _ in table])
-    rate = recipe.make("lm", settings=recipe.parse_settings([setting])).train.rate
+    rate = recipe.make("lm", settings=recipe.parse_settings([setting])).train.learning_rate
     assert rate == pytest.approx(float(lowest) / 10, rel=0.06) and 1e-4 < rate < 0.1
     assert main(["train", "lm", "--text", "text", "--find-rate", *OPTIONS]) == 0
     assert capsys.readouterr().out == out

@@ -22,40 +22,41 @@ class AugmentationSettings(Protocol):
     """The settings that say how far pictures are moved."""
 
     @property
-    def shift(self) -> float: ...
+    def random_shift(self) -> float: ...
     @property
-    def zoom(self) -> float: ...
+    def random_zoom(self) -> float: ...
     @property
-    def flip(self) -> bool: ...
+    def random_flip(self) -> bool: ...
     @property
-    def erase(self) -> float: ...
+    def random_erase(self) -> float: ...
 
 
 def moves(data: AugmentationSettings, seed: int, step: int, count: int) -> Tensor | None:
     """How each picture of a step is moved, [B, 2, 3] as of `affine_grid`; None if the recipe moves none.
 
-    data.shift: as a share of the side, in every direction; data.zoom: in and out; data.flip: left for right,
-    half of them.
+    data.random_shift: as a share of the side, in every direction; data.random_zoom: in and out;
+    data.random_flip: left for right, half of them.
     """
-    if not (data.shift or data.zoom or data.flip):
+    if not (data.random_shift or data.random_zoom or data.random_flip):
         return None
     drawn_B4 = uniforms(count * 4, keyed(seed, step, MOVES)).reshape(count, 4)
     across, down, zoom = (2 * drawn_B4[:, :3] - 1).T
-    scale = (1 + data.zoom) ** zoom
+    scale = (1 + data.random_zoom) ** zoom
     found = np.zeros((count, 2, 3))
-    found[:, 0, 0] = np.where((drawn_B4[:, 3] < 0.5) & data.flip, -scale, scale)
+    found[:, 0, 0] = np.where((drawn_B4[:, 3] < 0.5) & data.random_flip, -scale, scale)
     found[:, 1, 1] = scale
-    found[:, 0, 2], found[:, 1, 2] = 2 * data.shift * across, 2 * data.shift * down
+    found[:, 0, 2], found[:, 1, 2] = 2 * data.random_shift * across, 2 * data.random_shift * down
     return torch.from_numpy(found.astype(np.float32))
 
 
 def holes(data: AugmentationSettings, seed: int, step: int, count: int) -> Tensor | None:
     """A square to be painted over in each picture of a step: (x, y) of its middle and half its side, [B, 3]
-    in shares of a side (Zhong et al. 2020); None if the recipe paints none. data.erase: the largest side."""
-    if not data.erase:
+    in shares of a side (Zhong et al. 2020); None if the recipe paints none.
+    data.random_erase: the largest side."""
+    if not data.random_erase:
         return None
     found_B3 = uniforms(count * 3, keyed(seed, step, HOLES)).reshape(count, 3)
-    found_B3[:, 2] *= data.erase / 2
+    found_B3[:, 2] *= data.random_erase / 2
     return torch.from_numpy(found_B3.astype(np.float32))
 
 

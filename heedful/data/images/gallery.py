@@ -64,7 +64,7 @@ class Gallery:
 
 def write_gallery(folder: Path, rows: Iterable[GalleryRow], data: ImageSettings) -> Gallery:
     """Pictures to a folder that is not there yet."""
-    about = {"image": data.image, "channels": 3 if data.color else 1, "fit": data.fit}
+    about = {"image": data.image_size, "channels": 3 if data.color else 1, "fit": data.resize}
 
     def fields() -> Iterator[dict[str, np.ndarray]]:
         for row in rows:

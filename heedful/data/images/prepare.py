@@ -20,15 +20,15 @@ class ImageSettings(Protocol):
     """The settings that say how a picture is made ready."""
 
     @property
-    def image(self) -> int: ...
+    def image_size(self) -> int: ...
     @property
-    def fit(self) -> str: ...
+    def resize(self) -> str: ...
     @property
     def color(self) -> bool: ...
     @property
     def mean(self) -> float: ...
     @property
-    def deviation(self) -> float: ...
+    def std(self) -> float: ...
 
 
 # One size, one number of channels
@@ -36,7 +36,7 @@ class ImageSettings(Protocol):
 
 def ready(pixels_HWC: np.ndarray, data: ImageSettings) -> np.ndarray:
     """Any picture as the recipe wants it: [image, image, 3], or 1 without color, 0 to 255."""
-    return in_channels(resized(pixels_HWC, data.image, data.fit), data.color)
+    return in_channels(resized(pixels_HWC, data.image_size, data.resize), data.color)
 
 
 def ready_file(path: str | Path, data: ImageSettings) -> np.ndarray:
@@ -59,7 +59,7 @@ def in_channels(pixels_HWC: np.ndarray, color: bool) -> np.ndarray:
 def resized(pixels_HWC: np.ndarray, side: int, fit: str = "crop") -> np.ndarray:
     """A square of so many pixels a side.
 
-    fit: crop what is too long, pad it with its edge's color, or stretch it.
+    resize: crop what is too long, pad it with its edge's color, or stretch it.
     """
     height, width = pixels_HWC.shape[:2]
     if fit == "crop":
@@ -96,10 +96,10 @@ def weights(old: int, new: int) -> np.ndarray:
 def normal(pixels_BHWC: Tensor, data: ImageSettings) -> Tensor:
     """Pixels 0 to 255 as a model reads them, [B, C, H, W]: from 0 to 1, less the mean, over the deviation."""
     x_BCHW = pixels_BHWC.permute(0, 3, 1, 2).float() / 255
-    return (x_BCHW - data.mean) / data.deviation
+    return (x_BCHW - data.mean) / data.std
 
 
 def shown(x_BCHW: Tensor, data: ImageSettings) -> np.ndarray:
     """The way back: pixels [B, H, W, C], 0 to 255."""
-    values = (x_BCHW.detach().float().cpu() * data.deviation + data.mean).clamp(0, 1)
+    values = (x_BCHW.detach().float().cpu() * data.std + data.mean).clamp(0, 1)
     return (values * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()

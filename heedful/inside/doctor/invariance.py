@@ -24,7 +24,7 @@ def finite_weights(p: Patient) -> Finding:
     count = sum(int((~torch.isfinite(weight)).sum()) for weight in bad.values())
     told = f"{count:,} of {total:,} are not" + (f", the first in {next(iter(bad))}" if bad else "")
     remedy = "the training went off, or the file is damaged: "
-    remedy += "go back to a checkpoint, with a lower train.rate or train.clip"
+    remedy += "go back to a checkpoint, with a lower train.learning_rate or train.max_grad_norm"
     return Finding(FAIL if bad else OK, float(count), told, "0", remedy)
 
 

@@ -96,7 +96,7 @@ def held_out(p: Patient) -> Finding:
     off = loss - guessing
     told = f"held-out loss {loss:.3f}, by frequency {guessing:.3f}"
     remedy = "the model has learned nothing yet: "
-    remedy += "give it more --steps, or another train.rate (heedful train --find-rate)"
+    remedy += "give it more --steps, or another train.learning_rate (heedful train --find-rate)"
     return Finding(OK if off < 0 else FAIL, finite(off), told, "below", remedy)
 
 
@@ -106,7 +106,7 @@ def translation_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float
     pairs = list(islice(translate_data.pairs_of(asked.recipe, "valid", Report(d.bad_lines)), ROWS))
     if not pairs:
         raise BadInput("there is no pair of sentences")
-    made = translate.numbers(vocab, translate_data.short_enough(vocab, pairs, d.longest))
+    made = translate.numbers(vocab, translate_data.short_enough(vocab, pairs, d.max_length))
     loss = translate.loss_of(p.model, made.to(p.device))  # type: ignore[arg-type]
     learned = Store.mapped(asked.run / "data")
     return float(loss.nll) / loss.count, translate.by_frequency(learned, [made], vocab)
@@ -141,11 +141,11 @@ def by_frequency(asked: EvaluationRequest, stream: np.ndarray, vocab: Any) -> fl
 
 def label_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:
     recipe, run = asked.recipe, asked.run
-    for name in (classify.LABELS, FROM) if recipe.train.from_folder else (classify.LABELS,):
+    for name in (classify.LABELS, FROM) if recipe.train.from_ else (classify.LABELS,):
         if not (run / name).is_file():
             raise BadInput(f"{run / name} is missing")
     labels, counts = classify_data.read_labels(recipe, run)
-    origin = find_origin(recipe.train.from_folder, run) if recipe.train.from_folder else None
+    origin = find_origin(recipe.train.from_, run) if recipe.train.from_ else None
     vocab = vocabulary(run, origin) if origin else asked.vocab()
     config, kind = classify.model_of(recipe, vocab, origin, len(labels))
     rows = task.spread(classify_data.held_out_rows(recipe, labels, Report(recipe.data.bad_lines)), ROWS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing
 from dataclasses import asdict, fields, replace
 from functools import cache
+from keyword import iskeyword
 from reprlib import repr as short  # a hostile value may be a megabyte long
 from typing import Any
 
@@ -38,7 +39,7 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     recipe, given = Recipe(task), settings or {}
     built_in = {"data.corpus": corpus} | CORPUS_DEFAULTS.get(corpus, {})
     architecture = ARCHITECTURE_DEFAULTS.get(str(given.get("model.architecture")), {})
-    tagging = FEATURES | {"train.hide": 0.0} if task == "tag" and given.get("train.from_folder") else {}
+    tagging = FEATURES | {"train.word_dropout": 0.0} if task == "tag" and given.get("train.from") else {}
     tuning = TUNING.get(str(given.get("train.tune")), {})
     sizes = SIZES[size]
     if task == "text-to-image":
@@ -48,7 +49,7 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
         for key, value in layer.items():
             recipe = changed(recipe, key, value)
     check_settings(recipe, given)
-    if "train.warmup" not in given and not recipe.train.minutes:
+    if "train.warmup_steps" not in given and not recipe.train.minutes:
         recipe = with_warmup(recipe)
     return consistent(recipe)
 
@@ -56,9 +57,9 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
 def with_warmup(recipe: Recipe) -> Recipe:
     """The recipe with a warm-up of at most a quarter of its steps: a short run must learn too."""
     usual = TASK_DEFAULTS[recipe.task] | CORPUS_DEFAULTS.get(recipe.data.corpus, {})
-    if recipe.train.warmup != usual.get("train.warmup", TrainSettings.warmup):
+    if recipe.train.warmup_steps != usual.get("train.warmup_steps", TrainSettings.warmup_steps):
         return recipe  # somebody chose it
-    return changed(recipe, "train.warmup", min(recipe.train.warmup, recipe.train.steps // 4))
+    return changed(recipe, "train.warmup_steps", min(recipe.train.warmup_steps, recipe.train.steps // 4))
 
 
 def changed(recipe: Recipe, key: str, value: Any) -> Recipe:
@@ -68,14 +69,15 @@ def changed(recipe: Recipe, key: str, value: Any) -> Recipe:
     if key not in known:
         raise BadInput(f"there is no setting {unknown(key, known)}")
     section = getattr(recipe, part)
-    return replace(recipe, **{part: replace(section, **{name: convert(key, known[key], value)})})
+    field = f"{name}_" if iskeyword(name) else name
+    return replace(recipe, **{part: replace(section, **{field: convert(key, known[key], value)})})
 
 
 @cache
 def known_settings() -> dict[str, Any]:
     """{"part.name": its type with its range} of every setting."""
     return {
-        f"{part}.{name}": hint
+        f"{part}.{name.rstrip('_')}": hint
         for part, kind in typing.get_type_hints(Recipe).items()
         if part != "task"
         for name, hint in typing.get_type_hints(kind, include_extras=True).items()
@@ -101,7 +103,10 @@ def parse_settings(given: list[str]) -> dict[str, str]:
 
 
 def to_json(recipe: Recipe) -> dict[str, Any]:
-    return asdict(recipe)
+    return {
+        part: {name.rstrip("_"): value for name, value in found.items()} if isinstance(found, dict) else found
+        for part, found in asdict(recipe).items()
+    }
 
 
 def from_json(found: dict[str, Any]) -> Recipe:

@@ -12,56 +12,95 @@ from .settings import LORA_LAYERS, PICTURES, TASKS, TEXTS, TUNED, Recipe, lora_l
 # Settings that only some tasks have a use for.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("data.source", "data.target", "data.valid_source", "data.valid_target", "data.joint", "data.trees",
-         "data.valid_trees", "model.scope", "data.packed"), ("translate",)
+        (
+            "data.source",
+            "data.target",
+            "data.valid_source",
+            "data.valid_target",
+            "data.joint",
+            "data.trees",
+            "data.valid_trees",
+            "model.scope",
+            "data.packed",
+        ),
+        ("translate",),
     ),
     **dict.fromkeys(
         ("data.source_column", "data.target_column", "model.positions", "model.clip"),
         ("translate", "summarize"),
     ),
     **dict.fromkeys(
-        ("data.title_column", "data.extract", "data.longest_summary", "data.sources"), ("summarize",)
+        ("data.title_column", "data.extract", "data.max_summary_length", "data.sources"), ("summarize",)
     ),
     **dict.fromkeys(("data.text", "data.valid_text"), ("lm", "mlm")),
     **dict.fromkeys(
         ("data.table", "data.valid_table"),
         ("translate", "classify", "tag", "span", "choose", "parse", "summarize"),
     ),
-    "data.longest": (
-        "translate", "classify", "tag", "span", "choose", "parse", "summarize", "caption", "text-to-image",
+    "data.max_length": (
+        "translate",
+        "classify",
+        "tag",
+        "span",
+        "choose",
+        "parse",
+        "summarize",
+        "caption",
+        "text-to-image",
     ),
-    **dict.fromkeys(("data.overlap", "data.longest_answer"), ("span",)),
-    "train.hide": ("tag", "parse"),
+    **dict.fromkeys(("data.window_overlap", "data.max_answer_length"), ("span",)),
+    "train.word_dropout": ("tag", "parse"),
     **dict.fromkeys(
         ("data.pair_column", "data.label_column", "data.label", "data.both_orders"), ("classify",)
     ),
-    **dict.fromkeys(
-        ("train.mix_penalty", "model.mix_norm", "model.at_output"), ("classify", "tag")
-    ),
-    "train.from_folder": (*TUNED, "image-classify", "text-to-image"),
+    **dict.fromkeys(("train.mix_l2", "model.mix_norm", "model.at_output"), ("classify", "tag")),
+    "train.from": (*TUNED, "image-classify", "text-to-image"),
     **dict.fromkeys(
         ("train.tune", "train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers"),
         TUNED,
     ),
-    "train.lm_weight": ("classify", "choose", "summarize"),
+    "train.lm_loss_weight": ("classify", "choose", "summarize"),
     "data.text_column": ("lm", "mlm", "classify"),
     "data.pack": ("lm",),
     "model.architecture": ("translate", "lm", "summarize"),
     "data.pairs": ("mlm",),
     "model.norm": ("translate", "mlm", "classify", "tag", "span", "choose", "parse", "summarize"),
     "model.context": ("lm", "mlm", "classify", "span", "choose"),
-    **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower"), (*TEXTS, "caption", "text-to-image")),
     **dict.fromkeys(
-        ("data.images", "data.valid_images", "data.image", "data.fit", "data.color", "data.mean",
-         "data.deviation", "data.shift", "data.zoom", "data.flip", "model.patch"), PICTURES
+        ("data.tokenizer", "data.vocab_size", "data.lowercase"), (*TEXTS, "caption", "text-to-image")
     ),
-    **dict.fromkeys(("data.erase", "model.pool"), ("image-classify",)),
+    **dict.fromkeys(
+        (
+            "data.images",
+            "data.valid_images",
+            "data.image_size",
+            "data.resize",
+            "data.color",
+            "data.mean",
+            "data.std",
+            "data.random_shift",
+            "data.random_zoom",
+            "data.random_flip",
+            "model.patch",
+        ),
+        PICTURES,
+    ),
+    **dict.fromkeys(("data.random_erase", "model.pool"), ("image-classify",)),
     "model.sees": ("caption",),
     **dict.fromkeys(
-        ("model.codes", "model.reach", "train.stage", "train.coldest", "train.cooling",
-         "train.divergence", "train.rise", "train.text_weight"), ("text-to-image",)
+        (
+            "model.codes",
+            "model.reach",
+            "train.stage",
+            "train.final_temperature",
+            "train.temperature_decay_fraction",
+            "train.kl_weight",
+            "train.kl_warmup_fraction",
+            "train.text_loss_weight",
+        ),
+        ("text-to-image",),
     ),
-}  # fmt: skip
+}
 ONLY_IN: dict[str, tuple[str, ...]] = dict.fromkeys(
     ("model.experts", "model.chosen", "model.every", "model.gate", "model.balance", "model.capacity"),
     ("mixture", "mixture_dmca"),
@@ -82,36 +121,52 @@ ONLY_FOR |= dict.fromkeys(
     ("model.cell", "model.score", "model.input_feeding", "model.kernel"), ("translate", "summarize")
 )
 ONLY_IN |= {
-    "model.cell": ("seq2seq", "luong"), "model.score": ("luong",), "model.input_feeding": ("luong",),
+    "model.cell": ("seq2seq", "luong"),
+    "model.score": ("luong",),
+    "model.input_feeding": ("luong",),
     "model.kernel": ("convs2s",),
-}  # fmt: skip
+}
 IDLE_BEFORE = (
-    "model.heads", "model.hidden", "model.norm", "model.activation", "model.positions", "train.recompute",
+    "model.heads",
+    "model.hidden",
+    "model.norm",
+    "model.activation",
+    "model.positions",
+    "train.activation_checkpointing",
     "train.compile",
-)  # fmt: skip
+)
 IDLE_IN_ELMO = (
     "model.heads",
     "model.norm",
     "model.activation",
-    "train.recompute",
+    "train.activation_checkpointing",
     "train.compile",
     "data.pack",
 )
 LORA = ("train.lora_rank", "train.lora_alpha", "train.lora_dropout", "train.lora_layers")
-IDLE_FEATURES = ("model.heads", "model.hidden", "model.norm", "model.activation", "train.hide")
-OF_FEATURES = ("model.mix_norm", "model.at_output", "train.mix_penalty")
+IDLE_FEATURES = ("model.heads", "model.hidden", "model.norm", "model.activation", "train.word_dropout")
+OF_FEATURES = ("model.mix_norm", "model.at_output", "train.mix_l2")
 ONLY_AT = {
     **dict.fromkeys(
-        ("model.codes", "train.coldest", "train.cooling", "train.divergence", "train.rise"), ("codes",)
+        (
+            "model.codes",
+            "train.final_temperature",
+            "train.temperature_decay_fraction",
+            "train.kl_weight",
+            "train.kl_warmup_fraction",
+        ),
+        ("codes",),
     ),
-    **dict.fromkeys(("model.reach", "train.text_weight", "train.from_folder"), ("decoder",)),
+    **dict.fromkeys(("model.reach", "train.text_loss_weight", "train.from"), ("decoder",)),
     **dict.fromkeys(("model.heads", "model.hidden", "model.activation"), ("decoder", "ranker")),
-    **dict.fromkeys(("data.vocab", "data.vocab_size", "data.lower", "data.longest"), ("decoder", "ranker")),
+    **dict.fromkeys(
+        ("data.tokenizer", "data.vocab_size", "data.lowercase", "data.max_length"), ("decoder", "ranker")
+    ),
     "model.patch": ("codes", "ranker"),
-    "train.smoothing": ("judge",),
-    **dict.fromkeys(("data.mean", "data.deviation"), ("ranker", "judge")),
-    **dict.fromkeys(("data.shift", "data.zoom", "data.flip"), ()),
-}  # fmt: skip
+    "train.label_smoothing": ("judge",),
+    **dict.fromkeys(("data.mean", "data.std"), ("ranker", "judge")),
+    **dict.fromkeys(("data.random_shift", "data.random_zoom", "data.random_flip"), ()),
+}
 
 
 def check_settings(recipe: Recipe, settings: Collection[str]) -> None:
@@ -166,7 +221,7 @@ def check_architecture(recipe: Recipe, settings: Collection[str]) -> None:
 def check_tuning(recipe: Recipe, settings: Collection[str]) -> None:
     """Refuse settings of tuning without a model to start from, and sizes and vocabularies with one."""
     t = recipe.train
-    if t.tune != "whole" and not t.from_folder:
+    if t.tune != "whole" and not t.from_:
         raise BadInput(
             f"train.tune={t.tune} needs a model to start from: give --from FOLDER, or leave it out"
         )
@@ -174,8 +229,8 @@ def check_tuning(recipe: Recipe, settings: Collection[str]) -> None:
         if key in LORA and t.tune != "lora":
             raise BadInput(f"{key} does nothing without train.tune=lora: leave it out, or give that too")
         used = {"lm": "model.context", "mlm": "model.context", "choose": "model.dropout"}.get(recipe.task)
-        brought = key.startswith(("model.", "data.vocab", "data.lower")) and key != used
-        if t.from_folder and brought and recipe.task in ("translate", "lm", "mlm", "span", "choose"):
+        brought = key.startswith(("model.", "data.tokenizer", "data.lowercase")) and key != used
+        if t.from_ and brought and recipe.task in ("translate", "lm", "mlm", "span", "choose"):
             raise BadInput(
                 f"{key} does nothing beside --from: sizes and vocabulary come with the model there"
             )
@@ -191,9 +246,9 @@ def check_tuning(recipe: Recipe, settings: Collection[str]) -> None:
 def check_features(recipe: Recipe, settings: Collection[str]) -> None:
     """Refuse settings of ELMo's vectors where none are read, and settings of an encoder where they are."""
     for key in settings:
-        if key in OF_FEATURES and not recipe.train.from_folder:
+        if key in OF_FEATURES and not recipe.train.from_:
             raise BadInput(f"{key} does nothing without an elmo: give --from RUN, or leave it out")
-        if key in IDLE_FEATURES and recipe.task == "tag" and recipe.train.from_folder:
+        if key in IDLE_FEATURES and recipe.task == "tag" and recipe.train.from_:
             raise BadInput(
                 f"{key} does nothing beside --from: neither an encoder that is there nor a network that "
                 "reads an elmo has "
@@ -214,7 +269,7 @@ def idle_in_summary(key: str, architecture: str) -> bool:
     """Whether a setting does nothing in an architecture that summarizes."""
     if architecture in ALONE:  # which have sinusoids
         return key in ("model.positions", "model.clip")
-    return key == "train.lm_weight"
+    return key == "train.lm_loss_weight"
 
 
 def check_summaries(recipe: Recipe, settings: Collection[str]) -> None:
@@ -255,6 +310,8 @@ def consistent(recipe: Recipe) -> Recipe:
         raise BadInput(f"{told} cannot keep packed pairs apart: leave out data.packed")
     if m.architecture == "xl" and recipe.data.pack == "documents":
         raise BadInput("xl remembers one long text: data.pack is stream for it, not documents")
-    if recipe.train.ema and recipe.train.average:
-        raise BadInput("train.ema and train.average are two ways to do one thing: give one of them")
+    if recipe.train.ema_decay and recipe.train.average_checkpoints:
+        raise BadInput(
+            "train.ema_decay and train.average_checkpoints are two ways to do one thing: give one of them"
+        )
     return recipe

@@ -5,54 +5,110 @@ from __future__ import annotations
 from typing import Any
 
 TREEBANK: dict[str, Any] = {  # a treebank is small: much is hidden and dropped
-    "model.activation": "gelu", "model.dropout": 0.2, "data.vocab_size": 4000, "data.bad_lines": "refuse",
-    "train.optimizer": "muon", "train.rate": 6e-3, "train.decay": 0.1, "train.smoothing": 0.05,
-    "train.hide": 0.2, "train.warmup": 200, "train.steps": 4000, "evaluate.every": 250,
-}  # fmt: skip
+    "model.activation": "gelu",
+    "model.dropout": 0.2,
+    "data.vocab_size": 4000,
+    "data.bad_lines": "refuse",
+    "train.optimizer": "muon",
+    "train.learning_rate": 6e-3,
+    "train.weight_decay": 0.1,
+    "train.label_smoothing": 0.05,
+    "train.word_dropout": 0.2,
+    "train.warmup_steps": 200,
+    "train.steps": 4000,
+    "evaluate.every": 250,
+}
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     "translate": {"model.architecture": "transformer"},
-    "lm": {"model.activation": "gelu_tanh", "train.smoothing": 0.0, "train.decay": 0.1},
+    "lm": {"model.activation": "gelu_tanh", "train.label_smoothing": 0.0, "train.weight_decay": 0.1},
     "mlm": {
-        "model.activation": "gelu", "model.norm": "post", "train.smoothing": 0.0, "train.rate": 5e-4,
+        "model.activation": "gelu",
+        "model.norm": "post",
+        "train.label_smoothing": 0.0,
+        "train.learning_rate": 5e-4,
         "train.schedule": "linear",
     },
     "classify": {
-        "model.activation": "gelu", "model.norm": "post", "train.smoothing": 0.0, "train.rate": 3e-4,
-        "train.schedule": "linear", "train.steps": 1000, "train.warmup": 100, "train.batch_tokens": 2048,
-        "evaluate.every": 100, "checkpoint.every": 250,
+        "model.activation": "gelu",
+        "model.norm": "post",
+        "train.label_smoothing": 0.0,
+        "train.learning_rate": 3e-4,
+        "train.schedule": "linear",
+        "train.steps": 1000,
+        "train.warmup_steps": 100,
+        "train.batch_tokens": 2048,
+        "evaluate.every": 100,
+        "checkpoint.every": 250,
     },
     "tag": TREEBANK,
     "span": {
-        "model.activation": "gelu", "model.norm": "post", "train.smoothing": 0.0, "train.rate": 3e-4,
-        "train.schedule": "linear", "train.steps": 4000, "train.warmup": 200,
+        "model.activation": "gelu",
+        "model.norm": "post",
+        "train.label_smoothing": 0.0,
+        "train.learning_rate": 3e-4,
+        "train.schedule": "linear",
+        "train.steps": 4000,
+        "train.warmup_steps": 200,
     },
     "choose": {
-        "model.activation": "gelu", "model.norm": "post", "train.smoothing": 0.0, "train.rate": 3e-4,
-        "train.schedule": "linear", "train.steps": 4000, "train.warmup": 200,
+        "model.activation": "gelu",
+        "model.norm": "post",
+        "train.label_smoothing": 0.0,
+        "train.learning_rate": 3e-4,
+        "train.schedule": "linear",
+        "train.steps": 4000,
+        "train.warmup_steps": 200,
     },
     "parse": TREEBANK,
     "summarize": {
-        "model.architecture": "transformer", "data.source_column": "", "data.target_column": "",
-        "data.longest": 512, "train.lm_weight": 1.0,
+        "model.architecture": "transformer",
+        "data.source_column": "",
+        "data.target_column": "",
+        "data.max_length": 512,
+        "train.lm_loss_weight": 1.0,
     },
     "image-classify": {
-        "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.shift": 0.1,
-        "train.optimizer": "muon", "train.rate": 6e-3, "train.decay": 0.05, "train.warmup": 100,
-        "train.steps": 2000, "evaluate.every": 250,
+        "model.activation": "gelu",
+        "model.dropout": 0.0,
+        "data.bad_lines": "refuse",
+        "data.random_shift": 0.1,
+        "train.optimizer": "muon",
+        "train.learning_rate": 6e-3,
+        "train.weight_decay": 0.05,
+        "train.warmup_steps": 100,
+        "train.steps": 2000,
+        "evaluate.every": 250,
     },
     "caption": {
-        "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
-        "data.vocab_size": 10000, "data.lower": True, "data.longest": 64, "train.optimizer": "muon",
-        "train.rate": 6e-3,
-        "train.decay": 0.05, "train.smoothing": 0.0, "train.warmup": 100, "train.steps": 2000,
-        "train.batch_tokens": 2048, "evaluate.every": 250,
+        "model.activation": "gelu",
+        "model.dropout": 0.0,
+        "data.bad_lines": "refuse",
+        "data.tokenizer": "word",
+        "data.vocab_size": 10000,
+        "data.lowercase": True,
+        "data.max_length": 64,
+        "train.optimizer": "muon",
+        "train.learning_rate": 6e-3,
+        "train.weight_decay": 0.05,
+        "train.label_smoothing": 0.0,
+        "train.warmup_steps": 100,
+        "train.steps": 2000,
+        "train.batch_tokens": 2048,
+        "evaluate.every": 250,
     },
     "text-to-image": {
-        "model.activation": "gelu", "model.dropout": 0.0, "data.bad_lines": "refuse", "data.vocab": "word",
-        "data.vocab_size": 4000, "data.lower": True, "data.longest": 12, "train.smoothing": 0.0,
-        "train.warmup": 100, "evaluate.every": 1000,
+        "model.activation": "gelu",
+        "model.dropout": 0.0,
+        "data.bad_lines": "refuse",
+        "data.tokenizer": "word",
+        "data.vocab_size": 4000,
+        "data.lowercase": True,
+        "data.max_length": 12,
+        "train.label_smoothing": 0.0,
+        "train.warmup_steps": 100,
+        "evaluate.every": 1000,
     },
-}  # fmt: skip
+}
 # The architectures of each task; the first is the default.
 ARCHITECTURES = {
     "lm": (
@@ -85,10 +141,10 @@ BEFORE = ("rnn", "gru", "lstm", "seq2seq", "bahdanau", "luong", "convs2s")
 ARCHITECTURE_DEFAULTS: dict[str, dict[str, Any]] = {
     "elmo": {
         "model.layers": 2,
-        "data.vocab": "word",
+        "data.tokenizer": "word",
         "train.optimizer": "adamw",
-        "train.rate": 4e-3,
-        "train.decay": 0.01,
+        "train.learning_rate": 4e-3,
+        "train.weight_decay": 0.01,
     },
     **{name: {"model.layers": 2} for name in BEFORE},
     "bahdanau": {"model.layers": 1},
@@ -96,16 +152,19 @@ ARCHITECTURE_DEFAULTS: dict[str, dict[str, Any]] = {
     "mixture_dmca": {"model.layers": 5, "model.every": 5},  # experts in one layer (Liu et al. 2018)
 }
 # For published models, which are large and know much already (BERT's advice: 2 to 5e-5).
-FINE_TUNING: dict[str, Any] = {"train.rate": 5e-5}
+FINE_TUNING: dict[str, Any] = {"train.learning_rate": 5e-5}
 # For a head over a model that stays as it is, and for adapters beside its layers: what is new learns faster.
 TUNING: dict[str, dict[str, Any]] = {
-    "head": {"train.optimizer": "adamw", "train.rate": 1e-3},
-    "lora": {"train.optimizer": "adamw", "train.rate": 5e-4},
+    "head": {"train.optimizer": "adamw", "train.learning_rate": 1e-3},
+    "lora": {"train.optimizer": "adamw", "train.learning_rate": 5e-4},
 }
 # For a recurrent network that reads ELMo's vectors, and what it has no use for.
 FEATURES: dict[str, Any] = {
-    "model.layers": 2, "train.optimizer": "adamw", "train.rate": 4e-3, "train.decay": 0.01,
-}  # fmt: skip
+    "model.layers": 2,
+    "train.optimizer": "adamw",
+    "train.learning_rate": 4e-3,
+    "train.weight_decay": 0.01,
+}
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"model.layers": 2, "model.width": 128, "model.heads": 4, "model.hidden": 512},
     "small": {"model.layers": 4, "model.width": 256, "model.heads": 4, "model.hidden": 1024},
@@ -116,35 +175,53 @@ SIZES: dict[str, dict[str, Any]] = {
 STAGES = ("codes", "decoder", "ranker")  # in the order in which they are trained
 STAGE_DEFAULTS: dict[str, dict[str, Any]] = {
     "codes": {
-        "train.rate": 1e-3, "train.batch_tokens": 1024, "train.steps": 1500, "train.ema": 0.995,
+        "train.learning_rate": 1e-3,
+        "train.batch_tokens": 1024,
+        "train.steps": 1500,
+        "train.ema_decay": 0.995,
         "evaluate.every": 500,
     },
     "decoder": {
-        "train.optimizer": "muon", "train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 2800,
+        "train.optimizer": "muon",
+        "train.learning_rate": 2e-3,
+        "train.batch_tokens": 2048,
+        "train.steps": 2800,
         "evaluate.every": 700,
     },
     "ranker": {
-        "train.optimizer": "muon", "train.rate": 4e-3, "train.batch_tokens": 2080, "train.steps": 2000,
+        "train.optimizer": "muon",
+        "train.learning_rate": 4e-3,
+        "train.batch_tokens": 2080,
+        "train.steps": 2000,
     },
-    "judge": {"train.rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 5000},
-}  # fmt: skip
+    "judge": {"train.learning_rate": 2e-3, "train.batch_tokens": 2048, "train.steps": 5000},
+}
 STAGE_SIZES: dict[str, dict[str, tuple[int, int, int, int]]] = {  # layers, width, heads, hidden
     "codes": {
-        "tiny": (1, 96, 4, 96), "small": (1, 128, 4, 128), "base": (2, 256, 4, 256),
+        "tiny": (1, 96, 4, 96),
+        "small": (1, 128, 4, 128),
+        "base": (2, 256, 4, 256),
         "large": (4, 512, 4, 512),
     },
     "decoder": {
-        "tiny": (4, 96, 4, 384), "small": (6, 256, 4, 1024), "base": (12, 512, 8, 2048),
+        "tiny": (4, 96, 4, 384),
+        "small": (6, 256, 4, 1024),
+        "base": (12, 512, 8, 2048),
         "large": (24, 1024, 16, 4096),
     },
     "ranker": {
-        "tiny": (2, 96, 3, 384), "small": (4, 192, 4, 768), "base": (6, 512, 8, 2048),
+        "tiny": (2, 96, 3, 384),
+        "small": (4, 192, 4, 768),
+        "base": (6, 512, 8, 2048),
         "large": (12, 768, 12, 3072),
     },
     "judge": {
-        "tiny": (3, 16, 4, 16), "small": (3, 32, 4, 32), "base": (3, 64, 4, 64), "large": (4, 128, 4, 128),
+        "tiny": (3, 16, 4, 16),
+        "small": (3, 32, 4, 32),
+        "base": (3, 64, 4, 64),
+        "large": (4, 128, 4, 128),
     },
-}  # fmt: skip
+}
 
 
 def stage_settings(stage: str, size: str) -> dict[str, Any]:
@@ -156,22 +233,44 @@ def stage_settings(stage: str, size: str) -> dict[str, Any]:
 
 CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
     "phrasebook": {
-        "data.vocab": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "train.smoothing": 0.0,
-        "model.positions": "sinusoidal+rotary", "train.optimizer": "muon", "train.rate": 4e-3,
-        "train.warmup": 150, "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 200,
+        "data.tokenizer": "word",
+        "data.vocab_size": 4000,
+        "model.dropout": 0.0,
+        "train.label_smoothing": 0.0,
+        "model.positions": "sinusoidal+rotary",
+        "train.optimizer": "muon",
+        "train.learning_rate": 4e-3,
+        "train.warmup_steps": 150,
+        "train.batch_tokens": 1024,
+        "train.steps": 3000,
+        "evaluate.rows": 200,
     },
     "pylib": {"data.vocab_size": 4000},
     "facts": {
-        "data.vocab": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "train.smoothing": 0.0,
-        "model.positions": "sinusoidal+rotary", "train.optimizer": "muon", "train.rate": 4e-3,
-        "train.warmup": 150, "train.batch_tokens": 1024, "train.steps": 3000, "evaluate.rows": 100,
+        "data.tokenizer": "word",
+        "data.vocab_size": 4000,
+        "model.dropout": 0.0,
+        "train.label_smoothing": 0.0,
+        "model.positions": "sinusoidal+rotary",
+        "train.optimizer": "muon",
+        "train.learning_rate": 4e-3,
+        "train.warmup_steps": 150,
+        "train.batch_tokens": 1024,
+        "train.steps": 3000,
+        "evaluate.rows": 100,
     },
-}  # fmt: skip
+}
 # The demo: as much as two cores learn of the phrasebook in a few minutes. Narrow and deep beats wide and
 # shallow there, and small steps in great number beat large ones. Sinusoids alone: other tools have such a
 # model, and rotary positions beside them, which learn as much in two thirds of the steps, they have not.
 DEMO: dict[str, Any] = {
-    "model.layers": 3, "model.width": 64, "model.hidden": 256, "model.positions": "sinusoidal",
+    "model.layers": 3,
+    "model.width": 64,
+    "model.hidden": 256,
+    "model.positions": "sinusoidal",
     "train.batch_tokens": 512,
-    "train.rate": 8e-3, "train.steps": 4500, "train.ema": 0.997, "evaluate.every": 1500,
-}  # fmt: skip
+    "train.learning_rate": 8e-3,
+    "train.steps": 4500,
+    "train.ema_decay": 0.997,
+    "evaluate.every": 1500,
+}

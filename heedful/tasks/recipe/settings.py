@@ -44,11 +44,11 @@ class DataSettings:
     source_column: str = "source"  # summarize: "" for article, source, document or text, whichever is there
     target_column: str = "target"  # summarize: "" for summary, target or highlights
     title_column: str = "title"  # summarize: of articles that have one; "" to leave it out
-    # summarize: the order in which paragraphs are read up to data.longest, and how long a summary may be.
+    # summarize: the order in which paragraphs are read up to data.max_length, and how long a summary may be.
     extract: Literal["first", "tf-idf"] = "first"
-    longest_summary: Annotated[int, Range(1, 1_000_000)] = 128
+    max_summary_length: Annotated[int, Range(1, 1_000_000)] = 128
     sources: Annotated[int, Range(1, 10_000)] = 4  # facts: of each article; the more, the longer it is
-    # translate: pairs side by side in rows of `longest` tokens, which do not see each other: no padding to
+    # translate: pairs side by side in rows of `max_length` tokens, which do not see each other: no padding to
     # speak of, and all batches of one shape.
     packed: bool = False
     joint: bool = True  # translate: one vocabulary and one matrix of embeddings for both sides
@@ -59,29 +59,29 @@ class DataSettings:
     label_column: str = "label"
     # classify, phrasebook: what is told apart; translation: whether the second text translates the first.
     label: Literal["number", "tense", "mood", "translation"] = "number"
-    vocab: Literal["bpe", "wordpiece", "char", "word", "spaced"] = "bpe"
+    tokenizer: Literal["bpe", "wordpiece", "char", "word", "spaced"] = "bpe"
     vocab_size: Annotated[int, Range(8, 1_000_000)] = 8000
-    lower: bool = False
+    lowercase: bool = False
     # In tokens; longer examples are left out (classify, summarize: cut) and counted.
-    longest: Annotated[int, Range(1, 1_000_000)] = 256
+    max_length: Annotated[int, Range(1, 1_000_000)] = 256
     # span: tokens that windows of a long text have in common, and tokens of an answer at most.
-    overlap: Annotated[int, Range(0, 1_000_000)] = 64
-    longest_answer: Annotated[int, Range(1, 1_000_000)] = 30
+    window_overlap: Annotated[int, Range(0, 1_000_000)] = 64
+    max_answer_length: Annotated[int, Range(1, 1_000_000)] = 30
     bad_lines: Literal["drop", "refuse"] = "drop"
     # Pictures: a folder by class, one of IDX files, or one with captions; without held-out ones, one in ten.
     images: str = ""
     valid_images: str = ""
-    image: Annotated[int, Range(4, 1024)] = 32  # pixels a side, to which every picture is brought
-    fit: Literal["crop", "pad", "stretch"] = "crop"  # how, if it is no square
+    image_size: Annotated[int, Range(4, 1024)] = 32  # pixels a side, to which every picture is brought
+    resize: Literal["crop", "pad", "stretch"] = "crop"  # how, if it is no square
     color: bool = True  # red, green and blue, or gray
     # What a pixel from 0 to 1 becomes: less the mean, over the deviation.
     mean: Annotated[float, Range(0, 1)] = 0.5
-    deviation: Annotated[float, Range(0, 1, "(]")] = 0.5
+    std: Annotated[float, Range(0, 1, "(]")] = 0.5
     # In training, at random: moved by at most this share of a side, made larger or smaller, left for right,
-    shift: Part = 0.0
-    zoom: Part = 0.0
-    flip: bool = False
-    erase: Part = 0.0  # and a square of at most this share of a side painted over
+    random_shift: Part = 0.0
+    random_zoom: Part = 0.0
+    random_flip: bool = False
+    random_erase: Part = 0.0  # and a square of at most this share of a side painted over
 
 
 @dataclass(frozen=True)
@@ -193,20 +193,22 @@ class TrainSettings:
     # Instead of steps: as many as fit, from a rate measured before the first.
     minutes: Annotated[float, Range(0, 1_000_000)] = 0.0
     batch_tokens: Annotated[int, Range(1, 1_000_000_000)] = 4096  # target tokens a step, about
-    accumulate: Annotated[int, Range(1, 10_000)] = 1  # micro-batches a step
-    rate: Annotated[float, Range(0, 10, "(]")] = 1e-3
-    warmup: Annotated[int, Range(0, MANY)] = 400  # steps; unless it is set, at most a quarter of them all
+    accumulation_steps: Annotated[int, Range(1, 10_000)] = 1  # micro-batches a step
+    learning_rate: Annotated[float, Range(0, 10, "(]")] = 1e-3
+    warmup_steps: Annotated[int, Range(0, MANY)] = (
+        400  # steps; unless it is set, at most a quarter of them all
+    )
     schedule: Literal["noam", "cosine", "linear", "wsd", "constant"] = "cosine"
-    floor: Share = 0.05  # where the schedule ends, as a share of the rate
+    min_lr_ratio: Share = 0.05  # where the schedule ends, as a share of the rate
     optimizer: Literal["adamw", "muon"] = "adamw"
-    decay: Annotated[float, Range(0, 10)] = 0.01
+    weight_decay: Annotated[float, Range(0, 10)] = 0.01
     beta2: Part = 0.98
-    clip: Annotated[float, Range(0, 1_000_000)] = 1.0
-    smoothing: Part = 0.1
-    hide: Part = 0.0  # tag, parse: the share of the pieces of words that is hidden in each step
+    max_grad_norm: Annotated[float, Range(0, 1_000_000)] = 1.0
+    label_smoothing: Part = 0.1
+    word_dropout: Part = 0.0  # tag, parse: the share of the pieces of words that is hidden in each step
     # The model to start from, a run or a Hugging Face folder; tag, classify: or an elmo, whose vectors are
     # read.
-    from_folder: str = ""
+    from_: str = ""
     # What of it learns: the whole model; a new head, the rest being as it was; or LoRA: thin matrices beside
     # some layers of each block (query, key, value, out, gate, up, down, with commas between them), and a new
     # head.
@@ -215,28 +217,30 @@ class TrainSettings:
     lora_alpha: Annotated[float, Range(0, 1_000_000, "(]")] = 16.0
     lora_dropout: Part = 0.0
     lora_layers: str = "query,value"
-    mix_penalty: Annotated[float, Range(0, 1000)] = (
-        0.001  # tag, classify, from an elmo: what |w|^2 of a mix costs
-    )
+    mix_l2: Annotated[float, Range(0, 1000)] = 0.001  # tag, classify, from an elmo: what |w|^2 of a mix costs
     # Classify, from a decoder: what its language-model loss counts (GPT-1's lambda). Summarize, by a decoder:
     # what the loss of the article's own tokens counts (Liu et al. 2018: as much as the summary's).
-    lm_weight: Annotated[float, Range(0, 1000)] = 0.5
+    lm_loss_weight: Annotated[float, Range(0, 1000)] = 0.5
     # text-to-image: what is trained. Codes: where the temperature ends and after which share of the steps,
     # and what the divergence from even use counts, and after which share of the steps it does. Decoder: what
     # the caption's loss counts.
     stage: Literal["codes", "decoder", "ranker", "judge"] = "codes"
-    coldest: Annotated[float, Range(0, 1, "(]")] = 0.0625
-    cooling: Share = 0.7
-    divergence: Annotated[float, Range(0, 1000)] = 0.1
-    rise: Share = 0.005
-    text_weight: Share = 0.125
-    ema: Part = (
+    final_temperature: Annotated[float, Range(0, 1, "(]")] = 0.0625
+    temperature_decay_fraction: Share = 0.7
+    kl_weight: Annotated[float, Range(0, 1000)] = 0.1
+    kl_warmup_fraction: Share = 0.005
+    text_loss_weight: Share = 0.125
+    ema_decay: Part = (
         0.0  # the decay of a moving average of the weights, such as 0.999: the average is tried and kept
     )
-    average: Annotated[int, Range(0, 1000)] = 0  # at the end: the mean of so many checkpoints' weights
-    recompute: bool = False  # blocks compute again in the backward pass what they would have to keep
+    average_checkpoints: Annotated[int, Range(0, 1000)] = (
+        0  # at the end: the mean of so many checkpoints' weights
+    )
+    activation_checkpointing: bool = (
+        False  # blocks compute again in the backward pass what they would have to keep
+    )
     compile: bool = False
-    shard: bool = False  # under torchrun: each process keeps a part of the weights (FSDP), not all
+    fsdp: bool = False  # under torchrun: each process keeps a part of the weights (FSDP), not all
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     seed: Annotated[int, Range(0, 2**63 - 1)] = 0
 

@@ -64,14 +64,14 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     d, m, t = recipe.data, recipe.model, recipe.train
     train, there = pictures_of(recipe, folder, say)
     config = config_of(recipe)
-    side = cells_of(d.image, config.patch)
+    side = cells_of(d.image_size, config.patch)
     plan = planned(recipe, len(train), side * side)
     valid = spread(len(there), recipe.evaluate.rows)
     some = spread(len(train), max(1, BEGUN_WITH // train.pixels_NHWC[0].size))
 
     def make(ids: np.ndarray, step: int) -> CodesBatch:
-        heat = annealed(step, round(t.cooling * t.steps), last=t.coldest)
-        weight = rising(step, round(t.rise * t.steps), t.divergence)
+        heat = annealed(step, round(t.temperature_decay_fraction * t.steps), last=t.final_temperature)
+        weight = rising(step, round(t.kl_warmup_fraction * t.steps), t.kl_weight)
         return CodesBatch(
             pixels_BHWC=train.pixels(ids),
             temperature=torch.tensor(heat),

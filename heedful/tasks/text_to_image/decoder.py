@@ -84,17 +84,17 @@ def token_losses(model: Dalle, batch: StreamBatch) -> tuple[Tensor, Tensor]:
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     """Write all pictures as codes once, tokenize their captions, and plan the batches."""
     d, t = recipe.data, recipe.train
-    if not t.from_folder:
+    if not t.from_:
         raise BadInput(
             "the decoder writes codes of a model that was trained for them: give --from RUN, that of its "
             "codes"
         )
     pictures = pictures_of(recipe, folder, say)
     vocab = vocabulary_of(recipe, folder, captions_of(pictures[0]))
-    codes, written_by = read_codes(t.from_folder, folder)
-    side = cells_of(d.image, codes.patch)
+    codes, written_by = read_codes(t.from_, folder)
+    side = cells_of(d.image_size, codes.patch)
     train, there = (
-        written(folder / "tokens" / name, gallery, vocab, t.from_folder, codes, written_by)
+        written(folder / "tokens" / name, gallery, vocab, t.from_, codes, written_by)
         for name, gallery in zip(("train", "valid"), pictures, strict=True)
     )
     config = config_of(recipe, vocab, codes, side)
@@ -113,7 +113,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         )
 
     long = sum(len(train.row("words", i)) > config.text for i in range(len(train)))
-    cut = f"; {long:,} captions are longer than data.longest, and cut" if long else ""
+    cut = f"; {long:,} captions are longer than data.max_length, and cut" if long else ""
     return Job(
         task="text-to-image",
         architecture="dalle",
@@ -121,14 +121,16 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches_of(plan, recipe, lambda ids, step: make(train, ids)),
         steps_per_epoch=plan.batches,
-        loss=lambda model, batch: stream_loss(model, batch, t.text_weight),
-        evaluate=lambda model: scores(model, (make(there, ids) for ids in in_parts(valid)), t.text_weight),
+        loss=lambda model, batch: stream_loss(model, batch, t.text_loss_weight),
+        evaluate=lambda model: scores(
+            model, (make(there, ids) for ids in in_parts(valid)), t.text_loss_weight
+        ),
         show=lambda model: [],
         held_out=len(valid),
         baselines={
             "loss": (
                 "nats a token, every one at its frequency",
-                plain_loss(train, there, config, t.text_weight),
+                plain_loss(train, there, config, t.text_loss_weight),
             )
         },
         plan=[
@@ -149,7 +151,7 @@ def config_of(recipe: Recipe, vocab: Vocab, codes: DVAEConfig, side: int) -> Dal
     m = recipe.model
     return DalleConfig(
         vocab=vocab.size,
-        text=recipe.data.longest,
+        text=recipe.data.max_length,
         codes=codes.codes,
         rows=side,
         columns=side,
@@ -231,7 +233,7 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     assert isinstance(model, Dalle)
     rows, vocab, recipe = evaluation_rows(asked), asked.vocab(), asked.recipe
     codes = codes_model(
-        asked.run.parent / "codes" if (asked.run.parent / "codes").is_dir() else recipe.train.from_folder
+        asked.run.parent / "codes" if (asked.run.parent / "codes").is_dir() else recipe.train.from_
     )
     words = vocab.encode_batch([row.caption or row.label for row in rows])
 
@@ -247,7 +249,7 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
                 ids=tuple(ids.tolist()),
             )
 
-    found = scores(model, asked.track(batches(), "reading"), recipe.train.text_weight)
+    found = scores(model, asked.track(batches(), "reading"), recipe.train.text_loss_weight)
     return Measured(examples=len(rows), unit="pictures", metrics=found)
 
 

@@ -110,7 +110,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         for gallery in (train, there)
     )
     config = JudgeConfig(
-        image=d.image,
+        image=d.image_size,
         channels=3 if d.color else 1,
         layers=m.layers,
         width=m.width,
@@ -123,7 +123,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         return JudgeBatch(
             pixels_BHWC=train.pixels(ids),
             answers_BQ=torch.from_numpy(answers_NQ[ids]),
-            length=d.image**2,
+            length=d.image_size**2,
             ids=tuple(ids.tolist()),
         )
 
@@ -138,7 +138,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=None,
         batches=batches_of(plan, recipe, make),
         steps_per_epoch=plan.batches,
-        loss=lambda model, batch: judge_loss(model, batch, d, t.smoothing),
+        loss=lambda model, batch: judge_loss(model, batch, d, t.label_smoothing),
         evaluate=evaluate,
         show=lambda model: [],
         held_out=len(valid),

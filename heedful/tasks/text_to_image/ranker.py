@@ -67,7 +67,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     captions = captions_of(train)
     vocab = vocabulary_of(recipe, folder, captions)
     config = config_of(recipe, vocab.size)
-    length = (d.image // config.patch) ** 2 + 1
+    length = (d.image_size // config.patch) ** 2 + 1
     plan = planned(recipe, len(train), length)
     if plan.rows < 2:
         raise BadInput("a caption has to find its picture among several: raise train.batch_tokens")
@@ -124,11 +124,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
 def config_of(recipe: Recipe, vocab: int) -> ClipConfig:
     d, m = recipe.data, recipe.model
-    cells_of(d.image, m.patch)
+    cells_of(d.image_size, m.patch)
     return ClipConfig(
         vocab=vocab,
-        text=d.longest,
-        image=d.image,
+        text=d.max_length,
+        image=d.image_size,
         channels=3 if d.color else 1,
         **m.pick("patch", "layers", "width", "heads", "hidden", "activation", "dropout"),
         common=m.width,
@@ -163,7 +163,7 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     def batches() -> Iterator[CaptionPictureBatch]:
         for start in range(0, len(rows), AMONG):
             ids = range(start, min(start + AMONG, len(rows)))
-            words_BL, lengths_B = padded([words[i] for i in ids], d.longest)
+            words_BL, lengths_B = padded([words[i] for i in ids], d.max_length)
             pixels_BHWC = torch.from_numpy(np.stack([rows[i].pixels_HWC for i in ids]))
             yield CaptionPictureBatch(
                 words_BL=words_BL,

@@ -137,6 +137,6 @@ BEAM_ONLY = "is for beam search: ask for a --beam of 2 or more"
 DRAWN_ONLY = "does nothing unless tokens are drawn: ask for --sample too"
 
 TWO = (
-    "lm --text text --set data.vocab=char --set model.context=12 --size tiny "
+    "lm --text text --set data.tokenizer=char --set model.context=12 --size tiny "
     "--variant a --variant 'b: model.width=8'"
 )

@@ -114,8 +114,9 @@ TABLE = [
         "--split takes valid or test or combinations or long, not 'train'"),
     row("a split of another corpus", "evaluate run-lm --split long", "pylib has no split long; it has valid",
         changed("run-lm/recipe.json", data__corpus="pylib")),
-    row("a setting of training", "evaluate run-lm --text text --set data.vocab=word",
-        "--set data.vocab does not fit run-lm: how its data are read is data.text_column, data.bad_lines"),
+    row("a setting of training", "evaluate run-lm --text text --set data.tokenizer=word",
+        "--set data.tokenizer does not fit run-lm: "
+         "how its data are read is data.text_column, data.bad_lines"),
     row("a setting without a value", "evaluate run-lm --text text --set data.bad_lines",
         "--set takes part.name=value, not 'data.bad_lines'"),
     row("a setting to a wrong value", "evaluate run-lm --text text --set data.bad_lines=keep",
