@@ -58,7 +58,7 @@ class BenchOptions:
     """Of scaling, what grows: tokens in a row (for full, window and strided attention), rows, or the
     model."""
 
-    utilization: Annotated[float | None, arg("FLOAT", "CPU 0.6, GPU 0.4")] = None
+    utilization: Annotated[float | None, arg("FLOAT", "CPU 0.6, GPU 0.5")] = None
     """Of costs, the share of the matrix-product rate that time is foretold by."""
 
     small: bool = False
