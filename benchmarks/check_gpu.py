@@ -207,7 +207,9 @@ def check_watch() -> dict[str, Any]:
 
 def check_static_cache() -> dict[str, Any]:
     torch.manual_seed(0)
-    config = llama.LlamaConfig(vocab=997, layers=3, width=96, heads=6, kv_heads=2, key_width=16, hidden=160)
+    config = llama.LlamaConfig(
+        vocab=997, layers=3, width=96, heads=6, kv_heads=2, key_width=16, ffn_width=160
+    )
     model = llama.build(config).cuda().eval()
     ids = torch.randint(997, (3, 72), device="cuda")
     lengths = torch.tensor([8, 3, 5], device="cuda")
@@ -233,7 +235,7 @@ def check_recorded(steps: int = 20) -> dict[str, Any]:
 
     "open" must be what is recorded, to the bit; the plain loop does the same in an order of its own.
     """
-    config = gpt2.GPT2Config(vocab=97, context=32, layers=2, width=48, heads=4, hidden=96, dropout=0.2)
+    config = gpt2.GPT2Config(vocab=97, context=32, layers=2, width=48, heads=4, ffn_width=96, dropout=0.2)
     found: dict[str, Any] = {}
     for kind in ("adamw", "muon"):
         ends: dict[str, tuple[list[float], torch.Tensor]] = {}

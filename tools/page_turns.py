@@ -110,7 +110,9 @@ def runs(folder: str) -> dict[str, Callable[[int], object]]:
 
     from heedful.models import gpt2
 
-    model = gpt2.build(gpt2.GPT2Config(vocab=50, context=16, layers=2, width=16, heads=2, hidden=32)).eval()
+    model = gpt2.build(
+        gpt2.GPT2Config(vocab=50, context=16, layers=2, width=16, heads=2, ffn_width=32)
+    ).eval()
     train = ["train", "translate", "--corpus", "phrasebook"] + [w for each in TINY for w in ("--set", each)]
     return {
         "GPT-2 forward pass": lambda n: model(torch.tensor([[1, 2, 3, 4]])),

@@ -80,7 +80,7 @@ def architecture(work: Work) -> tuple[str, Any]:
             layers=work.layers,
             width=work.width,
             heads=work.heads,
-            hidden=work.hidden,
+            ffn_width=work.hidden,
             dropout=0.0,
             attention_dropout=0.0,
         )
@@ -96,9 +96,9 @@ def architecture(work: Work) -> tuple[str, Any]:
         width=work.width,
         heads=work.heads,
         decoder_heads=work.heads,
-        hidden=work.hidden,
-        decoder_hidden=work.hidden,
-        layout="halves",
+        ffn_width=work.hidden,
+        decoder_ffn_width=work.hidden,
+        sinusoid_layout="halves",
         output_bias=True,
         dropout=dropout_of(work),
     )

@@ -39,9 +39,11 @@ class AlbertConfig(BertConfig):
     activation: str = "gelu_tanh"
     dropout: float = 0.0
     attention_dropout: float = 0.0
-    heads: tuple[str, ...] = ("pooled",)  # of: pooled, masked_lm, sentence_order, classify, tag, span
+    prediction_heads: tuple[str, ...] = (
+        "pooled",
+    )  # of: pooled, masked_lm, sentence_order, classify, tag, span
     classifier_dropout: float = 0.1
-    embedding: int = 128  # the width of embeddings
+    embedding_width: int = 128  # the width of embeddings
 
     @property
     def own_layers(self) -> int:
@@ -68,11 +70,11 @@ def build(config: AlbertConfig) -> WithHeads:
     """The encoder and its heads, with fresh weights: N(0, 0.02)."""
     c = config
     inputs = NarrowInputs(
-        nn.Linear(c.embedding, c.width),
-        TokenEmbedding(c.vocab, c.embedding),
-        Learned(c.context, c.embedding),
-        nn.Embedding(c.segments, c.embedding),
-        LayerNorm(c.embedding, c.eps),
+        nn.Linear(c.embedding_width, c.width),
+        TokenEmbedding(c.vocab, c.embedding_width),
+        Learned(c.context, c.embedding_width),
+        nn.Embedding(c.segments, c.embedding_width),
+        LayerNorm(c.embedding_width, c.eps),
         c.dropout,
     )
     blocks = [build_block(c) for _ in range(c.layers)]
@@ -91,18 +93,18 @@ def share(blocks: Sequence[Block]) -> None:
 def build_heads(c: AlbertConfig) -> dict[str, nn.Module]:
     """The order of sentences and sentence labels are read off the same pooled vector."""
     pooled = Pooled(c.width)
-    for head in c.heads:
-        if head in ("sentence_order", "classify") and "pooled" not in c.heads:
+    for head in c.prediction_heads:
+        if head in ("sentence_order", "classify") and "pooled" not in c.prediction_heads:
             raise ValueError(f'the head "{head}" reads the pooled vector: add "pooled" to heads')
     known: dict[str, Callable[[], nn.Module]] = {
         "pooled": lambda: pooled,
-        "masked_lm": lambda: MaskedLM(c.width, c.vocab, c.activation, c.eps, c.embedding),
+        "masked_lm": lambda: MaskedLM(c.width, c.vocab, c.activation, c.eps, c.embedding_width),
         "sentence_order": lambda: Classify(pooled, c.width, c.labels, c.before_labels),
         "classify": lambda: Classify(pooled, c.width, c.labels, c.before_labels),
         "tag": lambda: Tag(c.width, c.labels, c.before_labels),
         "span": lambda: Span(c.width),
     }
-    return make_heads("ALBERT", known, c.heads)
+    return make_heads("ALBERT", known, c.prediction_heads)
 
 
 # Hugging Face
@@ -116,7 +118,7 @@ ARCHITECTURES = {
     "AlbertForQuestionAnswering": ("span",),
 }
 SIGNS = {"masked_lm": "predictions.bias", "sentence_order": "sop_classifier.classifier.weight"}
-USUAL = AlbertConfig(width=4096, attention_heads=64, hidden=16384)  # their class's own sizes: ALBERT xxlarge
+USUAL = AlbertConfig(width=4096, heads=64, ffn_width=16384)  # their class's own sizes: ALBERT xxlarge
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> AlbertConfig:
@@ -127,15 +129,17 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> AlbertCo
         raise BadInput(f"num_hidden_layers is {sizes['layers']}; heedful builds at most {MOST_LAYERS}")
     sizes["classifier_dropout"] = read(theirs, "classifier_dropout_prob", USUAL.classifier_dropout)
     heads = find_heads(theirs, names, ARCHITECTURES, SIGNS, "pooler.weight")
-    return AlbertConfig(**sizes, heads=heads, embedding=read(theirs, "embedding_size", USUAL.embedding))
+    return AlbertConfig(
+        **sizes, prediction_heads=heads, embedding_width=read(theirs, "embedding_size", USUAL.embedding_width)
+    )
 
 
 def write_config(c: AlbertConfig) -> dict[str, Any]:
     sizes = write_sizes(c)
     return {
         "model_type": "albert",
-        "architectures": [find_architecture(c.heads, ARCHITECTURES, "AlbertForPreTraining")],
-        "embedding_size": c.embedding,
+        "architectures": [find_architecture(c.prediction_heads, ARCHITECTURES, "AlbertForPreTraining")],
+        "embedding_size": c.embedding_width,
         "classifier_dropout_prob": sizes.pop("classifier_dropout"),
         **sizes,
     }
@@ -163,13 +167,15 @@ def names(c: AlbertConfig) -> Table:
         *weight_and_bias("predictions.LayerNorm", "heads.masked_lm.norm"),
         same("predictions.bias", "heads.masked_lm.bias"),
         *weight_and_bias("sop_classifier.classifier", "heads.sentence_order.linear"),
-        *weight_and_bias("classifier", f"heads.{'tag' if 'tag' in c.heads else 'classify'}.linear"),
+        *weight_and_bias(
+            "classifier", f"heads.{'tag' if 'tag' in c.prediction_heads else 'classify'}.linear"
+        ),
         *weight_and_bias("qa_outputs", "heads.span.linear"),
     ]
     return Table(
         rules,
         prefix="albert.",
-        bare=c.heads in ((), ("pooled",)),
+        bare=c.prediction_heads in ((), ("pooled",)),
         copies={
             "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
             "predictions.decoder.bias": "predictions.bias",

@@ -21,17 +21,17 @@ from .base.shells import Decoder, EncoderDecoder
 class BahdanauConfig(Config):
     vocab: int = 30000
     target_vocab: int = 30000
-    shared: bool = False  # one vocabulary, and one embedding, for source and target
+    share_embeddings: bool = False  # one vocabulary, and one embedding, for source and target
     layers: int = 1  # of the encoder
     width: int = 1000  # of each direction of the encoder, and of the decoder
-    embedding: int = 620
-    alignment: int = 1000  # width inside the score
-    maxout: int = 500
+    embedding_width: int = 620
+    score_width: int = 1000  # width inside the score
+    maxout_width: int = 500
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shared(self.shared, self.vocab, self.target_vocab)
+        check_shared(self.share_embeddings, self.vocab, self.target_vocab)
 
 
 PRESETS = {"rnnsearch": BahdanauConfig()}
@@ -40,18 +40,18 @@ PRESETS = {"rnnsearch": BahdanauConfig()}
 def build(config: BahdanauConfig) -> EncoderDecoder:
     """The encoder-decoder, with fresh weights."""
     c = config
-    source, target = embeddings(c.vocab, c.target_vocab, c.embedding, c.shared)
+    source, target = embeddings(c.vocab, c.target_vocab, c.embedding_width, c.share_embeddings)
     annotation = 2 * c.width
     stack = Searching(
-        CandidateGRU(c.embedding, annotation, c.width),
-        Additive(c.width, annotation, c.alignment),
+        CandidateGRU(c.embedding_width, annotation, c.width),
+        Additive(c.width, annotation, c.score_width),
         annotation,
-        c.maxout,
+        c.maxout_width,
         c.dropout,
     )
     model = EncoderDecoder(
         reader("gru", source, c.width, c.layers, c.dropout),
-        Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.maxout, c.target_vocab, bias=True)),
+        Decoder(Inputs(target, dropout=c.dropout), stack, Untied(c.maxout_width, c.target_vocab, bias=True)),
     )
     initialize(model)
     return model

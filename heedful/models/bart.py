@@ -31,11 +31,11 @@ class BartConfig(Config):
     width: int = 768
     heads: int = 12
     decoder_heads: int = 12
-    hidden: int = 3072
-    decoder_hidden: int = 3072
+    ffn_width: int = 3072
+    decoder_ffn_width: int = 3072
     activation: str = "gelu"
     norm: str = "post"  # or "pre", as mBART has it
-    scaled: bool = False  # embeddings times sqrt(width)
+    scale_embeddings: bool = False  # embeddings times sqrt(width)
     dropout: float = 0.1
     attention_dropout: float = 0.1
     activation_dropout: float = 0.1
@@ -50,7 +50,13 @@ MODEL_TYPES = ("bart", "mbart")  # Hugging Face's
 PRESETS = {
     "bart-base": BartConfig(),
     "bart-large": BartConfig(
-        layers=12, decoder_layers=12, width=1024, heads=16, decoder_heads=16, hidden=4096, decoder_hidden=4096
+        layers=12,
+        decoder_layers=12,
+        width=1024,
+        heads=16,
+        decoder_heads=16,
+        ffn_width=4096,
+        decoder_ffn_width=4096,
     ),
 }
 
@@ -58,11 +64,11 @@ PRESETS = {
 def build(config: BartConfig) -> EncoderDecoder:
     """The encoder-decoder, with fresh weights: N(0, 0.02)."""
     c = config
-    tokens = TokenEmbedding(c.vocab, c.width, math.sqrt(c.width) if c.scaled else 1.0)
-    encoder = Encoder(build_inputs(c, tokens), build_stack(c, c.layers, c.heads, c.hidden, cross=False))
+    tokens = TokenEmbedding(c.vocab, c.width, math.sqrt(c.width) if c.scale_embeddings else 1.0)
+    encoder = Encoder(build_inputs(c, tokens), build_stack(c, c.layers, c.heads, c.ffn_width, cross=False))
     decoder = Decoder(
         build_inputs(c, tokens),
-        build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_hidden, cross=True),
+        build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_ffn_width, cross=True),
         Tied(c.vocab),
     )
     model = EncoderDecoder(encoder, decoder)

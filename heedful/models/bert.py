@@ -37,13 +37,15 @@ class BertConfig(Config):
     segments: int = 2
     layers: int = 12
     width: int = 768
-    attention_heads: int = 12
-    hidden: int = 3072
+    heads: int = 12
+    ffn_width: int = 3072
     activation: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.1
     eps: float = 1e-12
-    heads: tuple[str, ...] = ("pooled",)  # of: pooled, masked_lm, next_sentence, classify, tag, span
+    prediction_heads: tuple[str, ...] = (
+        "pooled",
+    )  # of: pooled, masked_lm, next_sentence, classify, tag, span
     labels: int = 2  # for classify and tag
     classifier_dropout: float | None = None  # before these; None: as everywhere
 
@@ -56,7 +58,7 @@ class BertConfig(Config):
 MODEL_TYPES = ("bert",)  # Hugging Face's
 PRESETS = {
     "bert-base": BertConfig(),
-    "bert-large": BertConfig(layers=24, width=1024, attention_heads=16, hidden=4096),
+    "bert-large": BertConfig(layers=24, width=1024, heads=16, ffn_width=4096),
 }
 
 
@@ -81,8 +83,8 @@ def assemble(inputs: Inputs, blocks: list[Block], heads: dict[str, nn.Module]) -
 
 
 def build_block(c: BertConfig) -> Block:
-    attention = MultiHeadAttention(c.width, c.attention_heads, dropout=c.attention_dropout)
-    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
     return Block(
         PostNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
         PostNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
@@ -92,8 +94,8 @@ def build_block(c: BertConfig) -> Block:
 def build_heads(c: BertConfig) -> dict[str, nn.Module]:
     """Next-sentence and sentence labels are read off the same pooled vector."""
     pooled = Pooled(c.width)
-    for head in c.heads:
-        if head in ("next_sentence", "classify") and "pooled" not in c.heads:
+    for head in c.prediction_heads:
+        if head in ("next_sentence", "classify") and "pooled" not in c.prediction_heads:
             raise ValueError(f'the head "{head}" reads the pooled vector: add "pooled" to heads')
     known: dict[str, Callable[[], nn.Module]] = {
         "pooled": lambda: pooled,
@@ -103,7 +105,7 @@ def build_heads(c: BertConfig) -> dict[str, nn.Module]:
         "tag": lambda: Tag(c.width, c.labels, c.before_labels),
         "span": lambda: Span(c.width),
     }
-    return make_heads("BERT", known, c.heads)
+    return make_heads("BERT", known, c.prediction_heads)
 
 
 def make_heads(
@@ -157,7 +159,7 @@ def find_heads(
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BertConfig:
-    return BertConfig(**read_sizes(theirs, BertConfig()), heads=find_heads(theirs, names))
+    return BertConfig(**read_sizes(theirs, BertConfig()), prediction_heads=find_heads(theirs, names))
 
 
 def read_sizes(theirs: dict[str, Any], usual: BertConfig) -> dict[str, Any]:
@@ -172,8 +174,8 @@ def read_sizes(theirs: dict[str, Any], usual: BertConfig) -> dict[str, Any]:
         "segments": read(theirs, "type_vocab_size", usual.segments),
         "layers": read(theirs, "num_hidden_layers", usual.layers),
         "width": read(theirs, "hidden_size", usual.width),
-        "attention_heads": read(theirs, "num_attention_heads", usual.attention_heads),
-        "hidden": read(theirs, "intermediate_size", usual.hidden),
+        "heads": read(theirs, "num_attention_heads", usual.heads),
+        "ffn_width": read(theirs, "intermediate_size", usual.ffn_width),
         "activation": read_activation(theirs, "hidden_act", ACTIVATION_NAMES[usual.activation]),
         "dropout": read(theirs, "hidden_dropout_prob", usual.dropout),
         "attention_dropout": read(theirs, "attention_probs_dropout_prob", usual.attention_dropout),
@@ -184,7 +186,7 @@ def read_sizes(theirs: dict[str, Any], usual: BertConfig) -> dict[str, Any]:
 
 
 def write_config(c: BertConfig) -> dict[str, Any]:
-    architecture = find_architecture(c.heads, ARCHITECTURES, "BertForPreTraining")
+    architecture = find_architecture(c.prediction_heads, ARCHITECTURES, "BertForPreTraining")
     return {"model_type": "bert", "architectures": [architecture], **write_sizes(c)}
 
 
@@ -207,8 +209,8 @@ def write_sizes(c: BertConfig) -> dict[str, Any]:
         "type_vocab_size": c.segments,
         "num_hidden_layers": c.layers,
         "hidden_size": c.width,
-        "num_attention_heads": c.attention_heads,
-        "intermediate_size": c.hidden,
+        "num_attention_heads": c.heads,
+        "intermediate_size": c.ffn_width,
         "hidden_act": ACTIVATION_NAMES[c.activation],
         "hidden_dropout_prob": c.dropout,
         "attention_probs_dropout_prob": c.attention_dropout,
@@ -227,13 +229,15 @@ def names(c: BertConfig, prefix: str = "bert.", more: Collection[Rule] = ()) -> 
         *weight_and_bias("cls.predictions.transform.LayerNorm", "heads.masked_lm.norm"),
         same("cls.predictions.bias", "heads.masked_lm.bias"),
         *weight_and_bias("cls.seq_relationship", "heads.next_sentence.linear"),
-        *weight_and_bias("classifier", f"heads.{'tag' if 'tag' in c.heads else 'classify'}.linear"),
+        *weight_and_bias(
+            "classifier", f"heads.{'tag' if 'tag' in c.prediction_heads else 'classify'}.linear"
+        ),
         *weight_and_bias("qa_outputs", "heads.span.linear"),
     ]
     return Table(
         rules,
         prefix=prefix,
-        bare=c.heads in ((), ("pooled",)),
+        bare=c.prediction_heads in ((), ("pooled",)),
         copies={
             "cls.predictions.decoder.weight": f"{prefix}embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",

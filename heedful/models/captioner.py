@@ -83,15 +83,15 @@ SEES: dict[str, Callable[[], nn.Module]] = {
 @dataclass(frozen=True)
 class CaptionerConfig(Config):
     vocab: int = 8000
-    image: int = 224
-    patch: int = 16
+    image_size: int = 224
+    patch_size: int = 16
     channels: int = 3
-    sees: str = "grid"  # or another of SEES
+    source: str = "grid"  # or another of SEES
     layers: int = 12
     decoder_layers: int = 6
     width: int = 768
     heads: int = 12
-    hidden: int = 3072
+    ffn_width: int = 3072
     activation: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -99,26 +99,26 @@ class CaptionerConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sees not in SEES:
-            raise ValueError(f"a decoder sees {', '.join(SEES)} of a picture, not {self.sees!r}")
+        if self.source not in SEES:
+            raise ValueError(f"a decoder sees {', '.join(SEES)} of a picture, not {self.source!r}")
         _ = self.reading  # which refuses patches that do not fit
 
     @property
     def reading(self) -> ViTConfig:
         """The sizes of the encoder."""
         return ViTConfig(
-            image=self.image,
-            patch=self.patch,
+            image_size=self.image_size,
+            patch_size=self.patch_size,
             channels=self.channels,
             layers=self.layers,
             width=self.width,
-            attention_heads=self.heads,
-            hidden=self.hidden,
+            heads=self.heads,
+            ffn_width=self.ffn_width,
             activation=self.activation,
             dropout=self.dropout,
             attention_dropout=self.attention_dropout,
             eps=self.eps,
-            heads=(),
+            prediction_heads=(),
         )
 
     @property
@@ -131,7 +131,7 @@ class CaptionerConfig(Config):
             width=self.width,
             heads=self.heads,
             decoder_heads=self.heads,
-            decoder_hidden=self.hidden,
+            decoder_ffn_width=self.ffn_width,
             activation=self.activation,
             norm="pre",
             dropout=self.dropout,
@@ -139,9 +139,9 @@ class CaptionerConfig(Config):
         )
 
     @property
-    def source(self) -> int:
+    def source_length(self) -> int:
         """How many vectors of a picture the decoder sees."""
-        return 1 if self.sees != "grid" else self.reading.grid**2
+        return 1 if self.source != "grid" else self.reading.grid**2
 
 
 PRESETS = {"captioner-b16": CaptionerConfig()}
@@ -160,11 +160,13 @@ def build(config: CaptionerConfig) -> EncoderDecoder:
 def build_encoder(c: CaptionerConfig) -> Encoder:
     blocks = [vit.build_block(c.reading) for _ in range(c.layers)]
     stack = Stack(blocks, LayerNorm(c.width, c.eps))
-    return Encoder(PatchInputs(c.reading), stack, project_out=SEES[c.sees]())
+    return Encoder(PatchInputs(c.reading), stack, project_out=SEES[c.source]())
 
 
 def build_decoder(c: TransformerConfig) -> Decoder:
     _, order = transformer.POSITIONS[c.positions]
     tokens = TokenEmbedding(c.target_vocab, c.width, math.sqrt(c.width))
-    stack = transformer.build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_hidden, order, cross=True)
+    stack = transformer.build_stack(
+        c, c.decoder_layers, c.decoder_heads, c.decoder_ffn_width, order, cross=True
+    )
     return Decoder(transformer.build_inputs(c, tokens, order), stack, Untied(c.width, c.target_vocab))

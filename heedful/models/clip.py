@@ -32,15 +32,15 @@ SHARPEST = math.log(100)  # the paper's limit, without which training is unstabl
 @dataclass(frozen=True)
 class ClipConfig(Config):
     vocab: int = 49408
-    text: int = 77
-    image: int = 224
-    patch: int = 32
+    text_length: int = 77
+    image_size: int = 224
+    patch_size: int = 32
     channels: int = 3
     layers: int = 12
     width: int = 512
     heads: int = 8
-    hidden: int = 2048
-    common: int = 512  # numbers of the common space
+    ffn_width: int = 2048
+    projection_width: int = 512  # numbers of the common space
     activation: str = "gelu"
     dropout: float = 0.0
     eps: float = 1e-5
@@ -49,17 +49,17 @@ class ClipConfig(Config):
     def vision(self) -> ViTConfig:
         """The tower of pictures."""
         return ViTConfig(
-            image=self.image,
-            patch=self.patch,
+            image_size=self.image_size,
+            patch_size=self.patch_size,
             channels=self.channels,
             layers=self.layers,
             width=self.width,
-            attention_heads=self.heads,
-            hidden=self.hidden,
+            heads=self.heads,
+            ffn_width=self.ffn_width,
             activation=self.activation,
             dropout=self.dropout,
             eps=self.eps,
-            heads=("class_token",),
+            prediction_heads=("class_token",),
         )
 
 
@@ -115,9 +115,9 @@ def build(config: ClipConfig) -> Clip:
     """Both towers, with fresh weights."""
     c = config
     tower = replace(c.vision, labels=1)
-    inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.text, c.width), dropout=c.dropout)
+    inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.text_length, c.width), dropout=c.dropout)
     stack = Stack([vit.build_block(tower) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
-    model = Clip(Encoder(inputs, stack), vit.build(tower), c.width, c.common)
+    model = Clip(Encoder(inputs, stack), vit.build(tower), c.width, c.projection_width)
     normal_(model.words, std=0.02)
     for linear in (model.from_words, model.from_pictures):
         nn.init.normal_(linear.weight, std=1 / math.sqrt(c.width))

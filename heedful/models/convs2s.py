@@ -22,30 +22,30 @@ from .base.shells import Decoder, Encoder, EncoderDecoder
 class ConvS2SConfig(Config):
     vocab: int = 40000
     target_vocab: int = 40000
-    shared: bool = False  # one vocabulary, and one embedding, for source and target
+    share_embeddings: bool = False  # one vocabulary, and one embedding, for source and target
     context: int = 1024  # words of the longest sentence
     layers: int = 9  # of this width and kernel, in encoder and decoder alike
     width: int = 512
-    kernel: int = 3
+    kernel_size: int = 3
     # Further layers: the width and the kernel of each.
-    further: tuple[int, ...] = (1024, 3, 1024, 3, 1024, 3, 1024, 3, 2048, 1, 2048, 1)
-    embedding: int = 768
-    out: int = 512  # width of what the scores are made of
+    more_layers: tuple[int, ...] = (1024, 3, 1024, 3, 1024, 3, 1024, 3, 2048, 1, 2048, 1)
+    embedding_width: int = 768
+    output_width: int = 512  # width of what the scores are made of
     dropout: float = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shared(self.shared, self.vocab, self.target_vocab)
-        if len(self.further) % 2 or not all(type(size) is int and size > 0 for size in self.further):
-            raise ValueError(f"further layers are a width and a kernel each, not {self.further!r:.100}")
+        check_shared(self.share_embeddings, self.vocab, self.target_vocab)
+        if len(self.more_layers) % 2 or not all(type(size) is int and size > 0 for size in self.more_layers):
+            raise ValueError(f"more_layers are a width and a kernel each, not {self.more_layers!r:.100}")
 
     @property
     def widths(self) -> list[int]:
-        return [*[self.width] * self.layers, *self.further[::2]]
+        return [*[self.width] * self.layers, *self.more_layers[::2]]
 
     @property
     def kernels(self) -> list[int]:
-        return [*[self.kernel] * self.layers, *self.further[1::2]]
+        return [*[self.kernel_size] * self.layers, *self.more_layers[1::2]]
 
 
 PRESETS = {"convs2s-en-de": ConvS2SConfig()}
@@ -54,11 +54,11 @@ PRESETS = {"convs2s-en-de": ConvS2SConfig()}
 def build(config: ConvS2SConfig) -> EncoderDecoder:
     """The encoder-decoder, with fresh weights."""
     c = config
-    source, target = embeddings(c.vocab, c.target_vocab, c.embedding, c.shared)
-    encoder = ConvolutionEncoder(c.embedding, c.widths, c.kernels, c.dropout, attends=len(c.widths))
-    decoder = ConvolutionDecoder(c.embedding, c.widths, c.kernels, c.dropout, c.out)
-    head = Untied(c.out, c.target_vocab)
-    head.linear = NormedLinear(c.out, c.target_vocab, 1 - c.dropout)  # type: ignore[assignment]
+    source, target = embeddings(c.vocab, c.target_vocab, c.embedding_width, c.share_embeddings)
+    encoder = ConvolutionEncoder(c.embedding_width, c.widths, c.kernels, c.dropout, attends=len(c.widths))
+    decoder = ConvolutionDecoder(c.embedding_width, c.widths, c.kernels, c.dropout, c.output_width)
+    head = Untied(c.output_width, c.target_vocab)
+    head.linear = NormedLinear(c.output_width, c.target_vocab, 1 - c.dropout)  # type: ignore[assignment]
     model = EncoderDecoder(
         Encoder(build_inputs(c, source), encoder),
         Decoder(build_inputs(c, target), decoder, head),
@@ -72,4 +72,4 @@ def build(config: ConvS2SConfig) -> EncoderDecoder:
 
 
 def build_inputs(c: ConvS2SConfig, tokens: TokenEmbedding) -> Inputs:
-    return Inputs(tokens, Learned(c.context, c.embedding), dropout=c.dropout)
+    return Inputs(tokens, Learned(c.context, c.embedding_width), dropout=c.dropout)

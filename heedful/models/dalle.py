@@ -30,24 +30,19 @@ from .base.shells import Decoder
 @dataclass(frozen=True)
 class DalleConfig(Config):
     vocab: int = 16384  # words of captions
-    text: int = 256  # places in a caption, after the start
+    text_length: int = 256  # places in a caption, after the start
     codes: int = 8192  # what a cell of the picture can be
     rows: int = 32
     columns: int = 32
     layers: int = 64
     width: int = 3968
     heads: int = 62
-    hidden: int = 15872
+    ffn_width: int = 15872
     activation: str = "gelu"
-    kernel: int = 11  # of the last layer, which sees like a convolution
+    window: int = 5  # cells that the last layer sees in every direction, like a convolution
     dropout: float = 0.1
     attention_dropout: float = 0.0
     eps: float = 1e-5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel is the odd side of a square of cells, not {self.kernel}")
 
     @property
     def cells(self) -> int:
@@ -56,12 +51,12 @@ class DalleConfig(Config):
     @property
     def context(self) -> int:
         """Tokens that are read: the start, the caption, and the picture."""
-        return 1 + self.text + self.cells
+        return 1 + self.text_length + self.cells
 
     @property
     def first_code(self) -> int:
         """The number of the picture's first code, after the words and the pads."""
-        return self.vocab + self.text
+        return self.vocab + self.text_length
 
     @property
     def start(self) -> int:
@@ -74,10 +69,10 @@ PRESETS = {"dalle": DalleConfig()}
 
 def masks_of(c: DalleConfig) -> list[Mask]:
     """What each layer sees: row, column, row, row, and so on; the last one like a convolution."""
-    text = 1 + c.text
+    text = 1 + c.text_length
     row, column = picture_row(text, c.columns), picture_column(text, c.columns)
     kinds = [column if i % 4 == 2 else row for i in range(1, c.layers)]
-    return [*kinds, picture_convolution(text, c.columns, c.kernel)]
+    return [*kinds, picture_convolution(text, c.columns, 2 * c.window + 1)]
 
 
 class Dalle(nn.Module):
@@ -93,8 +88,8 @@ class Dalle(nn.Module):
         words: captions' tokens, at most as many as there are places; after lengths[b] of them, anything.
         """
         c, (B, L), device = self.config, words_BL.shape, words_BL.device
-        if L > c.text:
-            raise ValueError(f"a caption of {L} tokens does not fit the {c.text} places of this model")
+        if L > c.text_length:
+            raise ValueError(f"a caption of {L} tokens does not fit the {c.text_length} places of this model")
         start_B1 = torch.full((B, 1), c.start, device=device)
         pads_BL = torch.arange(c.vocab, c.first_code, device=device).repeat(B, 1)
         pads_BL[:, :L] = torch.where(
@@ -114,7 +109,7 @@ class Dalle(nn.Module):
         token_V = torch.arange(scores_BTV.shape[2], device=device)
         code_V = (token_V >= c.first_code) & (token_V < c.start)
         word_V = token_V < c.first_code
-        before_picture_T1 = torch.arange(first, first + T, device=device)[:, None] < c.text
+        before_picture_T1 = torch.arange(first, first + T, device=device)[:, None] < c.text_length
         return scores_BTV.masked_fill(~torch.where(before_picture_T1, word_V, code_V), -math.inf)
 
     def both(self, tokens_BT: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,8 +120,8 @@ class Dalle(nn.Module):
         c, decoder = self.config, self.decoder
         matrix, _ = decoder.head.matrix(decoder.inputs.tokens)  # type: ignore[operator]
         hidden_BTD = decoder.hidden(tokens_BT[:, :-1])
-        words = hidden_BTD[:, : c.text] @ matrix[: c.first_code].T
-        codes = hidden_BTD[:, c.text :] @ matrix[c.first_code : c.start].T
+        words = hidden_BTD[:, : c.text_length] @ matrix[: c.first_code].T
+        codes = hidden_BTD[:, c.text_length :] @ matrix[c.first_code : c.start].T
         return words, codes
 
 
@@ -134,7 +129,7 @@ def build(config: DalleConfig) -> Dalle:
     """The decoder, with fresh weights."""
     c = config
     vocab = c.start + 1
-    position = CaptionAndGrid(1 + c.text, c.rows, c.columns, c.width)
+    position = CaptionAndGrid(1 + c.text_length, c.rows, c.columns, c.width)
     inputs = Inputs(TokenEmbedding(vocab, c.width), position, dropout=c.dropout)
     stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
     decoder = Decoder(inputs, stack, Untied(c.width, vocab), masks_of(c))
@@ -147,7 +142,7 @@ def build(config: DalleConfig) -> Dalle:
 
 def build_block(c: DalleConfig) -> Block:
     attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout)
-    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
     return Block(
         PreNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
         PreNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),

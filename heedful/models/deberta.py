@@ -41,25 +41,25 @@ class DebertaConfig(Config):
     segments: int | None = None  # None: it tells none apart
     layers: int = 12
     width: int = 768
-    attention_heads: int = 12
-    hidden: int = 3072
+    heads: int = 12
+    ffn_width: int = 3072
     activation: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.1
     eps: float = 1e-7
-    absolute: bool = False  # whether a table of places is added at the input
-    relative: bool = True  # whether there is a table of distances
+    absolute_positions: bool = False  # whether a table of places is added at the input
+    relative_positions: bool = True  # whether there is a table of distances
     ways: tuple[str, ...] = (
         "p2c",
         "c2p",
     )  # in which scores ask it: from content to place, from place to content
-    shared: bool = True  # whether content's projections serve distances too
+    share_projections: bool = True  # whether content's projections serve distances too
     buckets: int | None = 256  # of distances, in each direction; None: every distance has a row
-    farthest: int | None = None  # distance; None: the context
+    max_distance: int | None = None  # distance; None: the context
     norm_distances: bool = True
     convolution: int | None = None  # tokens that the first block's convolution sees; None: it has none
     convolution_activation: str = "tanh"
-    heads: tuple[str, ...] = ()  # of: masked_lm, classify, tag, span
+    prediction_heads: tuple[str, ...] = ()  # of: masked_lm, classify, tag, span
     labels: int = 2  # for classify and tag
     pool_activation: str = "gelu"
     pool_dropout: float = 0.0
@@ -81,7 +81,7 @@ class DebertaConfig(Config):
     @property
     def reach(self) -> int:
         """The farthest distance that is told from those before it."""
-        return self.farthest or self.context
+        return self.max_distance or self.context
 
     @property
     def span(self) -> int:
@@ -98,12 +98,12 @@ def build(config: DebertaConfig) -> WithHeads:
     c = config
     inputs = Inputs(
         TokenEmbedding(c.vocab, c.width),
-        Learned(c.context, c.width) if c.absolute else None,
+        Learned(c.context, c.width) if c.absolute_positions else None,
         None if c.segments is None else nn.Embedding(c.segments, c.width),
         LayerNorm(c.width, c.eps),
         c.dropout,
     )
-    table = build_table(c) if c.relative else None
+    table = build_table(c) if c.relative_positions else None
     blocks = [build_block(c, table) for _ in range(c.layers)]
     if c.convolution is not None:
         norm = LayerNorm(c.width, c.eps)
@@ -122,12 +122,12 @@ def build_block(c: DebertaConfig, table: Distances | None) -> Block:
     attention: MultiHeadAttention
     if table is None:
         score = ScaledByTerms(1 + len(c.ways))
-        attention = MultiHeadAttention(c.width, c.attention_heads, dropout=c.attention_dropout, score=score)
+        attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout, score=score)
     else:
         attention = DisentangledAttention(
-            c.width, c.attention_heads, table, c.ways, c.shared, c.attention_dropout, c.dropout
+            c.width, c.heads, table, c.ways, c.share_projections, c.attention_dropout, c.dropout
         )
-    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
     return Block(
         PostNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
         PostNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
@@ -143,7 +143,7 @@ def build_heads(c: DebertaConfig) -> dict[str, nn.Module]:
         "tag": lambda: Tag(c.width, c.labels, c.dropout),
         "span": lambda: Span(c.width),
     }
-    return make_heads("DeBERTa", known, c.heads)
+    return make_heads("DeBERTa", known, c.prediction_heads)
 
 
 # Hugging Face
@@ -174,22 +174,24 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> DebertaC
         segments=read_if_any(theirs, "type_vocab_size"),
         layers=read(theirs, "num_hidden_layers", 24),
         width=width,
-        attention_heads=heads,
-        hidden=read(theirs, "intermediate_size", 6144),
+        heads=heads,
+        ffn_width=read(theirs, "intermediate_size", 6144),
         activation=read_activation(theirs, "hidden_act", "gelu"),
         dropout=read(theirs, "hidden_dropout_prob", 0.1),
         attention_dropout=read(theirs, "attention_probs_dropout_prob", 0.1),
         eps=read(theirs, "layer_norm_eps", 1e-7),
-        absolute=read(theirs, "position_biased_input", True),
-        relative=read(theirs, "relative_attention", False),
+        absolute_positions=read(theirs, "position_biased_input", True),
+        relative_positions=read(theirs, "relative_attention", False),
         ways=read_ways(theirs),
-        shared=read(theirs, "share_att_key", False),
+        share_projections=read(theirs, "share_att_key", False),
         buckets=read_if_any(theirs, "position_buckets"),
-        farthest=read_if_any(theirs, "max_relative_positions"),
+        max_distance=read_if_any(theirs, "max_relative_positions"),
         norm_distances=read_norm(theirs),
         convolution=read_if_any(theirs, "conv_kernel_size"),
         convolution_activation=read_activation(theirs, "conv_act", "tanh"),
-        heads=find_heads(theirs, names, ARCHITECTURES, {"masked_lm": BERTS if legacy else OWN}, None),
+        prediction_heads=find_heads(
+            theirs, names, ARCHITECTURES, {"masked_lm": BERTS if legacy else OWN}, None
+        ),
         labels=read_labels(theirs),
         pool_activation=read_activation(theirs, "pooler_hidden_act", "gelu"),
         pool_dropout=read(theirs, "pooler_dropout", 0.0),
@@ -221,24 +223,24 @@ def write_config(c: DebertaConfig) -> dict[str, Any]:
     convolved = {"conv_kernel_size": c.convolution, "conv_act": ACTIVATION_NAMES[c.convolution_activation]}
     return {
         "model_type": "deberta-v2",
-        "architectures": [find_architecture(c.heads, ARCHITECTURES)],
+        "architectures": [find_architecture(c.prediction_heads, ARCHITECTURES)],
         "vocab_size": c.vocab,
         "max_position_embeddings": c.context,
         "type_vocab_size": c.segments or 0,
         "num_hidden_layers": c.layers,
         "hidden_size": c.width,
-        "num_attention_heads": c.attention_heads,
-        "intermediate_size": c.hidden,
+        "num_attention_heads": c.heads,
+        "intermediate_size": c.ffn_width,
         "hidden_act": ACTIVATION_NAMES[c.activation],
         "hidden_dropout_prob": c.dropout,
         "attention_probs_dropout_prob": c.attention_dropout,
         "layer_norm_eps": c.eps,
-        "position_biased_input": c.absolute,
-        "relative_attention": c.relative,
+        "position_biased_input": c.absolute_positions,
+        "relative_attention": c.relative_positions,
         "pos_att_type": list(c.ways),
-        "share_att_key": c.shared,
+        "share_att_key": c.share_projections,
         "position_buckets": c.buckets or -1,
-        "max_relative_positions": c.farthest or -1,
+        "max_relative_positions": c.max_distance or -1,
         "norm_rel_ebd": "layer_norm" if c.norm_distances else "none",
         "pooler_hidden_act": ACTIVATION_NAMES[c.pool_activation],
         "pooler_hidden_size": c.width,
@@ -273,23 +275,25 @@ def names(c: DebertaConfig) -> Table:
         *weight_and_bias(f"{layer}.output.LayerNorm", f"{block}.feed_forward.norm"),
         *blank_names(c),
         *weight_and_bias("pooler.dense", "heads.classify.pool.dense"),
-        *weight_and_bias("classifier", f"heads.{'tag' if 'tag' in c.heads else 'classify'}.linear"),
+        *weight_and_bias(
+            "classifier", f"heads.{'tag' if 'tag' in c.prediction_heads else 'classify'}.linear"
+        ),
         *weight_and_bias("qa_outputs", "heads.span.linear"),
     ]
     places = "embeddings.position_embeddings.weight"  # published files have it even where nothing reads it
-    if c.absolute:
+    if c.absolute_positions:
         rules.append(same(f"deberta.{places}", "encoder.inputs.position.table"))
     return Table(
         rules,
         prefix="deberta.",
-        bare=not c.heads,
+        bare=not c.prediction_heads,
         copies={
             "cls.predictions.decoder.weight": "deberta.embeddings.word_embeddings.weight",
             "cls.predictions.decoder.bias": "cls.predictions.bias",
         }
         if c.legacy
         else None,
-        ignored=("embeddings.position_ids", *(() if c.absolute else (places,)), *DISCRIMINATOR),
+        ignored=("embeddings.position_ids", *(() if c.absolute_positions else (places,)), *DISCRIMINATOR),
     )
 
 

@@ -29,14 +29,14 @@ class DistilBertConfig(Config):
     context: int = 512
     layers: int = 6
     width: int = 768
-    attention_heads: int = 12
-    hidden: int = 3072
+    heads: int = 12
+    ffn_width: int = 3072
     activation: str = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.1
     classifier_dropout: float = 0.2
     span_dropout: float = 0.1
-    heads: tuple[str, ...] = ()  # of: masked_lm, classify, tag, span
+    prediction_heads: tuple[str, ...] = ()  # of: masked_lm, classify, tag, span
     labels: int = 2  # for classify and tag
 
 
@@ -58,8 +58,8 @@ def build(config: DistilBertConfig) -> WithHeads:
 
 def build_block(c: DistilBertConfig) -> Block:
     """BERT's, but that what attention says is not dropped."""
-    attention = MultiHeadAttention(c.width, c.attention_heads, dropout=c.attention_dropout)
-    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
     return Block(
         PostNorm(attention, LayerNorm(c.width, EPS)),
         PostNorm(feed_forward, LayerNorm(c.width, EPS), c.dropout),
@@ -73,7 +73,7 @@ def build_heads(c: DistilBertConfig) -> dict[str, nn.Module]:
         "tag": lambda: Tag(c.width, c.labels, c.dropout),
         "span": lambda: Span(c.width, c.span_dropout),
     }
-    return make_heads("DistilBERT", known, c.heads)
+    return make_heads("DistilBERT", known, c.prediction_heads)
 
 
 # Hugging Face
@@ -95,14 +95,16 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> DistilBe
         context=read(theirs, "max_position_embeddings", 512),
         layers=read(theirs, "n_layers", 6),
         width=read(theirs, "dim", 768),
-        attention_heads=read(theirs, "n_heads", 12),
-        hidden=read(theirs, "hidden_dim", 3072),
+        heads=read(theirs, "n_heads", 12),
+        ffn_width=read(theirs, "hidden_dim", 3072),
         activation=read_activation(theirs, "activation", "gelu"),
         dropout=read(theirs, "dropout", 0.1),
         attention_dropout=read(theirs, "attention_dropout", 0.1),
         classifier_dropout=read(theirs, "seq_classif_dropout", 0.2),
         span_dropout=read(theirs, "qa_dropout", 0.1),
-        heads=find_heads(theirs, names, ARCHITECTURES, {"masked_lm": "vocab_transform.weight"}, None),
+        prediction_heads=find_heads(
+            theirs, names, ARCHITECTURES, {"masked_lm": "vocab_transform.weight"}, None
+        ),
         labels=read_labels(theirs),
     )
 
@@ -110,13 +112,13 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> DistilBe
 def write_config(c: DistilBertConfig) -> dict[str, Any]:
     return {
         "model_type": "distilbert",
-        "architectures": [find_architecture(c.heads, ARCHITECTURES)],
+        "architectures": [find_architecture(c.prediction_heads, ARCHITECTURES)],
         "vocab_size": c.vocab,
         "max_position_embeddings": c.context,
         "n_layers": c.layers,
         "dim": c.width,
-        "n_heads": c.attention_heads,
-        "hidden_dim": c.hidden,
+        "n_heads": c.heads,
+        "hidden_dim": c.ffn_width,
         "activation": ACTIVATION_NAMES[c.activation],
         "dropout": c.dropout,
         "attention_dropout": c.attention_dropout,
@@ -144,13 +146,15 @@ def names(c: DistilBertConfig) -> Table:
         *weight_and_bias("vocab_layer_norm", "heads.masked_lm.norm"),
         same("vocab_projector.bias", "heads.masked_lm.bias"),
         *weight_and_bias("pre_classifier", "heads.classify.pool.dense"),
-        *weight_and_bias("classifier", f"heads.{'tag' if 'tag' in c.heads else 'classify'}.linear"),
+        *weight_and_bias(
+            "classifier", f"heads.{'tag' if 'tag' in c.prediction_heads else 'classify'}.linear"
+        ),
         *weight_and_bias("qa_outputs", "heads.span.linear"),
     ]
     return Table(
         rules,
         prefix="distilbert.",
-        bare=not c.heads,
+        bare=not c.prediction_heads,
         copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
         ignored=IGNORED,
     )

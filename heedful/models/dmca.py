@@ -1,7 +1,7 @@
 """T-D and T-DMCA (Liu et al. 2018): a decoder for long texts, with local and memory-compressed attention.
 
-pattern  one letter for each layer, repeated: l attends to its own block, m to all tokens, compressed three
-         to one, f to all tokens. T-DMCA is "lm" over five layers (l m l m l); T-D is "f".
+layer_pattern  one letter for each layer, repeated: l attends to its own block, m to all tokens, compressed
+               three to one, f to all tokens. T-DMCA is "lm" over five layers (l m l m l); T-D is "f".
 
 A task with a source becomes a language model by writing source, delimiter and target in one row. T-ED, the
 encoder-decoder that reads the source separately, is `transformer`.
@@ -33,29 +33,29 @@ class DMCAConfig(Config):
     layers: int = 5
     width: int = 512
     heads: int = 8
-    hidden: int = 2048
-    pattern: str = "lm"
+    ffn_width: int = 2048
+    layer_pattern: str = "lm"
     block: int = 256
     look_back: bool = False  # tensor2tensor's local attention sees the block before, too
-    compressed: str = "kv"  # as in the paper; or "input", as in tensor2tensor
+    compress: str = "kv"  # as in the paper; or "input", as in tensor2tensor
     norm: str = "post"
     activation: str = "relu"
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.pattern or set(self.pattern) - set("lmf"):
+        if not self.layer_pattern or set(self.layer_pattern) - set("lmf"):
             raise ValueError(
-                f"pattern is made of l (local), m (compressed) and f (full), not {self.pattern!r}"
+                f"layer_pattern is made of l (local), m (compressed) and f (full), not {self.layer_pattern!r}"
             )
-        if self.compressed not in KINDS:
-            raise ValueError(f"compressed is {' or '.join(KINDS)}, not {self.compressed!r}")
+        if self.compress not in KINDS:
+            raise ValueError(f"compress is {' or '.join(KINDS)}, not {self.compress!r}")
         if self.norm not in RESIDUALS:
             raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
 
     def kind(self, layer: int) -> str:
         """The letter of a layer."""
-        return self.pattern[layer % len(self.pattern)]
+        return self.layer_pattern[layer % len(self.layer_pattern)]
 
     @property
     def far(self) -> int:
@@ -64,7 +64,7 @@ class DMCAConfig(Config):
 
 
 PRESETS = {
-    "t-d": DMCAConfig(context=4000, layers=6, pattern="f"),
+    "t-d": DMCAConfig(context=4000, layers=6, layer_pattern="f"),
     "t-dmca": DMCAConfig(),
 }
 
@@ -89,13 +89,15 @@ def build_block(c: DMCAConfig, kind: str) -> Block:
     inner = MultiHeadAttention(c.width, c.heads)
     attention: nn.Module = inner
     if kind == "m":
-        attention = KINDS[c.compressed](inner)
-    elif kind == "l" or "l" in c.pattern or "m" in c.pattern:  # a cache is of one kind: full layers keep all
+        attention = KINDS[c.compress](inner)
+    elif (
+        kind == "l" or "l" in c.layer_pattern or "m" in c.layer_pattern
+    ):  # a cache is of one kind: full layers keep all
         attention = RecentAttention(inner, c.far if kind == "l" else FOREVER)
     residual = RESIDUALS[c.norm]
     return Block(
         residual(attention, LayerNorm(c.width), c.dropout),
-        residual(FeedForward(c.width, c.hidden, c.activation), LayerNorm(c.width), c.dropout),
+        residual(FeedForward(c.width, c.ffn_width, c.activation), LayerNorm(c.width), c.dropout),
     )
 
 

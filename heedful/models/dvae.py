@@ -29,7 +29,7 @@ AT_ONCE = 1 << 23  # distances of k-means that are computed together
 class DVAEConfig(Config):
     channels: int = 3
     codes: int = 8192
-    patch: int = 8  # pixels along a cell
+    patch_size: int = 8  # pixels along a cell
     layers: int = 2  # residual blocks, in the encoder and in the decoder
     width: int = 256
     dropout: float = 0.0
@@ -108,15 +108,15 @@ class DVAE(nn.Module):
         # by halving the sides and back by doubling them; whole patches need half the time, and codes can
         # begin as patches.
         self.encoder = nn.Sequential(
-            nn.Conv2d(c.channels, c.width, c.patch, stride=c.patch),
+            nn.Conv2d(c.channels, c.width, c.patch_size, stride=c.patch_size),
             *blocks[0],
             nn.Conv2d(c.width, c.codes, 1),
         )
         self.decoder = nn.Sequential(
             nn.Conv2d(c.codes, c.width, 1),
             *blocks[1],
-            nn.Conv2d(c.width, 2 * c.channels * c.patch**2, 1),
-            nn.PixelShuffle(c.patch),
+            nn.Conv2d(c.width, 2 * c.channels * c.patch_size**2, 1),
+            nn.PixelShuffle(c.patch_size),
         )
 
     def scores(self, pixels_BCHW: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ def begin_with(model: DVAE, pixels_BCHW: Tensor, seed: int) -> None:
     both ends linear.
     """
     c, generator = model.config, torch.Generator().manual_seed(seed)
-    patches_BXN = F.unfold(torch.logit(inside(pixels_BCHW)), c.patch, stride=c.patch)
+    patches_BXN = F.unfold(torch.logit(inside(pixels_BCHW)), c.patch_size, stride=c.patch_size)
     patches_NX = patches_BXN.transpose(1, 2).flatten(0, 1).unique(dim=0)
     patches_NX = patches_NX[torch.randperm(len(patches_NX), generator=generator)[:PATCHES]]
     mean_X = patches_NX.mean(0)  # left out, so that scores are no small differences of large numbers
@@ -193,7 +193,7 @@ def begin_with(model: DVAE, pixels_BCHW: Tensor, seed: int) -> None:
         basis_DX = torch.linalg.eigh(centers_KX.T @ centers_KX).eigenvectors.flip(1)[:, : c.width].T
     turned_KD = centers_KX @ basis_DX.T
     into, scores, vectors, out = model.encoder[0], model.encoder[-1], model.decoder[0], model.decoder[-2]
-    put(into, basis_DX.unflatten(1, (c.channels, c.patch, c.patch)), -basis_DX @ mean_X)
+    put(into, basis_DX.unflatten(1, (c.channels, c.patch_size, c.patch_size)), -basis_DX @ mean_X)
     put(scores, (turned_KD / spread**2)[..., None, None], -turned_KD.square().sum(1) / (2 * spread**2))
     put(vectors, turned_KD.T[..., None, None], torch.zeros(c.width))
     center_and_scale = torch.cat([basis_DX.T, torch.zeros_like(basis_DX.T)])

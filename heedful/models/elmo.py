@@ -31,9 +31,9 @@ class ElmoConfig(Config):
     context: int = 256  # of a text, what is read at once: a state itself never ends
     layers: int = 2
     width: int = 512  # of a word, and of each direction
-    cells: int = 4096
-    letters: int = 50  # of a word, with the two that begin and end it
-    letter_width: int = 16
+    cell_width: int = 4096
+    max_characters: int = 50  # of a word, with the two that begin and end it
+    character_width: int = 16
     filters: tuple[int, ...] = tuple(32 * share for share in SHARES)  # by width, from 1 on
     highways: int = 2
     dropout: float = 0.1
@@ -42,14 +42,14 @@ class ElmoConfig(Config):
         super().__post_init__()
         if self.input not in INPUTS:
             raise ValueError(f"input is {' or '.join(INPUTS)}, not {self.input!r}")
-        if self.cells <= self.width:
-            raise ValueError(f"{self.cells} cells are projected to fewer numbers, not to {self.width}")
+        if self.cell_width <= self.width:
+            raise ValueError(f"{self.cell_width} cells are projected to fewer numbers, not to {self.width}")
         if not self.filters or any(type(count) is not int or count < 1 for count in self.filters):
             raise ValueError(
                 f"filters are as many whole numbers from 1 on as there are widths, not {self.filters}"
             )
-        if self.letters < max(len(self.filters), 3):
-            raise ValueError(f"a word of {self.letters} letters is too short for its filters")
+        if self.max_characters < max(len(self.filters), 3):
+            raise ValueError(f"a word of {self.max_characters} letters is too short for its filters")
 
 
 def share_filters(count: int) -> tuple[int, ...]:
@@ -59,7 +59,9 @@ def share_filters(count: int) -> tuple[int, ...]:
 
 
 def spelled(c: ElmoConfig) -> Spelled:
-    return Spelled(CharacterCNN(c.letter_width, c.filters, c.highways, c.width), c.letters, c.dropout)
+    return Spelled(
+        CharacterCNN(c.character_width, c.filters, c.highways, c.width), c.max_characters, c.dropout
+    )
 
 
 def whole(c: ElmoConfig) -> Inputs:
@@ -101,7 +103,7 @@ def build(config: ElmoConfig) -> WithHeads:
 def language_models(c: ElmoConfig) -> Encoder:
     """Both directions, without what they were trained by."""
     forwards, backwards = (
-        [ProjectedLSTM(c.width, c.cells, c.width) for _ in range(c.layers)] for _ in range(2)
+        [ProjectedLSTM(c.width, c.cell_width, c.width) for _ in range(c.layers)] for _ in range(2)
     )
     return Encoder(INPUTS[c.input](c), TwoDirections(forwards, backwards, c.dropout))
 

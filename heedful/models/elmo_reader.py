@@ -36,7 +36,7 @@ class ElmoReaderConfig(ElmoConfig):
     mix_dropout: float = 0.5
     mix_norm: bool = False
     at_output: bool = False
-    heads: tuple[str, ...] = ("tag",)  # or "classify"
+    prediction_heads: tuple[str, ...] = ("tag",)  # or "classify"
     labels: int = 17
 
 
@@ -118,10 +118,10 @@ def build_heads(c: ElmoReaderConfig) -> dict[str, nn.Module]:
         "tag": lambda: Tag(width, c.labels, c.reader_dropout),
         "classify": lambda: Classify(MaxOverTokens(), width, c.labels, c.reader_dropout),
     }
-    for head in c.heads:
+    for head in c.prediction_heads:
         if head not in known:
             raise ValueError(f'there is no head "{head}" beside ELMo; there are {", ".join(known)}')
-    return {head: known[head]() for head in c.heads}
+    return {head: known[head]() for head in c.prediction_heads}
 
 
 def mix_penalty(model: nn.Module) -> Tensor | float:

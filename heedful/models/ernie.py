@@ -63,7 +63,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ErnieCon
     tasks = read(theirs, "task_type_vocab_size", 3)
     return ErnieConfig(
         **bert.read_sizes(theirs, BertConfig()),
-        heads=find_heads(theirs, names, ARCHITECTURES),
+        prediction_heads=find_heads(theirs, names, ARCHITECTURES),
         tasks=tasks if read(theirs, "use_task_id", False) else None,
     )
 
@@ -72,7 +72,7 @@ def write_config(c: ErnieConfig) -> dict[str, Any]:
     told = (
         {"use_task_id": False} if c.tasks is None else {"use_task_id": True, "task_type_vocab_size": c.tasks}
     )
-    architecture = find_architecture(c.heads, ARCHITECTURES, "ErnieForPreTraining")
+    architecture = find_architecture(c.prediction_heads, ARCHITECTURES, "ErnieForPreTraining")
     return {"model_type": "ernie", "architectures": [architecture], **bert.write_sizes(c), **told}
 
 

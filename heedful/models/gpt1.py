@@ -26,12 +26,12 @@ class GPT1Config(Config):
     layers: int = 12
     width: int = 768
     heads: int = 12
-    hidden: int = 3072
+    ffn_width: int = 3072
     activation: str = "gelu_tanh"
     dropout: float = 0.1
     attention_dropout: float = 0.1
     eps: float = 1e-5
-    tied: bool = True
+    tie_embeddings: bool = True
 
 
 MODEL_TYPES = ("openai-gpt",)  # Hugging Face's
@@ -43,14 +43,14 @@ def build(config: GPT1Config) -> Decoder:
     c = config
     inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.context, c.width), dropout=c.dropout)
     stack = Stack([build_block(c) for _ in range(c.layers)])
-    model = Decoder(inputs, stack, Tied() if c.tied else Untied(c.width, c.vocab))
+    model = Decoder(inputs, stack, Tied() if c.tie_embeddings else Untied(c.width, c.vocab))
     normal_(model, std=0.02)
     return model
 
 
 def build_block(c: GPT1Config) -> Block:
     attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout)
-    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
     return Block(
         PostNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
         PostNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
@@ -72,12 +72,12 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPT1Conf
         layers=read(theirs, "n_layer", 12),
         width=width,
         heads=read(theirs, "n_head", 12),
-        hidden=4 * width,
+        ffn_width=4 * width,
         activation=ACTIVATIONS[afn],
         dropout=read(theirs, "resid_pdrop", 0.1),
         attention_dropout=read(theirs, "attn_pdrop", 0.1),
         eps=read(theirs, "layer_norm_epsilon", 1e-5),
-        tied=read(theirs, "tie_word_embeddings", True),
+        tie_embeddings=read(theirs, "tie_word_embeddings", True),
     )
 
 
@@ -95,12 +95,12 @@ def write_config(c: GPT1Config) -> dict[str, Any]:
         "embd_pdrop": c.dropout,
         "attn_pdrop": c.attention_dropout,
         "layer_norm_epsilon": c.eps,
-        "tie_word_embeddings": c.tied,
+        "tie_word_embeddings": c.tie_embeddings,
     }
 
 
 def names(c: GPT1Config) -> Table:
-    head = [] if c.tied else [same("lm_head.weight", "head.linear.weight")]
+    head = [] if c.tie_embeddings else [same("lm_head.weight", "head.linear.weight")]
     return Table(
         [
             same("transformer.tokens_embed.weight", "inputs.tokens.weight"),
@@ -109,6 +109,6 @@ def names(c: GPT1Config) -> Table:
             *head,
         ],
         prefix="transformer.",
-        copies={"lm_head.weight": "transformer.tokens_embed.weight"} if c.tied else {},
+        copies={"lm_head.weight": "transformer.tokens_embed.weight"} if c.tie_embeddings else {},
         ignored=("h.{}.attn.bias", "position_ids"),
     )

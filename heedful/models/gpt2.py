@@ -28,20 +28,20 @@ class GPT2Config(Config):
     layers: int = 12
     width: int = 768
     heads: int = 12
-    hidden: int = 3072
+    ffn_width: int = 3072
     activation: str = "gelu_tanh"
     dropout: float = 0.1
     attention_dropout: float = 0.1
     eps: float = 1e-5
-    tied: bool = True
+    tie_embeddings: bool = True
 
 
 MODEL_TYPES = ("gpt2",)  # Hugging Face's
 PRESETS = {
     "gpt2": GPT2Config(),
-    "gpt2-medium": GPT2Config(layers=24, width=1024, heads=16, hidden=4096),
-    "gpt2-large": GPT2Config(layers=36, width=1280, heads=20, hidden=5120),
-    "gpt2-xl": GPT2Config(layers=48, width=1600, heads=25, hidden=6400),
+    "gpt2-medium": GPT2Config(layers=24, width=1024, heads=16, ffn_width=4096),
+    "gpt2-large": GPT2Config(layers=36, width=1280, heads=20, ffn_width=5120),
+    "gpt2-xl": GPT2Config(layers=48, width=1600, heads=25, ffn_width=6400),
 }
 
 
@@ -50,13 +50,13 @@ def build(config: GPT2Config) -> Decoder:
     c = config
     inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.context, c.width), dropout=c.dropout)
     stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
-    model = Decoder(inputs, stack, Tied() if c.tied else Untied(c.width, c.vocab))
+    model = Decoder(inputs, stack, Tied() if c.tie_embeddings else Untied(c.width, c.vocab))
     return initialize(model)
 
 
 def build_block(c: GPT2Config) -> Block:
     attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout)
-    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
     return Block(
         PreNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
         PreNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
@@ -88,12 +88,12 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPT2Conf
         layers=read(theirs, "n_layer", 12),
         width=width,
         heads=read(theirs, "n_head", 12),
-        hidden=read_unless_null(theirs, "n_inner", 4 * width),
+        ffn_width=read_unless_null(theirs, "n_inner", 4 * width),
         activation=read_activation(theirs, "activation_function", "gelu_new"),
         dropout=read(theirs, "resid_pdrop", 0.1),
         attention_dropout=read(theirs, "attn_pdrop", 0.1),
         eps=read(theirs, "layer_norm_epsilon", 1e-5),
-        tied=read(theirs, "tie_word_embeddings", True),
+        tie_embeddings=read(theirs, "tie_word_embeddings", True),
     )
 
 
@@ -106,13 +106,13 @@ def write_config(c: GPT2Config) -> dict[str, Any]:
         "n_layer": c.layers,
         "n_embd": c.width,
         "n_head": c.heads,
-        "n_inner": c.hidden,
+        "n_inner": c.ffn_width,
         "activation_function": ACTIVATION_NAMES[c.activation],
         "resid_pdrop": c.dropout,
         "embd_pdrop": c.dropout,
         "attn_pdrop": c.attention_dropout,
         "layer_norm_epsilon": c.eps,
-        "tie_word_embeddings": c.tied,
+        "tie_word_embeddings": c.tie_embeddings,
     }
 
 
@@ -132,7 +132,7 @@ def block_names(theirs: str, ours: str) -> list[Rule]:
 
 
 def names(c: GPT2Config) -> Table:
-    head = [] if c.tied else [same("lm_head.weight", "head.linear.weight")]
+    head = [] if c.tie_embeddings else [same("lm_head.weight", "head.linear.weight")]
     return Table(
         [
             same("transformer.wte.weight", "inputs.tokens.weight"),
@@ -142,6 +142,6 @@ def names(c: GPT2Config) -> Table:
             *head,
         ],
         prefix="transformer.",
-        copies={"lm_head.weight": "transformer.wte.weight"} if c.tied else {},
+        copies={"lm_head.weight": "transformer.wte.weight"} if c.tie_embeddings else {},
         ignored=("h.{}.attn.bias", "h.{}.attn.masked_bias"),
     )

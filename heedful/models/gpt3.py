@@ -17,9 +17,9 @@ class GPT3Config(Config):
     layers: int = 12
     width: int = 768
     heads: int = 12
-    band: int = 128  # the paper does not disclose its width; 128 is our choice
+    window: int = 128  # the paper does not disclose its width; 128 is our choice
     dropout: float = 0.0
-    tied: bool = True
+    tie_embeddings: bool = True
 
 
 # The paper's table prints 24 heads of 128 for 2048 and a width of 5140 for 40 heads of 128; neither
@@ -46,11 +46,11 @@ def build(config: GPT3Config) -> Decoder:
             layers=c.layers,
             width=c.width,
             heads=c.heads,
-            hidden=4 * c.width,
+            ffn_width=4 * c.width,
             dropout=c.dropout,
             attention_dropout=c.dropout,
-            tied=c.tied,
+            tie_embeddings=c.tie_embeddings,
         )
     )
-    model.masks = (causal(), causal() & window(c.band))
+    model.masks = (causal(), causal() & window(c.window))
     return model

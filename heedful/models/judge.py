@@ -15,7 +15,7 @@ from .base.config import Config
 
 @dataclass(frozen=True)
 class JudgeConfig(Config):
-    image: int = 32
+    image_size: int = 32
     channels: int = 3
     layers: int = 3  # each halves the sides and doubles the width
     width: int = 32  # of the first
@@ -24,9 +24,9 @@ class JudgeConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.image < 2**self.layers:
+        if self.image_size < 2**self.layers:
             raise ValueError(
-                f"pictures of {self.image} pixels cannot be halved {self.layers} times: fewer layers"
+                f"pictures of {self.image_size} pixels cannot be halved {self.layers} times: fewer layers"
             )
 
 
@@ -44,7 +44,7 @@ class Judge(nn.Module):
         parts: list[nn.Module] = []
         for before, after in itertools.pairwise(widths):
             parts += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
-        side = c.image >> c.layers
+        side = c.image_size >> c.layers
         self.body = nn.Sequential(
             *parts,
             nn.Flatten(),

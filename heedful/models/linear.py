@@ -22,7 +22,7 @@ class LinearConfig(Config):
     layers: int = 12
     width: int = 768
     heads: int = 12
-    hidden: int = 3072
+    ffn_width: int = 3072
     activation: str = "gelu_tanh"
     dropout: float = 0.1
     eps: float = 1e-5
@@ -43,7 +43,7 @@ def build(config: LinearConfig) -> Decoder:
 
 def build_block(c: LinearConfig) -> Block:
     attention = KernelAttention(MultiHeadAttention(c.width, c.heads, score=KernelScore()))
-    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
     return Block(
         PreNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
         PreNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),

@@ -30,29 +30,31 @@ class LlamaConfig(Config):
     heads: int = 32
     kv_heads: int = 32
     key_width: int = 128
-    hidden: int = 11008
+    ffn_width: int = 11008
     activation: str = "silu"
     attention_bias: bool = False
-    feed_forward_bias: bool = False
+    ffn_bias: bool = False
     attention_dropout: float = 0.0
     rotary_base: float = 10000.0
     eps: float = 1e-6
-    tied: bool = False
+    tie_embeddings: bool = False
     out_bias: bool = True  # where there are biases in attention, also on what it hands on (Qwen2: not)
-    stretch: str = "none"  # of rotary positions: "linear" or "llama3", and how far
-    stretch_factor: float = 1.0
-    stretch_low: float = 1.0
-    stretch_high: float = 4.0
-    stretch_original: int = 8192
+    rope_scaling: str = "none"  # of rotary positions: "linear" or "llama3", and how far
+    rope_factor: float = 1.0
+    rope_low_freq_factor: float = 1.0
+    rope_high_freq_factor: float = 4.0
+    rope_original_context: int = 8192
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stretch not in STRETCHES:
-            raise ValueError(f"stretch is {', '.join(STRETCHES)}, not {short(self.stretch)}")
-        if self.stretch_factor < 1 or (self.stretch == "llama3" and self.stretch_low >= self.stretch_high):
+        if self.rope_scaling not in STRETCHES:
+            raise ValueError(f"stretch is {', '.join(STRETCHES)}, not {short(self.rope_scaling)}")
+        if self.rope_factor < 1 or (
+            self.rope_scaling == "llama3" and self.rope_low_freq_factor >= self.rope_high_freq_factor
+        ):
             raise ValueError(
                 f"positions are stretched by 1 or more, and from low to high, "
-                f"not by {self.stretch_factor} from {self.stretch_low} to {self.stretch_high}"
+                f"not by {self.rope_factor} from {self.rope_low_freq_factor} to {self.rope_high_freq_factor}"
             )
 
 
@@ -68,16 +70,16 @@ PRESETS = {
         heads=9,
         kv_heads=3,
         key_width=64,
-        hidden=1536,
+        ffn_width=1536,
         rotary_base=100000.0,
         eps=1e-5,
-        tied=True,
+        tie_embeddings=True,
     ),
     "llama3-8b": LlamaConfig(
         vocab=128256,
         context=8192,
         kv_heads=8,
-        hidden=14336,
+        ffn_width=14336,
         rotary_base=500000.0,
         eps=1e-5,
     ),
@@ -89,9 +91,9 @@ PRESETS = {
         heads=14,
         kv_heads=2,
         key_width=64,
-        hidden=4864,
+        ffn_width=4864,
         rotary_base=1000000.0,
-        tied=True,
+        tie_embeddings=True,
         attention_bias=True,
         out_bias=False,
     ),
@@ -103,18 +105,18 @@ def build(config: LlamaConfig) -> Decoder:
     c = config
     position = build_position(c)
     stack = Stack([build_block(c, position) for _ in range(c.layers)], RMSNorm(c.width, c.eps))
-    head = Tied() if c.tied else Untied(c.width, c.vocab)
+    head = Tied() if c.tie_embeddings else Untied(c.width, c.vocab)
     model = Decoder(Inputs(TokenEmbedding(c.vocab, c.width)), stack, head)
     normal_(model, std=0.02)
     return model
 
 
 def build_position(c: LlamaConfig) -> Rotary:
-    if c.stretch == "none":
+    if c.rope_scaling == "none":
         return Rotary(c.key_width, layout="halves", base=c.rotary_base)
-    original = (c.stretch_low, c.stretch_high, c.stretch_original)
-    linear = c.stretch == "linear"
-    stretch = LinearScaling(c.stretch_factor) if linear else Llama3Scaling(c.stretch_factor, *original)
+    original = (c.rope_low_freq_factor, c.rope_high_freq_factor, c.rope_original_context)
+    linear = c.rope_scaling == "linear"
+    stretch = LinearScaling(c.rope_factor) if linear else Llama3Scaling(c.rope_factor, *original)
     return StretchedRotary(c.key_width, stretch, layout="halves", base=c.rotary_base)
 
 
@@ -129,7 +131,7 @@ def build_block(c: LlamaConfig, position: Rotary) -> Block:
         dropout=c.attention_dropout,
         position=position,
     )
-    feed_forward = GatedFeedForward(c.width, c.hidden, c.activation, bias=c.feed_forward_bias)
+    feed_forward = GatedFeedForward(c.width, c.ffn_width, c.activation, bias=c.ffn_bias)
     return Block(
         PreNorm(attention, RMSNorm(c.width, c.eps)),
         PreNorm(feed_forward, RMSNorm(c.width, c.eps)),
@@ -156,14 +158,14 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> LlamaCon
         heads=heads,
         kv_heads=read_unless_null(theirs, "num_key_value_heads", 32 if qwen else heads),
         key_width=read_unless_null(theirs, "head_dim", width // heads),
-        hidden=read(theirs, "intermediate_size", 22016 if qwen else 11008),
+        ffn_width=read(theirs, "intermediate_size", 22016 if qwen else 11008),
         activation=read_activation(theirs, "hidden_act", "silu"),
         attention_bias=qwen or read(theirs, "attention_bias", False),
         out_bias=not qwen,
-        feed_forward_bias=not qwen and read(theirs, "mlp_bias", False),
+        ffn_bias=not qwen and read(theirs, "mlp_bias", False),
         attention_dropout=read(theirs, "attention_dropout", 0.0),
         eps=read(theirs, "rms_norm_eps", 1e-6),
-        tied=read(theirs, "tie_word_embeddings", False),
+        tie_embeddings=read(theirs, "tie_word_embeddings", False),
         **read_rotary(theirs, context),
     )
 
@@ -186,13 +188,13 @@ def read_rotary(theirs: dict[str, Any], context: int) -> dict[str, Any]:
     base = read(theirs | rope, "rope_theta", 10000.0)
     if base == 0:
         raise BadInput("rope_theta must be more than 0")
-    found: dict[str, Any] = {"rotary_base": base, "stretch": ROPE_TYPES[kind]}
+    found: dict[str, Any] = {"rotary_base": base, "rope_scaling": ROPE_TYPES[kind]}
     if kind != "default":
-        found["stretch_factor"] = read(rope, "factor", 1.0)
+        found["rope_factor"] = read(rope, "factor", 1.0)
     if kind == "llama3":
-        found["stretch_low"] = read(rope, "low_freq_factor", 1.0)
-        found["stretch_high"] = read(rope, "high_freq_factor", 4.0)
-        found["stretch_original"] = read(rope, "original_max_position_embeddings", context)
+        found["rope_low_freq_factor"] = read(rope, "low_freq_factor", 1.0)
+        found["rope_high_freq_factor"] = read(rope, "high_freq_factor", 4.0)
+        found["rope_original_context"] = read(rope, "original_max_position_embeddings", context)
     return found
 
 
@@ -201,13 +203,13 @@ ROPE_TYPES = {"default": "none", "linear": "linear", "llama3": "llama3"}
 
 def write_rotary(c: LlamaConfig) -> dict[str, Any]:
     """The same; transformers before version 5 reads `rope_theta` and `rope_scaling`."""
-    said: dict[str, Any] = {"rope_type": "default" if c.stretch == "none" else c.stretch}
-    if c.stretch != "none":
-        said["factor"] = c.stretch_factor
-    if c.stretch == "llama3":
-        said |= {"low_freq_factor": c.stretch_low, "high_freq_factor": c.stretch_high}
-        said["original_max_position_embeddings"] = c.stretch_original
-    older = {} if c.stretch == "none" else {"rope_scaling": said}
+    said: dict[str, Any] = {"rope_type": "default" if c.rope_scaling == "none" else c.rope_scaling}
+    if c.rope_scaling != "none":
+        said["factor"] = c.rope_factor
+    if c.rope_scaling == "llama3":
+        said |= {"low_freq_factor": c.rope_low_freq_factor, "high_freq_factor": c.rope_high_freq_factor}
+        said["original_max_position_embeddings"] = c.rope_original_context
+    older = {} if c.rope_scaling == "none" else {"rope_scaling": said}
     return {
         "rope_theta": c.rotary_base,
         **older,
@@ -217,9 +219,9 @@ def write_rotary(c: LlamaConfig) -> dict[str, Any]:
 
 def write_config(c: LlamaConfig) -> dict[str, Any]:
     qwen = c.attention_bias and not c.out_bias
-    if qwen and c.feed_forward_bias:
+    if qwen and c.ffn_bias:
         raise BadInput("Hugging Face's Qwen2 has no biases in its feed-forward layers, and this model has")
-    biases = {"attention_bias": c.attention_bias, "mlp_bias": c.feed_forward_bias}
+    biases = {"attention_bias": c.attention_bias, "mlp_bias": c.ffn_bias}
     return {
         "model_type": "qwen2" if qwen else "llama",
         "architectures": ["Qwen2ForCausalLM" if qwen else "LlamaForCausalLM"],
@@ -230,13 +232,13 @@ def write_config(c: LlamaConfig) -> dict[str, Any]:
         "num_attention_heads": c.heads,
         "num_key_value_heads": c.kv_heads,
         "head_dim": c.key_width,
-        "intermediate_size": c.hidden,
+        "intermediate_size": c.ffn_width,
         "hidden_act": ACTIVATION_NAMES[c.activation],
         **({"use_sliding_window": False} if qwen else biases),
         "attention_dropout": c.attention_dropout,
         **write_rotary(c),
         "rms_norm_eps": c.eps,
-        "tie_word_embeddings": c.tied,
+        "tie_word_embeddings": c.tie_embeddings,
     }
 
 
@@ -247,7 +249,7 @@ def names(c: LlamaConfig) -> Table:
         return weight_and_bias(a, b) if bias else [same(f"{a}.weight", f"{b}.weight")]
 
     attention = {"q": "query", "k": "key", "v": "value", "o": "out"}
-    head = [] if c.tied else [same("lm_head.weight", "head.linear.weight")]
+    head = [] if c.tie_embeddings else [same("lm_head.weight", "head.linear.weight")]
     rules = [
         same("model.embed_tokens.weight", "inputs.tokens.weight"),
         same("model.norm.weight", "stack.norm.weight"),
@@ -259,10 +261,10 @@ def names(c: LlamaConfig) -> Table:
         bias = c.attention_bias and (c.out_bias or b != "out")
         rules += linear(f"{theirs}.self_attn.{a}_proj", f"{ours}.attention.layer.{b}", bias)
     for part in ("gate", "up", "down"):
-        rules += linear(f"{theirs}.mlp.{part}_proj", f"{ours}.feed_forward.layer.{part}", c.feed_forward_bias)
+        rules += linear(f"{theirs}.mlp.{part}_proj", f"{ours}.feed_forward.layer.{part}", c.ffn_bias)
     return Table(
         rules,
         prefix="model.",
-        copies={"lm_head.weight": "model.embed_tokens.weight"} if c.tied else {},
+        copies={"lm_head.weight": "model.embed_tokens.weight"} if c.tie_embeddings else {},
         ignored=("layers.{}.self_attn.rotary_emb.inv_freq",),
     )

@@ -32,24 +32,24 @@ SCORES: dict[str, Callable[[int, int], Score]] = {
 class LuongConfig(Config):
     vocab: int = 50000
     target_vocab: int = 50000
-    shared: bool = False  # one vocabulary, and one embedding, for source and target
+    share_embeddings: bool = False  # one vocabulary, and one embedding, for source and target
     cell: str = "lstm"  # or "gru" or "rnn"
     layers: int = 4
     width: int = 1000
-    direction: int | None = None  # the width of each direction of the encoder; None: half of the above
-    embedding: int = 1000
+    encoder_width: int | None = None  # the width of each direction of the encoder; None: half of the above
+    embedding_width: int = 1000
     score: str = "general"  # or "dot" or "concat"
     input_feeding: bool = True
     dropout: float = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shared(self.shared, self.vocab, self.target_vocab)
+        check_shared(self.share_embeddings, self.vocab, self.target_vocab)
         check_cell(self.cell)
         if self.score not in SCORES:
             raise ValueError(f'there is no score "{self.score}"; there are {", ".join(SCORES)}')
-        if self.direction is not None:
-            check("direction", "int", self.direction)
+        if self.encoder_width is not None:
+            check("encoder_width", "int", self.encoder_width)
         elif self.width % 2:
             raise ValueError(f"width is half for each direction of the encoder, and {self.width} is odd")
         if self.score == "dot" and self.annotation != self.width:
@@ -61,7 +61,7 @@ class LuongConfig(Config):
     @property
     def annotation(self) -> int:
         """Both directions of the encoder side by side."""
-        return 2 * (self.direction or self.width // 2)
+        return 2 * (self.encoder_width or self.width // 2)
 
 
 PRESETS = {"luong-general": LuongConfig()}
@@ -70,10 +70,10 @@ PRESETS = {"luong-general": LuongConfig()}
 def build(config: LuongConfig) -> EncoderDecoder:
     """The encoder-decoder, with fresh weights."""
     c = config
-    source, target = embeddings(c.vocab, c.target_vocab, c.embedding, c.shared)
+    source, target = embeddings(c.vocab, c.target_vocab, c.embedding_width, c.share_embeddings)
     beside = c.width if c.input_feeding else 0
     stack = Attentive(
-        chain(c.cell, c.embedding + beside, c.width, c.layers),
+        chain(c.cell, c.embedding_width + beside, c.width, c.layers),
         SCORES[c.score](c.width, c.annotation),
         c.annotation,
         c.dropout,

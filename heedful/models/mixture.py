@@ -27,15 +27,17 @@ def check_experts(experts: int, chosen: int, gate: str) -> None:
 @dataclass(frozen=True)
 class MixtureConfig(gpt2.GPT2Config):
     experts: int = 8  # each with a hidden layer of the size `hidden`
-    chosen: int = 2  # of them, those that a token is sent to
-    every: int = 1  # one block in so many has experts, counted from the last; the others are GPT-2's
-    gate: str = "noisy"  # with losses for importance and load; or "switch", with the Switch Transformer's
-    balance: float = 0.01  # what these losses count
-    capacity: float = 0.0  # in training, how many times an even share of the tokens an expert takes; 0: all
+    top_k: int = 2  # of them, those that a token is sent to
+    moe_every: int = 1  # one block in so many has experts, counted from the last; the others are GPT-2's
+    router: str = "noisy"  # with losses for importance and load; or "switch", with the Switch Transformer's
+    balance_loss_weight: float = 0.01  # what these losses count
+    capacity_factor: float = (
+        0.0  # in training, how many times an even share of the tokens an expert takes; 0: all
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_experts(self.experts, self.chosen, self.gate)
+        check_experts(self.experts, self.top_k, self.router)
 
 
 PRESETS = {"mixture-8x124m": MixtureConfig()}
@@ -45,14 +47,16 @@ def build(config: MixtureConfig) -> Decoder:
     """The decoder, with fresh weights."""
     c = config
     model = gpt2.build(c)
-    put_experts(model.stack, c, lambda: FeedForward(c.width, c.hidden, c.activation))
+    put_experts(model.stack, c, lambda: FeedForward(c.width, c.ffn_width, c.activation))
     return initialize(model)
 
 
 def put_experts(stack: StackLike, c: Any, expert: Callable[[], nn.Module]) -> None:
     """Experts in the last block, and in one of `c.every` before it. expert: makes one."""
-    for block in list(stack.blocks)[::-1][:: c.every]:
-        experts = make_experts(expert, c.width, c.experts, c.chosen, c.gate, c.balance, c.capacity)
+    for block in list(stack.blocks)[::-1][:: c.moe_every]:
+        experts = make_experts(
+            expert, c.width, c.experts, c.top_k, c.router, c.balance_loss_weight, c.capacity_factor
+        )
         block.feed_forward.layer = experts  # type: ignore[union-attr]
 
 

@@ -14,15 +14,15 @@ from .mixture import check_experts, put_experts
 @dataclass(frozen=True)
 class MixtureDMCAConfig(dmca.DMCAConfig):
     experts: int = 128  # what these are: see MixtureConfig
-    chosen: int = 2
-    every: int = 5  # of five layers, the last
-    gate: str = "noisy"
-    balance: float = 0.01
-    capacity: float = 0.0
+    top_k: int = 2
+    moe_every: int = 5  # of five layers, the last
+    router: str = "noisy"
+    balance_loss_weight: float = 0.01
+    capacity_factor: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_experts(self.experts, self.chosen, self.gate)
+        check_experts(self.experts, self.top_k, self.router)
 
 
 PRESETS = {
@@ -35,6 +35,6 @@ def build(config: MixtureDMCAConfig) -> Decoder:
     """The decoder, with fresh weights."""
     c = config
     model = dmca.build(c)
-    put_experts(model.stack, c, lambda: FeedForward(c.width, c.hidden, c.activation))
+    put_experts(model.stack, c, lambda: FeedForward(c.width, c.ffn_width, c.activation))
     level_(model)
     return model

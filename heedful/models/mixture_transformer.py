@@ -14,15 +14,15 @@ from .mixture import check_experts, put_experts
 @dataclass(frozen=True)
 class MixtureTransformerConfig(transformer.TransformerConfig):
     experts: int = 8  # what these are: see MixtureConfig
-    chosen: int = 2
-    every: int = 1
-    gate: str = "noisy"
-    balance: float = 0.01
-    capacity: float = 0.0
+    top_k: int = 2
+    moe_every: int = 1
+    router: str = "noisy"
+    balance_loss_weight: float = 0.01
+    capacity_factor: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_experts(self.experts, self.chosen, self.gate)
+        check_experts(self.experts, self.top_k, self.router)
 
 
 PRESETS = {"transformer-8x63m": MixtureTransformerConfig()}
@@ -36,7 +36,7 @@ def build(config: MixtureTransformerConfig) -> EncoderDecoder:
     def expert(hidden: int) -> FeedForward:
         return FeedForward(c.width, hidden, c.activation, dropout=c.activation_dropout)
 
-    put_experts(model.encoder.stack, c, lambda: expert(c.hidden))
-    put_experts(model.decoder.stack, c, lambda: expert(c.decoder_hidden))
+    put_experts(model.encoder.stack, c, lambda: expert(c.ffn_width))
+    put_experts(model.decoder.stack, c, lambda: expert(c.decoder_ffn_width))
     xavier_(model)
     return model

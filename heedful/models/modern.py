@@ -29,7 +29,7 @@ class ModernConfig(Config):
     layers: int = 12
     width: int = 768
     heads: int = 6
-    hidden: int = 3072
+    ffn_width: int = 3072
     dropout: float = 0.0
     eps: float = 1e-6
 
@@ -54,7 +54,7 @@ def build_block(c: ModernConfig) -> Block:
         position=Rotary(c.width // c.heads),
         qk_norm=lambda width: RMSNorm(width, c.eps),
     )
-    feed_forward = FeedForward(c.width, c.hidden, "relu_squared", bias=False)
+    feed_forward = FeedForward(c.width, c.ffn_width, "relu_squared", bias=False)
     return Block(
         PreNorm(attention, RMSNorm(c.width, c.eps), c.dropout),
         PreNorm(feed_forward, RMSNorm(c.width, c.eps), c.dropout),

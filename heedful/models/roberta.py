@@ -40,7 +40,7 @@ class RobertaConfig(BertConfig):
     vocab: int = 50265
     segments: int = 1
     eps: float = 1e-5
-    heads: tuple[str, ...] = ("pooled",)  # of: pooled, masked_lm, classify, tag, span
+    prediction_heads: tuple[str, ...] = ("pooled",)  # of: pooled, masked_lm, classify, tag, span
     offset: int = 2  # rows of the table of positions before the first: the padding's number, and 1
 
 
@@ -71,7 +71,7 @@ def build_heads(c: RobertaConfig) -> dict[str, nn.Module]:
         "tag": lambda: Tag(c.width, c.labels, c.before_labels),
         "span": lambda: Span(c.width),
     }
-    return make_heads("RoBERTa", known, c.heads)
+    return make_heads("RoBERTa", known, c.prediction_heads)
 
 
 # Hugging Face
@@ -96,13 +96,13 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> RobertaC
         )
     sizes["context"] -= offset
     heads = find_heads(theirs, names, ARCHITECTURES, {"masked_lm": "lm_head.dense.weight"})
-    return RobertaConfig(**sizes, heads=heads, offset=offset)
+    return RobertaConfig(**sizes, prediction_heads=heads, offset=offset)
 
 
 def write_config(c: RobertaConfig) -> dict[str, Any]:
     return {
         "model_type": "roberta",
-        "architectures": [find_architecture(c.heads, ARCHITECTURES)],
+        "architectures": [find_architecture(c.prediction_heads, ARCHITECTURES)],
         **write_sizes(c),
         "max_position_embeddings": c.context + c.offset,
         "pad_token_id": c.offset - 1,
@@ -123,7 +123,7 @@ def names(c: RobertaConfig) -> Table:
     return Table(
         rules,
         prefix="roberta.",
-        bare=c.heads in ((), ("pooled",)),
+        bare=c.prediction_heads in ((), ("pooled",)),
         copies={
             "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
             "lm_head.decoder.bias": "lm_head.bias",

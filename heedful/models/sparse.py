@@ -3,7 +3,7 @@
 pattern  strided: the last l tokens, then every l-th; for pictures and sound, whose rows have one length
          fixed: the own block so far, then the last few tokens of every block; for text
          window: the last l tokens only, in every layer: linear, and what is farther takes several layers
-turns    interleaved: layers take turns; merged: every head sees both; heads: heads take turns
+head_pattern  interleaved: layers take turns; merged: every head sees both; heads: heads take turns
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class SparseConfig(Config):
     layers: int = 30
     width: int = 512
     heads: int = 8
-    hidden: int = 2048
+    ffn_width: int = 2048
     pattern: str = "fixed"
-    turns: str = "interleaved"
+    head_pattern: str = "interleaved"
     stride: int = 128  # l: the stride, the length of a block, or the width of the window
-    tail: int = 32  # c: tokens at the end of each block that all may see
+    summary_length: int = 32  # c: tokens at the end of each block that all may see
     dropout: float = 0.4
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("pattern", PATTERNS), ("turns", TURNS)):
+        for name, known in (("pattern", PATTERNS), ("head_pattern", TURNS)):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} is {', '.join(known)}, not {getattr(self, name)!r}")
-        if self.tail > self.stride:
+        if self.summary_length > self.stride:
             raise ValueError(
-                f"a tail of {self.tail} does not fit a block of {self.stride}: stride is too small"
+                f"summary_length is {self.summary_length}, more than a block (stride) of {self.stride}"
             )
 
 
@@ -66,12 +66,12 @@ def masks_of(c: SparseConfig) -> tuple[Mask, ...]:
     if c.pattern == "strided":
         first, second = strided_steps(c.stride)
     else:  # heads have tails of their own, as far as there is room for them
-        first, second = fixed_steps(c.stride, c.tail, min(c.heads, c.stride // c.tail))
+        first, second = fixed_steps(c.stride, c.summary_length, min(c.heads, c.stride // c.summary_length))
     return {
         "interleaved": (first, second),
         "merged": (first | second,),
         "heads": (PerHead((first, second)),),
-    }[c.turns]
+    }[c.head_pattern]
 
 
 def build(config: SparseConfig) -> Decoder:
@@ -86,7 +86,7 @@ def build_block(c: SparseConfig) -> Block:
     attention: nn.Module = MultiHeadAttention(c.width, c.heads)
     if c.pattern == "window":
         attention = RecentAttention(attention, c.stride)  # type: ignore[arg-type]
-    feed_forward = FeedForward(c.width, c.hidden, "gelu_sigmoid")
+    feed_forward = FeedForward(c.width, c.ffn_width, "gelu_sigmoid")
     return Block(
         PreNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
         PreNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),

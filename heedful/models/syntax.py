@@ -31,13 +31,13 @@ class SyntaxConfig(Config):
     vocab: int = 8000
     layers: int = 6
     width: int = 256
-    attention_heads: int = 4
-    hidden: int = 1024
+    heads: int = 4
+    ffn_width: int = 1024
     activation: str = "gelu"
     norm: str = "pre"  # or "post"
     dropout: float = 0.1
     attention_dropout: float = 0.1
-    heads: tuple[str, ...] = ("tag", "arcs", "relations")
+    prediction_heads: tuple[str, ...] = ("tag", "arcs", "relations")
     labels: int = 17  # tags; Universal Dependencies has so many
     relations: int = 37  # and so many relations, without the finer ones
     arc_width: int = 256  # of a word as a dependant, or as a head
@@ -73,9 +73,9 @@ def build(config: SyntaxConfig) -> WithHeads:
 
 def build_block(c: SyntaxConfig) -> Block:
     residual = RESIDUALS[c.norm]
-    position = Rotary(c.width // c.attention_heads)
-    attention = MultiHeadAttention(c.width, c.attention_heads, position=position, dropout=c.attention_dropout)
-    feed_forward = FeedForward(c.width, c.hidden, c.activation, dropout=c.dropout)
+    position = Rotary(c.width // c.heads)
+    attention = MultiHeadAttention(c.width, c.heads, position=position, dropout=c.attention_dropout)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation, dropout=c.dropout)
     return Block(
         residual(attention, LayerNorm(c.width), c.dropout),
         residual(feed_forward, LayerNorm(c.width), c.dropout),
@@ -88,10 +88,10 @@ def build_heads(c: SyntaxConfig) -> dict[str, nn.Module]:
         "arcs": lambda: Arcs(c.width, c.arc_width, c.head_dropout),
         "relations": lambda: Relations(c.width, c.relation_width, c.relations, c.head_dropout),
     }
-    for head in c.heads:
+    for head in c.prediction_heads:
         if head not in known:
             raise ValueError(f'there is no head "{head}" for words; there are {", ".join(known)}')
-    return {head: make() for head, make in known.items() if head in c.heads}
+    return {head: make() for head, make in known.items() if head in c.prediction_heads}
 
 
 # Biaffine heads

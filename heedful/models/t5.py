@@ -31,21 +31,21 @@ class T5Config(Config):
     width: int = 512
     heads: int = 8
     key_width: int = 64
-    hidden: int = 2048
+    ffn_width: int = 2048
     activation: str = "relu"
     gated: bool = False
     buckets: int = 32
-    longest: int = 128
+    max_distance: int = 128
     dropout: float = 0.1
     eps: float = 1e-6
-    tied: bool = True
-    scaled: bool = True  # what the output matrix sees is multiplied by width^-1/2 (T5; not T5 1.1)
+    tie_embeddings: bool = True
+    scale_output: bool = True  # what the output matrix sees is multiplied by width^-1/2 (T5; not T5 1.1)
 
 
 MODEL_TYPES = ("t5",)  # Hugging Face's
 PRESETS = {
     "t5-small": T5Config(),
-    "t5-base": T5Config(layers=12, decoder_layers=12, width=768, heads=12, hidden=3072),
+    "t5-base": T5Config(layers=12, decoder_layers=12, width=768, heads=12, ffn_width=3072),
 }
 
 
@@ -53,11 +53,11 @@ def build(config: T5Config) -> EncoderDecoder:
     """The encoder-decoder, with fresh weights."""
     c = config
     tokens = TokenEmbedding(c.vocab, c.width)
-    reading = T5Buckets(c.heads, c.buckets, c.longest, both_ways=True)
-    writing = T5Buckets(c.heads, c.buckets, c.longest, both_ways=False)
+    reading = T5Buckets(c.heads, c.buckets, c.max_distance, both_ways=True)
+    writing = T5Buckets(c.heads, c.buckets, c.max_distance, both_ways=False)
     encoder = Encoder(Inputs(tokens, dropout=c.dropout), build_stack(c, c.layers, reading, cross=False))
-    scale = 1 / math.sqrt(c.width) if c.scaled else 1.0
-    head = Tied(scale=scale) if c.tied else Untied(c.width, c.vocab, scale=scale)
+    scale = 1 / math.sqrt(c.width) if c.scale_output else 1.0
+    head = Tied(scale=scale) if c.tie_embeddings else Untied(c.width, c.vocab, scale=scale)
     decoder = Decoder(
         Inputs(tokens, dropout=c.dropout), build_stack(c, c.decoder_layers, writing, cross=True), head
     )
@@ -86,7 +86,7 @@ def build_block(c: T5Config, position: T5Buckets, cross: bool) -> Block:
         return PreNorm(layer, RMSNorm(c.width, c.eps), c.dropout)
 
     feed_forward = (GatedFeedForward if c.gated else FeedForward)(
-        c.width, c.hidden, c.activation, bias=False, dropout=c.dropout
+        c.width, c.ffn_width, c.activation, bias=False, dropout=c.dropout
     )
     return Block(
         attention(position),
@@ -134,15 +134,15 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> T5Config
         width=read(theirs, "d_model", 512),
         heads=read(theirs, "num_heads", 8),
         key_width=read(theirs, "d_kv", 64),
-        hidden=read(theirs, "d_ff", 2048),
+        ffn_width=read(theirs, "d_ff", 2048),
         activation=THEIR_ACTIVATIONS[act],
         gated=gated == "gated",
         buckets=read(theirs, "relative_attention_num_buckets", 32),
-        longest=read(theirs, "relative_attention_max_distance", 128),
+        max_distance=read(theirs, "relative_attention_max_distance", 128),
         dropout=read(theirs, "dropout_rate", 0.1),
         eps=read(theirs, "layer_norm_epsilon", 1e-6),
-        tied=tied or (bool(names) and "lm_head.weight" not in names),
-        scaled=read(theirs, "scale_decoder_outputs", tied),
+        tie_embeddings=tied or (bool(names) and "lm_head.weight" not in names),
+        scale_output=read(theirs, "scale_decoder_outputs", tied),
     )
 
 
@@ -158,14 +158,14 @@ def write_config(c: T5Config) -> dict[str, Any]:
         "d_model": c.width,
         "num_heads": c.heads,
         "d_kv": c.key_width,
-        "d_ff": c.hidden,
+        "d_ff": c.ffn_width,
         "feed_forward_proj": f"gated-{act}" if c.gated else act,
         "relative_attention_num_buckets": c.buckets,
-        "relative_attention_max_distance": c.longest,
+        "relative_attention_max_distance": c.max_distance,
         "dropout_rate": c.dropout,
         "layer_norm_epsilon": c.eps,
-        "tie_word_embeddings": c.tied,
-        "scale_decoder_outputs": c.scaled,
+        "tie_word_embeddings": c.tie_embeddings,
+        "scale_decoder_outputs": c.scale_output,
     }
 
 
@@ -196,7 +196,7 @@ def stack_names(c: T5Config, side: str) -> list[Rule]:
 
 
 def names(c: T5Config) -> Table:
-    head = [] if c.tied else [same("lm_head.weight", "decoder.head.linear.weight")]
+    head = [] if c.tie_embeddings else [same("lm_head.weight", "decoder.head.linear.weight")]
     copies = {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"}
     return Table(
         [
@@ -205,7 +205,7 @@ def names(c: T5Config) -> Table:
             *stack_names(c, "decoder"),
             *head,
         ],
-        copies=copies | ({"lm_head.weight": "shared.weight"} if c.tied else {}),
+        copies=copies | ({"lm_head.weight": "shared.weight"} if c.tie_embeddings else {}),
         # The released checkpoints carry a table between decoder and encoder that no layer reads.
         ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
     )

@@ -33,23 +33,23 @@ class TransformerConfig(Config):
     context: int = (
         1024  # the longest sentence an exported model promises to read; sinusoids themselves never end
     )
-    shared: bool = True  # one matrix for source, target and output, as with a joint vocabulary
+    share_embeddings: bool = True  # one matrix for source, target and output, as with a joint vocabulary
     layers: int = 6
     decoder_layers: int = 6
     width: int = 512
     heads: int = 8
     decoder_heads: int = 8
-    hidden: int = 2048
-    decoder_hidden: int = 2048
+    ffn_width: int = 2048
+    decoder_ffn_width: int = 2048
     activation: str = "relu"
     norm: str = "post"  # or "pre"
     positions: str = "sinusoidal"  # or another of POSITIONS
-    clip: int = 16  # of relative positions: distances beyond count as this one (Shaw's k)
-    scope: str = (
+    max_distance: int = 16  # of relative positions: distances beyond count as this one (Shaw's k)
+    relation_scope: str = (
         "edge"  # of relative positions in a tree: related are words one "edge" apart, or all on one "path"
     )
-    layout: str = "interleaved"  # of the sinusoids; Hugging Face's is "halves"
-    scaled: bool = True  # embeddings times sqrt(width)
+    sinusoid_layout: str = "interleaved"  # of the sinusoids; Hugging Face's is "halves"
+    scale_embeddings: bool = True  # embeddings times sqrt(width)
     output_bias: bool = False
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -57,14 +57,14 @@ class TransformerConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shared and self.vocab != self.target_vocab:
+        if self.share_embeddings and self.vocab != self.target_vocab:
             raise ValueError(f"a shared vocabulary has one size, not {self.vocab} and {self.target_vocab}")
         if self.norm not in RESIDUALS:
             raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
         if self.positions not in POSITIONS:
             raise ValueError(f"positions are {', '.join(POSITIONS)}, not {self.positions!r}")
-        if self.scope not in SCOPES:
-            raise ValueError(f'scope is "edge" or "path", not "{self.scope}"')
+        if self.relation_scope not in SCOPES:
+            raise ValueError(f'scope is "edge" or "path", not "{self.relation_scope}"')
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ MODEL_TYPES = ("marian", "pegasus")  # Hugging Face's
 PRESETS = {
     "transformer-base": TransformerConfig(),
     "transformer-big": TransformerConfig(
-        width=1024, heads=16, decoder_heads=16, hidden=4096, decoder_hidden=4096, dropout=0.3
+        width=1024, heads=16, decoder_heads=16, ffn_width=4096, decoder_ffn_width=4096, dropout=0.3
     ),
 }
 
@@ -102,16 +102,16 @@ PRESETS = {
 def build(config: TransformerConfig) -> EncoderDecoder:
     """The encoder-decoder, with fresh weights."""
     c = config
-    scale = math.sqrt(c.width) if c.scaled else 1.0
+    scale = math.sqrt(c.width) if c.scale_embeddings else 1.0
     source = TokenEmbedding(c.vocab, c.width, scale)
-    target = source if c.shared else TokenEmbedding(c.target_vocab, c.width, scale)
+    target = source if c.share_embeddings else TokenEmbedding(c.target_vocab, c.width, scale)
     reads, writes = POSITIONS[c.positions]
     encoder = Encoder(
-        build_inputs(c, source, reads), build_stack(c, c.layers, c.heads, c.hidden, reads, cross=False)
+        build_inputs(c, source, reads), build_stack(c, c.layers, c.heads, c.ffn_width, reads, cross=False)
     )
     decoder = Decoder(
         build_inputs(c, target, writes),
-        build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_hidden, writes, cross=True),
+        build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_ffn_width, writes, cross=True),
         Tied(c.target_vocab if c.output_bias else None),
     )
     model = EncoderDecoder(encoder, decoder)
@@ -125,7 +125,7 @@ def build_inputs(c: TransformerConfig, tokens: TokenEmbedding, order: Order) -> 
 
 def build_position(kind: type[Position], c: TransformerConfig, heads: int) -> Position:
     """A scheme at the sizes of a config. Each layer and head has its own distances, as in Shaw's base."""
-    return kind.build(PositionSizes(c.width, heads, c.layout, c.clip, c.scope))
+    return kind.build(PositionSizes(c.width, heads, c.sinusoid_layout, c.max_distance, c.relation_scope))
 
 
 def build_stack(
@@ -166,10 +166,10 @@ def read_sizes(theirs: dict[str, Any]) -> dict[str, Any]:
         "width": read(theirs, "d_model", 1024),
         "heads": read(theirs, "encoder_attention_heads", 16),
         "decoder_heads": read(theirs, "decoder_attention_heads", 16),
-        "hidden": read(theirs, "encoder_ffn_dim", 4096),
-        "decoder_hidden": read(theirs, "decoder_ffn_dim", 4096),
+        "ffn_width": read(theirs, "encoder_ffn_dim", 4096),
+        "decoder_ffn_width": read(theirs, "decoder_ffn_dim", 4096),
         "activation": read_activation(theirs, "activation_function", "gelu"),
-        "scaled": read(theirs, "scale_embedding", False),
+        "scale_embeddings": read(theirs, "scale_embedding", False),
         "dropout": read(theirs, "dropout", 0.1),
         "attention_dropout": read(theirs, "attention_dropout", 0.0),
         "activation_dropout": read(theirs, "activation_dropout", 0.0),
@@ -185,10 +185,10 @@ def write_sizes(c: Any) -> dict[str, Any]:
         "d_model": c.width,
         "encoder_attention_heads": c.heads,
         "decoder_attention_heads": c.decoder_heads,
-        "encoder_ffn_dim": c.hidden,
-        "decoder_ffn_dim": c.decoder_hidden,
+        "encoder_ffn_dim": c.ffn_width,
+        "decoder_ffn_dim": c.decoder_ffn_width,
         "activation_function": ACTIVATION_NAMES[c.activation],
-        "scale_embedding": c.scaled,
+        "scale_embedding": c.scale_embeddings,
         "dropout": c.dropout,
         "attention_dropout": c.attention_dropout,
         "activation_dropout": c.activation_dropout,
@@ -208,9 +208,9 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> Transfor
     return TransformerConfig(
         vocab=vocab,
         target_vocab=read_unless_null(theirs, "decoder_vocab_size", vocab) if apart else vocab,
-        shared=read(theirs, "share_encoder_decoder_embeddings", True) if apart else True,
+        share_embeddings=read(theirs, "share_encoder_decoder_embeddings", True) if apart else True,
         norm=norm,
-        layout="halves",
+        sinusoid_layout="halves",
         output_bias=True,
         **read_sizes(theirs),
     )
@@ -218,7 +218,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> Transfor
 
 def write_config(c: TransformerConfig) -> dict[str, Any]:
     refuse_unlike_theirs(c)
-    apart = {"decoder_vocab_size": c.target_vocab, "share_encoder_decoder_embeddings": c.shared}
+    apart = {"decoder_vocab_size": c.target_vocab, "share_encoder_decoder_embeddings": c.share_embeddings}
     return {
         "model_type": MODEL_TYPE[c.norm],
         "architectures": [CLASSES[c.norm]],
@@ -233,8 +233,10 @@ def write_config(c: TransformerConfig) -> dict[str, Any]:
 def refuse_unlike_theirs(c: TransformerConfig) -> None:
     """What has no counterpart is refused with all that it differs in."""
     unlike = [f"{c.positions} positions"] if c.positions != "sinusoidal" else []
-    unlike += ["pre-norm with a vocabulary for each side"] if c.norm == "pre" and not c.shared else []
-    unlike += [f"{c.layout} sinusoids"] if c.layout != "halves" else []
+    unlike += (
+        ["pre-norm with a vocabulary for each side"] if c.norm == "pre" and not c.share_embeddings else []
+    )
+    unlike += [f"{c.sinusoid_layout} sinusoids"] if c.sinusoid_layout != "halves" else []
     unlike += ["no bias on its scores"] if not c.output_bias else []
     if unlike:
         raise BadInput(
@@ -255,9 +257,12 @@ def as_theirs(
     """
     if c.positions != "sinusoidal":
         return c, ours
-    clip, scope = TransformerConfig.clip, TransformerConfig.scope  # which sinusoids have no use for
-    made = replace(c, layout="halves", output_bias=True, clip=clip, scope=scope)
-    if c.layout == "interleaved":
+    distance, scope = (
+        TransformerConfig.max_distance,
+        TransformerConfig.relation_scope,
+    )  # which sinusoids have no use for
+    made = replace(c, sinusoid_layout="halves", output_bias=True, max_distance=distance, relation_scope=scope)
+    if c.sinusoid_layout == "interleaved":
         order_D = torch.cat([torch.arange(0, c.width, 2), torch.arange(1, c.width, 2)])
         ours = {name: reordered(name, weight, order_D) for name, weight in ours.items()}
     if not c.output_bias:
@@ -307,7 +312,7 @@ def stack_names(side: str, norm: str) -> list[Rule]:
 
 def names(c: TransformerConfig) -> Table:
     encoder, decoder = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
-    if c.shared:
+    if c.share_embeddings:
         embeddings = [same("model.shared.weight", "encoder.inputs.tokens.weight")]
         copies = {name: "model.shared.weight" for name in (encoder, decoder, "lm_head.weight")}
     else:

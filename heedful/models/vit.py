@@ -37,19 +37,19 @@ from .hf.names import Table, reshaped, same, weight_and_bias
 
 @dataclass(frozen=True)
 class ViTConfig(Config):
-    image: int = 224
-    patch: int = 16
+    image_size: int = 224
+    patch_size: int = 16
     channels: int = 3
     layers: int = 12
     width: int = 768
-    attention_heads: int = 12
-    hidden: int = 3072
+    heads: int = 12
+    ffn_width: int = 3072
     activation: str = "gelu"
     qkv_bias: bool = True
     dropout: float = 0.0
     attention_dropout: float = 0.0
     eps: float = 1e-12
-    heads: tuple[str, ...] = (
+    prediction_heads: tuple[str, ...] = (
         "class_token",
     )  # of: class_token, pooled, classify, classify_mean, classify_both
     labels: int = 1000
@@ -57,15 +57,17 @@ class ViTConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.image % self.patch:
-            raise ValueError(f"an image of {self.image} pixels cannot be cut into patches of {self.patch}")
-        if "classify_both" in self.heads and not self.distilled:
+        if self.image_size % self.patch_size:
+            raise ValueError(
+                f"an image of {self.image_size} pixels cannot be cut into patches of {self.patch_size}"
+            )
+        if "classify_both" in self.prediction_heads and not self.distilled:
             raise ValueError("the head classify_both reads a distillation token too: set distilled")
 
     @property
     def grid(self) -> int:
         """Patches along one side."""
-        return self.image // self.patch
+        return self.image_size // self.patch_size
 
     @property
     def leading(self) -> int:
@@ -80,12 +82,12 @@ class ViTConfig(Config):
 
 MODEL_TYPES = ("vit", "deit")  # Hugging Face's
 PRESETS = {
-    "vit-ti16": ViTConfig(width=192, attention_heads=3, hidden=768),
-    "vit-s16": ViTConfig(width=384, attention_heads=6, hidden=1536),
+    "vit-ti16": ViTConfig(width=192, heads=3, ffn_width=768),
+    "vit-s16": ViTConfig(width=384, heads=6, ffn_width=1536),
     "vit-b16": ViTConfig(),
-    "vit-l16": ViTConfig(layers=24, width=1024, attention_heads=16, hidden=4096),
-    "vit-h14": ViTConfig(patch=14, layers=32, width=1280, attention_heads=16, hidden=5120),
-    "deit-b16": ViTConfig(heads=("classify_both",), distilled=True),
+    "vit-l16": ViTConfig(layers=24, width=1024, heads=16, ffn_width=4096),
+    "vit-h14": ViTConfig(patch_size=14, layers=32, width=1280, heads=16, ffn_width=5120),
+    "deit-b16": ViTConfig(prediction_heads=("classify_both",), distilled=True),
 }
 
 
@@ -103,8 +105,8 @@ class PatchInputs(nn.Module):
 
     def __init__(self, c: ViTConfig) -> None:
         super().__init__()
-        self.image, self.patch = c.image, c.patch
-        self.embedding = nn.Linear(c.channels * c.patch**2, c.width)
+        self.image, self.patch = c.image_size, c.patch_size
+        self.embedding = nn.Linear(c.channels * c.patch_size**2, c.width)
         self.class_token = nn.Parameter(torch.zeros(c.width))
         self.distillation_token = nn.Parameter(torch.zeros(c.width)) if c.distilled else None
         self.position = Learned(c.tokens, c.width)
@@ -142,9 +144,9 @@ def build(config: ViTConfig) -> WithHeads:
 
 def build_block(c: ViTConfig) -> Block:
     attention = MultiHeadAttention(
-        c.width, c.attention_heads, bias=c.qkv_bias, out_bias=True, dropout=c.attention_dropout
+        c.width, c.heads, bias=c.qkv_bias, out_bias=True, dropout=c.attention_dropout
     )
-    feed_forward = FeedForward(c.width, c.hidden, c.activation)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
     return Block(
         PreNorm(attention, LayerNorm(c.width, c.eps), c.dropout),
         PreNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
@@ -160,12 +162,12 @@ def build_heads(c: ViTConfig) -> dict[str, nn.Module]:
         "classify_mean": lambda: Classify(MeanOverTokens(c.leading), c.width, c.labels),
         "classify_both": lambda: ClassifyBoth(c.width, c.labels),
     }
-    for head in c.heads:
+    for head in c.prediction_heads:
         if head not in known:
             raise ValueError(f'ViT has no head "{head}"; it has {", ".join(known)}')
-    if {"classify", "classify_both"} <= set(c.heads):
+    if {"classify", "classify_both"} <= set(c.prediction_heads):
         raise ValueError("the heads classify and classify_both are two ways to one answer: leave out one")
-    return {head.removesuffix("_both"): known[head]() for head in c.heads}
+    return {head.removesuffix("_both"): known[head]() for head in c.prediction_heads}
 
 
 def interpolate(table_TD: Tensor, grid: int, leading: int = 1) -> Tensor:
@@ -179,7 +181,7 @@ def interpolate(table_TD: Tensor, grid: int, leading: int = 1) -> Tensor:
 
 def resized(model: WithHeads, config: ViTConfig, image: int) -> tuple[WithHeads, ViTConfig]:
     """The same weights for images of another size: same patches, more or fewer of them."""
-    config = replace(config, image=image)
+    config = replace(config, image_size=image)
     weights = model.state_dict()
     key = "encoder.inputs.position.table"
     weights[key] = interpolate(weights[key], config.grid, config.leading)
@@ -210,19 +212,19 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfi
     if theirs.get("pooler_output_size") is not None:
         refuse_unless(theirs, "pooler_output_size", read(theirs, "hidden_size", 768))
     return ViTConfig(
-        image=read(theirs, "image_size", 224),
-        patch=read(theirs, "patch_size", 16),
+        image_size=read(theirs, "image_size", 224),
+        patch_size=read(theirs, "patch_size", 16),
         channels=read(theirs, "num_channels", 3),
         layers=read(theirs, "num_hidden_layers", 12),
         width=read(theirs, "hidden_size", 768),
-        attention_heads=read(theirs, "num_attention_heads", 12),
-        hidden=read(theirs, "intermediate_size", 3072),
+        heads=read(theirs, "num_attention_heads", 12),
+        ffn_width=read(theirs, "intermediate_size", 3072),
         activation=read_activation(theirs, "hidden_act", "gelu"),
         qkv_bias=read(theirs, "qkv_bias", True),
         dropout=read(theirs, "hidden_dropout_prob", 0.0),
         attention_dropout=read(theirs, "attention_probs_dropout_prob", 0.0),
         eps=read(theirs, "layer_norm_eps", 1e-12),
-        heads=heads,
+        prediction_heads=heads,
         labels=read_labels(theirs),
         distilled=kind == "deit",
     )
@@ -230,17 +232,19 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfi
 
 def write_config(c: ViTConfig) -> dict[str, Any]:
     kind = "deit" if c.distilled else "vit"
-    labeled = [name for name, heads in ARCHITECTURES[kind].items() if set(heads) & LABELLED & set(c.heads)]
+    labeled = [
+        name for name, heads in ARCHITECTURES[kind].items() if set(heads) & LABELLED & set(c.prediction_heads)
+    ]
     return {
         "model_type": kind,
         "architectures": labeled or list(ARCHITECTURES[kind])[:1],
-        "image_size": c.image,
-        "patch_size": c.patch,
+        "image_size": c.image_size,
+        "patch_size": c.patch_size,
         "num_channels": c.channels,
         "num_hidden_layers": c.layers,
         "hidden_size": c.width,
-        "num_attention_heads": c.attention_heads,
-        "intermediate_size": c.hidden,
+        "num_attention_heads": c.heads,
+        "intermediate_size": c.ffn_width,
         "hidden_act": ACTIVATION_NAMES[c.activation],
         "qkv_bias": c.qkv_bias,
         "hidden_dropout_prob": c.dropout,
@@ -263,7 +267,7 @@ def names(c: ViTConfig) -> Table:
         for rule in weight_and_bias(f"{layer}.attention.attention.{part}", f"{block}.attention.layer.{part}")
         if c.qkv_bias or rule.theirs.endswith("weight")
     ]
-    kernel = (c.width, c.channels, c.patch, c.patch)
+    kernel = (c.width, c.channels, c.patch_size, c.patch_size)
     return Table(
         [
             reshaped(f"{prefix}embeddings.cls_token", f"{inputs}.class_token", first, (c.width,)),
@@ -280,7 +284,7 @@ def names(c: ViTConfig) -> Table:
                 f"{prefix}embeddings.patch_embeddings.projection.weight",
                 f"{inputs}.embedding.weight",
                 kernel,
-                (c.width, c.channels * c.patch**2),
+                (c.width, c.channels * c.patch_size**2),
             ),
             same(f"{prefix}embeddings.patch_embeddings.projection.bias", f"{inputs}.embedding.bias"),
             *qkv,
@@ -292,10 +296,11 @@ def names(c: ViTConfig) -> Table:
             *weight_and_bias(f"{prefix}layernorm", "encoder.stack.norm"),
             *weight_and_bias(f"{prefix}pooler.dense", "heads.pooled.dense"),
             *weight_and_bias(
-                "cls_classifier" if "classify_both" in c.heads else "classifier", "heads.classify.linear"
+                "cls_classifier" if "classify_both" in c.prediction_heads else "classifier",
+                "heads.classify.linear",
             ),
             *weight_and_bias("distillation_classifier", "heads.classify.taught"),
         ],
         prefix=prefix,
-        bare=not LABELLED & set(c.heads),
+        bare=not LABELLED & set(c.prediction_heads),
     )

@@ -23,13 +23,13 @@ from .base.shells import Decoder
 class XLConfig(Config):
     vocab: int = 267735
     context: int = 150  # a segment
-    memory: int = 150  # hidden states before it, in training
-    recall: int = 640  # and while it is evaluated and writes
-    clamp: int = 400  # distances from here on count as one
+    memory_length: int = 150  # hidden states before it, in training
+    eval_memory_length: int = 640  # and while it is evaluated and writes
+    max_distance: int = 400  # distances from here on count as one
     layers: int = 16
     width: int = 410
     heads: int = 10
-    hidden: int = 2100
+    ffn_width: int = 2100
     activation: str = "relu"
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -57,11 +57,11 @@ def build_block(c: XLConfig, u: nn.Parameter, v: nn.Parameter) -> Block:
         c.heads,
         bias=False,
         dropout=c.attention_dropout,
-        position=TransformerXL(c.width, c.heads, c.width // c.heads, u, v, c.clamp),
+        position=TransformerXL(c.width, c.heads, c.width // c.heads, u, v, c.max_distance),
     )
-    feed_forward = FeedForward(c.width, c.hidden, c.activation, dropout=c.dropout)
+    feed_forward = FeedForward(c.width, c.ffn_width, c.activation, dropout=c.dropout)
     return Block(
-        PostNorm(RecurrentAttention(attention, c.recall), LayerNorm(c.width, c.eps), c.dropout),
+        PostNorm(RecurrentAttention(attention, c.eval_memory_length), LayerNorm(c.width, c.eps), c.dropout),
         PostNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
     )
 

@@ -83,7 +83,7 @@ class Painter:
         drawn: list[Drawn] = []
         for start in track(list(range(0, len(asked), AT_ONCE))):
             texts, seeds = zip(*asked[start : start + AT_ONCE], strict=True)
-            words_BL, lengths_B = self.tokens(self.words, texts, self.decoder.config.text)
+            words_BL, lengths_B = self.tokens(self.words, texts, self.decoder.config.text_length)
             codes_Bhw = draw_codes(self.decoder, words_BL, lengths_B, seeds, temperature, top_k)
             pixels_BHWC = (self.codes.decode(codes_Bhw) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
             fits = self.fit(texts, pixels_BHWC).tolist()

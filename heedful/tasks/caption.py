@@ -163,9 +163,10 @@ def config_of(recipe: Recipe, vocab: int) -> CaptionerConfig:
     d, m = recipe.data, recipe.model
     return CaptionerConfig(
         vocab=vocab,
-        image=fitting(d.image_size, m.patch),
+        image_size=fitting(d.image_size, m.patch),
         channels=3 if d.color else 1,
-        **m.pick("patch", "sees", "layers", "width", "heads", "hidden", "activation", "dropout"),
+        **m.pick("layers", "width", "heads", "activation", "dropout", ffn_width="hidden"),
+        **m.pick(patch_size="patch", source="sees"),
         decoder_layers=m.layers,
     )
 
@@ -179,8 +180,8 @@ def check_mirror(d: DataSettings) -> None:
 
 
 def describe_pictures(d: DataSettings, config: CaptionerConfig, rows: int) -> str:
-    size = f"{config.reading.grid**2} patches of {config.patch} x {config.patch}"
-    seen = "all of them" if config.sees == "grid" else f"one vector ({config.sees})"
+    size = f"{config.reading.grid**2} patches of {config.patch_size} x {config.patch_size}"
+    seen = "all of them" if config.source == "grid" else f"one vector ({config.source})"
     return (
         f"pictures: {size}, of which the decoder sees {seen}; {rows:,} pictures a "
         f"step{describe_augmentation(d)}"

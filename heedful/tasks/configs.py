@@ -35,7 +35,7 @@ from .recipe.settings import ModelSettings, Recipe
 
 def sizes_before(m: ModelSettings) -> dict[str, Any]:
     """The sizes that all of them have."""
-    return m.pick("layers", "width", "dropout") | {"embedding": m.width}
+    return m.pick("layers", "width", "dropout") | {"embedding_width": m.width}
 
 
 def seq2seq_config(m: ModelSettings, vocab: dict[str, Any]) -> Config:
@@ -43,17 +43,19 @@ def seq2seq_config(m: ModelSettings, vocab: dict[str, Any]) -> Config:
 
 
 def bahdanau_config(m: ModelSettings, vocab: dict[str, Any]) -> Config:
-    return BahdanauConfig(**vocab, **sizes_before(m), alignment=m.width, maxout=m.width)
+    return BahdanauConfig(**vocab, **sizes_before(m), score_width=m.width, maxout_width=m.width)
 
 
 def luong_config(m: ModelSettings, vocab: dict[str, Any]) -> Config:
     direction = None if m.score == "dot" else m.width  # as Bahdanau's, where the score allows it
     choices = m.pick("cell", "score", "input_feeding")
-    return LuongConfig(**vocab, **sizes_before(m), **choices, direction=direction)
+    return LuongConfig(**vocab, **sizes_before(m), **choices, encoder_width=direction)
 
 
 def convs2s_config(m: ModelSettings, vocab: dict[str, Any]) -> Config:
-    return ConvS2SConfig(**vocab, **sizes_before(m), kernel=m.kernel, further=(), out=m.width)
+    return ConvS2SConfig(
+        **vocab, **sizes_before(m), kernel_size=m.kernel, more_layers=(), output_width=m.width
+    )
 
 
 CONFIGS_BEFORE: dict[str, Callable[[ModelSettings, dict[str, Any]], Config]] = {
@@ -104,7 +106,14 @@ def mixture_dmca_config(vocab: int, m: ModelSettings) -> MixtureDMCAConfig:
 
 def experts_of(m: ModelSettings) -> dict[str, Any]:
     """The settings of experts in a mixture's config."""
-    return m.pick("experts", "chosen", "every", "gate", "balance", "capacity")
+    return m.pick(
+        "experts",
+        top_k="chosen",
+        moe_every="every",
+        router="gate",
+        balance_loss_weight="balance",
+        capacity_factor="capacity",
+    )
 
 
 def linear_config(vocab: int, m: ModelSettings) -> LinearConfig:
@@ -128,17 +137,18 @@ def translator_config(recipe: Recipe, vocab: int, target_vocab: int | None = Non
     target's.
     """
     m, target = recipe.model, vocab if target_vocab is None else target_vocab
-    words: dict[str, Any] = {"vocab": vocab, "target_vocab": target, "shared": target_vocab is None}
+    words: dict[str, Any] = {"vocab": vocab, "target_vocab": target, "share_embeddings": target_vocab is None}
     if m.architecture in CONFIGS_BEFORE:
         return CONFIGS_BEFORE[m.architecture](m, words)  # type: ignore[return-value]
     mixture = m.architecture == "mixture"
     kind, more = (MixtureTransformerConfig, experts_of(m)) if mixture else (TransformerConfig, {})
     return kind(
         **words,
-        **m.pick("layers", "width", "heads", "hidden", "activation", "norm", "positions", "clip", "scope"),
+        **m.pick("layers", "width", "heads", "activation", "norm", "positions"),
+        **m.pick(ffn_width="hidden", max_distance="clip", relation_scope="scope"),
         decoder_layers=m.layers,
         decoder_heads=m.heads,
-        decoder_hidden=m.hidden,
+        decoder_ffn_width=m.hidden,
         dropout=m.dropout,
         attention_dropout=0.0,
         **more,
@@ -176,7 +186,7 @@ def decoder_config(recipe: Recipe, vocab: int, origin: Origin | None = None) -> 
     plain, more = (MixtureConfig, experts_of(m)) if mixture else (GPT2Config, {})
     return plain(
         vocab=vocab,
-        **m.pick("context", "layers", "width", "heads", "hidden", "activation", "dropout"),
+        **m.pick("context", "layers", "width", "heads", "activation", "dropout", ffn_width="hidden"),
         attention_dropout=m.dropout,
         **more,
     )
@@ -189,9 +199,9 @@ def bert_config(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: int 
         raise BadInput(f"BERT norms after each layer: model.norm is post here, not {m.norm}")
     return BertConfig(
         vocab=vocab,
-        **m.pick("context", "layers", "width", "hidden", "activation", "dropout"),
-        attention_heads=m.heads,
+        **m.pick("context", "layers", "width", "activation", "dropout", ffn_width="hidden"),
+        heads=m.heads,
         attention_dropout=m.dropout,
-        heads=heads,
+        prediction_heads=heads,
         labels=labels,
     )

@@ -107,8 +107,8 @@ def config_of(recipe: Recipe, vocab: int) -> ElmoConfig:
             f"{m.width}"
         )
     filters = share_filters(m.filters or 4 * m.width)
-    sizes = m.pick("input", "context", "layers", "width", "letters", "dropout")
-    return ElmoConfig(vocab=vocab, **sizes, cells=m.hidden, filters=filters)
+    sizes = m.pick("input", "context", "layers", "width", "dropout", max_characters="letters")
+    return ElmoConfig(vocab=vocab, **sizes, cell_width=m.hidden, filters=filters)
 
 
 def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
@@ -157,7 +157,8 @@ def describe_input(c: ElmoConfig) -> str:
     """How a word is read."""
     if c.input == "pieces":
         return "each token by a vector of its own"
-    return f"at most {c.letters} letters of a word, by {sum(c.filters):,} filters of {len(c.filters)} widths"
+    by = f"{sum(c.filters):,} filters of {len(c.filters)} widths"
+    return f"at most {c.max_characters} letters of a word, by {by}"
 
 
 def spread(rows: int, most: int) -> np.ndarray:

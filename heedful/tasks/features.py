@@ -30,7 +30,7 @@ def config_of(recipe: Recipe, origin: Origin, heads: tuple[str, ...], labels: in
         reader_dropout=m.dropout,
         mix_norm=m.mix_norm,
         at_output=m.at_output,
-        heads=heads,
+        prediction_heads=heads,
         labels=labels,
     )
 

@@ -156,7 +156,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
 def describe_pictures(d: DataSettings, config: ViTConfig, rows: int) -> str:
     size = f"{d.image_size} x {d.image_size} pixels{'' if d.color else ' of gray'}"
-    patches = f"{config.grid**2} patches of {config.patch} x {config.patch}"
+    patches = f"{config.grid**2} patches of {config.patch_size} x {config.patch_size}"
     return f"pictures: {size}, {patches}; {rows:,} pictures a step{describe_augmentation(d)}"
 
 
@@ -175,17 +175,17 @@ def config_of(recipe: Recipe, labels: int, origin: Origin | None = None) -> ViTC
     if origin is not None:
         return replace(
             origin.config,
-            image=fitting(d.image_size, origin.config.patch),
-            heads=(HEADS[m.pool],),
+            image_size=fitting(d.image_size, origin.config.patch_size),
+            prediction_heads=(HEADS[m.pool],),
             labels=labels,
         )
     return ViTConfig(
-        image=fitting(d.image_size, m.patch),
+        image_size=fitting(d.image_size, m.patch),
         channels=3 if d.color else 1,
-        **m.pick("patch", "layers", "width", "hidden", "activation", "dropout"),
-        attention_heads=m.heads,
+        **m.pick("layers", "width", "activation", "dropout", ffn_width="hidden", patch_size="patch"),
+        heads=m.heads,
         eps=EPS,
-        heads=(HEADS[m.pool],),
+        prediction_heads=(HEADS[m.pool],),
         labels=labels,
     )
 
@@ -279,7 +279,7 @@ def check_pictures(folder: str, config: ViTConfig, d: DataSettings, say: Callabl
 
 
 def describe_start(origin: Origin, d: DataSettings) -> str:
-    old, new = origin.config.grid, d.image_size // origin.config.patch
+    old, new = origin.config.grid, d.image_size // origin.config.patch_size
     grids = "" if old == new else f"; positions of {old} x {old} patches are interpolated to {new} x {new}"
     return f"start: {origin.folder}, its sizes{grids}; the head is new"
 
@@ -399,5 +399,5 @@ def data_of(recipe: Recipe | None, config: Any) -> DataSettings:
     return (
         recipe.data
         if recipe is not None
-        else DataSettings(image_size=config.image, color=config.channels == 3)
+        else DataSettings(image_size=config.image_size, color=config.channels == 3)
     )

@@ -193,7 +193,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             for part in shares(plan.batch(step), recipe.train.accumulation_steps, rank, world)
         ]
 
-    carried = Recurrent(config.memory, recipe.train.label_smoothing) if isinstance(config, XLConfig) else None
+    carried = (
+        Recurrent(config.memory_length, recipe.train.label_smoothing)
+        if isinstance(config, XLConfig)
+        else None
+    )
     return Job(
         task="lm",
         architecture=origin.architecture if origin else recipe.model.architecture,

@@ -263,7 +263,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"data: {len(stream):,} tokens, {len(held_out):,} held out",
             f"rows: {unit} of {room} tokens, {CHOSEN:.0%} of them to be filled in",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([describe_start(recipe, "masked_lm" not in origin.config.heads)] if origin else []),
+            *([describe_start(recipe, "masked_lm" not in origin.config.prediction_heads)] if origin else []),
         ],
         facts={"data": train.hash, "held-out data": valid.hash, **(origin.facts if origin else {})},
         begin=partial(begin, origin=origin) if origin else None,

@@ -25,7 +25,7 @@ V = TypeVar("V")
 def vocab_as_read(vocab: Vocab, config: object) -> Vocab | SpelledVocab:
     """The vocabulary as a model of this config reads it."""
     if isinstance(config, ElmoConfig) and config.input == "characters":
-        return SpelledVocab(vocab, config.letters)
+        return SpelledVocab(vocab, config.max_characters)
     return vocab
 
 

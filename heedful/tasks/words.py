@@ -232,7 +232,7 @@ def learn(
 def read_labels(folder: Path, config: SyntaxConfig | ElmoReaderConfig) -> Labels:
     """What a run was taught, if it fits its model."""
     tags, relations = (
-        taught(folder / name, count) if head in config.heads else {}
+        taught(folder / name, count) if head in config.prediction_heads else {}
         for head, name, count in (
             ("tag", LABELS, config.labels),
             ("relations", RELATIONS, getattr(config, "relations", 0)),
@@ -313,10 +313,10 @@ def syntax_config(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: La
     m = recipe.model
     return SyntaxConfig(
         vocab=vocab,
-        **m.pick("layers", "width", "hidden", "activation", "norm", "dropout"),
-        attention_heads=m.heads,
+        **m.pick("layers", "width", "activation", "norm", "dropout", ffn_width="hidden"),
+        heads=m.heads,
         attention_dropout=m.dropout,
-        heads=heads,
+        prediction_heads=heads,
         labels=max(1, len(labels.tags)),
         relations=max(1, len(labels.relations)),
     )

@@ -60,7 +60,7 @@ class ReadyImage(str):
 def encode(model: Model, files: Sequence[str | Tensor]) -> list[Tokenized]:
     """The names of files, or pixels that are ready; the decoder sees a fixed number of vectors of each."""
     names = [one if isinstance(one, str) else ReadyImage(one) for one in files]
-    return [Tokenized(name, list(range(model.config.source))) for name in names]
+    return [Tokenized(name, list(range(model.config.source_length))) for name in names]
 
 
 def write(

@@ -295,9 +295,9 @@ class Model:
         from ..tasks.image_classify import data_of
 
         found = data_of(self.recipe, self.config)
-        if found.image_size != self.config.image:
+        if found.image_size != self.config.image_size:
             raise BadInput(
-                f"{self.folder} reads {self.config.image} pixels a side, and its recipe says "
+                f"{self.folder} reads {self.config.image_size} pixels a side, and its recipe says "
                 f"{found.image_size}: put back its own"
             )
         return found

@@ -269,7 +269,7 @@ def test_info_in_bf16_halves_the_cache_and_not_the_optimizer(capsys):
 
 
 def test_info_of_a_folder_reads_no_weights(capsys, tmp_path, monkeypatch):
-    config = GPT2Config(vocab=53, context=19, layers=2, width=12, heads=3, hidden=28)
+    config = GPT2Config(vocab=53, context=19, layers=2, width=12, heads=3, ffn_width=28)
     heedful.save(heedful.Loaded("gpt2", config, family("gpt2").build(config), None, {}), tmp_path)
     monkeypatch.setattr(read, "read_tensors", None)
     found = info(capsys, str(tmp_path))

@@ -36,8 +36,8 @@ def model_with(positions="sinusoidal", **more):
         width=12,
         heads=3,
         decoder_heads=3,
-        hidden=20,
-        decoder_hidden=20,
+        ffn_width=20,
+        decoder_ffn_width=20,
         positions=positions,
         dropout=0.0,
         **more,
@@ -180,11 +180,11 @@ def test_the_mixture_sends_no_padding_to_its_experts():
         width=12,
         heads=2,
         decoder_heads=2,
-        hidden=20,
-        decoder_hidden=20,
+        ffn_width=20,
+        decoder_ffn_width=20,
         dropout=0.0,
         experts=3,
-        chosen=2,
+        top_k=2,
     )
     model = mixture_transformer.build(config)
     rows = [some_pairs([(5, 3), (2, 6)]), some_pairs([(4, 2)], 1)]

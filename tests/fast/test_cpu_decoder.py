@@ -331,7 +331,7 @@ def trained():
     """A decoder that has learned three tables of what follows what; the first token says which one holds."""
     torch.manual_seed(0)
     made, V, length = torch.Generator().manual_seed(1), 19, 9
-    sizes = GPT2Config(vocab=V, context=length, layers=2, width=48, heads=4, hidden=96, dropout=0.0)
+    sizes = GPT2Config(vocab=V, context=length, layers=2, width=48, heads=4, ffn_width=96, dropout=0.0)
     model = build_gpt2(sizes)
     optimizer = torch.optim.AdamW(model.parameters(), 0.01)
     tables = torch.stack([torch.randperm(V, generator=made) for _ in range(3)])
@@ -421,7 +421,7 @@ from heedful.fast import cpu_weights as matrices
 from heedful.fast.cpu_decoder import packed
 from heedful.models.gpt2 import GPT2Config, build
 matrices.FEW, engine = 0, torch.backends.quantized.engine
-model = build(GPT2Config(vocab=29, context=9, layers=1, width=12, heads=3, hidden=20))
+model = build(GPT2Config(vocab=29, context=9, layers=1, width=12, heads=3, ffn_width=20))
 for weights in ("fp32", "fp16", "int8"):
     packed(model, weights)(torch.zeros(2, 5, dtype=torch.long))
 print("torch._dynamo" in sys.modules, torch.backends.quantized.engine == engine)

@@ -260,7 +260,7 @@ def test_positions_end_where_the_table_ends():
 
 def test_what_has_no_kernel_is_left_alone():
     model = t5.build(
-        t5.T5Config(vocab=23, layers=1, decoder_layers=1, width=8, heads=2, key_width=4, hidden=12)
+        t5.T5Config(vocab=23, layers=1, decoder_layers=1, width=8, heads=2, key_width=4, ffn_width=12)
     )
     assert gpu_decoder_of(model.decoder.eval()) is None
     with pytest.raises(NoKernel, match="training"):

@@ -188,8 +188,8 @@ def test_scores_of_many_words_are_added_up_block_by_block(blocks, monkeypatch):
 def test_a_decoder_wide_enough_shares_its_tiles(monkeypatch):
     """The same text, with the last products of layers in several parts; norms before layers, and after."""
     torch.manual_seed(4)
-    sizes = {"vocab": 23, "layers": 2, "width": 136, "heads": 2, "hidden": 200}
-    more = {"decoder_layers": 2, "decoder_heads": 2, "decoder_hidden": 200, "target_vocab": 23}
+    sizes = {"vocab": 23, "layers": 2, "width": 136, "heads": 2, "ffn_width": 200}
+    more = {"decoder_layers": 2, "decoder_heads": 2, "decoder_ffn_width": 200, "target_vocab": 23}
     summed, real = [], linear_kernels.sum_kernel
     monkeypatch.setattr(linear_kernels, "sum_kernel", Counted(real, summed))
     prompts, source = torch.randint(23, (3, 2), device=DEVICE), torch.randint(23, (3, 5), device=DEVICE)
@@ -221,7 +221,7 @@ class Counted:
 
 
 def test_norms_before_some_layers_and_after_others_have_no_kernel():
-    config = gpt2.GPT2Config(vocab=11, layers=2, width=8, heads=2, hidden=12, context=7)
+    config = gpt2.GPT2Config(vocab=11, layers=2, width=8, heads=2, ffn_width=12, context=7)
     model = gpt2.build(config).eval()
     feed = model.stack.blocks[0].feed_forward
     model.stack.blocks[0].feed_forward = PostNorm(feed.layer, feed.norm).eval()

@@ -247,8 +247,8 @@ def test_a_whole_transformer_by_its_kernels(norm, monkeypatch):
         width=12,
         heads=3,
         decoder_heads=3,
-        hidden=20,
-        decoder_hidden=20,
+        ffn_width=20,
+        decoder_ffn_width=20,
         norm=norm,
         dropout=0.0,
     )

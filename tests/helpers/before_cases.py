@@ -11,39 +11,58 @@ from helpers import tiny
 from helpers.decoding_cases import Case
 
 VOCAB = 29
-PAIR = {"vocab": VOCAB, "target_vocab": VOCAB, "shared": True}
+PAIR = {"vocab": VOCAB, "target_vocab": VOCAB, "share_embeddings": True}
 DECODERS = {
     "rnn": (rnn, rnn.RNNConfig(VOCAB, 31, 2, 7)),
     "gru": (gru, gru.GRUConfig(VOCAB, 31, 2, 7)),
     "lstm": (lstm, lstm.LSTMConfig(VOCAB, 31, 2, 7)),
 }
 ENCODER_DECODERS = {
-    "seq2seq": (seq2seq, seq2seq.Seq2SeqConfig(**PAIR, layers=2, width=7, embedding=5)),
+    "seq2seq": (seq2seq, seq2seq.Seq2SeqConfig(**PAIR, layers=2, width=7, embedding_width=5)),
     "seq2seq, every step": (
         seq2seq,
         seq2seq.Seq2SeqConfig(
-            **PAIR, cell="gru", layers=2, width=7, embedding=5, backwards=False, every_step=True
+            **PAIR,
+            cell="gru",
+            layers=2,
+            width=7,
+            embedding_width=5,
+            reverse_source=False,
+            context_every_step=True,
         ),
     ),
     "bahdanau": (
         bahdanau,
-        bahdanau.BahdanauConfig(VOCAB, VOCAB, False, 2, width=6, embedding=5, alignment=4, maxout=3),
+        bahdanau.BahdanauConfig(
+            VOCAB, VOCAB, False, 2, width=6, embedding_width=5, score_width=4, maxout_width=3
+        ),
     ),
-    "luong": (luong, luong.LuongConfig(**PAIR, layers=2, width=7, direction=4, embedding=5)),
+    "luong": (luong, luong.LuongConfig(**PAIR, layers=2, width=7, encoder_width=4, embedding_width=5)),
     "luong dot": (
         luong,
         luong.LuongConfig(
-            **PAIR, cell="gru", layers=1, width=8, embedding=5, score="dot", input_feeding=False
+            **PAIR, cell="gru", layers=1, width=8, embedding_width=5, score="dot", input_feeding=False
         ),
     ),
     "luong concat": (
         luong,
-        luong.LuongConfig(**PAIR, cell="gru", layers=1, width=8, direction=6, embedding=5, score="concat"),
+        luong.LuongConfig(
+            **PAIR, cell="gru", layers=1, width=8, encoder_width=6, embedding_width=5, score="concat"
+        ),
     ),
     "convs2s": (
         convs2s,
         convs2s.ConvS2SConfig(
-            VOCAB, VOCAB, False, 31, layers=2, width=6, kernel=3, further=(8, 2, 8, 1), embedding=5, out=4
+            VOCAB,
+            VOCAB,
+            False,
+            31,
+            layers=2,
+            width=6,
+            kernel_size=3,
+            more_layers=(8, 2, 8, 1),
+            embedding_width=5,
+            output_width=4,
         ),
     ),
 }

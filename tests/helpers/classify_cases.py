@@ -89,11 +89,11 @@ def models() -> dict:
         "context": 24,
         "layers": 2,
         "width": 12,
-        "hidden": 20,
+        "ffn_width": 20,
         "dropout": 0.0,
         "attention_dropout": 0.0,
     }
-    encoder = bert.build(bert.BertConfig(**size, attention_heads=3, heads=("pooled", "classify"), labels=5))
+    encoder = bert.build(bert.BertConfig(**size, heads=3, prediction_heads=("pooled", "classify"), labels=5))
     config = gpt2.GPT2Config(**size, heads=3)
     return {
         "encoder": (encoder, classify.encoder_row, classify.encoder_loss, classify.encoder_scores),
@@ -118,11 +118,11 @@ def origin_of(files, tmp_path):
             return folder
         words = ["the", "food", "was", *(word for some in WORDS.values() for word in some)]
         torch.manual_seed(3)
-        size = {"context": 20, "layers": 1, "width": 12, "hidden": 20}
+        size = {"context": 20, "layers": 1, "width": 12, "ffn_width": 20}
         if kind == "bert":
             tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
             config = bert.BertConfig(
-                vocab=len(tokens), attention_heads=2, heads=("pooled", "masked_lm"), **size
+                vocab=len(tokens), heads=2, prediction_heads=("pooled", "masked_lm"), **size
             )
             heedful.save(Loaded("bert", config, bert.build(config), None, {}), folder)
             (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
@@ -135,7 +135,7 @@ def origin_of(files, tmp_path):
             (folder / "vocab.json").write_text(json.dumps(numbers))
             (folder / "merges.txt").write_text("#version: 0.2\n")
         else:
-            config = vit.ViTConfig(image=8, patch=4, layers=1, width=12, attention_heads=3, hidden=20)
+            config = vit.ViTConfig(image_size=8, patch_size=4, layers=1, width=12, heads=3, ffn_width=20)
             heedful.save(Loaded("vit", config, vit.build(config), None, {}), folder)
         return folder
 

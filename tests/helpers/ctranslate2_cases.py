@@ -11,7 +11,7 @@ from helpers import tiny
 SPECIAL = {"pad": 0, "bos": 1, "eos": 2, "decoder_start": 1}
 SIZES = {
     "vocab": 29, "target_vocab": 29, "context": 41, "layers": 2, "decoder_layers": 3, "width": 12, "heads": 3,
-    "decoder_heads": 2, "hidden": 20, "decoder_hidden": 14,
+    "decoder_heads": 2, "ffn_width": 20, "decoder_ffn_width": 14,
 }  # fmt: skip
 
 
@@ -28,22 +28,28 @@ MODELS = {
     "t5 gated, untied": tiny.ENCODER_DECODERS["t5 gated, untied"],
     "gpt1": tiny.DECODERS["gpt1"],
     "gpt2": tiny.DECODERS["gpt2"],
-    "gpt2 untied": (gpt2, replace(tiny.DECODERS["gpt2"][1], tied=False, eps=1e-3, activation="gelu")),
+    "gpt2 untied": (
+        gpt2,
+        replace(tiny.DECODERS["gpt2"][1], tie_embeddings=False, eps=1e-3, activation="gelu"),
+    ),
     "llama": tiny.DECODERS["llama"],
-    "qwen2": (llama, replace(tiny.DECODERS["llama"][1], attention_bias=True, out_bias=False, tied=True)),
-    "llama stretched": (llama, replace(tiny.DECODERS["llama"][1], stretch="linear", stretch_factor=2.0)),
+    "qwen2": (
+        llama,
+        replace(tiny.DECODERS["llama"][1], attention_bias=True, out_bias=False, tie_embeddings=True),
+    ),
+    "llama stretched": (llama, replace(tiny.DECODERS["llama"][1], rope_scaling="linear", rope_factor=2.0)),
     "llama 3 stretched": (
         llama,
         replace(
             tiny.DECODERS["llama"][1],
-            stretch="llama3",
-            stretch_factor=3.0,
-            stretch_high=2.5,
-            stretch_original=19,
+            rope_scaling="llama3",
+            rope_factor=3.0,
+            rope_high_freq_factor=2.5,
+            rope_original_context=19,
         ),
     ),
-    "bert": (bert, replace(tiny.ENCODERS["bert"][1], heads=("pooled",), labels=2)),
-    "bert without a head": (bert, replace(tiny.ENCODERS["bert"][1], heads=(), labels=2)),
+    "bert": (bert, replace(tiny.ENCODERS["bert"][1], prediction_heads=("pooled",), labels=2)),
+    "bert without a head": (bert, replace(tiny.ENCODERS["bert"][1], prediction_heads=(), labels=2)),
 }
 
 

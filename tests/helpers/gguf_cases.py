@@ -26,12 +26,12 @@ SIZES = {
     "heads": 6,
     "kv_heads": 2,
     "key_width": 8,
-    "hidden": 64,
+    "ffn_width": 64,
 }
 MODELS = {
     "llama": LlamaConfig(**SIZES),
-    "tied": LlamaConfig(**SIZES, tied=True, rotary_base=500.0, eps=1e-5),
-    "biases": LlamaConfig(**SIZES, attention_bias=True, feed_forward_bias=True),
+    "tied": LlamaConfig(**SIZES, tie_embeddings=True, rotary_base=500.0, eps=1e-5),
+    "biases": LlamaConfig(**SIZES, attention_bias=True, ffn_bias=True),
     "qwen2": LlamaConfig(
         **SIZES | {"key_width": 5 * 2, "heads": 3, "kv_heads": 1}, attention_bias=True, out_bias=False
     ),
@@ -78,7 +78,7 @@ def entries(tokens, **other):
     return {
         "general.architecture": "llama", "llama.context_length": c.context,
         "llama.embedding_length": c.width, "llama.block_count": c.layers,
-        "llama.feed_forward_length": c.hidden, "llama.attention.head_count": c.heads,
+        "llama.feed_forward_length": c.ffn_width, "llama.attention.head_count": c.heads,
         "llama.attention.head_count_kv": c.kv_heads, "llama.attention.key_length": c.key_width,
         "llama.attention.layer_norm_rms_epsilon": 1e-6, "tokenizer.ggml.tokens": tokens, **other,
     }  # fmt: skip
@@ -146,6 +146,6 @@ def load_bytes(data, tmp_path):
 
 @pytest.fixture
 def small(tmp_path):
-    config = replace(MODELS["llama"], layers=1, hidden=32, vocab=290)
+    config = replace(MODELS["llama"], layers=1, ffn_width=32, vocab=290)
     to_gguf.write(loaded_of(config, bytes_tokenizer()), tmp_path, "q8_0")
     return tmp_path / "model.gguf"

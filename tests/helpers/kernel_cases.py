@@ -20,12 +20,12 @@ def shaken(module):
 
 
 def tiny_gpt2():
-    return gpt2.build(gpt2.GPT2Config(vocab=23, context=20, layers=2, width=12, heads=2, hidden=20))
+    return gpt2.build(gpt2.GPT2Config(vocab=23, context=20, layers=2, width=12, heads=2, ffn_width=20))
 
 
 def tiny_llama():
     config = llama.LlamaConfig(
-        vocab=23, context=20, layers=2, width=16, heads=4, kv_heads=2, key_width=4, hidden=20
+        vocab=23, context=20, layers=2, width=16, heads=4, kv_heads=2, key_width=4, ffn_width=20
     )
     return llama.build(config)
 
@@ -33,7 +33,7 @@ def tiny_llama():
 def tiny_transformer(norm="post", positions="sinusoidal"):
     sizes = {"layers": 1, "decoder_layers": 1, "width": 12, "heads": 2, "decoder_heads": 3}
     config = transformer.TransformerConfig(
-        vocab=23, target_vocab=23, hidden=20, decoder_hidden=28, norm=norm, positions=positions, **sizes
+        vocab=23, target_vocab=23, ffn_width=20, decoder_ffn_width=28, norm=norm, positions=positions, **sizes
     )
     return transformer.build(config)
 

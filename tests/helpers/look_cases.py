@@ -40,27 +40,39 @@ def gpt1_words():
 
 STARTS = {"pad": 0, "eos": 1, "decoder_start": 0}
 IMPORTED = {
-    "gpt1": (gpt1_words, gpt1, gpt1.GPT1Config, {"context": 41, "layers": 2, "heads": 3, "hidden": 48}, {}),
-    "gpt2": (byte_level, gpt2, gpt2.GPT2Config, {"context": 41, "layers": 2, "heads": 3, "hidden": 20}, {}),
+    "gpt1": (
+        gpt1_words,
+        gpt1,
+        gpt1.GPT1Config,
+        {"context": 41, "layers": 2, "heads": 3, "ffn_width": 48},
+        {},
+    ),
+    "gpt2": (
+        byte_level,
+        gpt2,
+        gpt2.GPT2Config,
+        {"context": 41, "layers": 2, "heads": 3, "ffn_width": 20},
+        {},
+    ),
     "llama": (
         byte_level,
         llama,
         llama.LlamaConfig,
-        {"context": 41, "layers": 2, "heads": 6, "kv_heads": 2, "key_width": 4, "hidden": 20},
+        {"context": 41, "layers": 2, "heads": 6, "kv_heads": 2, "key_width": 4, "ffn_width": 20},
         {},
     ),
     "bert": (
         word_piece,
         bert,
         bert.BertConfig,
-        {"context": 41, "layers": 2, "attention_heads": 3, "hidden": 20, "heads": ("masked_lm",)},
+        {"context": 41, "layers": 2, "heads": 3, "ffn_width": 20, "prediction_heads": ("masked_lm",)},
         {},
     ),
     "t5": (
         unigram,
         t5,
         t5.T5Config,
-        {"layers": 2, "decoder_layers": 3, "heads": 3, "key_width": 5, "hidden": 20},
+        {"layers": 2, "decoder_layers": 3, "heads": 3, "key_width": 5, "ffn_width": 20},
         STARTS,
     ),
     "transformer": (
@@ -72,9 +84,9 @@ IMPORTED = {
             "decoder_layers": 3,
             "heads": 3,
             "decoder_heads": 2,
-            "hidden": 20,
-            "decoder_hidden": 14,
-            "layout": "halves",
+            "ffn_width": 20,
+            "decoder_ffn_width": 14,
+            "sinusoid_layout": "halves",
             "output_bias": True,
         },
         STARTS,

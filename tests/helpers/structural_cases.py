@@ -30,10 +30,10 @@ def model_of(name, **more):
         width=D,
         heads=H,
         decoder_heads=H,
-        hidden=20,
-        decoder_hidden=20,
+        ffn_width=20,
+        decoder_ffn_width=20,
         positions=name,
-        clip=2,
+        max_distance=2,
         **more,
     )
     return transformer.build(config).double().eval()

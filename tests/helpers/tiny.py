@@ -28,26 +28,28 @@ from heedful.models.base.config import Config
 
 VOCAB = 29
 
-SIZES = {"vocab": VOCAB, "width": 12, "hidden": 20}
+SIZES = {"vocab": VOCAB, "width": 12, "ffn_width": 20}
 ALONE = {**SIZES, "context": 31, "layers": 2}
 SHALLOW = {**SIZES, "layers": 2, "decoder_layers": 3, "heads": 3}  # fewer layers in the encoder
 DEEP = {**SIZES, "layers": 3, "decoder_layers": 2, "heads": 2}  # fewer in the decoder
-THINNER, WIDER = ({"decoder_heads": heads, "decoder_hidden": 14} for heads in (2, 3))
-READER = {**ALONE, "attention_heads": 3, "labels": 5}
+THINNER, WIDER = ({"decoder_heads": heads, "decoder_ffn_width": 14} for heads in (2, 3))
+READER = {**ALONE, "heads": 3, "labels": 5}
 EVERY_TOKEN = ("masked_lm", "classify", "tag", "span")
 LLAMA = {**ALONE, "heads": 6, "key_width": 4}
-STRETCHED = {"stretch": "llama3", "stretch_factor": 4.0, "stretch_original": 16}
+STRETCHED = {"rope_scaling": "llama3", "rope_factor": 4.0, "rope_original_context": 16}
 
 DECODERS: dict[str, tuple[object, Config]] = {
     "gpt1": (gpt1, gpt1.GPT1Config(**ALONE, heads=3)),
     "gpt2": (gpt2, gpt2.GPT2Config(**ALONE, heads=3)),
-    "gpt3": (gpt3, gpt3.GPT3Config(vocab=VOCAB, context=31, layers=4, width=12, heads=3, band=4)),
+    "gpt3": (gpt3, gpt3.GPT3Config(vocab=VOCAB, context=31, layers=4, width=12, heads=3, window=4)),
     "modern": (modern, modern.ModernConfig(**ALONE, heads=3)),
-    "mixture": (mixture, mixture.MixtureConfig(**ALONE, heads=3, experts=5, chosen=2)),
+    "mixture": (mixture, mixture.MixtureConfig(**ALONE, heads=3, experts=5, top_k=2)),
     "llama": (llama, llama.LlamaConfig(**LLAMA, kv_heads=2)),
     "llama stretched, biased": (
         llama,
-        llama.LlamaConfig(**LLAMA, **STRETCHED, kv_heads=3, tied=True, attention_bias=True, out_bias=False),
+        llama.LlamaConfig(
+            **LLAMA, **STRETCHED, kv_heads=3, tie_embeddings=True, attention_bias=True, out_bias=False
+        ),
     ),
 }
 ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
@@ -57,52 +59,64 @@ ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
     ),
     "transformer pre-norm": (
         transformer,
-        transformer.TransformerConfig(**DEEP, **WIDER, target_vocab=17, shared=False, norm="pre"),
+        transformer.TransformerConfig(**DEEP, **WIDER, target_vocab=17, share_embeddings=False, norm="pre"),
     ),
     "mixture_transformer": (
         mixture_transformer,
         mixture_transformer.MixtureTransformerConfig(
-            **SHALLOW, **THINNER, target_vocab=VOCAB, experts=4, chosen=2, every=2
+            **SHALLOW, **THINNER, target_vocab=VOCAB, experts=4, top_k=2, moe_every=2
         ),
     ),
     "t5": (t5, t5.T5Config(**SHALLOW, key_width=5)),
     "t5 gated, untied": (
         t5,
-        t5.T5Config(**DEEP, key_width=5, gated=True, activation="gelu_tanh", tied=False, scaled=False),
+        t5.T5Config(
+            **DEEP, key_width=5, gated=True, activation="gelu_tanh", tie_embeddings=False, scale_output=False
+        ),
     ),
     "bart": (bart, bart.BartConfig(**SHALLOW, **THINNER, context=31)),
-    "mbart": (bart, bart.BartConfig(**DEEP, **WIDER, context=31, norm="pre", scaled=True)),
+    "mbart": (bart, bart.BartConfig(**DEEP, **WIDER, context=31, norm="pre", scale_embeddings=True)),
 }
 ENCODERS: dict[str, tuple[object, Config]] = {
     "bert": (
         bert,
-        bert.BertConfig(**READER, heads=("pooled", "masked_lm", "next_sentence", *EVERY_TOKEN[1:])),
+        bert.BertConfig(
+            **READER, prediction_heads=("pooled", "masked_lm", "next_sentence", *EVERY_TOKEN[1:])
+        ),
     ),
-    "roberta": (roberta, roberta.RobertaConfig(**READER, offset=4, heads=("pooled", *EVERY_TOKEN))),
-    "distilbert": (distilbert, distilbert.DistilBertConfig(**READER, heads=EVERY_TOKEN)),
+    "roberta": (
+        roberta,
+        roberta.RobertaConfig(**READER, offset=4, prediction_heads=("pooled", *EVERY_TOKEN)),
+    ),
+    "distilbert": (distilbert, distilbert.DistilBertConfig(**READER, prediction_heads=EVERY_TOKEN)),
     "ernie": (
         ernie,
         ernie.ErnieConfig(
-            **READER, tasks=6, heads=("pooled", "masked_lm", "next_sentence", *EVERY_TOKEN[1:])
+            **READER, tasks=6, prediction_heads=("pooled", "masked_lm", "next_sentence", *EVERY_TOKEN[1:])
         ),
     ),
     "albert": (
         albert,
         albert.AlbertConfig(
-            **READER, embedding=7, heads=("pooled", "masked_lm", "sentence_order", *EVERY_TOKEN[1:])
+            **READER,
+            embedding_width=7,
+            prediction_heads=("pooled", "masked_lm", "sentence_order", *EVERY_TOKEN[1:]),
         ),
     ),
-    "deberta": (deberta, deberta.DebertaConfig(**READER, buckets=8, convolution=3, heads=EVERY_TOKEN)),
+    "deberta": (
+        deberta,
+        deberta.DebertaConfig(**READER, buckets=8, convolution=3, prediction_heads=EVERY_TOKEN),
+    ),
 }
 VIT = vit.ViTConfig(
-    image=12,
-    patch=4,
+    image_size=12,
+    patch_size=4,
     layers=2,
     width=12,
-    attention_heads=3,
-    hidden=20,
+    heads=3,
+    ffn_width=20,
     labels=5,
-    heads=("class_token", "pooled", "classify"),
+    prediction_heads=("class_token", "pooled", "classify"),
 )
 
 

@@ -91,7 +91,7 @@ def unigram():
 def model(tmp_path):
     """A folder with a small GPT-2 that knows 400 tokens."""
     torch.manual_seed(0)
-    config = gpt2.GPT2Config(vocab=400, context=11, layers=2, width=12, heads=3, hidden=20)
+    config = gpt2.GPT2Config(vocab=400, context=11, layers=2, width=12, heads=3, ffn_width=20)
     loaded = Loaded("gpt2", config, gpt2.build(config).eval(), byte_level(), {"bos": 0, "eos": 0})
     heedful.save(loaded, tmp_path / "model")
     return tmp_path / "model"

@@ -26,7 +26,7 @@ def main(kind: str, optimizer_kind: str = "adamw") -> None:
         layers=2,
         width=12,
         heads=3,
-        hidden=20,
+        ffn_width=20,
         dropout=0.0,
         attention_dropout=0.0,
     )

@@ -28,7 +28,7 @@ def phrases():
     pairs = list(islice(phrasebook.pairs(5), 30))
     vocab = train_vocab("word", (text for pair in pairs for text in (pair.source, pair.target)), 600)
     sizes = {"vocab": vocab.size, "target_vocab": vocab.size, "width": 12, "heads": 3, "decoder_heads": 2}
-    sizes |= {"layers": 1, "decoder_layers": 2, "hidden": 20, "decoder_hidden": 14}
+    sizes |= {"layers": 1, "decoder_layers": 2, "ffn_width": 20, "decoder_ffn_width": 14}
     config = transformer.TransformerConfig(**sizes)
     model = tiny.build((transformer, config), torch.float32)
     special = {"pad": 0, "bos": 1, "eos": 2, "decoder_start": 1}

@@ -30,16 +30,16 @@ from heedful.parts.watch import watch
 B, T, S = 2, 13, 11
 PATCHES = 17
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
-SIZES = {"vocab": 97, "layers": 3, "width": 48, "hidden": 176}
+SIZES = {"vocab": 97, "layers": 3, "width": 48, "ffn_width": 176}
 ALL_HEADS = ("pooled", "masked_lm", "next_sentence", "classify", "tag", "span")
 TRANSFORMER = {"vocab": 97, "layers": 2, "decoder_layers": 3, "width": 48, "heads": 4, "decoder_heads": 3}
-TRANSFORMER |= {"hidden": 176, "decoder_hidden": 208}
+TRANSFORMER |= {"ffn_width": 176, "decoder_ffn_width": 208}
 
 # Sizes all differ, so that no product can be mistaken for another.
 MODELS = {
     "transformer": (
         "transformer",
-        TransformerConfig(**TRANSFORMER, target_vocab=89, shared=False, **NO_DROPOUT),
+        TransformerConfig(**TRANSFORMER, target_vocab=89, share_embeddings=False, **NO_DROPOUT),
     ),
     "transformer, shared, pre-norm": (
         "transformer",
@@ -49,16 +49,16 @@ MODELS = {
     "gpt2": ("gpt2", GPT2Config(**SIZES, context=31, heads=4, **NO_DROPOUT)),
     "gpt2, untied, relu": (
         "gpt2",
-        GPT2Config(**SIZES, context=31, heads=4, tied=False, activation="relu", **NO_DROPOUT),
+        GPT2Config(**SIZES, context=31, heads=4, tie_embeddings=False, activation="relu", **NO_DROPOUT),
     ),
     "gpt2, sigmoid": (
         "gpt2",
         GPT2Config(**SIZES, context=31, heads=4, activation="gelu_sigmoid", **NO_DROPOUT),
     ),
-    "gpt3": ("gpt3", GPT3Config(vocab=97, layers=3, width=48, context=31, heads=4, band=5)),
+    "gpt3": ("gpt3", GPT3Config(vocab=97, layers=3, width=48, context=31, heads=4, window=5)),
     "bert": (
         "bert",
-        BertConfig(**SIZES, context=31, attention_heads=4, heads=ALL_HEADS, labels=5, **NO_DROPOUT),
+        BertConfig(**SIZES, context=31, heads=4, prediction_heads=ALL_HEADS, labels=5, **NO_DROPOUT),
     ),
     "roberta": (
         "roberta",
@@ -66,8 +66,8 @@ MODELS = {
             **SIZES,
             context=31,
             offset=3,
-            attention_heads=4,
-            heads=("masked_lm", "classify", "tag", "span"),
+            heads=4,
+            prediction_heads=("masked_lm", "classify", "tag", "span"),
             labels=5,
             **NO_DROPOUT,
         ),
@@ -77,8 +77,8 @@ MODELS = {
         DistilBertConfig(
             **SIZES,
             context=31,
-            attention_heads=4,
-            heads=("masked_lm", "classify", "tag", "span"),
+            heads=4,
+            prediction_heads=("masked_lm", "classify", "tag", "span"),
             labels=5,
             classifier_dropout=0.0,
             span_dropout=0.0,
@@ -87,19 +87,21 @@ MODELS = {
     ),
     "ernie": (
         "ernie",
-        ErnieConfig(**SIZES, context=31, attention_heads=4, tasks=6, heads=ALL_HEADS, labels=5, **NO_DROPOUT),
+        ErnieConfig(
+            **SIZES, context=31, heads=4, tasks=6, prediction_heads=ALL_HEADS, labels=5, **NO_DROPOUT
+        ),
     ),
     "albert": (
         "albert",
         AlbertConfig(
             **SIZES,
             context=31,
-            attention_heads=4,
-            embedding=20,
+            heads=4,
+            embedding_width=20,
             labels=5,
             classifier_dropout=0.0,
             **NO_DROPOUT,
-            heads=("pooled", "masked_lm", "sentence_order", "classify", "tag", "span"),
+            prediction_heads=("pooled", "masked_lm", "sentence_order", "classify", "tag", "span"),
         ),
     ),
     "deberta": (
@@ -107,12 +109,12 @@ MODELS = {
         DebertaConfig(
             **SIZES,
             context=31,
-            attention_heads=4,
+            heads=4,
             buckets=10,
             labels=5,
             segments=3,
-            absolute=True,
-            heads=("masked_lm", "classify", "tag", "span"),
+            absolute_positions=True,
+            prediction_heads=("masked_lm", "classify", "tag", "span"),
             **NO_DROPOUT,
         ),
     ),
@@ -121,20 +123,20 @@ MODELS = {
         DebertaConfig(
             **SIZES,
             context=31,
-            attention_heads=4,
+            heads=4,
             buckets=None,
-            shared=False,
+            share_projections=False,
             norm_distances=False,
             convolution=5,
             ways=("p2c",),
-            heads=("masked_lm",),
+            prediction_heads=("masked_lm",),
             **NO_DROPOUT,
         ),
     ),
     "t5": (
         "t5",
         T5Config(
-            vocab=97, layers=2, decoder_layers=3, width=48, heads=4, key_width=10, hidden=176, dropout=0.0
+            vocab=97, layers=2, decoder_layers=3, width=48, heads=4, key_width=10, ffn_width=176, dropout=0.0
         ),
     ),
     "t5, gated, untied": (
@@ -146,11 +148,11 @@ MODELS = {
             width=48,
             heads=4,
             key_width=10,
-            hidden=176,
+            ffn_width=176,
             dropout=0.0,
             gated=True,
             activation="gelu_tanh",
-            tied=False,
+            tie_embeddings=False,
         ),
     ),
     "llama": ("llama", LlamaConfig(**SIZES, context=31, heads=6, kv_heads=2, key_width=10)),
@@ -168,8 +170,8 @@ MODELS = {
             key_width=10,
             attention_bias=True,
             out_bias=False,
-            stretch="llama3",
-            stretch_factor=4.0,
+            rope_scaling="llama3",
+            rope_factor=4.0,
         ),
     ),
     "bart": (
@@ -182,8 +184,8 @@ MODELS = {
             width=48,
             heads=4,
             decoder_heads=6,
-            hidden=176,
-            decoder_hidden=120,
+            ffn_width=176,
+            decoder_ffn_width=120,
             **NO_DROPOUT,
             activation_dropout=0.0,
         ),
@@ -191,28 +193,28 @@ MODELS = {
     "vit": (
         "vit",
         ViTConfig(
-            image=20,
-            patch=5,
+            image_size=20,
+            patch_size=5,
             layers=3,
             width=48,
-            attention_heads=4,
-            hidden=176,
+            heads=4,
+            ffn_width=176,
             labels=7,
-            heads=("class_token", "pooled", "classify", "classify_mean"),
+            prediction_heads=("class_token", "pooled", "classify", "classify_mean"),
         ),
     ),
     "deit": (
         "vit",
         ViTConfig(
-            image=20,
-            patch=5,
+            image_size=20,
+            patch_size=5,
             layers=3,
             width=48,
-            attention_heads=4,
-            hidden=176,
+            heads=4,
+            ffn_width=176,
             labels=7,
             distilled=True,
-            heads=("class_token", "pooled", "classify_mean", "classify_both"),
+            prediction_heads=("class_token", "pooled", "classify_mean", "classify_both"),
         ),
     ),
 }
@@ -319,7 +321,9 @@ def test_activations_grow_with_length_and_never_with_its_square():
     assert costs(model, 5 * B, 15).memory["activations"] == 5 * one
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if not hasattr(MODELS[name][1], "attention_heads")])
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS if not hasattr(MODELS[name][1], "prediction_heads")]
+)
 @pytest.mark.parametrize("precision, dtype", [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_cache_is_exactly_what_a_growing_cache_holds(name, precision, dtype):
     model, inputs, lengths = build(name)

@@ -172,7 +172,7 @@ def test_a_mistake_is_one_sentence(command, runs, kind, args, sentence):
 def test_folders_that_hold_no_model_to_look_at_are_refused(command, tmp_path):
     assert "is not a folder" in command("nowhere", "text")[2]
     config = tiny.VIT
-    vit = Loaded("vit", dataclasses.replace(config, heads=("classify",)), None, None, {})
+    vit = Loaded("vit", dataclasses.replace(config, prediction_heads=("classify",)), None, None, {})
     vit = dataclasses.replace(vit, model=tiny.build((tiny.vit, vit.config), torch.float32))
     heedful.save(vit, tmp_path / "vit")
     code, _, err = command(tmp_path / "vit", "text")

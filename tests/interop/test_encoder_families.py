@@ -219,7 +219,7 @@ def test_roberta_as_published_keeps_its_pooling_layer_and_a_copy_of_its_words(tm
     ours = published(
         tmp_path / "m", model, sizes_of(config) | {"architectures": ["RobertaForMaskedLM"]}, more
     )
-    assert ours.config.heads == ("pooled", "masked_lm") and ours.config.context == 19
+    assert ours.config.prediction_heads == ("pooled", "masked_lm") and ours.config.context == 19
     with torch.no_grad():
         assert torch.equal(ours.model(ids)["masked_lm"], model(ids).logits)
 

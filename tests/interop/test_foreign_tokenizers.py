@@ -86,7 +86,7 @@ def test_marian_gives_the_numbers_of_transformers_on_both_sides(made):
 def test_marians_files_beside_a_ctranslate2_model_are_its_tokenizer(made):
     folder = made[0] / "marian"
     size = len(json.loads((folder / "vocab.json").read_text()))
-    config = SimpleNamespace(vocab=size, target_vocab=size, shared=True)
+    config = SimpleNamespace(vocab=size, target_vocab=size, share_embeddings=True)
     reads, writes = tokenizers(folder, config, [["a"] * size], {})
     assert [reads.encode(text).ids for text in corpus()] == [
         read_tokenizer(folder, size).encode(text).ids for text in corpus()

@@ -30,11 +30,11 @@ from heedful.parts.view import left_padded, right_padded
 
 VOCAB, PAD, EOS = 29, 0, 1
 MODELS = {
-    "gpt2": (gpt2, gpt2.GPT2Config(vocab=VOCAB, context=31, layers=2, width=12, heads=3, hidden=20)),
+    "gpt2": (gpt2, gpt2.GPT2Config(vocab=VOCAB, context=31, layers=2, width=12, heads=3, ffn_width=20)),
     "llama": (
         llama,
         llama.LlamaConfig(
-            vocab=VOCAB, context=31, layers=1, width=12, heads=6, kv_heads=2, key_width=4, hidden=20
+            vocab=VOCAB, context=31, layers=1, width=12, heads=6, kv_heads=2, key_width=4, ffn_width=20
         ),
     ),
     "transformer": (
@@ -47,28 +47,28 @@ MODELS = {
             width=12,
             heads=3,
             decoder_heads=2,
-            hidden=20,
-            decoder_hidden=14,
-            layout="halves",
+            ffn_width=20,
+            decoder_ffn_width=14,
+            sinusoid_layout="halves",
             output_bias=True,
         ),
     ),
     "bert": (
         bert,
         bert.BertConfig(
-            vocab=VOCAB, context=31, layers=1, width=12, attention_heads=3, hidden=20, heads=("span",)
+            vocab=VOCAB, context=31, layers=1, width=12, heads=3, ffn_width=20, prediction_heads=("span",)
         ),
     ),
     "vit": (
         vit,
         vit.ViTConfig(
-            image=12,
-            patch=4,
+            image_size=12,
+            patch_size=4,
             layers=1,
             width=12,
-            attention_heads=3,
-            hidden=20,
-            heads=("class_token", "pooled"),
+            heads=3,
+            ffn_width=20,
+            prediction_heads=("class_token", "pooled"),
         ),
     ),
 }
@@ -361,7 +361,7 @@ def test_what_no_runner_could_run_is_refused(preset, why, tmp_path):
 
 def test_a_model_that_hugging_face_does_not_have_leaves_with_a_config_of_its_own():
     file = family("modern")
-    config = file.ModernConfig(vocab=VOCAB, context=31, layers=1, width=12, heads=3, hidden=20)
+    config = file.ModernConfig(vocab=VOCAB, context=31, layers=1, width=12, heads=3, ffn_width=20)
     loaded = Loaded("modern", config, tiny.build((file, config), torch.float32), None, {"eos": EOS})
     assert to_onnx.refuse(loaded) is None
     told = json.loads(to_onnx.beside(loaded)["config.json"])

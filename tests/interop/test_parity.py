@@ -101,9 +101,9 @@ def test_a_second_head_is_looked_at_too(tmp_path):
         context=31,
         layers=1,
         width=12,
-        attention_heads=3,
-        hidden=20,
-        heads=("pooled", "masked_lm", "next_sentence"),
+        heads=3,
+        ffn_width=20,
+        prediction_heads=("pooled", "masked_lm", "next_sentence"),
     )
     loaded = heedful.Loaded("bert", config, tiny.build((bert, config), torch.float32), None, {"pad": 0})
     to_hf.write(loaded, tmp_path)

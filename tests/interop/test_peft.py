@@ -185,7 +185,7 @@ def test_a_head_that_reads_no_pooling_layer_asks_for_none(kind, targets, saved, 
     model = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", **how))
     model.save_pretrained(tmp_path / "adapter")
     ours = heedful.load(tmp_path / "adapter")
-    assert ours.config.heads == ("classify",)
+    assert ours.config.prediction_heads == ("classify",)
     assert format_of(tmp_path / "adapter") == "peft"  # `heedful import` asks no library about adapters alone
     agree("classify", ours.model, model.eval())
 

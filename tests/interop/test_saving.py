@@ -28,7 +28,7 @@ def test_every_family_is_saved_as_it_was_loaded(name, seed, tmp_path):
 
 UNHEARD_OF = {
     "gpt3": gpt3.GPT3Config(vocab=13, context=7, layers=2, width=12, heads=3),
-    "gpt1": gpt1.GPT1Config(vocab=13, context=7, layers=2, width=12, heads=3, hidden=20),
+    "gpt1": gpt1.GPT1Config(vocab=13, context=7, layers=2, width=12, heads=3, ffn_width=20),
     "transformer": transformer.TransformerConfig(
         vocab=13,
         target_vocab=13,
@@ -37,11 +37,11 @@ UNHEARD_OF = {
         width=12,
         heads=3,
         decoder_heads=3,
-        hidden=20,
+        ffn_width=20,
         positions="rotary",
     ),
     "t5": t5.T5Config(
-        vocab=13, layers=1, decoder_layers=1, width=12, heads=3, hidden=20, activation="gelu", gated=True
+        vocab=13, layers=1, decoder_layers=1, width=12, heads=3, ffn_width=20, activation="gelu", gated=True
     ),
 }
 

@@ -140,8 +140,8 @@ SIZED = transformer.TransformerConfig(
     width=12,
     heads=3,
     decoder_heads=2,
-    hidden=20,
-    decoder_hidden=14,
+    ffn_width=20,
+    decoder_ffn_width=14,
 )
 
 
@@ -150,9 +150,9 @@ SIZED = transformer.TransformerConfig(
     [
         {"norm": "pre"},
         {"norm": "post", "activation": "silu"},
-        {"norm": "pre", "scaled": False, "output_bias": True, "activation": "gelu"},
-        {"norm": "post", "shared": False, "target_vocab": 23},
-        {"norm": "pre", "layout": "halves", "clip": 5},
+        {"norm": "pre", "scale_embeddings": False, "output_bias": True, "activation": "gelu"},
+        {"norm": "post", "share_embeddings": False, "target_vocab": 23},
+        {"norm": "pre", "sinusoid_layout": "halves", "max_distance": 5},
     ],
 )
 def test_reordered_coordinates_give_the_same_scores(change, tmp_path):

@@ -148,10 +148,10 @@ def test_rotary_settings_are_read_as_older_configs_spell_them(theirs, tmp_path):
     assert load(altered(folder, tmp_path / "old", **older)).config == load(folder).config
     linear = {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 4}}
     found = load(altered(folder, tmp_path / "linear", **linear)).config
-    assert (found.stretch, found.stretch_factor, found.rotary_base) == ("linear", 4, 10000.0)
+    assert (found.rope_scaling, found.rope_factor, found.rotary_base) == ("linear", 4, 10000.0)
     plain = {"rope_parameters": None, "rope_scaling": None, "rope_theta": 5e5}
     found = load(altered(folder, tmp_path / "plain", **plain)).config
-    assert (found.stretch, found.rotary_base) == ("none", 5e5)
+    assert (found.rope_scaling, found.rotary_base) == ("none", 5e5)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,12 @@ def test_t5_of_today_has_a_gate_and_a_head_of_its_own(theirs, tmp_path):
     save_file(stored, tmp_path / "flan" / "model.safetensors", {"format": "pt"})
     loaded = heedful.load(tmp_path / "flan")
     config = loaded.config
-    assert (config.gated, config.activation, config.tied, config.scaled) == (True, "gelu_tanh", False, False)
+    assert (config.gated, config.activation, config.tie_embeddings, config.scale_output) == (
+        True,
+        "gelu_tanh",
+        False,
+        False,
+    )
     heedful.save(loaded, tmp_path / "a")
     tokens = torch.randint(290, (2, 9))
     for place in ("flan", "a"):

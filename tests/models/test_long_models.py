@@ -172,15 +172,15 @@ def test_long_rows_are_read_token_by_token_as_they_are_read_at_once(name, monkey
 
 # Fresh models, and what they cost.
 
-FRESH = {"vocab": 1000, "context": 64, "width": 48, "heads": 4, "hidden": 80, "layers": 4, "dropout": 0.0}
+FRESH = {"vocab": 1000, "context": 64, "width": 48, "heads": 4, "ffn_width": 80, "layers": 4, "dropout": 0.0}
 MAKERS = {
     "xl": lambda: xl.build(xl.XLConfig(**FRESH)),
-    "sparse": lambda: sparse.build(sparse.SparseConfig(**FRESH, stride=8, tail=2)),
-    "window": lambda: sparse.build(sparse.SparseConfig(**FRESH, pattern="window", stride=8, tail=2)),
-    "t-dmca": lambda: dmca.build(dmca.DMCAConfig(**FRESH, block=16)),
-    "t-dmca, pre-norm": lambda: dmca.build(
-        dmca.DMCAConfig(**FRESH, block=16, norm="pre", compressed="input")
+    "sparse": lambda: sparse.build(sparse.SparseConfig(**FRESH, stride=8, summary_length=2)),
+    "window": lambda: sparse.build(
+        sparse.SparseConfig(**FRESH, pattern="window", stride=8, summary_length=2)
     ),
+    "t-dmca": lambda: dmca.build(dmca.DMCAConfig(**FRESH, block=16)),
+    "t-dmca, pre-norm": lambda: dmca.build(dmca.DMCAConfig(**FRESH, block=16, norm="pre", compress="input")),
     "linear": lambda: linear.build(linear.LinearConfig(**FRESH)),
 }
 fresh = pytest.mark.parametrize("name", MAKERS)

@@ -126,9 +126,9 @@ def test_configs_go_to_hugging_face_and_back(architecture):
     file = family(architecture)
     for config in file.PRESETS.values():
         if architecture == "transformer":  # the paper's layout differs from Marian's in these two
-            config = type(config)(**{**vars(config), "layout": "halves", "output_bias": True})
+            config = type(config)(**{**vars(config), "sinusoid_layout": "halves", "output_bias": True})
         if architecture == "vit":
-            config = type(config)(**{**vars(config), "heads": ("class_token", "pooled")})
+            config = type(config)(**{**vars(config), "prediction_heads": ("class_token", "pooled")})
         assert file.read_config(file.write_config(config)) == config
 
 

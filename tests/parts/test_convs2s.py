@@ -65,7 +65,16 @@ def test_a_stack_neither_swells_nor_fades(dropout):
 @pytest.mark.parametrize("layers, kernel", [(1, 3), (2, 3), (3, 2), (2, 4)])
 def test_a_decoder_sees_as_many_words_as_its_windows_together(layers, kernel):
     config = convs2s.ConvS2SConfig(
-        29, 29, False, 31, layers=layers, width=6, kernel=kernel, further=(), embedding=5, out=4
+        29,
+        29,
+        False,
+        31,
+        layers=layers,
+        width=6,
+        kernel_size=kernel,
+        more_layers=(),
+        embedding_width=5,
+        output_width=4,
     )
     model = convs2s.build(config).double().eval()
     source, length = tokens(1, S), 12
@@ -76,7 +85,7 @@ def test_a_decoder_sees_as_many_words_as_its_windows_together(layers, kernel):
 
 def test_an_encoder_sees_as_many_words_on_either_side():
     config = convs2s.ConvS2SConfig(
-        29, 29, False, 31, layers=2, width=6, kernel=3, further=(), embedding=5, out=4
+        29, 29, False, 31, layers=2, width=6, kernel_size=3, more_layers=(), embedding_width=5, output_width=4
     )
     encoder = convs2s.build(config).double().eval().encoder
     x = torch.randn(1, 11, 5, dtype=torch.float64, requires_grad=True)
@@ -132,7 +141,9 @@ def test_the_whole_model_equals_the_formulas():
 
 
 def test_equal_widths_need_no_layer_between_them():
-    config = convs2s.ConvS2SConfig(29, 29, False, 31, layers=2, width=6, further=(), embedding=6, out=4)
+    config = convs2s.ConvS2SConfig(
+        29, 29, False, 31, layers=2, width=6, more_layers=(), embedding_width=6, output_width=4
+    )
     block = convs2s.build(config).decoder.stack.blocks[1]
     assert isinstance(block.skip, torch.nn.Identity) and isinstance(block.cross.out, torch.nn.Identity)
 
@@ -160,13 +171,15 @@ def test_the_papers_architecture():
     assert config.widths == [512] * 9 + [1024] * 4 + [2048] * 2
     assert config.kernels == [3] * 13 + [1] * 2
     for further in ((8,), (8, 0), (8, "3")):
-        with pytest.raises(ValueError, match="further"):
-            convs2s.ConvS2SConfig(further=further)
+        with pytest.raises(ValueError, match="more_layers"):
+            convs2s.ConvS2SConfig(more_layers=further)
 
 
 def test_fresh_embeddings_are_small():
     torch.manual_seed(1)
-    config = convs2s.ConvS2SConfig(500, 500, False, 200, layers=1, width=6, further=(), embedding=32, out=4)
+    config = convs2s.ConvS2SConfig(
+        500, 500, False, 200, layers=1, width=6, more_layers=(), embedding_width=32, output_width=4
+    )
     inputs = convs2s.build(config).encoder.inputs
     for weight in (inputs.tokens.weight, inputs.position.table):
         assert abs(float(weight.detach().std()) - 0.1) < 0.005

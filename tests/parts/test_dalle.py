@@ -22,15 +22,15 @@ from heedful.parts.positions.absolute import CaptionAndGrid
 TEXT, ROWS, COLUMNS = 5, 4, 3  # the start included
 SIZES = DalleConfig(
     vocab=11,
-    text=TEXT - 1,
+    text_length=TEXT - 1,
     codes=7,
     rows=ROWS,
     columns=COLUMNS,
     layers=5,
     width=24,
     heads=3,
-    hidden=20,
-    kernel=3,
+    ffn_width=20,
+    window=1,
     dropout=0.0,
 )
 
@@ -48,7 +48,7 @@ def model() -> dalle.Dalle:
 def streams(model, B=2, seed=0):
     """Whole streams of captions of unequal lengths and pictures."""
     g = torch.Generator().manual_seed(seed)
-    words_BL = torch.randint(SIZES.vocab, (B, SIZES.text), generator=g)
+    words_BL = torch.randint(SIZES.vocab, (B, SIZES.text_length), generator=g)
     codes_BN = torch.randint(SIZES.codes, (B, SIZES.cells), generator=g)
     return model.stream(words_BL, torch.tensor([3, 1, 4, 2][:B]), codes_BN)
 
@@ -91,8 +91,6 @@ def test_a_convolution_sees_a_square_as_far_as_it_was_read(kernel):
 def test_a_kernel_has_a_center():
     with pytest.raises(ValueError, match="odd"):
         picture_convolution(TEXT, COLUMNS, 4)
-    with pytest.raises(ValueError, match="kernel"):
-        DalleConfig(kernel=6)
 
 
 def test_layers_take_turns_and_the_last_is_a_convolution():
@@ -120,10 +118,10 @@ def test_every_position_of_a_cell_is_its_row_and_its_column():
 def test_each_place_that_a_caption_leaves_empty_has_a_pad_of_its_own(model):
     words_BL = torch.tensor([[4, 9, 2], [10, 0, 1]])
     tokens_BT = model.stream(words_BL, torch.tensor([2, 0]), torch.zeros(2, SIZES.cells, dtype=torch.long))
-    first_code = SIZES.vocab + SIZES.text
+    first_code = SIZES.vocab + SIZES.text_length
     assert tokens_BT[:, :TEXT].tolist() == [[22, 4, 9, 13, 14], [22, 11, 12, 13, 14]]
     assert (tokens_BT[:, TEXT:] == first_code).all() and tokens_BT.shape == (2, SIZES.context)
-    assert SIZES.start == 22 == SIZES.vocab + SIZES.text + SIZES.codes
+    assert SIZES.start == 22 == SIZES.vocab + SIZES.text_length + SIZES.codes
     with pytest.raises(ValueError, match="5 tokens does not fit the 4 places"):
         model.stream(torch.zeros(1, 5, dtype=torch.long), torch.tensor([5]))
 
@@ -140,8 +138,8 @@ def test_only_words_and_pads_follow_in_a_caption_and_only_codes_in_a_picture(mod
 def test_scores_by_modality_are_those_of_the_whole(model):
     tokens_BT = streams(model, B=3)
     whole_BTV, (words, codes) = model(tokens_BT[:, :-1]), model.both(tokens_BT)
-    assert torch.allclose(words, whole_BTV[:, : SIZES.text, : SIZES.first_code], atol=1e-5)
-    assert torch.allclose(codes, whole_BTV[:, SIZES.text :, SIZES.first_code : SIZES.start], atol=1e-5)
+    assert torch.allclose(words, whole_BTV[:, : SIZES.text_length, : SIZES.first_code], atol=1e-5)
+    assert torch.allclose(codes, whole_BTV[:, SIZES.text_length :, SIZES.first_code : SIZES.start], atol=1e-5)
 
 
 def gradient(model, tokens_BT, choose):
@@ -280,13 +278,13 @@ def test_the_divergence_is_that_from_the_uniform_distribution():
 def small_vae(**more) -> dvae.DVAE:
     torch.manual_seed(3)
     return dvae.build(
-        DVAEConfig(**{"channels": 3, "codes": 10, "patch": 4, "layers": 1, "width": 12, **more})
+        DVAEConfig(**{"channels": 3, "codes": 10, "patch_size": 4, "layers": 1, "width": 12, **more})
     )
 
 
 @pytest.mark.parametrize("patch, channels", [(1, 1), (4, 3), (8, 1)])
 def test_codes_are_a_grid_of_cells_and_make_a_picture_again(patch, channels):
-    model = small_vae(patch=patch, channels=channels)
+    model = small_vae(patch_size=patch, channels=channels)
     x_BCHW = torch.rand(2, channels, 24, 16)
     codes_Bhw = model.encode(x_BCHW)
     assert codes_Bhw.shape == (2, 24 // patch, 16 // patch)
@@ -420,15 +418,15 @@ def two_towers() -> clip.Clip:
     torch.manual_seed(7)
     sizes = {
         "vocab": 9,
-        "text": 6,
-        "image": 8,
-        "patch": 4,
+        "text_length": 6,
+        "image_size": 8,
+        "patch_size": 4,
         "channels": 3,
         "layers": 2,
         "width": 12,
         "heads": 3,
-        "hidden": 10,
-        "common": 7,
+        "ffn_width": 10,
+        "projection_width": 7,
     }
     return clip.build(ClipConfig(**sizes)).eval()
 

@@ -36,9 +36,9 @@ SIZES = {
     "context": 17,
     "layers": LAYERS,
     "width": D,
-    "cells": CELLS,
-    "letters": LETTERS,
-    "letter_width": 4,
+    "cell_width": CELLS,
+    "max_characters": LETTERS,
+    "character_width": 4,
     "filters": (2, 3, 4),
     "highways": 2,
     "dropout": 0.0,
@@ -332,7 +332,7 @@ def test_a_norm_is_of_each_vector_by_itself():
 def reader_of(heads=("tag",), **more):
     torch.manual_seed(4)
     sizes = {"reader_layers": 2, "reader_width": 6, "labels": 4, "reader_dropout": 0.0, "mix_dropout": 0.0}
-    config = elmo_reader.ElmoReaderConfig(**{**SIZES, **sizes, "heads": heads, **more})
+    config = elmo_reader.ElmoReaderConfig(**{**SIZES, **sizes, "prediction_heads": heads, **more})
     model = elmo_reader.build(config).double()
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.4)
@@ -414,8 +414,8 @@ def test_the_paper_has_so_many_weights():
     config = elmo.PRESETS["elmo"]
     model = skeleton("elmo", config)
     count = sum(weight.numel() for weight in model.encoder.parameters())
-    assert round((count - 4 * 4 * config.cells) / 1e6, 1) == 93.6
-    assert sum(config.filters) == 2048 and config.width == 512 and config.cells == 4096
+    assert round((count - 4 * 4 * config.cell_width) / 1e6, 1) == 93.6
+    assert sum(config.filters) == 2048 and config.width == 512 and config.cell_width == 4096
     assert elmo.share_filters(2048) == config.filters and sum(elmo.share_filters(100)) == 100
 
 
@@ -423,10 +423,10 @@ def test_the_paper_has_so_many_weights():
     ("more", "why"),
     [
         ({"input": "letters"}, "input is characters or pieces"),
-        ({"cells": D}, "5 cells are projected to fewer numbers"),
+        ({"cell_width": D}, "5 cells are projected to fewer numbers"),
         ({"filters": ()}, "filters are as many whole numbers"),
         ({"filters": (2, 0)}, "filters are as many whole numbers"),
-        ({"letters": 2}, "too short for its filters"),
+        ({"max_characters": 2}, "too short for its filters"),
     ],
 )
 def test_impossible_sizes_are_refused(more, why):
@@ -436,4 +436,4 @@ def test_impossible_sizes_are_refused(more, why):
 
 def test_a_head_that_is_none_is_refused():
     with pytest.raises(ValueError, match='no head "arcs" beside ELMo'):
-        elmo_reader.build(elmo_reader.ElmoReaderConfig(**SIZES, heads=("arcs",)))
+        elmo_reader.build(elmo_reader.ElmoReaderConfig(**SIZES, prediction_heads=("arcs",)))

@@ -42,10 +42,10 @@ DECODER = mixture.MixtureConfig(
     layers=3,
     width=12,
     heads=3,
-    hidden=20,
+    ffn_width=20,
     experts=5,
-    chosen=2,
-    every=2,
+    top_k=2,
+    moe_every=2,
     dropout=0.0,
     attention_dropout=0.0,
 )
@@ -57,10 +57,10 @@ TRANSLATOR = mixture_transformer.MixtureTransformerConfig(
     width=12,
     heads=3,
     decoder_heads=2,
-    hidden=20,
-    decoder_hidden=14,
+    ffn_width=20,
+    decoder_ffn_width=14,
     experts=4,
-    chosen=2,
+    top_k=2,
     dropout=0.0,
 )
 
@@ -426,7 +426,7 @@ def test_costs_count_the_experts_that_a_token_meets(name, config):
     with watch(model), FlopCounterMode(display=False) as counter, torch.no_grad():
         model(*given)
     assert found.whole.flops == counter.get_total_flops()
-    idle = sum((config.experts - config.chosen) * count_parameters(e.experts[0]) for e in experts_in(model))
+    idle = sum((config.experts - config.top_k) * count_parameters(e.experts[0]) for e in experts_in(model))
     assert found.parameters == count_parameters(model)
     assert found.active == count_active(model) == count_parameters(model) - idle
 

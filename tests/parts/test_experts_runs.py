@@ -96,12 +96,12 @@ def test_more_experts_chosen_than_there_are_is_one_sentence(capsys):
     for make in (
         lambda: NoisyTopK(D, 3, 4),
         lambda: SwitchTopK(D, 3, 0),
-        lambda: mixture.MixtureConfig(chosen=9),
+        lambda: mixture.MixtureConfig(top_k=9),
     ):
         with pytest.raises(ValueError, match="sent to at least 1 expert and to no more than there are"):
             make()
     with pytest.raises(ValueError, match="gate is noisy or switch, not 'loud'"):
-        mixture.MixtureConfig(gate="loud")
+        mixture.MixtureConfig(router="loud")
     with pytest.raises(ValueError, match="the gate chooses among 5 experts, not 1"):
         Experts([FeedForward(D, F)], NoisyTopK(D, E, K), ImportanceAndLoad())
 

@@ -275,7 +275,7 @@ def test_luongs_words_are_loud_and_his_encoder_is_as_wide_as_told():
     luong, config = EVERY["luong"][0], type(EVERY["luong"][1])
     for score, direction, annotation in (("general", 9, 18), ("concat", None, 6), ("dot", None, 6)):
         model = luong.build(
-            config(500, 400, layers=1, width=6, embedding=5, score=score, direction=direction)
+            config(500, 400, layers=1, width=6, embedding_width=5, score=score, encoder_width=direction)
         )
         for side in (model.encoder, model.decoder):
             assert 0.9 < side.inputs.tokens.weight.std() < 1.1
@@ -299,14 +299,14 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="no cell"):
         Seq2SeqConfig(cell="elman")
     with pytest.raises(ValueError, match="one size"):
-        Seq2SeqConfig(vocab=5, target_vocab=7, shared=True)
+        Seq2SeqConfig(vocab=5, target_vocab=7, share_embeddings=True)
     luong = type(EVERY["luong"][1])
     with pytest.raises(ValueError, match="no score"):
         luong(score="additive")
     with pytest.raises(ValueError, match="odd"):
         luong(width=7)
     with pytest.raises(ValueError, match="a state has 8 numbers, an annotation 10"):
-        luong(width=8, direction=5, score="dot")
+        luong(width=8, encoder_width=5, score="dot")
 
 
 # What recurrence cannot do well (L1, L5).

@@ -40,7 +40,9 @@ def test_permuting_patches_with_their_positions_changes_nothing():
 
 
 def test_heads_read_the_class_token_or_the_mean_of_the_patches():
-    config = vit.ViTConfig(**{**vars(tiny.VIT), "heads": ("class_token", "classify_mean", "classify")})
+    config = vit.ViTConfig(
+        **{**vars(tiny.VIT), "prediction_heads": ("class_token", "classify_mean", "classify")}
+    )
     model = tiny.build((vit, config))
     images = torch.randn(B, C, 12, 12, dtype=torch.float64)
     hidden, out = model.encoder(images), model(images)
@@ -79,10 +81,16 @@ def test_images_of_the_wrong_size_are_refused_with_both_sizes():
     with pytest.raises(ValueError, match="12 x 12 pixels, not 8 x 16"):
         tiny.build((vit, tiny.VIT))(torch.randn(B, C, 8, 16, dtype=torch.float64))
     with pytest.raises(ValueError, match="10 pixels .* patches of 4"):
-        vit.ViTConfig(image=10, patch=4)
+        vit.ViTConfig(image_size=10, patch_size=4)
     with pytest.raises(ValueError, match='no head "clasify"'):
         vit.build(
             vit.ViTConfig(
-                image=8, patch=4, layers=1, width=12, attention_heads=3, hidden=9, heads=("clasify",)
+                image_size=8,
+                patch_size=4,
+                layers=1,
+                width=12,
+                heads=3,
+                ffn_width=9,
+                prediction_heads=("clasify",),
             )
         )

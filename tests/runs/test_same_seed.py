@@ -125,14 +125,14 @@ LOOPED = {
     "llama": (
         llama,
         llama.LlamaConfig(
-            vocab=29, context=31, layers=2, width=12, heads=6, kv_heads=2, key_width=4, hidden=20
+            vocab=29, context=31, layers=2, width=12, heads=6, kv_heads=2, key_width=4, ffn_width=20
         ),
     ),
-    "gpt3": (gpt3, gpt3.GPT3Config(vocab=29, context=31, layers=2, width=12, heads=3, band=4)),
+    "gpt3": (gpt3, gpt3.GPT3Config(vocab=29, context=31, layers=2, width=12, heads=3, window=4)),
     "t5": (
         t5,
         t5.T5Config(
-            vocab=29, layers=1, decoder_layers=2, width=12, heads=3, key_width=5, hidden=20, dropout=0.25
+            vocab=29, layers=1, decoder_layers=2, width=12, heads=3, key_width=5, ffn_width=20, dropout=0.25
         ),
     ),
     "transformer, post-norm": (
@@ -145,8 +145,8 @@ LOOPED = {
             width=12,
             heads=3,
             decoder_heads=2,
-            hidden=20,
-            decoder_hidden=14,
+            ffn_width=20,
+            decoder_ffn_width=14,
             dropout=0.25,
         ),
     ),

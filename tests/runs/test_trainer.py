@@ -228,7 +228,7 @@ def test_source_and_target_may_have_a_vocabulary_each(texts, tmp_path):
     source, target = (set(t.get_vocab()) for t in (loaded.tokenizer, loaded.target_tokenizer))
     assert {" ba", " ke"} <= source - target and {" BA", " KE"} <= target - source
     config, names = loaded.config, dict(loaded.model.named_parameters())
-    assert not config.shared and (config.vocab, config.target_vocab) == (len(source), len(target))
+    assert not config.share_embeddings and (config.vocab, config.target_vocab) == (len(source), len(target))
     assert names["encoder.inputs.tokens.weight"].shape[0] == len(source)
     assert names["decoder.inputs.tokens.weight"].shape[0] == len(target)
     assert any(

@@ -161,7 +161,7 @@ def test_separate_vocabularies_and_packed_documents(tmp_path):
     for name in TRANSLATORS:
         trainer.start(recipe_of(name, files, **few, **{"data.joint": False}), tmp_path / name, Quiet(), CPU)
         model = heedful.load(tmp_path / name)
-        assert not model.config.shared and model.target_tokenizer is not None
+        assert not model.config.share_embeddings and model.target_tokenizer is not None
         assert model.tokenizer.to_str() != model.target_tokenizer.to_str()
         assert isinstance(model.translate("the cat sleeps"), str)
     for name in WRITERS:

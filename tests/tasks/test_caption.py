@@ -40,14 +40,14 @@ from heedful.use.model import recipe_of
 
 CONFIG = captioner.CaptionerConfig(
     vocab=17,
-    image=12,
-    patch=4,
+    image_size=12,
+    patch_size=4,
     channels=3,
     layers=2,
     decoder_layers=3,
     width=12,
     heads=3,
-    hidden=20,
+    ffn_width=20,
     dropout=0.0,
 )
 SMALL = {
@@ -70,7 +70,7 @@ COLORS = {"red": (220, 30, 40), "green": (30, 200, 60), "blue": (20, 50, 210)}
 
 def built(sees="grid", seed=5):
     """A tiny captioner in fp64."""
-    return tiny.build((captioner, replace(CONFIG, sees=sees)), seed=seed)
+    return tiny.build((captioner, replace(CONFIG, source=sees)), seed=seed)
 
 
 def images(count=2, seed=1):
@@ -177,9 +177,9 @@ def test_places_of_a_grid_are_sinusoids_of_row_and_column():
 
 def test_patches_that_do_not_fit_and_words_that_are_none_are_refused():
     with pytest.raises(ValueError, match="13 pixels cannot be cut into patches of 4"):
-        captioner.CaptionerConfig(image=13, patch=4)
+        captioner.CaptionerConfig(image_size=13, patch_size=4)
     with pytest.raises(ValueError, match="sees grid, class, mean of a picture, not 'all'"):
-        captioner.CaptionerConfig(sees="all")
+        captioner.CaptionerConfig(source="all")
 
 
 @pytest.mark.parametrize("sees", captioner.SEES)
@@ -481,7 +481,7 @@ class FakeTokenizer:
 def test_one_vector_is_not_looked_at(place, tmp_path):
     settings = SMALL | {"data.images": str(place / "images"), "model.sees": "mean", "train.steps": 2}
     outcome = trainer.start(recipe.make("caption", settings=settings), tmp_path / "run", Quiet(), CPU)
-    assert outcome.job.config.sees == "mean" and outcome.job.config.source == 1
+    assert outcome.job.config.source == "mean" and outcome.job.config.source_length == 1
     model = heedful.load(tmp_path / "run")
     assert isinstance(model.caption(names(place)[0], longest=3), str)
     with pytest.raises(BadInput, match=r"one vector \(mean\), so its words have nothing to choose from"):

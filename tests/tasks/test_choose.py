@@ -33,7 +33,7 @@ SIZE = {
     "context": 24,
     "layers": 2,
     "width": 12,
-    "hidden": 20,
+    "ffn_width": 20,
     "dropout": 0.0,
     "attention_dropout": 0.0,
 }
@@ -42,7 +42,7 @@ SIZE = {
 def encoder():
     torch.manual_seed(0)
     return bert.build(
-        bert.BertConfig(**SIZE, attention_heads=3, heads=("pooled", "classify"), labels=1)
+        bert.BertConfig(**SIZE, heads=3, prediction_heads=("pooled", "classify"), labels=1)
     ).eval()
 
 
@@ -157,7 +157,7 @@ def test_an_encoder_chooses_as_hugging_faces_does():
         layer_norm_eps=1e-12,
     )
     theirs = transformers.BertForMultipleChoice(config).eval()
-    table = bert.names(bert.BertConfig(heads=("pooled", "classify"), labels=1))
+    table = bert.names(bert.BertConfig(prediction_heads=("pooled", "classify"), labels=1))
     theirs.load_state_dict(table.to_theirs(dict(model.named_parameters())), strict=True)
     made = choose.collate(Vocab, classify.encoder_row, 20, ITEMS[2:])
     mask = torch.arange(made.tokens_NT.shape[1]) < made.lengths_N[:, None]

@@ -46,7 +46,9 @@ def write(path, text: str) -> str:
 def test_labels_are_read_sorted_and_written_into_the_run(files, tmp_path):
     job = job_of(files, tmp_path / "run")
     assert json.loads((tmp_path / "run" / "labels.json").read_text()) == {"bad": 20, "good": 20, "so so": 20}
-    assert job.config.labels == 3 and job.config.heads == ("pooled", "classify") and job.labels == 0
+    assert (
+        job.config.labels == 3 and job.config.prediction_heads == ("pooled", "classify") and job.labels == 0
+    )
     assert job.baselines["accuracy"] == ("accuracy, always the most frequent label", pytest.approx(1 / 3))
     for made in job.batches(0):
         for i, label in zip(made.ids, made.labels_B.tolist(), strict=True):

@@ -93,7 +93,7 @@ def test_a_run_learns_its_classes_and_says_what_it_reads(place):
 def test_the_label_is_read_off_the_class_token_or_the_mean(pool, place):
     settings = {**SMALL, "data.images": str(place / "images"), "model.pool": pool}
     config = image_classify.config_of(recipe.make("image-classify", settings=settings), 3)
-    assert config.heads == ({"class": "classify", "mean": "classify_mean"}[pool],)
+    assert config.prediction_heads == ({"class": "classify", "mean": "classify_mean"}[pool],)
     model = vit.build(config)
     torch.nn.init.normal_(next(iter(model.heads.values())).linear.weight)
     images = torch.randn(2, 3, 8, 8)
@@ -236,7 +236,7 @@ def test_a_published_vit_can_be_begun_from(place, tmp_path):
         "train.steps": 2,
     }
     outcome = trainer.start(recipe.make("image-classify", settings=settings), tmp_path / "run", Quiet(), CPU)
-    assert outcome.job.config == replace(outcome.job.config, image=8, width=12, layers=1, labels=3)
+    assert outcome.job.config == replace(outcome.job.config, image_size=8, width=12, layers=1, labels=3)
 
 
 # Commands

@@ -197,8 +197,8 @@ def test_strides_are_near_the_root_of_the_context_unless_told():
         settings = {"model.architecture": "sparse", "model.context": 1000, **more}
         return configs.decoder_config(recipe.make("lm", settings=settings), 100)
 
-    assert (config().stride, config().tail) == (31, 3)
-    assert config(**{"model.stride": 64}).tail == 8
+    assert (config().stride, config().summary_length) == (31, 3)
+    assert config(**{"model.stride": 64}).summary_length == 8
 
 
 # A source, a delimiter and a target as one text.

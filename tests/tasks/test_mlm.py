@@ -30,11 +30,11 @@ def tiny_model(dropout: float = 0.0):
             context=24,
             layers=2,
             width=24,
-            attention_heads=3,
-            hidden=40,
+            heads=3,
+            ffn_width=40,
             dropout=dropout,
             attention_dropout=dropout,
-            heads=PAIRS,
+            prediction_heads=PAIRS,
         )
     )
 

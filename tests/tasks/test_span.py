@@ -183,8 +183,10 @@ def test_the_best_span_is_the_best_of_all_by_hand():
 
 def model_of(words: int, seed: int = 0) -> bert.WithHeads:
     torch.manual_seed(seed)
-    size = {"vocab": words, "context": 96, "layers": 2, "width": 12, "attention_heads": 3, "hidden": 20}
-    return bert.build(bert.BertConfig(**size, dropout=0.0, attention_dropout=0.0, heads=("span",))).eval()
+    size = {"vocab": words, "context": 96, "layers": 2, "width": 12, "heads": 3, "ffn_width": 20}
+    return bert.build(
+        bert.BertConfig(**size, dropout=0.0, attention_dropout=0.0, prediction_heads=("span",))
+    ).eval()
 
 
 def test_the_loss_is_the_mean_of_two_cross_entropies_over_the_context_and_the_class_token():
@@ -241,16 +243,16 @@ def best_window_begins(words: Vocab, model: bert.WithHeads) -> int:
                     context=96,
                     layers=2,
                     width=12,
-                    attention_heads=3,
-                    hidden=20,
-                    heads=("span",),
+                    heads=3,
+                    ffn_width=20,
+                    prediction_heads=("span",),
                 )
             ).items()
             if key not in ("id2label", "label2id")
         }
     )
     theirs = transformers.BertForQuestionAnswering(config).eval()
-    table = bert.names(bert.BertConfig(heads=("span",)))
+    table = bert.names(bert.BertConfig(prediction_heads=("span",)))
     theirs.load_state_dict(table.to_theirs(dict(model.named_parameters())), strict=False)
     (item,) = span_windows.tokenize_questions(words, [row])
     best, n = (-math.inf, 0, 0, 0), len(item.question)
@@ -366,9 +368,9 @@ def test_a_hugging_face_folder_answers_too(origin_of, tmp_path):
         context=100,
         layers=1,
         width=12,
-        attention_heads=2,
-        hidden=20,
-        heads=("span",),
+        heads=2,
+        ffn_width=20,
+        prediction_heads=("span",),
     )
     heedful.save(Loaded("bert", config, bert.build(config).eval(), source.tokenizer, {}), tmp_path / "saved")
     model = heedful.load(tmp_path / "saved")

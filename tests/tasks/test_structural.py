@@ -93,7 +93,7 @@ def test_the_encoder_alone_knows_trees_and_says_so():
     with pytest.raises(TypeError, match="positions from syntax need the sentence's tree"):
         model_of("structural")(*inputs())
     with pytest.raises(ValueError, match='scope is "edge" or "path", not "all"'):
-        model_of("structural", scope="all")
+        model_of("structural", relation_scope="all")
 
 
 # Invariants
@@ -306,7 +306,11 @@ def test_the_phrasebook_trains_with_its_own_trees_by_one_command(tmp_path, monke
         == 0
     )
     config = json.loads((tmp_path / "r" / "config.json").read_text())["config"]
-    assert (config["positions"], config["scope"], config["clip"]) == ("structural-relative", "path", 3)
+    assert (config["positions"], config["relation_scope"], config["max_distance"]) == (
+        "structural-relative",
+        "path",
+        3,
+    )
     assert main(["evaluate", str(tmp_path / "r"), "--split", "long"]) == 0
 
 
@@ -356,7 +360,7 @@ def test_a_config_without_one_of_its_sizes_is_refused(tmp_path, small_run):
     folder = tmp_path / "run"
     shutil.copytree(small_run("demo"), folder)
     config = json.loads((folder / "config.json").read_text())
-    del config["config"]["clip"]
+    del config["config"]["max_distance"]
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(BadInput, match="the config is not that of a transformer"):
         load(folder)

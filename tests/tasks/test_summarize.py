@@ -48,15 +48,15 @@ V = VOCAB.size
 SOURCES, TARGETS = [[7, 8, 9, 10, 11], [12, 7], [9, 9, 13, 8]], [[14, 8], [10, 11, 12], [7]]
 
 
-SIZES = {"vocab": V, "context": 40, "width": 12, "heads": 3, "hidden": 20, "dropout": 0.0}
+SIZES = {"vocab": V, "context": 40, "width": 12, "heads": 3, "ffn_width": 20, "dropout": 0.0}
 
 
 DECODERS = {
-    "t-d": (dmca, dmca.DMCAConfig(**SIZES, layers=2, pattern="f")),
+    "t-d": (dmca, dmca.DMCAConfig(**SIZES, layers=2, layer_pattern="f")),
     "t-dmca": (dmca, dmca.DMCAConfig(**SIZES, layers=5, block=4)),
     "t-dmca, experts": (
         mixture_dmca,
-        mixture_dmca.MixtureDMCAConfig(**SIZES, layers=5, block=4, experts=5, every=5),
+        mixture_dmca.MixtureDMCAConfig(**SIZES, layers=5, block=4, experts=5, moe_every=5),
     ),
 }
 
@@ -69,8 +69,8 @@ T_ED = transformer.TransformerConfig(
     width=12,
     heads=3,
     decoder_heads=2,
-    hidden=20,
-    decoder_hidden=16,
+    ffn_width=20,
+    decoder_ffn_width=16,
     dropout=0.0,
 )
 

@@ -359,7 +359,7 @@ def test_ranges_and_empty_nodes_are_no_words_of_a_run(tmp_path, capsys):
     (tmp_path / "t").write_text("\n".join([*BUSH, "", *RANGES, ""]))
     data = {"data.table": str(tmp_path / "t"), "data.valid_table": str(tmp_path / "t"), "train.steps": 1}
     outcome = trainer.start(recipe.make("parse", settings=SMALL | data), tmp_path / "run", Quiet(), CPU)
-    assert outcome.job.held_out == 12 and outcome.job.config.heads == ("tag", "arcs", "relations")
+    assert outcome.job.held_out == 12 and outcome.job.config.prediction_heads == ("tag", "arcs", "relations")
 
 
 def test_the_phrasebook_is_a_treebank_of_heads_alone(tmp_path, capsys, monkeypatch):
@@ -367,7 +367,7 @@ def test_the_phrasebook_is_a_treebank_of_heads_alone(tmp_path, capsys, monkeypat
     made = recipe.make("parse", "tiny", "phrasebook", SMALL | {"train.steps": 2, "train.warmup_steps": 0})
     talk = Quiet()
     outcome = trainer.start(made, tmp_path / "run", talk, CPU)
-    assert outcome.job.config.heads == ("arcs",) and "learned of each word: heads" in talk.lines
+    assert outcome.job.config.prediction_heads == ("arcs",) and "learned of each word: heads" in talk.lines
     assert outcome.best.scores.keys() == {"loss", "uas"} and not (tmp_path / "run" / "labels.json").exists()
     batch = outcome.job.batches(0)[0]
     pair = phrasebook.split("train")[batch.ids[0]]
@@ -393,7 +393,10 @@ def test_a_tagger_learns_the_tags_of_the_phrasebook(tmp_path, capsys, monkeypatc
     outcome = trainer.start(made, tmp_path / "run", talk, CPU)
     counts = Counter(name for _, name in said(pages["train"]))
     tags = sorted(counts)
-    assert outcome.job.config.heads == ("tag",) and f"tags: {', '.join(tags)} ({len(tags)})" in talk.lines
+    assert (
+        outcome.job.config.prediction_heads == ("tag",)
+        and f"tags: {', '.join(tags)} ({len(tags)})" in talk.lines
+    )
     batch = outcome.job.batches(0)[0]
     pair = pages["train"][batch.ids[0]]
     assert [tags[i] for i in batch.tags_BW[0, : len(pair.tags)]] == list(pair.tags)

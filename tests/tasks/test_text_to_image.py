@@ -172,7 +172,9 @@ def test_the_caption_counts_an_eighth_and_the_picture_the_rest():
     torch.manual_seed(0)
     sizes = dict.fromkeys(("rows", "columns", "layers"), 2)
     model = build_dalle(
-        DalleConfig(vocab=6, text=3, codes=5, width=8, heads=2, hidden=9, kernel=3, dropout=0.0, **sizes)
+        DalleConfig(
+            vocab=6, text_length=3, codes=5, width=8, heads=2, ffn_width=9, window=1, dropout=0.0, **sizes
+        )
     )
     words_BL, lengths_B = padded([[1, 2], [3, 4, 5], [0]], 3)
     codes_BN = torch.randint(5, (3, 4))

@@ -95,7 +95,7 @@ def test_every_family_begins_as_its_base_and_merges_into_one_model(name):
 
 
 def test_a_new_head_brings_the_pooling_layer_only_where_it_reads_it():
-    sizes = {"vocab": 19, "context": 23, "layers": 1, "width": 8, "attention_heads": 2, "hidden": 7}
+    sizes = {"vocab": 19, "context": 23, "layers": 1, "width": 8, "heads": 2, "ffn_width": 7}
     expected = {"bert": ("pooled", "classify"), "roberta": ("classify",), "deberta": ("classify",)}
     for name, heads in expected.items():
         more = {"buckets": 4} if name == "deberta" else {}
@@ -134,7 +134,7 @@ def test_layers_with_one_weight_in_common_have_one_adapter_in_common():
 def tiny_albert() -> dict:
     """Sizes of its own, all different."""
     usual = vars(next(iter(albert.PRESETS.values())))
-    small = {"vocab": 13, "context": 11, "width": 12, "attention_heads": 3, "hidden": 20, "embedding": 7}
+    small = {"vocab": 13, "context": 11, "width": 12, "heads": 3, "ffn_width": 20, "embedding_width": 7}
     return {**usual, **{name: value for name, value in small.items() if name in usual}}
 
 

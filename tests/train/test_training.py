@@ -319,7 +319,7 @@ def test_configs_come_from_the_recipe():
     from heedful.tasks.recipe import make
 
     config = configs.translator_config(make("translate", "tiny"), vocab=50)
-    assert (config.layers, config.width, config.vocab, config.shared) == (2, 128, 50, True)
+    assert (config.layers, config.width, config.vocab, config.share_embeddings) == (2, 128, 50, True)
     assert isinstance(transformer.build(config), nn.Module)
     assert configs.decoder_config(make("lm", "tiny", settings={"model.context": 32}), 65).context == 32
 

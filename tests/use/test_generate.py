@@ -120,7 +120,7 @@ def test_a_stream_adds_up_to_the_whole(name, how, load):
 
 
 def test_no_piece_of_a_stream_ends_inside_a_character():
-    config = gpt2.GPT2Config(vocab=400, context=11, layers=1, width=12, heads=3, hidden=20)
+    config = gpt2.GPT2Config(vocab=400, context=11, layers=1, width=12, heads=3, ffn_width=20)
     words = RunWording(Loaded("gpt2", config, gpt2.build(config), byte_level(), {}), "here")
     for text in AWKWARD:
         ids = words.prompt([text])[0].ids

@@ -146,7 +146,7 @@ def test_what_a_hugging_face_folder_lacks_is_named(theirs, tmp_path):
 
 
 def test_a_model_of_images_says_so():
-    config = vit.ViTConfig(image=12, patch=4, layers=1, width=12, attention_heads=3, hidden=20, labels=5)
+    config = vit.ViTConfig(image_size=12, patch_size=4, layers=1, width=12, heads=3, ffn_width=20, labels=5)
     model = heedful.Model(Loaded("vit", config, vit.build(config), None, {}), "here")
     with pytest.raises(BadInput, match="here reads pictures: look_at takes the name of a file"):
         model.look("x")

@@ -56,7 +56,7 @@ def test_the_special_tokens_of_a_folder_are_where_it_says(theirs):
     _, gpt, tokens = theirs("gpt2")
     assert ids_of(gpt.wording.prompt(["", "cat"])) == [[0], tokens.encode("cat").ids]
     ended = template(byte_level(), "$A <|endoftext|>")
-    config = gpt2.GPT2Config(vocab=400, context=11, layers=1, width=12, heads=3, hidden=20)
+    config = gpt2.GPT2Config(vocab=400, context=11, layers=1, width=12, heads=3, ffn_width=20)
     words = FolderWording(Loaded("gpt2", config, gpt2.build(config), ended, {"bos": 0}), "nowhere")
     assert ids_of(words.prompt(["cat", ""])) == [
         ended.encode("cat").ids[:-1],

@@ -99,7 +99,7 @@ def default_length(model: Any, config: Any) -> int:
     if isinstance(model, Dalle):
         return config.context
     if isinstance(model, DVAE | Judge):
-        return CELLS if isinstance(model, DVAE) else config.image**2
+        return CELLS if isinstance(model, DVAE) else config.image_size**2
     inputs = inputs_of(model)
     if isinstance(inputs, PatchInputs) and not isinstance(model, EncoderDecoder):
         return len(inputs.position.table)

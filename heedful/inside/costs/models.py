@@ -119,7 +119,7 @@ def clip(tally: Tally, model: Clip, T: int, S: int) -> Part:
 
 
 def dvae(tally: Tally, model: DVAE, T: int, S: int) -> Part:
-    encoder = convolutions(tally, "encoder", model.encoder, T * model.config.patch**2)
+    encoder = convolutions(tally, "encoder", model.encoder, T * model.config.patch_size**2)
     return whole("model", [encoder, convolutions(tally, "decoder", model.decoder, T)])
 
 

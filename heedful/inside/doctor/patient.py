@@ -60,7 +60,9 @@ class Patient:
         tokens_BT = torch.randint(size, shape, generator=self.random).to(self.device)
         if not isinstance(c, ElmoConfig) or c.input != "characters":
             return tokens_BT
-        letters_BTC = torch.randint(LETTERS, (*shape, c.letters), generator=self.random).to(self.device)
+        letters_BTC = torch.randint(LETTERS, (*shape, c.max_characters), generator=self.random).to(
+            self.device
+        )
         return torch.cat([tokens_BT[..., None], letters_BTC], -1)
 
     def inputs(self, rows: int = B) -> Tensor:
@@ -68,7 +70,9 @@ class Patient:
         if self.reads_text:
             return self.tokens(self.reader, rows, S if self.is_pair else T)
         c = self.loaded.config
-        return torch.randn(rows, c.channels, c.image, c.image, generator=self.random).to(self.device)
+        return torch.randn(rows, c.channels, c.image_size, c.image_size, generator=self.random).to(
+            self.device
+        )
 
     def targets(self, rows: int = B) -> Tensor:
         """Tokens that a decoder reads."""

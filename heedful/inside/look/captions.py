@@ -140,9 +140,9 @@ def look_at_caption(
     """
     config, model = loaded.config, loaded.model
     assert isinstance(config, CaptionerConfig) and isinstance(model, EncoderDecoder)
-    if config.sees != "grid":
+    if config.source != "grid":
         raise BadInput(
-            f"this model sees a picture as one vector ({config.sees}), so its words have nothing to choose "
+            f"this model sees a picture as one vector ({config.source}), so its words have nothing to choose "
             "from: look at one that was trained with model.sees=grid"
         )
     x_1CHW = read(model, data, torch.from_numpy(np.array(pixels_HWC[None])))

@@ -189,7 +189,7 @@ def look_at_image(
     best = max(within, key=lambda one: information(one.weights_TS))
     chosen = choose(within, "mean" if layer is None and head is None else head, best)
     rolled_TT, labels = rollout([weights[path] for path in paths.values()]), labels_of(loaded, x_BCHW)
-    pixels, mean = np.asarray(pixels_HWC), HEADS["mean"] in config.heads
+    pixels, mean = np.asarray(pixels_HWC), HEADS["mean"] in config.prediction_heads
     return ImageLook(loaded, name, pixels, heads, chosen, rolled_TT, labels, mean)
 
 

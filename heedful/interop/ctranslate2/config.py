@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
     layers: int
     heads: int
     width: int
-    hidden: int
+    ffn_width: int
 
     @property
     def key_width(self) -> int:
@@ -132,17 +132,17 @@ def of_transformer(variables: Variables, said: dict[str, Any]) -> tuple[str, Any
     return "transformer", TransformerConfig(
         vocab=variables.shape("encoder/embeddings_0/weight")[0],
         target_vocab=variables.shape("decoder/embeddings/weight")[0],
-        shared=variables.same("encoder/embeddings_0/weight", "decoder/embeddings/weight"),
+        share_embeddings=variables.same("encoder/embeddings_0/weight", "decoder/embeddings/weight"),
         context=context,
         **encoder._asdict(),
         decoder_layers=decoder.layers,
         decoder_heads=decoder.heads,
-        decoder_hidden=decoder.hidden,
+        decoder_ffn_width=decoder.ffn_width,
         activation=activation(variables, "encoder"),
         norm="pre" if pre else "post",
         positions=positions,
-        layout=layout,
-        scaled=scaled,
+        sinusoid_layout=layout,
+        scale_embeddings=scaled,
         output_bias="decoder/projection/bias" in variables,
     )
 
@@ -200,10 +200,10 @@ def of_t5(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
         activation=activation(variables, "encoder"),
         gated="encoder/layer_0/ffn/linear_0_noact/weight" in variables,
         buckets=bias[0],
-        longest=longest,
+        max_distance=longest,
         eps=epsilon(said, 1e-6),
-        tied=variables.same("decoder/projection/weight", "decoder/embeddings/weight"),
-        scaled=scale != 1,
+        tie_embeddings=variables.same("decoder/projection/weight", "decoder/embeddings/weight"),
+        scale_output=scale != 1,
     )
 
 
@@ -224,7 +224,7 @@ def of_decoder(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
         **sizes._asdict(),
         activation=activation(variables, "decoder"),
         eps=epsilon(said, 1e-5),
-        tied=tied,
+        tie_embeddings=tied,
     )
 
 
@@ -252,10 +252,10 @@ def llama(variables: Variables, said: dict[str, Any], sizes: Sizes, vocab: int, 
         activation=activation(variables, "decoder"),
         attention_bias=f"{first}/linear_0/bias" in variables,
         out_bias=f"{first}/linear_0/bias" not in variables or f"{first}/linear_1/bias" in variables,
-        feed_forward_bias="decoder/layer_0/ffn/linear_0/bias" in variables,
+        ffn_bias="decoder/layer_0/ffn/linear_0/bias" in variables,
         rotary_base=base,
         eps=epsilon(said, 1e-6),
-        tied=tied,
+        tie_embeddings=tied,
         **stretch,
     )
 
@@ -270,12 +270,15 @@ def read_scaling(variables: Variables, first: str) -> tuple[dict[str, Any], list
         raise BadInput(
             f"{variables.path}: {first}/rotary_scaling_type is {number}, which heedful does not read"
         )
-    named = {"stretch_factor": "rotary_scaling_factor"}
+    named = {"rope_factor": "rotary_scaling_factor"}
     if kind == "llama3":
-        named |= {"stretch_low": "rotary_low_freq_factor", "stretch_high": "rotary_high_freq_factor"}
-        named |= {"stretch_original": "original_max_position_embeddings"}
+        named |= {
+            "rope_low_freq_factor": "rotary_low_freq_factor",
+            "rope_high_freq_factor": "rotary_high_freq_factor",
+        }
+        named |= {"rope_original_context": "original_max_position_embeddings"}
     found = {ours: variables.setting(f"{first}/{theirs}") for ours, theirs in named.items()}
-    return {"stretch": kind, **found}, ["rotary_scaling_type", *named.values()]
+    return {"rope_scaling": kind, **found}, ["rotary_scaling_type", *named.values()]
 
 
 def of_encoder(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
@@ -295,11 +298,11 @@ def of_encoder(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
         segments=variables.shape("encoder/embeddings_1/weight")[0],
         layers=sizes.layers,
         width=sizes.width,
-        attention_heads=sizes.heads,
-        hidden=sizes.hidden,
+        heads=sizes.heads,
+        ffn_width=sizes.ffn_width,
         activation=activation(variables, "encoder"),
         eps=epsilon(said, 1e-5),
-        heads=("pooled",) if pooled else (),
+        prediction_heads=("pooled",) if pooled else (),
     )
 
 

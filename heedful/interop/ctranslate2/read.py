@@ -69,7 +69,7 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
 
 def with_start(variables: Variables, config: TransformerConfig) -> TransformerConfig:
     """Add a token with a vector of zeros, which a decoder starts from and never generates."""
-    if not config.shared:
+    if not config.share_embeddings:
         raise BadInput(f"{variables.path} starts from zeros and has two vocabularies, which is not read")
     variables.extra = 1
     if not config.output_bias:

@@ -63,7 +63,7 @@ def tokenizers(
     folder: Path, config: Any, words: list[list[str]], said: dict[str, Any]
 ) -> tuple[Tokenizer | None, Tokenizer | None]:
     """The tokenizers beside the model; without them, a token is a word between spaces, as for CTranslate2."""
-    two = not getattr(config, "shared", True)
+    two = not getattr(config, "share_embeddings", True)
     tokenizer = read_tokenizer(folder, config.vocab)
     if tokenizer is not None:
         target = read_target(folder, config.target_vocab) if hasattr(config, "target_vocab") else None

@@ -99,13 +99,13 @@ def read_config(contents: Contents) -> LlamaConfig:
         heads=heads,
         kv_heads=metadata.whole("attention.head_count_kv", heads),
         key_width=key_width,
-        hidden=metadata.whole("feed_forward_length"),
+        ffn_width=metadata.whole("feed_forward_length"),
         attention_bias="blk.0.attn_q.bias" in tensors,
         out_bias="blk.0.attn_q.bias" not in tensors or "blk.0.attn_output.bias" in tensors,
-        feed_forward_bias="blk.0.ffn_up.bias" in tensors,
+        ffn_bias="blk.0.ffn_up.bias" in tensors,
         rotary_base=metadata.number("rope.freq_base", 10000.0),
         eps=metadata.number("attention.layer_norm_rms_epsilon"),
-        tied="output.weight" not in tensors,
+        tie_embeddings="output.weight" not in tensors,
         **read_scaling(metadata),
     )
     metadata.refuse_others()
@@ -118,13 +118,13 @@ def read_scaling(metadata: Metadata) -> dict[str, Any]:
     if kind != "linear":
         metadata.asked.discard("rope.scaling.type")  # none is fine, others are refused with the rest
         return {}
-    return {"stretch": "linear", "stretch_factor": metadata.number("rope.scaling.factor", 1.0)}
+    return {"rope_scaling": "linear", "rope_factor": metadata.number("rope.scaling.factor", 1.0)}
 
 
 def read_factors(contents: Contents, config: LlamaConfig) -> dict[str, Any]:
     """LLaMA 3's scaling of rotary positions. Files hold only its factors, one for each frequency."""
     place = contents.tensors[FACTORS]
-    if place.shape != (config.key_width // 2,) or config.stretch != "none":
+    if place.shape != (config.key_width // 2,) or config.rope_scaling != "none":
         raise BadInput(
             f"{contents.path}: {FACTORS} is {by(place.shape)}, where {config.key_width // 2} are due"
         )
@@ -132,9 +132,11 @@ def read_factors(contents: Contents, config: LlamaConfig) -> dict[str, Any]:
     most = float(held.max())
     if 1 <= most <= 1e6:
         w = frequencies(config.key_width, base=config.rotary_base)
-        slower = Llama3Scaling(most, config.stretch_low, config.stretch_high, config.stretch_original)
+        slower = Llama3Scaling(
+            most, config.rope_low_freq_factor, config.rope_high_freq_factor, config.rope_original_context
+        )
         if bool((w / slower(w) - held).abs().le(CLOSE * held).all()):
-            return {"stretch": "llama3", "stretch_factor": most}
+            return {"rope_scaling": "llama3", "rope_factor": most}
     raise BadInput(f"{contents.path}: {FACTORS} are not those of LLaMA 3, and others are not read")
 
 

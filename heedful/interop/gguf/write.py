@@ -31,9 +31,9 @@ def refuse(loaded: Loaded) -> str | None:
         return "GGUF files hold language models, and this one has another head"
     if c.activation != "silu":
         return f"llama.cpp gates LLaMA's feed-forward layers with silu, and this model with {c.activation}"
-    if c.stretch != "none":
+    if c.rope_scaling != "none":
         return "rotary positions that are stretched cannot be written as GGUF yet"
-    if c.feed_forward_bias and is_qwen(c):
+    if c.ffn_bias and is_qwen(c):
         return "llama.cpp's qwen2 has no biases in its feed-forward layers, and this model has"
     return refuse_tokenizer(loaded)
 
@@ -85,7 +85,7 @@ def describe(writer: Any, loaded: Loaded, kind: str) -> None:
     writer.add_context_length(c.context)
     writer.add_embedding_length(c.width)
     writer.add_block_count(c.layers)
-    writer.add_feed_forward_length(c.hidden)
+    writer.add_feed_forward_length(c.ffn_width)
     writer.add_head_count(c.heads)
     writer.add_head_count_kv(c.kv_heads)
     writer.add_key_length(c.key_width)

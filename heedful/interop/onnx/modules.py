@@ -320,7 +320,7 @@ class ImageModule(OfHeads):
 
 
 def image_graph(model: WithHeads, config: Any) -> Graph:
-    images = torch.zeros(3, config.channels, config.image, config.image)
+    images = torch.zeros(3, config.channels, config.image_size, config.image_size)
     outputs = {name: {0: BATCH} for name in outputs_of(model)}
     return Graph(ImageModule(model, list(outputs)), {"pixel_values": (images, {0: BATCH})}, outputs)
 

@@ -173,7 +173,7 @@ def target_for(here: OwnModel, ids: list[int], new: int) -> list[int] | None:
 def compare_pictures(here: OwnModel, theirs: ForeignModel, bound: Bound) -> Logits | None:
     c, sees = here.loaded.config, getattr(theirs, "pictures", None)
     made = torch.Generator().manual_seed(SEED)
-    images_BCHW = torch.randn(PICTURES, c.channels, c.image, c.image, generator=made)
+    images_BCHW = torch.randn(PICTURES, c.channels, c.image_size, c.image_size, generator=made)
     if sees is None or (found := sees(images_BCHW)) is None:
         return None
     apart = Differences(False, bound.difference)

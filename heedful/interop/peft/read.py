@@ -113,7 +113,7 @@ def with_learned_head(
 ) -> Any:
     """The config of the model with the head that was learned beside the adapters."""
     head = next((head for head, task in HEADS.items() if task == said.get("task_type")), None)
-    if head is None or not isinstance(getattr(config, "heads", None), tuple):
+    if head is None or not isinstance(getattr(config, "prediction_heads", None), tuple):
         raise BadInput(
             f"it holds {short(theirs_of(min(heads)))}, which is no part of an adapter of this model"
         )

@@ -58,7 +58,7 @@ def write(run: Path, folder: Path) -> None:
 
 def heads_in(config: Any) -> tuple[str, ...]:
     """What is read off an encoder; of other models the word means something else."""
-    heads = getattr(config, "heads", ())
+    heads = getattr(config, "prediction_heads", ())
     return heads if isinstance(heads, tuple) else ()
 
 

@@ -60,7 +60,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Loa
             raise BadInput(f"{folder} and its {CONFIG} disagree about {some(different)}")
         for name, tensor in stored.items():
             check_tensor(tensor, tuple(ours[name].shape))
-        separate = not getattr(config, "shared", True)
+        separate = not getattr(config, "share_embeddings", True)
         tokenizer, target, rows = None, None, config.vocab if separate else tokens_of(config)
         if present(folder / TOKENIZER):
             tokenizer = read_alone(folder, TOKENIZER, rows)

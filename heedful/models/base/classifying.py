@@ -46,7 +46,7 @@ def names(table: Table) -> Table:
 
 def config_of(config: Any) -> Any:
     """Without a matrix of its own for words, for which a classifier's folder has no place."""
-    return replace(config, tied=True)
+    return replace(config, tie_embeddings=True)
 
 
 def as_theirs(architecture: str, config: Any, ours: Mapping[str, Tensor]) -> tuple[Any, Mapping[str, Tensor]]:

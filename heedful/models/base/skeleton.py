@@ -60,6 +60,6 @@ def config_with_head(architecture: str, config: Any, head: str, labels: int) -> 
 
 def config_with_heads(architecture: str, config: Any, heads: tuple[str, ...], labels: int) -> Any:
     """The config of an encoder with these heads; a ValueError or a TypeError if there is none."""
-    made = replace(config, heads=heads, labels=labels)
+    made = replace(config, prediction_heads=heads, labels=labels)
     skeleton(architecture, made)
     return made

@@ -180,9 +180,12 @@ class ModelSettings:
     codes: Annotated[int, Range(2, 1 << 16)] = 1024
     reach: Annotated[int, Range(0, 1000)] = 2  # cells that the decoder's last layer sees in every direction
 
-    def pick(self, *names: str) -> dict[str, Any]:
-        """Some settings by their names, as arguments of a config."""
-        return {name: getattr(self, name) for name in names}
+    def pick(self, *names: str, **renamed: str) -> dict[str, Any]:
+        """Some settings by their names, as arguments of a config, which may call them by another name."""
+        return {
+            theirs: getattr(self, ours)
+            for theirs, ours in {**dict(zip(names, names, strict=True)), **renamed}.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     d, m, t = recipe.data, recipe.model, recipe.train
     train, there = pictures_of(recipe, folder, say)
     config = config_of(recipe)
-    side = cells_of(d.image_size, config.patch)
+    side = cells_of(d.image_size, config.patch_size)
     plan = planned(recipe, len(train), side * side)
     valid = spread(len(there), recipe.evaluate.rows)
     some = spread(len(train), max(1, BEGUN_WITH // train.pixels_NHWC[0].size))
@@ -95,8 +95,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             describe_data(len(train), len(valid), len(there), d),
             (
-                f"codes: {m.codes:,} for each of {side} x {side} cells of {config.patch} x {config.patch} "
-                "pixels; "
+                f"codes: {m.codes:,} for each of {side} x {side} cells of "
+                f"{config.patch_size} x {config.patch_size} pixels; "
                 f"{plan.rows:,} pictures a step"
             ),
         ],
@@ -108,7 +108,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
 def config_of(recipe: Recipe) -> DVAEConfig:
     m = recipe.model
-    sizes = m.pick("codes", "patch", "layers", "width", "dropout")
+    sizes = m.pick("codes", "layers", "width", "dropout", patch_size="patch")
     return DVAEConfig(channels=3 if recipe.data.color else 1, **sizes)
 
 

@@ -73,7 +73,7 @@ def token_losses(model: Dalle, batch: StreamBatch) -> tuple[Tensor, Tensor]:
     """(nats a place of the caption, pads included; nats a cell), means over the batch."""
     c, tokens_BT = model.config, model.stream(batch.words_BL, batch.lengths_B, batch.codes_BN)
     words_BLV, codes_BNK = model.both(tokens_BT)
-    text, _ = cross_entropy(words_BLV.flatten(0, 1), tokens_BT[:, 1 : 1 + c.text].flatten())
+    text, _ = cross_entropy(words_BLV.flatten(0, 1), tokens_BT[:, 1 : 1 + c.text_length].flatten())
     picture, _ = cross_entropy(codes_BNK.flatten(0, 1), batch.codes_BN.flatten())
     return text / batch.words_BL.numel(), picture / batch.count
 
@@ -92,7 +92,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     pictures = pictures_of(recipe, folder, say)
     vocab = vocabulary_of(recipe, folder, captions_of(pictures[0]))
     codes, written_by = read_codes(t.from_, folder)
-    side = cells_of(d.image_size, codes.patch)
+    side = cells_of(d.image_size, codes.patch_size)
     train, there = (
         written(folder / "tokens" / name, gallery, vocab, t.from_, codes, written_by)
         for name, gallery in zip(("train", "valid"), pictures, strict=True)
@@ -102,7 +102,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     valid = spread(len(there), recipe.evaluate.rows)
 
     def make(store: Store, ids: np.ndarray) -> StreamBatch:
-        words_BL, lengths_B = padded([store.row("words", int(i)).tolist() for i in ids], config.text)
+        words_BL, lengths_B = padded([store.row("words", int(i)).tolist() for i in ids], config.text_length)
         rows = np.stack([store.row("codes", int(i)) for i in ids]).astype(np.int64)
         return StreamBatch(
             words_BL=words_BL,
@@ -112,7 +112,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             ids=tuple(ids.tolist()),
         )
 
-    long = sum(len(train.row("words", i)) > config.text for i in range(len(train)))
+    long = sum(len(train.row("words", i)) > config.text_length for i in range(len(train)))
     cut = f"; {long:,} captions are longer than data.max_length, and cut" if long else ""
     return Job(
         task="text-to-image",
@@ -136,7 +136,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             describe_data(len(train), len(valid), len(there), d, cut),
             (
-                f"tokens: {config.text} places for words and pads, {side} x {side} cells of {codes.codes:,} "
+                f"tokens: {config.text_length} places for words and pads, {side} x {side} cells of "
+                f"{codes.codes:,} "
                 "codes; "
                 f"{plan.rows:,} pictures a step"
             ),
@@ -151,12 +152,12 @@ def config_of(recipe: Recipe, vocab: Vocab, codes: DVAEConfig, side: int) -> Dal
     m = recipe.model
     return DalleConfig(
         vocab=vocab.size,
-        text=recipe.data.max_length,
+        text_length=recipe.data.max_length,
         codes=codes.codes,
         rows=side,
         columns=side,
-        **m.pick("layers", "width", "heads", "hidden", "activation", "dropout"),
-        kernel=2 * m.reach + 1,
+        **m.pick("layers", "width", "heads", "activation", "dropout", ffn_width="hidden"),
+        window=m.reach,
     )
 
 
@@ -240,7 +241,7 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
     def batches() -> Iterator[StreamBatch]:
         for ids in in_parts(np.arange(len(rows))):
             pixels = torch.from_numpy(np.stack([rows[i].pixels_HWC for i in ids]))
-            words_BL, lengths_B = padded([words[i] for i in ids], model.config.text)
+            words_BL, lengths_B = padded([words[i] for i in ids], model.config.text_length)
             yield StreamBatch(
                 words_BL=words_BL,
                 lengths_B=lengths_B,
@@ -264,7 +265,7 @@ def padded_counts(store: Store, c: DalleConfig) -> np.ndarray:
     """How often each word, and each place's pad, stands in captions."""
     counts = np.zeros(c.first_code)
     for i in range(len(store)):
-        words = store.row("words", i)[: c.text]
+        words = store.row("words", i)[: c.text_length]
         np.add.at(counts, words, 1)
         counts[c.vocab + len(words) :] += 1
     return counts

@@ -110,7 +110,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         for gallery in (train, there)
     )
     config = JudgeConfig(
-        image=d.image_size,
+        image_size=d.image_size,
         channels=3 if d.color else 1,
         layers=m.layers,
         width=m.width,

@@ -67,7 +67,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     captions = captions_of(train)
     vocab = vocabulary_of(recipe, folder, captions)
     config = config_of(recipe, vocab.size)
-    length = (d.image_size // config.patch) ** 2 + 1
+    length = (d.image_size // config.patch_size) ** 2 + 1
     plan = planned(recipe, len(train), length)
     if plan.rows < 2:
         raise BadInput("a caption has to find its picture among several: raise train.batch_tokens")
@@ -77,7 +77,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     held_out_words, held_out_kinds = vocab.encode_batch(held_out), numbered(held_out)
 
     def make(ids: np.ndarray, step: int) -> CaptionPictureBatch:
-        words_BL, lengths_B = padded([words[i] for i in ids], config.text)
+        words_BL, lengths_B = padded([words[i] for i in ids], config.text_length)
         return CaptionPictureBatch(
             words_BL=words_BL,
             lengths_B=lengths_B,
@@ -89,7 +89,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     def tried() -> Iterator[CaptionPictureBatch]:
         for ids in (valid[i : i + AMONG] for i in range(0, len(valid), AMONG)):
-            words_BL, lengths_B = padded([held_out_words[i] for i in ids], config.text)
+            words_BL, lengths_B = padded([held_out_words[i] for i in ids], config.text_length)
             yield CaptionPictureBatch(
                 words_BL=words_BL,
                 lengths_B=lengths_B,
@@ -127,11 +127,11 @@ def config_of(recipe: Recipe, vocab: int) -> ClipConfig:
     cells_of(d.image_size, m.patch)
     return ClipConfig(
         vocab=vocab,
-        text=d.max_length,
-        image=d.image_size,
+        text_length=d.max_length,
+        image_size=d.image_size,
         channels=3 if d.color else 1,
-        **m.pick("patch", "layers", "width", "heads", "hidden", "activation", "dropout"),
-        common=m.width,
+        **m.pick("layers", "width", "heads", "activation", "dropout", ffn_width="hidden", patch_size="patch"),
+        projection_width=m.width,
     )
 
 
