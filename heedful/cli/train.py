@@ -131,6 +131,12 @@ class TrainOptions(DataOptions):
     find_rate: bool = False
     """Only try learning rates, a hundred steps in all, and say which is good to begin with."""
 
+    track: Annotated[
+        Literal["tensorboard", "trackio", "wandb"] | None, arg("tensorboard|trackio|wandb", "none")
+    ] = None
+    """Also write the metrics for one of these tools, on this machine only: no login, no upload. A resumed
+    run goes on in the same track. pip install "heedful[NAME]" brings the tool."""
+
     set: Annotated[tuple[str, ...], arg("PART.NAME=VALUE", "none"), Repeated] = ()
     """Any other setting, such as model.heads=8 or checkpoint.every=100; may be given several times."""
 
@@ -139,11 +145,14 @@ def train(given: TrainOptions) -> int:
     """Start a run, or go on with one; under torchrun, together with the other processes."""
     from ..runs import trainer
     from ..runs.setup import SilentReporter
+    from ..runs.track import refuse_missing
     from ..train.processes import Lost, connected, join_world, leave_world, own_device
     from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress, remark_on
 
     with said_once():
         refuse_in_vain(given)
+        if given.track:
+            refuse_missing(given.track)
         device = find_device(given.device)
         if in_stages(given):
             return train_stages(given, device)
@@ -156,11 +165,10 @@ def train(given: TrainOptions) -> int:
         with TrainingProgress() if world.leads else nullcontext(SilentReporter()) as voice, connected(world):
             path = Path(given.resume) if given.resume else where(given, world, device)
             if recipe is None:
-                outcome = trainer.resume(path, voice, device, world)
+                outcome = trainer.resume(path, voice, device, world, given.track)
             else:
-                outcome = trainer.start(
-                    recipe, path, voice, device, world, remark_on(path, given.run, given.task)
-                )
+                remark = remark_on(path, given.run, given.task)
+                outcome = trainer.start(recipe, path, voice, device, world, remark, track=given.track)
             world.wait(device)  # torchrun ends all once one has ended: that must not be before all is written
     except (trainer.LeaderFailed, NotFinite, Lost) as error:
         if world.leads:
@@ -251,15 +259,21 @@ def refuse_in_vain(given: TrainOptions) -> None:
     """Refuse options that would do nothing: --resume follows the recipe, --find-rate keeps nothing."""
     if given.resume:
         for field in fields(given):
-            if field.name not in ("resume", "device", "task") and getattr(given, field.name) != field.default:
+            if (
+                field.name not in ("resume", "device", "task", "track")
+                and getattr(given, field.name) != field.default
+            ):
                 name = field.name.rstrip("_").replace("_", "-")
                 raise BadInput(
                     f"--{name} cannot be given with --resume: the recipe in {given.resume} says everything"
                     f"{how_to_change(field.name, Path(given.resume) / RECIPE)}"
                 )
         refuse_other_task(given)
-    if given.find_rate and given.run:
-        raise BadInput("--run cannot be given with --find-rate: nothing is kept of the steps that are tried")
+    for name in ("run", "track"):
+        if given.find_rate and getattr(given, name):
+            raise BadInput(
+                f"--{name} cannot be given with --find-rate: nothing is kept of the steps that are tried"
+            )
     if given.find_rate and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("--find-rate is for one process: try it without torchrun")
 
@@ -344,12 +358,12 @@ def train_stages(given: TrainOptions, device: torch.device) -> int:
     path = Path(given.resume or given.run or free_name("text-to-image"))
     with TrainingProgress() as voice:
         if given.resume:
-            found = stages.resume(path, voice, device)
+            found = stages.resume(path, voice, device, given.track)
         else:
             settings = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
             settings |= parse_settings(list(given.set)) | named_settings(given)
             recipes = stages.recipes_of(given.size, given.corpus or "", settings, path)
-            found = stages.start(recipes, path, voice, device)
+            found = stages.start(recipes, path, voice, device, given.track)
     if not found.finished:
         return INTERRUPTED_AND_SAVED
     print(stages_summary(found.outcomes, path))

@@ -37,6 +37,7 @@ from ..errors import BadInput
 from ..files import inside, one_line, present, read_json
 from ..interop.hf.weights import SINGLE
 from . import checkpoint
+from .track import Track
 
 if sys.platform != "win32":
     import fcntl
@@ -155,6 +156,8 @@ class RunFolder:
     def close(self) -> None:
         """Give the folder up."""
         self.metrics.close()
+        if self.metrics.track is not None:
+            self.metrics.track.close()
         self.lock.release()
 
     def __enter__(self) -> Self:
@@ -360,6 +363,7 @@ class Metrics:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.handle: int | None = None
+        self.track: Track | None = None  # where else each line goes
 
     def append(self, values: Mapping[str, Any]) -> None:
         """Add a line; numbers that are not finite become "nan", "inf" and "-inf", for JSON has none."""
@@ -373,6 +377,8 @@ class Metrics:
             except OSError:
                 os.ftruncate(self.handle, size)  # half a line would spoil the next one too
                 raise
+        if self.track is not None:
+            self.track.log(values)
 
     def drop_after(self, step: int) -> None:
         """Drop lines of steps after this one, and a last line that a kill has torn."""
@@ -382,6 +388,10 @@ class Metrics:
             kept = b"".join(line + b"\n" for line, found in self.lines(text) if not is_after(found, step))
             if kept != text:
                 files.write_bytes(self.path, kept)
+
+    def read(self) -> list[dict[str, Any]]:
+        """What the lines say."""
+        return [said for _, said in self.lines(self.path.read_bytes())] if present(self.path) else []
 
     def lines(self, text: bytes) -> list[tuple[bytes, dict[str, Any]]]:
         """Each line, and what it says."""

@@ -78,7 +78,13 @@ class Staged:
     outcomes: dict[str, Outcome]  # of those that were worked on
 
 
-def start(recipes: Mapping[str, Recipe], path: Path, reporter: Reporter, device: torch.device) -> Staged:
+def start(
+    recipes: Mapping[str, Recipe],
+    path: Path,
+    reporter: Reporter,
+    device: torch.device,
+    track: str | None = None,
+) -> Staged:
     """All stages in a new folder; what was asked for in vain leaves none behind."""
     if present(path / FILE):
         raise BadInput(
@@ -90,7 +96,7 @@ def start(recipes: Mapping[str, Recipe], path: Path, reporter: Reporter, device:
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / FILE, {stage: to_json(recipe) for stage, recipe in recipes.items()})
     try:
-        return go_on(recipes, path, reporter, device)
+        return go_on(recipes, path, reporter, device, track)
     except ValueError:
         if not any(present(path / stage / RECIPE) for stage in STAGES):
             shutil.rmtree(path)
@@ -100,7 +106,7 @@ def start(recipes: Mapping[str, Recipe], path: Path, reporter: Reporter, device:
         raise
 
 
-def resume(path: Path, reporter: Reporter, device: torch.device) -> Staged:
+def resume(path: Path, reporter: Reporter, device: torch.device, track: str | None = None) -> Staged:
     """What is still to be done of the stages of a folder."""
     with naming(path / FILE):
         found = read_json(inside(path, FILE))
@@ -109,7 +115,7 @@ def resume(path: Path, reporter: Reporter, device: torch.device) -> Staged:
                 f"it has the stages {', '.join(map(str, found))[:200]}, and should have {', '.join(STAGES)}"
             )
         recipes = {stage: from_json(recipe) for stage, recipe in found.items()}
-    return go_on(moved(recipes, path), path, reporter, device)
+    return go_on(moved(recipes, path), path, reporter, device, track)
 
 
 def moved(recipes: Mapping[str, Recipe], path: Path) -> dict[str, Recipe]:
@@ -119,7 +125,13 @@ def moved(recipes: Mapping[str, Recipe], path: Path) -> dict[str, Recipe]:
     return {**recipes, "decoder": replace(decoder, train=train)}
 
 
-def go_on(recipes: Mapping[str, Recipe], path: Path, reporter: Reporter, device: torch.device) -> Staged:
+def go_on(
+    recipes: Mapping[str, Recipe],
+    path: Path,
+    reporter: Reporter,
+    device: torch.device,
+    track: str | None,
+) -> Staged:
     """Every stage that is not done, in order."""
     outcomes = {}
     for number, (stage, recipe) in enumerate(recipes.items(), 1):
@@ -129,10 +141,10 @@ def go_on(recipes: Mapping[str, Recipe], path: Path, reporter: Reporter, device:
             continue
         reporter.say(f"stage {number} of {len(recipes)}, {stage}")
         if present(folder / RECIPE):
-            outcome = resume_run(folder, reporter, device)
+            outcome = resume_run(folder, reporter, device, track=track)
         else:
             pictures_of(recipe, path / PICTURES, reporter.say)
-            outcome = start_run(recipe, folder, reporter, device, ready=path / PICTURES)
+            outcome = start_run(recipe, folder, reporter, device, ready=path / PICTURES, track=track)
         outcomes[stage] = outcome
         if not outcome.finished:
             return Staged(False, outcomes)

@@ -28,6 +28,7 @@ from ..train.processes import World
 from .folder import METRICS, RECIPE, RunFolder
 from .resume import ROUNDING, compare_facts, compare_recipes, data_fingerprint, facts_of, newest, of_step
 from .setup import ALONE, Reporter, SilentReporter, make_job, with_steps
+from .track import choose_track
 from .training import Outcome, train_run
 
 
@@ -39,11 +40,12 @@ def start(
     world: World = ALONE,
     remark: str = "",
     ready: Path | None = None,
+    track: str | None = None,
 ) -> Outcome:
     """A new run in a new folder; what was asked for in vain leaves none behind.
 
     remark: on the folder's name. ready: a folder where a job of the same data was made already; they are
-    shared.
+    shared. track: the tool that also gets the metrics (`track.TRACKERS`).
     """
     if not world.leads:
         return follow(path, device, world)
@@ -56,6 +58,7 @@ def start(
             with folder:
                 if ready is not None:
                     share_data(ready, path)
+                choose_track(path, track)
                 return prepare_and_train(recipe, folder, reporter, device, world, signal, remark)
         except ValueError:  # bad input: a file or a number
             if not (path / METRICS).exists():
@@ -85,7 +88,9 @@ def link_or_copy(old: Path | str, new: Path | str) -> None:
         shutil.copy(old, new)
 
 
-def resume(path: Path, reporter: Reporter, device: torch.device, world: World = ALONE) -> Outcome:
+def resume(
+    path: Path, reporter: Reporter, device: torch.device, world: World = ALONE, track: str | None = None
+) -> Outcome:
     """An interrupted run goes on from its newest whole checkpoint."""
     if not world.leads:
         return follow(path, device, world)
@@ -93,6 +98,7 @@ def resume(path: Path, reporter: Reporter, device: torch.device, world: World = 
         with naming(path / RECIPE):
             recipe = recipe_in(folder.recipe)
         refuse_compiling(recipe, device)
+        choose_track(path, track)
         return prepare_and_train(recipe, folder, reporter, device, world, signal)
 
 

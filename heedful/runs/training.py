@@ -19,6 +19,7 @@ from ..fast.async_loop import train_async
 from ..parts.watch import eagerly
 from ..tasks import expert_load
 from ..tasks.evaluation import format_score
+from ..tasks.recipe import to_json
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..tasks.tuning import write_adapters
@@ -39,6 +40,7 @@ from .setup import (
     new_model,
     prepare_model,
 )
+from .track import open_track
 
 RISING = 3  # evaluations in a row that got worse: worth a word
 PASSED_ON = 1.0  # seconds within which torchrun passes a signal on to processes that may have had it already
@@ -80,6 +82,7 @@ def train_run(
         restore(state, saved)
     if folder is not None:
         folder.metrics.drop_after(state.step)
+        folder.metrics.track = open_track(path, to_json(recipe), folder.metrics.read(), reporter.say)
         folder.status("running", step=state.step)
     for line in describe_plan(recipe, job, model, world, device):
         reporter.say(line)

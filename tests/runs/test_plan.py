@@ -269,7 +269,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
 OTHER_OPTIONS = [
     f
     for f in train_command.TrainOptions.__dataclass_fields__.values()
-    if f.name not in ("resume", "device", "task")
+    if f.name not in ("resume", "device", "task", "track")
 ]
 
 
