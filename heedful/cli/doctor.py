@@ -1,10 +1,9 @@
-"""Whether a model is sound: self-checks, each with its number and what to do about it.
+"""Check whether a model is sound: ten self-checks, each with its value, its limit and a remedy.
 
-Nobody sees the future (by gradient), padding changes nothing, a batch gives what its rows give alone,
-decoding with a cache gives what it gives without, the tokenizer gives texts back, a fresh model of these
-sizes starts near ln V, weights are finite, heads do something, and a run is better than guessing on its own
-held-out data. Works on runs of every task and on Hugging Face folders; changes nothing. Exit code 3 if a
-check did not hold.
+The checks: weights are finite; no gradient reaches a later token; padding, batching and the cache change
+nothing; the tokenizer restores texts; the vocabulary is used; a fresh model of these sizes has a loss near
+ln V; heads are in use; a run is better than guessing on its held-out data. Works on runs of every task and
+on Hugging Face folders, and changes nothing. The exit code is 3 if a check failed.
 
 Examples: heedful doctor runs/demo; heedful doctor ./gpt2 --json
 """
@@ -37,7 +36,7 @@ class DoctorOptions:
     """The folder of a run, or a Hugging Face folder."""
 
     seed: int = 0
-    """Another seed, other random tokens to check with."""
+    """The seed of the random tokens to check with."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes the GPU if there is one."""
@@ -47,7 +46,7 @@ class DoctorOptions:
 
 
 def doctor(given: DoctorOptions) -> int:
-    """Examine the model of a folder, and print what was found as it is found."""
+    """Check the model of a folder, and print each result at once."""
     from ..inside.doctor import FAIL, SEEDS, examine
     from ..runs.finished import open_model, read_run
 
@@ -86,10 +85,10 @@ def doctor(given: DoctorOptions) -> int:
 
 
 def lines_of(finding: Finding) -> list[str]:
-    """A check in a line; below it, if it did not hold, what to do."""
+    """A check in a line; below it, if it is not ok, the remedy."""
     from ..inside.doctor import OK
 
-    lines = [f"  {finding.verdict:<5} {finding.name:<24} {one_line(finding.told)}  [{finding.limit}]"]
+    lines = [f"  {finding.verdict:<5} {finding.name:<24} {one_line(finding.summary)}  [{finding.limit}]"]
     return lines if finding.verdict == OK else [*lines, f"        → {finding.remedy}"]
 
 
@@ -97,5 +96,5 @@ def closing(found: Sequence[Finding], skipped: dict[str, str]) -> list[str]:
     from ..inside.doctor import FAIL, OK, WARN
 
     counts = {verdict: sum(finding.verdict == verdict for finding in found) for verdict in (OK, WARN, FAIL)}
-    lines = [f"\n{len(found)} checks: {counts[OK]} ok, {counts[WARN]} to know about, {counts[FAIL]} failed"]
+    lines = [f"\n{len(found)} checks: {counts[OK]} ok, {counts[WARN]} warnings, {counts[FAIL]} failed"]
     return [*lines, *(f"not checked: {name} ({why})" for name, why in skipped.items())]

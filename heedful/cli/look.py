@@ -1,16 +1,16 @@
-"""What a model attends to in one input: a heat map here, and a picture in a file.
+"""Show what a model attends to in one input: a heat map in the terminal, and a picture in a file.
 
-Of a translator: which words of the source each word of its translation looks at. Of a language model or an
-encoder: which tokens each token looks at. Without --layer and --head: a table of all heads, the most
-telling one as a heat map, and all of them in the picture. --query follows one word through the formula: its
-score with every key, scaled, masked, made weights, and what it takes home. --positions shows how the model
-knows order.
+For a translator, rows are the words of the translation and columns those of the source. For a language model
+or an encoder, rows and columns are the tokens of the text. Without --layer and --head, it prints a table of
+all heads and the most informative head as a heat map; the picture shows all heads. --query prints the
+computation of one row: its score with every key, the scaling, the mask, the softmax and the weighted values.
+--positions shows the position encoding.
 
-Of a model of pictures: TEXT is the name of an image file, and what is drawn is where the class token looks,
-as heat over the image, layer by layer and through all layers (rollout). Of one that writes captions: where
-each word looks. Of the codes of text-to-image: the image, its codes, and what they become.
+For an image model, TEXT is the name of an image file. The picture shows the attention of the class token over
+the image, layer by layer and through all layers (rollout). For a captioning model, it shows the attention of
+each word. For the codes of text-to-image, it shows the image, its codes and the image decoded from them.
 
-RUN is what `heedful train` wrote, or a Hugging Face folder. Layers and heads are counted from 1.
+RUN is a folder that `heedful train` wrote, or a Hugging Face folder. Layers and heads are counted from 1.
 
 Examples: heedful look runs/demo "Their small cat was a fast animal.";
 heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
@@ -55,30 +55,29 @@ class LookOptions:
     """The folder of a run, or a Hugging Face folder."""
 
     text: Annotated[str | None, Positional, arg("TEXT", "none, with --positions")] = None
-    """What the model reads; for a model without a tokenizer, token numbers; for a model of pictures, an
-    image file."""
+    """The input: a text; token numbers if the model has no tokenizer; an image file for an image model."""
 
     target: Annotated[str | None, arg("TEXT", "the model's own")] = None
-    """What an encoder-decoder is to have written, instead of its own greedy translation or caption."""
+    """The target of an encoder-decoder, instead of its own greedy translation or caption."""
 
     which: Annotated[
         Literal["self", "cross", "encoder"] | None,
         arg("self|cross|encoder", "cross in an encoder-decoder, else self"),
     ] = None
-    """Whose attention: cross, of what is written to what is read; self, of tokens to tokens of the same
-    text (in an encoder-decoder, of the target); encoder, of the source to itself."""
+    """Which attention to show. cross: from the target to the source. self: within one text (in an
+    encoder-decoder, within the target). encoder: within the source."""
 
     layer: Annotated[int | None, arg("INT", "all")] = None
     """One layer, counted from 1."""
 
     head: Annotated[str | None, arg("INT|mean|best", "all")] = None
-    """One head, counted from 1; mean: of a layer's heads; best: the head that aligns best, where gold
-    alignments exist (phrasebook), else the one whose gaze tells most of who is looking, in bits: H(mean
-    row) - mean H(row)."""
+    """One head, counted from 1; mean: the mean of a layer's heads; best: the head with the lowest alignment
+    error rate where reference alignments exist (phrasebook), else the head with the highest mutual
+    information between query position and attended key, in bits."""
 
     query: Annotated[str | None, arg("WORD|INT", "no table")] = None
-    """Step by step for one row, given by its word or counted from 1; by the best head unless --head says
-    another."""
+    """Print the computation of one row, given as its word or its number from 1. The best head is shown
+    unless --head names another."""
 
     positions: bool = False
     """Instead of a text: draw the model's position table, its rotary angles, or the bias of its scores."""
@@ -90,14 +89,13 @@ class LookOptions:
         str | None,
         arg("FILE", "attention.svg or codes.svg, or the next free name; with --query or --json none"),
     ] = None
-    """The picture, .svg or .png (which needs Pillow); a file that is not there yet."""
+    """Where to write the picture: a new .svg or .png file (.png needs Pillow)."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes the GPU if there is one."""
 
     json: bool = False
-    """Print one JSON object instead, with all the numbers; a picture is then drawn only if --output names
-    it."""
+    """Print one JSON object with all values instead. A picture is then written only with --output."""
 
 
 def look(given: LookOptions) -> None:
@@ -181,11 +179,11 @@ def described(seen: Look) -> str:
 
 
 def warn_of_unknown(seen: Look) -> None:
-    """Words that the vocabulary lacks are all one to the model."""
+    """Say how many words the vocabulary lacks: all become the same token."""
     unknown = [word for word in seen.across if word in UNKNOWN]
     if unknown:
         share = f"{len(unknown)} of {len(seen.across)} tokens"
-        say(f"warning: {share} are unknown to the model, which reads {unknown[0]}")
+        say(f"warning: {share} are not in the vocabulary; the model reads {unknown[0]} instead")
 
 
 def named(seen: Look) -> str:
@@ -197,15 +195,14 @@ def named(seen: Look) -> str:
 
 
 def alignment(seen: Look, pair: Pair | None) -> list[str]:
-    """The error rate where a gold alignment exists; where it could, how to have one."""
+    """The error rate where a reference alignment exists; where it could, how to have one."""
     if pair is None:
         return []
     if seen.pair is None:
-        told = "the phrasebook aligns this sentence with another translation"
-        return [f'{told}: --target "{pair.target}" compares with it']
-    rate = seen.error_rate(seen.shown)
-    told = f"alignment error rate of {seen.shown.name}: {rate:.2f}"
-    return [f"{told} (0 is the gold alignment, 1 has no link of it)"]
+        why = "the phrasebook has a reference alignment for another translation of this sentence"
+        return [f'{why}: compare with it by --target "{pair.target}"']
+    rate = f"alignment error rate of {seen.shown.name}: {seen.error_rate(seen.shown):.2f}"
+    return [f"{rate} (0: same links as the reference; 1: none in common)"]
 
 
 def width() -> int:
@@ -220,7 +217,7 @@ def show(text: str) -> None:
 
 
 def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
-    """Where a model looks in the image of a file."""
+    """What a model attends to in the image of a file."""
     from ..data.images.prepare import ready_file
     from ..inside.look.captions import look_at_caption
     from ..inside.look.images import look_at_image
@@ -230,7 +227,7 @@ def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> Non
     writes = isinstance(loaded.config, CaptionerConfig)
     for name in ("which", "query", *(() if writes else ("target",))):
         if getattr(given, name) is not None:
-            raise BadInput(f"--{name} is of texts, and {given.run} reads pictures: leave it out")
+            raise BadInput(f"--{name} applies to texts, and {given.run} reads images: leave it out")
     assert given.text is not None
     folder = Path(given.run)
     data = data_of(read_run(folder)[0] if is_run(folder) else None, loaded.config)
@@ -245,13 +242,12 @@ def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> Non
         picture = save(seen.picture(), output) if output else None
         return print(json.dumps({"run": given.run, **seen.as_json(), "picture": picture}, indent=2))
     show(f"{given.run}: {loaded.architecture}\n\n  {seen.sentence()}\n")
-    told = f"where {seen.who()} looks, patch by patch, by the rollout through all layers"
-    show(f"{told}:\n\n{seen.text(width())}")
+    show(f"attention of {seen.who()} to each patch, rollout through all layers:\n\n{seen.text(width())}")
     say(f"picture: {save(seen.picture(), output or free_name('attention'))}")
 
 
 def tell_caption(given: LookOptions, seen: CaptionLook, output: Path | None) -> None:
-    """Where each word of a caption looks."""
+    """What each word of a caption attends to."""
     if given.json:
         picture = save(seen.picture(), output) if output else None
         return print(json.dumps({"run": given.run, **seen.as_json(), "picture": picture}, indent=2))
@@ -260,13 +256,13 @@ def tell_caption(given: LookOptions, seen: CaptionLook, output: Path | None) -> 
 
 
 def tell_codes(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
-    """A picture, its codes, and what they become."""
+    """An image, its codes, and the image decoded from them."""
     from ..data.images.prepare import ready_file
     from ..inside.look.codes import look_at_codes
 
     for name in ("which", "query", "target", "layer", "head"):
         if getattr(given, name) is not None:
-            raise BadInput(f"--{name} is of attention, and {given.run} has none: leave it out")
+            raise BadInput(f"--{name} applies to attention, and {given.run} has none: leave it out")
     assert given.text is not None
     pixels_HWC = ready_file(given.text, read_run(Path(given.run))[0].data)
     seen = look_at_codes(loaded, pixels_HWC, given.text)

@@ -61,7 +61,7 @@ def check(name: str, loaded: Loaded, *more) -> Finding:
 def test_sound_models_of_every_family_pass_whatever_applies_to_them(name):
     found = findings(bare(name))
     assert FAIL not in verdicts(found).values(), found
-    expected = {"weights are finite", "a batch equals its rows", "heads do something", "first loss near ln V"}
+    expected = {"weights are finite", "a batch equals its rows", "heads are in use", "first loss near ln V"}
     if name != "vit":
         expected |= {"padding changes nothing"}
     if name not in ("vit", *tiny.ENCODERS):
@@ -69,14 +69,14 @@ def test_sound_models_of_every_family_pass_whatever_applies_to_them(name):
     assert set(found) == expected
     assert found["no leak from the future"].number == 0 if "no leak from the future" in found else True
     for one in found.values():
-        assert one.number is not None and one.told and one.limit and one.remedy
+        assert one.number is not None and one.summary and one.limit and one.remedy
 
 
 @pytest.mark.parametrize("name", ["gpt1", "gpt2", "llama", "bert", "t5", "transformer"])
 def test_sound_models_with_their_tokenizers_pass(name):
     found = findings(imported(name))
     assert FAIL not in verdicts(found).values(), found
-    assert {"texts come back", "the vocabulary is used"} <= set(found)
+    assert {"tokenizer round trip", "the vocabulary is used"} <= set(found)
 
 
 @pytest.mark.parametrize("kind", ["translate", "separate", "lm", "bytes", "mlm", "classify", "decoder"])
@@ -110,12 +110,12 @@ def test_a_mask_that_lets_the_future_through_is_caught(name, mask):
     assert found.verdict == FAIL and found.number > 0 and "mask" in found.remedy
 
 
-def test_a_decoder_that_uses_nothing_of_the_past_is_told():
+def test_a_decoder_that_uses_nothing_of_the_past_is_reported():
     loaded = bare("gpt2")
     for block in loaded.model.stack.blocks:
         nn.init.zeros_(block.attention.layer.out.weight)
     found = check("no leak from the future", loaded)
-    assert found.verdict == WARN and "no gradient" in found.told
+    assert found.verdict == WARN and "no gradient" in found.summary
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -128,11 +128,11 @@ def test_a_weight_that_is_not_a_number_is_named_and_no_check_breaks_on_it(name):
         weight.view(-1)[1] = math.nan
     found = findings(loaded)
     assert found["weights are finite"].verdict == FAIL and found["weights are finite"].number == 1
-    assert path in found["weights are finite"].told
+    assert path in found["weights are finite"].summary
     assert (
         found["a batch equals its rows"].verdict == FAIL and found["a batch equals its rows"].number is None
     )
-    assert found["heads do something"].verdict in (FAIL, OK, WARN)
+    assert found["heads are in use"].verdict in (FAIL, OK, WARN)
     json.dumps([dataclasses.asdict(one) for one in found.values()], allow_nan=False)
 
 
@@ -215,29 +215,29 @@ def with_tokenizer(tokenizer: tk.Tokenizer, rows: int | None = None) -> Loaded:
 
 
 def test_bytes_come_back_exactly():
-    found = check("texts come back", with_tokenizer(byte_level()))
-    assert found.verdict == OK and found.told == "11 of 11 texts exactly"
+    found = check("tokenizer round trip", with_tokenizer(byte_level()))
+    assert found.verdict == OK and found.summary == "11 of 11 texts are restored exactly"
 
 
-def test_what_cannot_come_back_by_construction_is_told_and_not_failed():
-    found = check("texts come back", with_tokenizer(word_piece()))
-    assert found.verdict == OK and "8 have unknown tokens" in found.told
+def test_what_cannot_come_back_by_construction_is_reported_and_not_failed():
+    found = check("tokenizer round trip", with_tokenizer(word_piece()))
+    assert found.verdict == OK and "8 have unknown tokens" in found.summary
     lower, known = word_piece(), ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     known += [prefix + chr(c) for c in range(33, 0x180) for prefix in ("", "##")]
     lower.model = tk.models.WordPiece({token: i for i, token in enumerate(known)}, unk_token="[UNK]")
-    found = check("texts come back", with_tokenizer(lower))
+    found = check("tokenizer round trip", with_tokenizer(lower))
     assert (
         found.verdict == OK
-        and "but for capital letters" in found.told
-        and "but for white space" in found.told
+        and "except for capital letters" in found.summary
+        and "except for white space" in found.summary
     )
 
 
 def test_a_tokenizer_that_garbles_texts_is_caught():
     tokenizer = byte_level()
     tokenizer.decoder = tk.decoders.Fuse()
-    found = check("texts come back", with_tokenizer(tokenizer))
-    assert found.verdict == FAIL and found.number >= 8 and "Ġ" in found.told
+    found = check("tokenizer round trip", with_tokenizer(tokenizer))
+    assert found.verdict == FAIL and found.number >= 8 and "Ġ" in found.summary
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_the_fewest_excuses_are_found(back, expected):
     assert excuse("Où  Zoë", back) == expected
 
 
-def test_a_vocabulary_that_is_another_models_is_told():
+def test_a_vocabulary_that_is_another_models_is_reported():
     tokenizer = byte_level()
     size = tokenizer.get_vocab_size()
     assert check("the vocabulary is used", with_tokenizer(tokenizer, size + size // 20)).verdict == OK
@@ -266,10 +266,10 @@ def test_a_vocabulary_that_is_another_models_is_told():
 
 
 def head_check(loaded: Loaded) -> Finding:
-    return check("heads do something", loaded)
+    return check("heads are in use", loaded)
 
 
-def test_a_head_that_always_looks_at_one_place_is_told():
+def test_a_head_that_always_looks_at_one_place_is_reported():
     """Only the first position has anything in coordinate 0, and the head's keys are that coordinate."""
     loaded = bare("gpt2")
     model, K = loaded.model, 4
@@ -286,10 +286,10 @@ def test_a_head_that_always_looks_at_one_place_is_told():
         attention.key.weight[0, 0] = 10
     found = head_check(loaded)
     assert found.verdict == WARN and found.number >= 1
-    assert "all look at one place: self 1.1" in found.told
+    assert "all queries attend to one key: self 1.1" in found.summary
 
 
-def test_a_head_that_looks_everywhere_alike_is_told():
+def test_a_head_that_looks_everywhere_alike_is_reported():
     loaded = bare("bert")
     attention = loaded.model.encoder.stack.blocks[1].attention.layer
     with torch.no_grad():
@@ -297,10 +297,10 @@ def test_a_head_that_looks_everywhere_alike_is_told():
             part.weight[4:8] = 0
             part.bias[4:8] = 0
     found = head_check(loaded)
-    assert found.verdict == WARN and "look everywhere alike: self 2.2" in found.told
+    assert found.verdict == WARN and "uniform: self 2.2" in found.summary
 
 
-def test_heads_that_do_the_same_are_told():
+def test_heads_that_do_the_same_are_reported():
     loaded = bare("t5")
     attention = loaded.model.decoder.stack.blocks[2].cross.layer
     with torch.no_grad():
@@ -308,7 +308,7 @@ def test_heads_that_do_the_same_are_told():
             part.weight.mul_(3)
             part.weight[5:10] = part.weight[:5]
     found = head_check(loaded)
-    assert found.verdict == WARN and "do the same: cross 3.1 and cross 3.2" in found.told
+    assert found.verdict == WARN and "equal: cross 3.1 and cross 3.2" in found.summary
 
 
 def test_a_head_that_looks_one_back_is_no_idle_head():
@@ -320,7 +320,7 @@ def test_a_head_that_looks_one_back_is_no_idle_head():
             position.table.copy_(torch.randn(32, 6))
             position.table[:, 0] = -100
             position.table[1, 0] = 100
-    assert "self 1.1" not in head_check(loaded).told
+    assert "self 1.1" not in head_check(loaded).summary
 
 
 # What was learned
@@ -373,8 +373,8 @@ def test_a_folder_whose_model_is_broken_gives_exit_code_3_and_says_what_to_do(tm
 def test_a_hugging_face_folder_is_examined(tmp_path, capsys):
     assert main(["doctor", str(saved("bert", tmp_path / "bert"))]) == 0
     out = capsys.readouterr().out
-    assert "not checked: no leak from the future (an encoder sees both ways)" in out
-    assert "not checked: better than guessing (only a run knows its held-out data)" in out
+    assert "not checked: no leak from the future (an encoder attends in both directions)" in out
+    assert "not checked: better than guessing (only a run has held-out data)" in out
 
 
 def test_what_is_no_model_is_refused(tmp_path, capsys):

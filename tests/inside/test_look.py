@@ -136,7 +136,7 @@ def test_with_gold_alignments_the_best_head_is_the_one_that_aligns_best(phrases)
     torch.testing.assert_close(rates, one_by_one.mean(0))
     place = int(rates.argmin())
     assert (seen.best.layer, seen.best.head) == (place // 2 + 1, place % 2 + 1)
-    assert f"error rate {rates.min():.2f} over 29 other sentences" in seen.best_by
+    assert f"error rate {rates.min():.2f} on 29 other sentences" in seen.best_by
 
 
 def test_a_head_that_follows_the_gold_alignment_has_no_error(phrases):
@@ -158,7 +158,7 @@ def test_a_head_that_follows_the_gold_alignment_has_no_error(phrases):
         links = {(words[0][s].lower(), words[1][t].lower()) for s, t in pair.alignment}
         assert any(seen.across[source].lower() in a and seen.down[target].lower() in b for a, b in links)
     assert (
-        "frames: the gold alignment"
+        "frames: the reference alignment"
         in look(loaded, pair.source, target=pair.target, layer=1, head=1).beside(pair).svg()
     )
 
@@ -251,5 +251,5 @@ def test_a_query_is_found_by_word_and_by_number():
         seen.steps(99)
     with pytest.raises(BadInput, match=r'did you mean "\[CLS\]"'):  # as the table spells it
         seen.steps("[clss]")
-    with pytest.raises(BadInput, match="follows one head"):
+    with pytest.raises(BadInput, match="shows one head"):
         look(imported("bert"), "the cat", layer=1, head="mean").steps(1)

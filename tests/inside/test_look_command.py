@@ -51,7 +51,7 @@ def test_it_prints_the_sentence_and_a_map_and_draws_a_picture(command, runs):
 
 def test_words_that_the_model_does_not_know_are_told(command, runs):
     err = command(runs("translate"), "ba xx de yy")[2]
-    assert err.startswith("warning: 2 of 4 tokens are unknown to the model, which reads [UNK]\n")
+    assert err.startswith("warning: 2 of 4 tokens are not in the vocabulary; the model reads [UNK] instead\n")
     assert "unknown" not in command(runs("translate"), "ba de")[2]
 
 
@@ -99,12 +99,14 @@ def test_the_phrasebook_has_gold_alignments(command, phrases, monkeypatch, tmp_p
     told = command("run", pair.source, "--target", pair.target)[1]
     assert (
         re.search(r"sharp    AER\n", told)
-        and "\nAER: its alignment error rate; 0 is the gold alignment\n" in told
+        and "\nAER: alignment error rate; 0 is the reference alignment\n" in told
     )
     told = command("run", pair.source, "--target", pair.target, "--head", "mean")[1]
-    (drawn,) = re.findall(r"(layer \d, mean of its heads), the mean that tells most of who is looking:", told)
-    assert f"alignment error rate of {drawn}: " in told and "the head whose gaze" not in told
-    assert f'--target "{pair.target}" compares with it' in command("run", pair.source, "--target", "Non.")[1]
+    (drawn,) = re.findall(r"(layer \d, mean of its heads), the layer whose mean is most informative:", told)
+    assert f"alignment error rate of {drawn}: " in told and "the most informative head" not in told
+    assert (
+        f'compare with it by --target "{pair.target}"' in command("run", pair.source, "--target", "Non.")[1]
+    )
     assert "error rate of" not in command("run", pairs[20].source, "--target", pairs[20].target)[1]
     found = json.loads(command("run", pair.source, "--target", pair.target, "--json")[1])
     assert found["alignment"]["gold"] == sorted(map(list, pair.alignment))
@@ -147,7 +149,7 @@ def test_a_model_without_a_tokenizer_is_given_numbers(command, tmp_path):
         ("lm", ["ba", "--layer", "0"], "there is no layer 0"),
         ("lm", ["ba", "--head", "3"], 'there is no head 3: give a number from 1 to 2, "mean" or "best"'),
         ("lm", ["ba", "--head", "bset"], '--head takes a number, mean or best, not "bset"'),
-        ("lm", ["ba", "--target", "x"], "--target is what an encoder-decoder writes"),
+        ("lm", ["ba", "--target", "x"], "--target is for encoder-decoders"),
         (
             "lm",
             ["ba", "--query", "x"],
@@ -177,7 +179,7 @@ def test_folders_that_hold_no_model_to_look_at_are_refused(command, tmp_path):
     heedful.save(vit, tmp_path / "vit")
     code, _, err = command(tmp_path / "vit", "text")
     assert code == 2 and "text is not there" in err  # it reads pictures: tests/tasks/test_image_classify.py
-    with pytest.raises(BadInput, match="a vit reads images: look reads text"):
+    with pytest.raises(BadInput, match="a vit reads images, not text"):
         look(vit, "text")
 
 

@@ -144,7 +144,7 @@ def test_one_head_is_drawn_cell_by_cell_with_its_words_and_name():
     T = len(seen.down)
     assert len(titles(root)) == T * (T + 1) // 2  # the future is not drawn
     weight = float(seen.chosen[0].weights_TS[2, 1])
-    assert f"{seen.down[2]} looks at {seen.across[1]}: {weight:.3f}" in titles(root)
+    assert f"{seen.down[2]} attends to {seen.across[1]}: {weight:.3f}" in titles(root)
     assert "self-attention: layer 2 of 2, head 3 of 3" in texts(root)
     assert "The <cat> & I" in texts(root)
     assert seen._repr_html_() == seen.svg()

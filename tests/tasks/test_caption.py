@@ -437,7 +437,7 @@ def test_each_word_looks_at_patches(place, tmp_path, capsys, monkeypatch):
     assert told["words"] == ["all", "red"] and np.shape(told["heads"][0]["weights"]) == (2, 2, 2)
     for words, why in {
         ("--layer", "2"): "there is no layer 2",
-        ("--which", "self"): "--which is of texts",
+        ("--which", "self"): "--which applies to texts",
     }.items():
         assert main(["look", str(place / "run"), name, *words]) == 2
         assert why in capsys.readouterr().err

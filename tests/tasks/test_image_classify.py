@@ -423,7 +423,7 @@ def test_look_draws_a_file_and_tells_all_numbers(place, tmp_path, capsys):
     file, run_folder = str(place / "images" / "red" / "3.png"), str(place / "run")
     assert main(["look", run_folder, file, "--output", str(tmp_path / "a.png")]) == 0
     out = capsys.readouterr().out
-    assert "→  red" in out and "where the class token looks" in out
+    assert "→  red" in out and "attention of the class token" in out
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert main(["look", run_folder, file, "--json", "--head", "best"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -432,7 +432,7 @@ def test_look_draws_a_file_and_tells_all_numbers(place, tmp_path, capsys):
         and len(found["heads"]) == 1
         and found["read_off"] == "class"
     )
-    for option, told in (("--target", "--target is of texts"), ("--query", "--query is of texts")):
+    for option, told in (("--target", "--target applies to texts"), ("--query", "--query applies to texts")):
         assert main(["look", run_folder, file, option, "x"]) == 2
         assert told in capsys.readouterr().err
     assert main(["look", run_folder, str(tmp_path / "none.png")]) == 2

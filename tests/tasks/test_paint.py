@@ -199,7 +199,7 @@ def test_codes_can_be_looked_at(painter, tmp_path, monkeypatch, capsys):
     ):
         assert main(["look", str(folder), "a.png", *option]) == 2
         assert (
-            f"error: {option[0]} is of attention, and {folder} has none: leave it out"
+            f"error: {option[0]} applies to attention, and {folder} has none: leave it out"
             in capsys.readouterr().err
         )
     assert main(["look", str(folder), "gone.png"]) == 2

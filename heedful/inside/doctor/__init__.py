@@ -1,5 +1,4 @@
-"""The doctor: checks that a model is sound, each with its number, what the number must be, and what to do if
-it is not."""
+"""The doctor: checks of a model, each with its value, the limit of the value, and a remedy."""
 
 from .examine import CHECKS, SEEDS, examine
 from .finding import FAIL, OK, WARN, Finding, NotApplicable

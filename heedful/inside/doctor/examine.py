@@ -1,5 +1,4 @@
-"""The examination: every check in turn, each with its number, what the number must be, and what to do if it
-is not.
+"""The examination: every check in turn, each with its value, the limit of the value, and a remedy.
 
 One function a check; the table of them is here. A check that does not apply to a model says why. A warning is
 worth knowing; a failure means that the model, its files or the code that runs it is wrong.
@@ -30,10 +29,10 @@ CHECKS: dict[str, Callable[[Patient], Finding]] = {
     "padding changes nothing": padding,
     "a batch equals its rows": batch,
     "cached equals uncached": cache,
-    "texts come back": round_trip,
+    "tokenizer round trip": round_trip,
     "the vocabulary is used": used_vocabulary,
     "first loss near ln V": first_loss,
-    "heads do something": heads,
+    "heads are in use": heads,
     "better than guessing": held_out,
 }
 

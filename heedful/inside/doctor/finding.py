@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 OK, WARN, FAIL = "ok", "warn", "fail"
-# Of the size of the numbers compared: fp32 differs by a hundredth of that, a fault by much more.
+# Relative to the values compared: rounding in fp32 is a hundredth of that, an error is much more.
 ROUNDING = 1e-4
 
 
@@ -18,7 +18,7 @@ class Finding:
 
     verdict: str  # ok, warn or fail
     number: float | None  # None: it is not finite
-    told: str  # the number in words
+    summary: str  # what was found, in a phrase
     limit: str  # what it must be
     remedy: str
     name: str = ""  # as in the table of checks
@@ -29,7 +29,7 @@ class NotApplicable(Exception):
 
 
 def apart(found: Tensor, expected: Tensor) -> float:
-    """The largest difference, measured by the size of what is expected."""
+    """The largest difference, relative to the root mean square of what is expected."""
     size = expected.square().mean().sqrt().clamp(min=1e-12)
     return float((found - expected).abs().max() / size) if found.numel() else 0.0
 
@@ -37,8 +37,8 @@ def apart(found: Tensor, expected: Tensor) -> float:
 def compared(difference: float, remedy: str) -> Finding:
     """A finding on two computations that must agree but for rounding."""
     verdict = OK if difference <= ROUNDING else FAIL  # not a number is no agreement
-    told = f"differs by {short(difference)}" if math.isfinite(difference) else "not a number"
-    return Finding(verdict, finite(difference), told, f"≤ {ROUNDING:.0e}", remedy)
+    summary = f"relative difference {short(difference)}" if math.isfinite(difference) else "not finite"
+    return Finding(verdict, finite(difference), summary, f"≤ {ROUNDING:.0e}", remedy)
 
 
 def finite(number: float) -> float | None:

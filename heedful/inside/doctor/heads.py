@@ -22,7 +22,7 @@ from .finding import FAIL, OK, WARN, Finding, NotApplicable
 from .patient import Patient, T
 from .tokenizer import there_and_back
 
-IDLE = 0.99  # of a head's attention in one place, or of the entropy of looking everywhere alike
+IDLE = 0.99  # of a head's attention on one key, or of the entropy of uniform attention
 TWINS = 0.005  # of their attention in which two heads differ
 
 
@@ -31,16 +31,16 @@ class HeadStates:
     """Heads that do nothing, by name."""
 
     total: int
-    dead: list[str]  # all queries look at one place
-    uniform: list[str]  # everyone looks everywhere alike
-    twins: list[str]  # pairs of one layer that do the same
+    dead: list[str]  # all queries attend to one key
+    uniform: list[str]  # all keys get the same attention
+    twins: list[str]  # pairs of one layer with equal attention
 
 
 @torch.no_grad()
 def heads(p: Patient) -> Finding:
-    """Heads look at different places for different queries, and differ from each other."""
+    """Heads attend to different keys for different queries, and differ from each other."""
     if p.reads_text and not kinds_of(p.model):
-        raise NotApplicable("a model without attention has no heads")
+        raise NotApplicable("this model has no attention heads")
     found, finite = HeadStates(0, [], [], []), True
     inputs = list(texts_for_heads(p))
     traces = [attention_of(p, *each) for each in inputs]
@@ -52,16 +52,14 @@ def heads(p: Patient) -> Finding:
             finite = finite and bool(torch.isfinite(weights_NHTS).all())
             judge_layer(found, weights_NHTS, mask_of(p.model, which, layer), f"{which} {layer}")
     idle = len(found.dead) + len(found.uniform) + len(found.twins)
-    told = [f"{idle} of {found.total} idle"]
-    told += [f"all look at one place: {some(found.dead)}"] if found.dead else []
-    told += [f"look everywhere alike: {some(found.uniform)}"] if found.uniform else []
-    told += [f"do the same: {some(found.twins)}"] if found.twins else []
-    remedy = (
-        "in a fresh model this is normal; in a trained one these heads could be cut: heedful look shows them"
-    )
+    summary = [f"{idle} of {found.total} idle"]
+    summary += [f"all queries attend to one key: {some(found.dead)}"] if found.dead else []
+    summary += [f"uniform: {some(found.uniform)}"] if found.uniform else []
+    summary += [f"equal: {some(found.twins)}"] if found.twins else []
+    remedy = "normal in a fresh model; in a trained one these heads can be pruned: `heedful look` shows them"
     if not finite:
-        return Finding(FAIL, None, "attention is not a number", "0", "see whether the weights are finite")
-    return Finding(WARN if idle else OK, float(idle), "; ".join(told), "0", remedy)
+        return Finding(FAIL, None, "attention is not finite", "0", "see whether the weights are finite")
+    return Finding(WARN if idle else OK, float(idle), "; ".join(summary), "0", remedy)
 
 
 def judge_layer(found: HeadStates, weights_NHTS: Tensor, mask: Mask, where: str) -> None:

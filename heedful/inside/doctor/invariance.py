@@ -18,20 +18,20 @@ from .patient import B, Patient
 
 
 def finite_weights(p: Patient) -> Finding:
-    """Every weight is a number."""
+    """Every weight is finite."""
     bad = {name: weight for name, weight in p.model.named_parameters() if not is_finite(weight.detach())}
     total = sum(weight.numel() for weight in p.model.parameters())
     count = sum(int((~torch.isfinite(weight)).sum()) for weight in bad.values())
-    told = f"{count:,} of {total:,} are not" + (f", the first in {next(iter(bad))}" if bad else "")
-    remedy = "the training went off, or the file is damaged: "
+    summary = f"{count:,} of {total:,} are not finite" + (f", the first in {next(iter(bad))}" if bad else "")
+    remedy = "training diverged, or the file is damaged: "
     remedy += "go back to a checkpoint, with a lower train.learning_rate or train.max_grad_norm"
-    return Finding(FAIL if bad else OK, float(count), told, "0", remedy)
+    return Finding(FAIL if bad else OK, float(count), summary, "0", remedy)
 
 
 def no_leak(p: Patient) -> Finding:
     """d scores_t / d embedding_s is exactly 0 for every later token s > t."""
     if p.decoder is None:
-        raise NotApplicable("an encoder sees both ways")
+        raise NotApplicable("an encoder attends in both directions")
     tokens_1T = p.targets(1)
     embedded: list[Tensor] = []
 
@@ -54,19 +54,21 @@ def no_leak(p: Patient) -> Finding:
     seen_TT = torch.cat(rows).abs().amax(-1).cpu()
     future = float(seen_TT.triu(1).max())
     past = float(seen_TT.tril(-1).max()) if len(seen_TT) > 1 else 1.0
-    told = f"largest gradient from a later token {short(future)}" if math.isfinite(future) else "not a number"
+    summary = (
+        f"largest gradient from a later token: {short(future)}" if math.isfinite(future) else "not finite"
+    )
     verdict = FAIL if future != 0 else WARN if past == 0 else OK
-    remedy = "a mask lets the future through: look at the masks of the decoder"
+    remedy = "a mask shows later tokens: check the masks of the decoder"
     if verdict == WARN:
-        told, remedy = "no gradient from any other token at all", "the model uses nothing of what came before"
-    return Finding(verdict, finite(future), told, "exactly 0", remedy)
+        summary, remedy = "no gradient from any other token", "the model ignores all earlier tokens"
+    return Finding(verdict, finite(future), summary, "exactly 0", remedy)
 
 
 @torch.no_grad()
 def padding(p: Patient) -> Finding:
     """Rows of unequal length together give what each gives alone."""
     if not p.reads_text:
-        raise NotApplicable("images are all of one size")
+        raise NotApplicable("all images have the same size")
     read = p.inputs()
     lengths = unequal(read.shape[1]).to(p.device)
     written = p.targets() if p.is_pair else None
@@ -77,9 +79,7 @@ def padding(p: Patient) -> Finding:
         row = None if written is None else written[b : b + 1, : ends[b]]
         alone = p.outputs(read[b : b + 1, : lengths[b]], row)
         worst = worse(worst, apart(together[b, : ends[b]], alone[0]))
-    return compared(
-        worst, "padding is attended to or counted: look at how lengths become positions and masks"
-    )
+    return compared(worst, "padding is attended to or counted: check how lengths become positions and masks")
 
 
 def unequal(length: int) -> Tensor:
@@ -92,7 +92,7 @@ def batch(p: Patient) -> Finding:
     read, written = p.inputs(), p.targets() if p.is_pair else None
     together = p.outputs(read, written)
     alone = [p.outputs(read[b : b + 1], None if written is None else written[b : b + 1]) for b in range(B)]
-    remedy = "rows of a batch are mixed up: look for a sum or a norm over the wrong axis"
+    remedy = "rows of a batch affect each other: look for a sum or a norm over the wrong axis"
     return compared(apart(together, torch.cat(alone)), remedy)
 
 
@@ -100,7 +100,7 @@ def batch(p: Patient) -> Finding:
 def cache(p: Patient) -> Finding:
     """Decoding step by step with remembered keys and values gives what computing all at once gives."""
     if p.decoder is None:
-        raise NotApplicable("an encoder decodes nothing")
+        raise NotApplicable("an encoder does not decode")
     written_BT = p.targets()
     length = written_BT.shape[1]
     source = None
@@ -113,4 +113,4 @@ def cache(p: Patient) -> Finding:
     for kind in caches:
         parts = [p.decoder(piece, cache=kind, source=source) for piece in written_BT.split(pieces, dim=1)]
         worst = worse(worst, apart(torch.cat(parts, dim=1), whole))
-    return compared(worst, "the cache forgets, repeats or misplaces keys: look at the positions it hands out")
+    return compared(worst, "the cache loses, repeats or misplaces keys: check its positions")

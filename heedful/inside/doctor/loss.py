@@ -60,33 +60,33 @@ def first_loss(p: Patient) -> Finding:
     targets_N = torch.randint(V, scores_NV.shape[:-1], generator=p.random).to(p.device)
     loss = float(F.cross_entropy(scores_NV.float(), targets_N))
     off = loss - math.log(V)
-    told = f"{loss:.2f} {what}, ln {V} is {math.log(V):.2f}"
-    remedy = "weights start too large or too small: look at the initialization of this architecture"
-    return Finding(OK if abs(off) <= NEAR_LN_V else FAIL, finite(off), told, f"± {NEAR_LN_V:g}", remedy)
+    summary = f"{loss:.2f} nats per {what}; ln {V} is {math.log(V):.2f}"
+    remedy = "initial weights are too large or too small: check the initialization of this architecture"
+    return Finding(OK if abs(off) <= NEAR_LN_V else FAIL, finite(off), summary, f"± {NEAR_LN_V:g}", remedy)
 
 
 def guesses(p: Patient, fresh: nn.Module) -> tuple[Tensor, str]:
-    """Scores [N, V] of a fresh model for random inputs, and of what."""
+    """Scores [N, V] of a fresh model for random inputs, and what they predict."""
     if isinstance(fresh, EncoderDecoder):
-        return fresh(p.inputs(8), p.targets(8)).flatten(0, 1), "of the next token"
+        return fresh(p.inputs(8), p.targets(8)).flatten(0, 1), "token"
     if isinstance(fresh, Decoder):
-        return fresh(p.targets(8)).flatten(0, 1), "of the next token"
+        return fresh(p.targets(8)).flatten(0, 1), "token"
     out = fresh(p.inputs(32))
     if "neighbors" in out:
-        return torch.cat(out["neighbors"].flatten(0, 1).chunk(2, -1)), "of a neighbor"
+        return torch.cat(out["neighbors"].flatten(0, 1).chunk(2, -1)), "neighbor"
     if "masked_lm" in out:
-        return out["masked_lm"].flatten(0, 1), "of a blank"
+        return out["masked_lm"].flatten(0, 1), "masked token"
     for name in ("classify", "classify_mean", "tag", "arcs"):
         if name in out and out[name].shape[-1] > 1:
-            what = "of a head" if name == "arcs" else "of a label"
+            what = "head" if name == "arcs" else "label"
             return (out[name].flatten(0, 1) if name in ("tag", "arcs") else out[name]), what
-    raise NotApplicable("no head of this model chooses among tokens or labels")
+    raise NotApplicable("this model has no head that predicts tokens or labels")
 
 
 def held_out(p: Patient) -> Finding:
     """The loss on the run's own held-out data is below that of guessing by frequency."""
     if p.recipe is None or p.folder is None:
-        raise NotApplicable("only a run knows its held-out data")
+        raise NotApplicable("only a run has held-out data")
     asked = EvaluationRequest(p.folder, p.recipe)
     try:
         with torch.no_grad():
@@ -94,10 +94,10 @@ def held_out(p: Patient) -> Finding:
     except (BadInput, OSError) as error:
         raise NotApplicable(one_line(f"the held-out data cannot be read: {error}")) from None
     off = loss - guessing
-    told = f"held-out loss {loss:.3f}, by frequency {guessing:.3f}"
+    summary = f"held-out loss {loss:.3f}; baseline (frequencies) {guessing:.3f}"
     remedy = "the model has learned nothing yet: "
     remedy += "give it more --steps, or another train.learning_rate (heedful train --find-rate)"
-    return Finding(OK if off < 0 else FAIL, finite(off), told, "below", remedy)
+    return Finding(OK if off < 0 else FAIL, finite(off), summary, "below", remedy)
 
 
 def translation_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:

@@ -56,9 +56,7 @@ def round_trip(p: Patient) -> Finding:
     """Texts become tokens and the same texts again, but for what the tokenizer ignores or does not know."""
     tokenizers = [t for t in (p.loaded.tokenizer, p.loaded.target_tokenizer) if t is not None]
     if not tokenizers:
-        raise NotApplicable(
-            "there is no tokenizer in the folder" if p.reads_text else "images are not tokenized"
-        )
+        raise NotApplicable("the folder has no tokenizer" if p.reads_text else "images are not tokenized")
     exact = unknown = total = 0
     changed: list[tuple[str, str]] = []
     ignored: Counter[str] = Counter()
@@ -73,15 +71,12 @@ def round_trip(p: Patient) -> Finding:
                 changed.append((text, back))
             elif knows_all and reasons:
                 ignored.update(reasons)
-    told = [f"{exact} of {total} texts exactly"]
-    told += [f"{n} but for {reason}" for reason, n in ignored.items()]
-    told += [f"{unknown} have unknown tokens"] if unknown else []
-    told += ["{!r} comes back as {!r}".format(*map(one_line, changed[0]))] if changed else []
-    remedy = "what the model reads is not what was written: "
-    remedy += "check the tokenizer's decoder, and that it is this model's"
-    return Finding(
-        FAIL if changed else OK, float(len(changed)), "; ".join(told), "0 changed otherwise", remedy
-    )
+    summary = [f"{exact} of {total} texts are restored exactly"]
+    summary += [f"{n} except for {reason}" for reason, n in ignored.items()]
+    summary += [f"{unknown} have unknown tokens"] if unknown else []
+    summary += ["{!r} becomes {!r}".format(*map(one_line, changed[0]))] if changed else []
+    remedy = "the tokenizer changes texts: check its decoder, and that it belongs to this model"
+    return Finding(FAIL if changed else OK, float(len(changed)), "; ".join(summary), "0 changed", remedy)
 
 
 def own_texts(p: Patient, tokenizer: Tokenizer) -> list[str]:
@@ -125,14 +120,14 @@ def excuse(text: str, back: str) -> tuple[str, ...] | None:
 def used_vocabulary(p: Patient) -> Finding:
     """The model's table has few rows that no token uses."""
     if p.loaded.tokenizer is None:
-        raise NotApplicable("there is no tokenizer to compare with")
+        raise NotApplicable("the folder has no tokenizer")
     tokenizer = p.loaded.target_tokenizer or p.loaded.tokenizer
     shell = p.decoder or p.reader
     if not isinstance(shell.inputs, Inputs):
-        raise NotApplicable("words are read letter by letter, and no table has one for each")
+        raise NotApplicable("words are read letter by letter; there is no embedding table of words")
     rows = shell.inputs.tokens.weight.shape[0]
     unused = rows - tokenizer.get_vocab_size()
-    told = f"{unused:,} of {rows:,} rows have no token"
-    remedy = "is this the model's own tokenizer? If so, its table is larger than it need be"
+    summary = f"{unused:,} of {rows:,} embedding rows have no token"
+    remedy = "check that this tokenizer belongs to the model; if so, its embedding is larger than needed"
     verdict = WARN if unused > UNUSED * rows else OK
-    return Finding(verdict, float(unused), told, f"≤ {UNUSED:.0%}", remedy)
+    return Finding(verdict, float(unused), summary, f"≤ {UNUSED:.0%}", remedy)

@@ -1,4 +1,4 @@
-"""Looking: which words a model attends to in one input, head by head, by the model's own numbers.
+"""Looking: which words a model attends to in one input, head by head, by the model's own weights.
 
     seen = look(heedful.load("runs/demo").loaded, "The small girl eats a red apple.")
     print(seen.text())                       # in a terminal; in a notebook, `seen` alone shows the picture
@@ -49,7 +49,7 @@ NAMES = {  # of a kind of attention, in an encoder-decoder or elsewhere
 class Look:
     """The attention of one input. `down` are the queries and `across` the keys, as people read them.
 
-    `chosen` are the heads that were asked for, `heads` all of this kind of attention, and `weights` the same
+    `chosen` are the heads to show, `heads` all of this kind of attention, and `weights` the same
     as tensors [H, T, S] by module path. `svg`, `png` and `text` draw what was chosen.
     """
 
@@ -64,12 +64,12 @@ class Look:
     best: Head = field(repr=False)
     best_by: str  # what made it the best
     trace: Trace = field(repr=False)
-    pair: phrasebook.Pair | None = None  # with the gold alignment of these very sentences
+    pair: phrasebook.Pair | None = None  # with the reference alignment of these very sentences
 
     # Alignment
 
     def beside(self, pair: phrasebook.Pair | None) -> Look:
-        """The same beside a gold alignment, if it is one of these sentences."""
+        """The same beside a reference alignment, if it is one of these sentences."""
         fits = pair is not None and self.which == "cross" and pair.target == self.words.translation
         return replace(self, pair=pair if fits else None)
 
@@ -81,14 +81,14 @@ class Look:
         return word_of_token(read, self.words.text), word_of_token(written, self.words.translation)
 
     def error_rate(self, head: Head) -> float | None:
-        """The alignment error of one head (AER); None where no gold alignment exists."""
+        """The alignment error rate of one head (AER); None where no reference alignment exists."""
         if self.pair is None:
             return None
         return alignment_error_rate(links_of(head.weights_TS, *self.places), set(self.pair.alignment))
 
     @property
     def marked(self) -> set[tuple[int, int]]:
-        """Cells that the gold alignment links."""
+        """Cells that the reference alignment links."""
         return set() if self.pair is None else token_links(set(self.pair.alignment), *self.places)
 
     # Pictures
@@ -98,25 +98,27 @@ class Look:
         if len(self.chosen) == 1:
             head = self.chosen[0]
             rate = self.error_rate(head)
-            told = self.legend()
+            notes = self.legend()
             if rate is not None:
-                told.append(f"frames: the gold alignment, from which this one's error rate is {rate:.2f}")
+                notes.append(
+                    f"frames: the reference alignment; alignment error rate of this head: {rate:.2f}"
+                )
             title = f"{self.title(self.full_name(head))}\n{self.sentence()}"
             weights, allowed = head.weights_TS.tolist(), self.allowed(head.layer)
             return heat_map(
-                weights, self.down, self.across, title, below=told, allowed=allowed, marked=self.marked
+                weights, self.down, self.across, title, below=notes, allowed=allowed, marked=self.marked
             )
         panels = [Panel(head.name, head.weights_TS.tolist(), head is self.best) for head in self.chosen]
         layers = len({head.layer for head in self.chosen})
         across = min(8, len(panels)) if layers in (1, len(panels)) else len(panels) // layers
-        told = [*self.legend(), f"frame: {self.best_by}"] if self.best in self.chosen else self.legend()
+        notes = [*self.legend(), f"frame: {self.best_by}"] if self.best in self.chosen else self.legend()
         return small_multiples(
             panels,
             across,
             self.down,
             self.across,
             f"{self.title(self.all_of())}\n{self.sentence()}",
-            below=told,
+            below=notes,
         )
 
     def svg(self) -> str:
@@ -153,25 +155,25 @@ class Look:
 
     def sentence(self) -> str:
         """The input in a line, and what was written."""
-        told = [self.words.text, self.words.translation] if self.is_pair else [self.words.text]
-        lines = [" ".join(text.split()) for text in told]
+        texts = [self.words.text, self.words.translation] if self.is_pair else [self.words.text]
+        lines = [" ".join(text.split()) for text in texts]
         return "  →  ".join(line if len(line) <= LONG else f"{line[: LONG - 1]}…" for line in lines)
 
     def legend(self) -> list[str]:
         """What rows and columns are."""
-        told = {
-            "cross": "each row is a word being written, and shows which words of the source it looks at",
-            "self": "each row is a token, and shows which tokens it looks at",
-            "encoder": "each row is a word of the source, and shows which words of the source it looks at",
-        }[self.which]
-        return [told]
+        legends = {
+            "cross": "rows: words of the target; columns: the words of the source they attend to",
+            "self": "rows: tokens; columns: the tokens they attend to",
+            "encoder": "rows: words of the source; columns: the words of the source they attend to",
+        }
+        return [legends[self.which]]
 
     @property
     def is_pair(self) -> bool:
         return isinstance(self.loaded.model, EncoderDecoder)
 
     def allowed(self, layer: int) -> list[list[bool]]:
-        """Which keys each query may look at."""
+        """Which keys each query may attend to."""
         T, S = len(self.down), len(self.across)
         mask = mask_of(self.loaded.model, self.which, layer)
         return View(mask, T, S).allowed(1).expand(1, 1, T, S)[0, 0].tolist()
@@ -200,17 +202,17 @@ class Look:
         """Why it was picked out of several."""
         if self.shown is self.best:
             return self.best_by
-        return MEASURE if self.shown.head is not None else "the mean that tells most of who is looking"
+        return MEASURE if self.shown.head is not None else "the layer whose mean is most informative"
 
     def shades(self, head: Head, width: int = 100) -> str:
         return shades_of(head.weights_TS.tolist(), self.down, self.across, width, self.allowed(head.layer))
 
     def overview(self) -> list[str]:
-        """A line for each head, the most telling first."""
+        """A line for each head, the most informative first."""
         ranked = sorted(self.chosen, key=lambda head: -information(head.weights_TS))
         shares = [] if self.which == "cross" else list(habits(ranked[0].weights_TS))
         if all(not any(row[i + 1 :]) for i, row in enumerate(self.allowed(1))):
-            shares = [name for name in shares if name != "one after"]  # nobody looks ahead here
+            shares = [name for name in shares if name != "one after"]  # later tokens are masked here
         rates = ["AER"] if self.pair is not None else []
         widths = [max(5, len(name)) for name in [*shares, *rates]]
         titles = zip([*shares, *rates], widths, strict=True)
@@ -226,19 +228,18 @@ class Look:
             cells = [f"{number:>{width}.2f}" for number, width in zip(numbers, widths, strict=True)]
             lines.append("  ".join([first, *cells]).rstrip())
         if len(ranked) > SHOWN:
-            lines.append(f"and {len(ranked) - SHOWN} more, which say less: the picture has all, and --json")
-        told = "bits: how much a head's gaze tells of who is looking; "
-        told += "sharp: the mean of each row's largest weight"
-        told += "; then where it goes" if shares else ""
-        lines += [told, "AER: its alignment error rate; 0 is the gold alignment"] if rates else [told]
+            lines.append(f"and {len(ranked) - SHOWN} less informative heads; the picture and --json have all")
+        lines.append("bits: mutual information between query position and attended key")
+        lines.append("sharp: mean of each row's largest weight")
+        lines += ["other columns: share of the attention that goes there"] if shares else []
+        lines += ["AER: alignment error rate; 0 is the reference alignment"] if rates else []
         return [line.rstrip() for line in lines]
 
     def steps(self, query: str | int) -> Steps:
-        """Scores, mask, weights and weighted values of one query, by the head that was chosen or the best of
-        them."""
+        """Scores, mask, weights and weighted values of one query, in the chosen head or the best of them."""
         head = self.chosen[0] if len(self.chosen) == 1 else self.best
         if head.head is None:
-            raise BadInput("--query follows one head: give --head a number, or best")
+            raise BadInput("--query shows one head: give --head a number, or best")
         attention = self.loaded.model.get_submodule(head.path)
         assert isinstance(attention, Watchable)
         place = find(self.down, query)
@@ -289,17 +290,17 @@ def look(
 ) -> Look:
     """The attention of a model in one input.
 
-    target: what an encoder-decoder writes; by default its own greedy translation. which: "self", "cross" or
-    "encoder" (the source's own). layer: one of them, from 1. head: one of them, "mean", or "best". gold:
-    sentences with gold alignments, to find the head that aligns best; without them the best is by
-    `information`.
+    target: the target of an encoder-decoder; by default its own greedy translation. which: "self", "cross" or
+    "encoder" (within the source). layer: one of them, from 1. head: one of them, "mean", or "best". gold:
+    sentences with reference alignments, to find the head that aligns best; without them, `information`
+    decides.
     """
     model = loaded.model
     if needs_tree(model):
-        raise BadInput("this model reads sentences with their trees, and a text alone has none to look at")
+        raise BadInput("this model reads sentences with their trees, and a text alone has no tree")
     kinds = kinds_of(model) if inputs_of(model) is not None else ("self",)
     if not kinds:
-        raise BadInput(f"there is no attention to look at in a {loaded.architecture}: it came before")
+        raise BadInput(f"this {loaded.architecture} has no attention to look at")
     which = kinds[0] if which is None else which
     if which not in kinds:
         raise BadInput(
@@ -313,7 +314,7 @@ def look(
     weights = {path: trace[path].weights[-1][0].float().cpu() for path in paths.values()}
     if not all(torch.isfinite(each).all() for each in weights.values()):
         raise NotFinite(
-            "the attention of this model is not a number: heedful doctor says which of its weights"
+            "the attention of this model is not finite: `heedful doctor` names the weights that are not"
         )
     heads = [
         Head(number, i + 1, path, each)

@@ -1,4 +1,4 @@
-"""Looking at a picture while a caption is written: where each word looks, laid over the picture itself.
+"""Looking at an image while a caption is written: the attention of each word, drawn over the image.
 
 Every word of a caption is predicted from a query of its own, whose cross-attention shares out one weight over
 all patches. What is drawn for a word is the row of weights by which it was chosen.
@@ -49,7 +49,7 @@ class CaptionLook:
     best: Head = field(repr=False)  # the head that tells most of which word is written
 
     def grid(self, head: Head, word: int) -> Tensor:
-        """Where a head looks for one word, [rows, columns] of patches."""
+        """The attention of one word in a head, [rows, columns] of patches."""
         side = self.loaded.config.reading.grid
         return head.weights_TS[word].unflatten(0, (side, side))
 
@@ -61,7 +61,7 @@ class CaptionLook:
     def picture(self) -> Drawing:
         """The picture, and then, for every head that was chosen, the picture as each word sees it."""
         made = Drawing()
-        made.add(TextLabel(MARGIN, MARGIN + 12, "where each word looks", bold=True))
+        made.add(TextLabel(MARGIN, MARGIN + 12, "attention of each word", bold=True))
         made.add(TextLabel(MARGIN, MARGIN + 30, self.sentence(), size=11))
         y = MARGIN + 44.0
         self.add_panels(made, y, [("the picture", None)])
@@ -90,7 +90,7 @@ class CaptionLook:
     # Words
 
     def text(self) -> str:
-        """For a terminal: of the most telling head that was chosen, the patch that each word looks at
+        """For a terminal: in the most informative of the chosen heads, the patch that each word attends to
         most."""
         head = max(self.chosen, key=lambda one: information(one.weights_TS))
         width = max(map(len, self.words))
@@ -99,7 +99,7 @@ class CaptionLook:
             grid = self.grid(head, t)
             row, column = divmod(int(grid.argmax()), grid.shape[1])
             lines.append(f"{word:<{width}}  row {row + 1}, column {column + 1}  {float(grid.max()):.0%}")
-        return "\n".join([f"{head.name}: the patch that each word looks at most", "", *lines])
+        return "\n".join([f"{head.name}: the patch with the largest weight for each word", "", *lines])
 
     def as_json(self) -> dict[str, Any]:
         """All the numbers."""

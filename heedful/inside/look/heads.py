@@ -21,9 +21,9 @@ from ...tasks.translate_data import SeparateVocabs
 from .inputs import is_own
 from .layers import paths_of
 
-TRIED = 40  # sentences with gold alignments, to find the head that aligns best
+TRIED = 40  # sentences with reference alignments, to find the head that aligns best
 TRIED_SEED = 7
-MEASURE = "the head whose gaze tells most of who is looking"
+MEASURE = "the most informative head"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +41,10 @@ class Head:
 
 
 def information(weights_TS: Tensor) -> float:
-    """How much a head's attention tells of which query it is, in bits: H(mean row) - mean of H(row).
+    """Mutual information between query position and attended key, in bits: H(mean row) - mean of H(row).
 
-    0 for a head that looks everywhere alike, and for one that all look at the same place with; log2 T for one
-    with which every query looks at a key of its own. This is the measure of "best" where no gold alignment
-    exists.
+    0 if attention is uniform, or the same for all queries; log2 T if every query attends to a key of its own.
+    This is the measure of "best" where no reference alignment exists.
     """
     weights_TS = weights_TS.double()
     return float(entropy(weights_TS.mean(0)) - entropy(weights_TS).mean())
@@ -57,7 +56,7 @@ def entropy(weights: Tensor) -> Tensor:
 
 
 def sharpness(weights_TS: Tensor) -> float:
-    """The mean of each query's largest weight: 1 if every one looks at a single key."""
+    """The mean of each query's largest weight: 1 if every query attends to a single key."""
     return float(weights_TS.max(-1).values.mean())
 
 
@@ -75,7 +74,7 @@ def habits(weights_TS: Tensor) -> dict[str, float]:
 
 
 def choose(heads: list[Head], head: int | str | None, best: Head) -> list[Head]:
-    """The heads that were asked for."""
+    """The heads to show."""
     if head is None:
         return heads
     if head == "best":
@@ -105,7 +104,7 @@ def find_best(
     of_head: dict[Any, float] = dict(zip(numbers, rates.tolist(), strict=True))
     best = min(heads, key=lambda head: of_head[head.layer, head.head])
     rate = of_head[best.layer, best.head]
-    return best, f"the head that aligns best{where} (error rate {rate:.2f} over {len(gold)} other sentences)"
+    return best, f"the head that aligns best{where} (error rate {rate:.2f} on {len(gold)} other sentences)"
 
 
 def heads_by_layer(model: nn.Module) -> dict[int, int]:
@@ -124,8 +123,7 @@ def vocabs_of(loaded: Loaded) -> Vocab | SeparateVocabs:
 
 
 def practice(folder: Path) -> list[phrasebook.Pair]:
-    """Sentences with gold alignments for the run in a folder, if there are any: it must have learned the
-    phrasebook."""
+    """Sentences with reference alignments for the run in a folder; none unless it learned the phrasebook."""
     if not (folder / "recipe.json").is_file():
         return []
     with naming(folder / "recipe.json"):

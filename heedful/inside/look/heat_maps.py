@@ -36,8 +36,8 @@ def heat_map(
     allowed: Sequence[Sequence[bool]] | None = None,
     marked: Collection[tuple[int, int]] = (),
 ) -> Drawing:
-    """One table with its words: rows downwards, columns across, the darker the larger; hovering tells the
-    number.
+    """One table with its words: rows downwards, columns across, the darker the larger; hovering shows the
+    weight.
 
     allowed: cells to draw (a mask hides the others); marked: cells in a frame.
 
@@ -54,15 +54,15 @@ def heat_map(
         picture.add(TextLabel(left - 8, top + cell * (j + 0.5) + 0.36 * font, word, font, "end"))
         for i, weight in enumerate(line):
             if allowed is None or allowed[j][i]:
-                told = f"{word} looks at {columns[i]}: {weight:.3f}"
+                hint = f"{word} attends to {columns[i]}: {weight:.3f}"
                 place = left + cell * i, top + cell * j
-                picture.add(*cell_of(weight, weight / most, place, cell, told, (j, i) in marked))
+                picture.add(*cell_of(weight, weight / most, place, cell, hint, (j, i) in marked))
     notes(picture, left, top + cell * len(rows) + 14, most, below)
     return picture
 
 
 def cell_of(
-    weight: float, share: float, place: tuple[float, float], cell: float, told: str, marked: bool
+    weight: float, share: float, place: tuple[float, float], cell: float, hint: str, marked: bool
 ) -> list[Shape]:
     """A cell: its color, its number where there is room for one, and a frame if it is marked."""
     x, y = place
@@ -70,7 +70,7 @@ def cell_of(
     size = cell - 2 * gap
     edge = FRAME if marked else (204, 204, 204) if cell > 10 else None
     box = Box(
-        x + gap, y + gap, size, size, color(share), edge, (2.5 if marked else 1) * min(1, cell / CELL), told
+        x + gap, y + gap, size, size, color(share), edge, (2.5 if marked else 1) * min(1, cell / CELL), hint
     )
     if cell < CELL or weight < 0.095:
         return [box]

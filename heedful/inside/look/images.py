@@ -1,4 +1,4 @@
-"""Looking at a picture: where a Vision Transformer looks, laid over the picture itself.
+"""Looking at an image: the attention of a Vision Transformer, drawn over the image.
 
 What is drawn is the attention of what the label is read off: the row of the class token, or, where all
 patches are averaged, the mean of their rows. The rollout (Abnar and Zuidema 2020) follows it through all
@@ -91,7 +91,7 @@ class ImageLook:
     def picture(self) -> Drawing:
         """The picture, the rollout over it, and every head that was chosen."""
         made = Drawing()
-        made.add(TextLabel(MARGIN, MARGIN + 12, f"where {self.who()} looks", bold=True))
+        made.add(TextLabel(MARGIN, MARGIN + 12, f"attention of {self.who()}", bold=True))
         made.add(TextLabel(MARGIN, MARGIN + 30, self.sentence(), size=11))
         panels = [("the picture", None), ("rollout through all layers", self.through)]
         panels += [(head.name, self.grid(head)) for head in self.chosen]
@@ -164,7 +164,7 @@ def look_at_image(
     layer: int | None = None,
     head: int | str | None = None,
 ) -> ImageLook:
-    """Where a model looks in one picture, which is ready for it (`data.images.prepare.ready`).
+    """What a model attends to in one image, which is ready for it (`data.images.prepare.ready`).
 
     layer: one of them, from 1. head: one of them, "mean", or "best"; without either, the mean of each layer's
     heads.

@@ -45,8 +45,7 @@ def given(loaded: Loaded, text: str, target: str | None = None) -> InputTokens:
     if not isinstance(model, EncoderDecoder):
         if target is not None:
             raise BadInput(
-                f"--target is what an encoder-decoder writes, and this {loaded.architecture} is none: "
-                "leave it out"
+                f"--target is for encoder-decoders, and this {loaded.architecture} is none: leave it out"
             )
         return InputTokens(text, ids)
     start, eos = ends_of(loaded)
@@ -66,9 +65,9 @@ def tokens_of(loaded: Loaded, text: str) -> list[int]:
     tokenizer, model = loaded.tokenizer, loaded.model
     embedding = inputs_of(model)
     if hasattr(loaded.config, "vocab") and not kinds_of(model):
-        raise BadInput(f"there is no attention to look at in a {loaded.architecture}: it came before")
+        raise BadInput(f"this {loaded.architecture} has no attention to look at")
     if embedding is None:
-        raise BadInput(f"a {loaded.architecture} reads images: look reads text")
+        raise BadInput(f"a {loaded.architecture} reads images, not text: give an image file")
     own = tokenizer is not None and is_own(tokenizer)
     ids = encode(tokenizer, text, not own, embedding.tokens.weight.shape[0])
     if tokenizer is None:
@@ -130,8 +129,8 @@ def ends_of(loaded: Loaded) -> tuple[int, int]:
     eos = loaded.special.get("eos")
     if start is None or eos is None:
         raise BadInput(
-            "this model does not say which tokens begin and end a target: its config.json needs a "
-            "decoder_start_token_id and an eos_token_id"
+            "this model does not say which tokens begin and end a target: add decoder_start_token_id and "
+            "eos_token_id to its config.json"
         )
     return start, eos
 

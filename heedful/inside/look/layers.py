@@ -17,7 +17,7 @@ def attending_shells(model: nn.Module) -> dict[str, Encoder | Decoder]:
     """{where its attentions are: the shell}, for any model that heedful loads."""
     found = shells_of(model)
     if not found:
-        raise BadInput(f"there is no attention to look at in a {type(model).__name__}")
+        raise BadInput(f"this {type(model).__name__} has no attention to look at")
     return found
 
 
@@ -54,7 +54,7 @@ def kinds_of(model: nn.Module) -> tuple[str, ...]:
 
 
 def mask_of(model: nn.Module, which: str, layer: int) -> Mask:
-    """Who may look at whom in one layer."""
+    """Which keys each query may attend to in one layer."""
     if which == "cross":
         return full()
     shells = attending_shells(model)

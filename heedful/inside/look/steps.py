@@ -1,9 +1,9 @@
-"""One query, step by step: its score with every key, scaled, masked, made weights, and what it takes home.
+"""One query, step by step: its score with every key, scaled, masked, softmax, and the weighted values.
 
     scores q·k   ->   scaled by 1/sqrt(K)   ->   plus a bias   ->   masked   ->   softmax: weights   ->   sum
     of weight × v
 
-Every number is the model's own, recorded while it worked.
+All values are the model's own, recorded during its forward pass.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Steps:
 
     @property
     def output_L(self) -> Tensor:
-        """What the query takes home: the sum of all weighted values."""
+        """The output of the head: the sum of all weighted values."""
         sum_L = self.weighted_SL.sum(0)
         return sum_L if self.added_L is None else sum_L + self.added_L
 
@@ -81,12 +81,12 @@ class Steps:
         width = len(self.q_K)
         lines = [
             f'query {self.query}, "{self.word}", layer {self.layer}, head {self.head}',
-            f"q = {vector(self.q_K)}, {width} numbers, |q| = {float(self.q_K.norm()):.3g}",
+            f"q = {vector(self.q_K)}, {width} dimensions, |q| = {float(self.q_K.norm()):.3g}",
         ]
         if math.isclose(self.scale, 1 / math.sqrt(width)):
             lines.append(f"scores are scaled by 1/√{width} = {self.scale:.3g}")
         elif self.scale == 1:
-            lines.append("scores are not scaled: this model learned without")
+            lines.append("scores are not scaled: this model was trained without scaling")
         return lines
 
     def as_json(self) -> dict[str, Any]:

@@ -125,7 +125,7 @@ TABLE = [
         "loss is nan, not a number: heedful doctor says which weights are none", no_numbers("run-lm"),
         code=3),
     row("attention that is no number", "look run-lm the",
-        "the attention of this model is not a number: heedful doctor says which of its weights",
+        "the attention of this model is not finite: `heedful doctor` names the weights that are not",
         no_numbers("run-lm"), code=3),
     row("an answer that is no number", "generate run-lm the",
         "the model's scores for row 0 are not numbers: its weights or inputs are broken",
