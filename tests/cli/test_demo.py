@@ -130,9 +130,10 @@ def test_a_perfect_attention_has_no_alignment_error():
 def test_word_for_word_is_a_dictionary_in_place():
     train = phrasebook.split("train")
     assert alignment.word_for_word(train, phrasebook.split("test")) <= 0.2
+    labels = {"mood": "statement", "tense": "present", "number": "singular"}
     same = [
-        phrasebook.Pair("a b", "x y", ((0, 0), (1, 1)), (-1, 0), ("DET", "NOUN")),
-        phrasebook.Pair("b", "y", ((0, 0),), (-1,), ("NOUN",)),
+        phrasebook.Pair("a b", "x y", ((0, 0), (1, 1)), (-1, 0), ("DET", "NOUN"), **labels),
+        phrasebook.Pair("b", "y", ((0, 0),), (-1,), ("NOUN",), **labels),
     ]
     assert alignment.word_for_word(same, same) == 1.0
 
