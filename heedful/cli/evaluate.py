@@ -72,6 +72,7 @@ WRITERS = ("translate", "summarize", "caption", "span")  # tasks that write an a
 SEARCHING = ("translate", "summarize", "caption")  # tasks whose answers are searched for, token by token
 SPLITS = {
     "phrasebook": ("valid", "test", "combinations", "long"),
+    "stories": ("valid", "test"),
     "pylib": ("valid",),
     "facts": ("valid", "test", "long"),
     "shapes": ("valid", "test"),
@@ -99,7 +100,7 @@ class EvaluateOptions:
         Literal["valid", "test", "combinations", "long"] | None, arg("valid|test|combinations|long", "valid")
     ] = None
     """Which held-out part of a built-in corpus: phrasebook has all of these, facts all but combinations,
-    pylib valid, shapes valid and test."""
+    pylib valid, stories and shapes valid and test."""
 
     source: Annotated[str | None, arg("FILE", "none")] = None
     """translate: sentences to read, one a line, plain or gzip."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..corpora import phrasebook, pylib
+from ..corpora import phrasebook, pylib, stories
 from ..data.documents import joined, read_documents
 from ..data.encode import CachedEncoder
 from ..data.report import Report, not_in_vain
@@ -34,22 +34,29 @@ SAMPLE = 100_000_000  # characters that a vocabulary is learned from, about
 DELIMITER = " → "  # a sentence and its translation as one text, for a decoder alone (Liu et al. 2018)
 
 
+CORPORA = ("stories", "pylib", "phrasebook")
+
+
 class TextSource:
     """The text that a recipe names, and how long it is: read once for that, when bad lines are told."""
 
     def __init__(self, recipe: Recipe, report: Report) -> None:
         self.data, self.report = recipe.data, report
         d = self.data
-        if d.corpus not in ("", "pylib", "phrasebook"):
-            raise BadInput(f'{recipe.task} has no built-in corpus "{d.corpus}"; it has pylib and phrasebook')
+        if d.corpus and d.corpus not in CORPORA:
+            raise BadInput(
+                f'{recipe.task} has no built-in corpus "{d.corpus}"; it has {" and ".join(CORPORA)}'
+            )
         if not d.corpus and not d.text:
-            raise BadInput("give --text, a file or folder to learn from, or --corpus pylib")
+            raise BadInput(f"give --text, a file or folder to learn from, or --corpus {' or '.join(CORPORA)}")
 
     def documents(self, split: str) -> Iterator[Iterator[str]]:
         """The documents of a split, each in pieces; without a held-out text, the last tenth is held out."""
         d, again = self.data, Report(self.data.bad_lines)
         if d.corpus == "phrasebook":
             return (iter([f"{pair.source}{DELIMITER}{pair.target}\n"]) for pair in phrasebook.split(split))
+        if d.corpus == "stories":
+            return (iter([story.text]) for story in stories.split(split))
         if d.corpus:
             return (iter([text]) for name, text in pylib.documents() if pylib.split(name) == split)
         if split == "valid" and d.valid_text:
@@ -155,7 +162,7 @@ def held_out_text(asked: EvaluationRequest, vocab: Vocab, least: int) -> tuple[n
     """(tokens, bytes, bad lines) of the held-out text that training kept, or of the user's own text."""
     d, kept = asked.recipe.data, asked.run / "valid"
     report = Report(d.bad_lines)
-    if kept.is_dir() and not asked.own:
+    if kept.is_dir() and not asked.own and asked.split == "valid":
         store = Store.open(kept)
         if store.about.get("vocab") != vocab.hash or type(store.about.get("bytes")) is not int:
             raise BadInput(
@@ -163,7 +170,7 @@ def held_out_text(asked: EvaluationRequest, vocab: Vocab, least: int) -> tuple[n
             )
         return store.stream("text"), store.about["bytes"], report
     about = {"bytes": 0}
-    rows = asked.track(rows_of(TextSource(asked.recipe, report), "valid", vocab, about), "tokenizing")
+    rows = asked.track(rows_of(TextSource(asked.recipe, report), asked.split, vocab, about), "tokenizing")
     stream = np.concatenate([np.empty(0, np.uint16), *(row["text"] for row in rows)])
     if len(stream) < least:
         text = d.valid_text or d.text or d.corpus

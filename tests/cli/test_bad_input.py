@@ -306,14 +306,17 @@ MISTAKES = {
         "--set takes part.name=value, not 'model.heads'",
     ),
     "heads that do not divide": (["lm", "--text", "good", "--set", "model.heads=5"], "5 does not divide 256"),
-    "no text": (["lm"], "give --text, a file or folder to learn from, or --corpus pylib"),
+    "no text": (
+        ["lm"],
+        "give --text, a file or folder to learn from, or --corpus stories or pylib or phrasebook",
+    ),
     "no target": (["translate", "--source", "good"], "give --source and --target"),
     "no held-out pairs": (
         ["translate", "--source", "good", "--target", "good"],
         "give --valid-source and --valid-target too",
     ),
     "no table": (["classify", "--data", "good.tsv"], "give --data and --valid-data"),
-    "no corpus": (["mlm", "--corpus", "facts"], 'mlm has no built-in corpus "facts"; it has pylib'),
+    "no corpus": (["mlm", "--corpus", "facts"], 'mlm has no built-in corpus "facts"; it has stories'),
     "a vocabulary too small": (
         ["lm", "--text", "good", "--set", "data.vocab_size=100"],
         "a bpe vocabulary has 263 to 1000000 tokens, not 100",

@@ -23,8 +23,8 @@ class DataOptions:
     """What models learn from, and are judged by."""
 
     corpus: Annotated[str | None, arg("NAME", "none")] = None
-    """A built-in corpus: phrasebook (translate, classify, lm, mlm, tag, parse), pylib (lm, mlm), facts
-    (summarize, span, choose), shapes (image-classify, caption, text-to-image)."""
+    """A built-in corpus: phrasebook (translate, classify, lm, mlm, tag, parse), stories (lm, mlm), pylib (lm,
+    mlm), facts (summarize, span, choose), shapes (image-classify, caption, text-to-image)."""
 
     source: Annotated[str | None, arg("FILE", "none")] = None
     """Sentences to read, one a line, plain or gzip."""

@@ -1,12 +1,10 @@
-"""The phrasebook's words lie in data files: tables of tab-separated columns, named in the first row."""
+"""The phrasebook's tables of words."""
 
 from __future__ import annotations
 
-import csv
-from importlib import resources
+from ..tables import read_table
 
 
 def table(name: str) -> list[dict[str, str]]:
     """The rows of words/NAME.tsv, by column."""
-    text = (resources.files(__package__) / "words" / f"{name}.tsv").read_text(encoding="utf-8")
-    return list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    return read_table(__package__, name)

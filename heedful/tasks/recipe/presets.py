@@ -245,6 +245,12 @@ CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
         "train.steps": 3000,
         "evaluate.rows": 200,
     },
+    "stories": {
+        "data.tokenizer": "word",
+        "data.vocab_size": 4000,
+        "model.dropout": 0.0,
+        "model.context": 128,
+    },
     "pylib": {"data.vocab_size": 4000},
     "facts": {
         "data.tokenizer": "word",
