@@ -253,7 +253,7 @@ def multi30k(data: Path, settings: dict[str, Any], device: torch.device, folder:
     model = heedful.load(folder, device)
     found = {
         "greedy": model.translate(sources, beam=1, batch=250),
-        "beam 5": model.translate(sources, beam=5, length_penalty="power", alpha=1.0, batch=250),
+        "beam 5": model.translate(sources, beam=5, length_penalty="power", length_alpha=1.0, batch=250),
     }
     return {
         "valid": outcome.best.scores,

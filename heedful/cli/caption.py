@@ -17,32 +17,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
+from ..decode.options import BEAM, DecodingOptions, options_from
 from ..errors import BadInput
 from ..files import one_line
-from ..use.options import BEAM, SearchOptions, check_number, search_options
 from ..use.results import Answer
 from .shared.image_files import batches_of_names
 from .shared.lines import utf8_out, write
-from .shared.options import DecodingOptions, LineOptions, Positional, arg
+from .shared.options import Positional, WriterOptions, arg, decoding_of, takes_decoding
 from .shared.terminal import flat
-from .shared.writing import as_object, decoding_options
+from .shared.writing import as_object
 
 if TYPE_CHECKING:
     from ..use.model import Model
 
 
+@takes_decoding("caption")
 @dataclass(frozen=True, kw_only=True)
-class CaptionOptions(LineOptions, DecodingOptions):
+class CaptionOptions(WriterOptions):
     """The options of `heedful caption`."""
 
     text: Annotated[tuple[str, ...], Positional, arg("[FILE ...]", "the lines of stdin")] = ()
     """Image files."""
-
-    prefix: Annotated[str, arg("TEXT", "none")] = ""
-    """What every caption begins with."""
-
-    longest: Annotated[int | None, arg("INT", "data.max_length of the run")] = None
-    """Tokens of a caption at most."""
 
 
 CaptionOrFault = Answer | BadInput  # a caption, or why there is none
@@ -50,8 +45,7 @@ CaptionOrFault = Answer | BadInput  # a caption, or why there is none
 
 def caption(given: CaptionOptions) -> None:
     """Answer each file by its caption."""
-    check_number("batch", given.batch)
-    how = search_options(decoding_options(given))
+    how = options_from("caption", decoding_of(given, "caption"))
     how.width(BEAM)  # what can be seen to be wrong before anything is loaded
     utf8_out()
     from ..use.model import load
@@ -61,12 +55,12 @@ def caption(given: CaptionOptions) -> None:
     done = 0
     for names in batches_of_names(given):
         found = answered(model, names, how, range(done, done + len(names)), given)
-        write("".join(shown(name, one, given) for name, one in zip(names, found, strict=True)))
+        write("".join(shown(name, one, given, how.n_best) for name, one in zip(names, found, strict=True)))
         done += len(names)
 
 
 def answered(
-    model: Model, names: list[str], how: SearchOptions, numbers: Sequence[int], given: CaptionOptions
+    model: Model, names: list[str], how: DecodingOptions, numbers: Sequence[int], given: CaptionOptions
 ) -> Sequence[CaptionOrFault]:
     """A caption for each file; of one that cannot be read, why, unless that is to stop everything."""
     from ..use import caption
@@ -87,17 +81,17 @@ def answered(
     return found
 
 
-def shown(name: str, found: CaptionOrFault, given: CaptionOptions) -> str:
+def shown(name: str, found: CaptionOrFault, given: CaptionOptions, n_best: int) -> str:
     """A line of output, or the several that n-best has."""
     if given.json:
         told = {"error": one_line(str(found))} if isinstance(found, BadInput) else {"answers": objects(found)}
         return json.dumps({"file": name, **told}, ensure_ascii=False) + "\n"
     if isinstance(found, BadInput):
-        return "\n" * given.n_best
-    if given.n_best == 1:
+        return "\n" * n_best
+    if n_best == 1:
         return f"{flat(found)}\n"
     best = [f"{one.score:.4f}\t{flat(one)}\n" for one in found.n_best]
-    return "".join(best) + "\n" * (given.n_best - len(best))
+    return "".join(best) + "\n" * (n_best - len(best))
 
 
 def objects(found: Answer) -> list[dict[str, object]]:

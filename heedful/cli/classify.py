@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..decode.options import check_batch
 from ..errors import BadInput
 from ..files import one_line, present, read_json
-from ..use.options import check_number
 from ..use.results import Label
 from ..use.texts import Tokenized
 from .shared.image_files import batches_of_names
@@ -84,7 +84,7 @@ def classify_pictures(given: ClassifyOptions) -> None:
     """Answer each file by its label."""
     from ..use.model import load
 
-    check_number("batch", given.batch)
+    check_batch(given.batch)
     model = load(given.run, given.device)
     model.check_can("classify")
     for names in batches_of_names(given):

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..data.lines import is_dataset
+from ..decode.options import BEAM, DecodingOptions
 from ..errors import BadInput, NotFinite
 from ..files import one_line, present
 from ..interop.run_folder import STAGES
@@ -34,9 +35,8 @@ from ..runs.finished import best_step, check_model, read_run
 from ..tasks.evaluation import SHOWN
 from ..tasks.recipe import changed, parse_settings
 from ..tasks.recipe.settings import Recipe
-from ..use.options import BEAM, SearchOptions
 from .shared.drawings import evaluate_painter
-from .shared.options import Positional, Repeated, arg
+from .shared.options import Positional, Repeated, arg, decoding_arg
 from .shared.terminal import check_free, flat, say, track
 
 if TYPE_CHECKING:
@@ -127,11 +127,9 @@ class EvaluateOptions:
     """translate, summarize, caption, span: write the answers here, line by line as the source has them; a
     file that is not there yet."""
 
-    beam: Annotated[int | None, arg("INT", "4")] = None
-    """translate, summarize, caption: hypotheses kept side by side; 1 is greedy."""
+    beam: Annotated[int | None, decoding_arg("beam", "4", SEARCHING)] = None
 
-    length_alpha: Annotated[float | None, arg("FLOAT", "0.6")] = None
-    """translate, summarize, caption: the exponent of the length penalty; 0 for none."""
+    length_alpha: Annotated[float | None, decoding_arg("length_alpha", "0.6", SEARCHING)] = None
 
     judge: Annotated[str | None, arg("RUN", "none")] = None
     """text-to-image: the model that tells what pictures show: a run of text-to-image with
@@ -209,14 +207,15 @@ def measure(
         return task.measure(model.model, asked)
 
 
-def search(given: EvaluateOptions) -> SearchOptions:
+def search(given: EvaluateOptions) -> DecodingOptions:
     """How answers are written: as the commands that people use write them."""
-    how = SearchOptions(beam=given.beam, alpha=given.length_alpha, batch=given.batch)
+    chosen: dict[str, Any] = {"beam": given.beam, "length_alpha": given.length_alpha, "batch": given.batch}
+    how = DecodingOptions(**{name: value for name, value in chosen.items() if value is not None})
     how.width(BEAM)  # what can be seen to be wrong before anything is loaded
     return how
 
 
-def write_answers(model: Model, how: SearchOptions, sources: list[Any]) -> list[Answer]:
+def write_answers(model: Model, how: DecodingOptions, sources: list[Any]) -> list[Answer]:
     """What the command that people use would answer."""
     from ..use.model import WRITERS
 
@@ -263,12 +262,10 @@ def check_options(given: EvaluateOptions, recipe: Recipe, run: Path) -> None:
         )
     if given.output is not None and task not in WRITERS:
         raise BadInput(one_line(f"--output is for translations and summaries, and {run} is a run of {task}"))
-    if task not in SEARCHING and (given.beam is not None or given.length_alpha is not None):
-        raise BadInput(
-            one_line(
-                f"--beam and --length-alpha are for {', '.join(SEARCHING)}, and {run} is a run of {task}"
-            )
-        )
+    options = [name for name in ("beam", "length_alpha") if getattr(given, name) is not None]
+    if task not in SEARCHING and options:
+        option = f"--{options[0].replace('_', '-')} is for {', '.join(SEARCHING)}"
+        raise BadInput(one_line(f"{option}, and {run} is a run of {task}"))
     search(given)
     settable = [*(f"data.{name}_column" for name in COLUMNS.get(task, ())), "data.bad_lines"]
     for key in parse_settings(list(given.set)):

@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..use.options import check_number
 from ..use.results import Filled
-from ..use.texts import Tokenized
+from ..use.texts import Tokenized, check_top
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
 from .shared.terminal import flat
@@ -33,7 +32,7 @@ class FillOptions(LineOptions):
 
 def fill(given: FillOptions) -> None:
     """Answer each line by itself with its blanks filled in."""
-    check_number("top", given.top)
+    check_top(given.top)
     answer_lines(given, BlankFiller(given))
 
 

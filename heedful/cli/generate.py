@@ -6,7 +6,7 @@ stay).
 
 Examples: heedful generate runs/lm "def read(";
 heedful generate runs/lm --sample --temperature 0.8 "Once upon";
-heedful generate ./gpt2 --sample --top-p 0.9 --longest 200 --seed 7 < prompts.txt;
+heedful generate ./gpt2 --sample --top-p 0.9 --max-new-tokens 200 --seed 7 < prompts.txt;
 heedful generate ./gpt2-xl --draft ./gpt2 "The cat"; heedful generate ./smollm2 --chat "What is a mat?"
 """
 
@@ -14,33 +14,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from ..data.report import Fault
 from ..interop.hf.chat import Refused, conversation_of, read_chat
 from .shared.lines import Line, answer_lines
-from .shared.options import DecodingOptions, LineOptions, arg
+from .shared.options import WriterOptions, takes_decoding
 from .shared.writing import TextWriter
 
 
+@takes_decoding("generate")
 @dataclass(frozen=True, kw_only=True)
-class GenerateOptions(LineOptions, DecodingOptions):
+class GenerateOptions(WriterOptions):
     """The options of `heedful generate`."""
 
     chat: bool = False
     """Each text is a message to a model that was taught to talk, or a conversation, as a JSON list of
     objects with a role and a content; the folder's chat template says how that is written down. Prints the
     model's answer."""
-
-    draft: Annotated[str | None, arg("FOLDER", "none")] = None
-    """A smaller model of the same vocabulary that guesses ahead: the same text (with --sample, the same
-    distribution), sooner where it guesses well."""
-
-    ahead: Annotated[int | None, arg("INT", "4")] = None
-    """With --draft: how many tokens it guesses at a time."""
-
-    longest: Annotated[int, arg("INT")] = 100
-    """Tokens to write at most."""
 
 
 def generate(given: GenerateOptions) -> None:

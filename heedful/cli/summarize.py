@@ -12,20 +12,17 @@ heedful summarize runs/summarize --beam 8 --json < articles.jsonl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from ..data import articles
 from .shared.lines import answer_lines
-from .shared.options import DecodingOptions, LineOptions, arg
+from .shared.options import WriterOptions, takes_decoding
 from .shared.writing import TextWriter
 
 
+@takes_decoding("summarize")
 @dataclass(frozen=True, kw_only=True)
-class SummarizeOptions(LineOptions, DecodingOptions):
+class SummarizeOptions(WriterOptions):
     """The options of `heedful summarize`."""
-
-    longest: Annotated[int | None, arg("INT", "data.max_summary_length of the run")] = None
-    """Tokens of a summary at most."""
 
 
 def summarize(given: SummarizeOptions) -> None:

@@ -6,7 +6,7 @@ in the same way.
 
 Examples: heedful translate runs/demo "The small girl eats a red apple.";
 heedful translate runs/demo < in.en > out.fr;
-heedful translate runs/demo --beam 8 --alpha 1 --length-penalty power < in.en;
+heedful translate runs/demo --beam 8 --length-alpha 1 --length-penalty power < in.en;
 heedful translate runs/demo --n-best 3 --json < in.en; heedful translate ./opus-mt --prefix "Je" < in.en
 """
 
@@ -16,23 +16,18 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from .shared.lines import answer_lines
-from .shared.options import DecodingOptions, LineOptions, arg
+from .shared.options import WriterOptions, arg, takes_decoding
 from .shared.writing import TextWriter
 
 
+@takes_decoding("translate")
 @dataclass(frozen=True, kw_only=True)
-class TranslateOptions(LineOptions, DecodingOptions):
+class TranslateOptions(WriterOptions):
     """The options of `heedful translate`."""
-
-    prefix: Annotated[str, arg("TEXT", "none")] = ""
-    """What every translation begins with."""
 
     trees: Annotated[str | None, arg("FILE", "none")] = None
     """The trees of the texts, CoNLL-U, for a model whose positions come from syntax: one for each line that
     says something."""
-
-    longest: Annotated[int | None, arg("INT", "twice the source and 20")] = None
-    """Tokens of a translation at most."""
 
 
 def translate(given: TranslateOptions) -> None:

@@ -59,7 +59,7 @@ def beam_search(
     context = Context.prompts(prompts_BT, lengths_B) if filters else None
     scores_RV = step.last(prompts_BT, lengths_B)
     searches = begin(limits, settings, torch.promote_types(scores_RV.dtype, torch.float32), device)
-    if settings.groups > 1:
+    if settings.beam_groups > 1:
         step.reorder(searches.sentences_N)
         scores_RV = scores_RV[searches.sentences_N]
         context = None if context is None else context.select(searches.sentences_N)
@@ -81,7 +81,7 @@ def search(
     are over. While the host looks, the device adds the first few of the next ones.
     """
     found: Found = [[] for _ in limits]
-    sentences = [sentence for sentence in range(len(limits)) for _ in range(rules.settings.groups)]
+    sentences = [sentence for sentence in range(len(limits)) for _ in range(rules.settings.beam_groups)]
     n = 1
     while True:
         copy, room = HostCopy(what_to_see(searches)), min(limits[sentence] for sentence in sentences) - n
@@ -142,7 +142,7 @@ def extend_run(
 
 def hypotheses_of(found: Found, tree: PrefixTree, rules: Rules) -> list[list[Hypothesis]]:
     """The hypotheses of every sentence, best first. Of one group, no two are alike: the n best are enough."""
-    most = rules.settings.n_best if rules.settings.groups == 1 else None
+    most = rules.settings.n_best if rules.settings.beam_groups == 1 else None
     ranked = [sorted(some, key=lambda pair: -pair[0])[:most] for some in found]
     texts = iter(tree.read([node for some in ranked for _, node in some]))
     return [
@@ -238,7 +238,7 @@ class Searches:
 
 def begin(limits: list[int], settings: BeamSettings, dtype: torch.dtype, device: torch.device) -> Searches:
     """One empty prefix for each search."""
-    B, G, F = len(limits), settings.groups, settings.width
+    B, G, F = len(limits), settings.beam_groups, settings.width
     sentences_N = torch.arange(B * G, device=device) // G
     nobody_N1 = torch.full((B * G, 1), -1, device=device)
     return Searches(
@@ -273,7 +273,7 @@ def extend_by_one(
 ) -> Searches:
     """An n-th token for every prefix, from the scores after each; and which searches are over then."""
     searches, filters = add_attention(searches, step, rules.settings), rules.filters
-    if rules.settings.groups > 1:
+    if rules.settings.beam_groups > 1:
         log_p_RV, changed_RV = apply_to_log_probabilities(filters, scores_RV, context)
         searches = extend(searches, log_p_RV, changed_RV, tree, rules, n)
     else:  # only the best tokens of each prefix can be among the best of all
@@ -285,7 +285,7 @@ def extend_by_one(
 
 def add_attention(searches: Searches, step: Step, settings: BeamSettings) -> Searches:
     """Add up the attention of the prefixes to the source, averaged over heads."""
-    if not settings.coverage:
+    if not settings.coverage_penalty:
         return searches
     if step.attention is None:
         raise BadInput("the coverage penalty needs the attention to the source: make the step watched=True")
@@ -354,7 +354,7 @@ def covered(searches: Searches, settings: BeamSettings) -> Tensor:
     """cp(X, Y) of the live prefixes."""
     if searches.attended_NWS is None:
         return torch.zeros_like(searches.totals_NW)
-    return settings.coverage * coverage_penalty(searches.attended_NWS).to(searches.totals_NW.dtype)
+    return settings.coverage_penalty * coverage_penalty(searches.attended_NWS).to(searches.totals_NW.dtype)
 
 
 def candidates(
@@ -371,15 +371,15 @@ def candidates(
     2018, with Hamming diversity). The price steers the choice and is not part of the score; fairseq adds it
     up.
     """
-    if settings.groups == 1:
+    if settings.beam_groups == 1:
         return pick(totals_NX, V, ends, settings.width, tokens_NX)
     W = searches.totals_NW.shape[1]
     taken_BV = torch.zeros(int(searches.sentences_N.max()) + 1, V, device=totals_NX.device)
     picked: list[tuple[Tensor, Tensor]] = []
-    members = [(searches.groups_N == g).nonzero()[:, 0] for g in range(settings.groups)]
+    members = [(searches.groups_N == g).nonzero()[:, 0] for g in range(settings.beam_groups)]
     for mine in members:
         sentences = searches.sentences_N[mine]
-        price_MV = settings.diversity * taken_BV[sentences].to(totals_NX.dtype)
+        price_MV = settings.diversity_penalty * taken_BV[sentences].to(totals_NX.dtype)
         keys_MX = totals_NX[mine] - price_MV.repeat(1, W)
         at_MC, alive_MA = pick(keys_MX, V, ends, settings.width)
         picked.append((at_MC, alive_MA))
@@ -414,7 +414,7 @@ def pick(
 def is_over(searches: Searches, n: int, settings: BeamSettings) -> Tensor:
     """Which searches are: by the rule, at the greatest length, or with nothing left alive."""
     totals_NW = searches.totals_NW
-    best_length_N = searches.limits_N if settings.alpha > 0 else torch.full_like(searches.limits_N, n)
+    best_length_N = searches.limits_N if settings.length_alpha > 0 else torch.full_like(searches.limits_N, n)
     standing = Standing(
         totals_NW,
         score(totals_NW, covered(searches, settings), n, settings),

@@ -1,4 +1,4 @@
-"""What a beam search is asked for: its width, its penalties, and the rule that stops it."""
+"""The settings of a beam search: its width, its penalties, and the rule that stops it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from .options import BEAM, DecodingOptions
 from .scores import NEVER
 
 # Length penalties.
@@ -84,34 +85,37 @@ STOPPING: dict[str, Callable[[Standing], Tensor]] = {
 class BeamSettings:
     """How wide to search, and what to call good. The defaults are those of Vaswani et al. 2017."""
 
-    width: int = 4  # prefixes kept alive, in each group
-    n_best: int = 1  # hypotheses to return for each sentence
-    length_penalty: str = "gnmt"  # or "power"
-    alpha: float = 0.6  # its exponent; 0 for none
-    coverage: float = 0.0  # the weight of the coverage penalty, beta
-    stopping: str = "heuristic"  # or "first_B" or "exact"
-    groups: int = 1  # groups of a sentence, each made to differ from those before it
-    diversity: float = 0.0  # what a token costs for each time an earlier group took it at the same place
+    width: int = BEAM  # hypotheses kept alive, in each group
+    n_best: int = DecodingOptions.n_best  # hypotheses to return for each sentence
+    length_penalty: str = DecodingOptions.length_penalty  # or "power"
+    length_alpha: float = DecodingOptions.length_alpha  # its exponent; 0 for none
+    coverage_penalty: float = DecodingOptions.coverage_penalty  # the weight of the coverage penalty, beta
+    stopping: str = DecodingOptions.stopping  # or "first_B" or "exact"
+    beam_groups: int = DecodingOptions.beam_groups  # each made to differ from those before it
+    diversity_penalty: float = DecodingOptions.diversity_penalty  # of a token that earlier groups took
 
     def __post_init__(self) -> None:
         for name, table in (("length_penalty", LENGTH_PENALTIES), ("stopping", STOPPING)):
             if getattr(self, name) not in table:
                 raise BadInput(f'{name} "{getattr(self, name)}" does not exist; there are {", ".join(table)}')
-        for name in ("width", "n_best", "groups"):
+        for name in ("width", "n_best", "beam_groups"):
             if getattr(self, name) < 1:
                 raise BadInput(f"{name} is {getattr(self, name)}: it must be at least 1")
-        for name, least in (("alpha", -math.inf), ("coverage", 0), ("diversity", 0)):
+        for name, least in (("length_alpha", -math.inf), ("coverage_penalty", 0), ("diversity_penalty", 0)):
             if not (least <= getattr(self, name) < math.inf and math.isfinite(getattr(self, name))):
                 raise BadInput(
                     f"{name} is {getattr(self, name)}: it must be a finite number, at least {least}"
                 )
-        if self.n_best > self.width * self.groups:
+        if self.n_best > self.width * self.beam_groups:
             raise BadInput(
-                f"a beam of {self.width * self.groups} cannot find {self.n_best} hypotheses: make it wider"
+                f"a beam of {self.width * self.beam_groups} cannot find {self.n_best} hypotheses: "
+                f"make it wider"
             )
-        if (self.groups > 1) != (self.diversity > 0):
-            raise BadInput("groups above 1 and diversity above 0 go together: either alone does nothing")
+        if (self.beam_groups > 1) != (self.diversity_penalty > 0):
+            raise BadInput(
+                "`beam_groups` above 1 and `diversity_penalty` above 0 go together: one alone has no effect"
+            )
 
     def penalty(self, length_N: Tensor, dtype: torch.dtype) -> Tensor:
         """lp(Y)."""
-        return LENGTH_PENALTIES[self.length_penalty](length_N.double(), self.alpha).to(dtype)
+        return LENGTH_PENALTIES[self.length_penalty](length_N.double(), self.length_alpha).to(dtype)

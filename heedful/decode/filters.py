@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from .options import DecodingOptions, decoding_options
 from .prompts import Ends, ends_of
 from .scores import NEVER
 
@@ -58,6 +61,20 @@ def left_padded(tokens_BT: Tensor, lengths_B: Tensor) -> Tensor:
 
 
 Filter = Callable[[Tensor, Context], Tensor]
+
+
+def make_filters(how: DecodingOptions, tokens: Mapping[str, Any], eos: Ends) -> list[Filter]:
+    """The filters of all options that differ from their defaults, in the order of the fields.
+
+    tokens: values that stand for those of `how`: words and prefixes as tokens, a minimum for each row.
+    """
+    made = []
+    for name, option in decoding_options().items():
+        value = tokens.get(name, getattr(how, name))
+        if option.use.filter and value != option.default and value != []:
+            make = globals()[option.use.filter]
+            made.append(make(value, eos) if "eos" in signature(make).parameters else make(value))
+    return made
 
 
 # Temperature, and how many of the likeliest: these look at the scores only.
@@ -211,18 +228,24 @@ def forced_prefix(prefixes: Sequence[Sequence[int]]) -> Filter:
     return force
 
 
-def minimum_length(least: int, eos: Ends) -> Filter:
-    """No end of sentence before `least` other tokens are written."""
+def minimum_length(least: int | Sequence[int], eos: Ends) -> Filter:
+    """No end of sentence before `least` other tokens are written. least: of all rows, or of each."""
     ends = ends_of(eos)
-    if least < 0 or not ends:
-        raise BadInput(
-            f"a least length of {least} needs a number from 0 up, and to know which token ends a sentence"
-        )
+    if min([least] if isinstance(least, int) else least) < 0:
+        raise BadInput(f"a minimum length of {least} tokens is not possible: it must be at least 0")
+    if not ends:
+        raise BadInput("`min_new_tokens` has no effect on a model without an end token: leave it out")
+
+    @cache
+    def leasts(device: torch.device) -> Tensor:
+        return torch.tensor([least] if isinstance(least, int) else least, device=device)
 
     def forbid(scores_BV: Tensor, context: Context) -> Tensor:
         check_known(max(ends), scores_BV.shape[-1])
         scores_BV = scores_BV.clone()
-        early_B1 = (context.counts_B < least)[:, None]
+        least_N = leasts(scores_BV.device)  # one for all rows, or one for each of the original batch
+        least_B = least_N[context.rows_B if len(least_N) > 1 else torch.zeros_like(context.rows_B)]
+        early_B1 = (context.counts_B < least_B)[:, None]
         scores_BV[:, ends] = scores_BV[:, ends].masked_fill(early_B1, NEVER)
         return scores_BV
 

@@ -23,7 +23,14 @@ CHANGING = ("totals_NW", "nodes_NW", "scores_NF", "finished_NF", "over_N", "step
 def beams_on(runner: GraphRunner, rules: Rules) -> Beams:
     """The runner's buffers for such a search; those of the last few kinds of search are kept."""
     settings, size = rules.settings, 1 << (rules.longest + 1).bit_length()
-    key = (settings.width, settings.stopping, settings.length_penalty, settings.alpha, rules.ends, size)
+    key = (
+        settings.width,
+        settings.stopping,
+        settings.length_penalty,
+        settings.length_alpha,
+        rules.ends,
+        size,
+    )
     if key not in runner.beams:
         if len(runner.beams) == KINDS:
             oldest = runner.beams.pop(next(iter(runner.beams)))
@@ -32,7 +39,14 @@ def beams_on(runner: GraphRunner, rules: Rules) -> Beams:
         penalties_L = settings.penalty(lengths_L, torch.float32)
         N, V = runner.rows // settings.width, runner.gpu.words
         runner.beams[key] = Beams.room(
-            N, settings.width, settings.stopping, settings.alpha > 0, rules.ends_E, penalties_L, CHUNK, V
+            N,
+            settings.width,
+            settings.stopping,
+            settings.length_alpha > 0,
+            rules.ends_E,
+            penalties_L,
+            CHUNK,
+            V,
         )
     return runner.beams[key]
 
@@ -94,4 +108,4 @@ def extended(
 def suits(settings: BeamSettings, searches: Searches) -> bool:
     """Whether there are kernels for such a search; they need all prefixes of every search to be there."""
     full = searches.totals_NW.shape[1] == settings.width
-    return full and settings.groups == 1 and not settings.coverage and settings.width <= 32
+    return full and settings.beam_groups == 1 and not settings.coverage_penalty and settings.width <= 32

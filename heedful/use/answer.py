@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
+from ..decode.options import check_batch
 from ..errors import BadInput
 from ..models.base.shells import Encoder
 from .batches import finite
-from .options import check_number
 from .results import AnswerSpan
 from .texts import Tokenized, both
 from .wording import tokenize_by
@@ -81,7 +81,7 @@ def answered(model: Model, rows: list[Tokenized], batch: int) -> list[AnswerSpan
     from ..tasks.span import read_tokenized
     from ..tasks.span_windows import TokenizedQuestion
 
-    check_number("batch", batch)
+    check_batch(batch)
     ends = [row.segments.count(0) for row in rows]
     items = [TokenizedQuestion(row.ids[:n], row.ids[n:]) for row, n in zip(rows, ends, strict=True)]
     network: Any = model.model

@@ -8,16 +8,16 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from ..decode.options import check_batch
 from ..errors import NotFinite
 from ..tasks.evaluation import MOST_TOKENS, by_length
-from .options import check_number
 
 T = TypeVar("T")
 
 
 def in_batches(rows: Sequence[list[int]], batch: int, do: Callable[[list[int]], Sequence[T]]) -> list[T]:
     """Results in the order of the rows, from a function of the numbers of some that are alike in length."""
-    check_number("batch", batch)
+    check_batch(batch)
     found: dict[int, T] = {}
     with torch.no_grad():
         for some in by_length([len(row) for row in rows], batch, MOST_TOKENS):

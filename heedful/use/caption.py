@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..data.images.prepare import ready_file
+from ..decode.options import BEAM, DecodingOptions, options_from, takes_options
 from ..interop.loaded import Captioner
 from ..models.base.shells import EncoderDecoder, WithPictures
-from .options import BEAM, Options, SearchOptions, refuse_draft, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
 from .texts import Tokenized, each
@@ -28,21 +28,18 @@ def can(model: Model) -> bool:
 
 
 @overload
-def caption(  # type: ignore[overload-overlap]
-    model: Model, files: str, **options: Unpack[Options]
-) -> Answer: ...
+def caption(model: Model, files: str, **options: Any) -> Answer: ...
 @overload
-def caption(model: Model, files: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
-@takes_options("draft", "ahead")
-def caption(model: Model, files: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+def caption(model: Model, files: Iterable[str], **options: Any) -> list[Answer]: ...
+@takes_options("caption")
+def caption(model: Model, files: str | Iterable[str], **options: Any) -> Answer | list[Answer]:
     """A sentence about the picture of each image file, by a beam of 4 unless the options say otherwise.
 
-    files: the name of a file, or several. options: those of decoding (see
-    `heedful.use.options.SearchOptions`). A caption has at most as many tokens as those it was trained on, or
-    `longest`. Returns an `Answer` for one name, a list for several."""
+    files: the name of a file, or several. options: those of `heedful.decode.options.DecodingOptions`. By
+    default a caption has at most as many tokens as those of training. Returns an `Answer` for one name, a
+    list for several."""
     model.check_can("caption")
-    how = search_options(options)
-    refuse_draft(how)
+    how = options_from("caption", options)
     return each(files, lambda names: write(model, encode(model, names), how, range(len(names))))
 
 
@@ -64,12 +61,12 @@ def encode(model: Model, files: Sequence[str | Tensor]) -> list[Tokenized]:
 
 
 def write(
-    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Answer]:
     """Captions of image files; numbers: which files these are, among all that belong to one seed."""
     search = search_of(model, how, BEAM, partial(with_pictures, model))
     prefix = model.wording.beginning(how.prefix)
-    longest = how.longest or model.image_settings.max_length
+    longest = how.max_new_tokens or model.image_settings.max_length
     requests = [
         Request([model.wording.start], longest, row, number, prefix)
         for row, number in zip(rows, numbers, strict=True)

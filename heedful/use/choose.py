@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 
 from ..data.questions import FEWEST, Choice
+from ..decode.options import check_batch
 from ..errors import BadInput
 from ..models.base.shells import DecoderClassifier, Encoder
 from .batches import finite
-from .options import check_number
 from .results import Chosen
 from .texts import listed_texts
 
@@ -59,7 +59,7 @@ def chosen(model: Model, contexts: list[str], choices: Sequence[Sequence[str]], 
     """The likeliest choice for each text."""
     from ..tasks.choose import numbers, reader
 
-    check_number("batch", batch)
+    check_batch(batch)
     for place, (context, some) in enumerate(zip(contexts, choices, strict=True), 1):
         if len(some) < FEWEST or not all(isinstance(one, str) and one.strip() for one in some):
             raise BadInput(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..data.images.prepare import ready_file
 from ..data.vocab import read_vocab
+from ..decode.options import check_batch
 from ..decode.prompts import pad
 from ..errors import BadInput
 from ..files import inside
@@ -21,7 +22,6 @@ from ..interop.loaded import ImageEncoder
 from ..models.base.shells import DecoderClassifier, Encoder
 from ..parts.places import Lengths
 from .batches import finite, in_batches
-from .options import check_number
 from .results import Label
 from .texts import Tokenized, both, each, usable
 from .wording import encoded, judged, refuse_long, tokenize_by, unknown_ids
@@ -100,7 +100,7 @@ def labeled_images(model: Model, files: list[str], batch: int) -> list[Label]:
     """The labels of image files."""
     from ..tasks.image_classify import guesses
 
-    check_number("batch", batch)
+    check_batch(batch)
     data = model.image_settings
     names = model.loaded.labels or [str(number) for number in range(model.config.labels)]
     found: list[Label] = []

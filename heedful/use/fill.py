@@ -10,9 +10,8 @@ from ..decode.prompts import pad
 from ..models.base.shells import Encoder
 from ..parts.places import Lengths
 from .batches import finite, in_batches
-from .options import check_number
 from .results import Filled, Guess
-from .texts import Tokenized, each, usable
+from .texts import Tokenized, check_top, each, usable
 from .wording import MASK, judged
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
 
 def filled(model: Model, texts: list[Tokenized], top: int, batch: int) -> list[Filled]:
     """A word for every blank, and the next best."""
-    check_number("top", top)
+    check_top(top)
     rows, mask = [row.ids for row in usable(texts)], model.wording.mask
     network: Any = model.model
 

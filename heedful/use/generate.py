@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from ..decode.options import DecodingOptions, options_from, takes_options
 from ..errors import BadInput
 from ..interop.hf.chat import Refused, read_chat
 from ..models.base.shells import Decoder
-from .options import Options, SearchOptions, refuse_prefix, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
 from .texts import Tokenized, each, fault_of
@@ -27,28 +27,25 @@ def can(model: Model) -> bool:
 
 
 @overload
-def generate(  # type: ignore[overload-overlap]
-    model: Model, texts: str, **options: Unpack[Options]
-) -> Answer: ...
+def generate(model: Model, texts: str, **options: Any) -> Answer: ...
 @overload
-def generate(model: Model, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
-@takes_options("prefix")
-def generate(model: Model, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+def generate(model: Model, texts: Iterable[str], **options: Any) -> list[Answer]: ...
+@takes_options("generate")
+def generate(model: Model, texts: str | Iterable[str], **options: Any) -> Answer | list[Answer]:
     """Continuations of texts: greedy, unless the options choose sampling or a beam; at most 100 tokens.
 
-    texts: a string, or several. options: those of decoding (see `heedful.use.options.SearchOptions`). A model
-    whose table of positions is full goes on from the later half of what it sees; a beam stops there. Returns
-    an `Answer` for a string, a list for several.
+    texts: a string, or several. options: those of `heedful.decode.options.DecodingOptions`. When the context
+    is full, decoding drops the older half and continues; beam search stops. Returns an `Answer` for a string,
+    a list for several.
 
     >>> model = load("runs/toy-lm")
-    >>> model.generate("the cat", longest=10)
+    >>> model.generate("the cat", max_new_tokens=10)
     ' sat on th'
-    >>> model.generate("the cat", longest=10, sample=True, top_k=1, seed=7)
+    >>> model.generate("the cat", max_new_tokens=10, sample=True, top_k=1, seed=7)
     ' sat on th'
     """
     model.check_can("generate")
-    how = search_options(options)
-    refuse_prefix(how)
+    how = options_from("generate", options)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
 
 
@@ -59,7 +56,7 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
 
 
 def write(
-    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Answer]:
     """What comes after texts; numbers: which texts these are, among all that belong to one seed."""
     search = search_of(model, how)
@@ -67,7 +64,7 @@ def write(
 
 
 def requests(
-    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Request | None]:
     """Texts as a search is given them."""
     for place, row in enumerate(rows, 1):
@@ -76,7 +73,7 @@ def requests(
                 f"text {place} is empty, and {model.folder} knows no token that begins a text: "
                 f"give it a first word"
             )
-    longest = how.longest or LONGEST
+    longest = how.max_new_tokens or LONGEST
     return [
         Request(row.ids, longest, None, number, continues=True)
         for row, number in zip(rows, numbers, strict=True)

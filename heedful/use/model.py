@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from ..data.letters import SpelledVocab
+from ..decode.options import DecodingOptions
 from ..errors import BadInput
 from ..fast.decoding import FastModel, for_decoding, has_attention_cache
 from ..files import inside, naming, read_json, replacing_folder
@@ -51,7 +52,6 @@ from . import (
     translate,
 )
 from .classify import FolderClassifier, RunClassifier, classifier_of
-from .options import SearchOptions
 from .results import Answer
 from .texts import Tokenized, listed
 from .wording import ArticleWording, FolderWording, RunWording, Wording, tokenize
@@ -124,7 +124,7 @@ class WritingAbility(Ability, Protocol):
         """Texts with their tokens, and with what is wrong with them."""
 
     def write(
-        self, model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+        self, model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
     ) -> list[Answer]:
         """The answers to texts; numbers: which texts these are, among all that belong to one seed."""
 

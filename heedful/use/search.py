@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..decode import filters as f
 from ..decode.beam import beam_search
 from ..decode.beam_settings import BeamSettings
-from ..decode.filters import Filter
+from ..decode.filters import Filter, make_filters
+from ..decode.options import DecodingOptions
 from ..decode.prompts import pad
 from ..decode.sampling import Sampler
 from ..decode.speculative import FilteredDistribution, all_on_the_argmax, softmax, speculate
@@ -27,7 +27,6 @@ from ..fast.decoding import FastModel
 from ..interop.loaded import IN_WORDS, Captioner
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..tasks.evaluation import by_length
-from .options import SearchOptions
 from .results import Answer
 from .texts import Tokenized
 
@@ -35,14 +34,6 @@ if TYPE_CHECKING:
     from .model import Model
 
 MOST_TOKENS = 1 << 14  # of a batch: long texts go in smaller ones
-FILTERS = {  # in this order: repetitions, how flat the distribution is, how far down tokens are drawn
-    "no_repeat_ngram": f.no_repeat_ngram,
-    "repetition_penalty": f.repetition_penalty,
-    "temperature": f.temperature,
-    "top_k": f.top_k,
-    "top_p": f.top_p,
-    "min_p": f.min_p,
-}
 Network = Decoder | EncoderDecoder
 Reading = Callable[[Any, list[Tokenized]], Any]  # a network, made ready for the sources that it reads next
 
@@ -57,6 +48,7 @@ class Request:
     number: int = 0  # among all the texts of a call
     prefix: list[int] = field(default_factory=list)  # what must be written first
     continues: bool = False  # the answer goes on in the text of the prompt
+    written: int = 0  # tokens at the end of the prompt that belong to the answer
 
     @property
     def length(self) -> int:
@@ -90,15 +82,15 @@ def pieces(model: Model, search: Search, request: Request | None) -> Iterator[st
     yield from model.wording.pieces(tokens, request.prompt if request.continues else ())
 
 
-def search_of(model: Model, how: SearchOptions, beam: int = 1, reading: Reading | None = None) -> Search:
+def search_of(model: Model, how: DecodingOptions, beam: int = 1, reading: Reading | None = None) -> Search:
     """The search that options ask for. beam: its width where they do not say."""
-    if how.coverage and model.kind not in (EncoderDecoder, Captioner):
+    if how.coverage_penalty and model.kind not in (EncoderDecoder, Captioner):
         raise BadInput(
-            f"`coverage` is of a source, and {model.folder} is {IN_WORDS[model.kind]}, "
-            f"with no cross-attention to one: leave it out"
+            f"`coverage_penalty` needs cross-attention to a source, "
+            f"and {model.folder} is {IN_WORDS[model.kind]}, which has none: leave it out"
         )
     words = model.wording
-    banned = [*words.never, *words.banned(how.forbid)]
+    banned = [*words.never, *words.banned(how.bad_words)]
     draft = None if how.draft is None else draft_for(model, how.draft)
     return Search(model.writing, how, how.width(beam), words.ends, banned, draft, reading)
 
@@ -134,7 +126,7 @@ class Search:
     """A model, and how it writes."""
 
     fast: FastModel
-    how: SearchOptions
+    how: DecodingOptions
     width: int
     ends: list[int]
     banned: list[list[int]]
@@ -148,7 +140,7 @@ class Search:
     def write(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         """The answers to each, best first; texts of like length are done together."""
         found: list[list[Hypothesis]] = [[] for _ in requests]
-        most = max(1, MOST_TOKENS // (self.width * (self.how.groups or 1)))
+        most = max(1, MOST_TOKENS // (self.width * self.how.beam_groups))
         for some in by_length([one.length for one in requests], self.how.batch, most):
             for i, hypotheses_of_one in zip(some, self.together([requests[i] for i in some]), strict=True):
                 found[i] = hypotheses_of_one
@@ -156,17 +148,16 @@ class Search:
 
     def together(self, requests: list[Request]) -> list[list[Hypothesis]]:
         """The answers to one batch. Past the end of a position table, its later half is read again."""
-        if self.width > 1 or (self.how.groups or 1) > 1:
+        if self.width > 1 or self.how.beam_groups > 1:
             return self.beam(requests)
         return [[one] for one in hypotheses(self.streamed(requests, soon=False), len(requests))]
 
     def beam(self, requests: list[Request]) -> list[list[Hypothesis]]:
         """The answers of a beam search."""
-        named = {"length_penalty", "alpha", "stopping", "coverage", "groups", "diversity"}
-        chosen = {name: value for name in named if (value := getattr(self.how, name)) is not None}
-        settings = BeamSettings(width=self.width, n_best=self.how.n_best, **chosen)
+        same = [f.name for f in fields(BeamSettings) if f.name != "width"]
+        settings = BeamSettings(width=self.width, **{name: getattr(self.how, name) for name in same})
         fed = [self.within(one) for one in requests]
-        step = self.step(fed, watched=bool(settings.coverage))
+        step = self.step(fed, watched=bool(settings.coverage_penalty))
         return beam_search(step, **self.fed(fed), settings=settings)
 
     # Token by token.
@@ -194,14 +185,13 @@ class Search:
     def within(self, one: Request, row: list[int] | None = None) -> Request:
         """The tokens that are read of a text, and how many may follow; a long text loses its beginning."""
         row = one.prompt if row is None else row
-        left, table = one.longest - (len(row) - len(one.prompt)), self.table
+        written, table = len(row) - len(one.prompt), self.table
         if table is None:
             return one
         if len(row) > table:
             row = row[-max(1, table // 2) :]
-        return replace(
-            one, prompt=row, longest=min(left, table - len(row) + 1)
-        )  # the newest token is not fed
+        most = min(one.longest - written, table - len(row) + 1)  # the newest token is not fed
+        return replace(one, prompt=row, longest=most, prefix=one.prefix[written:], written=written)
 
     def once(self, requests: list[Request], window: int, soon: bool) -> Iterator[list[Token]]:
         """One pass with fresh steps. A draft changes how soon tokens come, and not their distribution."""
@@ -211,9 +201,10 @@ class Search:
             drawn = FilteredDistribution(
                 softmax if self.how.sample else all_on_the_argmax, fed.pop("filters")
             )
-            ahead = self.how.ahead or 4
             draft = step_of(self.draft)
-            yield from speculate(step, draft, **fed, distribution=drawn, ahead=ahead, seed=seeds)
+            yield from speculate(
+                step, draft, **fed, distribution=drawn, ahead=self.how.draft_tokens, seed=seeds
+            )
         else:
             choose: Callable[..., Any] = Sampler(seeds, self.device) if self.how.sample else greedy_choice
             yield from stream(step, **fed, choose=choose, soon=soon)
@@ -240,14 +231,11 @@ class Search:
         }
 
     def filters(self, requests: list[Request]) -> list[Filter]:
-        """First what must or must not be said, then those of FILTERS."""
-        made = []
-        if any(one.prefix for one in requests):
-            made.append(f.forced_prefix([one.prefix for one in requests]))
-        if self.banned:
-            made.append(f.forbidden(self.banned))
-        asked = {name: getattr(self.how, name) for name in FILTERS}
-        return made + [FILTERS[name](value) for name, value in asked.items() if value is not None]
+        """The filters of the options, whose texts are given as tokens."""
+        prefixes = [one.prefix for one in requests] if any(one.prefix for one in requests) else []
+        least = [max(0, self.how.min_new_tokens - one.written) for one in requests]
+        tokens = {"prefix": prefixes, "bad_words": self.banned, "min_new_tokens": least if any(least) else 0}
+        return make_filters(self.how, tokens, self.ends)
 
     @property
     def model(self) -> Network:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
+from ..decode.options import DecodingOptions, options_from, takes_options
 from ..errors import BadInput
 from . import generate, translate
-from .options import Options, SearchOptions, refuse_draft, refuse_prefix, search_options, takes_options
 from .search import pieces, search_of
 from .texts import Tokenized
 
@@ -21,29 +21,28 @@ def can(model: Model) -> bool:
 
 
 @takes_options()
-def stream(model: Model, text: str, **options: Unpack[Options]) -> Iterator[str]:
+def stream(model: Model, text: str, **options: Any) -> Iterator[str]:
     """The same text piece by piece, as it is written; no piece ends inside a character.
 
-    text: one string. options: those of decoding (see `heedful.use.options.SearchOptions`) except those of a
-    beam. An encoder-decoder has a use for `prefix`, a decoder for `draft` and `ahead`. Returns an iterator of
+    text: one string. options: those of `heedful.decode.options.DecodingOptions` without those of beam search.
+    `prefix` is for encoder-decoders; `draft` and `draft_tokens` are for decoders. Returns an iterator of
     strings.
 
     >>> model = load("runs/toy-lm")
-    >>> print(*model.stream("the cat", longest=6), sep="|")
+    >>> print(*model.stream("the cat", max_new_tokens=6), sep="|")
      |s|a|t| |o
     """
     model.check_can("stream")
     if not isinstance(text, str):
         raise BadInput(f"stream takes one text, a string, not {type(text).__name__}")
-    how = search_options(options)
-    (refuse_draft if translate.can(model) else refuse_prefix)(how)
-    if how.width(1) > 1 or (how.groups or 1) > 1:
-        raise BadInput("a beam decides at the end, so nothing can be streamed: leave out `beam`")
+    how = options_from("translate" if translate.can(model) else "generate", options)
+    if how.width(1) > 1 or how.beam_groups > 1:
+        raise BadInput("beam search decides at the end, so it cannot stream: leave out `beam`")
     (row,) = (translate if translate.can(model) else generate).encode(model, [text])
     return streamed(model, row, how)
 
 
-def streamed(model: Model, row: Tokenized, how: SearchOptions, number: int = 0) -> Iterator[str]:
+def streamed(model: Model, row: Tokenized, how: DecodingOptions, number: int = 0) -> Iterator[str]:
     """What `stream` gives; number: which text this is, among all that belong to one seed."""
     if translate.can(model):
         (request,) = translate.requests(model, [row], how, [number])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Any, overload
 
+from ..decode.options import BEAM, DecodingOptions, options_from, takes_options
 from ..models.base.shells import EncoderDecoder
-from .options import BEAM, Options, SearchOptions, refuse_draft, refuse_prefix, search_options, takes_options
 from .results import Answer
 from .search import Request, answers, search_of
 from .texts import Tokenized, each
@@ -22,30 +22,26 @@ def can(model: Model) -> bool:
 
 
 @overload
-def summarize(  # type: ignore[overload-overlap]
-    model: Model, texts: str, **options: Unpack[Options]
-) -> Answer: ...
+def summarize(model: Model, texts: str, **options: Any) -> Answer: ...
 @overload
-def summarize(model: Model, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
-@takes_options("draft", "ahead", "prefix")
-def summarize(model: Model, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+def summarize(model: Model, texts: Iterable[str], **options: Any) -> list[Answer]: ...
+@takes_options("summarize")
+def summarize(model: Model, texts: str | Iterable[str], **options: Any) -> Answer | list[Answer]:
     """Summaries, by a beam of 4 unless the options choose another search.
 
-    A summary is at most as long as those the run was trained on, or `longest`.
+    A summary is at most as long as those the run was trained on, or `max_new_tokens`.
 
     texts: an article, or several; `heedful.data.articles.Article` is one that has its title and its
     paragraphs. What is too long is cut, or the paragraphs that fit its title are read first, as the run has
-    learned to. options: those of decoding (see `heedful.use.options.SearchOptions`). Returns an `Answer` for
-    a string, a list for several.
+    learned to. options: those of `heedful.decode.options.DecodingOptions`. Returns an `Answer` for a string,
+    a list for several.
 
     >>> model = load("runs/toy-summarize")
     >>> model.summarize("the cat sat on the mat. the dog ate the fish.")
     'cat and dog'
     """
     model.check_can("summarize")
-    how = search_options(options)
-    refuse_draft(how)
-    refuse_prefix(how)
+    how = options_from("summarize", options)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
 
 
@@ -55,7 +51,7 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
 
 
 def write(
-    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Answer]:
     """Summaries of articles; numbers: which articles these are, among all that belong to one seed."""
     search = search_of(model, how, BEAM)
@@ -63,17 +59,18 @@ def write(
 
 
 def requests(
-    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Request | None]:
     """Articles as a search is given them, for an encoder or for the decoder itself; None: no words."""
     assert model.recipe is not None
-    words, longest = model.wording, how.longest or model.recipe.data.max_summary_length
+    words, longest = model.wording, how.max_new_tokens or model.recipe.data.max_summary_length
+    prefix = words.beginning(how.prefix)
     found: list[Request | None] = []
     for row, number in zip(rows, numbers, strict=True):
         if not row.text.strip() or not row.ids:
             found.append(None)
         elif model.kind is EncoderDecoder:
-            found.append(Request([words.start], longest, row, number))
+            found.append(Request([words.start], longest, row, number, prefix))
         else:
-            found.append(Request([*row.ids, words.named("[SEP]")], longest, None, number))
+            found.append(Request([*row.ids, words.named("[SEP]")], longest, None, number, prefix))
     return found

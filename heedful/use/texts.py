@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..errors import BadInput
+from ..models.base.settings import Range, Setting
 
 T = TypeVar("T")
 LONGEST = (
@@ -24,6 +25,11 @@ class Tokenized:
     spans: list[tuple[int, int]] = field(default_factory=list)  # where tokens stand, if it was kept
     segments: list[int] = field(default_factory=list)  # the number of the text, or word, of each token
     fault: str | None = None  # why the model cannot use it, if it cannot
+
+
+def check_top(top: object) -> None:
+    """Refuse a number of answers to keep that makes no sense."""
+    Setting("top", int, 1, limits=Range(1, 10**6)).convert("`top`", top)
 
 
 def listed_texts(texts: str | Iterable[str]) -> tuple[list[str], bool]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from ..data.trees import Parsed, words_of_pieces
+from ..decode.options import BEAM, DecodingOptions, options_from, takes_options
 from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder, needs_tree
-from .options import BEAM, Options, SearchOptions, refuse_draft, search_options, takes_options
 from .results import Answer
 from .search import Request, Search, answers, search_of
 from .texts import Tokenized, each
@@ -25,23 +25,21 @@ def can(model: Model) -> bool:
 
 
 @overload
-def translate(  # type: ignore[overload-overlap]
-    model: Model, texts: str, **options: Unpack[Options]
-) -> Answer: ...
+def translate(model: Model, texts: str, **options: Any) -> Answer: ...
 @overload
-def translate(model: Model, texts: Iterable[str], **options: Unpack[Options]) -> list[Answer]: ...
-@takes_options("draft", "ahead")
-def translate(model: Model, texts: str | Iterable[str], **options: Unpack[Options]) -> Answer | list[Answer]:
+def translate(model: Model, texts: Iterable[str], **options: Any) -> list[Answer]: ...
+@takes_options("translate")
+def translate(model: Model, texts: str | Iterable[str], **options: Any) -> Answer | list[Answer]:
     """Translations, by a beam of 4 unless the options choose another search. An empty text has an empty one.
 
-    texts: a string, or several. options: those of decoding (see `heedful.use.options.SearchOptions`). A
-    translation has at most twice as many tokens as its source and 20, or `longest`. Returns an `Answer` for a
-    string, a list for several: strings with their score, their tokens and the next best.
+    texts: a string, or several. options: those of `heedful.decode.options.DecodingOptions`. By default a
+    translation has at most twice as many tokens as its source, and 20. Returns an `Answer` for a string, a
+    list for several: strings with their score, their tokens and the next best.
 
     >>> model = load("runs/toy")
     >>> model.translate(["the cat sleeps", "i am a student"])
     ['le chat dort', 'je suis étudiant']
-    >>> answer = model.translate("the cat sleeps", n_best=2, length_penalty="power", alpha=1.0)
+    >>> answer = model.translate("the cat sleeps", n_best=2, length_penalty="power", length_alpha=1.0)
     >>> len(answer.n_best), answer.tokens
     (2, [' le', ' chat', ' dort', '[EOS]'])
     >>> model.translate("the cat sleeps", prefix="le chien")
@@ -50,8 +48,7 @@ def translate(model: Model, texts: str | Iterable[str], **options: Unpack[Option
     'le chat dort'
     """
     model.check_can("translate")
-    how = search_options(options)
-    refuse_draft(how)
+    how = options_from("translate", options)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
 
 
@@ -61,26 +58,26 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
 
 
 def write(
-    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Answer]:
     """Translations of texts; numbers: which texts these are, among all that belong to one seed."""
     search = search_for(model, how)
     return answers(model, search, requests(model, rows, how, numbers))
 
 
-def search_for(model: Model, how: SearchOptions, beam: int = BEAM) -> Search:
+def search_for(model: Model, how: DecodingOptions, beam: int = BEAM) -> Search:
     """The search for translations; an encoder that needs trees is given those of the texts."""
     return search_of(model, how, beam, partial(read_with_trees, model) if needs_trees(model) else None)
 
 
 def requests(
-    model: Model, rows: Sequence[Tokenized], how: SearchOptions, numbers: Sequence[int]
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Request | None]:
     """Texts as a search is given them; None for a text that says nothing."""
     words, prefix = model.wording, model.wording.beginning(how.prefix)
     found: list[Request | None] = []
     for row, number in zip(rows, numbers, strict=True):
-        longest = how.longest or 2 * len(row.ids) + 20 + len(prefix)
+        longest = how.max_new_tokens or 2 * len(row.ids) + 20 + len(prefix)
         silent = not row.text.strip() or not row.ids
         found.append(None if silent else Request([words.start], longest, row, number, prefix))
     return found

@@ -122,7 +122,7 @@ def test_own_files_and_translations_that_stay_in_step_with_them(trained, files, 
         ([], {}, "beam:4|length_penalty:gnmt|length_alpha:0.6"),
         (
             ["--beam=2", "--length-alpha=1.5"],
-            {"beam": 2, "alpha": 1.5},
+            {"beam": 2, "length_alpha": 1.5},
             "beam:2|length_penalty:gnmt|length_alpha:1.5",
         ),
         (["--beam=1"], {"beam": 1}, "greedy"),

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
 
 import pytest
 import torch
@@ -12,10 +11,8 @@ from helpers.small_runs import FILMS, SOURCES, lines
 
 from heedful.cli.main import main
 from heedful.cli.shared import lines as line_commands
-from heedful.cli.shared.commands import options_of
 from heedful.cli.shared.lines import READ
 from heedful.cli.shared.terminal import flat
-from heedful.use.options import SearchOptions
 from heedful.use.texts import LONGEST
 
 # The same as from Python
@@ -27,22 +24,28 @@ from heedful.use.texts import LONGEST
         ([], {}),
         (["--beam", "1"], {"beam": 1}),
         (
-            ["--beam=3", "--alpha", "1.5", "--length-penalty", "power"],
-            {"beam": 3, "alpha": 1.5, "length_penalty": "power"},
+            ["--beam=3", "--length-alpha", "1.5", "--length-penalty", "power"],
+            {"beam": 3, "length_alpha": 1.5, "length_penalty": "power"},
         ),
-        (["--stopping", "exact", "--coverage", "0.4"], {"stopping": "exact", "coverage": 0.4}),
+        (
+            ["--stopping", "exact", "--coverage-penalty", "0.4"],
+            {"stopping": "exact", "coverage_penalty": 0.4},
+        ),
         (["--sample", "--temperature", "2", "--seed", "4"], {"sample": True, "temperature": 2.0, "seed": 4}),
         (
             ["--sample", "--top-k", "3", "--top-p", ".9", "--min-p", ".01"],
             {"sample": True, "top_k": 3, "top_p": 0.9, "min_p": 0.01},
         ),
-        (["--forbid", "chat", "--forbid", "je"], {"forbid": ["chat", "je"]}),
-        (["--prefix", "le chien", "--longest", "5"], {"prefix": "le chien", "longest": 5}),
+        (["--bad-words", "chat", "--bad-words", "je"], {"bad_words": ["chat", "je"]}),
+        (["--prefix", "le chien", "--max-new-tokens", "5"], {"prefix": "le chien", "max_new_tokens": 5}),
         (
-            ["--repetition-penalty", "1.5", "--no-repeat-ngram", "2"],
-            {"repetition_penalty": 1.5, "no_repeat_ngram": 2},
+            ["--repetition-penalty", "1.5", "--no-repeat-ngram-size", "2"],
+            {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2},
         ),
-        (["--groups", "2", "--diversity", "0.5", "--batch", "3"], {"groups": 2, "diversity": 0.5}),
+        (
+            ["--beam-groups", "2", "--diversity-penalty", "0.5", "--batch", "3"],
+            {"beam_groups": 2, "diversity_penalty": 0.5},
+        ),
     ],
 )
 def test_lines_are_translated_as_python_translates_them(options, how, given, load):
@@ -54,10 +57,13 @@ def test_lines_are_translated_as_python_translates_them(options, how, given, loa
 def test_texts_are_continued_as_python_continues_them(given, load, small_run):
     prompts, model = ["the cat", "t", "the dog ate the"], load("lm")
     for options, how in (
-        (["--longest", "9"], {"longest": 9}),
-        (["--sample", "--seed=3", "--longest=9"], {"sample": True, "seed": 3, "longest": 9}),
-        (["--longest=40", "--draft", small_run("draft"), "--ahead", "2"], {"longest": 40}),
-        (["--beam", "2", "--longest", "5"], {"beam": 2, "longest": 5}),
+        (["--max-new-tokens", "9"], {"max_new_tokens": 9}),
+        (["--sample", "--seed=3", "--max-new-tokens=9"], {"sample": True, "seed": 3, "max_new_tokens": 9}),
+        (
+            ["--max-new-tokens=40", "--draft", small_run("draft"), "--draft-tokens", "2"],
+            {"max_new_tokens": 40},
+        ),
+        (["--beam", "2", "--max-new-tokens", "5"], {"beam": 2, "max_new_tokens": 5}),
         ([], {}),
     ):
         code, out, said = given("generate", "lm", *options, stdin=lines(*prompts))
@@ -101,8 +107,10 @@ def test_words_after_the_run_are_one_text(given, load):
     assert given("translate", "demo", "the cat sleeps", "--beam", "1") == (0, ["le chat dort", ""], "")
     assert given("translate", "demo", "") == (0, ["", ""], "")
     assert given("classify", "classify", "a", "good", "film", stdin="bad\n") == (0, ["positive", ""], "")
-    whole = load("lm-bytes").generate("the cat", longest=60, sample=True, temperature=3.0)
-    code, out, _ = given("generate", "lm-bytes", "the cat", "--longest=60", "--sample", "--temperature=3")
+    whole = load("lm-bytes").generate("the cat", max_new_tokens=60, sample=True, temperature=3.0)
+    code, out, _ = given(
+        "generate", "lm-bytes", "the cat", "--max-new-tokens=60", "--sample", "--temperature=3"
+    )
     assert "\n".join(out) == whole + "\n" and code == 0  # line ends and all: nothing has to stay in step
 
 
@@ -147,7 +155,7 @@ def test_json_of_the_other_commands(given, load):
         "input": "good",
         "embedding": load("classify").embed("good").tolist(),
     }
-    _, out, _ = given("generate", "lm", "--json", "--longest=3", stdin="the cat\n")
+    _, out, _ = given("generate", "lm", "--json", "--max-new-tokens=3", stdin="the cat\n")
     assert json.loads(out[0])["answers"][0]["text"] == " sa"
 
 
@@ -266,10 +274,10 @@ def test_files_of_other_kinds_are_refused(data, sentence, given):
 
 def test_an_answer_stays_on_its_line(given, load):
     prompts = ["the cat", "the dog"]
-    how = {"sample": True, "temperature": 3.0, "longest": 80}
+    how = {"sample": True, "temperature": 3.0, "max_new_tokens": 80}
     answers = load("lm-bytes").generate(prompts, **how)
     assert any("\n" in answer or "\r" in answer for answer in answers)  # or this test shows nothing
-    options = ["--sample", "--temperature=3", "--longest=80"]
+    options = ["--sample", "--temperature=3", "--max-new-tokens=80"]
     _, out, _ = given("generate", "lm-bytes", *options, stdin=lines(*prompts))
     assert out == [*(re.sub("[\r\n]", " ", answer) for answer in answers), ""]
     _, out, _ = given("generate", "lm-bytes", *options, "--json", stdin=lines(*prompts))
@@ -293,22 +301,22 @@ def test_an_answer_stays_on_its_line(given, load):
         ("translate", "demo", ["--length-penalty", "gnm"],
             '--length-penalty takes gnmt or power, not \'gnm\'; did you mean "gnmt"?'),
         ("translate", "demo", ["--temperature", "0.5"],
-            "--temperature does nothing unless tokens are drawn: ask for --sample too"),
-        ("translate", "demo", ["--sample", "--beam", "4"], "ask for one of them"),
+            "--temperature has no effect without --sample: give --sample too"),
+        ("translate", "demo", ["--sample", "--beam", "4"], "give one of them"),
         ("translate", "demo", ["--sample", "--temperature=0"],
             "temperature must be a number from 0.001 to 1,000.0, not 0.0"),
         ("translate", "demo", ["--n-best", "9"], "a beam of 4 cannot find 9 hypotheses"),
-        ("translate", "demo", ["--beam=1", "--alpha=1"], "alpha is for beam search"),
+        ("translate", "demo", ["--beam=1", "--length-alpha=1"], "give a --beam of 2 or more"),
         ("translate", "demo", ["--draft", "x"], "translate has no option --draft"),
-        ("translate", "demo", ["--forbid", "zebra"], '"zebra" is not in the vocabulary'),
+        ("translate", "demo", ["--bad-words", "zebra"], '"zebra" is not in the vocabulary'),
         ("translate", "demo", ["--batch", "0"], "batch must be a whole number from 1 to 100,000"),
         ("translate", "demo", ["--bad-lines", "drop"], "--bad-lines takes blank or refuse, not 'drop'"),
         ("translate", "demo", ["--gpu"], "translate has no option --gpu"),
         ("generate", "lm", ["--prefix", "x"], "generate has no option --prefix"),
-        ("generate", "lm", ["--ahead", "3"], "--ahead is how far a draft guesses: give --draft too"),
-        ("generate", "lm", ["--longest", "0"], "longest must be a whole number"),
-        ("generate", "lm", ["--n-best", "2"], "--n-best is for beam search: ask for a --beam of 2 or more"),
-        ("generate", "lm", ["--beam", "2", "--coverage", "1"], "no cross-attention"),
+        ("generate", "lm", ["--draft-tokens", "3"], "--draft-tokens has no effect without --draft"),
+        ("generate", "lm", ["--max-new-tokens", "0"], "--max-new-tokens must be a whole number"),
+        ("generate", "lm", ["--n-best", "2"], "--n-best has no effect without --beam"),
+        ("generate", "lm", ["--beam", "2", "--coverage-penalty", "1"], "needs cross-attention to a source"),
         ("generate", "lm", ["--draft", "no/where"], "no/where is not a folder"),
         ("fill", "mlm", ["--top", "0"], "top must be a whole number"),
         ("embed", "lm", ["--pooling", "class"], "without a class token: use --pooling mean"),
@@ -331,27 +339,8 @@ def test_wrong_options_are_told_before_torch_is_imported():
     code = """
 import sys
 from heedful.cli.main import main
-main(["translate", "runs/x", "--temperature", "1"])
+main(["translate", "runs/x", "--temperature", "2"])
 print("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n" and "temperature does nothing" in done.stderr
-
-
-def test_the_options_of_the_commands_are_those_of_python():
-    names = {f.name for f in fields(SearchOptions)}
-    offered = {
-        command: {f.name for f in fields(options_of(command))} for command in ("translate", "generate")
-    }
-    assert names - offered["translate"] == {"draft", "ahead"}
-    assert names - offered["generate"] == {"prefix"}
-    for found in offered.values():
-        assert found - names - {"trees", "chat"} == {
-            "run",
-            "text",
-            "json",
-            "bad_lines",
-            "device",
-            "weights",
-            "quantize",
-        }
+    assert done.stdout == "False\n" and "temperature has no effect" in done.stderr

@@ -107,7 +107,7 @@ def test_ctrl_c_leaves_what_was_answered_and_no_traceback(small_run):
 def test_a_terminal_sees_tokens_as_they_come_and_no_progress(small_run):
     """On a terminal: what is typed is answered, in pieces; with a file, progress is told elsewhere."""
     leader, terminal = pty.openpty()
-    command = [sys.executable, "-m", "heedful", "generate", small_run("lm"), "--longest", "8"]
+    command = [sys.executable, "-m", "heedful", "generate", small_run("lm"), "--max-new-tokens", "8"]
     with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=subprocess.PIPE) as process:
         guard = threading.Timer(60, process.kill)
         guard.start()
@@ -139,13 +139,13 @@ class Terminal(io.StringIO):
 def test_an_answer_is_streamed_to_a_terminal_piece_by_piece(small_run, monkeypatch, load):
     shown = Terminal()
     monkeypatch.setattr(sys, "stdout", shown)
-    assert main(["generate", small_run("lm"), "the cat", "--longest", "8"]) == 0
-    assert shown.pieces == [*load("lm").stream("the cat", longest=8), "\n"] and len(shown.pieces) == 9
+    assert main(["generate", small_run("lm"), "the cat", "--max-new-tokens", "8"]) == 0
+    assert shown.pieces == [*load("lm").stream("the cat", max_new_tokens=8), "\n"] and len(shown.pieces) == 9
     shown.pieces.clear()
-    assert main(["generate", small_run("lm"), "the cat", "--longest", "8", "--beam", "2"]) == 0
+    assert main(["generate", small_run("lm"), "the cat", "--max-new-tokens", "8", "--beam", "2"]) == 0
     assert len(shown.pieces) == 1  # a beam decides at the end
     shown.pieces.clear()
-    assert main(["generate", small_run("lm"), "the cat", "--longest", "8", "--json"]) == 0
+    assert main(["generate", small_run("lm"), "the cat", "--max-new-tokens", "8", "--json"]) == 0
     assert len(shown.pieces) == 1
 
 

@@ -104,7 +104,7 @@ def test_a_beam_as_wide_as_the_tree_finds_every_sequence(name, stopping, penalty
 @pytest.mark.parametrize("name", ENCODER_DECODERS)
 def test_and_with_the_coverage_penalty_too(name):
     case, longest = small(name, 3), 4
-    settings = BeamSettings(3**4, 3**4, coverage=0.4)
+    settings = BeamSettings(3**4, 3**4, coverage_penalty=0.4)
     found = beam_search(
         case.step(watched=True), case.prompts, case.lengths, longest=longest, eos=EOS, settings=settings
     )
@@ -154,11 +154,11 @@ def test_a_beam_of_one_with_the_exact_rule_is_greedy_where_length_does_not_pay(n
 
 def plainly(case: Case, row: int, longest: int, ends: set[int], s: BeamSettings) -> dict:
     """Beam search over Python lists; one dict {tokens: score} of all groups' finished hypotheses."""
-    groups = [{"live": [(0.0, ())], "finished": {}, "over": False} for _ in range(s.groups)]
+    groups = [{"live": [(0.0, ())], "finished": {}, "over": False} for _ in range(s.beam_groups)]
 
     def score(total: float, tokens: tuple[int, ...], at: int) -> float:
-        covered = s.coverage * cp(case, row, tokens) if s.coverage else 0.0
-        return total / lp(s.length_penalty, at, s.alpha) + covered
+        covered = s.coverage_penalty * cp(case, row, tokens) if s.coverage_penalty else 0.0
+        return total / lp(s.length_penalty, at, s.length_alpha) + covered
 
     for n in range(1, longest + 1):
         taken: Counter[int] = Counter()
@@ -170,7 +170,7 @@ def plainly(case: Case, row: int, longest: int, ends: set[int], s: BeamSettings)
                 for total, tokens in group["live"]
                 for t, p in enumerate(following(case.name, row, tokens))
             ]
-            everything.sort(key=lambda c: -(c[0] - s.diversity * taken[c[1][-1]]))
+            everything.sort(key=lambda c: -(c[0] - s.diversity_penalty * taken[c[1][-1]]))
             chosen = everything[: (1 + len(ends)) * s.width]
             for total, tokens in chosen[: s.width]:
                 if tokens[-1] in ends or n == longest:
@@ -185,18 +185,24 @@ def plainly(case: Case, row: int, longest: int, ends: set[int], s: BeamSettings)
             elif s.stopping == "heuristic":
                 group["over"] = full and all(score(total, tokens, n) <= best[-1][1] for total, tokens in live)
             else:
-                ideal = lp(s.length_penalty, longest if s.alpha > 0 else n, s.alpha)
+                ideal = lp(s.length_penalty, longest if s.length_alpha > 0 else n, s.length_alpha)
                 group["over"] = full and all(total / ideal <= best[-1][1] for total, _ in live)
     return {tokens: found for group in groups for tokens, found in group["finished"].items()}
 
 
 SETTINGS = {
     "plain": {},
-    "wider, by the mean": {"width": 5, "length_penalty": "power", "alpha": 1.0},
-    "short ones": {"width": 2, "length_penalty": "power", "alpha": -0.5},
-    "covering": {"width": 3, "coverage": 0.5},
-    "groups": {"width": 2, "groups": 3, "diversity": 0.8},
-    "groups that cover": {"width": 3, "groups": 2, "diversity": 1.5, "coverage": 0.3, "alpha": 1.0},
+    "wider, by the mean": {"width": 5, "length_penalty": "power", "length_alpha": 1.0},
+    "short ones": {"width": 2, "length_penalty": "power", "length_alpha": -0.5},
+    "covering": {"width": 3, "coverage_penalty": 0.5},
+    "groups": {"width": 2, "beam_groups": 3, "diversity_penalty": 0.8},
+    "groups that cover": {
+        "width": 3,
+        "beam_groups": 2,
+        "diversity_penalty": 1.5,
+        "coverage_penalty": 0.3,
+        "length_alpha": 1.0,
+    },
 }
 
 
@@ -205,9 +211,9 @@ SETTINGS = {
 @pytest.mark.parametrize("what", SETTINGS)
 def test_the_search_does_what_a_plain_loop_does(name, stopping, what):
     given = {"width": 3, "stopping": stopping, **SETTINGS[what]}
-    if name in DECODERS and "coverage" in given:
-        del given["coverage"]  # nothing to cover
-    settings = BeamSettings(n_best=given["width"] * given.get("groups", 1), **given)
+    if name in DECODERS and "coverage_penalty" in given:
+        del given["coverage_penalty"]  # nothing to cover
+    settings = BeamSettings(n_best=given["width"] * given.get("beam_groups", 1), **given)
     case, ends, limits = telling(name), {2, 5}, [7, 4, 6]
     step = case.step(watched=name in ENCODER_DECODERS)
     found = beam_search(step, case.prompts, case.lengths, longest=limits, eos=ends, settings=settings)
@@ -224,7 +230,7 @@ def test_the_rules_stop_at_different_times(name):
     for stopping in STOPPING:
         case = telling(name)
         spy = Spy(case.step())
-        settings = BeamSettings(3, stopping=stopping, length_penalty="power", alpha=1.0)
+        settings = BeamSettings(3, stopping=stopping, length_penalty="power", length_alpha=1.0)
         beam_search(spy, case.prompts, case.lengths, longest=12, eos={2, 5}, settings=settings)
         calls[stopping] = sum(spy.rows)
     assert calls["first_B"] < calls["heuristic"] < calls["exact"]
@@ -273,7 +279,9 @@ EVERYTHING = [
 def test_cached_equals_uncached_and_a_batch_equals_its_rows_alone(name, groups):
     case, limits = small(name, 11, 8, 1.5), [8, 5, 9]
     cover = 0.2 if name in ENCODER_DECODERS else 0.0
-    settings = BeamSettings(4, 4, coverage=cover, groups=groups, diversity=0.5 if groups > 1 else 0.0)
+    settings = BeamSettings(
+        4, 4, coverage_penalty=cover, beam_groups=groups, diversity_penalty=0.5 if groups > 1 else 0.0
+    )
     given = {"eos": {2, 7}, "settings": settings, "filters": EVERYTHING}
     watched = bool(cover)
     found = beam_search(case.step(watched=watched), case.prompts, case.lengths, longest=limits, **given)
@@ -299,7 +307,9 @@ def test_cached_equals_uncached_and_a_batch_equals_its_rows_alone(name, groups):
 @pytest.mark.parametrize("groups", [1, 2])
 def test_the_n_best_are_sorted_distinct_and_score_what_they_say(name, groups):
     case = small(name, 8, 3)
-    settings = BeamSettings(5, 5 * groups, "power", 0.8, groups=groups, diversity=0.05 if groups > 1 else 0)
+    settings = BeamSettings(
+        5, 5 * groups, "power", 0.8, beam_groups=groups, diversity_penalty=0.05 if groups > 1 else 0
+    )
     found = beam_search(case.step(), case.prompts, case.lengths, longest=6, eos=EOS, settings=settings)
     for row in found:
         assert len(row) >= 5 and len({tuple(h.tokens) for h in row}) == len(row)
@@ -307,7 +317,7 @@ def test_the_n_best_are_sorted_distinct_and_score_what_they_say(name, groups):
         for h in row:
             assert h.score == pytest.approx(sum(h.log_probabilities) / len(h.tokens) ** 0.8, abs=1e-9)
             assert h.ended == (h.tokens[-1] == EOS) and EOS not in h.words
-    fewer = BeamSettings(5, 2, "power", 0.8, groups=groups, diversity=0.05 if groups > 1 else 0)
+    fewer = BeamSettings(5, 2, "power", 0.8, beam_groups=groups, diversity_penalty=0.05 if groups > 1 else 0)
     assert [row[:2] for row in found] == beam_search(
         case.step(), case.prompts, case.lengths, longest=6, eos=EOS, settings=fewer
     )
@@ -317,11 +327,11 @@ def test_groups_differ_as_much_as_they_are_told_to():
     case = small("gpt2", 9, 3)
 
     def found(**options):
-        settings = BeamSettings(2, n_best=2 * options.get("groups", 1), **options)
+        settings = BeamSettings(2, n_best=2 * options.get("beam_groups", 1), **options)
         given = {"longest": 5, "eos": None, "settings": settings}
         return beam_search(case.step(), case.prompts, case.lengths, **given)
 
-    alone, apart = found(), found(groups=3, diversity=1e6)
+    alone, apart = found(), found(beam_groups=3, diversity_penalty=1e6)
     for row in range(3):
         tokens = [tuple(h.tokens) for h in apart[row]]
         assert {tuple(h.tokens) for h in alone[row]} <= set(tokens), "the first group is a plain search"
@@ -329,7 +339,7 @@ def test_groups_differ_as_much_as_they_are_told_to():
             # Whatever two groups agree on at a place, the later would have paid a fortune for.
             by_group = {t[place] for t in tokens}
             assert len(by_group) >= 3
-    together = found(groups=3, diversity=1e-9)
+    together = found(beam_groups=3, diversity_penalty=1e-9)
     assert [{tuple(h.tokens) for h in row} for row in together] == [
         {tuple(h.tokens) for h in row} for row in alone
     ]
@@ -367,11 +377,11 @@ def test_a_search_with_nowhere_left_to_go_is_over():
         ({"n_best": 5}, "a beam of 4 cannot find 5"),
         ({"length_penalty": "gntm"}, f'"gntm" does not exist; there are {", ".join(LENGTH_PENALTIES)}'),
         ({"stopping": "never"}, f"there are {', '.join(STOPPING)}"),
-        ({"alpha": math.inf}, "alpha is inf"),
-        ({"coverage": -1.0}, "coverage is -1.0"),
-        ({"groups": 2}, "go together"),
-        ({"diversity": 0.5}, "go together"),
-        ({"coverage": 0.1}, "watched=True"),
+        ({"length_alpha": math.inf}, "length_alpha is inf"),
+        ({"coverage_penalty": -1.0}, "coverage_penalty is -1.0"),
+        ({"beam_groups": 2}, "go together"),
+        ({"diversity_penalty": 0.5}, "go together"),
+        ({"coverage_penalty": 0.1}, "watched=True"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(given, message):

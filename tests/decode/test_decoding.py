@@ -333,6 +333,8 @@ def test_forced_prefixes_and_least_lengths_count_new_tokens_only():
     assert kept(forced) == [[5], list(range(8)), list(range(8))]
     long = f.minimum_length(1, {2, 3})(torch.zeros(3, 5), written)
     assert kept(long) == [[0, 1, 2, 3, 4], [0, 1, 4], [0, 1, 2, 3, 4]]
+    each = f.minimum_length([2, 0, 1], {2, 3})(torch.zeros(3, 5), written)
+    assert kept(each) == [[0, 1, 4], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
 
 
 def test_filters_apply_in_the_order_given_and_leave_what_they_get_alone():
@@ -367,7 +369,7 @@ def test_filters_work_in_single_precision_at_least():
         (lambda: f.no_repeat_ngram(0), "n must be at least 1"),
         (lambda: f.forbidden([[]]), "at least one"),
         (lambda: f.forbidden([[3, -1]]), "by their numbers"),
-        (lambda: f.minimum_length(3, None), "which token ends"),
+        (lambda: f.minimum_length(3, None), "without an end token"),
     ],
 )
 def test_a_filter_that_means_nothing_is_refused(make, message):
@@ -429,7 +431,10 @@ def test_tensor_names_tell_the_truth_in_every_search(told):
     greedy(case.step(), case.prompts, case.lengths, **given)
     sample(case.step(), case.prompts, case.lengths, **given)
     speculative_greedy(case.step(), draft.step(), case.prompts, case.lengths, **given)
-    for settings in (BeamSettings(coverage=0.2), BeamSettings(width=3, groups=2, diversity=0.5)):
+    for settings in (
+        BeamSettings(coverage_penalty=0.2),
+        BeamSettings(width=3, beam_groups=2, diversity_penalty=0.5),
+    ):
         beam_search(case.step(watched=True), case.prompts, case.lengths, settings=settings, **given)
     assert set(found) == set()
     assert {"extend", "candidates", "check", "guess", "draw", "stream_chunks", "DecoderStep.hidden"} <= heard

@@ -104,7 +104,10 @@ def test_chunks_joined_are_the_stream_joined():
 def test_beams_with_filters_are_the_same_however_late_they_are_looked_at(chunk):
     case = Case("gpt2", seed=5, sharper=1.5)
     given = {"longest": [9, 4, 7], "eos": {2, 11}, "filters": [f.no_repeat_ngram(2)]}
-    for settings in (BeamSettings(width=3, n_best=3), BeamSettings(width=2, groups=2, diversity=0.5)):
+    for settings in (
+        BeamSettings(width=3, n_best=3),
+        BeamSettings(width=2, beam_groups=2, diversity_penalty=0.5),
+    ):
         found, expected = (
             beam_search(step, case.prompts, case.lengths, settings=settings, **given)
             for step in (late(case, chunk), case.step())

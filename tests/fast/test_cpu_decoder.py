@@ -222,7 +222,7 @@ def test_a_packed_model_can_be_watched_under_the_same_names(name, weights):
 
 def test_a_watched_step_looks_at_a_shared_source():
     """The coverage penalty needs the weights of every row, while rows share what they look at."""
-    case, settings = Float("transformer"), BeamSettings(width=3, coverage=0.3)
+    case, settings = Float("transformer"), BeamSettings(width=3, coverage_penalty=0.3)
     steps = (
         case.step(watched=True),
         step_of(packed.packed(case.model), case.source, case.source_lengths, watched=True),

@@ -66,11 +66,11 @@ def test_a_step_of_kernels_writes_the_same_text(name):
     "given",
     [
         {
-            "settings": BeamSettings(width=2, stopping="first_B", length_penalty="power", alpha=0.0),
+            "settings": BeamSettings(width=2, stopping="first_B", length_penalty="power", length_alpha=0.0),
             "eos": [0, 5, 9],
         },
-        {"settings": BeamSettings(width=2, stopping="exact", alpha=1.3, n_best=2), "eos": [3, 0]},
-        {"settings": BeamSettings(width=4, stopping="exact", alpha=-0.5, n_best=4), "eos": None},
+        {"settings": BeamSettings(width=2, stopping="exact", length_alpha=1.3, n_best=2), "eos": [3, 0]},
+        {"settings": BeamSettings(width=4, stopping="exact", length_alpha=-0.5, n_best=4), "eos": None},
     ],
     ids=["first", "exact", "endless"],
 )
@@ -107,7 +107,7 @@ def searches_after_a_token(step, rules, rows):
 @pytest.mark.parametrize("make", [fast, plain], ids=["kernels", "parts"])
 def test_a_search_that_is_over_finds_nothing_more(make):
     ends = torch.arange(0, 23, 2, device=DEVICE)  # so many that something ends in every step
-    settings = BeamSettings(width=2, length_penalty="power", alpha=4.0)  # the longer, the better
+    settings = BeamSettings(width=2, length_penalty="power", length_alpha=4.0)  # the longer, the better
     rules = Rules(settings, tuple(ends.tolist()), ends, 9, ())
     step = make(shaken(tiny_gpt2()))
     searches, tree = searches_after_a_token(step, rules, 2)

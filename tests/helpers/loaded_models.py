@@ -30,8 +30,8 @@ HOW = [
     {"beam": 3, "n_best": 2},
     {"sample": True, "seed": 5},
     {"sample": True, "temperature": 1.7, "top_p": 0.9, "min_p": 0.01, "top_k": 9},
-    {"repetition_penalty": 1.9, "no_repeat_ngram": 2},
-    {"beam": 2, "forbid": ["le", "chat"], "longest": 4},
+    {"repetition_penalty": 1.9, "no_repeat_ngram_size": 2},
+    {"beam": 2, "bad_words": ["le", "chat"], "max_new_tokens": 4},
 ]
 
 

@@ -243,7 +243,7 @@ def test_lines_are_messages_or_conversations(folder, monkeypatch, capsys):
         "generate",
         str(folder),
         "--chat",
-        "--longest",
+        "--max-new-tokens",
         "7",
         "--json",
         stdin="\n".join(typed) + "\n",
@@ -251,13 +251,13 @@ def test_lines_are_messages_or_conversations(folder, monkeypatch, capsys):
     prompts = read_chat(folder).render(
         [[{"role": "user", "content": typed[0]}], CONVERSATIONS[2], [{"role": "user", "content": typed[3]}]]
     )
-    expected = [str(one) for one in model.generate(prompts, longest=7)]
+    expected = [str(one) for one in model.generate(prompts, max_new_tokens=7)]
     found = [json.loads(line) for line in out.splitlines()]
     assert [row["answers"][0]["text"] for row in found if row["answers"]] == expected
     assert [row["input"] for row in found] == [prompts[0], "", *prompts[1:]] and found[1]["answers"] == []
     assert (code, said) == (0, "")
     code, out, _ = asked(
-        monkeypatch, capsys, "generate", str(folder), "--chat", "--longest", "7", "What is a mat?"
+        monkeypatch, capsys, "generate", str(folder), "--chat", "--max-new-tokens", "7", "What is a mat?"
     )
     assert (code, out) == (0, expected[0] + "\n")
 
@@ -267,7 +267,9 @@ def test_python_has_the_same_prompts(folder):
     model, expected = heedful.load(folder), read_chat(folder).render(CONVERSATIONS)
     for said, prompt in zip(CONVERSATIONS, expected, strict=True):
         found = model.chat_prompt(said)
-        assert found == prompt and model.generate(found, longest=3) == model.generate(prompt, longest=3)
+        assert found == prompt and model.generate(found, max_new_tokens=3) == model.generate(
+            prompt, max_new_tokens=3
+        )
     assert model.chat_prompt("hello") == model.chat_prompt([{"role": "user", "content": "hello"}])
     with pytest.raises(heedful.BadInput, match="take turns"):
         model.chat_prompt([{"role": "assistant", "content": "x"}])

@@ -188,12 +188,16 @@ def test_a_run_answers_the_same_there_and_when_it_comes_back(name, small_run, tm
         assert there.tokens(text) == run.tokenizer.encode(text).ids
         found = writes.decode(there.greedy(there.tokens(text), 9))
         if name == "lm":
-            assert found == run.generate(text, longest=9) == back.generate(text, longest=9)
+            assert found == run.generate(text, max_new_tokens=9) == back.generate(text, max_new_tokens=9)
         else:
-            assert found == run.translate(text, longest=9, beam=1) == back.translate(text, longest=9, beam=1)
+            assert (
+                found
+                == run.translate(text, max_new_tokens=9, beam=1)
+                == back.translate(text, max_new_tokens=9, beam=1)
+            )
             assert name != "demo" or found == PAIRS[text]
             best = there.beam(there.tokens(text), 4, 9)
-            assert writes.decode(best) == run.translate(text, longest=9, beam=4, alpha=0.0)
+            assert writes.decode(best) == run.translate(text, max_new_tokens=9, beam=4, length_alpha=0.0)
 
 
 def test_absence_is_said_with_the_install_line(tmp_path, monkeypatch):

@@ -142,7 +142,9 @@ def test_marian_goes_out_as_it_came_in(shared, made, tmp_path):
     )
     hf.MarianMTModel(config).save_pretrained(folder)
     model = heedful.load(folder)
-    assert "translate" in model.can and isinstance(model.translate("the cat sat", beam=1, longest=5), str)
+    assert "translate" in model.can and isinstance(
+        model.translate("the cat sat", beam=1, max_new_tokens=5), str
+    )
     heedful.save(model, tmp_path / "saved")
     theirs, again = theirs_of_marian(tmp_path / "saved"), heedful.load(tmp_path / "saved")
     for text in corpus():

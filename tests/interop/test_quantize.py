@@ -66,7 +66,9 @@ def test_a_quantized_model_writes_and_reads(kind, small_run):
     ]
     assert 0 < max(off) < (0.5 if kind == "int8" else 20)
     lm = heedful.load(small_run("lm"), quantize=kind)
-    assert isinstance(lm.generate("the cat", longest=5), str) and "".join(lm.stream("the cat", longest=5))
+    assert isinstance(lm.generate("the cat", max_new_tokens=5), str) and "".join(
+        lm.stream("the cat", max_new_tokens=5)
+    )
     with pytest.raises(BadInput, match="rounded weights, which are not saved: load it without `quantize`"):
         heedful.save(lm, "nowhere")
 

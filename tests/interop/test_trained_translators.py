@@ -79,14 +79,14 @@ def test_a_translator_trained_here_translates_in_transformers(name, kind, traine
     tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path)
     for text in TEXTS:
         assert tokenizer(text).input_ids == model.wording.source([text])[0].ids
-    greedy = model.translate(TEXTS, beam=1, longest=NEW)
+    greedy = model.translate(TEXTS, beam=1, max_new_tokens=NEW)
     assert list(PAIRS.values()) == greedy[: len(PAIRS)]
     assert their_texts(tmp_path, TEXTS, tokenizer, num_beams=1, max_new_tokens=NEW) == greedy
-    beam = {"beam": 4, "length_penalty": "power", "alpha": 0.6, "longest": NEW}
+    beam = {"beam": 4, "length_penalty": "power", "length_alpha": 0.6, "max_new_tokens": NEW}
     assert their_texts(tmp_path, TEXTS, tokenizer, max_new_tokens=NEW) == model.translate(TEXTS, **beam)
     again = heedful.load(tmp_path)
-    assert again.translate(TEXTS, longest=NEW) == model.translate(TEXTS, longest=NEW)
-    assert again.translate(TEXTS, beam=1, longest=NEW) == greedy
+    assert again.translate(TEXTS, max_new_tokens=NEW) == model.translate(TEXTS, max_new_tokens=NEW)
+    assert again.translate(TEXTS, beam=1, max_new_tokens=NEW) == greedy
 
 
 def test_the_folder_says_how_to_write(trained, tmp_path):
@@ -111,7 +111,7 @@ def test_a_vocabulary_for_each_side_leaves_with_both(trained, tmp_path):
     target = hf.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "target_tokenizer.json"))
     assert source.get_vocab() != target.get_vocab()
     found = their_texts(tmp_path, TEXTS, source, target, num_beams=1, max_new_tokens=NEW)
-    assert found == model.translate(TEXTS, beam=1, longest=NEW)
+    assert found == model.translate(TEXTS, beam=1, max_new_tokens=NEW)
     assert found[: len(PAIRS)] == list(PAIRS.values())
     again = heedful.load(tmp_path)
     assert again.translate(TEXTS) == model.translate(TEXTS)

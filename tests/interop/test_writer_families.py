@@ -38,7 +38,7 @@ def test_what_they_write_is_written_here_and_after_coming_back(name, beam, their
     tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "a")
     new_tokens = 64 if beam == 1 else 17
     how = {"num_beams": beam, "do_sample": False, "max_new_tokens": new_tokens, "length_penalty": 0.0}
-    ours = {"longest": new_tokens, "beam": beam} | ({} if beam == 1 else {"alpha": 0.0})
+    ours = {"max_new_tokens": new_tokens, "beam": beam} | ({} if beam == 1 else {"length_alpha": 0.0})
     pairs = model.config.is_encoder_decoder
     texts = list(PAIRS)[:2]
     answers = loaded.translate(texts, **ours) if pairs else loaded.generate(texts, **ours)

@@ -265,7 +265,7 @@ def test_coverage_sees_what_each_word_looked_at(name):
     *_, weights = trace.weights().values()
     real = torch.arange(6) < case.source_lengths[:, None]
     close(step.attention, weights[:, :, 0].masked_fill(~real[:, None], -1))
-    settings = BeamSettings(width=2, coverage=0.3)
+    settings = BeamSettings(width=2, coverage_penalty=0.3)
     assert beam_search(case.step(watched=True), case.prompts[:, :1], longest=4, eos=EOS, settings=settings)
 
 

@@ -70,11 +70,11 @@ def test_a_run_learns_and_is_used_like_any_other(name, trained, capsys):
     if name in WRITERS:
         assert model.kind is Decoder and "look" not in model.can
         begun = SENTENCE[: SENTENCE.index("at. the dog")]
-        assert model.generate(begun, longest=8) == "at. the "
-        assert "".join(model.stream(begun, longest=8)) == "at. the "
-        assert model.generate(begun, longest=8, beam=3).n_best
-        assert model.generate(begun, longest=8, sample=True, temperature=0.1, seed=3) == "at. the "
-        assert model.generate(begun, longest=8, draft=model, ahead=3) == "at. the "
+        assert model.generate(begun, max_new_tokens=8) == "at. the "
+        assert "".join(model.stream(begun, max_new_tokens=8)) == "at. the "
+        assert model.generate(begun, max_new_tokens=8, beam=3).n_best
+        assert model.generate(begun, max_new_tokens=8, sample=True, temperature=0.1, seed=3) == "at. the "
+        assert model.generate(begun, max_new_tokens=8, draft=model, draft_tokens=3) == "at. the "
         assert model.score(begun).total > model.score(begun[::-1]).total
     else:
         assert model.kind is EncoderDecoder and ("look" in model.can) == (name in ATTENDING)
@@ -117,7 +117,7 @@ def test_looking_shows_attention_where_there_is_some(name, trained):
     torch.testing.assert_close(steps.masked_S.softmax(-1), steps.weights_S)
     with pytest.raises(BadInput, match="no self-attention"):
         model.look("the cat sleeps", which="self")
-    assert model.translate("the cat sleeps", coverage=0.2) == "le chat dort"
+    assert model.translate("the cat sleeps", coverage_penalty=0.2) == "le chat dort"
 
 
 @every

@@ -239,10 +239,10 @@ def test_a_run_writes_captions_of_files(place):
     pixels = torch.from_numpy(np.stack([ready_file(name, data) for name in files]))
     vocab = EvaluationRequest(place / "run", recipe.make("caption")).vocab()
     assert greedily == caption.caption(model.model, vocab, data, pixels)
-    answer = model.caption(files[2], n_best=2, coverage=0.1)
+    answer = model.caption(files[2], n_best=2, coverage_penalty=0.1)
     assert len(answer.n_best) == 2 and answer.ended and answer.tokens[-1] == "[EOS]"
     assert model.caption(files[2], prefix="red").startswith("red")
-    assert model.caption(files[2], longest=1, beam=1) == "blue"
+    assert model.caption(files[2], max_new_tokens=1, beam=1) == "blue"
     assert model.caption(files, sample=True, temperature=0.01, seed=4) == found
     assert heedful.load(place / "run", weights="int8").caption(files) == found
 
@@ -282,8 +282,8 @@ def test_the_command_answers_files_and_lines(place, capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     assert main(["caption", folder, "--bad-lines", "refuse"]) == 2
     assert "no.png is not there" in capsys.readouterr().err
-    assert main(["caption", folder, files[0], "--alpha", "1", "--beam", "1"]) == 2
-    assert "--alpha is for beam search" in capsys.readouterr().err
+    assert main(["caption", folder, files[0], "--length-alpha", "1", "--beam", "1"]) == 2
+    assert "--length-alpha has no effect without --beam" in capsys.readouterr().err
 
 
 def test_a_run_is_evaluated_on_its_own_and_on_other_pictures(place, tmp_path, capsys):
@@ -483,7 +483,7 @@ def test_one_vector_is_not_looked_at(place, tmp_path):
     outcome = trainer.start(recipe.make("caption", settings=settings), tmp_path / "run", Quiet(), CPU)
     assert outcome.job.config.source == "mean" and outcome.job.config.source_length == 1
     model = heedful.load(tmp_path / "run")
-    assert isinstance(model.caption(names(place)[0], longest=3), str)
+    assert isinstance(model.caption(names(place)[0], max_new_tokens=3), str)
     with pytest.raises(BadInput, match=r"one vector \(mean\), so its words have nothing to choose from"):
         model.look_at(names(place)[0])
 

@@ -46,9 +46,9 @@ def test_every_kind_is_trained_loaded_evaluated_and_continued(kind, texts, tmp_p
     assert outcome.finished
     model = heedful.load(tmp_path / "run")
     assert model.config == outcome.job.config
-    text = model.generate("ba", longest=40)
+    text = model.generate("ba", max_new_tokens=40)
     assert len(text) >= 40
-    assert model.generate(["ba", "ba be bi"], longest=40)[0] == text  # whatever stands beside it
+    assert model.generate(["ba", "ba be bi"], max_new_tokens=40)[0] == text  # whatever stands beside it
     assert model.score("ba be bi bo bu").perplexity > 1
 
 

@@ -333,7 +333,7 @@ def test_a_long_article_is_read_as_far_as_it_was_in_training(learned, monkeypatc
     assert model.wording.source([padded])[0].ids == model.wording.source([padded[:5000]])[0].ids
     code, out, err = answered(monkeypatch, capsysbinary, learned, padded.encode())
     assert code == 0 and out.count("\n") == 1 and err == ""
-    assert model.summarize(text, longest=1).tokens[:1] == [" cat"]
+    assert model.summarize(text, max_new_tokens=1).tokens[:1] == [" cat"]
     assert main(["summarize", learned, text, "--beam", "1"]) == 0
     assert capsysbinary.readouterr().out.decode() == f"{lead}\n"
 

@@ -8,16 +8,16 @@ from helpers.tokenizer_cases import AWKWARD, byte_level
 from heedful import BadInput, Loaded
 from heedful.decode import filters as f
 from heedful.decode.greedy import greedy, greedy_continuation
+from heedful.decode.options import decoding_options
 from heedful.decode.sampling import sample
 from heedful.decode.step import step_of
 from heedful.models import gpt2
-from heedful.use import options
 from heedful.use.search import seed_of
 from heedful.use.wording import RunWording
 
 FILTERS = {
     "repetition_penalty": (3.0, f.repetition_penalty),
-    "no_repeat_ngram": (3, f.no_repeat_ngram),
+    "no_repeat_ngram_size": (3, f.no_repeat_ngram),
     "temperature": (2.5, f.temperature),
     "top_k": (2, f.top_k),
     "top_p": (0.6, f.top_p),
@@ -28,7 +28,11 @@ FILTERS = {
 @pytest.mark.parametrize("name", FILTERS)
 def test_each_filter_is_that_of_decode(name, load):
     model, (value, make) = load("lm"), FILTERS[name]
-    drawn = {"sample": True, "temperature": 2.5, "seed": 3} if name in options.SAMPLING else {}
+    drawn = (
+        {"sample": True, "temperature": 2.5, "seed": 3}
+        if decoding_options()[name].use.needs == "sample"
+        else {}
+    )
     row = model.wording.prompt(["the cat"])[0].ids
     filters = ([f.temperature(2.5)] if drawn else []) + ([] if name == "temperature" else [make(value)])
     how = {"longest": 17, "eos": model.special["eos"], "filters": filters}
@@ -36,17 +40,17 @@ def test_each_filter_is_that_of_decode(name, load):
         (expected,) = sample(step_of(model.model), torch.tensor([row]), seed=[seed_of(3, 0)], **how)
     else:
         (expected,) = greedy(step_of(model.model), torch.tensor([row]), **how)
-    found = model.generate("the cat", longest=17, **(drawn | {name: value}))
+    found = model.generate("the cat", max_new_tokens=17, **(drawn | {name: value}))
     assert found.tokens == model.wording.names(expected.tokens)
     without = {key: held for key, held in drawn.items() if key != name}
-    assert found != model.generate("the cat", longest=17, **without)
+    assert found != model.generate("the cat", max_new_tokens=17, **without)
 
 
 @pytest.mark.parametrize("name", ["lm", "lm-bytes"])
-@pytest.mark.parametrize("how", [*HOW[:5], {"beam": 2, "longest": 4, "forbid": ["c"]}])
+@pytest.mark.parametrize("how", [*HOW[:5], {"beam": 2, "max_new_tokens": 4, "bad_words": ["c"]}])
 def test_a_prompt_is_continued_alike_alone_and_among_others(name, how, load):
     model = load(name)
-    how = {"longest": 11} | how
+    how = {"max_new_tokens": 11} | how
     whole = model.generate(PROMPTS, **how)
     assert whole == model.generate(PROMPTS, **how, batch=1) == model.generate(PROMPTS, **how, batch=2)
     assert whole[0] == model.generate(PROMPTS[0], **how)
@@ -57,16 +61,18 @@ def test_past_the_context_the_oldest_is_forgotten(load):
     for prompt in ("the cat", "the dog ate the fish. th", "the dog ate the fish. t"):
         ids = torch.tensor(model.wording.prompt([prompt])[0].ids)
         expected = greedy_continuation(model.model, ids, 60, model.config.context)
-        found = model.generate(prompt, longest=60)
+        found = model.generate(prompt, max_new_tokens=60)
         assert found.tokens == model.wording.names(expected) and len(found) == 60
-        assert "".join(model.stream(prompt, longest=60)) == found
-    both = model.generate(["the cat", "the dog ate the fish. t"], longest=60)
+        assert "".join(model.stream(prompt, max_new_tokens=60)) == found
+    both = model.generate(["the cat", "the dog ate the fish. t"], max_new_tokens=60)
     assert both[1] == found
-    drawn = {"sample": True, "temperature": 2.0, "longest": 60, "seed": 3}
+    drawn = {"sample": True, "temperature": 2.0, "max_new_tokens": 60, "seed": 3}
     assert model.generate(["the", "the cat"], **drawn)[0] == model.generate("the", **drawn)
     long = "the cat sat on the mat. the dog ate the fish. the cat sat on the mat. the"
-    assert model.generate(long, longest=5) == " dog "
-    assert len(model.generate(long, longest=500, beam=2).tokens) == 13  # a beam stops where its table is full
+    assert model.generate(long, max_new_tokens=5) == " dog "
+    assert (
+        len(model.generate(long, max_new_tokens=500, beam=2).tokens) == 13
+    )  # a beam stops where its table is full
 
 
 def test_an_answer_goes_on_where_its_prompt_ends(load):
@@ -74,7 +80,7 @@ def test_an_answer_goes_on_where_its_prompt_ends(load):
     for name in ("lm", "lm-bytes"):
         model = load(name)
         for prompt in PROMPTS:
-            answer = model.generate(prompt, longest=7, sample=True)
+            answer = model.generate(prompt, max_new_tokens=7, sample=True)
             ids = model.wording.prompt([prompt])[0].ids
             new = [model.tokenizer.token_to_id(token) for token in answer.tokens if token != "[EOS]"]
             assert prompt + answer == model.wording.decoded([*ids, *new])
@@ -83,10 +89,10 @@ def test_an_answer_goes_on_where_its_prompt_ends(load):
 @pytest.mark.parametrize("sampled", [{}, {"sample": True, "temperature": 0.7}])
 def test_a_draft_changes_the_speed_and_not_the_text(sampled, load):
     model, draft = load("lm"), load("draft")
-    how = sampled | {"longest": 40}
-    with_it = model.generate(PROMPTS, **how, draft=draft, ahead=3)
-    assert with_it == model.generate(PROMPTS, **how, draft=draft, ahead=3, batch=2)
-    assert with_it[0] == "".join(model.stream(PROMPTS[0], **how, draft=draft, ahead=3))
+    how = sampled | {"max_new_tokens": 40}
+    with_it = model.generate(PROMPTS, **how, draft=draft, draft_tokens=3)
+    assert with_it == model.generate(PROMPTS, **how, draft=draft, draft_tokens=3, batch=2)
+    assert with_it[0] == "".join(model.stream(PROMPTS[0], **how, draft=draft, draft_tokens=3))
     if not sampled:
         assert with_it == model.generate(PROMPTS, **how)
     else:  # its own draft: every guess is right, and what is drawn is still a text of the model's
@@ -102,7 +108,7 @@ def test_a_greedy_answer_is_that_of_decode(load):
     model = load("lm")
     row = model.wording.prompt(["the cat"])[0].ids
     (found,) = greedy(step_of(model.model), torch.tensor([row]), longest=9, eos=model.special["eos"])
-    answer = model.generate("the cat", longest=9)
+    answer = model.generate("the cat", max_new_tokens=9)
     assert answer.tokens == model.wording.names(found.tokens)
     assert answer.score == pytest.approx(found.score, abs=1e-5)
 
@@ -113,8 +119,8 @@ def test_a_stream_adds_up_to_the_whole(name, how, load):
     model = load(name)
     do = model.translate if "translate" in model.can else model.generate
     for text in ("the cat", "i am a student"):
-        whole = do(text, **({"beam": 1} | how if not how else how), longest=17)
-        pieces = list(model.stream(text, **how, longest=17))
+        whole = do(text, **({"beam": 1} | how if not how else how), max_new_tokens=17)
+        pieces = list(model.stream(text, **how, max_new_tokens=17))
         assert "".join(pieces) == whole and all(pieces)
     assert "translate" not in model.can or list(model.stream("")) == []
 

@@ -24,7 +24,7 @@ from helpers.small_runs import (
 import heedful
 import heedful.use.model
 from heedful import BadInput
-from heedful.use.options import Options, SearchOptions
+from heedful.decode.options import DecodingOptions
 from heedful.use.results import Answer, Filled, Guess, Label
 
 
@@ -50,8 +50,8 @@ def test_a_model_keeps_what_was_loaded(load, tmp_path):
     for name in ("architecture", "config", "model", "tokenizer", "target_tokenizer", "special"):
         assert getattr(model, name) is getattr(loaded, name)
     heedful.save(load("lm"), tmp_path / "saved")
-    assert heedful.load(tmp_path / "saved").generate("the cat", longest=5) == load("lm").generate(
-        "the cat", longest=5
+    assert heedful.load(tmp_path / "saved").generate("the cat", max_new_tokens=5) == load("lm").generate(
+        "the cat", max_new_tokens=5
     )
 
 
@@ -123,14 +123,9 @@ def test_a_notebook_shows_a_small_table(load):
     assert "generate, stream, score, embed and look" in repr(load("lm"))
 
 
-def test_help_shows_every_option():
-    names = [f.name for f in fields(SearchOptions)]
-    assert names == list(Options.__annotations__)
-    others = {"translate": ("draft", "ahead"), "generate": ("prefix",), "stream": ()}
-    for method, without in others.items():
-        shown = inspect.signature(getattr(heedful.Model, method)).parameters
-        assert list(shown)[2:] == [name for name in names if name not in without]
-        assert shown["batch"].default == 32
+def test_help_of_stream_shows_every_option():
+    shown = inspect.signature(heedful.Model.stream).parameters
+    assert list(shown)[2:] == [f.name for f in fields(DecodingOptions)]
 
 
 def test_results_are_strings_and_can_be_copied():

@@ -49,8 +49,8 @@ def counting(model: heedful.Model) -> Counter:
 
 ABILITIES = {
     "translate": ("demo", lambda model, text: model.translate(text)),
-    "generate": ("lm", lambda model, text: model.generate(text, longest=3)),
-    "stream": ("lm", lambda model, text: list(model.stream(text, longest=3))),
+    "generate": ("lm", lambda model, text: model.generate(text, max_new_tokens=3)),
+    "stream": ("lm", lambda model, text: list(model.stream(text, max_new_tokens=3))),
     "summarize": ("summarize", lambda model, text: model.summarize(text)),
     "score": ("lm", lambda model, text: model.score(text)),
     "embed": ("mlm", lambda model, text: model.embed(text)),
@@ -84,7 +84,7 @@ def test_a_context_is_tokenized_once_however_many_questions_there_are(small_run)
 
 COMMANDS = {
     "translate": ("demo", ["--json"]),
-    "generate": ("lm", ["--longest", "3"]),
+    "generate": ("lm", ["--max-new-tokens", "3"]),
     "summarize": ("summarize", []),
     "embed": ("mlm", []),
     "classify": ("classify", []),

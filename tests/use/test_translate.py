@@ -32,7 +32,7 @@ def test_greedy_translations_are_those_that_training_is_judged_by(name, load):
 def direct(model, source: str, settings: BeamSettings) -> list:
     words = model.wording
     row = words.source([source])[0].ids
-    step = step_of(model.model, *pad([row]), watched=bool(settings.coverage))
+    step = step_of(model.model, *pad([row]), watched=bool(settings.coverage_penalty))
     prompt = torch.tensor([[model.special["decoder_start"]]])
     (found,) = beam_search(
         step, prompt, longest=2 * len(row) + 20, eos=model.special["eos"], settings=settings
@@ -45,10 +45,10 @@ def direct(model, source: str, settings: BeamSettings) -> list:
     [
         {},
         {"beam": 2},
-        {"beam": 3, "n_best": 3, "length_penalty": "power", "alpha": 1.5},
+        {"beam": 3, "n_best": 3, "length_penalty": "power", "length_alpha": 1.5},
         {"stopping": "exact", "n_best": 2},
-        {"coverage": 0.7, "n_best": 4},
-        {"beam": 2, "groups": 3, "diversity": 0.8, "n_best": 6},
+        {"coverage_penalty": 0.7, "n_best": 4},
+        {"beam": 2, "beam_groups": 3, "diversity_penalty": 0.8, "n_best": 6},
     ],
 )
 def test_a_beam_is_the_beam_search_of_decode(options, load):
@@ -98,10 +98,10 @@ def test_what_is_drawn_depends_on_the_seed_and_on_the_place_only(load):
 def test_filters_do_what_they_say(load):
     model = load("demo")
     source = "the cat sleeps"
-    assert model.translate(source, forbid=["chat"]) == "le chien dort"
+    assert model.translate(source, bad_words=["chat"]) == "le chien dort"
     assert model.translate(source, prefix="le chien mange").startswith("le chien mange")
-    assert len(model.translate(source, longest=2, beam=1).tokens) == 2
-    assert not model.translate(source, longest=2, beam=1).ended
+    assert len(model.translate(source, max_new_tokens=2, beam=1).tokens) == 2
+    assert not model.translate(source, max_new_tokens=2, beam=1).ended
 
 
 def test_an_empty_text_has_an_empty_translation(load):

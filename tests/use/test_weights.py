@@ -32,8 +32,8 @@ def test_what_was_learned_is_written_in_any_of_them(weights, small_run):
     assert translator.translate(list(PAIRS), beam=1) == list(PAIRS.values())
     writer = heedful.load(small_run("lm"), weights=weights)
     assert (
-        writer.generate("the cat", longest=10)
-        == "".join(writer.stream("the cat", longest=10))
+        writer.generate("the cat", max_new_tokens=10)
+        == "".join(writer.stream("the cat", max_new_tokens=10))
         == " sat on th"
     )
     for model in (translator, writer):

@@ -18,8 +18,8 @@ def test_a_hugging_face_folder_writes_what_transformers_writes(name, beam, their
     """The special tokens around a text, those that begin and end one, and those never to be written."""
     model, ours, tokenizer = theirs(name)
     do = ours.translate if name in ("t5", "marian") else ours.generate
-    how = {"beam": beam, "longest": 13}
-    how |= {"length_penalty": "power", "alpha": 1.0, "n_best": 2} if beam > 1 else {}
+    how = {"beam": beam, "max_new_tokens": 13}
+    how |= {"length_penalty": "power", "length_alpha": 1.0, "n_best": 2} if beam > 1 else {}
     for text, answer in zip(TEXTS, do(TEXTS, **how), strict=True):
         ids = tokenizer.encode(text).ids
         their = model.generate(
@@ -66,10 +66,10 @@ def test_the_special_tokens_of_a_folder_are_where_it_says(theirs):
 
 def test_any_of_several_tokens_ends_a_text(theirs, tmp_path):
     _, ours, tokenizer = theirs("llama")
-    whole = ours.generate(TEXTS[0], longest=13)
+    whole = ours.generate(TEXTS[0], max_new_tokens=13)
     at = max(whole.tokens.index(token) for token in whole.tokens)
     copied(ours, tmp_path, eos_token_id=[7, tokenizer.token_to_id(whole.tokens[at])])
-    ended = heedful.load(tmp_path).generate(TEXTS[0], longest=13)
+    ended = heedful.load(tmp_path).generate(TEXTS[0], max_new_tokens=13)
     assert ended.ended and ended.tokens == whole.tokens[: at + 1] and len(ended) < len(whole)
 
 

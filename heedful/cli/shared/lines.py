@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
 from ...data.report import Fault
 from ...data.text_file import BOM, BYTES, FOREIGN, GZIP, judge
+from ...decode.options import check_batch
 from ...errors import BadInput
 from ...files import one_line
-from ...use.options import check_number
 from ...use.texts import LONGEST, Tokenized
 from .options import LineOptions
 
@@ -86,7 +86,7 @@ def answer_lines(given: LineOptions, work: LineCommand[Any]) -> None:
     """Read, answer and print until there is no more."""
     from ...use.model import load
 
-    check_number("batch", given.batch)
+    check_batch(given.batch)
     utf8_out()
     typing = not given.text and sys.stdin is not None and sys.stdin.isatty()
     how = {name: getattr(given, name) for name in ("weights", "quantize") if hasattr(given, name)}

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
+from ...decode.options import DecodingOptions, decoding_options
+
 Device = Literal["auto", "cpu", "cuda"]
 Positional = tyro.conf.Positional  # a word that belongs to no option
+T = TypeVar("T")
 Repeated = tyro.conf.UseAppendAction  # an option that may be given several times
 
 
-def arg(metavar: str | None = None, default: str | None = None, name: str | None = None) -> Any:
+def arg(
+    metavar: str | None = None, default: str | None = None, name: str | None = None, help: str | None = None
+) -> Any:
     """How help shows an option: what its value is called, and what holds if it is left out."""
     hint = None if default is None else f"(default: {default})"
-    return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint=hint)
+    return tyro.conf.arg(name=name, metavar=metavar, help=help, help_behavior_hint=hint)
 
 
 @dataclass(frozen=True)
@@ -89,8 +96,7 @@ class LineOptions:
     json: bool = False
     """Print one JSON object a line instead, with everything that is known of the answer."""
 
-    batch: int = 32
-    """Texts done at once: fewer if memory is short; answers do not depend on it."""
+    batch: Annotated[int, arg("INT", help=decoding_options()["batch"].help)] = DecodingOptions.batch
 
     bad_lines: Literal["blank", "refuse"] = "blank"
     """A line that is not UTF-8, or too long: blank names it on stderr, answers it by an empty line ("error"
@@ -101,72 +107,65 @@ class LineOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodingOptions:
-    """What every command that writes is given."""
-
-    beam: Annotated[int | None, arg("INT", "translate, summarize and caption 4, generate and --sample 1")] = (
-        None
-    )
-    """Hypotheses kept side by side: 1 is greedy, which always takes the likeliest token; more is slower,
-    and often better."""
-
-    n_best: Annotated[int, arg("INT")] = 1
-    """Answers to each text, best first, as many as the beam is wide at most: above 1, each on a line of its
-    own after its score and a tab."""
-
-    length_penalty: Annotated[Literal["gnmt", "power"] | None, arg("gnmt|power", "gnmt")] = None
-    """What a hypothesis' log-probability is divided by: gnmt is ((5 + length) / 6)^alpha, power is
-    length^alpha."""
-
-    alpha: Annotated[float | None, arg("FLOAT", "0.6")] = None
-    """The exponent of the length penalty: 0 for none, more for longer answers."""
-
-    stopping: Annotated[
-        Literal["heuristic", "first_B", "exact"] | None, arg("heuristic|first_B|exact", "heuristic")
-    ] = None
-    """When a beam is done: first_B, as soon as it has as many hypotheses as it is wide; heuristic, when
-    none alive would beat them as it stands; exact, when none alive ever could."""
-
-    coverage: Annotated[float | None, arg("FLOAT", "0")] = None
-    """Weight of a penalty on words of the source that the answer never looked at; encoder-decoders only."""
-
-    groups: Annotated[int | None, arg("INT", "1")] = None
-    """Beams side by side, each of which --diversity makes differ from those before it."""
-
-    diversity: Annotated[float | None, arg("FLOAT", "0")] = None
-    """What it costs a group to write what another has written at the same place."""
-
-    sample: bool = False
-    """Draw every token at random, by its probability, instead of searching."""
-
-    temperature: Annotated[float | None, arg("FLOAT", "1")] = None
-    """With --sample: below 1 for more of the likeliest, above 1 for more of the rest."""
-
-    top_k: Annotated[int | None, arg("INT", "all")] = None
-    """With --sample: draw from so many of the likeliest tokens only."""
-
-    top_p: Annotated[float | None, arg("FLOAT", "1")] = None
-    """With --sample: draw from the likeliest tokens that together have this share of the probability."""
-
-    min_p: Annotated[float | None, arg("FLOAT", "0")] = None
-    """With --sample: draw from tokens at least this many times as likely as the likeliest."""
-
-    seed: int = 0
-    """With --sample: another seed, other answers; the same seed, the same answer to the same line."""
-
-    repetition_penalty: Annotated[float | None, arg("FLOAT", "1")] = None
-    """Above 1: less of every token that was written before."""
-
-    no_repeat_ngram: Annotated[int | None, arg("INT", "none")] = None
-    """Never so many tokens in a row twice."""
-
-    forbid: Annotated[tuple[str, ...], arg("WORD", "none"), Repeated] = ()
-    """A word never to write, as the vocabulary would cut it up; may be given several times."""
+class WriterOptions(LineOptions):
+    """What every command that writes texts is given beside the decoding options."""
 
     weights: Literal["fp32", "fp16", "int8"] = "fp32"
-    """What is read for every token on a CPU: fp16 is half of it and as good; int8 a quarter, and may change
-    a word."""
+    """Weight precision on a CPU: half (fp16) or a quarter (int8) of the memory traffic. int8 may change a
+    word."""
 
     quantize: Annotated[Literal["int8", "int4"] | None, arg("int8|int4", "none")] = None
-    """Round the weights of all blocks to 8 or 4 bits through torchao, on any device; heedful evaluate
-    --quantize says what that costs."""
+    """Round the weights of all blocks to 8 or 4 bits by torchao, on any device. `heedful evaluate
+    --quantize` measures the loss in quality."""
+
+
+# Decoding options: those of heedful/decode/options.py, as they are typed.
+
+
+def takes_decoding(command: str) -> Callable[[type[T]], type[T]]:
+    """Give the options of a command the decoding options that the command has."""
+
+    def extended(kind: type[T]) -> type[T]:
+        more = [
+            (name, Annotated[typed_as(option.hint), *notes_on(name)], field(default=option.default))
+            for name, option in decoding_options(command).items()
+        ]
+        named = {"__module__": kind.__module__, "__doc__": kind.__doc__}
+        made: Any = make_dataclass
+        return made(kind.__name__, more, bases=(kind,), namespace=named, frozen=True, kw_only=True)
+
+    return extended
+
+
+def notes_on(name: str) -> tuple[Any, ...]:
+    """How the command line reads and shows a decoding option."""
+    many = isinstance(decoding_options()[name].default, tuple)
+    return (decoding_arg(name), Repeated) if many else (decoding_arg(name),)
+
+
+def decoding_arg(name: str, default: str = "", commands: Sequence[str] = ()) -> Any:
+    """How help shows a decoding option. commands: those that it is for, if not for all that read it."""
+    option = decoding_options()[name]
+    only = f"{', '.join(commands)}: " if commands else ""
+    value, setting = option.use.value, option.setting
+    if setting is not None and setting.kind is not bool:
+        value = value or "|".join(setting.choices) or {int: "INT", float: "FLOAT"}[setting.kind]
+    default = default or as_typed(option.use.default)
+    return arg(value or None, default or None, help=only + as_typed(option.help))
+
+
+def typed_as(hint: Any) -> Any:
+    """A type as the command line reads it: a model is a folder, words are one or several."""
+    if hint is Any:
+        return str | None
+    return tuple[str, ...] if hint == tuple[str, ...] | list[str] else hint
+
+
+def as_typed(text: str) -> str:
+    """A help text with options spelled as they are typed."""
+    return re.sub(r"`(\w+)`", lambda found: f"--{found[1].replace('_', '-')}", text)
+
+
+def decoding_of(given: Any, command: str) -> dict[str, Any]:
+    """The decoding options of a command, by their names."""
+    return {name: getattr(given, name) for name in decoding_options(command)}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...data.conllu import read_sentences
+from ...decode.options import BEAM, DecodingOptions, options_from
 from ...errors import BadInput
 from ...files import one_line
-from ...use.options import BEAM, SearchOptions, search_options
 from ...use.results import Answer
 from ...use.texts import LONGEST, Tokenized
 from .lines import Line, LineCommand
-from .options import DecodingOptions
+from .options import WriterOptions, decoding_of
 from .terminal import flat
 
 if TYPE_CHECKING:
@@ -24,34 +24,32 @@ class TextWriter(LineCommand[Answer]):
     """translate, summarize and generate."""
 
     def __init__(
-        self, given: DecodingOptions, what: str, most: int = LONGEST, read: Callable[[str], Line] = str
+        self, given: WriterOptions, what: str, most: int = LONGEST, read: Callable[[str], Line] = str
     ) -> None:
         """most: characters of a line. read: what of it the model is given."""
         self.given, self.what, self.most, self.reads = given, what, most, read
-        asked_for = decoding_options(given)
-        self.draft: str | None = asked_for.pop("draft", None)
-        self.options = asked_for
+        self.options = decoding_of(given, what)
         self.check()
         trees = getattr(given, "trees", None)
         self.trees = None if trees is None else read_sentences(trees)
-        self.nothing = "\n" * (given.n_best - 1)
+        self.n_best: int = self.options["n_best"]
+        self.nothing = "\n" * (self.n_best - 1)
 
     def read(self, line: str) -> Line:
         return self.reads(line) if line.strip() else line
 
     def check(self) -> None:
         """What can be seen to be wrong before anything is loaded."""
-        how = search_options(self.options | ({"draft": self.draft} if self.draft else {}))
-        how.width(1 if self.what == "generate" else BEAM)
+        options_from(self.what, self.options).width(1 if self.what == "generate" else BEAM)
 
-    def how(self, model: Model) -> SearchOptions:
+    def how(self, model: Model) -> DecodingOptions:
         from ...use.model import load
 
-        if self.draft is not None and "draft" not in self.options:
-            self.options["draft"] = load(
-                self.draft, model.device, weights=self.given.weights, quantize=self.given.quantize
-            )
-        return search_options(self.options)
+        draft = self.options.get("draft")
+        if isinstance(draft, str):
+            given = self.given
+            self.options["draft"] = load(draft, model.device, weights=given.weights, quantize=given.quantize)
+        return options_from(self.what, self.options)
 
     def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
         from ...use.model import WRITERS
@@ -88,17 +86,17 @@ class TextWriter(LineCommand[Answer]):
         return found
 
     def plain(self, result: Answer) -> str:
-        if self.given.n_best == 1:
+        if self.n_best == 1:
             return flat(result)
         best = [f"{one.score:.4f}\t{flat(one)}" for one in result.n_best]
-        return "\n".join([*best, *[""] * (self.given.n_best - len(best))])
+        return "\n".join([*best, *[""] * (self.n_best - len(best))])
 
     def known(self, result: Answer | None) -> dict[str, Any]:
         return {"answers": [] if result is None else [as_object(one) for one in result.n_best]}
 
     def streams(self, model: Model) -> bool:
         how = self.how(model)
-        return self.what == "generate" and how.width(1) == 1 and not how.groups
+        return self.what == "generate" and how.width(1) == 1 and how.beam_groups == 1
 
     def pieces(self, model: Model, row: Tokenized, number: int) -> Iterator[str]:
         from ...use.stream import streamed
@@ -115,10 +113,3 @@ def as_object(one: Answer) -> dict[str, Any]:
         "tokens": one.tokens,
         "log_probabilities": one.log_probabilities,
     }
-
-
-def decoding_options(given: DecodingOptions) -> dict[str, Any]:
-    """The options of `SearchOptions` that were given, by their names there."""
-    known = [f.name for f in fields(SearchOptions)]
-    found = {f.name: getattr(given, f.name) for f in fields(given) if f.name in known}
-    return {name: value for name, value in found.items() if value is not None}

@@ -133,8 +133,8 @@ DAMAGED = (
 OWN_DATA = "--source FILE and --target FILE, or --data FILE"
 TORN = "is not a whole safetensors file: …; it may be cut short or altered, fetch it again"
 NO_NUMBER = "gives what is not a number: heedful doctor says which of its weights"
-BEAM_ONLY = "is for beam search: ask for a --beam of 2 or more"
-DRAWN_ONLY = "does nothing unless tokens are drawn: ask for --sample too"
+BEAM_ONLY = "has no effect without --beam: give a --beam of 2 or more"
+DRAWN_ONLY = "has no effect without --sample: give --sample too"
 
 TWO = (
     "lm --text text --set data.tokenizer=char --set model.context=12 --size tiny "
