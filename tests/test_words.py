@@ -1,0 +1,53 @@
+"""The pages use the field's words: no private vocabulary, and short sentences."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LONGEST = 32  # words of a sentence: the aim is 25, and a list of things may be longer
+PRIVATE = {
+    r"by lot": "at random",
+    r"foret(?:old|ells?)": "predict",
+    r"gazes?": "attention",
+    r"told": "reported",
+    r"nats a token": "nats per token",
+    r"asked for": "requested, or the target",
+    r"awkward": "difficult",
+    r"likeliest": "most likely",
+    r"(?:optimis|tokenis|normalis|summaris|initialis|quantis)\w*": "American spelling",
+    r"colour\w*|modelling|grey": "American spelling",
+}
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """A page without code, whose words are the program's."""
+    return re.sub(r"`[^`\n]*`", "`x`", FENCED.sub("", page.read_text(encoding="utf-8")))
+
+
+def sentences(page: Path) -> list[str]:
+    """The sentences of a page's paragraphs and lists; tables and headings have none."""
+    blocks = re.split(r"\n\s*\n|\n(?=\s*- )", prose(page))
+    texts = [" ".join(block.split()) for block in blocks if block.strip()[:1] not in ("|", "#", "<", "!")]
+    plain = [re.sub(r"\]\([^)]*\)", "]", text) for text in texts]
+    return [s for text in plain for s in re.split(r"(?<=[.!?:;])\s+", text)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_no_private_words(page):
+    found = {
+        match[0]: better
+        for word, better in PRIVATE.items()
+        for match in re.finditer(rf"\b(?:{word})\b", prose(page), re.IGNORECASE)
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_short_sentences_that_do_not_begin_with_of(page):
+    said = sentences(page)
+    assert [s for s in said if len(re.findall(r"[\w'%-]+", s)) > LONGEST] == []
+    assert [s for s in said if s.startswith("Of ")] == []
