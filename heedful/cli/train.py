@@ -401,4 +401,6 @@ def recipe_of(given: TrainOptions, device: torch.device) -> Recipe:
         settings |= FEATURES
     elif given.from_ and given.task == "tag" and asked.get("train.tune", "whole") == "whole":
         settings |= {"train.learning_rate": TASK_DEFAULTS["classify"]["train.learning_rate"]}
+    if asked.get("train.schedule") == "noam":
+        settings.pop("train.learning_rate", None)  # the peaks above are no factors
     return make(given.task, given.size, given.corpus or "", settings | asked)

@@ -105,7 +105,7 @@ def step_memory(model: nn.Module, recipe: Recipe, job: Job, micro: Any, device: 
     """Bytes of tensors alive at once, at most, in a training step on the largest batch; weights included."""
     trained, loss_of = setup.prepare_model(model, job.loss, recipe, ALONE, device)
     optimizers = setup.make_optimizers(recipe, model)
-    settings, scaler = setup.loop_settings(recipe, device), setup.make_scaler(recipe, device)
+    settings, scaler = setup.loop_settings(recipe, job, device), setup.make_scaler(recipe, device)
     made = loop.train(trained, lambda step: micro, loss_of, optimizers, settings, scaler=scaler)
     next(made)  # from now on the optimizer's own memory is there
     if device.type == "cuda":

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from ..errors import BadInput
 from ..fast.async_loop import train_async
 from ..fast.training import for_training
 from ..models import family
@@ -107,9 +108,9 @@ def make_average(recipe: Recipe, model: nn.Module) -> Average | None:
     return None
 
 
-def loop_settings(recipe: Recipe, device: torch.device) -> LoopSettings:
+def loop_settings(recipe: Recipe, job: Job, device: torch.device) -> LoopSettings:
     t = recipe.train
-    rates = schedule(t.schedule, t.warmup_steps, t.steps, t.min_lr_ratio)
+    rates = schedule(t.schedule, t.warmup_steps, t.steps, t.min_lr_ratio, job.config.width)
     return LoopSettings(t.learning_rate, rates, t.steps, t.seed, t.max_grad_norm, t.precision, device)
 
 
@@ -120,7 +121,7 @@ def with_steps(recipe: Recipe, job: Job, reporter: Reporter, device: torch.devic
     few = replace(recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, fsdp=False, compile=False))
     trial, loss_of = prepare_model(new_model(job, few, device), job.loss, few, world, device)
     optimizers, scaler = make_optimizers(few, trial), make_scaler(few, device)
-    settings = loop_settings(few, device)
+    settings = loop_settings(few, job, device)
     if can_run_ahead(job, trial, scaler, world, device):
         steady = job.steady and not few.train.activation_checkpointing
         made = list(train_async(trial, job.batches, loss_of, optimizers, settings, steady=steady))
@@ -138,6 +139,10 @@ def with_steps(recipe: Recipe, job: Job, reporter: Reporter, device: torch.devic
 
 def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Iterator[finder.Tried]:
     """The loss at learning rates that grow with every step; nothing is kept."""
+    if recipe.train.schedule == "noam":
+        raise BadInput(
+            "--find-rate is for other schedules: with train.schedule=noam the rate follows from the width"
+        )
     with tempfile.TemporaryDirectory() as folder:
         job = make_job(recipe, Path(folder), reporter)
         few = replace(recipe, train=replace(recipe.train, fsdp=False, compile=False))
@@ -145,7 +150,7 @@ def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Itera
         if job.begin is not None:
             job.begin(model)
         settings = replace(
-            loop_settings(recipe, device), rate=1.0, schedule=finder.growing(), steps=finder.STEPS
+            loop_settings(recipe, job, device), rate=1.0, schedule=finder.growing(), steps=finder.STEPS
         )
         optimizers, scaler = make_optimizers(recipe, model), make_scaler(recipe, device)
         yield from finder.tried(loop.train(model, job.batches, loss_of, optimizers, settings, scaler=scaler))

@@ -141,7 +141,7 @@ def remaining_steps(
     def look(step: int) -> bool:
         return step % recipe.evaluate.every == 0 or step % recipe.checkpoint.every == 0 or asked()
 
-    batches, settings = micro_batches_of(job, recipe, world), loop_settings(recipe, device)
+    batches, settings = micro_batches_of(job, recipe, world), loop_settings(recipe, job, device)
     if can_run_ahead(job, state.model, state.scaler, world, device):
         steady = job.steady and not recipe.train.activation_checkpointing
         yield from train_async(

@@ -1,4 +1,8 @@
-"""Schedules: the learning rate as a function of the step, as a share of its peak (steps count from 1)."""
+"""Schedules: what the setting learning_rate is multiplied by at each step (steps count from 1).
+
+Four are a share of the peak, which learning_rate is. Noam is the paper's learning rate itself, and
+learning_rate is a factor before it.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,15 @@ from collections.abc import Callable
 Schedule = Callable[[int], float]
 
 
-def noam(warmup: int) -> Schedule:
-    """Up in a line, then down with the root of the step (Vaswani et al. 2017).
+def noam(width: int, warmup: int) -> Schedule:
+    """Up in a line, then down with the root of the step: width^-0.5 min(step^-0.5, step warmup^-1.5).
 
-    The paper's lrate = width^-0.5 * min(step^-0.5, step * warmup^-1.5) is this times a peak of
-    (width * warmup)^-0.5: see `noam_peak`.
+    The peak, at the end of the warm-up, is (width * warmup)^-0.5: 7.0e-4 for the base model (width 512, 4000
+    steps). Vaswani et al. 2017, equation 3: https://arxiv.org/abs/1706.03762
     """
-    return lambda step: min(step / warmup, math.sqrt(warmup / step)) if warmup else 1 / math.sqrt(step)
-
-
-def noam_peak(width: int, warmup: int) -> float:
-    """The paper's learning rate at the end of the warm-up."""
-    return 1 / math.sqrt(width * warmup)
+    if warmup == 0:
+        return lambda step: width**-0.5 * step**-0.5
+    return lambda step: width**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
 def rising(step: int, warmup: int) -> float:
@@ -65,10 +66,10 @@ def constant(warmup: int) -> Schedule:
 SCHEDULES = ("noam", "cosine", "linear", "wsd", "constant")
 
 
-def schedule(name: str, warmup: int, steps: int, floor: float = 0.0) -> Schedule:
-    """A schedule by name."""
+def schedule(name: str, warmup: int, steps: int, floor: float = 0.0, width: int = 1) -> Schedule:
+    """A schedule by name; only noam depends on the model's width."""
     known = {
-        "noam": lambda: noam(warmup),
+        "noam": lambda: noam(width, warmup),
         "cosine": lambda: cosine(warmup, steps, floor),
         "linear": lambda: linear(warmup, steps, floor),
         "wsd": lambda: warmup_stable_decay(warmup, steps, floor=floor),

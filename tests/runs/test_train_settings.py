@@ -18,7 +18,7 @@ from helpers.runs import (
 
 from heedful.errors import BadInput
 from heedful.parts.blocks import Block
-from heedful.runs import checkpoint, trainer
+from heedful.runs import checkpoint, setup, trainer
 from heedful.tasks import lm
 
 
@@ -214,3 +214,25 @@ def test_minutes_are_measured_in_half_precision_too(texts, tmp_path):
     )
     outcome = trainer.start(asked, tmp_path / "run", talk, CPU)
     assert outcome.steps >= 1 and any("ms a step" in line for line in talk.lines)
+
+
+# The learning rate
+
+
+@pytest.mark.parametrize(("task", "optimizer"), [("lm", "adamw"), ("translate", "muon"), ("tag", "adamw")])
+@pytest.mark.parametrize(("width", "warmup", "factor"), [(16, 4, None), (24, 3, 1.0), (16, 5, 0.5)])
+def test_noam_is_the_papers_rate_for_the_models_width(
+    task, optimizer, width, warmup, factor, texts, tmp_path
+):
+    asked = {"train.schedule": "noam", "train.warmup_steps": warmup, "model.width": width}
+    asked |= {"train.optimizer": optimizer} | ({} if factor is None else {"train.learning_rate": factor})
+    trainer.start(recipe_for(task, texts, **asked), tmp_path / "run", Quiet(), CPU)
+    rates = {line["step"]: line["rate"] for line in losses(tmp_path / "run") if "loss" in line}
+    paper = {step: width**-0.5 * min(step**-0.5, step * warmup**-1.5) for step in range(1, 13)}
+    assert rates == pytest.approx({step: (factor or 1.0) * rate for step, rate in paper.items()}, rel=1e-12)
+
+
+def test_the_rate_finder_refuses_noam_whose_rate_follows_from_the_width(texts):
+    asked = recipe_for("lm", texts, **{"train.schedule": "noam"})
+    with pytest.raises(BadInput, match="--find-rate is for other schedules"):
+        list(setup.find_rate(asked, Quiet(), CPU))

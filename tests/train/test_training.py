@@ -87,19 +87,22 @@ def test_scoring_in_chunks_changes_nothing(smoothing):
 # Schedules
 
 
-def test_noam_is_the_papers_formula():
-    for width, warmup in ((512, 4000), (1024, 4000), (64, 10)):
-        peak, rate = schedule.noam_peak(width, warmup), schedule.noam(warmup)
-        for step in (1, warmup // 2, warmup, warmup + 1, 10 * warmup):
-            assert peak * rate(step) == pytest.approx(width**-0.5 * min(step**-0.5, step * warmup**-1.5))
-    assert schedule.noam_peak(512, 4000) == pytest.approx(6.99e-4, abs=1e-6)
-    assert schedule.noam_peak(1024, 4000) == pytest.approx(4.94e-4, abs=1e-6)
+def test_noam_is_the_papers_formula_and_its_peak():
+    for width, warmup in ((512, 4000), (1024, 4000), (64, 10), (48, 1)):
+        rate = schedule.schedule("noam", warmup, 20 * warmup, floor=0.5, width=width)
+        for step in (1, max(1, warmup // 2), warmup, warmup + 1, 10 * warmup):
+            rising, falling = step / math.sqrt(width * warmup**3), 1 / math.sqrt(width * step)
+            assert rate(step) == pytest.approx(min(rising, falling), rel=1e-12)
+    assert schedule.noam(512, 4000)(4000) == pytest.approx(6.99e-4, abs=1e-6)
+    assert schedule.noam(1024, 4000)(4000) == pytest.approx(4.94e-4, abs=1e-6)
+    assert schedule.noam(16, 0)(1) == 0.25
 
 
 @pytest.mark.parametrize("name", schedule.SCHEDULES)
 def test_schedules_rise_to_one_and_never_leave_it_upwards(name):
     rate = schedule.schedule(name, warmup=10, steps=100, floor=0.1)
-    found = [rate(step) for step in range(1, 101)]
+    unit = math.sqrt(10) if name == "noam" else 1  # of width 1
+    found = [unit * rate(step) for step in range(1, 101)]
     assert found[:10] == pytest.approx([i / 10 for i in range(1, 11)])
     assert max(found) == pytest.approx(1) and all(a >= b for a, b in itertools.pairwise(found[9:]))
     ends = {"noam": math.sqrt(0.1), "cosine": 0.1, "linear": 0.1, "wsd": 0.1, "constant": 1}

@@ -41,11 +41,12 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     architecture = ARCHITECTURE_DEFAULTS.get(str(given.get("model.architecture")), {})
     tagging = FEATURES | {"train.word_dropout": 0.0} if task == "tag" and given.get("train.from") else {}
     tuning = TUNING.get(str(given.get("train.tune")), {})
+    factor = {"train.learning_rate": 1.0} if given.get("train.schedule") == "noam" else {}
     sizes = SIZES[size]
     if task == "text-to-image":
         stage = given.get("train.stage", TrainSettings.stage)
         sizes = stage_settings(stage, size) if stage in tuple(STAGE_SIZES) else {}
-    for layer in (TASK_DEFAULTS[task], sizes, built_in, architecture, tagging, tuning, given):
+    for layer in (TASK_DEFAULTS[task], sizes, built_in, architecture, tagging, tuning, factor, given):
         for key, value in layer.items():
             recipe = changed(recipe, key, value)
     check_settings(recipe, given)

@@ -197,6 +197,7 @@ class TrainSettings:
     minutes: Annotated[float, Range(0, 1_000_000)] = 0.0
     batch_tokens: Annotated[int, Range(1, 1_000_000_000)] = 4096  # target tokens a step, about
     accumulation_steps: Annotated[int, Range(1, 10_000)] = 1  # micro-batches a step
+    # The peak. With schedule noam: a factor before the paper's rate, 1 unless it is set.
     learning_rate: Annotated[float, Range(0, 10, "(]")] = 1e-3
     warmup_steps: Annotated[int, Range(0, MANY)] = (
         400  # steps; unless it is set, at most a quarter of them all
