@@ -12,6 +12,8 @@ Names are imported when first used, so that `import heedful` is instant and need
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,12 @@ _HOME = {
 }
 
 __all__ = list(_HOME)
+
+# Idle OpenMP threads of torch spin. Where several programs share the cores, each spins away the other's time:
+# two on two cores took many times longer. Sleeping threads cost little (benchmarks/together.py). OpenMP reads
+# this once, when torch is imported.
+if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & {*os.environ}:
+    os.environ["OMP_WAIT_POLICY"] = "passive"
 
 
 def __getattr__(name: str) -> Any:

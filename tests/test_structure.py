@@ -168,6 +168,28 @@ def test_importing_heedful_imports_no_torch_and_nothing_of_transformers_ever():
     assert run_python(code) == "[]\n"
 
 
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "expected"),
+    [
+        ({}, "import heedful", {"OMP_WAIT_POLICY": "passive"}),
+        ({}, "import heedful.cli.main", {"OMP_WAIT_POLICY": "passive"}),
+        ({"GOMP_SPINCOUNT": "7"}, "import heedful", {"GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "active"}, "import heedful", {"OMP_WAIT_POLICY": "active"}),
+        ({}, "import sys; sys.modules['torch'] = sys; import heedful", {}),  # too late to have an effect
+    ],
+)
+def test_idle_threads_sleep_unless_somebody_chose_otherwise(given, code, expected, monkeypatch):
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    shown = f"import os; print({{n: os.environ[n] for n in {WAITING} if n in os.environ}})"
+    assert run_python(f"{code}; {shown}") == f"{expected}\n"
+
+
 def test_loading_a_model_does_not_import_the_compiler(tmp_path):
     """torch._dynamo takes longer to import than torch itself, and loading needs nothing of it."""
     from helpers import hf_zoo
