@@ -37,7 +37,7 @@ from ..errors import BadInput
 from ..files import inside, one_line, present, read_json
 from ..interop.hf.weights import SINGLE
 from . import checkpoint
-from .track import Track
+from .track import RunTrack
 
 if sys.platform != "win32":
     import fcntl
@@ -363,7 +363,7 @@ class Metrics:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.handle: int | None = None
-        self.track: Track | None = None  # where else each line goes
+        self.track: RunTrack | None = None  # where else each line goes
 
     def append(self, values: Mapping[str, Any]) -> None:
         """Add a line; numbers that are not finite become "nan", "inf" and "-inf", for JSON has none."""

@@ -121,7 +121,7 @@ def choose_track(run: Path, tool: str | None) -> None:
     write_json(run / FILE, {"tool": tool, "name": f"{run.resolve().name}-{secrets.token_hex(4)}"})
 
 
-class Track:
+class RunTrack:
     """Where a run is tracked. If the tool fails, training goes on without it."""
 
     def __init__(self, tracker: Tracker, tool: str, say: Callable[[str], None]) -> None:
@@ -153,7 +153,7 @@ class Track:
 
 def open_track(
     run: Path, recipe: Mapping[str, Any], lines: Iterable[Mapping[str, Any]], say: Callable[[str], None]
-) -> Track | None:
+) -> RunTrack | None:
     """The track of a run, with the lines of metrics.jsonl in it; None if the run is not tracked."""
     if not present(run / FILE):
         return None
@@ -162,7 +162,7 @@ def open_track(
     if tool not in TRACKERS or not isinstance(name, str):
         raise BadInput(f"{run / FILE} names no tool of {', '.join(TRACKERS)}: delete it or mend it")
     refuse_missing(tool)
-    track = Track(TRACKERS[tool](run, name, recipe), tool, say)
+    track = RunTrack(TRACKERS[tool](run, name, recipe), tool, say)
     for line in lines:
         track.log(line)
     say(f"track: {TRACKERS[tool].shown_by.format(run=shlex.quote(str(run)))}")
