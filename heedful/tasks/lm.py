@@ -285,7 +285,8 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     if asked.recipe.model.architecture == "elmo":
         return elmo.measure(model, asked)  # type: ignore[arg-type]
     vocab = vocab_of(asked.run, asked.recipe)
-    stream, size, report = held_out_text(asked, vocab, 2)
+    text = held_out_text(asked, vocab, 2)
+    stream, size = text.stream, text.bytes
     context = context_of(model, asked.recipe, stream)
     held_out = rows_for(asked.recipe)(stream, context, vocab.eos)
     scores = evaluate(model, held_out, size / held_out.tokens, None, asked.rows, asked.track)
@@ -297,7 +298,7 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
         baselines=frequencies(asked, stream, vocab),
         signature={"loss": f"{how[held_out.unit]}|context:{context}|vocab:{vocab.kind}|size:{vocab.size}"},
         counts={"tokens": len(stream), "bytes": size},
-        report=report,
+        report=text.report,
     )
 
 

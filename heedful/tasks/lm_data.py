@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -131,20 +133,27 @@ def rows_of(
 ) -> Iterator[dict[str, np.ndarray]]:
     """The tokens of a split, piece by piece, and the end of each document if they are to be kept apart.
 
+    For next-sentence prediction a piece is a line: a text is cut between lines, and documents are kept apart.
     about["bytes"] grows as they are read: it is complete when they are.
     """
     encode = CachedEncoder(vocab) if isinstance(vocab, Vocab) else WholeTextEncoder(vocab)
-    apart = text.data.pack == "documents"
+    by_line = text.data.pairs
+    apart = by_line or text.data.pack == "documents"
     documents = text.documents(split)
     for document in documents if apart else [joined(documents)]:
         said = False
-        for piece in document:
+        for piece in lines_of(document) if by_line else document:
             about["bytes"] += len(piece.encode())
             tokens = encode(piece)
             said = said or len(tokens) > 0
             yield {"text": tokens}
         if apart and said:
             yield {"text": np.array([vocab.eos], encode.dtype)}
+
+
+def lines_of(document: Iterable[str]) -> Iterator[str]:
+    """The lines of a document that comes in pieces, with their ends."""
+    return (line for piece in document for line in re.findall(r"[^\n]*\n|[^\n]+", piece))
 
 
 class WholeTextEncoder:
@@ -158,8 +167,18 @@ class WholeTextEncoder:
         return np.array(self._vocab.encode_batch([text])[0], self.dtype)
 
 
-def held_out_text(asked: EvaluationRequest, vocab: Vocab, least: int) -> tuple[np.ndarray, int, Report]:
-    """(tokens, bytes, bad lines) of the held-out text that training kept, or of the user's own text."""
+@dataclass(frozen=True)
+class HeldOutText:
+    """A text to evaluate by."""
+
+    stream: np.ndarray  # of tokens
+    lengths: np.ndarray  # tokens of each piece; where pairs are made, of each line
+    bytes: int
+    report: Report  # of bad lines
+
+
+def held_out_text(asked: EvaluationRequest, vocab: Vocab, least: int) -> HeldOutText:
+    """The held-out text that training kept, or the user's own."""
     d, kept = asked.recipe.data, asked.run / "valid"
     report = Report(d.bad_lines)
     if kept.is_dir() and not asked.own and asked.split == "valid":
@@ -168,15 +187,16 @@ def held_out_text(asked: EvaluationRequest, vocab: Vocab, least: int) -> tuple[n
             raise BadInput(
                 one_line(f"{kept} was made with another vocabulary: give --text, a text to read instead")
             )
-        return store.stream("text"), store.about["bytes"], report
+        return HeldOutText(store.stream("text"), store.lengths("text"), store.about["bytes"], report)
     about = {"bytes": 0}
     rows = asked.track(rows_of(TextSource(asked.recipe, report), asked.split, vocab, about), "tokenizing")
-    stream = np.concatenate([np.empty(0, np.uint16), *(row["text"] for row in rows)])
+    pieces = [row["text"] for row in rows]
+    stream = np.concatenate([np.empty(0, np.uint16), *pieces])
     if len(stream) < least:
         text = d.valid_text or d.text or d.corpus
         why = f"{len(stream)} tokens to judge the model by: at least {least} are needed"
         raise BadInput(one_line(f"{text} has {why} ({report.sentence()})"))
-    return stream, about["bytes"], report
+    return HeldOutText(stream, np.array([len(piece) for piece in pieces]), about["bytes"], report)
 
 
 def frequencies(asked: EvaluationRequest, stream: np.ndarray, vocab: Vocab) -> dict[str, tuple[str, float]]:

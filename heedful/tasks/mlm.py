@@ -28,6 +28,7 @@ from .configs import bert_config
 from .evaluation import EvaluationRequest, Measured
 from .lm_data import files_of, frequencies, held_out_text, prepare
 from .metrics import BY_FREQUENCY, interval, unigram_entropy
+from .next_sentence import Lines
 from .origin import ENCODERS, NO_TOKEN, begin, find_origin, special_of, vocab_of, with_heads
 from .recipe.settings import Recipe
 from .task import Job
@@ -128,14 +129,28 @@ def window_row(
 
 
 def pair_row(
-    stream: np.ndarray, start: int, room: int, *key: int, cls: int = Vocab.cls, sep: int = Vocab.sep
+    stream: np.ndarray,
+    start: int,
+    room: int,
+    *key: int,
+    cls: int = Vocab.cls,
+    sep: int = Vocab.sep,
+    lines: Lines | None = None,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """(tokens, segments, whether B follows A): A and B share the room, at least a quarter of it each."""
+    """(tokens, segments, whether B follows A): A and B share the room, at least a quarter of it each.
+
+    B begins with a line, if the window has one in its middle half, and anywhere otherwise.
+    """
     where, half, place = draws(3, *key)
-    size = min(max(1, int(room * (0.25 + 0.5 * where))), room - 1)
-    follows, rest = half < 0.5, room - size
-    there = start + size if follows else elsewhere(len(stream), start, room, rest, place)
-    a, b = stream[start : start + size], stream[there : there + rest]
+    follows = half < 0.5
+    found = lines.places(start, room, where, place) if lines else None
+    if found:
+        cut, other = found
+    else:
+        cut = start + min(max(1, int(room * (0.25 + 0.5 * where))), room - 1)
+        other = elsewhere(len(stream), start, room, start + room - cut, place)
+    there, size, rest = cut if follows else other, cut - start, start + room - cut
+    a, b = stream[start:cut], stream[there : there + rest]
     row = np.concatenate(([cls], a, [sep], b, [sep])).astype(np.int64)
     return row, np.repeat([0, 1], [size + 2, rest + 1]), int(follows)
 
@@ -156,12 +171,16 @@ def batch_of(
     vocab: int | Marks,
     seed: int,
     step: int,
+    lines: Lines | None = None,
 ) -> MaskedBatch:
     """The rows that begin at `starts`; every random choice follows from (seed, step, start)."""
     keys = [(seed, step, start) for start in starts]
     marks = own_marks(vocab) if isinstance(vocab, int) else vocab
     if pairs:
-        rows = [pair_row(stream, key[-1], room, *key, PAIR, cls=marks.cls, sep=marks.sep) for key in keys]
+        rows = [
+            pair_row(stream, key[-1], room, *key, PAIR, cls=marks.cls, sep=marks.sep, lines=lines)
+            for key in keys
+        ]
     else:
         rows = [window_row(stream, start, room, marks.cls, marks.sep) for start in starts]
     originals_BT, segments_BT = (torch.from_numpy(np.stack([row[i] for row in rows])) for i in (0, 1))
@@ -234,11 +253,12 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     room = room_of(context, d.pairs)
     check_sizes(files_of(recipe), len(stream), len(held_out), room, d.pairs)
     plan = WindowPlan(len(stream), room, max(1, recipe.train.batch_tokens // context), seed)
-    tried = held_out_batches(held_out, room, d.pairs, marks, seed, recipe.evaluate.rows)
+    lines, known = (lines_of(s.stream("text"), s.lengths("text"), vocab, d.pairs) for s in (train, valid))
+    tried = held_out_batches(held_out, room, d.pairs, marks, seed, recipe.evaluate.rows, known)
     unit = "pairs" if d.pairs else "windows"
 
     def masked(starts: np.ndarray, step: int) -> MaskedBatch:
-        return batch_of(stream, starts.tolist(), room, d.pairs, marks, seed, step)
+        return batch_of(stream, starts.tolist(), room, d.pairs, marks, seed, step, lines)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[MaskedBatch]:
         starts, micros = plan.batch(step), recipe.train.accumulation_steps
@@ -272,6 +292,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
+def lines_of(stream: np.ndarray, lengths: np.ndarray, vocab: Any, pairs: bool) -> Lines | None:
+    """Where pairs are cut."""
+    return Lines.of(stream, lengths, vocab.eos) if pairs else None
+
+
 def check_sizes(files: str, tokens: int, held_out: int, room: int, pairs: bool) -> None:
     """Refuse texts without a window to learn from and one to evaluate by, or too short for pairs."""
     needed = 3 * room if pairs else room + 1
@@ -283,7 +308,13 @@ def check_sizes(files: str, tokens: int, held_out: int, room: int, pairs: bool) 
 
 
 def held_out_batches(
-    stream: np.ndarray, room: int, pairs: bool, vocab: int | Marks, seed: int, most: int
+    stream: np.ndarray,
+    room: int,
+    pairs: bool,
+    vocab: int | Marks,
+    seed: int,
+    most: int,
+    lines: Lines | None = None,
 ) -> list[MaskedBatch]:
     """Held-out windows that do not overlap (all, or `most` spread evenly), always masked alike."""
     room = min(room, len(stream))
@@ -291,7 +322,7 @@ def held_out_batches(
     if most and len(starts) > most:
         starts = starts[np.linspace(0, len(starts) - 1, most).astype(int)]
     parts = np.split(starts, range(32, len(starts), 32))
-    return [batch_of(stream, part.tolist(), room, pairs, vocab, seed, HELD_OUT) for part in parts]
+    return [batch_of(stream, part.tolist(), room, pairs, vocab, seed, HELD_OUT, lines) for part in parts]
 
 
 def window_starts(tokens: int, room: int) -> np.ndarray:
@@ -328,7 +359,8 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     recipe, vocab, blank = asked.recipe, vocab_of(asked.run, asked.recipe), 0
     pairs, seed, marks = recipe.data.pairs, recipe.train.seed, marks_of(vocab)
     room = room_of(context_of(model, recipe), pairs)
-    stream, size, report = held_out_text(asked, vocab, 3 * room if pairs else 1)
+    text = held_out_text(asked, vocab, 3 * room if pairs else 1)
+    stream, lines = text.stream, lines_of(text.stream, text.lengths, vocab, pairs)
     room = min(room, len(stream))
     starts = window_starts(len(stream), room)
 
@@ -336,7 +368,7 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
         nonlocal blank
         parts = np.split(starts, range(asked.rows, len(starts), asked.rows))
         for part in asked.track(parts, "filling in the blanks"):
-            batch = batch_of(stream, part.tolist(), room, pairs, marks, seed, HELD_OUT)
+            batch = batch_of(stream, part.tolist(), room, pairs, marks, seed, HELD_OUT, lines)
             blank += batch.count
             yield batch
 
@@ -355,8 +387,8 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
             "loss": f"blanks:{CHOSEN:.0%}|seed:{seed}|windows:apart|room:{room}|"
             f"vocab:{vocab.kind}|size:{vocab.size}"
         },
-        counts={"tokens": len(stream), "bytes": size, "blanks": blank},
-        report=report,
+        counts={"tokens": len(stream), "bytes": text.bytes, "blanks": blank},
+        report=text.report,
     )
 
 

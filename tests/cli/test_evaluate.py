@@ -22,6 +22,7 @@ from heedful.parts.places import Lengths
 from heedful.runs import trainer
 from heedful.tasks import mlm, recipe
 from heedful.tasks.metrics import confusion, macro_f1, scores_by_label, translation_scores
+from heedful.tasks.next_sentence import Lines
 
 LABELS = ("back", "front", "mixed")
 
@@ -326,9 +327,11 @@ def test_a_masked_model_is_judged_by_every_blank(kind, trained, evaluate):
     pairs, seed = (True, 3) if kind == "pairs" else (False, 0)
     stream = np.memmap(trained(kind) / "valid" / "text.bin", "<u2", "r")
     room = 13 - (3 if pairs else 2)
+    lengths = np.diff(np.memmap(trained(kind) / "valid" / "text.idx", "<i8", "r"))
+    lines = Lines.of(stream, lengths, vocab.eos) if pairs else None
     total = right = blanks = follows = rows = 0
     for start in range(0, len(stream) - room + 1, room):
-        row = mlm.batch_of(stream, [start], room, pairs, vocab.size, seed, mlm.HELD_OUT)
+        row = mlm.batch_of(stream, [start], room, pairs, vocab.size, seed, mlm.HELD_OUT, lines)
         out = model(row.tokens_BT, segments_BT=row.segments_BT)
         for place in row.places_N.tolist():
             scores, answer = out["masked_lm"][0, place], row.originals_BT[0, place]

@@ -116,10 +116,11 @@ def next_token_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]
     if asked.recipe.model.architecture == "elmo":
         return elmo.held_out_loss(p.model, asked)  # type: ignore[arg-type]
     vocab = vocab_of(asked.run, asked.recipe)
-    stream, size, _ = lm_data.held_out_text(asked, vocab, 2)
+    text = lm_data.held_out_text(asked, vocab, 2)
+    stream = text.stream
     context = lm.context_of(p.model, asked.recipe, stream)  # type: ignore[arg-type]
     rows = lm.ROWS[asked.recipe.data.pack](stream, context, vocab.eos)
-    loss = lm.evaluate(p.model, rows, size / rows.tokens, ROWS // 4, 4)["loss"]  # type: ignore[arg-type]
+    loss = lm.evaluate(p.model, rows, text.bytes / rows.tokens, ROWS // 4, 4)["loss"]  # type: ignore[arg-type]
     return loss, by_frequency(asked, stream, vocab)
 
 
@@ -127,8 +128,9 @@ def blank_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:
     recipe, vocab = asked.recipe, vocab_of(asked.run, asked.recipe)
     pairs = recipe.data.pairs
     room = mlm.room_of(mlm.context_of(p.model, recipe), pairs)  # type: ignore[arg-type]
-    stream, _, _ = lm_data.held_out_text(asked, vocab, 3 * room if pairs else 1)
-    made = mlm.held_out_batches(stream, room, pairs, mlm.marks_of(vocab), recipe.train.seed, ROWS // 4)
+    text = lm_data.held_out_text(asked, vocab, 3 * room if pairs else 1)
+    stream, lines = text.stream, mlm.lines_of(text.stream, text.lengths, vocab, pairs)
+    made = mlm.held_out_batches(stream, room, pairs, mlm.marks_of(vocab), recipe.train.seed, ROWS // 4, lines)
     return mlm.evaluate(p.model, made)["loss"], by_frequency(asked, stream, vocab)  # type: ignore[arg-type]
 
 
