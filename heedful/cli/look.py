@@ -16,6 +16,7 @@ Examples: heedful look runs/demo "Their small cat was a fast animal.";
 heedful look runs/demo "Their small cat was a fast animal." --head best --output alignment.svg;
 heedful look runs/demo "Their small cat was a fast animal." --query chat;
 heedful look runs/lm "def f(x):" --layer 1 --head 2 --output f.png; heedful look --positions runs/demo;
+heedful look --positions sinusoidal --width 512 --length 50 --output sinusoidal.png;
 heedful look runs/image-classify cat.png; heedful look runs/caption photo.png;
 heedful look runs/text-to-image/codes photo.png
 """
@@ -52,7 +53,8 @@ class LookOptions:
     """The options of `heedful look`."""
 
     run: Annotated[str, Positional, arg("RUN")]
-    """The folder of a run, or a Hugging Face folder."""
+    """The folder of a run, or a Hugging Face folder. With --positions also the name of a scheme that learns
+    nothing, which is drawn without a model: sinusoidal, rotary or alibi."""
 
     text: Annotated[str | None, Positional, arg("TEXT", "none, with --positions")] = None
     """The input: a text; token numbers if the model has no tokenizer; an image file for an image model."""
@@ -85,6 +87,12 @@ class LookOptions:
     length: Annotated[int | None, arg("INT", "48")] = None
     """How many positions to draw."""
 
+    width: Annotated[int | None, arg("INT", "128")] = None
+    """With --positions and the name of a scheme: the width of the model, or of a head (rotary)."""
+
+    heads: Annotated[int | None, arg("INT", "8")] = None
+    """With --positions alibi: the number of heads."""
+
     output: Annotated[
         str | None,
         arg("FILE", "attention.svg or codes.svg, or the next free name; with --query or --json none"),
@@ -109,6 +117,11 @@ def look(given: LookOptions) -> None:
 
     check_options(given)
     output = None if given.output is None else new_file(given.output)
+    if given.positions and not present(Path(given.run)):
+        return look_at_scheme(given, output)
+    if given.width is not None or given.heads is not None:
+        option = "width" if given.width is not None else "heads"
+        raise BadInput(f"--{option} is for a position scheme without a model, and {given.run} has its own")
     loaded = open_model(Path(given.run), given.device)
     if isinstance(loaded.config, DVAEConfig) and given.text is not None:
         return tell_codes(given, loaded, output)
@@ -294,6 +307,21 @@ def look_at_positions(given: LookOptions, loaded: Loaded, output: Path | None) -
         return print(json.dumps(told, indent=2, allow_nan=False))
     for order in found:
         show(f"{order.text(width())}\n")
+    say(f"picture: {save(picture, output or free_name('positions'))}")
+
+
+def look_at_scheme(given: LookOptions, output: Path | None) -> None:
+    """A position scheme without a model."""
+    from ..inside.look.positions import LENGTH
+    from ..inside.look.schemes import picture_of_scheme, scheme
+
+    found = scheme(given.run, given.length or LENGTH, given.width, given.heads)
+    picture = picture_of_scheme(found)
+    if given.json:
+        told = {"run": None, "architecture": None, "positions": [found.as_json()]}
+        told["picture"] = save(picture, output) if output else None
+        return print(json.dumps(told, indent=2, allow_nan=False))
+    show(f"{found.text(width())}\n")
     say(f"picture: {save(picture, output or free_name('positions'))}")
 
 

@@ -90,7 +90,7 @@ def test_a_wide_table_is_thinned_by_pairs():
     table = loaded.model.inputs.position.table.detach()
     assert found.shape == (6, 120)
     torch.testing.assert_close(found[:, :4], table[:6, [0, 1, 10, 11]])
-    assert "every 5th" in order.sheets[0].across
+    assert "one pair in 5" in order.sheets[0].across
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "t5", "transformer"])

@@ -79,8 +79,7 @@ def signed(share: float) -> str:
 
 def positions(loaded: Loaded, length: int = LENGTH) -> list[PositionLook]:
     """Every way in which order enters a model; for each, tables of numbers."""
-    if not 2 <= length <= MOST:
-        raise BadInput(f"--length must be from 2 to {MOST} positions, not {length}")
+    check_length(length)
     shells: dict[Any, list[str]] = {}
     first: dict[Any, tuple[str, Position, bool]] = {}
     for shell, place, position, causal in places(loaded.model):
@@ -94,6 +93,11 @@ def positions(loaded: Loaded, length: int = LENGTH) -> list[PositionLook]:
         order_of(place + of_shells(shells[key]), position, causal, length, loaded.model)
         for key, (place, position, causal) in first.items()
     ]
+
+
+def check_length(length: int) -> None:
+    if not 2 <= length <= MOST:
+        raise BadInput(f"--length must be from 2 to {MOST} positions, not {length}")
 
 
 def places(model: nn.Module) -> Iterator[tuple[str, str, Position, bool]]:
@@ -133,7 +137,7 @@ def order_of(where: str, position: Position, causal: bool, length: int, model: n
             f"{type(position).__name__} depends on the sentence's tree: it has no table of its own to draw"
         )
     if isinstance(position, Absolute | Concatenated):
-        return absolute(where, position, length, model)
+        return absolute(where, position, length, next(model.parameters()).device)
     if isinstance(position, Rotary):
         return rotary(where, position, length)
     if isinstance(position, ALiBi | T5Buckets):
@@ -143,11 +147,12 @@ def order_of(where: str, position: Position, causal: bool, length: int, model: n
     )
 
 
-def absolute(where: str, position: Any, length: int, model: nn.Module) -> PositionLook:
+def absolute(
+    where: str, position: Any, length: int, device: torch.device, columns: int = COLUMNS
+) -> PositionLook:
     """A vector for each position: the table, and how alike positions are."""
     encoding: Absolute = getattr(position, "encoding", position)
     length = min(length, encoding.longest or length)
-    device = next(model.parameters()).device
     table_TD = encoding.encode(torch.arange(length, device=device)).float().cpu()
     unit_TD = table_TD / table_TD.norm(dim=-1, keepdim=True).clamp(min=1e-12)
     kind = "sinusoidal" if isinstance(encoding, Sinusoidal) else "learned"
@@ -157,9 +162,11 @@ def absolute(where: str, position: Any, length: int, model: nn.Module) -> Positi
         "learned": f"a learned table of {encoding.longest} positions: "
         "what lies beyond its end cannot be read",
     }[kind]
-    drawn_TC, every = thinned(table_TD)
+    drawn_TC, every = thinned(table_TD, columns)
     across = (
-        "coordinate" if every == 1 else f"coordinate (every {every}th of {table_TD.shape[1]} pairs drawn)"
+        "dimension"
+        if every == 1
+        else f"dimension (one pair in {every} drawn, {table_TD.shape[1]} dimensions in all)"
     )
     table = Sheet("the table", drawn_TC.tolist(), "positions", across)
     alike_TT = (unit_TD @ unit_TD.T).tolist()
@@ -167,10 +174,10 @@ def absolute(where: str, position: Any, length: int, model: nn.Module) -> Positi
     return PositionLook(where, kind, told, [table, alike])
 
 
-def thinned(table_TD: Tensor) -> tuple[Tensor, int]:
+def thinned(table_TD: Tensor, columns: int) -> tuple[Tensor, int]:
     """At most so many columns: every nth pair of coordinates, and n."""
     D = table_TD.shape[1]
-    every = -(-D // COLUMNS)
+    every = -(-D // columns)
     if every == 1:
         return table_TD, 1
     pairs = torch.arange(0, D // 2, every)
@@ -183,17 +190,17 @@ def rotary(where: str, position: Rotary, length: int) -> PositionLook:
     angles_TP = torch.arange(length, dtype=torch.float64)[:, None] * w
     distance_TT = (torch.arange(length)[:, None] - torch.arange(length)).double()
     alike_TT = (distance_TT[..., None] * w).cos().mean(-1)
-    told = f"queries and keys are turned, pair by pair of {position.width} coordinates, "
+    told = f"queries and keys are turned, pair by pair of {position.width} dimensions, "
     told += "by position times frequency"
-    cosines = Sheet("cosine of the angle", angles_TP.cos().tolist(), "positions", "pair of coordinates")
+    cosines = Sheet("cosine of the angle", angles_TP.cos().tolist(), "positions", "pair of dimensions")
     alike = Sheet("q·k of equal vectors", alike_TT.tolist(), "queries", "position of the key")
     return PositionLook(where, "rotary", told, [cosines, alike])
 
 
-def bias(where: str, position: ALiBi | T5Buckets, causal: bool) -> PositionLook:
+def bias(where: str, position: ALiBi | T5Buckets, causal: bool, far: int = FAR) -> PositionLook:
     """What is added to the score, for each head by distance."""
-    ahead = 0 if causal else FAR
-    q_pos, k_pos = torch.tensor([FAR]), torch.arange(FAR + ahead + 1)
+    ahead = 0 if causal else far
+    q_pos, k_pos = torch.tensor([far]), torch.arange(far + ahead + 1)
     heads = position.heads if isinstance(position, ALiBi) else position.table.shape[1]
     nothing = torch.zeros(1, heads, 1, 1)
     if isinstance(position, T5Buckets):
@@ -206,7 +213,7 @@ def bias(where: str, position: ALiBi | T5Buckets, causal: bool) -> PositionLook:
         "exact near by, the same for all far away",
     }[kind]
     rows = [f"head {h + 1}" for h in range(heads)]
-    sheet = Sheet("added to the score", numbers_HS.tolist(), "heads", "key minus query", -FAR, rows)
+    sheet = Sheet("added to the score", numbers_HS.tolist(), "heads", "key minus query", -far, rows)
     return PositionLook(where, kind, told, [sheet])
 
 
