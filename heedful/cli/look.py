@@ -62,6 +62,10 @@ class LookOptions:
     target: Annotated[str | None, arg("TEXT", "the model's own")] = None
     """The target of an encoder-decoder, instead of its own greedy translation or caption."""
 
+    trees: Annotated[str | None, arg("FILE", "none")] = None
+    """For a model whose positions come from syntax: a CoNLL-U file, as `heedful parse` writes it. Its first
+    sentence is the tree of TEXT."""
+
     which: Annotated[
         Literal["self", "cross", "encoder"] | None,
         arg("self|cross|encoder", "cross in an encoder-decoder, else self"),
@@ -135,9 +139,8 @@ def look(given: LookOptions) -> None:
     head = head_of(given.head)
     if head is None and given.query is not None:
         head = "best"
-    seen = look(
-        loaded, given.text, target=given.target, which=given.which, layer=given.layer, head=head, gold=gold
-    )
+    text = given.text if given.trees is None else with_tree(given.text, given.trees)
+    seen = look(loaded, text, target=given.target, which=given.which, layer=given.layer, head=head, gold=gold)
     steps = seen.steps(given.query) if given.query is not None else None
     if given.json:
         seen = seen.beside(find_pair(given.text) if gold and seen.which == "cross" else None)
@@ -158,7 +161,7 @@ def look(given: LookOptions) -> None:
 def check_options(given: LookOptions) -> None:
     """Options that would do nothing are refused."""
     if given.positions:
-        idle = ("text", "target", "which", "layer", "head", "query")
+        idle = ("text", "target", "trees", "which", "layer", "head", "query")
         for name in idle:
             if getattr(given, name) is not None:
                 option = "a text" if name == "text" else f"--{name}"
@@ -167,6 +170,17 @@ def check_options(given: LookOptions) -> None:
         raise BadInput('look needs a TEXT, such as "Their cat was fast.": see `heedful look --help`')
     elif given.length is not None:
         raise BadInput("--length is of --positions: how many of them to draw")
+
+
+def with_tree(text: str, file: str) -> str:
+    """The text with its tree, the first of a file."""
+    from ..data.conllu import read_sentences
+    from ..data.trees import parsed
+
+    sentence = next(iter(read_sentences(file)), None)
+    if sentence is None:
+        raise BadInput(one_line(f"{file} has no tree: its first sentence is to be the text"))
+    return parsed(text, sentence, f"{file}:{sentence.line}")
 
 
 def head_of(given: str | None) -> int | str | None:
@@ -238,7 +252,7 @@ def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> Non
     from ..tasks.image_classify import data_of
 
     writes = isinstance(loaded.config, CaptionerConfig)
-    for name in ("which", "query", *(() if writes else ("target",))):
+    for name in ("which", "query", "trees", *(() if writes else ("target",))):
         if getattr(given, name) is not None:
             raise BadInput(f"--{name} applies to texts, and {given.run} reads images: leave it out")
     assert given.text is not None
@@ -273,7 +287,7 @@ def tell_codes(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
     from ..data.images.prepare import ready_file
     from ..inside.look.codes import look_at_codes
 
-    for name in ("which", "query", "target", "layer", "head"):
+    for name in ("which", "query", "target", "trees", "layer", "head"):
         if getattr(given, name) is not None:
             raise BadInput(f"--{name} applies to attention, and {given.run} has none: leave it out")
     assert given.text is not None
@@ -318,7 +332,7 @@ def look_at_scheme(given: LookOptions, output: Path | None) -> None:
     found = scheme(given.run, given.length or LENGTH, given.width, given.heads)
     picture = picture_of_scheme(found)
     if given.json:
-        told = {"run": None, "architecture": None, "positions": [found.as_json()]}
+        told: dict[str, Any] = {"run": None, "architecture": None, "positions": [found.as_json()]}
         told["picture"] = save(picture, output) if output else None
         return print(json.dumps(told, indent=2, allow_nan=False))
     show(f"{found.text(width())}\n")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from heedful.corpora import phrasebook
 from heedful.data.conllu import Sentence, written
 from heedful.data.trees import Parsed
 from heedful.errors import BadInput
+from heedful.inside.look.attention import look
 from heedful.models import transformer
 from heedful.models.base.shells import needs_tree
 from heedful.parts.places import At, Lengths
@@ -269,6 +271,27 @@ def test_a_score_needs_the_tree_too_and_depends_on_it(trained, capsys):
     }.items():
         assert main(["look", str(trained), *line]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_text_is_looked_at_with_its_tree(files, trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model, words = load(trained), ["The", "cat", "sleeps", "."]
+    text = Parsed("The cat sleeps.", words, [1, 2, -1, 2])
+    chain = Parsed("The cat sleeps.", words, [-1, 0, 1, 2])
+    seen, other = (look(model.loaded, one, which="encoder", target="Le chat.") for one in (text, chain))
+    assert not all(torch.equal(seen.weights[path], other.weights[path]) for path in seen.weights)
+    Path("t.conllu").write_text(written(text.sentence))
+    for which in ("cross", "self", "encoder"):
+        asked = ["look", str(trained), str(text), "--trees", "t.conllu", "--which", which, "--json"]
+        assert main(asked) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["translation"] == model.translate(text, beam=1)
+    drawn = torch.tensor([head["weights"] for head in found["heads"]])
+    torch.testing.assert_close(drawn, torch.cat(list(seen.weights.values())))  # the encoder reads no target
+    assert main(["look", str(trained), "The dog sleeps.", "--trees", "t.conllu"]) == 2
+    assert "the tree has the word 'cat' where the text has 'dog sleeps.'" in capsys.readouterr().err
+    assert main(["look", str(trained), str(text)]) == 2
+    assert "this model reads sentences with their trees: give --trees" in capsys.readouterr().err
 
 
 def test_interrupted_and_resumed_is_the_same_run(files, tmp_path):

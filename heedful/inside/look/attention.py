@@ -29,7 +29,7 @@ from ...tasks.metrics import alignment_error_rate
 from .drawing import Drawing
 from .heads import MEASURE, Head, choose, find_best, habits, information, sharpness
 from .heat_maps import Panel, heat_map, small_multiples
-from .inputs import InputTokens, axes, given
+from .inputs import InputTokens, axes, given, places_for, reading
 from .layers import WHICH, attending_shells, inputs_of, kinds_of, mask_of, paths_of
 from .shades import shades as shades_of
 from .steps import Steps, find, steps_of
@@ -297,7 +297,7 @@ def look(
     """
     model = loaded.model
     if needs_tree(model):
-        raise BadInput("this model reads sentences with their trees, and a text alone has no tree")
+        gold = ()  # those sentences have no trees
     kinds = kinds_of(model) if inputs_of(model) is not None else ("self",)
     if not kinds:
         raise BadInput(f"this {loaded.architecture} has no attention to look at")
@@ -309,7 +309,7 @@ def look(
             else f'which is {", ".join(WHICH)}, not "{which}"'
         )
     words = given(loaded, text, target)
-    trace = run(model, words, ("q", "k", "v", "scores"))
+    trace = run(model, words, ("q", "k", "v", "scores"), reading(loaded, text))
     paths = paths_of(model, which)
     weights = {path: trace[path].weights[-1][0].float().cpu() for path in paths.values()}
     if not all(torch.isfinite(each).all() for each in weights.values()):
@@ -331,14 +331,18 @@ def look(
 
 
 @torch.no_grad()
-def run(model: nn.Module, words: InputTokens, also: Sequence[str] = ()) -> Trace:
-    """Everything the attentions of a model do with one input."""
+def run(
+    model: nn.Module, words: InputTokens, also: Sequence[str] = (), reader: nn.Module | None = None
+) -> Trace:
+    """Everything the attentions of a model do with one input. reader: the model with the input's tree."""
     device = next(model.parameters()).device
     ids_1T = torch.tensor([words.ids], device=device)
     with watch(model, also) as trace:
         if isinstance(model, EncoderDecoder):
             read_1T = torch.tensor([words.read], device=device)
-            model.decoder.hidden(read_1T, source=model.read(ids_1T))
+            assert reader is None or isinstance(reader, EncoderDecoder)
+            source = (reader or model).read(ids_1T, places_for(model, words.ids))
+            model.decoder.hidden(read_1T, source=source)
         else:
             shell = next(iter(attending_shells(model).values()))
             shell.hidden(ids_1T) if isinstance(shell, Decoder) else shell(ids_1T)

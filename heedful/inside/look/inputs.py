@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from ...data.pieces import labels
+from ...data.trees import Parsed, words_of_pieces
 from ...data.vocab import SPECIALS, Vocab, no_panic
 from ...decode.filters import forbidden
 from ...decode.greedy import greedy
@@ -16,7 +18,10 @@ from ...decode.step import step_of
 from ...errors import BadInput
 from ...interop.loaded import Loaded
 from ...models.base.classifying import is_taught_here
-from ...models.base.shells import DecoderClassifier, EncoderDecoder, WithHeads
+from ...models.base.shells import DecoderClassifier, EncoderDecoder, WithHeads, needs_tree
+from ...parts.places import IN_ORDER, Lengths, Places
+from ...tasks.translate import with_trees
+from ...tasks.translate_data import TokenTree
 from .layers import inputs_of, kinds_of, rows_of
 
 if TYPE_CHECKING:
@@ -40,7 +45,7 @@ class InputTokens:
 
 def given(loaded: Loaded, text: str, target: str | None = None) -> InputTokens:
     """A text as tokens; of an encoder-decoder with its target, or with what the model itself writes."""
-    model, ids = loaded.model, tokens_of(loaded, text)
+    model, ids = reading(loaded, text), tokens_of(loaded, text)
     refuse_size(len(ids), "the text")
     if not isinstance(model, EncoderDecoder):
         if target is not None:
@@ -51,13 +56,37 @@ def given(loaded: Loaded, text: str, target: str | None = None) -> InputTokens:
     start, eos = ends_of(loaded)
     written = loaded.target_tokenizer or loaded.tokenizer
     if target is None:
-        answers = own_translation(loaded, ids, start, eos)
+        answers = own_translation(loaded, model, ids, start, eos)
     else:
         answers = [*encode(written, target, False, rows_of(model.decoder)), eos]
     refuse_size(len(answers), "the target" if target is not None else "the translation")
     words = answers[:-1] if answers and answers[-1] == eos else answers
     said = target if target is not None else decode(written, words)
     return InputTokens(text, ids, [start, *answers[:-1]], answers, said)
+
+
+def reading(loaded: Loaded, text: str) -> nn.Module:
+    """The model as it reads this text: one whose positions come from syntax has the text's tree."""
+    model = loaded.model
+    if not needs_tree(model):
+        if isinstance(text, Parsed):
+            raise BadInput(f"this {loaded.architecture} reads no trees: leave out --trees")
+        return model
+    if not isinstance(text, Parsed):
+        raise BadInput(
+            "this model reads sentences with their trees: give --trees, a CoNLL-U file as `heedful parse` "
+            "writes it, whose first sentence is the text"
+        )
+    assert isinstance(model, EncoderDecoder) and loaded.tokenizer is not None
+    pieces = loaded.tokenizer.encode(str(text), add_special_tokens=False).offsets
+    return with_trees(model, [TokenTree(words_of_pieces(text, pieces), text.heads)])
+
+
+def places_for(model: nn.Module, ids: Sequence[int]) -> Places:
+    """Where the tokens of a source stand: trees come with lengths."""
+    if not needs_tree(model):
+        return IN_ORDER
+    return Lengths(torch.tensor([len(ids)], device=next(model.parameters()).device))
 
 
 def tokens_of(loaded: Loaded, text: str) -> list[int]:
@@ -136,14 +165,15 @@ def ends_of(loaded: Loaded) -> tuple[int, int]:
 
 
 @torch.no_grad()
-def own_translation(loaded: Loaded, ids: list[int], start: int, eos: int) -> list[int]:
+def own_translation(loaded: Loaded, model: nn.Module, ids: list[int], start: int, eos: int) -> list[int]:
     """The tokens that the model writes, always taking the likeliest; the end of sentence included, if it
     comes."""
     device = next(loaded.model.parameters()).device
     source_1S, start_11 = (torch.tensor([row], device=device) for row in (ids, [start]))
     padded = loaded.architecture == "transformer" and start == loaded.special.get("pad")
     never = [forbidden([start])] if padded else []  # Marian begins with its padding, and never writes it
-    step = step_of(loaded.model, source_1S)  # type: ignore[arg-type]
+    lengths = torch.tensor([len(ids)], device=device) if needs_tree(model) else None
+    step = step_of(model, source_1S, lengths)  # type: ignore[arg-type]
     longest = min(2 * len(ids) + 20, MOST)
     return greedy(step, start_11, longest=longest, eos=eos, filters=never)[0].tokens
 
