@@ -32,11 +32,42 @@ def listed(name: str) -> dict[str, list[str]]:
     return found
 
 
+@cache
+def signature(name: str) -> tuple[str, str]:
+    """(config, model) of an architecture's `build`: the names of their classes. The file is not imported."""
+    for node in ast.parse((Path(__file__).parent / f"{name}.py").read_text()).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "build":
+            given, made = node.args.args[0].annotation, node.returns
+            assert given is not None and made is not None
+            return ast.unparse(given), ast.unparse(made)
+    raise LookupError(f"{name} has no build")
+
+
+def kind_of(name: str) -> str:
+    """The class that an architecture builds, such as "Decoder" or "EncoderDecoder", without importing it."""
+    return signature(known(name))[1]
+
+
+def of_kind(kind: str) -> tuple[str, ...]:
+    """The architectures that build this class, without importing any."""
+    return tuple(name for name in FAMILIES if kind_of(name) == kind)
+
+
+def config_class(name: str) -> type[Any]:
+    """The config of an architecture: its fields are the settings of the model. Imports torch."""
+    return getattr(family(name), signature(known(name))[0])
+
+
+def known(name: str) -> str:
+    """The same name, if it is an architecture's."""
+    if name not in FAMILIES:
+        raise BadInput(f'there is no architecture "{name}"{nearest(name, FAMILIES)}')
+    return name
+
+
 def family(name: str) -> ModuleType:
     """The file of an architecture."""
-    if name not in FAMILIES:
-        raise BadInput(f'there is no architecture "{name}"; there are {", ".join(FAMILIES)}')
-    return import_module(f"{__name__}.{name}")
+    return import_module(f"{__name__}.{known(name)}")
 
 
 def preset_families() -> dict[str, str]:

@@ -13,6 +13,15 @@ from ..parts.blocks import Block
 from ..parts.embeddings import Inputs, TokenEmbedding
 from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import Learned
+from .base.fields import (
+    Activation,
+    AttentionDropout,
+    ClassifierDropout,
+    Dropout,
+    EmbeddingWidth,
+    PredictionHeads,
+    Vocab,
+)
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
 from .base.shells import WithHeads
 from .bert import (
@@ -35,15 +44,13 @@ MOST_LAYERS = 1000  # which cost no weights, so that a file's size tells nothing
 
 @dataclass(frozen=True)
 class AlbertConfig(BertConfig):
-    vocab: int = 30000
-    activation: str = "gelu_tanh"
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    prediction_heads: tuple[str, ...] = (
-        "pooled",
-    )  # of: pooled, masked_lm, sentence_order, classify, tag, span
-    classifier_dropout: float = 0.1
-    embedding_width: int = 128  # the width of embeddings
+    vocab: Vocab = 30000
+    activation: Activation = "gelu_tanh"
+    dropout: Dropout = 0.0
+    attention_dropout: AttentionDropout = 0.0
+    prediction_heads: PredictionHeads = ("pooled",)
+    classifier_dropout: ClassifierDropout = 0.1
+    embedding_width: EmbeddingWidth = 128
 
     @property
     def own_layers(self) -> int:
@@ -95,7 +102,7 @@ def build_heads(c: AlbertConfig) -> dict[str, nn.Module]:
     pooled = Pooled(c.width)
     for head in c.prediction_heads:
         if head in ("sentence_order", "classify") and "pooled" not in c.prediction_heads:
-            raise ValueError(f'the head "{head}" reads the pooled vector: add "pooled" to heads')
+            raise ValueError(f'the head "{head}" reads the pooled vector: add "pooled" to prediction_heads')
     known: dict[str, Callable[[], nn.Module]] = {
         "pooled": lambda: pooled,
         "masked_lm": lambda: MaskedLM(c.width, c.vocab, c.activation, c.eps, c.embedding_width),

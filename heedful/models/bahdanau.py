@@ -7,34 +7,37 @@ differ).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..parts.attention import Additive
 from ..parts.before.attentive_decoders import Searching
 from ..parts.before.recurrent import CandidateGRU
 from ..parts.embeddings import Inputs, Untied
 from .base.config import Config
+from .base.fields import SIZE, Dropout, EmbeddingWidth, ShareEmbeddings, TargetVocab, Vocab
 from .base.recurrent import check_shared, embeddings, initialize, reader
+from .base.settings import same_as
 from .base.shells import Decoder, EncoderDecoder
 
 
 @dataclass(frozen=True)
 class BahdanauConfig(Config):
-    vocab: int = 30000
-    target_vocab: int = 30000
-    share_embeddings: bool = False  # one vocabulary, and one embedding, for source and target
-    layers: int = 1  # of the encoder
-    width: int = 1000  # of each direction of the encoder, and of the decoder
-    embedding_width: int = 620
-    score_width: int = 1000  # width inside the score
-    maxout_width: int = 500
-    dropout: float = 0.0
+    vocab: Vocab = 30000
+    target_vocab: TargetVocab = 30000
+    share_embeddings: ShareEmbeddings = False
+    layers: Annotated[int, SIZE, "number of encoder layers"] = 1
+    width: Annotated[int, SIZE, "width of the decoder, and of each direction of the encoder"] = 1000
+    embedding_width: EmbeddingWidth = same_as("width")
+    score_width: Annotated[int, SIZE, "width inside the additive score"] = same_as("width")
+    maxout_width: Annotated[int, SIZE, "width of the maxout layer before the output"] = same_as("width")
+    dropout: Dropout = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_shared(self.share_embeddings, self.vocab, self.target_vocab)
 
 
-PRESETS = {"rnnsearch": BahdanauConfig()}
+PRESETS = {"rnnsearch": BahdanauConfig(embedding_width=620, maxout_width=500)}
 
 
 def build(config: BahdanauConfig) -> EncoderDecoder:

@@ -13,7 +13,26 @@ from ..parts.layers import RESIDUALS, FeedForward, LayerNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import LearnedAfter
 from .base.config import Config
+from .base.fields import (
+    Activation,
+    ActivationDropout,
+    AttentionDropout,
+    Context,
+    DecoderFfnWidth,
+    DecoderHeads,
+    DecoderLayers,
+    Dropout,
+    FfnWidth,
+    Heads,
+    Layers,
+    Norm,
+    ScaleEmbeddings,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.initialize import normal_
+from .base.settings import same_as
 from .base.shells import Decoder, Encoder, EncoderDecoder
 from .hf.folder import read, refuse_unless
 from .hf.names import Rule, Table, reshaped, same, weight_and_bias
@@ -24,26 +43,21 @@ OFFSET = 2  # rows before the first position's; fairseq kept them for padding
 
 @dataclass(frozen=True)
 class BartConfig(Config):
-    vocab: int = 50265
-    context: int = 1024
-    layers: int = 6
-    decoder_layers: int = 6
-    width: int = 768
-    heads: int = 12
-    decoder_heads: int = 12
-    ffn_width: int = 3072
-    decoder_ffn_width: int = 3072
-    activation: str = "gelu"
-    norm: str = "post"  # or "pre", as mBART has it
-    scale_embeddings: bool = False  # embeddings times sqrt(width)
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    activation_dropout: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.norm not in RESIDUALS:
-            raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
+    vocab: Vocab = 50265
+    context: Context = 1024
+    layers: Layers = 6
+    decoder_layers: DecoderLayers = same_as("layers")
+    width: Width = 768
+    heads: Heads = 12
+    decoder_heads: DecoderHeads = same_as("heads")
+    ffn_width: FfnWidth = ratio(4, "width")
+    decoder_ffn_width: DecoderFfnWidth = same_as("ffn_width")
+    activation: Activation = "gelu"
+    norm: Norm = "post"
+    scale_embeddings: ScaleEmbeddings = False
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = 0.1
+    activation_dropout: ActivationDropout = 0.1
 
 
 MODEL_TYPES = ("bart", "mbart")  # Hugging Face's

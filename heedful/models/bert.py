@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -14,8 +14,26 @@ from ..parts.layers import FeedForward, LayerNorm, PostNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
+from .base.fields import (
+    RATE,
+    Activation,
+    AttentionDropout,
+    Context,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    Labels,
+    Layers,
+    PredictionHeads,
+    Segments,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
 from .base.initialize import normal_
+from .base.settings import same_as
 from .base.shells import Encoder, WithHeads
 from .hf.folder import (
     ACTIVATION_NAMES,
@@ -32,22 +50,22 @@ from .hf.names import Rule, Table, same, weight_and_bias
 
 @dataclass(frozen=True)
 class BertConfig(Config):
-    vocab: int = 30522
-    context: int = 512
-    segments: int = 2
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    ffn_width: int = 3072
-    activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    eps: float = 1e-12
-    prediction_heads: tuple[str, ...] = (
-        "pooled",
-    )  # of: pooled, masked_lm, next_sentence, classify, tag, span
-    labels: int = 2  # for classify and tag
-    classifier_dropout: float | None = None  # before these; None: as everywhere
+    vocab: Vocab = 30522
+    context: Context = 512
+    segments: Segments = 2
+    layers: Layers = 12
+    width: Width = 768
+    heads: Heads = 12
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu"
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = same_as("dropout")
+    eps: Eps = 1e-12
+    prediction_heads: PredictionHeads = ("pooled",)
+    labels: Labels = 2
+    classifier_dropout: Annotated[
+        float | None, RATE, "dropout rate before the classifier; None: as dropout"
+    ] = None
 
     @property
     def before_labels(self) -> float:
@@ -91,21 +109,24 @@ def build_block(c: BertConfig) -> Block:
     )
 
 
-def build_heads(c: BertConfig) -> dict[str, nn.Module]:
-    """Next-sentence and sentence labels are read off the same pooled vector."""
+def build_heads(c: Any, name: str = "BERT", embedding: int | None = None) -> dict[str, nn.Module]:
+    """Next-sentence and sentence labels are read off the same pooled vector.
+
+    embedding: the width of embeddings, if it is another than the model's.
+    """
     pooled = Pooled(c.width)
     for head in c.prediction_heads:
         if head in ("next_sentence", "classify") and "pooled" not in c.prediction_heads:
-            raise ValueError(f'the head "{head}" reads the pooled vector: add "pooled" to heads')
+            raise ValueError(f'the head "{head}" reads the pooled vector: add "pooled" to prediction_heads')
     known: dict[str, Callable[[], nn.Module]] = {
         "pooled": lambda: pooled,
-        "masked_lm": lambda: MaskedLM(c.width, c.vocab, c.activation, c.eps),
+        "masked_lm": lambda: MaskedLM(c.width, c.vocab, c.activation, c.eps, embedding),
         "next_sentence": lambda: Classify(pooled, c.width, 2),
         "classify": lambda: Classify(pooled, c.width, c.labels, c.before_labels),
         "tag": lambda: Tag(c.width, c.labels, c.before_labels),
         "span": lambda: Span(c.width),
     }
-    return make_heads("BERT", known, c.prediction_heads)
+    return make_heads(name, known, c.prediction_heads)
 
 
 def make_heads(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,24 @@ from ..parts.embeddings import TokenEmbedding, Untied
 from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import Sinusoidal
 from . import transformer, vit
+from .base.choices import build_inputs, build_stack
 from .base.config import Config
+from .base.fields import (
+    Activation,
+    AttentionDropout,
+    Channels,
+    DecoderLayers,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    ImageSize,
+    Layers,
+    PatchSize,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.heads import FirstToken, MeanOverTokens
 from .base.initialize import normal_, xavier_
 from .base.shells import Decoder, Encoder, EncoderDecoder
@@ -82,25 +100,25 @@ SEES: dict[str, Callable[[], nn.Module]] = {
 
 @dataclass(frozen=True)
 class CaptionerConfig(Config):
-    vocab: int = 8000
-    image_size: int = 224
-    patch_size: int = 16
-    channels: int = 3
-    source: str = "grid"  # or another of SEES
-    layers: int = 12
-    decoder_layers: int = 6
-    width: int = 768
-    heads: int = 12
-    ffn_width: int = 3072
-    activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    eps: float = 1e-6
+    vocab: Vocab = 8000
+    image_size: ImageSize = 224
+    patch_size: PatchSize = 16
+    channels: Channels = 3
+    source: Annotated[
+        Literal["grid", "class", "mean"], "what the decoder sees: all patches, the class token, or the mean"
+    ] = "grid"
+    layers: Layers = 12
+    decoder_layers: DecoderLayers = 6
+    width: Width = 768
+    heads: Heads = 12
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu"
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = 0.0
+    eps: Eps = 1e-06
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.source not in SEES:
-            raise ValueError(f"a decoder sees {', '.join(SEES)} of a picture, not {self.source!r}")
         _ = self.reading  # which refuses patches that do not fit
 
     @property
@@ -164,9 +182,6 @@ def build_encoder(c: CaptionerConfig) -> Encoder:
 
 
 def build_decoder(c: TransformerConfig) -> Decoder:
-    _, order = transformer.POSITIONS[c.positions]
+    _, writes = transformer.sides_of(c)
     tokens = TokenEmbedding(c.target_vocab, c.width, math.sqrt(c.width))
-    stack = transformer.build_stack(
-        c, c.decoder_layers, c.decoder_heads, c.decoder_ffn_width, order, cross=True
-    )
-    return Decoder(transformer.build_inputs(c, tokens, order), stack, Untied(c.width, c.target_vocab))
+    return Decoder(build_inputs(writes, tokens), build_stack(writes), Untied(c.width, c.target_vocab))

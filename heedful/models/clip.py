@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,24 @@ from ..parts.positions.absolute import Learned
 from ..parts.view import right_padded
 from . import vit
 from .base.config import Config
+from .base.fields import (
+    SIZE,
+    Activation,
+    Channels,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    ImageSize,
+    Layers,
+    PatchSize,
+    TextLength,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.initialize import normal_
+from .base.settings import same_as
 from .base.shells import Encoder
 from .vit import ViTConfig
 
@@ -31,19 +49,19 @@ SHARPEST = math.log(100)  # the paper's limit, without which training is unstabl
 
 @dataclass(frozen=True)
 class ClipConfig(Config):
-    vocab: int = 49408
-    text_length: int = 77
-    image_size: int = 224
-    patch_size: int = 32
-    channels: int = 3
-    layers: int = 12
-    width: int = 512
-    heads: int = 8
-    ffn_width: int = 2048
-    projection_width: int = 512  # numbers of the common space
-    activation: str = "gelu"
-    dropout: float = 0.0
-    eps: float = 1e-5
+    vocab: Vocab = 49408
+    text_length: TextLength = 77
+    image_size: ImageSize = 224
+    patch_size: PatchSize = 32
+    channels: Channels = 3
+    layers: Layers = 12
+    width: Width = 512
+    heads: Heads = 8
+    ffn_width: FfnWidth = ratio(4, "width")
+    projection_width: Annotated[int, SIZE, "width of the common space of texts and images"] = same_as("width")
+    activation: Activation = "gelu"
+    dropout: Dropout = 0.0
+    eps: Eps = 1e-05
 
     @property
     def vision(self) -> ViTConfig:

@@ -7,6 +7,7 @@ in the paper.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import nn
 
@@ -14,24 +15,37 @@ from ..parts.before.convolution import ConvolutionDecoder, ConvolutionEncoder, N
 from ..parts.embeddings import Inputs, TokenEmbedding, Untied
 from ..parts.positions.absolute import Learned
 from .base.config import Config
+from .base.fields import (
+    SIZE,
+    Context,
+    Dropout,
+    EmbeddingWidth,
+    KernelSize,
+    Layers,
+    ShareEmbeddings,
+    TargetVocab,
+    Vocab,
+    Width,
+)
 from .base.recurrent import check_shared, embeddings
+from .base.settings import same_as
 from .base.shells import Decoder, Encoder, EncoderDecoder
 
 
 @dataclass(frozen=True)
 class ConvS2SConfig(Config):
-    vocab: int = 40000
-    target_vocab: int = 40000
-    share_embeddings: bool = False  # one vocabulary, and one embedding, for source and target
-    context: int = 1024  # words of the longest sentence
-    layers: int = 9  # of this width and kernel, in encoder and decoder alike
-    width: int = 512
-    kernel_size: int = 3
+    vocab: Vocab = 40000
+    target_vocab: TargetVocab = 40000
+    share_embeddings: ShareEmbeddings = False
+    context: Context = 1024
+    layers: Layers = 9
+    width: Width = 512
+    kernel_size: KernelSize = 3
     # Further layers: the width and the kernel of each.
-    more_layers: tuple[int, ...] = (1024, 3, 1024, 3, 1024, 3, 1024, 3, 2048, 1, 2048, 1)
-    embedding_width: int = 768
-    output_width: int = 512  # width of what the scores are made of
-    dropout: float = 0.2
+    more_layers: tuple[int, ...] = ()
+    embedding_width: EmbeddingWidth = same_as("width")
+    output_width: Annotated[int, SIZE, "width before the output scores"] = same_as("width")
+    dropout: Dropout = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,7 +62,7 @@ class ConvS2SConfig(Config):
         return [*[self.kernel_size] * self.layers, *self.more_layers[1::2]]
 
 
-PRESETS = {"convs2s-en-de": ConvS2SConfig()}
+PRESETS = {"convs2s-en-de": ConvS2SConfig(more_layers=(1024, 3) * 4 + (2048, 1) * 2, embedding_width=768)}
 
 
 def build(config: ConvS2SConfig) -> EncoderDecoder:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -23,26 +24,42 @@ from ..parts.multihead import MultiHeadAttention
 from ..parts.picture_masks import picture_column, picture_convolution, picture_row
 from ..parts.positions.absolute import CaptionAndGrid
 from .base.config import Config
+from .base.fields import (
+    LARGEST,
+    SIZE,
+    Activation,
+    AttentionDropout,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    Layers,
+    TextLength,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.initialize import normal_
+from .base.settings import GIVEN, Range
 from .base.shells import Decoder
 
 
 @dataclass(frozen=True)
 class DalleConfig(Config):
-    vocab: int = 16384  # words of captions
-    text_length: int = 256  # places in a caption, after the start
-    codes: int = 8192  # what a cell of the picture can be
-    rows: int = 32
-    columns: int = 32
-    layers: int = 64
-    width: int = 3968
-    heads: int = 62
-    ffn_width: int = 15872
-    activation: str = "gelu"
-    window: int = 5  # cells that the last layer sees in every direction, like a convolution
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    eps: float = 1e-5
+    vocab: Vocab = 16384
+    text_length: TextLength = 256
+    codes: Annotated[int, SIZE, "size of the codebook of image codes", GIVEN] = 8192
+    rows: Annotated[int, SIZE, "rows of image codes", GIVEN] = 32
+    columns: Annotated[int, SIZE, "columns of image codes", GIVEN] = 32
+    layers: Layers = 64
+    width: Width = 3968
+    heads: Heads = 62
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu"
+    window: Annotated[int, Range(0, LARGEST), "cells that the last layer sees in every direction"] = 5
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = 0.0
+    eps: Eps = 1e-05
 
     @property
     def cells(self) -> int:

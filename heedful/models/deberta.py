@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -16,7 +16,26 @@ from ..parts.layers import FeedForward, LayerNorm, PostNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
+from .base.fields import (
+    RATE,
+    SIZE,
+    Activation,
+    AttentionDropout,
+    Context,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    Labels,
+    Layers,
+    PredictionHeads,
+    Vocab,
+    Width,
+    choices,
+    ratio,
+)
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
+from .base.settings import same_as
 from .base.shells import WithHeads
 from .bert import assemble, find_architecture, find_heads, make_heads
 from .hf.folder import (
@@ -36,35 +55,40 @@ WAYS = ("c2p", "p2c")
 
 @dataclass(frozen=True)
 class DebertaConfig(Config):
-    vocab: int = 128100
-    context: int = 512
-    segments: int | None = None  # None: it tells none apart
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    ffn_width: int = 3072
-    activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    eps: float = 1e-7
-    absolute_positions: bool = False  # whether a table of places is added at the input
-    relative_positions: bool = True  # whether there is a table of distances
-    ways: tuple[str, ...] = (
-        "p2c",
-        "c2p",
-    )  # in which scores ask it: from content to place, from place to content
-    share_projections: bool = True  # whether content's projections serve distances too
-    buckets: int | None = 256  # of distances, in each direction; None: every distance has a row
-    max_distance: int | None = None  # distance; None: the context
-    norm_distances: bool = True
-    convolution: int | None = None  # tokens that the first block's convolution sees; None: it has none
-    convolution_activation: str = "tanh"
-    prediction_heads: tuple[str, ...] = ()  # of: masked_lm, classify, tag, span
-    labels: int = 2  # for classify and tag
-    pool_activation: str = "gelu"
-    pool_dropout: float = 0.0
-    classifier_dropout: float | None = None  # None: as everywhere
-    legacy: bool = False  # whether the words of its head for blanks are spelled as BERT's
+    vocab: Vocab = 128100
+    context: Context = 512
+    segments: Annotated[int | None, SIZE, "segment embeddings; None: it has none"] = None
+    layers: Layers = 12
+    width: Width = 768
+    heads: Heads = 12
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu"
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = same_as("dropout")
+    eps: Eps = 1e-07
+    absolute_positions: Annotated[bool, "add a learned position table at the input"] = False
+    relative_positions: Annotated[bool, "learn a table of distances"] = True
+    ways: tuple[str, ...] = ("p2c", "c2p")
+    share_projections: Annotated[bool, "distances use the projections of content"] = True
+    buckets: Annotated[
+        int | None, SIZE, "distance buckets in each direction; None: every distance has a row"
+    ] = 256
+    max_distance: Annotated[int | None, SIZE, "greatest distance that is told apart; None: context"] = None
+    norm_distances: Annotated[bool, "a norm of the table of distances"] = True
+    convolution: Annotated[
+        int | None, SIZE, "tokens that the first layer's convolution sees; None: it has none"
+    ] = None
+    convolution_activation: Annotated[
+        str, choices("layers.py", "ACTIVATIONS"), "activation of the convolution"
+    ] = "tanh"
+    prediction_heads: PredictionHeads = ()
+    labels: Labels = 2
+    pool_activation: Annotated[str, choices("layers.py", "ACTIVATIONS"), "activation of the pooler"] = "gelu"
+    pool_dropout: Annotated[float, RATE, "dropout rate of the pooler"] = 0.0
+    classifier_dropout: Annotated[
+        float | None, RATE, "dropout rate before the classifier; None: as dropout"
+    ] = None
+    legacy: Annotated[bool, "the masked-LM head has BERT's names"] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -14,7 +14,24 @@ from ..parts.layers import FeedForward, LayerNorm, PostNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
+from .base.fields import (
+    RATE,
+    Activation,
+    AttentionDropout,
+    ClassifierDropout,
+    Context,
+    Dropout,
+    FfnWidth,
+    Heads,
+    Labels,
+    Layers,
+    PredictionHeads,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
+from .base.settings import same_as
 from .base.shells import WithHeads
 from .bert import IGNORED, assemble, find_architecture, find_heads, make_heads
 from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_labels, refuse_unless, write_labels
@@ -25,19 +42,19 @@ EPS = 1e-12
 
 @dataclass(frozen=True)
 class DistilBertConfig(Config):
-    vocab: int = 30522
-    context: int = 512
-    layers: int = 6
-    width: int = 768
-    heads: int = 12
-    ffn_width: int = 3072
-    activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    classifier_dropout: float = 0.2
-    span_dropout: float = 0.1
-    prediction_heads: tuple[str, ...] = ()  # of: masked_lm, classify, tag, span
-    labels: int = 2  # for classify and tag
+    vocab: Vocab = 30522
+    context: Context = 512
+    layers: Layers = 6
+    width: Width = 768
+    heads: Heads = 12
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu"
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = same_as("dropout")
+    classifier_dropout: ClassifierDropout = 0.2
+    span_dropout: Annotated[float, RATE, "dropout rate before the span head"] = 0.1
+    prediction_heads: PredictionHeads = ()
+    labels: Labels = 2
 
 
 MODEL_TYPES = ("distilbert",)  # Hugging Face's

@@ -10,6 +10,7 @@ encoder-decoder that reads the source separately, is `transformer`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import nn
 
@@ -22,25 +23,41 @@ from ..parts.masks import Mask, SameBlock, causal
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Sinusoidal
 from .base.config import Config
+from .base.fields import (
+    SIZE,
+    Activation,
+    Context,
+    Dropout,
+    FfnWidth,
+    Heads,
+    Layers,
+    Norm,
+    Vocab,
+    Width,
+    choices,
+    ratio,
+)
 from .base.initialize import LEVEL, level_
 from .base.shells import Decoder
 
 
 @dataclass(frozen=True)
 class DMCAConfig(Config):
-    vocab: int = 32000
-    context: int = 11000  # what it is trained on; sinusoids themselves never end
-    layers: int = 5
-    width: int = 512
-    heads: int = 8
-    ffn_width: int = 2048
-    layer_pattern: str = "lm"
-    block: int = 256
-    look_back: bool = False  # tensor2tensor's local attention sees the block before, too
-    compress: str = "kv"  # as in the paper; or "input", as in tensor2tensor
-    norm: str = "post"
-    activation: str = "relu"
-    dropout: float = 0.1
+    vocab: Vocab = 32000
+    context: Context = 11000
+    layers: Layers = 5
+    width: Width = 512
+    heads: Heads = 8
+    ffn_width: FfnWidth = ratio(4, "width")
+    layer_pattern: Annotated[str, "letters of the layers, repeated: l local, m compressed, f full"] = "lm"
+    block: Annotated[int, SIZE, "tokens of a block of local attention"] = 256
+    look_back: Annotated[bool, "local attention sees the block before, too"] = False
+    compress: Annotated[
+        str, choices("long/compressed.py", "KINDS"), "what is compressed: keys and values, or the input"
+    ] = "kv"
+    norm: Norm = "post"
+    activation: Activation = "relu"
+    dropout: Dropout = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,10 +65,6 @@ class DMCAConfig(Config):
             raise ValueError(
                 f"layer_pattern is made of l (local), m (compressed) and f (full), not {self.layer_pattern!r}"
             )
-        if self.compress not in KINDS:
-            raise ValueError(f"compress is {' or '.join(KINDS)}, not {self.compress!r}")
-        if self.norm not in RESIDUALS:
-            raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
 
     def kind(self, layer: int) -> str:
         """The letter of a layer."""

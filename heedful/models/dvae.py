@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .base.config import Config
+from .base.fields import SIZE, Channels, Codes, Dropout, PatchSize, Width
 
 EPS = 0.1  # pixels are kept so far from 0 and 1, where the logit is not finite
 # No scale is less: flat colors would otherwise become infinitely likely, and nothing else would be learned.
@@ -27,12 +29,12 @@ AT_ONCE = 1 << 23  # distances of k-means that are computed together
 
 @dataclass(frozen=True)
 class DVAEConfig(Config):
-    channels: int = 3
-    codes: int = 8192
-    patch_size: int = 8  # pixels along a cell
-    layers: int = 2  # residual blocks, in the encoder and in the decoder
-    width: int = 256
-    dropout: float = 0.0
+    channels: Channels = 3
+    codes: Codes = 8192
+    patch_size: PatchSize = 8
+    layers: Annotated[int, SIZE, "residual blocks of the encoder, and of the decoder"] = 2
+    width: Width = 256
+    dropout: Dropout = 0.0
 
 
 PRESETS = {"dvae": DVAEConfig()}

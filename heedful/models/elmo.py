@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,9 @@ from ..parts.before.characters import CharacterCNN, Highway, Spelled
 from ..parts.before.recurrent import orthogonal_
 from ..parts.embeddings import Inputs, TokenEmbedding, Untied
 from .base.config import Config
+from .base.fields import SIZE, Context, Dropout, Layers, Vocab, ratio
 from .base.initialize import xavier_
+from .base.settings import derived
 from .base.shells import Encoder, WithHeads
 
 SHARES = (1, 1, 2, 4, 8, 16, 32)  # the paper's filters of widths 1 to 7 are 32 times these
@@ -26,22 +28,22 @@ SHARES = (1, 1, 2, 4, 8, 16, 32)  # the paper's filters of widths 1 to 7 are 32 
 
 @dataclass(frozen=True)
 class ElmoConfig(Config):
-    vocab: int = 793471
-    input: str = "characters"  # or "pieces"
-    context: int = 256  # of a text, what is read at once: a state itself never ends
-    layers: int = 2
-    width: int = 512  # of a word, and of each direction
-    cell_width: int = 4096
-    max_characters: int = 50  # of a word, with the two that begin and end it
-    character_width: int = 16
-    filters: tuple[int, ...] = tuple(32 * share for share in SHARES)  # by width, from 1 on
-    highways: int = 2
-    dropout: float = 0.1
+    vocab: Vocab = 793471
+    input: Annotated[Literal["characters", "pieces"], "a word is read by its characters, or has a vector"] = (
+        "characters"
+    )
+    context: Context = 256
+    layers: Layers = 2
+    width: Annotated[int, SIZE, "width of a word, and of each direction"] = 512
+    cell_width: Annotated[int, SIZE, "width of an LSTM cell, which is projected to width"] = ratio(8, "width")
+    max_characters: Annotated[int, SIZE, "characters of a word, with its two marks"] = 50
+    character_width: Annotated[int, SIZE, "width of a character"] = 16
+    filters: tuple[int, ...] = derived("4 x width in all", lambda made: share_filters(4 * made.width))
+    highways: Annotated[int, SIZE, "highway layers over the filters"] = 2
+    dropout: Dropout = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.input not in INPUTS:
-            raise ValueError(f"input is {' or '.join(INPUTS)}, not {self.input!r}")
         if self.cell_width <= self.width:
             raise ValueError(f"{self.cell_width} cells are projected to fewer numbers, not to {self.width}")
         if not self.filters or any(type(count) is not int or count < 1 for count in self.filters):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from ..parts.embeddings import Inputs, TokenEmbedding
 from ..parts.masks import full
 from ..parts.places import IN_ORDER, Places
 from ..parts.view import View
+from .base.fields import RATE, SIZE, Labels, PredictionHeads
 from .base.heads import Classify, MaxOverTokens, Tag
 from .base.initialize import normal_
 from .base.shells import WithHeads
@@ -30,14 +31,16 @@ from .elmo import ElmoConfig, initialize, language_models
 class ElmoReaderConfig(ElmoConfig):
     """The sizes of the language models, and those of the network that reads them."""
 
-    reader_layers: int = 2
-    reader_width: int = 256  # of each direction, and of a word's own vector
-    reader_dropout: float = 0.2
-    mix_dropout: float = 0.5
-    mix_norm: bool = False
-    at_output: bool = False
-    prediction_heads: tuple[str, ...] = ("tag",)  # or "classify"
-    labels: int = 17
+    reader_layers: Annotated[int, SIZE, "layers of the network that reads ELMo"] = 2
+    reader_width: Annotated[
+        int, SIZE, "width of each direction of that network, and of its own word vectors"
+    ] = 256
+    reader_dropout: Annotated[float, RATE, "dropout rate of the network that reads ELMo"] = 0.2
+    mix_dropout: Annotated[float, RATE, "dropout rate of ELMo's vectors"] = 0.5
+    mix_norm: Annotated[bool, "a norm of each ELMo layer before they are mixed"] = False
+    at_output: Annotated[bool, "append a second ELMo mix to the network's output"] = False
+    prediction_heads: PredictionHeads = ("tag",)
+    labels: Labels = 17
 
 
 PRESETS = {"elmo-tagger": ElmoReaderConfig(vocab=30000)}  # words of the task; the softmax is left behind

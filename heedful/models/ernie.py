@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor, nn
 
@@ -13,6 +13,7 @@ from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import Learned
 from ..parts.positions.base import Positions
 from . import bert
+from .base.fields import SIZE
 from .base.shells import WithHeads
 from .bert import BertConfig, assemble, build_block, build_heads, find_architecture, find_heads
 from .hf.folder import read
@@ -21,7 +22,7 @@ from .hf.names import Table, same
 
 @dataclass(frozen=True)
 class ErnieConfig(BertConfig):
-    tasks: int | None = None  # that it tells apart; None: it is not told
+    tasks: Annotated[int | None, SIZE, "task embeddings; None: it has none"] = None
 
 
 MODEL_TYPES = ("ernie",)  # Hugging Face's

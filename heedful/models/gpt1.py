@@ -12,7 +12,22 @@ from ..parts.layers import FeedForward, LayerNorm, PostNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
+from .base.fields import (
+    Activation,
+    AttentionDropout,
+    Context,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    Layers,
+    TieEmbeddings,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.initialize import normal_
+from .base.settings import same_as
 from .base.shells import Decoder
 from .gpt2 import block_names
 from .hf.folder import one_of, read, refuse_unless
@@ -21,17 +36,17 @@ from .hf.names import Table, same
 
 @dataclass(frozen=True)
 class GPT1Config(Config):
-    vocab: int = 40478
-    context: int = 512
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    ffn_width: int = 3072
-    activation: str = "gelu_tanh"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    eps: float = 1e-5
-    tie_embeddings: bool = True
+    vocab: Vocab = 40478
+    context: Context = 512
+    layers: Layers = 12
+    width: Width = 768
+    heads: Heads = 12
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu_tanh"
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = same_as("dropout")
+    eps: Eps = 1e-05
+    tie_embeddings: TieEmbeddings = True
 
 
 MODEL_TYPES = ("openai-gpt",)  # Hugging Face's

@@ -15,7 +15,22 @@ from ..parts.layers import FeedForward, LayerNorm, PreNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
+from .base.fields import (
+    Activation,
+    AttentionDropout,
+    Context,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    Layers,
+    TieEmbeddings,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.initialize import normal_
+from .base.settings import same_as
 from .base.shells import Decoder
 from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .hf.names import Rule, Table, same, thirds, transposed, weight_and_bias
@@ -23,17 +38,17 @@ from .hf.names import Rule, Table, same, thirds, transposed, weight_and_bias
 
 @dataclass(frozen=True)
 class GPT2Config(Config):
-    vocab: int = 50257
-    context: int = 1024
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    ffn_width: int = 3072
-    activation: str = "gelu_tanh"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    eps: float = 1e-5
-    tie_embeddings: bool = True
+    vocab: Vocab = 50257
+    context: Context = 1024
+    layers: Layers = 12
+    width: Width = 768
+    heads: Heads = 12
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu_tanh"
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = same_as("dropout")
+    eps: Eps = 1e-05
+    tie_embeddings: TieEmbeddings = True
 
 
 MODEL_TYPES = ("gpt2",)  # Hugging Face's

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from ..parts.masks import causal, window
 from . import gpt2
 from .base.config import Config
+from .base.fields import SIZE, Context, Dropout, Heads, Layers, TieEmbeddings, Vocab, Width
 from .base.shells import Decoder
 
 
 @dataclass(frozen=True)
 class GPT3Config(Config):
-    vocab: int = 50257
-    context: int = 2048
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    window: int = 128  # the paper does not disclose its width; 128 is our choice
-    dropout: float = 0.0
-    tie_embeddings: bool = True
+    vocab: Vocab = 50257
+    context: Context = 2048
+    layers: Layers = 12
+    width: Width = 768
+    heads: Heads = 12
+    window: Annotated[int, SIZE, "tokens that every second layer sees"] = 128
+    dropout: Dropout = 0.0
+    tie_embeddings: TieEmbeddings = True
 
 
 # The paper's table prints 24 heads of 128 for 2048 and a width of 5140 for 40 heads of 128; neither

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor, nn
 
 from .base.config import Config
+from .base.fields import SIZE, Channels, Dropout, ImageSize
 
 
 @dataclass(frozen=True)
 class JudgeConfig(Config):
-    image_size: int = 32
-    channels: int = 3
-    layers: int = 3  # each halves the sides and doubles the width
-    width: int = 32  # of the first
-    answers: tuple[int, ...] = (2,)  # to each question
-    dropout: float = 0.0
+    image_size: ImageSize = 32
+    channels: Channels = 3
+    layers: Annotated[int, SIZE, "convolutions; each halves the sides and doubles the width"] = 3
+    width: Annotated[int, SIZE, "width of the first convolution"] = 32
+    answers: tuple[int, ...] = (2,)
+    dropout: Dropout = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

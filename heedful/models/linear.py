@@ -11,21 +11,22 @@ from ..parts.long.linear import KernelAttention, KernelScore
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Sinusoidal
 from .base.config import Config
+from .base.fields import Activation, Context, Dropout, Eps, FfnWidth, Heads, Layers, Vocab, Width, ratio
 from .base.initialize import LEVEL, level_
 from .base.shells import Decoder
 
 
 @dataclass(frozen=True)
 class LinearConfig(Config):
-    vocab: int = 50257
-    context: int = 1024  # what it is trained on; sinusoids and sums never end
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    ffn_width: int = 3072
-    activation: str = "gelu_tanh"
-    dropout: float = 0.1
-    eps: float = 1e-5
+    vocab: Vocab = 50257
+    context: Context = 1024
+    layers: Layers = 12
+    width: Width = 768
+    heads: Heads = 12
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu_tanh"
+    dropout: Dropout = 0.1
+    eps: Eps = 1e-05
 
 
 PRESETS = {"linear-124m": LinearConfig()}

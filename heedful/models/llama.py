@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from reprlib import repr as short
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from ..errors import BadInput
 from ..parts.blocks import Block, Stack
@@ -15,7 +15,25 @@ from ..parts.layers import GatedFeedForward, PreNorm, RMSNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
 from .base.config import Config
+from .base.fields import (
+    AMOUNT,
+    SIZE,
+    Activation,
+    AttentionDropout,
+    Context,
+    Eps,
+    FfnWidth,
+    Heads,
+    KeyValueHeads,
+    KeyWidth,
+    Layers,
+    TieEmbeddings,
+    Vocab,
+    Width,
+    divided,
+)
 from .base.initialize import normal_
+from .base.settings import same_as
 from .base.shells import Decoder
 from .hf.folder import ACTIVATION_NAMES, one_of, read, read_activation, read_unless_null, refuse_unless
 from .hf.names import Rule, Table, same, weight_and_bias
@@ -23,32 +41,34 @@ from .hf.names import Rule, Table, same, weight_and_bias
 
 @dataclass(frozen=True)
 class LlamaConfig(Config):
-    vocab: int = 32000
-    context: int = 2048
-    layers: int = 32
-    width: int = 4096
-    heads: int = 32
-    kv_heads: int = 32
-    key_width: int = 128
-    ffn_width: int = 11008
-    activation: str = "silu"
-    attention_bias: bool = False
-    ffn_bias: bool = False
-    attention_dropout: float = 0.0
-    rotary_base: float = 10000.0
-    eps: float = 1e-6
-    tie_embeddings: bool = False
-    out_bias: bool = True  # where there are biases in attention, also on what it hands on (Qwen2: not)
-    rope_scaling: str = "none"  # of rotary positions: "linear" or "llama3", and how far
-    rope_factor: float = 1.0
-    rope_low_freq_factor: float = 1.0
-    rope_high_freq_factor: float = 4.0
-    rope_original_context: int = 8192
+    vocab: Vocab = 32000
+    context: Context = 2048
+    layers: Layers = 32
+    width: Width = 4096
+    heads: Heads = 32
+    kv_heads: KeyValueHeads = same_as("heads")
+    key_width: KeyWidth = divided("width", "heads")
+    ffn_width: FfnWidth = 11008
+    activation: Activation = "silu"
+    attention_bias: Annotated[bool, "biases in attention"] = False
+    ffn_bias: Annotated[bool, "biases in the feed-forward layer"] = False
+    attention_dropout: AttentionDropout = 0.0
+    rotary_base: Annotated[float, AMOUNT, "base of the rotary frequencies (theta)"] = 10000.0
+    eps: Eps = 1e-06
+    tie_embeddings: TieEmbeddings = False
+    out_bias: Annotated[bool, "with attention_bias, also in its output projection (Qwen2: no)"] = True
+    rope_scaling: Annotated[
+        Literal["none", "linear", "llama3"], "how rotary positions are scaled to longer contexts"
+    ] = "none"
+    rope_factor: Annotated[float, AMOUNT, "rotary positions are slowed down by this factor"] = 1.0
+    rope_low_freq_factor: Annotated[
+        float, AMOUNT, "llama3: frequencies below are scaled by the whole factor"
+    ] = 1.0
+    rope_high_freq_factor: Annotated[float, AMOUNT, "llama3: frequencies above are not scaled"] = 4.0
+    rope_original_context: Annotated[int, SIZE, "llama3: the context before scaling"] = 8192
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rope_scaling not in STRETCHES:
-            raise ValueError(f"stretch is {', '.join(STRETCHES)}, not {short(self.rope_scaling)}")
         if self.rope_factor < 1 or (
             self.rope_scaling == "llama3" and self.rope_low_freq_factor >= self.rope_high_freq_factor
         ):
@@ -57,8 +77,6 @@ class LlamaConfig(Config):
                 f"not by {self.rope_factor} from {self.rope_low_freq_factor} to {self.rope_high_freq_factor}"
             )
 
-
-STRETCHES = ("none", "linear", "llama3")
 
 MODEL_TYPES = ("llama", "qwen2")  # Hugging Face's
 PRESETS = {

@@ -9,15 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from torch import nn
 
 from ..parts.attention import Additive, Bilinear, Dot, Score
 from ..parts.before.attentive_decoders import Attentive
-from ..parts.before.recurrent import check_cell
 from ..parts.embeddings import Inputs, Untied
-from .base.config import Config, check
+from .base.config import Config
+from .base.fields import (
+    SIZE,
+    Cell,
+    Dropout,
+    EmbeddingWidth,
+    Layers,
+    ShareEmbeddings,
+    TargetVocab,
+    Vocab,
+    Width,
+)
 from .base.recurrent import chain, check_shared, embeddings, initialize, reader
+from .base.settings import same_as
 from .base.shells import Decoder, EncoderDecoder
 
 # From the widths of a state and of an annotation.
@@ -30,27 +42,24 @@ SCORES: dict[str, Callable[[int, int], Score]] = {
 
 @dataclass(frozen=True)
 class LuongConfig(Config):
-    vocab: int = 50000
-    target_vocab: int = 50000
-    share_embeddings: bool = False  # one vocabulary, and one embedding, for source and target
-    cell: str = "lstm"  # or "gru" or "rnn"
-    layers: int = 4
-    width: int = 1000
-    encoder_width: int | None = None  # the width of each direction of the encoder; None: half of the above
-    embedding_width: int = 1000
-    score: str = "general"  # or "dot" or "concat"
-    input_feeding: bool = True
-    dropout: float = 0.2
+    vocab: Vocab = 50000
+    target_vocab: TargetVocab = 50000
+    share_embeddings: ShareEmbeddings = False
+    cell: Cell = "lstm"
+    layers: Layers = 4
+    width: Width = 1000
+    encoder_width: Annotated[
+        int | None, SIZE, "width of each direction of the encoder; None: half of width"
+    ] = None
+    embedding_width: EmbeddingWidth = same_as("width")
+    score: Annotated[Literal["dot", "general", "concat"], "score function of attention"] = "general"
+    input_feeding: Annotated[bool, "the decoder reads its last attentional state"] = True
+    dropout: Dropout = 0.2
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_shared(self.share_embeddings, self.vocab, self.target_vocab)
-        check_cell(self.cell)
-        if self.score not in SCORES:
-            raise ValueError(f'there is no score "{self.score}"; there are {", ".join(SCORES)}')
-        if self.encoder_width is not None:
-            check("encoder_width", "int", self.encoder_width)
-        elif self.width % 2:
+        if self.encoder_width is None and self.width % 2:
             raise ValueError(f"width is half for each direction of the encoder, and {self.width} is odd")
         if self.score == "dot" and self.annotation != self.width:
             raise ValueError(

@@ -10,34 +10,26 @@ from typing import Any
 from torch import nn
 
 from ..parts.blocks import StackLike
-from ..parts.experts import GATES, check_chosen, make_experts
+from ..parts.experts import check_chosen, make_experts
 from ..parts.layers import FeedForward
 from . import gpt2
+from .base.fields import BalanceLossWeight, CapacityFactor, Experts, MoeEvery, Router, TopK
 from .base.initialize import normal_
 from .base.shells import Decoder
 
 
-def check_experts(experts: int, chosen: int, gate: str) -> None:
-    """Refuse what no mixture can be."""
-    check_chosen(chosen, experts)
-    if gate not in GATES:
-        raise ValueError(f"gate is {' or '.join(GATES)}, not {gate!r}")
-
-
 @dataclass(frozen=True)
 class MixtureConfig(gpt2.GPT2Config):
-    experts: int = 8  # each with a hidden layer of the size `hidden`
-    top_k: int = 2  # of them, those that a token is sent to
-    moe_every: int = 1  # one block in so many has experts, counted from the last; the others are GPT-2's
-    router: str = "noisy"  # with losses for importance and load; or "switch", with the Switch Transformer's
-    balance_loss_weight: float = 0.01  # what these losses count
-    capacity_factor: float = (
-        0.0  # in training, how many times an even share of the tokens an expert takes; 0: all
-    )
+    experts: Experts = 8
+    top_k: TopK = 2
+    moe_every: MoeEvery = 1
+    router: Router = "noisy"
+    balance_loss_weight: BalanceLossWeight = 0.01
+    capacity_factor: CapacityFactor = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_experts(self.experts, self.top_k, self.router)
+        check_chosen(self.top_k, self.experts)
 
 
 PRESETS = {"mixture-8x124m": MixtureConfig()}

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..parts.experts import check_chosen
 from ..parts.layers import FeedForward
 from . import dmca
+from .base.fields import BalanceLossWeight, CapacityFactor, Experts, MoeEvery, Router, TopK
 from .base.initialize import level_
 from .base.shells import Decoder
-from .mixture import check_experts, put_experts
+from .mixture import put_experts
 
 
 @dataclass(frozen=True)
 class MixtureDMCAConfig(dmca.DMCAConfig):
-    experts: int = 128  # what these are: see MixtureConfig
-    top_k: int = 2
-    moe_every: int = 5  # of five layers, the last
-    router: str = "noisy"
-    balance_loss_weight: float = 0.01
-    capacity_factor: float = 0.0
+    experts: Experts = 128
+    top_k: TopK = 2
+    moe_every: MoeEvery = 5
+    router: Router = "noisy"
+    balance_loss_weight: BalanceLossWeight = 0.01
+    capacity_factor: CapacityFactor = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_experts(self.experts, self.top_k, self.router)
+        check_chosen(self.top_k, self.experts)
 
 
 PRESETS = {

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..parts.experts import check_chosen
 from ..parts.layers import FeedForward
 from . import transformer
+from .base.fields import BalanceLossWeight, CapacityFactor, Experts, MoeEvery, Router, TopK
 from .base.initialize import xavier_
 from .base.shells import EncoderDecoder
-from .mixture import check_experts, put_experts
+from .mixture import put_experts
 
 
 @dataclass(frozen=True)
 class MixtureTransformerConfig(transformer.TransformerConfig):
-    experts: int = 8  # what these are: see MixtureConfig
-    top_k: int = 2
-    moe_every: int = 1
-    router: str = "noisy"
-    balance_loss_weight: float = 0.01
-    capacity_factor: float = 0.0
+    experts: Experts = 8
+    top_k: TopK = 2
+    moe_every: MoeEvery = 1
+    router: Router = "noisy"
+    balance_loss_weight: BalanceLossWeight = 0.01
+    capacity_factor: CapacityFactor = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_experts(self.experts, self.top_k, self.router)
+        check_chosen(self.top_k, self.experts)
 
 
 PRESETS = {"transformer-8x63m": MixtureTransformerConfig()}

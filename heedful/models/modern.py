@@ -18,20 +18,21 @@ from ..parts.layers import FeedForward, PreNorm, RMSNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.rotary import Rotary
 from .base.config import Config
+from .base.fields import Context, Dropout, Eps, FfnWidth, Heads, Layers, Vocab, Width, ratio
 from .base.initialize import normal_
 from .base.shells import Decoder
 
 
 @dataclass(frozen=True)
 class ModernConfig(Config):
-    vocab: int = 50257
-    context: int = 1024  # what it is trained on; rotary positions themselves never end
-    layers: int = 12
-    width: int = 768
-    heads: int = 6
-    ffn_width: int = 3072
-    dropout: float = 0.0
-    eps: float = 1e-6
+    vocab: Vocab = 50257
+    context: Context = 1024
+    layers: Layers = 12
+    width: Width = 768
+    heads: Heads = 6
+    ffn_width: FfnWidth = ratio(4, "width")
+    dropout: Dropout = 0.0
+    eps: Eps = 1e-06
 
 
 PRESETS = {"modern-162m": ModernConfig()}

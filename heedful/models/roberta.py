@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -16,6 +16,7 @@ from ..errors import BadInput
 from ..parts.embeddings import Inputs, TokenEmbedding
 from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import LearnedAfter
+from .base.fields import SIZE, Eps, PredictionHeads, Segments, Vocab
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
 from .base.shells import WithHeads
 from .bert import (
@@ -37,11 +38,11 @@ from .hf.names import Table, same, weight_and_bias
 
 @dataclass(frozen=True)
 class RobertaConfig(BertConfig):
-    vocab: int = 50265
-    segments: int = 1
-    eps: float = 1e-5
-    prediction_heads: tuple[str, ...] = ("pooled",)  # of: pooled, masked_lm, classify, tag, span
-    offset: int = 2  # rows of the table of positions before the first: the padding's number, and 1
+    vocab: Vocab = 50265
+    segments: Segments = 1
+    eps: Eps = 1e-05
+    prediction_heads: PredictionHeads = ("pooled",)
+    offset: Annotated[int, SIZE, "unused rows before the first of the position table"] = 2
 
 
 MODEL_TYPES = ("roberta",)  # Hugging Face's

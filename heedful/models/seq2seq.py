@@ -7,33 +7,33 @@ them, however long the source is: the bottleneck that attention was invented for
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ..parts.before.recurrent import LastStates, RecurrentStack, check_cell
+from ..parts.before.recurrent import LastStates, RecurrentStack
 from ..parts.embeddings import Inputs, Untied
 from .base.config import Config
+from .base.fields import Cell, Dropout, EmbeddingWidth, Layers, ShareEmbeddings, TargetVocab, Vocab, Width
 from .base.recurrent import chain, check_shared, embeddings, initialize
+from .base.settings import same_as
 from .base.shells import Decoder, Encoder, EncoderDecoder
 
 
 @dataclass(frozen=True)
 class Seq2SeqConfig(Config):
-    vocab: int = 160000
-    target_vocab: int = 80000
-    share_embeddings: bool = False  # one vocabulary, and one embedding, for source and target
-    cell: str = "lstm"  # or "gru" or "rnn"
-    layers: int = 4
-    width: int = 1000
-    embedding_width: int = 1000
-    reverse_source: bool = True  # the source is read from its end, so that its first words are the freshest
-    context_every_step: bool = (
-        False  # the decoder reads the encoder's last word with every token (Cho et al. 2014)
-    )
-    dropout: float = 0.0
+    vocab: Vocab = 160000
+    target_vocab: TargetVocab = 80000
+    share_embeddings: ShareEmbeddings = False
+    cell: Cell = "lstm"
+    layers: Layers = 4
+    width: Width = 1000
+    embedding_width: EmbeddingWidth = same_as("width")
+    reverse_source: Annotated[bool, "read the source from its end (Sutskever et al. 2014)"] = True
+    context_every_step: Annotated[bool, "feed the source vector at every step (Cho et al. 2014)"] = False
+    dropout: Dropout = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_shared(self.share_embeddings, self.vocab, self.target_vocab)
-        check_cell(self.cell)
 
 
 PRESETS = {"seq2seq-sutskever": Seq2SeqConfig()}

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from math import isqrt
+from typing import Annotated, Literal
 
 from torch import nn
 
@@ -21,7 +23,9 @@ from ..parts.masks import Mask, PerHead, causal, fixed_steps, strided_steps, win
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
+from .base.fields import SIZE, Context, Dropout, Eps, FfnWidth, Heads, Layers, Vocab, Width, ratio
 from .base.initialize import normal_
+from .base.settings import derived
 from .base.shells import Decoder
 
 PATTERNS = ("strided", "fixed", "window")
@@ -30,24 +34,28 @@ TURNS = ("interleaved", "merged", "heads")
 
 @dataclass(frozen=True)
 class SparseConfig(Config):
-    vocab: int = 256
-    context: int = 12288
-    layers: int = 30
-    width: int = 512
-    heads: int = 8
-    ffn_width: int = 2048
-    pattern: str = "fixed"
-    head_pattern: str = "interleaved"
-    stride: int = 128  # l: the stride, the length of a block, or the width of the window
-    summary_length: int = 32  # c: tokens at the end of each block that all may see
-    dropout: float = 0.4
-    eps: float = 1e-5
+    vocab: Vocab = 256
+    context: Context = 12288
+    layers: Layers = 30
+    width: Width = 512
+    heads: Heads = 8
+    ffn_width: FfnWidth = ratio(4, "width")
+    pattern: Annotated[Literal["strided", "fixed", "window"], "which tokens attention sees"] = "fixed"
+    head_pattern: Annotated[
+        Literal["interleaved", "merged", "heads"],
+        "layers alternate, every head sees both, or heads alternate",
+    ] = "interleaved"
+    stride: Annotated[int, SIZE, "the stride, the length of a block, or the width of the window"] = derived(
+        "near the root of context", lambda made: max(2, isqrt(made.context))
+    )
+    summary_length: Annotated[int, SIZE, "fixed: tokens at the end of each block that all see"] = derived(
+        "stride / 8", lambda made: max(1, made.stride // 8)
+    )
+    dropout: Dropout = 0.4
+    eps: Eps = 1e-05
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("pattern", PATTERNS), ("head_pattern", TURNS)):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {', '.join(known)}, not {getattr(self, name)!r}")
         if self.summary_length > self.stride:
             raise ValueError(
                 f"summary_length is {self.summary_length}, more than a block (stride) of {self.stride}"
@@ -55,7 +63,7 @@ class SparseConfig(Config):
 
 
 PRESETS = {
-    "sparse-enwik8": SparseConfig()
+    "sparse-enwik8": SparseConfig(stride=128, summary_length=32)
 }  # with a vector for each of its places, where the paper adds up two
 
 

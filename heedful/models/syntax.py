@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -21,33 +22,45 @@ from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Sinusoidal
 from ..parts.positions.rotary import Rotary
 from .base.config import Config
+from .base.fields import (
+    RATE,
+    SIZE,
+    Activation,
+    AttentionDropout,
+    Dropout,
+    FfnWidth,
+    Heads,
+    Labels,
+    Layers,
+    Norm,
+    PredictionHeads,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.heads import Tag
 from .base.initialize import normal_, xavier_
+from .base.settings import GIVEN, same_as
 from .base.shells import Encoder, WithHeads
 
 
 @dataclass(frozen=True)
 class SyntaxConfig(Config):
-    vocab: int = 8000
-    layers: int = 6
-    width: int = 256
-    heads: int = 4
-    ffn_width: int = 1024
-    activation: str = "gelu"
-    norm: str = "pre"  # or "post"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    prediction_heads: tuple[str, ...] = ("tag", "arcs", "relations")
-    labels: int = 17  # tags; Universal Dependencies has so many
-    relations: int = 37  # and so many relations, without the finer ones
-    arc_width: int = 256  # of a word as a dependant, or as a head
-    relation_width: int = 64
-    head_dropout: float = 0.33  # Dozat and Manning's, of those vectors
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.norm not in RESIDUALS:
-            raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
+    vocab: Vocab = 8000
+    layers: Layers = 6
+    width: Width = 256
+    heads: Heads = 4
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu"
+    norm: Norm = "pre"
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = same_as("dropout")
+    prediction_heads: PredictionHeads = ("tag", "arcs", "relations")
+    labels: Labels = 17
+    relations: Annotated[int, SIZE, "number of relations", GIVEN] = 37
+    arc_width: Annotated[int, SIZE, "width of a word as a dependent, or as a head"] = 256
+    relation_width: Annotated[int, SIZE, "the same for relations"] = 64
+    head_dropout: Annotated[float, RATE, "dropout rate of those vectors"] = 0.33
 
 
 PRESETS = {"syntax-small": SyntaxConfig()}

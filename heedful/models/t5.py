@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from reprlib import repr as short
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -18,6 +18,24 @@ from ..parts.layers import FeedForward, GatedFeedForward, PreNorm, RMSNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.relative import T5Buckets
 from .base.config import Config
+from .base.fields import (
+    Activation,
+    Buckets,
+    DecoderLayers,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    KeyWidth,
+    Layers,
+    MaxDistance,
+    TieEmbeddings,
+    Vocab,
+    Width,
+    divided,
+    ratio,
+)
+from .base.settings import same_as
 from .base.shells import Decoder, Encoder, EncoderDecoder
 from .hf.folder import ACTIVATION_NAMES, THEIR_ACTIVATIONS, read, read_unless_null
 from .hf.names import Rule, Table, same
@@ -25,21 +43,23 @@ from .hf.names import Rule, Table, same
 
 @dataclass(frozen=True)
 class T5Config(Config):
-    vocab: int = 32128
-    layers: int = 6
-    decoder_layers: int = 6
-    width: int = 512
-    heads: int = 8
-    key_width: int = 64
-    ffn_width: int = 2048
-    activation: str = "relu"
-    gated: bool = False
-    buckets: int = 32
-    max_distance: int = 128
-    dropout: float = 0.1
-    eps: float = 1e-6
-    tie_embeddings: bool = True
-    scale_output: bool = True  # what the output matrix sees is multiplied by width^-1/2 (T5; not T5 1.1)
+    vocab: Vocab = 32128
+    layers: Layers = 6
+    decoder_layers: DecoderLayers = same_as("layers")
+    width: Width = 512
+    heads: Heads = 8
+    key_width: KeyWidth = divided("width", "heads")
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "relu"
+    gated: Annotated[bool, "a gated feed-forward layer (T5 1.1)"] = False
+    buckets: Buckets = 32
+    max_distance: MaxDistance = 128
+    dropout: Dropout = 0.1
+    eps: Eps = 1e-06
+    tie_embeddings: TieEmbeddings = True
+    scale_output: Annotated[bool, "scale the input of the output matrix by width^-1/2 (T5; not T5 1.1)"] = (
+        True
+    )
 
 
 MODEL_TYPES = ("t5",)  # Hugging Face's

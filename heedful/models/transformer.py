@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,83 +11,62 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from ..parts.blocks import Block, Stack
-from ..parts.embeddings import Inputs, Tied, TokenEmbedding
-from ..parts.layers import RESIDUALS, FeedForward, LayerNorm
-from ..parts.multihead import MultiHeadAttention
-from ..parts.positions import POSITIONS as SCHEMES
+from ..parts.embeddings import Tied, TokenEmbedding, Untied
 from ..parts.positions.absolute import Sinusoidal
-from ..parts.positions.base import NoPosition, Position, PositionSizes
-from ..parts.positions.syntax import SCOPES
-from .base.config import Config
+from .base.choices import POSITIONS, OpenConfig, Side, build_inputs, build_stack, unused, unusual
+from .base.fields import (
+    Activation,
+    ActivationDropout,
+    AttentionDropout,
+    Context,
+    DecoderFfnWidth,
+    DecoderHeads,
+    DecoderLayers,
+    Dropout,
+    FfnWidth,
+    Heads,
+    Layers,
+    Norm,
+    OutputBias,
+    ScaleEmbeddings,
+    ShareEmbeddings,
+    TargetVocab,
+    Vocab,
+    Width,
+    ratio,
+)
 from .base.initialize import xavier_
+from .base.settings import same_as
 from .base.shells import Decoder, Encoder, EncoderDecoder
 from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .hf.names import Fixed, Rule, Table, reshaped, same, weight_and_bias
 
 
 @dataclass(frozen=True)
-class TransformerConfig(Config):
-    vocab: int = 37000
-    target_vocab: int = 37000
-    context: int = (
-        1024  # the longest sentence an exported model promises to read; sinusoids themselves never end
-    )
-    share_embeddings: bool = True  # one matrix for source, target and output, as with a joint vocabulary
-    layers: int = 6
-    decoder_layers: int = 6
-    width: int = 512
-    heads: int = 8
-    decoder_heads: int = 8
-    ffn_width: int = 2048
-    decoder_ffn_width: int = 2048
-    activation: str = "relu"
-    norm: str = "post"  # or "pre"
-    positions: str = "sinusoidal"  # or another of POSITIONS
-    max_distance: int = 16  # of relative positions: distances beyond count as this one (Shaw's k)
-    relation_scope: str = (
-        "edge"  # of relative positions in a tree: related are words one "edge" apart, or all on one "path"
-    )
-    sinusoid_layout: str = "interleaved"  # of the sinusoids; Hugging Face's is "halves"
-    scale_embeddings: bool = True  # embeddings times sqrt(width)
-    output_bias: bool = False
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
+class TransformerConfig(OpenConfig):
+    vocab: Vocab = 37000
+    target_vocab: TargetVocab = 37000
+    context: Context = 1024
+    share_embeddings: ShareEmbeddings = True
+    layers: Layers = 6
+    decoder_layers: DecoderLayers = same_as("layers")
+    width: Width = 512
+    heads: Heads = 8
+    decoder_heads: DecoderHeads = same_as("heads")
+    ffn_width: FfnWidth = ratio(4, "width")
+    decoder_ffn_width: DecoderFfnWidth = same_as("ffn_width")
+    activation: Activation = "relu"
+    norm: Norm = "post"
+    scale_embeddings: ScaleEmbeddings = True
+    output_bias: OutputBias = False
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = 0.0
+    activation_dropout: ActivationDropout = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.share_embeddings and self.vocab != self.target_vocab:
             raise ValueError(f"a shared vocabulary has one size, not {self.vocab} and {self.target_vocab}")
-        if self.norm not in RESIDUALS:
-            raise ValueError(f'norm is "pre" or "post", not "{self.norm}"')
-        if self.positions not in POSITIONS:
-            raise ValueError(f"positions are {', '.join(POSITIONS)}, not {self.positions!r}")
-        if self.relation_scope not in SCOPES:
-            raise ValueError(f'scope is "edge" or "path", not "{self.relation_scope}"')
-
-
-@dataclass(frozen=True)
-class Order:
-    """How order enters one side: an encoding at the input, a distance in the self-attention."""
-
-    input: type[Position] = NoPosition
-    attention: type[Position] = NoPosition
-
-
-def order_of(schemes: Sequence[str], has_tree: bool) -> Order:
-    """The order of one side. A target has no tree while it is written: positions from syntax are the
-    encoder's alone, and the decoder has those of the plain sentence (Wang, Tu, Wang and Shi 2019)."""
-    kinds = [SCHEMES[name] for name in schemes]
-    return Order(**{kind.place: kind if has_tree else kind.without_tree or kind for kind in kinds})
-
-
-CHOICES: dict[str, tuple[str, ...]] = {name: (name,) for name, kind in SCHEMES.items() if kind.place} | {
-    "sinusoidal+rotary": ("sinusoidal", "rotary"),
-    "structural": ("structural-absolute", "structural-relative"),
-}
-# {name: (the encoder's, the decoder's)}
-POSITIONS = {name: (order_of(some, True), order_of(some, False)) for name, some in CHOICES.items()}
 
 
 MODEL_TYPES = ("marian", "pegasus")  # Hugging Face's
@@ -102,52 +81,45 @@ PRESETS = {
 def build(config: TransformerConfig) -> EncoderDecoder:
     """The encoder-decoder, with fresh weights."""
     c = config
+    reads, writes = sides_of(c)
     scale = math.sqrt(c.width) if c.scale_embeddings else 1.0
-    source = TokenEmbedding(c.vocab, c.width, scale)
-    target = source if c.share_embeddings else TokenEmbedding(c.target_vocab, c.width, scale)
-    reads, writes = POSITIONS[c.positions]
-    encoder = Encoder(
-        build_inputs(c, source, reads), build_stack(c, c.layers, c.heads, c.ffn_width, reads, cross=False)
-    )
-    decoder = Decoder(
-        build_inputs(c, target, writes),
-        build_stack(c, c.decoder_layers, c.decoder_heads, c.decoder_ffn_width, writes, cross=True),
-        Tied(c.target_vocab if c.output_bias else None),
-    )
+    source = TokenEmbedding(c.vocab, reads.token_width, scale)
+    target = source if c.share_embeddings else TokenEmbedding(c.target_vocab, writes.token_width, scale)
+    encoder = Encoder(build_inputs(reads, source), build_stack(reads))
+    decoder = Decoder(build_inputs(writes, target), build_stack(writes), build_head(c, writes))
     model = EncoderDecoder(encoder, decoder)
     xavier_(model)
     return model
 
 
-def build_inputs(c: TransformerConfig, tokens: TokenEmbedding, order: Order) -> Inputs:
-    return Inputs(tokens, build_position(order.input, c, c.heads), dropout=c.dropout)
-
-
-def build_position(kind: type[Position], c: TransformerConfig, heads: int) -> Position:
-    """A scheme at the sizes of a config. Each layer and head has its own distances, as in Shaw's base."""
-    return kind.build(PositionSizes(c.width, heads, c.sinusoid_layout, c.max_distance, c.relation_scope))
-
-
-def build_stack(
-    c: TransformerConfig, layers: int, heads: int, hidden: int, order: Order, cross: bool
-) -> Stack:
-    blocks = [build_block(c, heads, hidden, order, cross) for _ in range(layers)]
-    return Stack(blocks, LayerNorm(c.width) if c.norm == "pre" else None)
-
-
-def build_block(c: TransformerConfig, heads: int, hidden: int, order: Order, cross: bool) -> Block:
-    residual = RESIDUALS[c.norm]
-    distance = build_position(order.attention, c, heads)
-
-    def attention(position: Position) -> MultiHeadAttention:
-        return MultiHeadAttention(c.width, heads, position=position, dropout=c.attention_dropout)
-
-    feed_forward = FeedForward(c.width, hidden, c.activation, dropout=c.activation_dropout)
-    return Block(
-        residual(attention(distance), LayerNorm(c.width), c.dropout),
-        residual(feed_forward, LayerNorm(c.width), c.dropout),
-        residual(attention(NoPosition()), LayerNorm(c.width), c.dropout) if cross else None,
+def sides_of(c: TransformerConfig) -> tuple[Side, Side]:
+    """The encoder and the decoder."""
+    reads, writes = POSITIONS[c.positions]
+    encoder = Side(
+        config=c,
+        order=reads,
+        layers=c.layers,
+        heads=c.heads,
+        ffn_width=c.ffn_width,
+        eps=EPS,
+        both_ways=True,
+        **{name: getattr(c, name) for name in BOTH},
     )
+    decoder = replace(encoder, order=writes, both_ways=False, cross=True)
+    return encoder, replace(
+        decoder, layers=c.decoder_layers, heads=c.decoder_heads, ffn_width=c.decoder_ffn_width
+    )
+
+
+EPS = 1e-5
+BOTH = ("width", "context", "activation", "norm", "dropout", "attention_dropout", "activation_dropout")
+
+
+def build_head(c: TransformerConfig, writes: Side) -> Tied | Untied:
+    """The embeddings once more, unless positions have a part of the width."""
+    if writes.token_width == c.width:
+        return Tied(c.target_vocab if c.output_bias else None)
+    return Untied(c.width, c.target_vocab, bias=c.output_bias)
 
 
 # Hugging Face: with the norm after each layer as Marian, before it as Pegasus. Both have sinusoids in halves,
@@ -238,12 +210,13 @@ def refuse_unlike_theirs(c: TransformerConfig) -> None:
     )
     unlike += [f"{c.sinusoid_layout} sinusoids"] if c.sinusoid_layout != "halves" else []
     unlike += ["no bias on its scores"] if not c.output_bias else []
+    unlike += unusual(c)
     if unlike:
         raise BadInput(
             f"Hugging Face has the transformer as Marian (post-norm) and as Pegasus (pre-norm, one "
             f"vocabulary), both with sinusoids alone, and this one is otherwise ({', '.join(unlike)}): "
             f"it cannot be saved as their folder; heedful.load reads the run's own folder, "
-            f"and a run with model.positions=sinusoidal can be saved"
+            f"and a run with model.positions=sinusoidal and the usual parts can be saved"
         )
 
 
@@ -257,11 +230,7 @@ def as_theirs(
     """
     if c.positions != "sinusoidal":
         return c, ours
-    distance, scope = (
-        TransformerConfig.max_distance,
-        TransformerConfig.relation_scope,
-    )  # which sinusoids have no use for
-    made = replace(c, sinusoid_layout="halves", output_bias=True, max_distance=distance, relation_scope=scope)
+    made = replace(c, sinusoid_layout="halves", output_bias=True, **unused(c))
     if c.sinusoid_layout == "interleaved":
         order_D = torch.cat([torch.arange(0, c.width, 2), torch.arange(1, c.width, 2)])
         ours = {name: reordered(name, weight, order_D) for name, weight in ours.items()}

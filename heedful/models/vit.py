@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,22 @@ from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from ..parts.positions.base import Positions
 from .base.config import Config
+from .base.fields import (
+    Activation,
+    AttentionDropout,
+    Channels,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    ImageSize,
+    Labels,
+    Layers,
+    PatchSize,
+    PredictionHeads,
+    Width,
+    ratio,
+)
 from .base.heads import Classify, ClassifyBoth, FirstToken, MeanOverTokens, Pooled
 from .base.initialize import normal_
 from .base.shells import Encoder, WithHeads
@@ -37,23 +53,21 @@ from .hf.names import Table, reshaped, same, weight_and_bias
 
 @dataclass(frozen=True)
 class ViTConfig(Config):
-    image_size: int = 224
-    patch_size: int = 16
-    channels: int = 3
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
-    ffn_width: int = 3072
-    activation: str = "gelu"
-    qkv_bias: bool = True
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    eps: float = 1e-12
-    prediction_heads: tuple[str, ...] = (
-        "class_token",
-    )  # of: class_token, pooled, classify, classify_mean, classify_both
-    labels: int = 1000
-    distilled: bool = False  # whether there is a distillation token
+    image_size: ImageSize = 224
+    patch_size: PatchSize = 16
+    channels: Channels = 3
+    layers: Layers = 12
+    width: Width = 768
+    heads: Heads = 12
+    ffn_width: FfnWidth = ratio(4, "width")
+    activation: Activation = "gelu"
+    qkv_bias: Annotated[bool, "biases of queries, keys and values"] = True
+    dropout: Dropout = 0.0
+    attention_dropout: AttentionDropout = 0.0
+    eps: Eps = 1e-12
+    prediction_heads: PredictionHeads = ("class_token",)
+    labels: Labels = 1000
+    distilled: Annotated[bool, "a distillation token (DeiT)"] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import nn
@@ -15,28 +16,50 @@ from ..parts.long.segments import RecurrentAttention, SegmentMemory
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.relative import TransformerXL
 from .base.config import Config
+from .base.fields import (
+    SIZE,
+    Activation,
+    AttentionDropout,
+    Dropout,
+    Eps,
+    FfnWidth,
+    Heads,
+    Layers,
+    MaxDistance,
+    Vocab,
+    Width,
+)
 from .base.initialize import normal_
+from .base.settings import derived, same_as
 from .base.shells import Decoder
 
 
 @dataclass(frozen=True)
 class XLConfig(Config):
-    vocab: int = 267735
-    context: int = 150  # a segment
-    memory_length: int = 150  # hidden states before it, in training
-    eval_memory_length: int = 640  # and while it is evaluated and writes
-    max_distance: int = 400  # distances from here on count as one
-    layers: int = 16
-    width: int = 410
-    heads: int = 10
-    ffn_width: int = 2100
-    activation: str = "relu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    eps: float = 1e-5
+    vocab: Vocab = 267735
+    context: Annotated[int, SIZE, "tokens of a segment"] = 150
+    memory_length: Annotated[int, SIZE, "tokens before a segment that it sees, in training"] = same_as(
+        "context"
+    )
+    eval_memory_length: Annotated[int, SIZE, "the same in evaluation and generation"] = same_as(
+        "memory_length"
+    )
+    max_distance: MaxDistance = derived(
+        "context + memory_length", lambda made: made.context + made.memory_length
+    )
+    layers: Layers = 16
+    width: Width = 410
+    heads: Heads = 10
+    ffn_width: FfnWidth = 2100
+    activation: Activation = "relu"
+    dropout: Dropout = 0.1
+    attention_dropout: AttentionDropout = 0.0
+    eps: Eps = 1e-05
 
 
-PRESETS = {"transformer-xl-base": XLConfig()}  # of WikiText-103, without its adaptive softmax
+PRESETS = {
+    "transformer-xl-base": XLConfig(eval_memory_length=640, max_distance=400)
+}  # of WikiText-103, without its adaptive softmax
 
 
 def build(config: XLConfig) -> Decoder:

@@ -12,6 +12,7 @@ H query heads may share G <= H key/value heads (grouped-query attention; G = 1 i
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -147,6 +148,15 @@ class Additive(Score):
 
     def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> None:
         return None
+
+
+# {name: score of queries and keys of one width}
+SCORES: dict[str, Callable[[int], Score]] = {
+    "scaled": lambda width: ScaledDot(),
+    "dot": lambda width: Dot(),
+    "bilinear": lambda width: Bilinear(width, width),
+    "additive": lambda width: Additive(width, width, width),
+}
 
 
 class SoftCapped(Score):

@@ -123,6 +123,35 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
+class BareLayerNorm(nn.Module):
+    """(x - mean) / sqrt(variance + eps): no gain and no bias (OLMo)."""
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.width, self.eps = width, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, (self.width,), eps=self.eps).to(x.dtype)
+
+
+class BareRMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + eps): no gain."""
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.width, self.eps = width, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (self.width,), eps=self.eps)
+
+
+# {name: (with gain and bias, without)}
+NORMS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
+    "layernorm": (LayerNorm, BareLayerNorm),
+    "rmsnorm": (RMSNorm, BareRMSNorm),
+}
+
+
 # Residual connections: X + Layer(X), with the norm before the layer or after the sum.
 
 

@@ -10,7 +10,9 @@ from heedful.models import (
     bart,
     bert,
     deberta,
+    decoder,
     distilbert,
+    encoder,
     ernie,
     gpt1,
     gpt2,
@@ -38,12 +40,19 @@ EVERY_TOKEN = ("masked_lm", "classify", "tag", "span")
 LLAMA = {**ALONE, "heads": 6, "key_width": 4}
 STRETCHED = {"rope_scaling": "llama3", "rope_factor": 4.0, "rope_original_context": 16}
 
+OTHER = {"norm_kind": "rmsnorm", "norm_affine": False}
+
 DECODERS: dict[str, tuple[object, Config]] = {
     "gpt1": (gpt1, gpt1.GPT1Config(**ALONE, heads=3)),
     "gpt2": (gpt2, gpt2.GPT2Config(**ALONE, heads=3)),
     "gpt3": (gpt3, gpt3.GPT3Config(vocab=VOCAB, context=31, layers=4, width=12, heads=3, window=4)),
     "modern": (modern, modern.ModernConfig(**ALONE, heads=3)),
     "mixture": (mixture, mixture.MixtureConfig(**ALONE, heads=3, experts=5, top_k=2)),
+    "decoder": (decoder, decoder.DecoderConfig(**ALONE, heads=3)),
+    "decoder of other parts": (
+        decoder,
+        decoder.DecoderConfig(**ALONE, **OTHER, heads=3, positions="t5", score="bilinear", value_width=5),
+    ),
     "llama": (llama, llama.LlamaConfig(**LLAMA, kv_heads=2)),
     "llama stretched, biased": (
         llama,
@@ -60,6 +69,12 @@ ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
     "transformer pre-norm": (
         transformer,
         transformer.TransformerConfig(**DEEP, **WIDER, target_vocab=17, share_embeddings=False, norm="pre"),
+    ),
+    "transformer of other parts": (
+        transformer,
+        transformer.TransformerConfig(
+            **DEEP, **WIDER, **OTHER, target_vocab=VOCAB, positions="alibi", score="additive", key_width=6
+        ),
     ),
     "mixture_transformer": (
         mixture_transformer,
@@ -81,6 +96,12 @@ ENCODERS: dict[str, tuple[object, Config]] = {
     "bert": (
         bert,
         bert.BertConfig(
+            **READER, prediction_heads=("pooled", "masked_lm", "next_sentence", *EVERY_TOKEN[1:])
+        ),
+    ),
+    "encoder": (
+        encoder,
+        encoder.EncoderConfig(
             **READER, prediction_heads=("pooled", "masked_lm", "next_sentence", *EVERY_TOKEN[1:])
         ),
     ),

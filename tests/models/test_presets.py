@@ -36,6 +36,8 @@ COUNTS = {
     "t5-base": 222_903_552,
     "bart-base": 139_470_681,  # 139,420,416 and the bias on its scores, which theirs does not count
     "bart-large": 406_341_721,
+    "decoder-124m": 123_653_376,  # GPT-2 without its 1,024 positions
+    "encoder-110m": 109_090_560,  # BERT without its 512 positions, and with a norm after the last layer
     "smollm2-135m": 134_515_008,
     "llama3-8b": 8_030_261_248,
     "qwen2-0.5b": 494_032_768,

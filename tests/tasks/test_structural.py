@@ -94,7 +94,7 @@ def test_the_encoder_alone_knows_trees_and_says_so():
         assert not needs_tree(model.decoder)
     with pytest.raises(TypeError, match="positions from syntax need the sentence's tree"):
         model_of("structural")(*inputs())
-    with pytest.raises(ValueError, match='scope is "edge" or "path", not "all"'):
+    with pytest.raises(ValueError, match="relation_scope must be one of edge, path, not 'all'"):
         model_of("structural", relation_scope="all")
 
 

@@ -79,7 +79,7 @@ def test_a_fresh_model_finds_all_heads_and_relations_alike():
 def test_a_head_that_is_none_is_refused_by_name():
     with pytest.raises(ValueError, match='there is no head "arc" for words; there are tag, arcs, relations'):
         model_of(heads=("arc",))
-    with pytest.raises(ValueError, match='norm is "pre" or "post", not "no"'):
+    with pytest.raises(ValueError, match="norm must be one of pre, post, not 'no'"):
         model_of(norm="no")
 
 

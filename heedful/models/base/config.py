@@ -7,20 +7,23 @@ from dataclasses import dataclass, fields
 from reprlib import repr as short  # a hostile value may be a megabyte long
 from typing import Any
 
-LARGEST = 2**31 - 1
+from .fields import LARGEST
+from .settings import Derived, settings_of
 
 
 @dataclass(frozen=True)
 class Config:
-    """The base of every config. An impossible number is refused with its name."""
+    """The base of every config: its fields are an architecture's settings, each with its range and help.
+
+    A default may follow from other fields; an impossible value is refused with its name.
+    """
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            check(f.name, str(f.type), value)
-            rate = f.name.endswith("dropout") and str(f.type).startswith("float")
-            if rate and value is not None and value >= 1:
-                raise ValueError(f"{f.name} is a probability below 1, not {value!r}")
+            if isinstance(default := getattr(self, f.name), Derived):
+                object.__setattr__(self, f.name, default.compute(self))
+        for name, setting in settings_of(type(self)).items():
+            setting.check(getattr(self, name))
 
 
 def check(name: str, kind: str, value: Any) -> None:

@@ -16,6 +16,7 @@ from ...parts.before.recurrent import (
 )
 from ...parts.embeddings import Inputs, TokenEmbedding, Untied
 from .config import Config
+from .fields import Context, Dropout, Layers, Vocab, Width
 from .initialize import xavier_
 from .shells import Decoder, Encoder
 
@@ -24,11 +25,11 @@ from .shells import Decoder, Encoder
 class RecurrentConfig(Config):
     """Sizes of a recurrent language model, whatever its cells."""
 
-    vocab: int = 10000
-    context: int = 35  # what it is trained on; a state itself never ends
-    layers: int = 2
-    width: int = 650
-    dropout: float = 0.5
+    vocab: Vocab = 10000
+    context: Context = 35
+    layers: Layers = 2
+    width: Width = 650
+    dropout: Dropout = 0.5
 
 
 def language_model(cell: str, config: RecurrentConfig) -> Decoder:

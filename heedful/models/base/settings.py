@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -45,6 +45,42 @@ class Range:
         return f"{words[self.ends[0]]} {self.least:,} and {words[self.ends[1]]} {self.most:,}"
 
 
+@dataclass(frozen=True)
+class Choices:
+    """The names that a setting can be, where they are the keys of a table elsewhere."""
+
+    names: Callable[[], Collection[str]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Marks a field that the data decide and people do not set, such as the size of the vocabulary."""
+
+
+GIVEN = Given()
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A default that follows from other fields; `text` says how, as in "4 x width"."""
+
+    text: str
+    compute: Callable[[Any], Any]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def derived(text: str, compute: Callable[[Any], Any]) -> Any:
+    """The default of a field that follows from others; Any, since the field itself is a number."""
+    return Derived(text, compute)
+
+
+def same_as(name: str) -> Any:
+    """The default of a field that is as another one is."""
+    return Derived(f"as {name}", lambda made: getattr(made, name))
+
+
 MANY = 10**12  # what nobody reaches
 Count = Annotated[int, Range(1, MANY)]
 Share = Annotated[float, Range(0, 1)]
@@ -59,15 +95,18 @@ class Setting:
     name: str
     kind: type  # bool, int, float or str
     default: Any
-    choices: tuple[str, ...] = ()  # of a Literal
+    choices: tuple[str, ...] = ()  # of a Literal, or the keys of a table
     limits: Range | None = None
     optional: bool = False  # whether None is a value
     help: str = ""
+    given: bool = False  # whether the data decide it
 
     def convert(self, key: str, value: Any) -> Any:
         """A value of this kind from text or JSON; `key` is what an error calls the setting."""
         if self.optional and (value is None or value == AUTO):
             return None
+        if isinstance(self.default, Derived) and value == AUTO:
+            return self.default
         if self.choices:
             if value not in self.choices:
                 raise BadInput(f"{key} must be one of {', '.join(self.choices)}, not {short(value)}")
@@ -80,6 +119,26 @@ class Setting:
         except (ValueError, KeyError, TypeError, OverflowError):
             wanted = f"{NAMES[self.kind]} {self.limits}" if self.limits is not None else NAMES[self.kind]
             raise BadInput(f"{key} must be {wanted}, not {short(value)}") from None
+
+    def check(self, value: Any) -> None:
+        """Refuse a value that is none of this setting's. Text that stands for a value is not one."""
+        exact = (int, float) if self.kind is float else (self.kind,)
+        absent = self.optional and value is None
+        if not absent:
+            self.convert(self.name, value if type(value) in exact else Wrong(value))
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A value of the wrong type: no reader takes it, and an error shows what it was."""
+
+    value: Any
+
+    def __repr__(self) -> str:
+        return short(self.value)
+
+    def __str__(self) -> str:
+        return short(self.value)
 
 
 def read_truth(value: Any) -> bool:
@@ -110,9 +169,13 @@ READERS = {bool: read_truth, int: read_whole, float: read_number, str: read_word
 NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "text in UTF-8"}
 
 
-@cache
 def settings_of(kind: type) -> dict[str, Setting]:
     """{name: setting} of every field of a dataclass that text can set: numbers, truths, words, choices."""
+    return read_fields(kind)
+
+
+@cache
+def read_fields(kind: Any) -> dict[str, Setting]:
     assert is_dataclass(kind)
     hints = typing.get_type_hints(kind, include_extras=True)
     found = {}
@@ -143,11 +206,13 @@ def read_hint(name: str, hint: Any) -> Setting | None:
         choices, limits = (), None
     if typing.get_origin(inner) is Literal:
         inner, choices = str, typing.get_args(inner)
+    choices = next((tuple(note.names()) for note in notes if isinstance(note, Choices)), choices)
     if inner not in READERS:
         return None
     limits = next((note for note in notes if isinstance(note, Range)), limits)
     told = next((note for note in notes if isinstance(note, str)), "")
-    return Setting(name, inner, None, choices, limits, optional, told)
+    given = any(isinstance(note, Given) for note in notes)
+    return Setting(name, inner, None, choices, limits, optional, told, given)
 
 
 def unknown(key: str, known: Collection[str]) -> str:

@@ -13,6 +13,7 @@ from .base import Position, Positions, PositionSizes, check_length, index_of
 class Absolute(Position, ABC):
     """An encoding P of the position; Z + P is what the block sees."""
 
+    place = "input"
     width: int
 
     @abstractmethod
@@ -25,6 +26,12 @@ class Absolute(Position, ABC):
 
 class Concatenated(Position):
     """[Z ; P] instead of Z + P: the encoding has its own coordinates, and the model is that much wider."""
+
+    place = "input"
+
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> Concatenated:
+        return cls(Sinusoidal(sizes.own_width, layout=sizes.layout))
 
     def __init__(self, encoding: Absolute) -> None:
         super().__init__()
@@ -65,8 +72,6 @@ class Sinusoidal(Absolute):
     layout: "interleaved" as in the paper (sin, cos, sin, cos, ...) or "halves" (all sines, then all cosines).
     """
 
-    place = "input"
-
     def __init__(
         self, width: int, layout: str = "interleaved", frequencies: str = "paper", base: float = 10000.0
     ) -> None:
@@ -89,6 +94,10 @@ class Sinusoidal(Absolute):
 
 class Learned(Absolute):
     """A table of one vector a position; flexible, and ends where the table ends."""
+
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> Learned:
+        return cls(sizes.context, sizes.width)
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
@@ -140,4 +149,5 @@ class CaptionAndGrid(Absolute):
 SCHEMES: dict[str, type[Position]] = {
     "sinusoidal": Sinusoidal,
     "learned": Learned,
+    "concatenated": Concatenated,
 }

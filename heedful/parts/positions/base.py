@@ -61,13 +61,15 @@ class PositionSizes:
 
     width: int
     heads: int
+    key_width: int
+    value_width: int
+    context: int = 1024  # the longest sequence, of a learned table
+    own_width: int = 1  # of encodings that have coordinates of their own
     layout: str = "interleaved"  # of sinusoids
     clip: int = 16  # greater distances count as this one
+    buckets: int = 32  # of distances
+    both_ways: bool = True  # whether a token sees those after it
     scope: str = "edge"  # which words of a tree are related
-
-    @property
-    def key_width(self) -> int:
-        return self.width // self.heads
 
 
 class Position(nn.Module):
@@ -76,7 +78,8 @@ class Position(nn.Module):
     A scheme that a Transformer can choose by name says where it goes (`place`) and makes itself (`build`).
     """
 
-    place = ""  # "input" or "attention"
+    place = "attention"  # or "input"
+    one_for_all = False  # whether all layers share one, and not only one of a kind
     without_tree: type[Position] | None = None  # for texts without one, if it needs a tree
     added_width = 0  # how much `embed` widens its input (only concatenation does)
     longest: int | None = None  # the last position it knows, plus one (only learned tables end)

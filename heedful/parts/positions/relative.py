@@ -25,12 +25,11 @@ class Shaw(Position):
     with a_ij = table[clip(j - i, -clip, clip)]. One table for all heads, or one a head.
     """
 
-    place = "attention"
     uses_values = True
 
     @classmethod
     def build(cls, sizes: PositionSizes) -> Shaw:
-        return cls(sizes.clip, sizes.key_width, heads=sizes.heads)
+        return cls(sizes.clip, sizes.key_width, sizes.value_width, sizes.heads)
 
     def __init__(self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1) -> None:
         super().__init__()
@@ -147,6 +146,10 @@ def shifted(x_BHTS: Tensor) -> Tensor:
 class ALiBi(Position):
     """A penalty that grows with distance, at a slope of each head's own (Press, Smith and Lewis 2022)."""
 
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> ALiBi:
+        return cls(sizes.heads)
+
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.heads = heads
@@ -199,6 +202,16 @@ class T5Buckets(Position):
     T5 leaves its scores unscaled: its initialization absorbs the scale. Use it with `Dot()`.
     """
 
+    one_for_all = True
+
+    @classmethod
+    def build(cls, sizes: PositionSizes) -> T5Buckets:
+        if sizes.clip <= sizes.buckets // 2:
+            raise ValueError(
+                f"max_distance is {sizes.clip}, and half of {sizes.buckets} buckets are exact: raise it"
+            )
+        return cls(sizes.heads, sizes.buckets, sizes.clip, sizes.both_ways)
+
     def __init__(self, heads: int, buckets: int = 32, farthest: int = 128, both_ways: bool = True) -> None:
         super().__init__()
         self.buckets, self.farthest, self.both_ways = buckets, farthest, both_ways
@@ -214,7 +227,6 @@ class T5Buckets(Position):
 
 SCHEMES: dict[str, type[Position]] = {
     "shaw": Shaw,
-    "transformer-xl": TransformerXL,
     "alibi": ALiBi,
     "t5": T5Buckets,
 }

@@ -22,8 +22,6 @@ class Rotary(Position):
     (0 K/2)(1 K/2+1).. as in LLaMA; the same up to a permutation of the projection's columns.
     """
 
-    place = "attention"
-
     def __init__(self, width: int, layout: str = "interleaved", base: float = 10000.0) -> None:
         super().__init__()
         if width % 2:

@@ -98,14 +98,13 @@ def of_tokens(of_words: Tensor, tree: Tree) -> Tensor:
 class StructuralRelative(Position):
     """Shaw's edge vectors by distance in the sentence, plus those in the tree (Wang et al. 2019)."""
 
-    place = "attention"
     uses_values = True
     needs_tree = True
     without_tree = Shaw
 
     @classmethod
     def build(cls, sizes: PositionSizes) -> StructuralRelative:
-        return cls(sizes.clip, sizes.key_width, heads=sizes.heads, scope=sizes.scope)
+        return cls(sizes.clip, sizes.key_width, sizes.value_width, sizes.heads, sizes.scope)
 
     def __init__(
         self, clip: int, key_width: int, value_width: int | None = None, heads: int = 1, scope: str = "edge"

@@ -1,0 +1,80 @@
+"""The settings of every architecture: found without torch, with help, range and what the data decide."""
+
+import subprocess
+import sys
+
+import pytest
+
+from heedful import models
+from heedful.models.base.outline import config_settings
+from heedful.models.base.settings import settings_of
+
+FROM_DATA = {"vocab", "target_vocab", "share_embeddings", "labels", "relations", "image_size", "channels"}
+
+
+@pytest.mark.parametrize("name", models.FAMILIES)
+def test_settings_read_without_torch_are_those_of_the_class(name):
+    def plain(settings):
+        return {key: {**vars(setting), "default": str(setting.default)} for key, setting in settings.items()}
+
+    assert plain(config_settings(name)) == plain(settings_of(models.config_class(name)))
+
+
+@pytest.mark.parametrize("name", models.FAMILIES)
+def test_every_setting_has_help_and_every_number_a_range(name):
+    for setting in config_settings(name).values():
+        assert setting.help and setting.help == setting.help.strip(". "), setting
+        assert setting.kind in (bool, str) or setting.limits is not None, setting
+        assert setting.kind is not str or setting.choices or setting.name == "layer_pattern", setting
+
+
+@pytest.mark.parametrize("name", models.FAMILIES)
+def test_what_the_data_decide_is_marked(name):
+    given = {setting.name for setting in config_settings(name).values() if setting.given}
+    assert given >= FROM_DATA & set(config_settings(name)), name
+
+
+def test_kinds_and_settings_are_known_without_torch():
+    code = (
+        "import sys; from heedful import models; from heedful.models.base.outline import config_settings\n"
+        "for name in models.FAMILIES: models.kind_of(name), config_settings(name)\n"
+        "print(models.kind_of('gpt2'), models.kind_of('t5'), models.kind_of('bert'), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Decoder", "EncoderDecoder", "WithHeads", "False"]
+
+
+@pytest.mark.parametrize("name", models.FAMILIES)
+def test_the_kind_is_that_of_the_model_which_is_built(name):
+    from heedful.models.base import skeleton
+
+    config = models.config_class(name)
+    built = skeleton.skeleton(name, config())
+    assert type(built).__name__ == models.kind_of(name) and name in models.of_kind(models.kind_of(name))
+
+
+def test_defaults_follow_from_other_fields():
+    kind = models.config_class("transformer")
+    config = kind(width=24, layers=3, heads=4)
+    assert (config.ffn_width, config.decoder_ffn_width) == (96, 96)
+    assert (config.decoder_layers, config.decoder_heads) == (3, 4)
+    assert kind(width=24, ffn_width=7).decoder_ffn_width == 7
+    assert str(config_settings("transformer")["decoder_layers"].default) == "as layers"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("layers", 0, "layers must be a whole number from 1 to"),
+        ("layers", "3", "layers must be a whole number from 1 to 2,147,483,647, not '3'"),
+        ("layers", True, "layers must be a whole number"),
+        ("dropout", 1.0, "dropout must be a number of at least 0 and below 1, not 1.0"),
+        ("dropout", float("nan"), "dropout must be a number"),
+        ("norm", "no", "norm must be one of pre, post, not 'no'"),
+        ("positions", "lunar", "positions must be one of none, .*rotary.*, not 'lunar'"),
+        ("scale_embeddings", "yes", "scale_embeddings must be true or false, not 'yes'"),
+    ],
+)
+def test_impossible_values_are_refused_with_their_name(field, value, why):
+    with pytest.raises(ValueError, match=why):
+        models.config_class("transformer")(**{field: value})
