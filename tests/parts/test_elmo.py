@@ -422,7 +422,7 @@ def test_the_paper_has_so_many_weights():
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"input": "letters"}, "input is characters or pieces"),
+        ({"input": "letters"}, "input must be one of characters, pieces"),
         ({"cell_width": D}, "5 cells are projected to fewer numbers"),
         ({"filters": ()}, "filters are as many whole numbers"),
         ({"filters": (2, 0)}, "filters are as many whole numbers"),

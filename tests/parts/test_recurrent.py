@@ -296,12 +296,12 @@ def test_muon_has_every_matrix_between_embeddings_and_scores(name):
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="no cell"):
+    with pytest.raises(ValueError, match="cell must be one of rnn, gru, lstm"):
         Seq2SeqConfig(cell="elman")
     with pytest.raises(ValueError, match="one size"):
         Seq2SeqConfig(vocab=5, target_vocab=7, share_embeddings=True)
     luong = type(EVERY["luong"][1])
-    with pytest.raises(ValueError, match="no score"):
+    with pytest.raises(ValueError, match="score must be one of dot, general, concat"):
         luong(score="additive")
     with pytest.raises(ValueError, match="odd"):
         luong(width=7)
