@@ -157,6 +157,8 @@ class ConvolvedBlock(Block):
     The first of the largest DeBERTa is one. Padding counts as nothing.
     """
 
+    keeps_packed_rows = False
+
     def __init__(
         self, block: Block, width: int, kernel: int, activation_name: str, norm: nn.Module, dropout: float
     ) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...parts.aux_loss import Aux
-from ...parts.blocks import DecoderStackLike, StackLike
+from ...parts.blocks import DecoderStackLike, Stack, StackLike
 from ...parts.cache import Cache, GrowingCache, StaticCache, check_rows
 from ...parts.embeddings import Inputs
 from ...parts.masks import Mask, causal, full
@@ -269,6 +269,19 @@ def shells_of(model: nn.Module) -> dict[str, Encoder | Decoder]:
 def decoder_of(model: Decoder | EncoderDecoder) -> Decoder:
     """The part of a model that writes."""
     return model if isinstance(model, Decoder) else model.decoder
+
+
+def keeps_packed_rows(model: nn.Module) -> bool:
+    """Whether a model reads rows of several documents (`Packed`) as if each document were alone.
+
+    A part that reads across documents says so by `keeps_packed_rows = False`. Pairs are kept apart by
+    attention alone: a recurrent decoder begins from one source.
+    """
+    if not all(getattr(module, "keeps_packed_rows", True) for module in model.modules()):
+        return False
+    sides = [side.stack for side in shells_of(model).values()]
+    alone = isinstance(model, Decoder | DecoderClassifier)
+    return bool(sides) and (alone or all(isinstance(stack, Stack) for stack in sides))
 
 
 def needs_tree(model: nn.Module) -> bool:

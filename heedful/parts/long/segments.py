@@ -96,6 +96,8 @@ class SegmentMemory(Cache):
 class RecurrentAttention(RecentAttention):
     """Attention to this segment and to the memory before it. `reach`: the memory it has while it writes."""
 
+    keeps_packed_rows = False  # a memory is of one long text
+
     def forward(
         self,
         x_BTD: Tensor,

@@ -181,7 +181,7 @@ TABLE = [
         'run-lm/recipe.json: there is no setting "model.moods"; …',
         changed("run-lm/recipe.json", model__moods=4)),
     row("a run of no architecture", "info run-lm",
-        'run-lm/config.json: there is no architecture "gpt9"; there are albert, bahdanau, …',
+        'run-lm/config.json: there is no architecture "gpt9"; did you mean "gpt3"?',
         changed("run-lm/config.json", heedful="gpt9")),
     row("a status that is no JSON", "evaluate run-lm", f"run-lm/status.json {NO_JSON}",
         written("run-lm/status.json", b"{")),
