@@ -47,8 +47,8 @@ _HOME = {
 __all__ = list(_HOME)
 
 # Idle OpenMP threads of torch spin. Where several programs share the cores, each spins away the other's time:
-# two on two cores took many times longer. Sleeping threads cost little (benchmarks/together.py). OpenMP reads
-# this once, when torch is imported.
+# training was 14 times slower on a busy machine (benchmarks/together.py). OpenMP reads this once, when
+# torch is imported.
 if "torch" not in sys.modules and not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & {*os.environ}:
     os.environ["OMP_WAIT_POLICY"] = "passive"
 
