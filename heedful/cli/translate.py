@@ -7,6 +7,7 @@ in the same way.
 Examples: heedful translate runs/demo "The small girl eats a red apple.";
 heedful translate runs/demo < in.en > out.fr;
 heedful translate runs/demo --beam 8 --length-alpha 1 --length-penalty power < in.en;
+heedful translate runs/demo --align "The cat was fast.";
 heedful translate runs/demo --n-best 3 --json < in.en; heedful translate ./opus-mt --prefix "Je" < in.en
 """
 

@@ -149,6 +149,12 @@ class DecodingOptions:
         int,
         "With `sample`: seed of the random numbers. A line gets the same answer whatever lines surround it.",
     ] = 0
+    align: Annotated[
+        bool,
+        Use(commands=("translate",)),
+        "Link each word of an answer to a source word by attention. Plain output adds a tab and the links, "
+        "as source-target pairs counted from 0.",
+    ] = False
     draft: Annotated[
         Any,
         Use(commands=("generate",), value="FOLDER", default="none"),

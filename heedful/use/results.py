@@ -17,6 +17,7 @@ class Answer(str):
     log_probabilities: list[float]  # of each token, before any filter or temperature
     ended: bool  # False: cut off at the greatest length
     n_best: list[Answer]  # this one and the next best: `n_best` of them
+    alignment: list[tuple[int, int]] | None  # with `align`: (source word, target word), counted from 0
 
     def __new__(
         cls,
@@ -30,6 +31,7 @@ class Answer(str):
         self.score, self.ended = score, ended
         self.tokens, self.log_probabilities = list(tokens), list(log_probabilities)
         self.n_best = [self]
+        self.alignment = None
         return self
 
     @property

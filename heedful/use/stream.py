@@ -38,6 +38,8 @@ def stream(model: Model, text: str, **options: Any) -> Iterator[str]:
     how = options_from("translate" if translate.can(model) else "generate", options)
     if how.width(1) > 1 or how.beam_groups > 1:
         raise BadInput("beam search decides at the end, so it cannot stream: leave out `beam`")
+    if how.align:
+        raise BadInput("words are aligned once all are written, so they cannot stream: leave out `align`")
     (row,) = (translate if translate.can(model) else generate).encode(model, [text])
     return streamed(model, row, how)
 

@@ -10,6 +10,7 @@ from ..data.trees import Parsed, words_of_pieces
 from ..decode.options import BEAM, DecodingOptions, options_from, takes_options
 from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder, needs_tree
+from .align import aligned
 from .results import Answer
 from .search import Request, Search, answers, search_of
 from .texts import Tokenized, each
@@ -46,6 +47,8 @@ def translate(model: Model, texts: str | Iterable[str], **options: Any) -> Answe
     'le chien dort'
     >>> model.translate("the cat sleeps", sample=True, temperature=0.1, seed=3)
     'le chat dort'
+    >>> model.translate("the cat sleeps", align=True).alignment
+    [(0, 0), (1, 1), (2, 2)]
     """
     model.check_can("translate")
     how = options_from("translate", options)
@@ -53,8 +56,8 @@ def translate(model: Model, texts: str | Iterable[str], **options: Any) -> Answe
 
 
 def encode(model: Model, texts: list[str]) -> list[Tokenized]:
-    """Texts as the encoder reads them; where it reads trees, with the place of each token."""
-    return judged(model.wording.source(texts, spans=needs_trees(model)), model.model, least=0)
+    """Texts as the encoder reads them, with the place of each token."""
+    return judged(model.wording.source(texts, spans=True), model.model, least=0)
 
 
 def write(
@@ -62,7 +65,22 @@ def write(
 ) -> list[Answer]:
     """Translations of texts; numbers: which texts these are, among all that belong to one seed."""
     search = search_for(model, how)
-    return answers(model, search, requests(model, rows, how, numbers))
+    found = answers(model, search, requests(model, rows, how, numbers))
+    if how.align:
+        align_answers(model, rows, found, how.batch)
+    return found
+
+
+def align_answers(model: Model, rows: Sequence[Tokenized], found: list[Answer], batch: int) -> None:
+    """Give every answer, and the next best, its alignment."""
+    pairs = [(row, one) for row, best in zip(rows, found, strict=True) for one in best.n_best]
+    written = [(row, one) for row, one in pairs if row.ids and one.strip()]
+    read = partial(read_with_trees, model) if needs_trees(model) else lambda network, rows: network
+    links = aligned(model, read, [row for row, _ in written], [str(one) for _, one in written], batch)
+    for _, one in pairs:
+        one.alignment = []
+    for (_, one), some in zip(written, links, strict=True):
+        one.alignment = some
 
 
 def search_for(model: Model, how: DecodingOptions, beam: int = BEAM) -> Search:

@@ -152,7 +152,10 @@ def test_another_heedful_on_the_path_is_not_this_one(tmp_path, monkeypatch):
     "args, sentence",
     [
         (["inof"], 'there is no command "inof"; did you mean "info"?'),
-        (["zzz"], 'there is no command "zzz"; there are answer, bench, caption, classify, compare, demo, '),
+        (
+            ["zzz"],
+            'there is no command "zzz"; there are answer, bench, caption, choose, classify, ',
+        ),
         (["--bath"], "there is no option --bath before a command; there are --help, --version"),
         (["--batch", "2"], 'there is no option --batch before a command; did you mean "tag --batch"?'),
         (["info", "gpt2", "--lenght", "3"], 'info has no option --lenght; did you mean "--length"?'),

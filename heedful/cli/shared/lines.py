@@ -49,6 +49,10 @@ class LineCommand(ABC, Generic[R]):
     most = LONGEST  # characters of a line
     end = "\n"  # what stands after an answer
 
+    def line_of(self, words: tuple[str, ...]) -> str:
+        """The words of the command line as a line of stdin."""
+        return " ".join(words)
+
     def read(self, line: str) -> Line:
         """What stands on a line, as it is given to the model."""
         return line
@@ -73,6 +77,10 @@ class LineCommand(ABC, Generic[R]):
     def known(self, result: R | None) -> dict[str, Any]:
         """A result, or that of an empty line, as a part of a JSON object."""
 
+    def is_text(self, result: R) -> bool:
+        """Whether a result is one text and no more, which may be shown with its line ends."""
+        return True
+
     def streams(self, model: Model) -> bool:
         """Whether an answer can be shown while it is being written."""
         return False
@@ -94,7 +102,7 @@ def answer_lines(given: LineOptions, work: LineCommand[Any]) -> None:
     model.check_can(work.what)
     show = Printer(given, work, model, raw=bool(given.text) or typing)
     if given.text:
-        show.chunk([judge(" ".join(given.text).encode(errors="surrogateescape"), work.most)])
+        show.chunk([judge(work.line_of(given.text).encode(errors="surrogateescape"), work.most)])
         return show.end()
     if typing:
         print("one text a line; Ctrl-D ends", file=sys.stderr, flush=True)
@@ -167,7 +175,7 @@ class Printer:
             return json.dumps(found, ensure_ascii=False, allow_nan=False) + "\n"
         if result is None:
             return self.work.nothing + self.work.end
-        if self.raw and isinstance(result, str) and getattr(self.given, "n_best", 1) == 1:
+        if self.raw and isinstance(result, str) and self.work.is_text(result):
             return f"{result}\n"
         return self.work.plain(result) + self.work.end
 

@@ -87,9 +87,12 @@ class TextWriter(LineCommand[Answer]):
 
     def plain(self, result: Answer) -> str:
         if self.n_best == 1:
-            return flat(result)
-        best = [f"{one.score:.4f}\t{flat(one)}" for one in result.n_best]
+            return with_links(result)
+        best = [f"{one.score:.4f}\t{with_links(one)}" for one in result.n_best]
         return "\n".join([*best, *[""] * (self.n_best - len(best))])
+
+    def is_text(self, result: Answer) -> bool:
+        return self.n_best == 1 and result.alignment is None
 
     def known(self, result: Answer | None) -> dict[str, Any]:
         return {"answers": [] if result is None else [as_object(one) for one in result.n_best]}
@@ -104,7 +107,15 @@ class TextWriter(LineCommand[Answer]):
         return streamed(model, row, self.how(model), number)
 
 
+def with_links(one: Answer) -> str:
+    """An answer on one line; with its alignment after a tab, if it has one, as Pharaoh writes it."""
+    if one.alignment is None:
+        return flat(one)
+    return f"{flat(one)}\t{' '.join(f'{source}-{target}' for source, target in one.alignment)}"
+
+
 def as_object(one: Answer) -> dict[str, Any]:
+    alignment = {} if one.alignment is None else {"alignment": [list(link) for link in one.alignment]}
     return {
         "text": str(one),
         "score": one.score,
@@ -112,4 +123,5 @@ def as_object(one: Answer) -> dict[str, Any]:
         "ended": one.ended,
         "tokens": one.tokens,
         "log_probabilities": one.log_probabilities,
+        **alignment,
     }

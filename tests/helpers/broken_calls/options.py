@@ -151,7 +151,8 @@ TABLE = [
     row("a length of an image", "info vit-b16 --length 9",
         "the image decides the length: 224 x 224 pixels are always 197 tokens (the class token and "
         "the patches), never 9"),
-    row("no rows to evaluate", "evaluate run-lm --batch 0", "--batch must be a whole number"),
+    row("no rows to evaluate", "evaluate run-lm --batch 0",
+        "--batch must be a whole number from 1 to 100,000, not 0"),
     row("layer 0", "look run-translate the --layer 0", "there is no layer 0: layers are counted from 1 to 1"),
     row("a layer too deep", "look run-translate the --layer 2",
         "there is no layer 2: layers are counted from 1 to 1"),
