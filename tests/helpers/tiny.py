@@ -51,7 +51,9 @@ DECODERS: dict[str, tuple[object, Config]] = {
     "decoder": (decoder, decoder.DecoderConfig(**ALONE, heads=3)),
     "decoder of other parts": (
         decoder,
-        decoder.DecoderConfig(**ALONE, **OTHER, heads=3, positions="t5", score="bilinear", value_width=5),
+        decoder.DecoderConfig(
+            **ALONE, **OTHER, heads=3, positions="t5", score="bilinear", value_width=5, tie_embeddings=False
+        ),
     ),
     "llama": (llama, llama.LlamaConfig(**LLAMA, kv_heads=2)),
     "llama stretched, biased": (

@@ -9,6 +9,9 @@ from helpers.invariant_cases import close, future_leaks, tokens
 
 from heedful.fast.cpu_decoder import packed
 from heedful.fast.training import for_training
+from heedful.interop.ctranslate2.layout import unlike
+from heedful.interop.hf import write as to_hugging_face
+from heedful.interop.loaded import Loaded
 from heedful.models import decoder, encoder, transformer
 from heedful.models.base.fields import keys_of, plain_position_names, position_names
 from heedful.parts.places import Lengths, Packed, Source
@@ -184,3 +187,27 @@ def test_weights_packed_for_a_cpu_write_as_the_model_does(chosen):
     cache = quick.growing_cache()
     found = torch.cat([quick(part, cache=cache) for part in ids.split((4, 1, 1, 1), dim=1)], 1)
     torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-4)
+
+
+OTHERS = [
+    {"score": "dot"},
+    {"key_width": 6},
+    {"value_width": 5},
+    {"norm_kind": "rmsnorm"},
+    {"norm_affine": False},
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=[next(iter(other)) for other in OTHERS])
+def test_other_parts_are_not_saved_as_marian_and_the_reason_names_the_setting(other):
+    config = transformer.TransformerConfig(**SIZES, target_vocab=V, **other)
+    loaded = Loaded("transformer", config, transformer.build(config), None, {})
+    ((name, value),) = other.items()
+    assert f"({name}={value})" in to_hugging_face.refuse(loaded)
+    usual = transformer.TransformerConfig(**SIZES, target_vocab=V)
+    assert to_hugging_face.refuse(Loaded("transformer", usual, transformer.build(usual), None, {})) is None
+
+
+def test_norms_without_gain_have_no_place_in_ctranslate2():
+    config = transformer.TransformerConfig(**SIZES, target_vocab=V, norm_affine=False)
+    assert unlike(transformer.build(config)) == "its norms have no gain"

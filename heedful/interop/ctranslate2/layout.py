@@ -17,7 +17,17 @@ from ...models.base.shells import Decoder, Encoder, EncoderDecoder, WithHeads
 from ...parts.attention import Dot, ScaledDot
 from ...parts.blocks import Block
 from ...parts.embeddings import Inputs, Tied, Untied
-from ...parts.layers import ACTIVATIONS, FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
+from ...parts.layers import (
+    ACTIVATIONS,
+    BareLayerNorm,
+    BareRMSNorm,
+    FeedForward,
+    GatedFeedForward,
+    LayerNorm,
+    PostNorm,
+    PreNorm,
+    RMSNorm,
+)
 from ...parts.masks import causal, full
 from ...parts.multihead import MultiHeadAttention
 from ...parts.positions.absolute import Learned, LearnedAfter, Sinusoidal
@@ -84,6 +94,8 @@ def differences(model: nn.Module) -> Iterator[str]:
     norms = [module for module in model.modules() if isinstance(module, LayerNorm | RMSNorm)]
     if len({(type(norm), norm.eps) for norm in norms}) > 1:
         yield "its norms are not all alike"
+    if any(isinstance(module, BareLayerNorm | BareRMSNorm) for module in model.modules()):
+        yield "its norms have no gain"
     placed = {id(model.get_parameter(name)) for ours in names(model).values() for name in ours}
     for name, weight in model.named_parameters():
         if id(weight) not in placed and not name.endswith("inputs.position.table"):  # a part of it is
