@@ -65,6 +65,13 @@ def test_the_documentation_has_the_sizes_as_they_are():
     }
 
 
+def test_a_corpus_has_other_defaults_in_some_tasks():
+    masked, classified = (recipe.make(task, "tiny", "phrasebook") for task in ("mlm", "classify"))
+    assert masked.train.optimizer == "adamw" and classified.train.optimizer == "muon"
+    assert masked.data.tokenizer == classified.data.tokenizer == "word"
+    assert classified.train.steps < recipe.make("translate", "tiny", "phrasebook").train.steps
+
+
 def test_recipes_go_to_json_and_back():
     for task in TASKS:
         for size in SIZES:

@@ -20,6 +20,7 @@ from .checks import check_settings, consistent
 from .presets import (
     ARCHITECTURE_DEFAULTS,
     CORPUS_DEFAULTS,
+    CORPUS_TASK_DEFAULTS,
     FEATURES,
     SIZES,
     STAGE_SIZES,
@@ -37,7 +38,7 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     if size not in SIZES:
         raise BadInput(f'there is no size "{size}"{nearest(size, SIZES)}')
     recipe, given = Recipe(task), settings or {}
-    built_in = {"data.corpus": corpus} | CORPUS_DEFAULTS.get(corpus, {})
+    built_in = {"data.corpus": corpus} | corpus_defaults(task, corpus)
     architecture = ARCHITECTURE_DEFAULTS.get(str(given.get("model.architecture")), {})
     tagging = FEATURES | {"train.word_dropout": 0.0} if task == "tag" and given.get("train.from") else {}
     tuning = TUNING.get(str(given.get("train.tune")), {})
@@ -55,9 +56,14 @@ def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, A
     return consistent(recipe)
 
 
+def corpus_defaults(task: str, corpus: str) -> dict[str, Any]:
+    """What differs for a built-in corpus, in all tasks and in this one."""
+    return CORPUS_DEFAULTS.get(corpus, {}) | CORPUS_TASK_DEFAULTS.get((corpus, task), {})
+
+
 def with_warmup(recipe: Recipe) -> Recipe:
     """The recipe with a warm-up of at most a quarter of its steps: a short run must learn too."""
-    usual = TASK_DEFAULTS[recipe.task] | CORPUS_DEFAULTS.get(recipe.data.corpus, {})
+    usual = TASK_DEFAULTS[recipe.task] | corpus_defaults(recipe.task, recipe.data.corpus)
     if recipe.train.warmup_steps != usual.get("train.warmup_steps", TrainSettings.warmup_steps):
         return recipe  # somebody chose it
     return changed(recipe, "train.warmup_steps", min(recipe.train.warmup_steps, recipe.train.steps // 4))

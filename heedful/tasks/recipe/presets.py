@@ -266,6 +266,19 @@ CORPUS_DEFAULTS: dict[str, dict[str, Any]] = {
         "evaluate.rows": 100,
     },
 }
+# With the learning rate of other tasks, a masked language model learns the frequencies of words and no more.
+MASKED: dict[str, Any] = {
+    "train.optimizer": "adamw",
+    "train.learning_rate": 1e-3,
+    "train.warmup_steps": 200,
+    "train.batch_tokens": 2048,
+    "model.context": 64,
+}
+CORPUS_TASK_DEFAULTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("phrasebook", "mlm"): MASKED,
+    ("stories", "mlm"): MASKED,
+    ("phrasebook", "classify"): {"train.steps": 600},
+}
 # The demo: as much as two cores learn of the phrasebook in a few minutes. Narrow and deep beats wide and
 # shallow there, and small steps in great number beat large ones. Sinusoids alone: other tools have such a
 # model, and rotary positions beside them, which learn as much in two thirds of the steps, they have not.
