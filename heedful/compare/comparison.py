@@ -29,9 +29,9 @@ SHARED = {
     "train.seed": "all variants have the same seeds",
     "train.steps": "all variants have the same budget",
     "train.minutes": "all variants have the same budget",
-    "train.from": "all variants start afresh",
-    "evaluate.": "all variants are judged alike",
-    "checkpoint.": "all variants are kept alike",
+    "train.from": "all variants start from scratch",
+    "evaluate.": "all variants are evaluated in the same way",
+    "checkpoint.": "all variants are saved in the same way",
 }
 BUDGETS = ("steps", "tokens", "flops")
 # What each task is judged by, and what is better when it is lower.
@@ -128,11 +128,11 @@ def check(asked: Comparison) -> None:
                 raise BadInput(f"variant {variant.name} sets {key}, but {why}: give it once, by --set")
     for key in asked.base:
         if not any(key in asked.fitting(variant) for variant in asked.variants):
-            raise BadInput(f"{key} does nothing in any of these variants: leave it out")
+            raise BadInput(f"{key} has no effect in any of these variants: leave it out")
     recipes = {variant.name: to_json(asked.recipe(variant)) for variant in asked.variants}
     for first, second in combinations(recipes, 2):
         if recipes[first] == recipes[second]:
-            raise BadInput(f"variants {first} and {second} are the same: nothing is compared")
+            raise BadInput(f"variants {first} and {second} are the same: change or remove one of them")
 
 
 # Reading variants.

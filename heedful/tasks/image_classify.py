@@ -273,7 +273,7 @@ def check_pictures(folder: str, config: ViTConfig, d: DataSettings, say: Callabl
     if not is_run(Path(folder)):
         return
     before = read_json(inside(Path(folder), "recipe.json")).get("data", {})
-    for name in ("mean", "deviation"):
+    for name in ("mean", "std"):
         if before.get(name) not in (None, getattr(d, name)):
             say(f"warning: data.{name} is {getattr(d, name):g}, and {folder} learned with {before[name]:g}")
 
