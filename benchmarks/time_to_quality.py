@@ -64,7 +64,7 @@ FIRST = 3  # steps that may have to wait for the compiler
 COMMON: dict[str, Any] = {
     "model.layers": 12,
     "model.width": 768,
-    "model.hidden": 3072,
+    "model.ffn_width": 3072,
     "model.context": 1024,
     "model.dropout": 0.0,
     "train.batch_tokens": 32 * 1024,
@@ -94,7 +94,7 @@ SMALL: dict[str, Any] = {
     "model.layers": 2,
     "model.width": 64,
     "model.heads": 2,
-    "model.hidden": 256,
+    "model.ffn_width": 256,
     "model.context": 64,
     "train.batch_tokens": 1024,
     "train.warmup_steps": 5,

@@ -56,11 +56,6 @@ def test_every_command_of_a_page_exists_with_its_options_and_settings(words):
     assert pages.settings_of(words) <= set(known_settings())
 
 
-@pytest.mark.parametrize("page", [p for p in pages.PAGES if p.name not in WAITING], ids=lambda p: p.name)
-def test_every_setting_that_a_page_names_exists(page):
-    assert pages.named_settings(page) - set(known_settings()) == set()
-
-
 @pytest.mark.parametrize("block", pages.blocks("python"), ids=str)
 def test_what_a_page_imports_exists(block):
     assert [found for found in pages.imported(block) if not pages.has(*found)] == []

@@ -1,11 +1,11 @@
-"""What a trained model scores on held-out data.
+"""Evaluate a trained model on held-out data.
 
-By default on all the held-out data that the run's recipe names (training itself tries only a part,
-evaluate.rows); or on files of your own. translate: BLEU with its signature, exact match, loss and
+By default, uses all held-out data that the run's recipe names; training itself uses only a part
+(evaluate.rows). Or give files of your own. translate: BLEU with its signature, exact match, loss and
 perplexity. lm: loss, perplexity and bits per byte. mlm: the same of the blanks, and how many are filled in
 right. classify: accuracy, F1 of all labels and of each; tag: the same of words. span: exact match and F1 as
 SQuAD has them. choose: accuracy. parse: words that hang where they should (UAS), with the right relation
-(LAS). summarize: ROUGE-1, -2 and -L of summaries by a beam of 4, loss and perplexity. image-classify: as
+(LAS). summarize: ROUGE-1, -2 and -L, loss and perplexity. image-classify: as
 classify. caption: exact match (of shapes, by what a caption says), BLEU and loss. Shares come with their 95
 % interval. The run is not changed.
 
@@ -19,10 +19,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -32,6 +31,7 @@ from ..errors import BadInput, NotFinite
 from ..files import one_line, present
 from ..interop.run_folder import STAGES
 from ..runs.finished import best_step, check_model, read_run
+from ..tasks import find_task
 from ..tasks.evaluation import SHOWN
 from ..tasks.recipe import changed, parse_settings
 from ..tasks.recipe.settings import Recipe
@@ -48,44 +48,8 @@ if TYPE_CHECKING:
 KEPT = "valid"  # where a run keeps its held-out text, tokenized
 PICTURES_KEPT = "data/valid"  # and where its held-out pictures
 
-# Ways to name data of one's own: options, and the settings of a recipe that they stand for.
-Way = dict[str, tuple[str, ...]]
-PAIRS: Way = {"source": ("data.valid_source",), "target": ("data.valid_target",)}
-TABLE: Way = {"data": ("data.valid_table",)}
-TEXT: Way = {"text": ("data.valid_text", "data.text")}
-IMAGES: Way = {"images": ("data.valid_images",)}
-WAYS: dict[str, tuple[Way, ...]] = {
-    "translate": (PAIRS, TABLE),
-    "lm": (TEXT,),
-    "mlm": (TEXT,),
-    "classify": (TABLE,),
-    "tag": (TABLE,),
-    "span": (TABLE,),
-    "choose": (TABLE,),
-    "parse": (TABLE,),
-    "summarize": (TABLE,),
-    "image-classify": (IMAGES,),
-    "caption": (IMAGES,),
-    "text-to-image": (IMAGES,),
-}
-WRITERS = ("translate", "summarize", "caption", "span")  # tasks that write an answer for each line they read
+OPTIONS = ("source", "target", "text", "data", "images")  # which name data of one's own
 SEARCHING = ("translate", "summarize", "caption")  # tasks whose answers are searched for, token by token
-SPLITS = {
-    "phrasebook": ("valid", "test", "combinations", "long"),
-    "stories": ("valid", "test"),
-    "pylib": ("valid",),
-    "facts": ("valid", "test", "long"),
-    "shapes": ("valid", "test"),
-}
-OPTIONS = tuple(dict.fromkeys(option for ways in WAYS.values() for way in ways for option in way))
-# The columns of a table that --set may name, as data.NAME_column.
-COLUMNS = {
-    "translate": ("source", "target"),
-    "lm": ("text",),
-    "mlm": ("text",),
-    "classify": ("text", "pair", "label"),
-    "summarize": ("source", "target", "title"),
-}
 
 
 @dataclass(frozen=True)
@@ -202,9 +166,8 @@ def measure(
         how = search(given)
         write = partial(write_answers, model, how)
         asked = replace(asked, write=write, decoding=how.signature(BEAM))
-    task = import_module(f"heedful.tasks.{source.recipe.task.replace('-', '_')}")
     with torch.no_grad():
-        return task.measure(model.model, asked)
+        return find_task(source.recipe.task).measure(model.model, asked)
 
 
 def search(given: EvaluateOptions) -> DecodingOptions:
@@ -245,9 +208,8 @@ class EvaluationData:
 
 def check_options(given: EvaluateOptions, recipe: Recipe, run: Path) -> None:
     """Options that do not fit the task are refused."""
-    task, ways = recipe.task, WAYS.get(recipe.task)
-    if ways is None:
-        raise BadInput(one_line(f"{run} was trained for {task}, which evaluate does not know"))
+    task, found = recipe.task, find_task(recipe.task)
+    ways = found.own_data
     fitting = [option for way in ways for option in way]
     for option in OPTIONS:
         if getattr(given, option) is not None and option not in fitting:
@@ -260,14 +222,14 @@ def check_options(given: EvaluateOptions, recipe: Recipe, run: Path) -> None:
         raise BadInput(
             one_line(f"--judge is for all stages of text-to-image together, and {run} is a run of {task}")
         )
-    if given.output is not None and task not in WRITERS:
+    if given.output is not None and not found.writes:
         raise BadInput(one_line(f"--output is for translations and summaries, and {run} is a run of {task}"))
     options = [name for name in ("beam", "length_alpha") if getattr(given, name) is not None]
     if task not in SEARCHING and options:
         option = f"--{options[0].replace('_', '-')} is for {', '.join(SEARCHING)}"
         raise BadInput(one_line(f"{option}, and {run} is a run of {task}"))
     search(given)
-    settable = [*(f"data.{name}_column" for name in COLUMNS.get(task, ())), "data.bad_lines"]
+    settable = [*(f"data.{name}_column" for name in found.columns), "data.bad_lines"]
     for key in parse_settings(list(given.set)):
         if key not in settable:
             raise BadInput(
@@ -277,7 +239,7 @@ def check_options(given: EvaluateOptions, recipe: Recipe, run: Path) -> None:
 
 def choose(given: EvaluateOptions, recipe: Recipe, run: Path) -> EvaluationData:
     """The user's own files, or what the recipe holds out."""
-    ways = WAYS[recipe.task]
+    ways = find_task(recipe.task).own_data
     for key, value in parse_settings(list(given.set)).items():
         recipe = changed(recipe, key, value)
     mine = {option: getattr(given, option) for option in OPTIONS if getattr(given, option) is not None}
@@ -302,18 +264,20 @@ def choose(given: EvaluateOptions, recipe: Recipe, run: Path) -> EvaluationData:
 def check_columns(given: EvaluateOptions, source: EvaluationData) -> None:
     """Two files of sentences have no columns."""
     for key in parse_settings(list(given.set)):
-        if key.endswith("_column") and source.data.keys() == PAIRS.keys():
+        if key.endswith("_column") and source.data.keys() == {"source", "target"}:
             raise BadInput(f"--set {key} is of a table, and {source.told} have no columns: leave it out")
 
 
 def held_out(given: EvaluateOptions, recipe: Recipe, run: Path) -> dict[str, str]:
     """What the recipe says is held out; files that have gone are named, with what to give instead."""
-    d, ways = recipe.data, WAYS[recipe.task]
-    kept = (TEXT in ways and (run / KEPT).is_dir()) or (IMAGES in ways and (run / PICTURES_KEPT).is_dir())
+    d, task = recipe.data, find_task(recipe.task)
+    ways = task.own_data
+    texts, images = (any(name in way for way in ways) for name in ("text", "images"))
+    kept = (texts and (run / KEPT).is_dir()) or (images and (run / PICTURES_KEPT).is_dir())
     if given.set and (d.corpus or kept):
         raise BadInput(f"--set says how a file is read, and none is read here: give {either(ways)} too")
     if d.corpus:
-        split, known = given.split or "valid", SPLITS.get(d.corpus, ("valid",))
+        split, known = given.split or "valid", task.corpora[d.corpus].splits
         if split not in known:
             raise BadInput(f"{d.corpus} has no split {split}; it has {', '.join(known)}")
         return {"corpus": d.corpus, "split": split}
@@ -323,7 +287,7 @@ def held_out(given: EvaluateOptions, recipe: Recipe, run: Path) -> dict[str, str
         )
     files = [{option: value_of(recipe, keys[0]) for option, keys in way.items()} for way in ways]
     data = next((some for some in files if all(some.values())), None)
-    usual = {"images": d.images} if IMAGES in ways else {"text": d.text}
+    usual = {"images": d.images} if images else {"text": getattr(d, "text", "")}
     gone = [path for path in (data or usual).values() if not is_there(path)]
     if gone and not kept:
         raise BadInput(
@@ -331,7 +295,7 @@ def held_out(given: EvaluateOptions, recipe: Recipe, run: Path) -> dict[str, str
                 f"{run} was judged by {gone[0] or 'data'} that is not there any more: give {either(ways)}"
             )
         )
-    return data or usual | {"part": "a tenth" if IMAGES in ways else "the last tenth"}
+    return data or usual | {"part": "a tenth" if images else "the last tenth"}
 
 
 def value_of(recipe: Recipe, key: str) -> str:
@@ -352,7 +316,7 @@ def named(options: Iterable[str]) -> str:
     return " and ".join(f"--{option} {METAVARS.get(option, 'FILE')}" for option in options)
 
 
-def either(ways: Iterable[Way]) -> str:
+def either(ways: Iterable[Mapping[str, tuple[str, ...]]]) -> str:
     return ", or ".join(map(named, ways))
 
 

@@ -26,11 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..errors import BadInput, NotFinite, give_way, program, said_once
-from ..interop.run_folder import RECIPE, STAGES, is_run
+from ..interop.run_folder import RECIPE, STAGES
+from ..tasks import STAGED, find_task
 from ..tasks.evaluation import format_score
-from ..tasks.recipe import make, parse_settings
-from ..tasks.recipe.presets import FEATURES, FINE_TUNING, TASK_DEFAULTS
-from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
 from .shared.options import DataOptions, Positional, Repeated, arg
 
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..runs.training import Outcome
+    from ..tasks.recipe.settings import Recipe
     from ..train.processes import World
 
 
@@ -49,50 +48,25 @@ SHOWN_RATES = 5  # one in so many that were tried
 class TrainOptions(DataOptions):
     """The options of `heedful train`."""
 
-    task: Annotated[
-        Literal[
-            "translate",
-            "lm",
-            "mlm",
-            "classify",
-            "tag",
-            "span",
-            "choose",
-            "parse",
-            "summarize",
-            "image-classify",
-            "caption",
-            "text-to-image",
-        ],
-        Positional,
-        arg("TASK"),
-    ] = "translate"
-    """translate: sentence pairs. lm: predict the next token of a text. mlm: fill in the blanks of a text.
-    classify: give a text, or two, one of several labels. tag: give each word its part of speech. span: find
-    the answer to a question in a text. choose: of several ways to go on from a text, find the right one.
-    parse: find the word that each word hangs on. summarize: write the lead of an article. image-classify:
-    give a picture one of several labels. caption: write a sentence about a picture. text-to-image: draw a
-    picture of a caption, in stages (codes, decoder, ranker), one after the other in one folder."""
+    task: Annotated[str, Positional, arg("TASK")] = "translate"
+    """What to learn; `heedful train --help` lists the tasks, and `heedful train TASK --help` its settings."""
 
     trees: Annotated[str | None, arg("FILE", "none")] = None
-    """translate, with --set model.positions=structural (or structural-absolute, structural-relative): the
-    trees of the sources, CoNLL-U, one for each line that says something; `heedful parse` writes such
-    files."""
+    """Dependency trees of the sources, CoNLL-U, for model.positions=structural; `heedful parse` writes
+    them."""
 
     valid_trees: Annotated[str | None, arg("FILE", "none")] = None
-    """Those of the held-out sources."""
+    """Dependency trees of the held-out sources."""
+
+    architecture: Annotated[str | None, arg("NAME", "the task's first")] = None
+    """The architecture, a file of heedful/models: gpt2, llama, transformer, bart, ..."""
 
     from_: Annotated[str | None, arg("FOLDER", "none", name="from")] = None
-    """The model to start from: a run, or a Hugging Face folder; its tokenizer comes along. classify and tag
-    start from an encoder such as BERT (classify also from a decoder such as GPT-2), lm from a decoder, mlm
-    from an encoder, translate from an encoder-decoder. classify, tag: a run of lm with
-    model.architecture=elmo, whose vectors are read and whose weights stay as they are. image-classify: a
-    run of it or a Hugging Face folder of ViT; for pictures of another size, positions are interpolated."""
+    """The model to start from: a run or a Hugging Face folder. Its sizes and its tokenizer come along."""
 
     tune: Annotated[Literal["whole", "head", "lora"] | None, arg("whole|head|lora", "whole")] = None
-    """With --from, what learns: the whole model; a new head, all else being as it was; or LoRA, thin
-    matrices beside the layers that train.lora_layers names, and a new head. A run of LoRA holds only what
-    it learned, and needs the model that it began from to stay where it is."""
+    """With --from, what learns: the whole model, a new head, or LoRA adapters and a new head. A LoRA run
+    stores only the adapters: keep the base model at the same path."""
 
     run: Annotated[str | None, arg("DIR", "runs/TASK")] = None
     """Where the run goes: a folder that is not there yet."""
@@ -100,36 +74,23 @@ class TrainOptions(DataOptions):
     resume: Annotated[str | None, arg("RUN", "none")] = None
     """Go on with an interrupted run; its recipe says everything else."""
 
-    size: Literal["tiny", "small", "base", "large"] = "small"
-    """How large the model is: 2 layers of 128, 4 of 256, 6 of 512, 6 of 1024."""
+    size: str = "small"
+    """Size of the model: tiny, small, base or large, or a preset of the architecture such as gpt2-medium."""
 
-    steps: Annotated[
-        int | None,
-        arg("INT", "10000; classify: 1000; image-classify, caption: 2000; tag, parse, span, choose: 4000"),
-    ] = None
-    """How many steps to make."""
+    steps: Annotated[int | None, arg("INT", "by task and data")] = None
+    """Number of optimizer steps."""
 
     minutes: Annotated[float | None, arg("FLOAT", "--steps")] = None
-    """Instead of steps: as many as fit, measured before the first."""
+    """Train for so long instead, compiling and evaluating included."""
 
     seed: Annotated[int | None, arg("INT", "0")] = None
-    """Another seed, other weights and another order of the examples."""
+    """Seed of the weights and of the order of examples."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes the GPU if there is one."""
 
-    precision: Annotated[
-        Literal["fp32", "bf16", "fp16"] | None, arg(default="fp32 on a CPU, bf16 on a GPU")
-    ] = None
-    """How numbers are multiplied; the loss is always computed in fp32. A CPU that knows bf16 (lscpu shows
-    avx512_bf16 or amx_bf16) takes 0.6 to 0.75 of the time in it."""
-
-    compile: bool = False
-    """Compile the model's blocks with torch.compile: slower to begin, faster from then on; pays for long
-    runs on a GPU."""
-
     find_rate: bool = False
-    """Only try learning rates, a hundred steps in all, and say which is good to begin with."""
+    """Only try learning rates, a hundred steps in all, and suggest one."""
 
     track: Annotated[
         Literal["tensorboard", "trackio", "wandb"] | None, arg("tensorboard|trackio|wandb", "none")
@@ -138,7 +99,7 @@ class TrainOptions(DataOptions):
     run goes on in the same track. pip install "heedful[NAME]" brings the tool."""
 
     set: Annotated[tuple[str, ...], arg("PART.NAME=VALUE", "none"), Repeated] = ()
-    """Any other setting, such as model.heads=8 or checkpoint.every=100; may be given several times."""
+    """Any other setting, such as model.heads=8; may be repeated."""
 
 
 def train(given: TrainOptions) -> int:
@@ -156,7 +117,7 @@ def train(given: TrainOptions) -> int:
         device = find_device(given.device)
         if in_stages(given):
             return train_stages(given, device)
-        recipe = None if given.resume else recipe_of(given, device)
+        recipe = None if given.resume else recipe_of(given)
     device = own_device(device)
     if recipe is not None and given.find_rate:
         return find_rate(recipe, device)
@@ -208,7 +169,7 @@ def summary(outcome: Outcome, path: Path) -> str:
             f"best at step {outcome.best.step}: {', '.join(told)}",
             f"{path}: {files_of(outcome.job.vocab)} are the model; metrics.jsonl is how it went",
             "next:",
-            *(f"  {line}" for line in what_next(outcome.job.task, path, outcome.job.architecture)),
+            *(f"  {line}" for line in what_next(outcome.job.task, path)),
         )
     )
 
@@ -225,33 +186,10 @@ def files_of(vocab: Any) -> str:
 SHARES = ("exact", "accuracy", "uas")  # scores that are shares of rows, and so have an interval
 
 
-NEXT = {
-    "translate": ('translate {path} "your own sentence"',),
-    "lm": ('generate {path} "once upon a time"',),
-    "mlm": (
-        'fill {path} "once upon a [MASK]"',
-        "train classify --data a.tsv --valid-data b.tsv --from {path}",
-    ),
-    "classify": ('classify {path} "your own text"',),
-    "tag": ('tag {path} "your own words ."',),
-    "span": ('answer {path} --context your-own.txt "your own question"',),
-    "choose": (),
-    "parse": ('parse {path} "your own words ."',),
-    "elmo": (
-        "train tag --data a.conllu --valid-data b.conllu --from {path}",
-        "train classify --data a.tsv --valid-data b.tsv --from {path}",
-    ),
-    "summarize": ("summarize {path} < articles.jsonl",),
-    "image-classify": ("classify {path} your-own.png", "look {path} your-own.png"),
-    "caption": ("caption {path} your-own.png", "look {path} your-own.png"),
-    "text-to-image": (),
-}
-
-
-def what_next(task: str, path: Path, architecture: str = "") -> list[str]:
+def what_next(task: str, path: Path) -> list[str]:
     """Commands that can be copied: what the model scores, what it is made of, and how it is used."""
     folder = shlex.quote(str(path))
-    uses = (use.format(path=folder) for use in NEXT.get(architecture, NEXT[task]))
+    uses = (use.format(path=folder) for use in find_task(task).next)
     return [f"{program()} {words}" for words in (f"evaluate {folder}", f"info {folder}", *uses)]
 
 
@@ -280,7 +218,7 @@ def refuse_in_vain(given: TrainOptions) -> None:
 
 def how_to_change(option: str, recipe: Path) -> str:
     """The end of a sentence: where an option can be changed that does not make it another run."""
-    setting = {"steps": "train.steps", "minutes": "train.steps", "precision": "train.precision"}.get(option)
+    setting = {"steps": "train.steps", "minutes": "train.steps"}.get(option)
     return "" if setting is None else f"; edit {setting} in {recipe} to change it"
 
 
@@ -330,8 +268,7 @@ def named_settings(given: TrainOptions) -> dict[str, Any]:
         "train.steps": given.steps,
         "train.minutes": given.minutes,
         "train.seed": given.seed,
-        "train.precision": given.precision,
-        "train.compile": given.compile or None,
+        "model.architecture": given.architecture,
     }
     return {key: value for key, value in named.items() if value is not None}
 
@@ -343,7 +280,7 @@ def in_stages(given: TrainOptions) -> bool:
     """Whether more than one run is asked for: text-to-image without a stage."""
     if given.resume:
         return (Path(given.resume) / STAGES).is_file()
-    return given.task == "text-to-image" and "train.stage" not in parse_settings(list(given.set))
+    return given.task == STAGED
 
 
 def train_stages(given: TrainOptions, device: torch.device) -> int:
@@ -354,15 +291,13 @@ def train_stages(given: TrainOptions, device: torch.device) -> int:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise BadInput("the stages of text-to-image are trained in one process: try it without torchrun")
     if given.find_rate:
-        raise BadInput("--find-rate is for one stage: add --set train.stage=codes, decoder or ranker")
+        raise BadInput("--find-rate is for one stage: train text-to-image-codes, -decoder or -ranker")
     path = Path(given.resume or given.run or free_name("text-to-image"))
     with TrainingProgress() as voice:
         if given.resume:
             found = stages.resume(path, voice, device, given.track)
         else:
-            settings = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
-            settings |= parse_settings(list(given.set)) | named_settings(given)
-            recipes = stages.recipes_of(given.size, given.corpus or "", settings, path)
+            recipes = stages.recipes_of(given.size, given.corpus or "", settings_of_call(given), path)
             found = stages.start(recipes, path, voice, device, given.track)
     if not found.finished:
         return INTERRUPTED_AND_SAVED
@@ -389,18 +324,15 @@ def stages_summary(outcomes: dict[str, Outcome], path: Path) -> str:
 # Recipes
 
 
-def recipe_of(given: TrainOptions, device: torch.device) -> Recipe:
-    """Defaults, recipe file, --set, and the options by name, in rising order."""
-    from ..interop.run.read import describe_run
+def recipe_of(given: TrainOptions) -> Recipe:
+    """Defaults, --set, and the options by name, in rising order."""
+    from ..tasks.recipe import make
 
-    settings: dict[str, Any] = {"train.precision": "bf16" if device.type == "cuda" else "fp32"}
-    asked = parse_settings(list(given.set)) | named_settings(given)
-    if given.from_ and not is_run(Path(given.from_)):
-        settings |= FINE_TUNING if asked.get("train.tune", "whole") == "whole" else {}
-    elif given.from_ and describe_run(Path(given.from_))[0] == "elmo":
-        settings |= FEATURES
-    elif given.from_ and given.task == "tag" and asked.get("train.tune", "whole") == "whole":
-        settings |= {"train.learning_rate": TASK_DEFAULTS["classify"]["train.learning_rate"]}
-    if asked.get("train.schedule") == "noam":
-        settings.pop("train.learning_rate", None)  # the peaks above are no factors
-    return make(given.task, given.size, given.corpus or "", settings | asked)
+    return make(given.task, given.size, given.corpus or "", settings_of_call(given))
+
+
+def settings_of_call(given: TrainOptions) -> dict[str, Any]:
+    """The settings that a command names."""
+    from ..tasks.recipe import parse_settings
+
+    return parse_settings(list(given.set)) | named_settings(given)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import typing
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -18,9 +17,16 @@ from typing import Any
 from ..errors import BadInput
 from ..files import naming, one_line, present, read_json
 from ..interop.run_folder import RECIPE
-from ..tasks.recipe import changed, from_json, known_settings, make, parse_settings, to_json
-from ..tasks.recipe.checks import IDLE_BEFORE, ONLY_IN, RELATIVE, idle_in_summary
-from ..tasks.recipe.presets import ARCHITECTURES, BEFORE
+from ..tasks import find_task
+from ..tasks.recipe import (
+    ARCHITECTURE,
+    chosen_architecture,
+    from_json,
+    known_settings,
+    make,
+    parse_settings,
+    to_json,
+)
 from ..tasks.recipe.settings import Recipe
 
 # What variants share, and why; the rest of a recipe may differ.
@@ -29,26 +35,11 @@ SHARED = {
     "train.seed": "all variants have the same seeds",
     "train.steps": "all variants have the same budget",
     "train.minutes": "all variants have the same budget",
-    "train.from": "all variants start from scratch",
-    "evaluate.": "all variants are evaluated in the same way",
-    "checkpoint.": "all variants are saved in the same way",
+    "train.from": "all variants start afresh",
+    "evaluate.": "all variants are judged alike",
+    "checkpoint.": "all variants are kept alike",
 }
 BUDGETS = ("steps", "tokens", "flops")
-# What each task is judged by, and what is better when it is lower.
-METRICS = {
-    "translate": "bleu",
-    "lm": "loss",
-    "mlm": "loss",
-    "classify": "accuracy",
-    "tag": "accuracy",
-    "span": "f1",
-    "choose": "accuracy",
-    "parse": "uas",
-    "summarize": "rougeL",
-    "image-classify": "accuracy",
-    "caption": "exact",
-}
-LOWER = ("loss", "perplexity", "bits_per_byte")
 MOST_SEEDS = 100
 
 
@@ -87,27 +78,12 @@ class Comparison:
             raise BadInput(f"variant {variant.name}: {error}") from None
 
     def fitting(self, variant: ModelVariant) -> dict[str, Any]:
-        """The settings of the base that apply to a variant's architecture; others concern other variants."""
-        plain = ARCHITECTURES.get(self.task, ("",))[0]
-        both = {"model.architecture": plain, **self.base, **variant.settings}
-        architecture, positions = both["model.architecture"], both.get("model.positions", "")
-
-        def useful(key: str) -> bool:
-            if architecture in BEFORE and key in IDLE_BEFORE:
-                return False
-            if self.task == "summarize" and idle_in_summary(key, architecture):
-                return False
-            if key in RELATIVE and positions not in RELATIVE[key]:
-                return False
-            return key not in ONLY_IN or architecture in ONLY_IN[key]
-
-        concerns = {
-            key
-            for v in self.variants
-            for key in ("model.architecture", "model.positions")
-            if key in v.settings
-        }
-        return {key: value for key, value in self.base.items() if useful(key) or not concerns}
+        """The settings of the base that the variant's architecture has; others concern other variants."""
+        task = find_task(self.task)
+        architecture = chosen_architecture(task, {**self.base, **variant.settings})
+        known = known_settings(task, architecture).keys() | {ARCHITECTURE}
+        apart = any(ARCHITECTURE in other.settings for other in self.variants)
+        return {key: value for key, value in self.base.items() if key in known or not apart}
 
 
 def check(asked: Comparison) -> None:
@@ -128,11 +104,11 @@ def check(asked: Comparison) -> None:
                 raise BadInput(f"variant {variant.name} sets {key}, but {why}: give it once, by --set")
     for key in asked.base:
         if not any(key in asked.fitting(variant) for variant in asked.variants):
-            raise BadInput(f"{key} has no effect in any of these variants: leave it out")
+            raise BadInput(f"none of these variants has a setting {key}: leave it out")
     recipes = {variant.name: to_json(asked.recipe(variant)) for variant in asked.variants}
     for first, second in combinations(recipes, 2):
         if recipes[first] == recipes[second]:
-            raise BadInput(f"variants {first} and {second} are the same: change or remove one of them")
+            raise BadInput(f"variants {first} and {second} are the same: nothing is compared")
 
 
 # Reading variants.
@@ -155,12 +131,10 @@ def read_variant(text: str, task: str) -> ModelVariant:
     settings: dict[str, Any] = {}
     for word in words:
         settings |= parse_settings([word]) if "=" in word else settings_of_run(Path(word), task, name)
-    for key in settings:
-        try:
-            if "." not in key or key not in known_settings():
-                changed(Recipe(task), key, settings[key])  # says what was probably meant
-        except BadInput as error:
-            raise BadInput(f"variant {name}: {error}") from None
+    try:
+        make(task, settings=settings)
+    except BadInput as error:
+        raise BadInput(f"variant {name}: {error}") from None
     return ModelVariant(name, settings)
 
 
@@ -176,13 +150,15 @@ def settings_of_run(path: Path, task: str, name: str) -> dict[str, Any]:
         recipe = from_json({part: value for part, value in found.items() if part != "facts"})
     if recipe.task != task:
         raise BadInput(one_line(f"variant {name}: {path} is a run of {recipe.task}, not of {task}"))
-    plain, mine = to_json(make(task)), to_json(recipe)
-    return {
-        key: value
+    architecture = {ARCHITECTURE: recipe.model.architecture}
+    plain, mine = to_json(make(task, settings=architecture)), to_json(recipe)
+    differs = {
+        f"{part}.{key}": value
         for part in ("model", "train")
-        for key, value in ((f"{part}.{name}", value) for name, value in mine[part].items())
-        if plain[part][key.partition(".")[2]] != value and not key.startswith(tuple(SHARED))
+        for key, value in mine[part].items()
+        if plain[part].get(key) != value
     }
+    return architecture | {k: v for k, v in differs.items() if not k.startswith(tuple(SHARED))}
 
 
 # Comparisons that are built in.
@@ -208,7 +184,7 @@ BUILT_IN = {
         steps=1000,
         base={
             "model.width": 64,
-            "model.hidden": 256,
+            "model.ffn_width": 256,
             "train.batch_tokens": 512,
             "train.optimizer": "adamw",
             "train.learning_rate": 2e-3,
@@ -219,7 +195,7 @@ BUILT_IN = {
 }
 
 # What came before the Transformer, by its architecture, in the order of the lectures.
-ARCHITECTURE = (
+HISTORY = (
     ("RNN", "seq2seq"),
     ("RNN with attention", "bahdanau"),
     ("ConvS2S", "convs2s"),
@@ -228,11 +204,7 @@ ARCHITECTURE = (
 
 def built_in_variants(name: str) -> list[ModelVariant]:
     """The variants of a built-in comparison: those architectures and positions that there are."""
-    task = BUILT_IN[name].task
-    before = [
-        ModelVariant(told, {"model.architecture": architecture})
-        for told, architecture in ARCHITECTURE
-        if architecture in ARCHITECTURES[task]
-    ]
-    schemes = typing.get_args(known_settings()["model.positions"])
+    before = [ModelVariant(told, {"model.architecture": architecture}) for told, architecture in HISTORY]
+    task = find_task(BUILT_IN[name].task)
+    schemes = known_settings(task, "transformer")["model.positions"].choices
     return [*before, *(ModelVariant(f"Transformer, {one}", {"model.positions": one}) for one in schemes)]

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from ..bench.plot import COLORS, GRID, line, text
 from ..inside.look.shapes import FAINT, FONT, MARGIN, PAPER, SMALL, width_of
 from ..inside.look.svg import FAMILY, clean, number, of
-from ..tasks.evaluation import SHOWN
-from .comparison import LOWER
+from ..tasks.evaluation import LOWER_IS_BETTER, SHOWN
 from .report import SAME, VariantRow
 from .significance import TEST
 
@@ -37,7 +36,7 @@ def plot(rows: Sequence[VariantRow], title: str) -> str:
             shapes.append(text(place(value), bottom + 16, form.format(value), SMALL, "middle", FAINT))
         for i, row in enumerate(there):
             shapes += drawn(row, left, top + (i + 0.5) * STEP, place)
-    better = "lower" if rows[0].metric in LOWER else "higher"
+    better = "lower" if rows[0].metric in LOWER_IS_BETTER else "higher"
     below = [
         f"{shown}, {better} is better. Circles: seeds. Diamond and bar: mean and its 95 % interval.",
         *wrapped(f"Gray: {SAME} from the best ({TEST})."),

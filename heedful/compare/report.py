@@ -1,4 +1,4 @@
-"""The report: one row a variant, which differences are significant, for people and as CSV."""
+"""The report: one row a variant, what can be told apart and what cannot, for people and as CSV."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 
 from ..bench.table import NOTHING, rate, size, table
 from ..runs.plan import format_seconds
-from ..tasks.evaluation import SHOWN
-from .comparison import LOWER
+from ..tasks.evaluation import LOWER_IS_BETTER, SHOWN
 from .significance import TEST, VariantPair, interval, pairs
 from .trials import Entry, TrialRecord
 
@@ -89,7 +88,7 @@ def rows_of(entries: Sequence[Entry], records: Iterable[TrialRecord], metric: st
         VariantRow(entry, tuple(sorted(by_name[entry.variant.name], key=lambda r: r.seed)), metric)
         for entry in entries
     ]
-    sign = 1 if metric in LOWER else -1
+    sign = 1 if metric in LOWER_IS_BETTER else -1
     ranked = sorted(rows, key=lambda row: (row.mean is None, sign * (row.mean or 0.0)))
     there = [row for row in ranked if row.figures]
     if not there:
@@ -112,19 +111,19 @@ def report_text(rows: Sequence[VariantRow], seeds: int, task: str) -> str:
     shown, form = SHOWN[metric]
     mixture = any(row.entry.cost.active < row.entry.cost.parameters for row in rows)
     headings = ["variant", shown, "95 % interval", "parameters", *(["active"] if mixture else [])]
-    headings += ["steps", "FLOPs", "time", "memory", "against the best"]
+    headings += ["steps", "FLOPs", "time", "memory", "beside the best"]
     lines = [table(headings, [cells(row, form, mixture) for row in rows])]
-    direction = "lower" if metric in LOWER else "higher"
+    direction = "lower" if metric in LOWER_IS_BETTER else "higher"
     lines.append("")
     mean = f"the mean over {seeds} seed{'s' * (seeds > 1)} of the best evaluation on held-out data"
     lines.append(f"{shown} ({direction} is better): {mean}.")
     if seeds > 1:
-        lines.append(f"Against the best: {TEST}.")
+        lines.append(f"Beside the best: {TEST}.")
     else:
         lines.append(
-            "Against the best: one seed cannot show a significant difference; use --seeds 3 or more."
+            "Beside the best: with one seed no difference can be told from noise; --seeds 3 tells more."
         )
-    lines.append("FLOPs and time: all steps of a trial. Memory: peak of the tensors in a step.")
+    lines.append("FLOPs and time: all steps of a trial. Memory: tensors alive in a step at most.")
     lines += [f"{row.name}, seed {r.seed}: {r.failed}" for row in rows for r in row.failures]
     return "\n".join(lines)
 
@@ -152,7 +151,7 @@ def as_json(rows: Sequence[VariantRow], asked: Mapping[str, Any]) -> dict[str, A
     return {
         **asked,
         "metric": rows[0].metric,
-        "lower_is_better": rows[0].metric in LOWER,
+        "lower_is_better": rows[0].metric in LOWER_IS_BETTER,
         "test": TEST,
         "variants": [described(row) for row in rows],
         "pairs": [
@@ -172,7 +171,7 @@ def described(row: VariantRow) -> dict[str, Any]:
         "low": low,
         "high": high,
         "seeds": len(row.figures),
-        "against_the_best": row.verdict,
+        "beside_the_best": row.verdict,
         "p": None if row.to_best is None else row.to_best.p,
         "parameters": cost.parameters,
         "active_parameters": cost.active,

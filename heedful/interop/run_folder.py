@@ -49,8 +49,8 @@ def refuse_stages(folder: Path) -> None:
     if present(folder / STAGES):
         stages = sorted(str(path.parent) for path in folder.glob(f"*/{CONFIG}"))
         paint = command("paint", folder, EXAMPLE)
-        fault = f"{folder} holds the stages of text-to-image: draw with `{paint}`"
-        raise BadInput(fault + (f", or give one of {', '.join(stages)}" if stages else ""))
+        told = f"{folder} holds the stages of text-to-image: draw with `{paint}`"
+        raise BadInput(told + (f", or give one of {', '.join(stages)}" if stages else ""))
 
 
 def refuse_stage(folder: Path, architecture: str, what: str) -> None:
@@ -65,3 +65,11 @@ def use_of_stage(folder: Path, architecture: str) -> str:
     if architecture == "judge":
         return f"it tells what pictures show: `{command('evaluate', whole, '--judge', folder)}`"
     return f"all stages together draw: `{command('paint', whole, EXAMPLE)}`"
+
+
+def architecture_of_run(folder: Path) -> str:
+    """The architecture of a run's model; "" for any other folder."""
+    if not is_run(folder):
+        return ""
+    with naming(folder / CONFIG):
+        return str(read_json(inside(folder, CONFIG)).get("heedful", ""))

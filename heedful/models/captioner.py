@@ -44,6 +44,7 @@ from .base.fields import (
 )
 from .base.heads import FirstToken, MeanOverTokens
 from .base.initialize import normal_, xavier_
+from .base.settings import same_as
 from .base.shells import Decoder, Encoder, EncoderDecoder
 from .transformer import TransformerConfig
 from .vit import PatchInputs, ViTConfig
@@ -108,7 +109,7 @@ class CaptionerConfig(Config):
         Literal["grid", "class", "mean"], "what the decoder sees: all patches, the class token, or the mean"
     ] = "grid"
     layers: Layers = 12
-    decoder_layers: DecoderLayers = 6
+    decoder_layers: DecoderLayers = same_as("layers")
     width: Width = 768
     heads: Heads = 12
     ffn_width: FfnWidth = ratio(4, "width")
@@ -162,10 +163,13 @@ class CaptionerConfig(Config):
         return 1 if self.source != "grid" else self.reading.grid**2
 
 
-PRESETS = {"captioner-b16": CaptionerConfig()}
+PRESETS = {"captioner-b16": CaptionerConfig(decoder_layers=6)}
 
 
-def build(config: CaptionerConfig) -> EncoderDecoder:
+PictureToText = EncoderDecoder  # a kind of its own: tasks that read words cannot train it
+
+
+def build(config: CaptionerConfig) -> PictureToText:
     """The encoder of a Vision Transformer and the decoder of the Transformer, with fresh weights."""
     c = config
     model = EncoderDecoder(build_encoder(c), build_decoder(c.writing))

@@ -7,8 +7,8 @@ learned. Where a mix also stands beside the network's output, [h_k ; ELMo'_k], i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,8 @@ from .elmo import ElmoConfig, initialize, language_models
 @dataclass(frozen=True)
 class ElmoReaderConfig(ElmoConfig):
     """The sizes of the language models, and those of the network that reads them."""
+
+    brought: ClassVar[frozenset[str]] = frozenset(field.name for field in fields(ElmoConfig))  # by the elmo
 
     reader_layers: Annotated[int, SIZE, "layers of the network that reads ELMo"] = 2
     reader_width: Annotated[

@@ -143,7 +143,10 @@ class PatchInputs(nn.Module):
         return self.dropout(x_BTD)
 
 
-def build(config: ViTConfig) -> WithHeads:
+PictureEncoder = WithHeads  # a kind of its own: tasks that read words cannot train it
+
+
+def build(config: ViTConfig) -> PictureEncoder:
     """The encoder and its heads, with fresh weights; the classifier starts at zero, as for fine-tuning."""
     c = config
     stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))

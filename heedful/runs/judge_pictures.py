@@ -71,8 +71,6 @@ def judge_of(folder: Path, rules: Recipe, device: torch.device) -> Judge:
 
     if rules.task == "image-classify":
         return of_classes
-    if rules.task == "text-to-image" and rules.train.stage == "judge":
+    if rules.task == judge.TASK.name:
         return of_shapes
-    raise BadInput(
-        f"{folder} is no judge: give a run of image-classify, or of text-to-image with train.stage=judge"
-    )
+    raise BadInput(f"{folder} is no judge: give a run of image-classify or of {judge.TASK.name}")

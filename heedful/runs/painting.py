@@ -20,8 +20,8 @@ from ..interop.hf.tokenizer import TOKENIZER
 from ..models.clip import Clip
 from ..models.dalle import Dalle
 from ..models.dvae import DVAE
+from ..tasks import STAGES
 from ..tasks.captioned import padded
-from ..tasks.recipe.presets import STAGES
 from ..tasks.recipe.settings import Recipe
 from ..train.loop import seed_for
 from .folder import RECIPE

@@ -17,6 +17,7 @@ from .. import __version__
 from ..errors import BadInput
 from ..interop.run_folder import NO_VOCABULARY
 from ..parts.lora import adapters
+from ..tasks.evaluation import LOWER_IS_BETTER
 from ..tasks.recipe import to_json
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Carried, Job
@@ -35,8 +36,14 @@ class Best:
     scores: dict[str, float] = field(default_factory=dict)
     since: int = 0
 
-    def beaten_by(self, scores: dict[str, float]) -> bool:
-        return not self.scores or scores["loss"] < self.scores["loss"]
+    def beaten_by(self, scores: dict[str, float], metric: str) -> bool:
+        """Whether other scores are better by the metric; equally good ones, by the loss."""
+        return not self.scores or rank(scores, metric) > rank(self.scores, metric)
+
+
+def rank(scores: dict[str, float], metric: str) -> tuple[float, float]:
+    """What grows as scores get better."""
+    return (-scores[metric] if metric in LOWER_IS_BETTER else scores[metric], -scores["loss"])
 
 
 @dataclass
@@ -165,18 +172,20 @@ ANOTHER_RUN = (
     "train.average_checkpoints",
     "train.from",
     "train.tune",
-    "train.lora",
-    "train.stage",
+    "train.lora_",
     "evaluate.rows",
 )
 WHICH_ARE_AVERAGED = ("train.steps", "checkpoint.every")
 ROUNDING = ("heedful", "torch", "python", "device", "threads", "processes")
 
 
+DATA_RECIPE = "recipe of the data"
+
+
 def data_fingerprint(recipe: Recipe) -> dict[str, str]:
     """A fact to know by whether what the data were made from has been edited since."""
     settings = json.dumps([recipe.task, to_json(recipe)["data"]], sort_keys=True)
-    return {"recipe of the data": hashlib.sha256(settings.encode()).hexdigest()}
+    return {DATA_RECIPE: hashlib.sha256(settings.encode()).hexdigest()}
 
 
 def compare_recipes(then: dict[str, Any], recipe: Recipe, path: Path, say: Callable[[str], None]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,9 +20,10 @@ from ..models import family
 from ..models.base.shells import classifier
 from ..parts.blocks import Stack
 from ..parts.experts import auxiliary
-from ..tasks.recipe import with_warmup
+from ..tasks import find_task
+from ..tasks.recipe import choices
 from ..tasks.recipe.settings import Recipe
-from ..tasks.task import Job
+from ..tasks.task import Examples, Job
 from ..train import finder, loop, optimizer, processes
 from ..train.average import Average, MovingAverage, TailAverage
 from ..train.loop import Batch, LoopSettings, Progress, seed_for
@@ -33,11 +34,49 @@ MEASURED = 12  # steps made and thrown away to find out how long one takes: the 
 ALONE = World()
 
 
+# The pipeline: read, choose what is left to choose, make the job.
+
+
+def read_examples(recipe: Recipe, path: Path, reporter: Reporter) -> Examples:
+    """What the recipe's task reads, and the model that it starts from."""
+    task = find_task(recipe.task)
+    starts = task.starts is not None and recipe.train.from_
+    origin = task.starts.find(recipe, path, reporter.say) if task.starts is not None and starts else None
+    return task.read(recipe, path, origin, reporter.say)
+
+
 def make_job(recipe: Recipe, path: Path, reporter: Reporter) -> Job:
-    """The job that the recipe's task makes of it."""
-    return import_module(f"heedful.tasks.{recipe.task.replace('-', '_')}").make_job(
-        recipe, path, reporter.say
-    )
+    """The job that the recipe's task makes of it; nothing is chosen any more."""
+    return find_task(recipe.task).job(recipe, read_examples(recipe, path, reporter))
+
+
+def foresee(recipe: Recipe) -> Recipe:
+    """The recipe with what must be chosen before the data are read, such as the kind of vocabulary."""
+    task = find_task(recipe.task)
+    fixed = task.corpus_settings(recipe.data.corpus)
+    return recipe if recipe.given is None else choices.apply(recipe, task.foresee(recipe), fixed)[0]
+
+
+def decide(
+    recipe: Recipe, examples: Examples, reporter: Reporter, device: torch.device, world: World
+) -> tuple[Recipe, list[str]]:
+    """The recipe with all that was left open chosen for this device and these data, and why."""
+    if recipe.given is None:
+        return recipe, []
+    task = find_task(recipe.task)
+    fixed = task.corpus_settings(recipe.data.corpus)
+    recipe, _ = choices.apply(recipe, choices.choose_precision(device.type))
+    recipe, why = choices.apply(recipe, task.choose(recipe, examples, device.type), fixed)
+    if recipe.train.minutes:
+        why = [line for line in why if not line.startswith("steps ")]
+    job = task.job(recipe, examples)
+    recipe = with_steps(recipe, job, reporter, device, world)
+    recipe, settled = choices.apply(recipe, task.settle(recipe, examples.size), fixed)
+    recipe, _ = choices.apply(recipe, choices.choose_length(recipe))
+    recipe, _ = choices.apply(recipe, choices.choose_evaluations(recipe), fixed)
+    steady = job.steady and world.size == 1
+    recipe, more = choices.apply(recipe, choices.choose_compiling(recipe, device.type, steady), fixed)
+    return replace(recipe, given=None), [*why, *settled, *more]
 
 
 def can_run_ahead(
@@ -118,6 +157,7 @@ def with_steps(recipe: Recipe, job: Job, reporter: Reporter, device: torch.devic
     """The recipe with minutes turned into steps: a few steps are timed and thrown away."""
     if not recipe.train.minutes:
         return recipe
+    began = time.perf_counter()
     few = replace(recipe, train=replace(recipe.train, steps=MEASURED, minutes=0.0, fsdp=False, compile=False))
     trial, loss_of = prepare_model(new_model(job, few, device), job.loss, few, world, device)
     optimizers, scaler = make_optimizers(few, trial), make_scaler(few, device)
@@ -132,9 +172,12 @@ def with_steps(recipe: Recipe, job: Job, reporter: Reporter, device: torch.devic
 
         made = list(loop.train(trial, batches, loss_of, optimizers, settings, scaler=scaler))
     seconds = statistics.median(progress.seconds for progress in made[MEASURED // 2 :])
-    steps = max(1, int(60 * recipe.train.minutes / seconds))
-    reporter.say(f"{1000 * seconds:.0f} ms a step: {steps} steps fit {recipe.train.minutes:g} minutes")
-    return with_warmup(replace(recipe, train=replace(recipe.train, steps=steps, minutes=0.0)))
+    left = 60 * recipe.train.minutes - (time.perf_counter() - began)
+    steps = max(1, int(left / seconds))
+    reporter.say(
+        f"{1000 * seconds:.0f} ms per step: about {steps:,} steps fit {recipe.train.minutes:g} minutes"
+    )
+    return replace(recipe, train=replace(recipe.train, steps=steps, minutes=0.0))
 
 
 def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Iterator[finder.Tried]:

@@ -22,10 +22,10 @@ import torch
 from ..errors import BadInput, command
 from ..files import inside, naming, present, read_json, write_json
 from ..interop.run_folder import STAGES as FILE
+from ..models.base.settings import Setting, unknown
+from ..tasks import STAGED, STAGES, find_task
 from ..tasks.captioned import pictures_of
-from ..tasks.recipe import from_json, make, to_json
-from ..tasks.recipe.checks import ONLY_AT
-from ..tasks.recipe.presets import STAGES
+from ..tasks.recipe import from_json, known_settings, make, to_json
 from ..tasks.recipe.settings import Recipe
 from .folder import RECIPE
 from .setup import Reporter
@@ -42,32 +42,42 @@ def is_staged(folder: Path) -> bool:
 
 
 def recipes_of(size: str, corpus: str, settings: Mapping[str, Any], path: Path) -> dict[str, Recipe]:
-    """The recipe of each stage. A setting is for all stages that use it, or for one: decoder.train.steps."""
+    """The recipe of each stage. A setting is for all stages that have it, or for one: decoder.train.steps."""
+    known = {stage: stage_settings(stage) for stage in STAGES}
+    check_settings(settings, known)
     found = {}
     for stage in STAGES:
-        own = {"train.stage": stage}
-        if stage == "decoder":
-            own["train.from"] = str(path / "codes")
-        found[stage] = make("text-to-image", size, corpus, own | share_of(settings, stage))
+        common = {key: value for key, value in settings.items() if key in known[stage]}
+        prefix = f"{stage}."
+        own = {key.removeprefix(prefix): settings[key] for key in settings if key.startswith(prefix)}
+        codes = {"train.from": str(path / "codes")} if stage == "decoder" else {}
+        found[stage] = make(task_of(stage), size, corpus, common | own | codes)
     return found
 
 
-def share_of(settings: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The settings that are for a stage; those that name it last."""
-    common: dict[str, Any] = {}
-    own: dict[str, Any] = {}
-    for key, value in settings.items():
-        first, _, rest = key.partition(".")
-        if first not in STAGES:
-            fitting = [name for name in ONLY_AT.get(key, STAGES) if name in STAGES]
-            if key == "train.from" or not fitting:
-                raise BadInput(f"{key} does nothing where all stages are trained: leave it out")
-            common |= {key: value} if stage in fitting else {}
-        elif rest.startswith("data.") and rest not in ONLY_AT:
+def task_of(stage: str) -> str:
+    """The task of a stage."""
+    return f"{STAGED}-{stage}"
+
+
+def stage_settings(stage: str) -> dict[str, Setting]:
+    """Everything that can be set for a stage."""
+    task = find_task(task_of(stage))
+    return known_settings(task, next(iter(task.architectures)))
+
+
+def check_settings(settings: Mapping[str, Any], known: Mapping[str, Mapping[str, Setting]]) -> None:
+    """Refuse settings that no stage has, that follow from the folder, or that all stages must share."""
+    every = dict.fromkeys(key for some in known.values() for key in some)
+    for key in settings:
+        stage, _, rest = key.partition(".")
+        name = rest if stage in STAGES else key
+        if name == "train.from":
+            raise BadInput(f"{key} cannot be set here: the decoder writes codes of this run. Leave it out")
+        if stage not in STAGES and key not in every:
+            raise BadInput(f"{STAGED} has no setting {unknown(key, list(every))}")
+        if stage in STAGES and rest.startswith("data.") and all(rest in some for some in known.values()):
             raise BadInput(f"all stages learn from the same pictures: set {rest}, not {key}")
-        elif first == stage:
-            own[rest] = value
-    return common | own
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,15 +19,26 @@ import torch
 from ..errors import BadInput, NotFinite, command
 from ..files import naming, present, write_json
 from ..interop.run.read import BORROWED, described
+from ..tasks import find_task
 from ..tasks.origin import is_foreign
 from ..tasks.recipe import from_json, to_json
 from ..tasks.recipe.settings import Recipe
 from ..tasks.task import Job
 from ..train import processes
 from ..train.processes import World
+from .clock import Clock
 from .folder import METRICS, RECIPE, RunFolder
-from .resume import ROUNDING, compare_facts, compare_recipes, data_fingerprint, facts_of, newest, of_step
-from .setup import ALONE, Reporter, SilentReporter, make_job, with_steps
+from .resume import (
+    DATA_RECIPE,
+    ROUNDING,
+    compare_facts,
+    compare_recipes,
+    data_fingerprint,
+    facts_of,
+    newest,
+    of_step,
+)
+from .setup import ALONE, Reporter, SilentReporter, decide, foresee, make_job, read_examples
 from .track import choose_track
 from .training import Outcome, train_run
 
@@ -173,8 +184,15 @@ def prepare_and_train(
     else:  # nothing that counts was computed yet, but data may have been prepared
         before = {name: fact for name, fact in facts_in(folder.recipe).items() if name not in ROUNDING}
     compare_facts(before, data_fingerprint(recipe), folder.path, reporter.say)
-    job = make_job(recipe, folder.path, reporter)
-    recipe = with_steps(recipe, job, reporter, device, world)
+    open_ = recipe.given is not None
+    clock = Clock(recipe.train.minutes) if recipe.train.minutes else None
+    recipe = foresee(recipe)
+    examples = read_examples(recipe, folder.path, reporter)
+    recipe, reasons = decide(recipe, examples, reporter, device, world)
+    job = find_task(recipe.task).job(recipe, examples)
+    job = replace(job, plan=[*job.plan, *reasons])
+    if open_:  # how data are read was still to be chosen
+        before = {name: fact for name, fact in before.items() if name != DATA_RECIPE}
     found = facts_of(recipe, job, world, device)
     compare_facts(before, found, folder.path, reporter.say)
     folder.write_recipe({**to_json(recipe), "facts": found})
@@ -183,7 +201,19 @@ def prepare_and_train(
     signal.give(True, 0 if saved is None else saved.state["step"])
     try:
         with processes.connected(world):
-            return train_run(recipe, job, folder.path, folder, reporter, device, world, saved)
+            task, timed = find_task(recipe.task), clock if world.size == 1 and saved is None else None
+            return train_run(
+                recipe,
+                job,
+                folder.path,
+                folder,
+                reporter,
+                device,
+                world,
+                saved,
+                timed,
+                lambda changed: task.job(changed, examples),
+            )
     except Exception as error:
         with suppress(OSError, ValueError):  # what went wrong may well be the disk
             if isinstance(error, NotFinite) and error.numbers:

@@ -17,7 +17,7 @@ from torch import nn
 from ..errors import NotFinite, command
 from ..fast.async_loop import train_async
 from ..parts.watch import eagerly
-from ..tasks import expert_load
+from ..tasks import expert_load, find_task
 from ..tasks.evaluation import format_score
 from ..tasks.recipe import to_json
 from ..tasks.recipe.settings import Recipe
@@ -26,6 +26,7 @@ from ..tasks.tuning import write_adapters
 from ..train import loop, processes
 from ..train.loop import Progress
 from ..train.processes import World
+from .clock import Clock
 from .folder import RECIPE, RunFolder, Stop
 from .plan import describe_plan, format_bytes, format_seconds, peak_memory
 from .resume import Best, Saved, TrainingState, facts_of, gather, kept, put_weights, restore, save
@@ -66,8 +67,13 @@ def train_run(
     device: torch.device,
     world: World,
     saved: Saved | None,
+    clock: Clock | None = None,
+    remake: Callable[[Recipe], Job] | None = None,
 ) -> Outcome:
-    """Make every step that is left. `folder` is None in a process that does not write."""
+    """Make every step that is left. `folder` is None in a process that does not write.
+
+    clock: of a run that has a time; remake: the job of a recipe whose number of steps has changed.
+    """
     model = new_model(job, recipe, device)
     adapted = job.tuning is not None and job.tuning.lora is not None  # whose checkpoints lack what came along
     if (saved is None or adapted) and job.begin is not None:
@@ -99,22 +105,42 @@ def train_run(
         def asked() -> bool:
             return world.any(bool(stop.asked) or world.abandoned, device)
 
-        for progress in remaining_steps(state, job, recipe, trained, loss_of, asked, world, device):
-            state.step = progress.step
-            last = state.step == recipe.train.steps
-            report_step(progress, folder, reporter, recipe)
-            report_speed(pace, progress, recipe, device, reporter)
-            if not progress.settled:
-                continue
-            if state.step % recipe.evaluate.every == 0 or last:
-                state.best = evaluate(job, state, trained, folder, reporter, world, device)
-            last = last or not patient(state, recipe)
-            stopping = asked()
-            if state.step % recipe.checkpoint.every == 0 or last or stopping:
-                save(state, folder, recipe, found)
-            if last or stopping:
-                finished = last
-                break
+        going = True
+        while going:
+            going = False
+            for progress in remaining_steps(state, job, recipe, trained, loss_of, asked, world, device):
+                state.step = progress.step
+                last = state.step == recipe.train.steps
+                report_step(progress, folder, reporter, recipe)
+                report_speed(pace, progress, recipe, device, reporter)
+                if clock is not None:
+                    clock.after_step(state.step)
+                if not progress.settled:
+                    continue
+                retimed = recipe
+                if state.step % recipe.evaluate.every == 0 or last:
+                    began = time.perf_counter()
+                    if clock is not None:
+                        clock.before_evaluation(state.step)
+                    state.best = evaluate(
+                        job, state, trained, folder, reporter, world, device, metric_of(recipe)
+                    )
+                    if clock is not None and not last:
+                        retimed = clock.after_evaluation(recipe, state.step, time.perf_counter() - began)
+                last = last or not patient(state, recipe)
+                stopping = asked()
+                if state.step % recipe.checkpoint.every == 0 or last or stopping:
+                    save(state, folder, retimed, found)
+                if last or stopping:
+                    finished = last
+                    break
+                if retimed != recipe:
+                    recipe, job = retimed, job if remake is None else remake(retimed)
+                    if folder is not None:
+                        folder.write_recipe({**to_json(recipe), "facts": found})
+                    reporter.say(f"steps: {recipe.train.steps:,} fit the time")
+                    going = True
+                    break
     if not patient(state, recipe):
         reporter.say(f"stopped at step {state.step}: no better for {state.best.since} evaluations")
     return finish(state, job, path, folder, reporter, recipe, world, finished)
@@ -189,6 +215,11 @@ def finish(
     return Outcome(state.step, finished, state.best, job, state.model.eval())
 
 
+def metric_of(recipe: Recipe) -> str:
+    """The figure that decides which evaluation is the best."""
+    return find_task(recipe.task).metric if recipe.evaluate.choose_by == "metric" else "loss"
+
+
 def evaluate(
     job: Job,
     state: TrainingState,
@@ -197,6 +228,7 @@ def evaluate(
     reporter: Reporter,
     world: World,
     device: torch.device,
+    metric: str,
 ) -> Best:
     """Evaluate, show a few examples, and publish the weights if they are the best so far."""
     began = time.perf_counter()
@@ -214,7 +246,7 @@ def evaluate(
                 f"look for a held-out example that is unlike the others, or try a lower learning rate",
                 {"step": step, "valid_loss": scores["loss"]},
             )
-        better = best.beaten_by(scores)
+        better = best.beaten_by(scores, metric)
         if better:
             weights = gather(kept(model))
             if folder is not None:

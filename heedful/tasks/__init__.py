@@ -1,1 +1,42 @@
-"""Tasks: what a model is trained for. Each says how a batch is made, what the loss is, and what to show."""
+"""Tasks: one file each, which ends in its `TASK`. The files that do are the list; none is imported for it."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import BadInput
+from ..models import nearest
+
+if TYPE_CHECKING:
+    from .task import Task
+
+FOLDER = Path(__file__).parent
+STAGES = ("codes", "decoder", "ranker")  # of text-to-image, in the order in which they are trained
+STAGED = "text-to-image"  # what all stages together are called
+
+
+@cache
+def task_files() -> dict[str, str]:
+    """{task: module below heedful.tasks}: tasks/image_classify.py is image-classify."""
+    files = sorted(path for path in FOLDER.rglob("*.py") if "\nTASK = Task(\n" in path.read_text("utf-8"))
+    modules = [path.relative_to(FOLDER).with_suffix("").parts for path in files]
+    return {"-".join(parts).replace("_", "-"): ".".join(parts) for parts in modules}
+
+
+def summaries() -> dict[str, str]:
+    """{task: the first line of its file}."""
+    found = {}
+    for name, module in task_files().items():
+        with (FOLDER / Path(*module.split("."))).with_suffix(".py").open(encoding="utf-8") as file:
+            found[name] = file.readline().strip().strip('"')
+    return found
+
+
+def find_task(name: str) -> Task:
+    """A task by its name; its file is imported, and torch with it."""
+    if name not in task_files():
+        raise BadInput(f'there is no task "{name}"{nearest(name, task_files())}')
+    return import_module(f"{__name__}.{task_files()[name]}").TASK

@@ -21,8 +21,8 @@ from ..parts.places import Lengths
 from ..parts.watch import watch
 from .metrics import alignment_error_rate
 from .task import chunks
-from .translate import collate
 from .translate_data import TextPair, Vocabs, encoded, sides
+from .translate_rows import collate
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

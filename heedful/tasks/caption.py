@@ -1,6 +1,6 @@
 """Caption: look at a picture, write a sentence about it (Vec2Seq), shifted right as a translation is.
 
-The decoder sees the picture as a grid of patches, or as one vector (`model.sees`). In the corpus shapes a
+The decoder sees the picture as a grid of patches, or as one vector (`model.source`). In the corpus shapes a
 caption is right if it says what the true one says, whichever thing it names first; elsewhere, if it is the
 same to the letter.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -30,21 +30,62 @@ from ..data.vocab import Vocab
 from ..decode.greedy import greedy
 from ..decode.step import step_of
 from ..errors import BadInput
+from ..models.base.settings import Part, Range
 from ..models.base.shells import EncoderDecoder
 from ..models.captioner import CaptionerConfig
-from ..tasks.galleries import galleries
 from ..train.loss import Loss, scores_of, sequence_loss
-from .captioned import DATA, PictureBatch, captions_of, describe_data, in_parts, spread, vocabulary_of
+from .captioned import (
+    DATA,
+    CaptionTokens,
+    PictureBatch,
+    captions_of,
+    describe_data,
+    in_parts,
+    spread,
+    vocabulary_of,
+)
+from .configs import config_of
 from .evaluation import EvaluationRequest, Measured
-from .image_classify import describe_augmentation, evaluation_rows, fitting
+from .galleries import galleries
+from .image_classify import check_patches, describe_augmentation, evaluation_rows
 from .metrics import BY_FREQUENCY, bleu, interval, translation_scores, unigram_entropy
-from .recipe.settings import DataSettings, Recipe
-from .task import Job, chunks
+from .recipe.settings import (
+    AugmentedPictures,
+    BatchTokens,
+    LearningRate,
+    NormalizedPictures,
+    Optimizer,
+    Recipe,
+    SmoothedTraining,
+    Steps,
+    WarmupSteps,
+    WeightDecay,
+)
+from .task import Corpus, DataSize, Job, Task, chunks
 from .text_to_image.judge import compare
-from .translate import collate
+from .translate_rows import collate
 
 VALID = "valid"
 NOBODY = np.empty(0, dtype=np.int64)  # a picture has no words to read
+
+
+@dataclass(frozen=True)
+class CaptionData(AugmentedPictures, CaptionTokens):
+    """Pictures with captions."""
+
+    vocab_size: Annotated[int, Range(8, 1_000_000), "tokens in the vocabulary, at most"] = 10000
+    max_length: Annotated[int, Range(1, 1_000_000), "tokens of a caption; longer ones are left out"] = 64
+
+
+@dataclass(frozen=True)
+class CaptionTraining(SmoothedTraining):
+    steps: Steps = 2000
+    batch_tokens: BatchTokens = 2048
+    optimizer: Optimizer = "muon"
+    learning_rate: LearningRate = 6e-3
+    warmup_steps: WarmupSteps = 100
+    weight_decay: WeightDecay = 0.05
+    label_smoothing: Annotated[Part, "share of the target spread over all tokens"] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +115,7 @@ def batch_of(
         target_BT=pairs.target_BT,
         answers_BT=pairs.answers_BT,
         count=pairs.count,
-        patches=config.reading.grid**2 + 1,
+        patches=patches_of(config),
         moves_B23=moves_B23,
         length=pairs.target_BT.shape[1],
         ids=pairs.ids,
@@ -82,7 +123,7 @@ def batch_of(
 
 
 def caption_loss(
-    model: EncoderDecoder, batch: CaptionBatch, data: DataSettings, smoothing: float = 0.0
+    model: EncoderDecoder, batch: CaptionBatch, data: NormalizedPictures, smoothing: float = 0.0
 ) -> Loss:
     """The loss of the captions. No mask hides their padding: it lies in the future of every real token."""
     x_BCHW = moved(normal(batch.pixels_BHWC, data), batch.moves_B23)
@@ -93,10 +134,25 @@ def caption_loss(
 # From a recipe to a job.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the pictures once, learn a vocabulary from their captions, and plan the batches."""
-    d, t = recipe.data, recipe.train
-    check_mirror(d)
+@dataclass(frozen=True)
+class CaptionExamples:
+    """What was read: pictures, and the tokens of their captions."""
+
+    train: Gallery
+    valid: Gallery
+    vocab: Vocab
+    tokens: list[list[int]]  # of the captions to learn from
+    kept: np.ndarray  # the pictures that these belong to
+    length: int  # patches of a picture, and the class token
+
+    @property
+    def size(self) -> DataSize:
+        return DataSize(len(self.kept), len(self.kept) * self.length, "pictures")
+
+
+def read(recipe: Recipe, folder: Path, origin: None, say: Callable[[str], None]) -> CaptionExamples:
+    """Read the pictures once, learn a vocabulary from their captions, and tokenize them."""
+    d = recipe.data
     report = Report(d.bad_lines, "image")
     found = galleries(d, folder / DATA, True, report)
     if report.counts:
@@ -104,23 +160,31 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     train, there = found["train"], found[VALID]
     vocab = vocabulary_of(recipe, folder, captions_of(train))
     tokens, kept = short_enough(vocab, captions_of(train), d.max_length, "captions")
+    length = patches_of(config_of(recipe, vocab=vocab.size))
+    return CaptionExamples(train, there, vocab, tokens, kept, length)
+
+
+def job(recipe: Recipe, examples: CaptionExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    d, t, train, there, vocab = recipe.data, recipe.train, examples.train, examples.valid, examples.vocab
+    tokens, kept = examples.tokens, examples.kept
     some = spread(len(there), recipe.evaluate.rows)
     texts = [there.caption(int(i)) for i in some]
     told, tried = short_enough(vocab, texts, d.max_length, "held-out captions")
     valid, texts = some[tried], [texts[i] for i in tried]
-    config = config_of(recipe, vocab.size)
-    plan = RowPlan(len(kept), max(1, t.batch_tokens // (config.reading.grid**2 + 1)), t.seed)
+    config = config_of(recipe, vocab=vocab.size)
+    plan = RowPlan(len(kept), max(1, t.batch_tokens // examples.length), t.seed)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[CaptionBatch]:
         ids = plan.batch(step)
-        lot = moves(d, t.seed, step, len(ids))
+        all_moves = moves(d, t.seed, step, len(ids))
         return [
             batch_of(
                 train.pixels(kept[ids[part]]),
                 [tokens[i] for i in ids[part]],
                 config,
                 kept[ids[part]].tolist(),
-                None if lot is None else lot[part],
+                None if all_moves is None else all_moves[part],
             )
             for part in shares(np.arange(len(ids)), t.accumulation_steps, rank, world)
         ]
@@ -158,28 +222,21 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
-def config_of(recipe: Recipe, vocab: int) -> CaptionerConfig:
-    """The sizes of the recipe: as many layers for the encoder as for the decoder."""
-    d, m = recipe.data, recipe.model
-    return CaptionerConfig(
-        vocab=vocab,
-        image_size=fitting(d.image_size, m.patch),
-        channels=3 if d.color else 1,
-        **m.pick("layers", "width", "heads", "activation", "dropout", ffn_width="hidden"),
-        **m.pick(patch_size="patch", source="sees"),
-        decoder_layers=m.layers,
-    )
+def patches_of(config: CaptionerConfig) -> int:
+    """Tokens of a picture: its patches and the class token."""
+    return config.reading.grid**2 + 1
 
 
-def check_mirror(d: DataSettings) -> None:
-    """In a mirror, what is left is right."""
-    if d.random_flip and d.corpus == "shapes":
+def check(recipe: Recipe) -> None:
+    """Refuse patches that do not divide a picture, and mirrors where captions tell left from right."""
+    check_patches(recipe)
+    if recipe.data.random_flip and recipe.data.corpus == "shapes":
         raise BadInput(
             "the captions of shapes say what is left and right: leave out data.random_flip, which swaps them"
         )
 
 
-def describe_pictures(d: DataSettings, config: CaptionerConfig, rows: int) -> str:
+def describe_pictures(d: CaptionData, config: CaptionerConfig, rows: int) -> str:
     size = f"{config.reading.grid**2} patches of {config.patch_size} x {config.patch_size}"
     seen = "all of them" if config.source == "grid" else f"one vector ({config.source})"
     return (
@@ -228,35 +285,35 @@ LONGEST = 200  # tokens of a caption
 
 @torch.no_grad()
 def caption(
-    model: EncoderDecoder, vocab: Vocab, d: DataSettings, pixels_BHWC: Tensor, longest: int = LONGEST
+    model: EncoderDecoder, vocab: Vocab, d: NormalizedPictures, pixels_BHWC: Tensor, longest: int = LONGEST
 ) -> list[str]:
     """Greedy captions of pictures."""
-    x_BCHW = read(model, d, pixels_BHWC)
+    x_BCHW = model_input(model, d, pixels_BHWC)
     bos_B1 = torch.full((len(x_BCHW), 1), vocab.bos, device=x_BCHW.device)
     written = greedy(step_of(model, x_BCHW), bos_B1, longest=longest, eos=vocab.eos)
     return [vocab.decode(one.words) for one in written]
 
 
-def read(model: EncoderDecoder, d: DataSettings, pixels_BHWC: Tensor) -> Tensor:
+def model_input(model: EncoderDecoder, d: NormalizedPictures, pixels_BHWC: Tensor) -> Tensor:
     """Pixels as the model reads them, where it computes."""
     weight = next(model.parameters())
     return normal(pixels_BHWC.to(weight.device), d).to(weight.dtype)
 
 
-def meaning(text: str, d: DataSettings) -> Any:
+def meaning(text: str, d: CaptionData) -> Any:
     """What two captions share if they are equally right."""
     said = parse_caption(text) if d.corpus == "shapes" else None
     words = " ".join(text.split())
     return said.plain if said is not None else words.lower() if d.lowercase else words
 
 
-def exact(found: Sequence[str], expected: Sequence[str], d: DataSettings) -> float:
+def exact(found: Sequence[str], expected: Sequence[str], d: CaptionData) -> float:
     """The share of captions that say what they should, 0 to 1."""
     right = sum(meaning(a, d) == meaning(b, d) for a, b in zip(found, expected, strict=True))
     return right / max(1, len(expected))
 
 
-def parts_right(found: Sequence[str], expected: Sequence[str], d: DataSettings) -> dict[str, float]:
+def parts_right(found: Sequence[str], expected: Sequence[str], d: CaptionData) -> dict[str, float]:
     """The shares of captions of the corpus shapes with right shapes and colors, and right relations."""
     if d.corpus != "shapes":
         return {}
@@ -269,7 +326,7 @@ def parts_right(found: Sequence[str], expected: Sequence[str], d: DataSettings) 
     }
 
 
-def nats(model: EncoderDecoder, d: DataSettings, batches: Iterable[CaptionBatch]) -> tuple[float, int]:
+def nats(model: EncoderDecoder, d: CaptionData, batches: Iterable[CaptionBatch]) -> tuple[float, int]:
     """The loss a token, and the number of tokens."""
     device = next(model.parameters()).device
     losses = [caption_loss(model, batch.to(device), d) for batch in batches]
@@ -278,7 +335,7 @@ def nats(model: EncoderDecoder, d: DataSettings, batches: Iterable[CaptionBatch]
 
 
 def evaluate(
-    model: EncoderDecoder, vocab: Vocab, d: DataSettings, batches: list[CaptionBatch], texts: list[str]
+    model: EncoderDecoder, vocab: Vocab, d: CaptionData, batches: list[CaptionBatch], texts: list[str]
 ) -> dict[str, float]:
     """Held-out loss (nats a token), and how many greedy captions are right."""
     loss, _ = nats(model, d, batches)
@@ -287,7 +344,7 @@ def evaluate(
     return {"loss": loss, "exact": exact(found, texts, d), "bleu": bleu(found, expected, d.lowercase)}
 
 
-def lowered(texts: list[str], d: DataSettings) -> list[str]:
+def lowered(texts: list[str], d: CaptionData) -> list[str]:
     return [text.lower() if d.lowercase else text for text in texts]
 
 
@@ -295,7 +352,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
     """Exact match, BLEU and loss of captions of all held-out pictures."""
     d, report = asked.recipe.data, Report(asked.recipe.data.bad_lines, "image")
     vocab = asked.vocab()
-    config = config_of(asked.recipe, vocab.size)
+    config = config_of(asked.recipe, vocab=vocab.size)
     found: list[str] = []
     texts: list[str] = []
     nll, count = 0.0, 0
@@ -338,7 +395,7 @@ def measure(model: EncoderDecoder, asked: EvaluationRequest) -> Measured:
     )
 
 
-def frequent(asked: EvaluationRequest, texts: list[str], d: DataSettings) -> tuple[str, float]:
+def frequent(asked: EvaluationRequest, texts: list[str], d: CaptionData) -> tuple[str, float]:
     """What the most frequent caption of the training pictures would score."""
     captions = Counter(captions_of(Gallery.open(asked.run / DATA / "train")))
     often = captions.most_common(1)[0][0]
@@ -351,13 +408,13 @@ def held_out_loss(model: EncoderDecoder, asked: EvaluationRequest, rows: int) ->
     some = list(islice(evaluation_rows(asked, Report(d.bad_lines, "image"), captions=True), rows))
     tokens = vocab.encode_batch([row.caption for row in some])
     pixels_BHWC = torch.from_numpy(np.stack([row.pixels_HWC for row in some]))
-    loss, _ = nats(model, d, [batch_of(pixels_BHWC, tokens, config_of(asked.recipe, vocab.size))])
+    loss, _ = nats(model, d, [batch_of(pixels_BHWC, tokens, config_of(asked.recipe, vocab=vocab.size))])
     learned = captions_of(Gallery.open(asked.run / DATA / "train"))
     return loss, by_frequency(vocab.encode_batch(learned), tokens, vocab)
 
 
 def show(
-    model: EncoderDecoder, vocab: Vocab, d: DataSettings, gallery: Gallery, ids: np.ndarray, texts: list[str]
+    model: EncoderDecoder, vocab: Vocab, d: CaptionData, gallery: Gallery, ids: np.ndarray, texts: list[str]
 ) -> list[str]:
     """A few pictures by their numbers, with the captions that the model writes."""
     if not len(ids):
@@ -367,3 +424,22 @@ def show(
         told = f"    held-out picture {i + 1} → {mine}"
         lines.append(told if meaning(mine, d) == meaning(right, d) else f"{told}    (expected: {right})")
     return lines
+
+
+TASK = Task(
+    name="caption",
+    data=CaptionData,
+    train=CaptionTraining,
+    architectures={
+        "captioner": {"patch_size": 4, "activation": "gelu", "dropout": 0.0, "attention_dropout": 0.0}
+    },
+    corpora={"shapes": Corpus(("valid", "test"))},
+    read=read,
+    job=job,
+    measure=measure,
+    metric="exact",
+    own_data=({"images": ("data.valid_images",)},),
+    next=("caption {path} your-own.png", "look {path} your-own.png"),
+    writes=True,
+    check=check,
+)

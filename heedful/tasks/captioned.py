@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -20,16 +20,46 @@ from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import write_text
 from ..interop.hf.tokenizer import TOKENIZER
-from ..tasks.galleries import galleries, split_rows
+from ..models.base.settings import Range
 from .evaluation import EvaluationRequest
-from .recipe.settings import DataSettings, Recipe
+from .galleries import galleries, split_rows
+from .recipe.settings import PictureSettings, Recipe, TokenSettings
+from .task import DataSize
 
 DATA = "data"
 MOST = 256  # pictures at once, where nothing is learned
 B = TypeVar("B")
 
 
-def have_captions(d: DataSettings) -> bool:
+@dataclass(frozen=True)
+class CaptionTokens(TokenSettings):
+    """How captions become tokens."""
+
+    tokenizer: Annotated[
+        Literal["bpe", "wordpiece", "char", "word", "spaced"], "kind of vocabulary to learn"
+    ] = "word"
+    vocab_size: Annotated[int, Range(8, 1_000_000), "tokens in the vocabulary, at most"] = 4000
+    lowercase: Annotated[bool, "lowercase all captions"] = True
+    max_length: Annotated[int, Range(1, 1_000_000), "tokens of a caption; longer ones are cut"] = 12
+
+    def config_fields(self) -> dict[str, Any]:
+        return {**super().config_fields(), "text_length": self.max_length}
+
+
+@dataclass(frozen=True)
+class PictureExamples:
+    """Pictures to learn from and held-out ones, and how many tokens a step counts for each."""
+
+    train: Gallery
+    valid: Gallery
+    length: int
+
+    @property
+    def size(self) -> DataSize:
+        return DataSize(len(self.train), len(self.train) * self.length, "pictures")
+
+
+def have_captions(d: PictureSettings) -> bool:
     """Whether the pictures have captions of their own, rather than classes."""
     return bool(d.corpus) or any((Path(d.images) / name).is_file() for name in CAPTIONS)
 
@@ -113,7 +143,7 @@ class PictureBatch(Tensors):
         return Seen(len(self.ids), "pictures")
 
 
-def describe_data(train: int, tried: int, held_out: int, d: DataSettings, more: str = "") -> str:
+def describe_data(train: int, tried: int, held_out: int, d: PictureSettings, more: str = "") -> str:
     """The first sentence of a plan."""
     gray = "" if d.color else " of gray"
     return (
@@ -122,12 +152,17 @@ def describe_data(train: int, tried: int, held_out: int, d: DataSettings, more: 
     )
 
 
-def cells_of(image: int, cell: int) -> int:
+def cells_of(image: int, cell: int, what: str = "cells") -> int:
     """Cells along a picture's side, if they divide it."""
     if image % cell:
         near = [size for size in (image // cell * cell, (image // cell + 1) * cell) if size]
         raise BadInput(
-            f"data.image_size is {image} pixels, which cells of {cell} do not divide: set it to "
+            f"data.image_size is {image} pixels, which {what} of {cell} do not divide: set it to "
             f"{' or '.join(map(str, near))}"
         )
     return image // cell
+
+
+def check_cells(recipe: Recipe) -> None:
+    """Refuse pictures that the cells of a model do not divide."""
+    cells_of(recipe.data.image_size, recipe.model.patch_size)

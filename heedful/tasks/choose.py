@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -30,17 +30,32 @@ from ..data.store import Store, write_store
 from ..data.vocab import groups
 from ..errors import BadInput
 from ..files import one_line
+from ..models.base.settings import Range
 from ..models.base.shells import DecoderClassifier, WithHeads
 from ..parts.places import Lengths
 from ..train.loss import Loss
 from .classify import Layout, decoder_row, encoder_row, fit, marked, row_of, special_tokens, text_losses
-from .configs import bert_config
+from .configs import config_of, head_dropout, started_config
 from .evaluation import EvaluationRequest, Measured, by_length
 from .metrics import accuracy, interval
-from .origin import Origin, begin, find_origin, kind_of, vocab_of, vocabulary, with_head
-from .recipe.settings import DataSettings, Recipe
+from .origin import (
+    READERS,
+    Origin,
+    begin,
+    find_origin,
+    kind_of,
+    starting_from,
+    vocab_of,
+    vocabulary,
+    with_head,
+)
+from .recipe.choices import DataSize
+from .recipe.settings import FACTS, ReadingTraining, Recipe, TableSettings
 from .task import (
+    Corpus,
     Job,
+    Starts,
+    Task,
     VocabLike,
     check_tables,
     chunks,
@@ -151,30 +166,59 @@ def model_of(recipe: Recipe, vocab: VocabLike, origin: Origin | None) -> tuple[A
     t = recipe.train
     encoder = ChooserKind(encoder_row, encoder_scores, partial(encoder_loss, smoothing=t.label_smoothing))
     if origin is None:
-        return bert_config(recipe, vocab.size, ("pooled", "classify"), 1), encoder
+        heads = ("pooled", "classify")
+        return config_of(recipe, vocab=vocab.size, prediction_heads=heads, labels=1), encoder
     if kind_of(origin) is not WithHeads:
         loss = partial(decoder_loss, smoothing=t.label_smoothing, lm_weight=t.lm_loss_weight)
         return marked(recipe, vocab, origin), ChooserKind(decoder_row, decoder_scores, loss)
-    return with_head(origin, "classify", 1), replace(encoder, layout=row_of(origin.config))
+    config = started_config(recipe, with_head(origin, "classify", 1))
+    return config, replace(encoder, layout=row_of(origin.config))
 
 
-# From a recipe to a job.
+# The task.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the texts, learn or take over a vocabulary, tokenize, and plan the batches."""
-    d, t = recipe.data, recipe.train
+@dataclass(frozen=True)
+class ChooseTraining(ReadingTraining):
+    lm_loss_weight: Annotated[
+        float, Range(0, 1000), "weight of the auxiliary language-modeling loss, from a decoder (GPT-1)"
+    ] = 0.5
+
+
+@dataclass(frozen=True)
+class ChoiceExamples:
+    """What was read: texts with choices to learn from and held-out ones, and the model to start from."""
+
+    vocab: VocabLike
+    train: Store
+    held_out: list[Choice]
+    origin: Origin | None
+
+    @property
+    def size(self) -> DataSize:
+        tokens = int((self.train.lengths("context") + self.train.lengths("choices")).sum())
+        return DataSize(len(self.train), tokens, "texts")
+
+
+def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> ChoiceExamples:
+    """Read the texts, learn or take over a vocabulary, and tokenize."""
+    d = recipe.data
     check_tables(d, "choose", "texts and choices")
     report = Report(d.bad_lines)
-    origin = find_origin(t.from_, folder) if t.from_ else None
     vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
-    config, kind = model_of(recipe, vocab, origin)
-    room = room_of(d, config.context, vocab)
     train = tokenized(recipe, folder / "data", vocab, report)
-    there = held_out_rows(d, "valid", report)
-    held_out = spread(there, recipe.evaluate.rows)
+    held_out = held_out_rows(d, "valid", report)
     if report.counts:
         say(report.sentence())
+    return ChoiceExamples(vocab, train, held_out, origin)
+
+
+def job(recipe: Recipe, examples: ChoiceExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    t, vocab, train, origin = recipe.train, examples.vocab, examples.train, examples.origin
+    config, kind = model_of(recipe, vocab, origin)
+    room = room_of(recipe.data, config.context, vocab)
+    held_out = spread(examples.held_out, recipe.evaluate.rows)
     lengths = lengths_of(train, room, special_tokens(True, vocab))
     plan = BucketPlan(lengths, t.batch_tokens, t.seed, int(lengths.max(initial=1)))
     make = partial(collate, vocab, kind.layout, room)
@@ -187,7 +231,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     places = Counter(int(train.row("answer", i)[0]) for i in range(len(train)))
     return Job(
         task="choose",
-        architecture=origin.architecture if origin else "bert",
+        architecture=origin.architecture if origin else recipe.model.architecture,
         config=config,
         vocab=vocab,
         batches=batches,
@@ -198,41 +242,41 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         held_out=len(held_out),
         baselines={
             "accuracy": ("accuracy, always the most frequent place", usual_place(places, held_out)),
-            "loss": (f"nats a text, {BY_PLACE}", by_place(places, held_out)),
+            "loss": (f"loss, {BY_PLACE}", by_place(places, held_out)),
         },
         plan=[
-            describe_data(f"{len(train):,} texts", len(held_out), len(there), plan.padding()),
+            describe_data(f"{len(train):,} texts", len(held_out), len(examples.held_out), plan.padding()),
             f"rows: at most {room} tokens of text and choice",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
             *([describe_start(recipe, True)] if origin else []),
         ],
         labels=1 if kind.layout is decoder_row else 0,
-        head_dropout=recipe.model.dropout,
+        head_dropout=head_dropout(recipe),
         begin=partial(begin, origin=origin) if origin else None,
         tuning=tuning_of(recipe, origin),
         facts={"data": train.hash, "held-out data": hash_of(held_out), **(origin.facts if origin else {})},
     )
 
 
-def rows_of(d: DataSettings, split: str, report: Report) -> Iterator[Choice]:
+def rows_of(d: TableSettings, split: str, report: Report) -> Iterator[Choice]:
     """The texts of a split with their choices, one by one."""
     if d.corpus:
         return quiz.choices(split)
     return read_choices(d.table if split == "train" else d.valid_table, report)
 
 
-def texts_of(d: DataSettings) -> Iterator[str]:
+def texts_of(d: TableSettings) -> Iterator[str]:
     """What a vocabulary is learned from."""
     for row in rows_of(d, "train", Report(d.bad_lines)):
         yield row.context
         yield from row.choices
 
 
-def held_out_rows(d: DataSettings, split: str, report: Report) -> list[Choice]:
+def held_out_rows(d: TableSettings, split: str, report: Report) -> list[Choice]:
     return read_held_out(rows_of(d, split, report), d, "text", report)
 
 
-def room_of(d: DataSettings, context: int, vocab: VocabLike) -> int:
+def room_of(d: TableSettings, context: int, vocab: VocabLike) -> int:
     """Tokens of a text and a choice in a row, beside the special ones."""
     room = min(d.max_length, context) - special_tokens(True, vocab)
     if room < 2:
@@ -394,3 +438,19 @@ def show(
         + ("" if mine == row.answer else f"    (expected: {shortened(row.choices[row.answer], SHOWN)})")
         for row, mine in zip(rows, found, strict=True)
     ]
+
+
+TASK = Task(
+    name="choose",
+    data=TableSettings,
+    train=ChooseTraining,
+    architectures={"bert": {}},
+    corpora={"facts": Corpus(("valid", "test", "long"), FACTS)},
+    starts=Starts(find=starting_from(READERS), published={"train.learning_rate": 5e-5}),
+    read=read,
+    job=job,
+    measure=measure,
+    metric="accuracy",
+    own_data=({"data": ("data.valid_table",)},),
+    next=("choose {path} --context 'your own text' 'one way to go on' 'another'",),
+)

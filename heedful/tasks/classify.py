@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,16 +36,17 @@ from ..parts.places import Lengths
 from ..train.loss import Loss, cross_entropy
 from . import features
 from .classify_data import (
+    ClassifyData,
+    ClassifyTraining,
+    LabeledTexts,
     TextRow,
-    check_tables,
     encoded,
     has_pairs,
     held_out_rows,
+    read,
     read_labels,
-    texts_of,
-    tokenized,
 )
-from .configs import bert_config
+from .configs import config_of, head_dropout, started_config
 from .evaluation import EvaluationRequest, Measured, by_length, measured_labels
 from .features import penalized
 from .metrics import (
@@ -55,16 +55,32 @@ from .metrics import (
     loss_of_frequencies,
     macro_f1,
 )
-from .origin import FROM, ForeignVocab, Origin, begin, find_origin, kind_of, special_of, vocabulary, with_head
-from .recipe.settings import DataSettings, Recipe
-from .spelling import with_unknown
+from .origin import (
+    FROM,
+    READERS,
+    ForeignVocab,
+    Origin,
+    begin,
+    find_origin,
+    kind_of,
+    special_of,
+    starting_from,
+    vocabulary,
+    with_head,
+)
+from .recipe.settings import (
+    PHRASEBOOK,
+    Recipe,
+)
 from .task import (
+    Corpus,
     Job,
+    Starts,
+    Task,
     VocabLike,
     chunks,
     describe_data,
     label_predictions,
-    own_vocabulary,
     pad,
     shortened,
     spread,
@@ -212,26 +228,17 @@ def text_losses(decoder: Decoder, hidden_BTD: Tensor, tokens_BT: Tensor, lengths
     return losses_BU.masked_fill(~real_BU, 0).sum(1) / last_B1[:, 0]
 
 
-# From a recipe to a job.
+# The task.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the labels, learn or take over a vocabulary, tokenize, and plan the batches."""
-    d, t = recipe.data, recipe.train
-    check_tables(d)
-    report = Report(d.bad_lines)
-    labels, counts = read_labels(recipe, folder)
-    origin = find_origin(t.from_, folder) if t.from_ else None
-    vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
-    vocab = with_unknown(vocab, folder) if (folder / "data").is_dir() else vocab
+def job(recipe: Recipe, examples: LabeledTexts) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    d, t, origin = recipe.data, recipe.train, examples.origin
+    labels, counts, vocab, train = examples.labels, examples.counts, examples.vocab, examples.train
     config, kind = model_of(recipe, vocab, origin, len(labels))
     featured = isinstance(config, ElmoReaderConfig)
     room = room_of(d, config.context, vocab)
-    train = tokenized(recipe, folder / "data", vocab, labels, report)
-    there = held_out_rows(recipe, labels, report)
-    held_out = spread(there, recipe.evaluate.rows)
-    if report.counts:
-        say(report.sentence())
+    held_out = spread(examples.held_out, recipe.evaluate.rows)
     texts = train.lengths("first") + train.lengths("second")
     lengths = np.minimum(texts, room) + special_tokens(has_pairs(d), vocab)
     lengths = lengths * 2 if d.both_orders else lengths
@@ -243,9 +250,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         parts = shares(plan.batch(step), t.accumulation_steps, rank, world)
         return [batch_of(train, make, part) for part in parts]
 
+    right = [row.number for row in held_out]
+    started = FEATURED.format(t.from_) if featured else describe_start(recipe, True)
     return Job(
         task="classify",
-        architecture="elmo_reader" if featured else origin.architecture if origin else "bert",
+        architecture=origin.architecture if origin and not featured else recipe.model.architecture,
         config=config,
         vocab=vocab,
         batches=batches,
@@ -255,25 +264,19 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         show=lambda model: show(model, kind, make, vocab, labels, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
         baselines={
-            "accuracy": (
-                "accuracy, always the most frequent label",
-                accuracy_of_majority(counts, [row.number for row in held_out]),
-            ),
-            "loss": (
-                "nats a text, every label at its frequency",
-                loss_of_frequencies(counts, [row.number for row in held_out]),
-            ),
+            "accuracy": ("accuracy, always the most frequent label", accuracy_of_majority(counts, right)),
+            "loss": ("loss, every label at its frequency", loss_of_frequencies(counts, right)),
         },
         plan=[
-            describe_data(f"{len(train):,} rows", len(held_out), len(there), plan.padding()),
+            describe_data(f"{len(train):,} rows", len(held_out), len(examples.held_out), plan.padding()),
             f"labels: {', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''} ({len(labels)})",
             f"texts: at most {room} tokens, to which {int((texts > room).sum()):,} rows are cut",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
-            *([FEATURED.format(t.from_) if featured else describe_start(recipe, True)] if origin else []),
+            *([started] if origin else []),
         ],
         labels=len(labels) if kind.layout is decoder_row else 0,
         special=marks_of(vocab) if kind.layout is decoder_row else {},
-        head_dropout=recipe.model.dropout,
+        head_dropout=head_dropout(recipe),
         begin=partial(features.begin if featured else begin, origin=origin) if origin else None,
         tuning=None if featured else tuning_of(recipe, origin),
         facts={
@@ -311,13 +314,14 @@ def model_of(
         )
     if origin is None:
         refuse_both_orders(recipe, "a model without --from")
-        return bert_config(recipe, vocab.size, heads, labels), encoder
+        config = config_of(recipe, vocab=vocab.size, prediction_heads=heads, labels=labels)
+        return config, encoder
     if origin.architecture == "elmo" and pairs:
         raise BadInput(one_line(f"{origin.folder} reads sentences one by one: it cannot read pairs"))
     features.check_start(recipe, origin)
     if origin.architecture == "elmo":
         loss = partial(encoder_loss, smoothing=t.label_smoothing, mix_penalty=t.mix_l2)
-        config = features.config_of(recipe, origin, ("classify",), labels)
+        config = features.reader_config(recipe, origin, ("classify",), labels)
         return config, ClassifierKind(encoder_row, encoder_scores, loss)
     if kind_of(origin) is not WithHeads:
         loss = partial(decoder_loss, smoothing=t.label_smoothing, lm_weight=t.lm_loss_weight)
@@ -328,7 +332,8 @@ def model_of(
     layout = row_of(origin.config)
     if pairs and origin.architecture == "bert" and layout is one_segment_row:
         raise BadInput(one_line(f"{origin.folder} knows one segment only: it cannot read pairs"))
-    return with_head(origin, "classify", labels), replace(encoder, layout=layout)
+    config = started_config(recipe, with_head(origin, "classify", labels))
+    return config, replace(encoder, layout=layout)
 
 
 def refuse_both_orders(recipe: Recipe, whose: str) -> None:
@@ -346,12 +351,12 @@ def marked(recipe: Recipe, vocab: VocabLike, origin: Origin) -> Any:
     when it was fine-tuned. One that knows fewer gets new ones, if all of it learns; they are no words, so no
     text ever has them."""
     if not isinstance(vocab, ForeignVocab) or len({vocab.bos, vocab.sep, vocab.eos}) == 3:
-        return origin.config
+        return started_config(recipe, origin.config)
     if recipe.train.tune != "whole":  # new vectors could not be learned
-        return origin.config
+        return started_config(recipe, origin.config)
     rows = origin.config.vocab
     vocab.bos, vocab.sep, vocab.eos, vocab.size = rows, rows + 1, rows + 2, rows + 3
-    return replace(origin.config, vocab=rows + 3)
+    return replace(started_config(recipe, origin.config), vocab=rows + 3)
 
 
 def marks_of(vocab: VocabLike) -> dict[str, int]:
@@ -361,7 +366,7 @@ def marks_of(vocab: VocabLike) -> dict[str, int]:
     return special_of(vocab) | {"bos": vocab.bos, "sep": vocab.sep, "eos": vocab.eos}
 
 
-def room_of(d: DataSettings, context: int, vocab: VocabLike | None = None) -> int:
+def room_of(d: ClassifyData, context: int, vocab: VocabLike | None = None) -> int:
     """Tokens of text in a row, beside the special ones."""
     pairs = has_pairs(d)
     room = min(d.max_length, context) - special_tokens(pairs, vocab)
@@ -447,3 +452,29 @@ def show(
 def shown_text(row: TextRow) -> str:
     texts = [row.first, row.second] if row.second else [row.first]
     return " | ".join(shortened(text, SHOWN) for text in texts)
+
+
+TUNED = {"train.label_smoothing": 0.0, "train.ema_decay": 0.0}  # where a model is started from
+
+TASK = Task(
+    name="classify",
+    data=ClassifyData,
+    train=ClassifyTraining,
+    architectures={"bert": {"dropout": 0.4}},
+    corpora={
+        "phrasebook": Corpus(("valid", "test", "combinations", "long"), PHRASEBOOK | {"train.steps": 600})
+    },
+    starts=Starts(
+        find=starting_from(READERS),
+        published=TUNED | {"train.learning_rate": 5e-5},
+        own=TUNED | {"train.learning_rate": 3e-4},
+        elmo=TUNED | {"model.reader_layers": 2, "train.learning_rate": 4e-3},
+    ),
+    read=read,
+    job=job,
+    measure=measure,
+    metric="accuracy",
+    own_data=({"data": ("data.valid_table",)},),
+    columns=("text", "pair", "label"),
+    next=('classify {path} "your own text"',),
+)

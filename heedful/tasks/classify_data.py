@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 from ..corpora.phrasebook import labels as phrasebook_labels
 from ..data.lines import TABLE_LINE, judged_lines
@@ -18,15 +19,42 @@ from ..errors import BadInput
 from ..files import inside, one_line, read_json, write_json
 from ..interop.run_folder import LABELS
 from ..models import nearest
-from .recipe.settings import DataSettings, Recipe
-from .spelling import id_limit, keep_unknown
-from .task import VocabLike
+from ..models.base.settings import Part, Range
+from .origin import Origin, vocabulary
+from .recipe.choices import DataSize
+from .recipe.settings import (
+    BatchTokens,
+    EmaDecay,
+    FineTuning,
+    LearningRate,
+    Recipe,
+    Schedule,
+    Steps,
+    TableSettings,
+    WarmupSteps,
+)
+from .spelling import id_limit, keep_unknown, with_unknown
+from .task import VocabLike, own_vocabulary
+
+
+@dataclass(frozen=True)
+class ClassifyData(TableSettings):
+    """Texts, or pairs of texts, and their labels."""
+
+    text_column: Annotated[str, 'column of the text; "": "sentence" or "text"'] = ""
+    pair_column: Annotated[str, "column of a second text, read together with the first"] = ""
+    label_column: Annotated[str, "column of the label"] = "label"
+    label: Annotated[Literal["number", "tense", "mood", "translation"], "phrasebook: what to tell apart"] = (
+        "number"
+    )
+    both_orders: Annotated[bool, "by a decoder: read pairs in both orders (similarity)"] = False
+
 
 TEXT_COLUMNS = ("sentence", "text")
 MOST_LABELS = 10_000  # more are texts, or numbers to be predicted
 
 
-def texts_of(d: DataSettings) -> Iterator[str]:
+def texts_of(d: ClassifyData) -> Iterator[str]:
     """What a vocabulary is learned from."""
     for row in rows_of(d, "train", Report(d.bad_lines)):
         yield from filter(None, (row.first, row.second))
@@ -72,16 +100,14 @@ class TextRow:
     number: int = -1  # of the label
 
 
-def check_tables(d: DataSettings) -> None:
+def check_tables(d: ClassifyData) -> None:
     """Refuse data unless there are tables to learn from and to evaluate by, or the corpus phrasebook."""
-    if d.corpus and d.corpus != "phrasebook":
-        raise BadInput(f'classify has no built-in corpus "{d.corpus}"; it has phrasebook')
     if d.corpus and d.pair_column:
         raise BadInput(
             "data.pair_column names a column of a table: for pairs of --corpus phrasebook, give "
             "data.label=translation"
         )
-    if not d.corpus and d.label != DataSettings.label:
+    if not d.corpus and d.label != ClassifyData.label:
         raise BadInput("data.label is for --corpus phrasebook: a table's label is its data.label_column")
     if not d.corpus and not (d.table and d.valid_table):
         raise BadInput(
@@ -90,12 +116,12 @@ def check_tables(d: DataSettings) -> None:
         )
 
 
-def has_pairs(d: DataSettings) -> bool:
+def has_pairs(d: ClassifyData) -> bool:
     """Whether a row has two texts."""
     return d.label in phrasebook_labels.PAIRED if d.corpus else bool(d.pair_column)
 
 
-def rows_of(d: DataSettings, split: str, report: Report) -> Iterator[TextRow]:
+def rows_of(d: ClassifyData, split: str, report: Report) -> Iterator[TextRow]:
     """The good rows of a split with their lines; an unpaired text has an empty second one."""
     if d.corpus:
         found = phrasebook_labels.labeled(split, d.label)
@@ -103,7 +129,7 @@ def rows_of(d: DataSettings, split: str, report: Report) -> Iterator[TextRow]:
     return table_rows(d, d.table if split == "train" else d.valid_table, report)
 
 
-def table_rows(d: DataSettings, path: str, report: Report) -> Iterator[TextRow]:
+def table_rows(d: ClassifyData, path: str, report: Report) -> Iterator[TextRow]:
     """The good rows of a table."""
     columns = [text_column(d, path), *([d.pair_column] if d.pair_column else []), d.label_column]
     lines = enumerate(judged_lines(path, TABLE_LINE), 1)
@@ -116,7 +142,7 @@ def table_rows(d: DataSettings, path: str, report: Report) -> Iterator[TextRow]:
             yield TextRow(number, row[0], row[1] if d.pair_column else "", row[-1])
 
 
-def text_column(d: DataSettings, path: str) -> str:
+def text_column(d: ClassifyData, path: str) -> str:
     """The column named in the recipe, or the one with a usual name."""
     if d.text_column:
         return d.text_column
@@ -187,3 +213,50 @@ def held_out_rows(recipe: Recipe, labels: list[str], report: Report, split: str 
     if not rows:
         raise BadInput(one_line(f"{d.valid_table} has no row to judge the model by"))
     return rows
+
+
+@dataclass(frozen=True)
+class ClassifyTraining(FineTuning):
+    steps: Steps = 1000
+    batch_tokens: BatchTokens = 2048
+    learning_rate: LearningRate = 5e-4
+    warmup_steps: WarmupSteps = 100
+    schedule: Annotated[Schedule, "learning rate after the warm-up"] = "linear"
+    label_smoothing: Annotated[Part, "share of the target spread over all labels"] = 0.1
+    ema_decay: EmaDecay = 0.999
+    lm_loss_weight: Annotated[
+        float, Range(0, 1000), "weight of the auxiliary language-modeling loss, from a decoder (GPT-1)"
+    ] = 0.5
+    mix_l2: Annotated[float, Range(0, 1000), "L2 penalty on the weights of ELMo's mix, from an elmo"] = 0.001
+
+
+@dataclass(frozen=True)
+class LabeledTexts:
+    """What was read: labels, texts as tokens, held-out texts, and the model to start from."""
+
+    labels: list[str]
+    counts: list[int]
+    vocab: VocabLike
+    train: Store
+    held_out: list[TextRow]
+    origin: Origin | None
+
+    @property
+    def size(self) -> DataSize:
+        tokens = int((self.train.lengths("first") + self.train.lengths("second")).sum())
+        return DataSize(len(self.train), tokens, "rows")
+
+
+def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> LabeledTexts:
+    """Read the labels, learn or take over a vocabulary, and tokenize."""
+    d = recipe.data
+    check_tables(d)
+    report = Report(d.bad_lines)
+    labels, counts = read_labels(recipe, folder)
+    vocab = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
+    vocab = with_unknown(vocab, folder) if (folder / "data").is_dir() else vocab
+    train = tokenized(recipe, folder / "data", vocab, labels, report)
+    held_out = held_out_rows(recipe, labels, report)
+    if report.counts:
+        say(report.sentence())
+    return LabeledTexts(labels, counts, vocab, train, held_out, origin)

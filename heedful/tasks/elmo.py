@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -31,16 +31,19 @@ from ..data.vocab import LONGEST, Vocab, groups, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import one_line, write_text
 from ..interop.hf.tokenizer import TOKENIZER
+from ..models.base.settings import Part
 from ..models.base.shells import WithHeads
-from ..models.elmo import ElmoConfig, share_filters
+from ..models.elmo import ElmoConfig
 from ..parts.before.characters import numbers_of
 from ..parts.places import Lengths
 from ..train.loss import NOTHING, Loss, Scores, sequence_loss
+from .configs import config_of
 from .evaluation import EvaluationRequest, Measured, by_length
 from .lm_data import TextSource, files_of
-from .recipe.settings import Recipe
+from .recipe.choices import DataSize
+from .recipe.settings import STORIES, LearningRate, Recipe, RunningText, SmoothedTraining
 from .spelling import id_limit, keep_unknown, vocab_as_read, with_unknown
-from .task import Job, chunks, describe_data, pad
+from .task import Corpus, Job, Task, chunks, describe_data, pad
 
 Vocabulary = Vocab | SpelledVocab
 ENDS = 2  # [CLS] and [SEP]
@@ -98,23 +101,37 @@ def loss_of(model: WithHeads, batch: SentenceBatch, smoothing: float = 0.0) -> L
 # From a recipe to a job.
 
 
-def config_of(recipe: Recipe, vocab: int) -> ElmoConfig:
-    """The architecture at the recipe's sizes."""
-    m = recipe.model
-    if m.hidden <= m.width:
-        raise BadInput(
-            f"model.hidden is {m.hidden}: cells are projected to model.width, which must be fewer, not "
-            f"{m.width}"
-        )
-    filters = share_filters(m.filters or 4 * m.width)
-    sizes = m.pick("input", "context", "layers", "width", "dropout", max_characters="letters")
-    return ElmoConfig(vocab=vocab, **sizes, cell_width=m.hidden, filters=filters)
+@dataclass(frozen=True)
+class ElmoData(RunningText):
+    """Sentences, one a line."""
+
+    tokenizer: Annotated[
+        Literal["bpe", "wordpiece", "char", "word", "spaced"], "kind of vocabulary to learn"
+    ] = "word"
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the sentences, learn a vocabulary, tokenize, and plan the batches."""
-    t = recipe.train
-    vocab, config, train, valid, report = prepare(recipe, folder)
+@dataclass(frozen=True)
+class ElmoTraining(SmoothedTraining):
+    learning_rate: LearningRate = 4e-3
+    label_smoothing: Annotated[Part, "share of the target spread over all words"] = 0.0
+
+
+@dataclass(frozen=True)
+class ElmoExamples:
+    """What was read: words of sentences to learn from, and held-out ones."""
+
+    vocab: Any
+    train: Store
+    valid: Store
+
+    @property
+    def size(self) -> DataSize:
+        return DataSize(len(self.train), len(self.train.stream("text")), "sentences")
+
+
+def read(recipe: Recipe, folder: Path, origin: None, say: Callable[[str], None]) -> ElmoExamples:
+    """Read the sentences, learn a vocabulary, and tokenize."""
+    vocab, train, valid, report = prepare(recipe, folder)
     if report.counts:
         say(report.sentence())
     if not len(train) or not len(valid):
@@ -124,6 +141,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
                 "need one"
             )
         )
+    return ElmoExamples(vocab, train, valid)
+
+
+def job(recipe: Recipe, examples: ElmoExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    t, vocab, train, valid = recipe.train, examples.vocab, examples.train, examples.valid
+    config = config_of(recipe, vocab=vocab.size)
     plan = BucketPlan(train.lengths("text") + ENDS, t.batch_tokens, t.seed, config.context)
     held_out = [valid.row("text", int(i)) for i in spread(len(valid), recipe.evaluate.rows)]
     tried = [collate(vocab, some) for some in chunks(held_out, 64)]
@@ -134,7 +158,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     known = share_known(valid, vocab)
     return Job(
-        task="lm",
+        task="elmo",
         architecture="elmo",
         config=config,
         vocab=vocab,
@@ -188,7 +212,7 @@ def lines_of(pieces: Iterable[str]) -> Iterator[str]:
     yield rest
 
 
-def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabulary, ElmoConfig, Store, Store, Report]:
+def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabulary, Store, Store, Report]:
     """The vocabulary and the tokenized sentences, made once and kept in the run's folder."""
     d, report = recipe.data, Report(recipe.data.bad_lines)
     text = TextSource(recipe, report)
@@ -196,12 +220,12 @@ def prepare(recipe: Recipe, folder: Path) -> tuple[Vocabulary, ElmoConfig, Store
         some = islice(sentences(text, "train"), 0, None, text.every)
         write_text(folder / TOKENIZER, train_vocab(d.tokenizer, some, d.vocab_size, d.lowercase).to_json())
     plain = read_vocab(folder / TOKENIZER)
-    config = config_of(recipe, plain.size)
+    config = config_of(recipe, vocab=plain.size)
     vocab = vocab_as_read(plain, config)
     if (folder / "train").is_dir():
         vocab = with_unknown(vocab, folder)
     train, valid = (tokenized(text, folder, split, vocab, config) for split in ("train", "valid"))
-    return vocab, config, train, valid, report
+    return vocab, train, valid, report
 
 
 def tokenized(text: TextSource, folder: Path, split: str, vocab: Vocabulary, config: ElmoConfig) -> Store:
@@ -292,7 +316,7 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
 def held_out_rows(asked: EvaluationRequest, report: Report) -> tuple[Vocabulary, list[Any]]:
     """(vocabulary, sentences): as training kept them in the run, or of another text, tokenized now."""
     recipe, plain, kept = asked.recipe, asked.vocab(), asked.run / "valid"
-    config = config_of(recipe, plain.size)
+    config = config_of(recipe, vocab=plain.size)
     vocab = vocab_as_read(plain, config)
     if kept.is_dir() and not asked.own and asked.split == "valid":
         store = Store.open(kept, plain.hash)
@@ -358,3 +382,36 @@ def word_of(vocab: Vocabulary, number: int) -> str:
 
 UNKNOWN = "…"
 NAMED = {Vocab.cls: "[CLS]", Vocab.sep: "[SEP]"}
+
+
+TASK = Task(
+    name="elmo",
+    data=ElmoData,
+    train=ElmoTraining,
+    architectures={"elmo": {"layers": 2}},
+    corpora={
+        "pylib": Corpus(("valid",), {"data.vocab_size": 4000}),
+        "stories": Corpus(("valid", "test"), STORIES),
+        "phrasebook": Corpus(
+            ("valid", "test", "combinations", "long"),
+            {
+                "data.vocab_size": 4000,
+                "model.dropout": 0.0,
+                "train.warmup_steps": 150,
+                "train.batch_tokens": 1024,
+                "train.steps": 3000,
+                "evaluate.rows": 200,
+            },
+        ),
+    },
+    read=read,
+    job=job,
+    measure=measure,
+    metric="loss",
+    own_data=({"text": ("data.valid_text", "data.text")},),
+    columns=("text",),
+    next=(
+        "train tag --data a.conllu --valid-data b.conllu --from {path}",
+        "train classify --data a.tsv --valid-data b.tsv --from {path}",
+    ),
+)

@@ -51,6 +51,9 @@ SHOWN = {
 }
 
 
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "forward", "backward", "off", "text", "picture")
+
+
 def format_score(name: str, score: float) -> str:
     """A score as people read it, while it trains and afterwards alike."""
     title, form = SHOWN[name]

@@ -51,7 +51,7 @@ def describe_load(metrics: Path, last: int) -> Iterator[str]:
     if idle:
         yield (
             f"warning: {idle} of {sum(map(len, layers))} experts got hardly any tokens: a larger "
-            "model.balance "
+            "model.balance_loss_weight "
             f"spreads them more evenly"
         )
 

@@ -16,37 +16,25 @@ from ..models.elmo import ElmoConfig
 from ..models.elmo_reader import ElmoReaderConfig, mix_penalty
 from ..models.syntax import SyntaxConfig
 from ..train.loss import Loss
+from .configs import config_of
 from .origin import Origin, check_same
 from .recipe.settings import Recipe
 
 
-def config_of(recipe: Recipe, origin: Origin, heads: tuple[str, ...], labels: int) -> ElmoReaderConfig:
+def reader_config(recipe: Recipe, origin: Origin, heads: tuple[str, ...], labels: int) -> ElmoReaderConfig:
     """The sizes of the language models, and the recipe's for the network that reads them."""
-    m, sizes = recipe.model, {f.name: getattr(origin.config, f.name) for f in fields(ElmoConfig)}
-    return ElmoReaderConfig(
-        **{**sizes, "context": m.context},
-        reader_layers=m.layers,
-        reader_width=m.width,
-        reader_dropout=m.dropout,
-        mix_norm=m.mix_norm,
-        at_output=m.at_output,
-        prediction_heads=heads,
-        labels=labels,
-    )
+    sizes = {f.name: getattr(origin.config, f.name) for f in fields(ElmoConfig)}
+    return config_of(recipe, **sizes, prediction_heads=heads, labels=labels)
 
 
 def check_start(recipe: Recipe, origin: Origin) -> None:
-    """Refuse a start from a model that has labels already, and settings that do nothing with this one."""
-    elmo = origin.architecture == "elmo"
+    """Refuse a start from a model that has labels already, and to tune an elmo."""
     if isinstance(origin.config, SyntaxConfig | ElmoReaderConfig):
         raise BadInput(
             one_line(f"{origin.folder} was trained for tags or labels: start from what it started from")
         )
-    if elmo and recipe.train.tune != "whole":
+    if origin.architecture == "elmo" and recipe.train.tune != "whole":
         raise BadInput(one_line(f"{origin.folder} is an elmo, which stays as it is: leave out train.tune"))
-    if not elmo and (recipe.model.at_output or recipe.model.mix_norm):
-        what = f"{origin.folder} is a {origin.architecture}"
-        raise BadInput(one_line(f"{what}: model.at_output and model.mix_norm are for an elmo"))
 
 
 def begin(model: nn.Module, origin: Origin) -> None:

@@ -15,13 +15,12 @@ from ..data.plan import keyed, permuted_array
 from ..data.report import Report
 from ..errors import BadInput
 from ..files import one_line
-from ..models import nearest
-from .recipe.settings import DataSettings
+from .recipe.settings import PictureSettings
 
 HELD_OUT, MOST_HELD_OUT = 10, 2000  # without held-out images: one in so many, and no more than these
 
 
-def galleries(data: DataSettings, folder: Path, captions: bool, report: Report) -> dict[str, Gallery]:
+def galleries(data: PictureSettings, folder: Path, captions: bool, report: Report) -> dict[str, Gallery]:
     """The pictures to learn from and those held out, {"train": ..., "valid": ...}: made once, in folder/NAME.
 
     captions: those that have one, or, without, those that have a class.
@@ -38,7 +37,7 @@ def galleries(data: DataSettings, folder: Path, captions: bool, report: Report) 
 RowSource = Callable[[], Iterator[GalleryRow]]
 
 
-def sources_of(data: DataSettings, captions: bool, report: Report) -> dict[str, RowSource]:
+def sources_of(data: PictureSettings, captions: bool, report: Report) -> dict[str, RowSource]:
     """Where the pictures to learn from and those held out come from."""
     if data.corpus:
         return {name: corpus_rows(data, name, captions) for name in ("train", "valid")}
@@ -53,7 +52,7 @@ def sources_of(data: DataSettings, captions: bool, report: Report) -> dict[str, 
     return {"train": rows_in(train, data, report), "valid": rows_in(valid, data, report)}
 
 
-def split_rows(data: DataSettings, split: str, captions: bool, report: Report) -> Iterator[GalleryRow]:
+def split_rows(data: PictureSettings, split: str, captions: bool, report: Report) -> Iterator[GalleryRow]:
     """The pictures of any split that there is: train and valid, and test of a corpus or of IDX files."""
     if data.corpus:
         return corpus_rows(data, split, captions)()
@@ -66,16 +65,14 @@ def split_rows(data: DataSettings, split: str, captions: bool, report: Report) -
     return sources_of(data, captions, report)[split]()
 
 
-def folder_rows(data: DataSettings, folder: str, captions: bool, report: Report) -> RowSource:
+def folder_rows(data: PictureSettings, folder: str, captions: bool, report: Report) -> RowSource:
     """All pictures of a folder that is held out; of IDX files, those for testing."""
     part = "test" if not captions and Path(folder).is_dir() and is_idx(folder) else "train"
     return rows_in(items_of(folder, captions, report, part), data, report)
 
 
-def corpus_rows(data: DataSettings, split: str, captions: bool) -> RowSource:
+def corpus_rows(data: PictureSettings, split: str, captions: bool) -> RowSource:
     """The pictures of a built-in corpus; where they are to be told apart, each has one thing."""
-    if data.corpus != "shapes":
-        raise BadInput(f'there is no corpus of pictures "{data.corpus}"{nearest(data.corpus, ["shapes"])}')
     pictures = shapes.split(split, max(data.image_size, shapes.SIDE), 0 if captions else 1)
     return lambda: (
         GalleryRow(ready(p.pixels_HWC, data), "" if captions else shapes.label_of(p.scene), p.caption)
@@ -83,7 +80,7 @@ def corpus_rows(data: DataSettings, split: str, captions: bool) -> RowSource:
     )
 
 
-def rows_in(items: Sequence[Item], data: DataSettings, report: Report) -> RowSource:
+def rows_in(items: Sequence[Item], data: PictureSettings, report: Report) -> RowSource:
     def rows() -> Iterator[GalleryRow]:
         found = 0
         for item, pixels_HWC in read_all(items, report):

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -31,11 +31,14 @@ from ..files import inside, naming, one_line, read_json, write_json
 from ..interop.formats import load
 from ..interop.run_folder import LABELS, is_run
 from ..models import nearest, vit
+from ..models.base.settings import Part
 from ..models.base.shells import WithHeads
 from ..models.vit import ViTConfig
-from ..tasks.galleries import folder_rows, galleries, split_rows
 from ..train.loss import Loss, cross_entropy
+from .captioned import cells_of
+from .configs import config_of, started_config
 from .evaluation import EvaluationRequest, Measured, measured_labels
+from .galleries import folder_rows, galleries, split_rows
 from .metrics import (
     accuracy,
     accuracy_of_majority,
@@ -43,12 +46,45 @@ from .metrics import (
     macro_f1,
 )
 from .origin import FROM, Origin, check_same, read_origin, weights_hash
-from .recipe.settings import DataSettings, Recipe
-from .task import Job, label_predictions
+from .recipe.settings import (
+    AugmentedPictures,
+    LearningRate,
+    NormalizedPictures,
+    Optimizer,
+    PictureSettings,
+    Recipe,
+    SmoothedTraining,
+    Steps,
+    WarmupSteps,
+    WeightDecay,
+)
+from .task import Corpus, DataSize, Job, Starts, Task, label_predictions
 
 HEADS = {"class": "classify", "mean": "classify_mean"}
 DATA, VALID = "data", "valid"
-EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class ImageData(AugmentedPictures):
+    """Pictures with labels."""
+
+    random_shift: Annotated[Part, "maximum random shift, as a fraction of the side"] = 0.1
+    random_erase: Annotated[Part, "side of a random square that is painted over, at most"] = 0.0
+    pool: Annotated[Literal["class", "mean"], "what the label is read off: a class token, or the mean"] = (
+        "class"
+    )
+
+
+@dataclass(frozen=True)
+class ImageTraining(SmoothedTraining):
+    """Training that may start from a Vision Transformer."""
+
+    steps: Steps = 2000
+    optimizer: Optimizer = "muon"
+    learning_rate: LearningRate = 6e-3
+    warmup_steps: WarmupSteps = 100
+    weight_decay: WeightDecay = 0.05
+    from_: Annotated[str, "run or Hugging Face folder of a Vision Transformer to start from (--from)"] = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +113,7 @@ def scores(model: WithHeads, x_BCHW: Tensor) -> Tensor:
     return model.heads[name](model.encoder(x_BCHW), model.encoder.inputs)
 
 
-def image_loss(model: WithHeads, batch: ImageBatch, data: DataSettings, smoothing: float = 0.0) -> Loss:
+def image_loss(model: WithHeads, batch: ImageBatch, data: NormalizedPictures, smoothing: float = 0.0) -> Loss:
     """The negative log-likelihood of the right labels of pictures, changed as the batch says."""
     x_BCHW = erased(moved(normal(batch.pixels_BHWC, data), batch.moves_B23), batch.holes_B3)
     return Loss(*cross_entropy(scores(model, x_BCHW), batch.labels_B, smoothing), batch.count)
@@ -86,24 +122,50 @@ def image_loss(model: WithHeads, batch: ImageBatch, data: DataSettings, smoothin
 # From a recipe to a job.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the pictures once, number their labels, and plan the batches."""
-    d, t = recipe.data, recipe.train
-    origin = find_start(t.from_, folder, d, say) if t.from_ else None
+@dataclass(frozen=True)
+class ImageExamples:
+    """What was read: pictures with their labels, and the model to start from, if there is one."""
+
+    train: Gallery
+    valid: Gallery
+    labels: list[str]
+    counts: list[int]
+    numbers_N: np.ndarray  # of the labels of the pictures to learn from
+    held_out: list[tuple[int, int]]  # (picture, number of its label)
+    length: int  # tokens of a picture
+    origin: Origin | None
+
+    @property
+    def size(self) -> DataSize:
+        return DataSize(len(self.train), len(self.train) * self.length, "pictures")
+
+
+def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> ImageExamples:
+    """Read the pictures once, and number their labels."""
+    d = recipe.data
     report = Report(d.bad_lines, "image")
     found = galleries(d, folder / DATA, False, report)
     if report.counts:
         say(report.sentence())
     train, there = found["train"], found[VALID]
     labels, counts, numbers_N = read_labels(train, folder)
-    config = config_of(recipe, len(labels), origin)
-    valid = spread(numbered(there, labels, d), recipe.evaluate.rows)
-    length = config.tokens
+    length = vit_config(recipe, len(labels), origin).tokens
+    held_out = numbered(there, labels, d)
+    return ImageExamples(train, there, labels, counts, numbers_N, held_out, length, origin)
+
+
+def job(recipe: Recipe, examples: ImageExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    d, t, origin = recipe.data, recipe.train, examples.origin
+    train, there, length = examples.train, examples.valid, examples.length
+    labels, counts, numbers_N = examples.labels, examples.counts, examples.numbers_N
+    config = vit_config(recipe, len(labels), origin)
+    valid = spread(examples.held_out, recipe.evaluate.rows)
     plan = RowPlan(len(train), max(1, t.batch_tokens // length), t.seed)
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[ImageBatch]:
         ids = plan.batch(step)
-        all_moves, all_holes = (lot(d, t.seed, step, len(ids)) for lot in (moves, holes))
+        all_moves, all_holes = (draw(d, t.seed, step, len(ids)) for draw in (moves, holes))
         return [
             ImageBatch(
                 train.pixels(ids[part]),
@@ -154,51 +216,35 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
-def describe_pictures(d: DataSettings, config: ViTConfig, rows: int) -> str:
+def describe_pictures(d: ImageData, config: ViTConfig, rows: int) -> str:
     size = f"{d.image_size} x {d.image_size} pixels{'' if d.color else ' of gray'}"
     patches = f"{config.grid**2} patches of {config.patch_size} x {config.patch_size}"
-    return f"pictures: {size}, {patches}; {rows:,} pictures a step{describe_augmentation(d)}"
+    erased = f", a square of up to {d.random_erase:.0%} painted over" if d.random_erase else ""
+    return f"pictures: {size}, {patches}; {rows:,} pictures a step{describe_augmentation(d)}{erased}"
 
 
-def describe_augmentation(d: DataSettings) -> str:
+def describe_augmentation(d: AugmentedPictures) -> str:
     """How pictures are moved in training, as the end of a sentence."""
     told = [f"moved by up to {d.random_shift:.0%}"] if d.random_shift else []
     told += [f"zoomed by up to {d.random_zoom:.0%}"] if d.random_zoom else []
     told += ["half of them in a mirror"] if d.random_flip else []
-    told += [f"a square of up to {d.random_erase:.0%} painted over"] if d.random_erase else []
     return f", {', '.join(told)}" if told else ""
 
 
-def config_of(recipe: Recipe, labels: int, origin: Origin | None = None) -> ViTConfig:
+def vit_config(recipe: Recipe, labels: int, origin: Origin | None = None) -> ViTConfig:
     """The sizes of the recipe, or of what the run starts from."""
-    d, m = recipe.data, recipe.model
-    if origin is not None:
-        return replace(
-            origin.config,
-            image_size=fitting(d.image_size, origin.config.patch_size),
-            prediction_heads=(HEADS[m.pool],),
-            labels=labels,
-        )
-    return ViTConfig(
-        image_size=fitting(d.image_size, m.patch),
-        channels=3 if d.color else 1,
-        **m.pick("layers", "width", "activation", "dropout", ffn_width="hidden", patch_size="patch"),
-        heads=m.heads,
-        eps=EPS,
-        prediction_heads=(HEADS[m.pool],),
-        labels=labels,
-    )
+    d = recipe.data
+    head = {"prediction_heads": (HEADS[d.pool],), "labels": labels}
+    if origin is None:
+        return config_of(recipe, **head)
+    cells_of(d.image_size, origin.config.patch_size, "patches")
+    return replace(started_config(recipe, origin.config), image_size=d.image_size, **head)
 
 
-def fitting(image: int, patch: int) -> int:
-    """The size of pictures, if patches divide it."""
-    if image % patch:
-        near = [size for size in (image // patch * patch, (image // patch + 1) * patch) if size]
-        raise BadInput(
-            f"data.image_size is {image} pixels, which patches of {patch} do not divide: set it to "
-            f"{' or '.join(map(str, near))}"
-        )
-    return image
+def check_patches(recipe: Recipe) -> None:
+    """Refuse pictures that patches do not divide."""
+    if recipe.model.architecture:
+        cells_of(recipe.data.image_size, recipe.model.patch_size, "patches")
 
 
 # Labels
@@ -219,13 +265,13 @@ def read_labels(train: Gallery, folder: Path) -> tuple[list[str], list[int], np.
     return list(kept), list(kept.values()), np.array([number[label] for label in found])
 
 
-def numbered(gallery: Gallery, labels: Sequence[str], d: DataSettings) -> list[tuple[int, int]]:
+def numbered(gallery: Gallery, labels: Sequence[str], d: PictureSettings) -> list[tuple[int, int]]:
     """(picture, number of its label) of all held-out pictures; a label unknown to training is refused."""
     number = {label: i for i, label in enumerate(labels)}
     return [(i, number_of(gallery.label(i), number, d)) for i in range(len(gallery))]
 
 
-def number_of(label: str, number: dict[str, int], d: DataSettings) -> int:
+def number_of(label: str, number: dict[str, int], d: PictureSettings) -> int:
     if label not in number:
         where = d.valid_images or d.images or d.corpus
         raise BadInput(
@@ -244,8 +290,9 @@ def spread(rows: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
 # Another run to start from
 
 
-def find_start(folder: str, run: Path, d: DataSettings, say: Callable[[str], None]) -> Origin:
-    """The Vision Transformer in `folder`, looked at once; afterwards what the run has written down of it."""
+def find_start(recipe: Recipe, run: Path, say: Callable[[str], None]) -> Origin:
+    """The Vision Transformer to start from, looked at once; afterwards what the run has noted of it."""
+    folder = recipe.train.from_
     if not (run / FROM).is_file():
         loaded = load(folder)
         if not isinstance(loaded.config, ViTConfig):
@@ -254,7 +301,7 @@ def find_start(folder: str, run: Path, d: DataSettings, say: Callable[[str], Non
                     f"{folder} is a {loaded.architecture}: image-classify starts from a Vision Transformer"
                 )
             )
-        check_pictures(folder, loaded.config, d, say)
+        check_pictures(folder, loaded.config, recipe.data, say)
         origin = Origin(
             str(Path(folder).absolute()), weights_hash(Path(folder)), loaded.architecture, loaded.config, {}
         )
@@ -263,7 +310,7 @@ def find_start(folder: str, run: Path, d: DataSettings, say: Callable[[str], Non
         return read_origin(read_json(inside(run, FROM)))
 
 
-def check_pictures(folder: str, config: ViTConfig, d: DataSettings, say: Callable[[str], None]) -> None:
+def check_pictures(folder: str, config: ViTConfig, d: PictureSettings, say: Callable[[str], None]) -> None:
     """The model must read pictures of this kind; numbers that it is not used to are said."""
     if config.channels != (3 if d.color else 1):
         kind = "colors" if config.channels == 3 else "gray"
@@ -278,7 +325,7 @@ def check_pictures(folder: str, config: ViTConfig, d: DataSettings, say: Callabl
             say(f"warning: data.{name} is {getattr(d, name):g}, and {folder} learned with {before[name]:g}")
 
 
-def describe_start(origin: Origin, d: DataSettings) -> str:
+def describe_start(origin: Origin, d: PictureSettings) -> str:
     old, new = origin.config.grid, d.image_size // origin.config.patch_size
     grids = "" if old == new else f"; positions of {old} x {old} patches are interpolated to {new} x {new}"
     return f"start: {origin.folder}, its sizes{grids}; the head is new"
@@ -309,7 +356,7 @@ def batched(gallery: Gallery, rows: Sequence[tuple[int, int]]) -> Iterator[Label
         yield gallery.pixels_NHWC[[i for i, _ in some]], [number for _, number in some]
 
 
-def guesses(model: nn.Module, d: DataSettings, pixels_BHWC: np.ndarray) -> Tensor:
+def guesses(model: nn.Module, d: NormalizedPictures, pixels_BHWC: np.ndarray) -> Tensor:
     """Scores [B, labels]."""
     device = next(model.parameters()).device
     x_BCHW = normal(torch.from_numpy(np.array(pixels_BHWC)).to(device), d)
@@ -317,14 +364,14 @@ def guesses(model: nn.Module, d: DataSettings, pixels_BHWC: np.ndarray) -> Tenso
 
 
 def predict_labels(
-    model: nn.Module, d: DataSettings, batches: Iterable[Labeled]
+    model: nn.Module, d: NormalizedPictures, batches: Iterable[Labeled]
 ) -> tuple[list[int], list[int], float]:
     """(labels found, right labels, loss): the loss is in nats a picture."""
     scored = ((guesses(model, d, pixels).cpu(), torch.tensor(numbers)) for pixels, numbers in batches)
     return label_predictions(scored)
 
 
-def evaluate(model: nn.Module, d: DataSettings, batches: Iterable[Labeled]) -> dict[str, float]:
+def evaluate(model: nn.Module, d: NormalizedPictures, batches: Iterable[Labeled]) -> dict[str, float]:
     """Held-out loss (nats a picture), accuracy and macro F1."""
     found, right, loss = predict_labels(model, d, batches)
     return {"loss": loss, "accuracy": accuracy(found, right), "macro_f1": macro_f1(found, right)}
@@ -363,7 +410,7 @@ def evaluation_rows(asked: EvaluationRequest, report: Report, captions: bool = F
 
 
 def gathered(
-    rows: Iterable[GalleryRow], number: dict[str, int], d: DataSettings, most: int
+    rows: Iterable[GalleryRow], number: dict[str, int], d: PictureSettings, most: int
 ) -> Iterator[Labeled]:
     """Rows in batches."""
     some: list[GalleryRow] = []
@@ -376,12 +423,12 @@ def gathered(
         yield put_together(some, number, d)
 
 
-def put_together(rows: Sequence[GalleryRow], number: dict[str, int], d: DataSettings) -> Labeled:
+def put_together(rows: Sequence[GalleryRow], number: dict[str, int], d: PictureSettings) -> Labeled:
     return np.stack([row.pixels_HWC for row in rows]), [number_of(row.label, number, d) for row in rows]
 
 
 def show(
-    model: nn.Module, d: DataSettings, gallery: Gallery, rows: list[tuple[int, int]], labels: list[str]
+    model: nn.Module, d: NormalizedPictures, gallery: Gallery, rows: list[tuple[int, int]], labels: list[str]
 ) -> list[str]:
     """A few pictures by their numbers, with the label the model gives them."""
     if not rows:
@@ -394,10 +441,29 @@ def show(
     return lines
 
 
-def data_of(recipe: Recipe | None, config: Any) -> DataSettings:
+def data_of(recipe: Recipe | None, config: Any) -> NormalizedPictures:
     """How pictures are made ready for a model: as its run says, or as published ones were."""
     return (
         recipe.data
         if recipe is not None
-        else DataSettings(image_size=config.image_size, color=config.channels == 3)
+        else NormalizedPictures(image_size=config.image_size, color=config.channels == 3)
     )
+
+
+TASK = Task(
+    name="image-classify",
+    data=ImageData,
+    train=ImageTraining,
+    architectures={
+        "vit": {"patch_size": 4, "activation": "gelu", "dropout": 0.0, "attention_dropout": 0.0, "eps": 1e-6}
+    },
+    corpora={"shapes": Corpus(("valid", "test"))},
+    starts=Starts(find=find_start, published={"train.learning_rate": 5e-5}),
+    read=read,
+    job=job,
+    measure=measure,
+    metric="accuracy",
+    own_data=({"images": ("data.valid_images",)},),
+    next=("classify {path} your-own.png", "look {path} your-own.png"),
+    check=check_patches,
+)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -16,24 +16,39 @@ from torch import Tensor
 from ..data.batch import Tensors
 from ..data.packing import Packing
 from ..data.plan import RowPlan, WindowPlan, shares
+from ..data.report import Report
 from ..data.store import Store
 from ..data.vocab import Vocab
 from ..decode.greedy import greedy_continuation
 from ..errors import BadInput
+from ..files import one_line
+from ..models.base.settings import Part
 from ..models.base.shells import Decoder
 from ..models.xl import XLConfig
 from ..parts.experts import auxiliary
 from ..parts.places import Packed
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
-from . import elmo
-from .configs import decoder_config
+from .configs import config_of, started_config
 from .evaluation import EvaluationRequest, Measured, Track, silently
-from .lm_data import DELIMITER, files_of, frequencies, held_out_text, prepare
+from .lm_data import DELIMITER, TextExamples, TextSource, files_of, frequencies, held_out_text, prepare
 from .long import Recurrent, Segments, recurrent_losses
 from .metrics import BY_FREQUENCY, unigram_entropy
-from .origin import DECODERS, begin, find_origin, special_of, vocab_of
-from .recipe.settings import Recipe
-from .task import Job
+from .origin import DECODERS, Origin, begin, special_of, starting_from, vocab_of
+from .recipe.choices import Choice, DataSize, dropout_by_epochs, steps_for, with_batch
+from .recipe.settings import (
+    PHRASEBOOK,
+    STORIES,
+    BatchTokens,
+    EmaDecay,
+    FineTuning,
+    LearningRate,
+    Optimizer,
+    Recipe,
+    RunningText,
+    WarmupSteps,
+    WeightDecay,
+)
+from .task import Corpus, Job, Starts, Task
 from .tuning import describe_start, tuning_of
 
 STEADY = ("gpt2", "modern")  # architectures whose steps may be recorded: they never wait for the device
@@ -160,44 +175,65 @@ def rows_for(recipe: Recipe) -> type[Windows | Documents | Segments]:
     return Segments if recipe.model.architecture == "xl" else ROWS[recipe.data.pack]
 
 
-# From a recipe to a job.
+# The task.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the text, learn a vocabulary, tokenize, and plan the rows. ELMo has a job of its own."""
-    if recipe.model.architecture == "elmo":
-        return elmo.make_job(recipe, folder, say)
-    t = recipe.train
-    origin = find_origin(t.from_, folder, DECODERS) if t.from_ else None
+@dataclass(frozen=True)
+class LmData(RunningText):
+    """Running text."""
+
+    pack: Annotated[
+        Literal["stream", "documents"], "one long text, or documents in rows that do not see each other"
+    ] = "stream"
+
+
+@dataclass(frozen=True)
+class LmTraining(FineTuning):
+    batch_tokens: BatchTokens = 8192
+    optimizer: Optimizer = "muon"
+    learning_rate: LearningRate = 1e-2
+    warmup_steps: WarmupSteps = 100
+    ema_decay: EmaDecay = 0.999
+    weight_decay: WeightDecay = 0.1
+    label_smoothing: Annotated[Part, "share of the target spread over all tokens"] = 0.0
+
+
+def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> TextExamples:
+    """Read the text, learn a vocabulary, and tokenize."""
+    if origin is not None and isinstance(origin.config, XLConfig):
+        raise BadInput(
+            one_line(f"{origin.folder} remembers what it has read (xl): it cannot be started from yet")
+        )
     vocab, train, valid, report = prepare(recipe, folder, origin)
-    config = decoder_config(recipe, vocab.size, origin)
-    context = min(recipe.model.context, config.context)
     if report.counts:
         say(report.sentence())
-    stream, held_out = train.stream("text"), valid.stream("text")
+    return TextExamples(vocab, train, valid, files_of(recipe), origin)
+
+
+def job(recipe: Recipe, examples: TextExamples) -> Job:
+    """Plan the rows, and put together what a run needs."""
+    vocab, origin = examples.vocab, examples.origin
+    config = started_config(recipe, origin.config) if origin else config_of(recipe, vocab=vocab.size)
+    context = min(recipe.data.max_length or config.context, config.context)
+    stream, held_out = examples.train.stream("text"), examples.valid.stream("text")
     kind = rows_for(recipe)
     learned, tried = (kind(tokens, context, vocab.eos) for tokens in (stream, held_out))
     if not learned.enough or not tried.enough or (kind is not Documents and len(stream) <= context):
         raise BadInput(
-            f"{files_of(recipe)} has {len(stream):,} tokens to learn from and {len(held_out):,} held out: "
+            f"{examples.files} has {len(stream):,} tokens to learn from and {len(held_out):,} held out: "
             f"a context of {context} needs more"
         )
     plan: Any = learned.plan(max(1, recipe.train.batch_tokens // context), recipe.train.seed)
-    bytes_per_token = valid.about["bytes"] / tried.tokens
+    bytes_per_token = examples.valid.about["bytes"] / tried.tokens
+    micros = recipe.train.accumulation_steps
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[Any]:
         if isinstance(learned, Segments):
-            return learned.batches(plan, step, recipe.train.accumulation_steps, rank, world)
-        return [
-            learned.batch(part)
-            for part in shares(plan.batch(step), recipe.train.accumulation_steps, rank, world)
-        ]
+            return learned.batches(plan, step, micros, rank, world)
+        return [learned.batch(part) for part in shares(plan.batch(step), micros, rank, world)]
 
-    carried = (
-        Recurrent(config.memory_length, recipe.train.label_smoothing)
-        if isinstance(config, XLConfig)
-        else None
-    )
+    smoothing = recipe.train.label_smoothing
+    carried = Recurrent(config.memory_length, smoothing) if isinstance(config, XLConfig) else None
     return Job(
         task="lm",
         architecture=origin.architecture if origin else recipe.model.architecture,
@@ -205,11 +241,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         vocab=vocab,
         batches=batches,
         steps_per_epoch=plan.batches,
-        loss=carried or (lambda model, batch: loss_of(model, batch, recipe.train.label_smoothing)),
+        loss=carried or (lambda model, batch: loss_of(model, batch, smoothing)),
         carried=carried,
         evaluate=lambda model: evaluate(model, tried, bytes_per_token, recipe.evaluate.rows),
         show=lambda model: (
-            show(model, vocab, prompt_of(tried.first(), vocab, recipe), context)
+            show(model, vocab, prompt_of(tried.first(), vocab, recipe, context), context)
             if recipe.evaluate.examples
             else []
         ),
@@ -217,12 +253,16 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             f"data: {len(stream):,} tokens, {len(held_out):,} held out, {learned}",
             (
-                f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes a "
-                f"token{sampled(train)}"
+                f"vocabulary: {vocab.size:,} of {vocab.kind}, {bytes_per_token:.2f} bytes per token"
+                f"{sampled(examples.train)}"
             ),
             *([describe_start(recipe, False)] if origin else []),
         ],
-        facts={"data": train.hash, "held-out data": valid.hash, **(origin.facts if origin else {})},
+        facts={
+            "data": examples.train.hash,
+            "held-out data": examples.valid.hash,
+            **(origin.facts if origin else {}),
+        },
         steady=isinstance(learned, Windows) and steady(recipe) and origin is None,
         begin=partial(begin, origin=origin) if origin else None,
         tuning=tuning_of(recipe, origin),
@@ -233,6 +273,49 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 def steady(recipe: Recipe) -> bool:
     """Whether nothing in a step of such a model asks the host."""
     return recipe.model.architecture in (STEADY if recipe.train.compile else (*STEADY, *UNCOMPILED))
+
+
+CHARACTERS = 2_000_000  # a shorter text is best read character by character
+PIECES_PER_CHARACTER = 1e-3  # of a vocabulary, about
+LEAST_PIECES, MOST_PIECES = 2000, 8000
+EPOCHS, MOST_STEPS = 40, 10_000
+
+
+def foresee(recipe: Recipe) -> Iterator[Choice]:
+    """A vocabulary that fits the length of the text: pieces that occur a few times teach nothing."""
+    d = recipe.data
+    if (
+        d.corpus
+        or recipe.train.from_
+        or {"data.tokenizer", "data.vocab_size"} & (recipe.given or frozenset())
+    ):
+        return
+    long = TextSource(recipe, Report(d.bad_lines)).characters
+    if long < CHARACTERS:
+        yield Choice("data.tokenizer", "char", f"the text has {long:,} characters")
+    else:
+        pieces = int(min(max(PIECES_PER_CHARACTER * long, LEAST_PIECES), MOST_PIECES))
+        yield Choice("data.vocab_size", pieces, f"the text has {long:,} characters")
+
+
+def choose(recipe: Recipe, examples: TextExamples, device: str) -> Iterator[Choice]:
+    """How many steps: small ones on a CPU."""
+    if device == "cpu":
+        yield Choice("train.batch_tokens", 2048, "many small steps learn most on a CPU")
+        recipe = with_batch(recipe, 2048)
+    yield from steps_for(recipe, examples.size, EPOCHS, MOST_STEPS)
+
+
+def settle(recipe: Recipe, size: DataSize) -> Iterator[Choice]:
+    """Dropout by how often the text is read."""
+    if not recipe.train.from_:
+        yield from dropout_by_epochs(recipe, size, less=0.05)
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse documents for a model that remembers one long text."""
+    if recipe.model.architecture == "xl" and recipe.data.pack == "documents":
+        raise BadInput("xl remembers one long text: data.pack is stream for it, not documents")
 
 
 def sampled(train: Store) -> str:
@@ -282,8 +365,6 @@ def metrics_of(losses: Sequence[Loss], bytes_per_token: float) -> dict[str, floa
 
 def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
     """Loss, perplexity and bits a byte over all of the held-out text, less a last window that is not full."""
-    if asked.recipe.model.architecture == "elmo":
-        return elmo.measure(model, asked)  # type: ignore[arg-type]
     vocab = vocab_of(asked.run, asked.recipe)
     text = held_out_text(asked, vocab, 2)
     stream, size = text.stream, text.bytes
@@ -304,15 +385,14 @@ def measure(model: Decoder, asked: EvaluationRequest) -> Measured:
 
 def context_of(model: Decoder, recipe: Recipe, stream: np.ndarray) -> int:
     """Tokens of a window: the recipe's, or as many as the text or the model to start from has places for."""
-    asked = recipe.model.context
-    table = model.inputs.position.longest if recipe.train.from_ else None
-    return min(asked, len(stream) - 1, table or asked)
+    table = recipe.model.sizes.get("context") or model.inputs.position.longest or len(stream)
+    return min(recipe.data.max_length or table, table, len(stream) - 1)
 
 
-def prompt_of(text: np.ndarray, vocab: Vocab, recipe: Recipe) -> np.ndarray:
+def prompt_of(text: np.ndarray, vocab: Vocab, recipe: Recipe, context: int) -> np.ndarray:
     """What may be continued: of a sentence and its translation, the sentence and the delimiter."""
     mark = DELIMITER.rstrip()
-    source, found, _ = vocab.decode(text[: recipe.model.context].tolist()).partition(mark)
+    source, found, _ = vocab.decode(text[:context].tolist()).partition(mark)
     if recipe.data.corpus != "phrasebook" or not found:
         return text
     return np.array(vocab.encode_batch([source + mark])[0])
@@ -326,3 +406,49 @@ def show(model: Decoder, vocab: Vocab, text: np.ndarray, context: int) -> list[s
     written = greedy_continuation(model, prompt, 60, context)
     written = written[: written.index(vocab.eos)] if vocab.eos in written else written
     return [f"    {vocab.decode(prompt.tolist())!r} → {vocab.decode(written)!r}"]
+
+
+RECURRENT = {"layers": 2}
+
+TASK = Task(
+    name="lm",
+    data=LmData,
+    train=LmTraining,
+    architectures={
+        "gpt2": {},
+        "modern": {},
+        "gpt1": {},
+        "gpt3": {},
+        "llama": {},
+        "mixture": {},
+        "rnn": RECURRENT,
+        "gru": RECURRENT,
+        "lstm": RECURRENT,
+        "xl": {"activation": "gelu_tanh"},
+        "sparse": {},
+        "dmca": {"norm": "pre", "activation": "gelu_tanh"},
+        "mixture_dmca": {"norm": "pre", "activation": "gelu_tanh", "layers": 5, "moe_every": 5},
+        "linear": {"activation": "gelu_tanh"},
+    },
+    corpora={
+        "pylib": Corpus(("valid",), {"data.vocab_size": 4000}),
+        "stories": Corpus(("valid", "test"), STORIES),
+        "phrasebook": Corpus(("valid", "test", "combinations", "long"), PHRASEBOOK),
+    },
+    starts=Starts(
+        find=starting_from(DECODERS),
+        published={"train.optimizer": "adamw", "train.learning_rate": 5e-5, "data.max_length": 256},
+        own={"data.max_length": 256},
+    ),
+    foresee=foresee,
+    choose=choose,
+    settle=settle,
+    read=read,
+    job=job,
+    measure=measure,
+    metric="loss",
+    own_data=({"text": ("data.valid_text", "data.text")},),
+    columns=("text",),
+    next=('generate {path} "once upon a time"',),
+    check=check,
+)

@@ -23,7 +23,24 @@ from ..files import one_line, write_text
 from .evaluation import EvaluationRequest
 from .metrics import ENOUGH, unigram_entropy
 from .origin import Origin, vocabulary
+from .recipe.choices import DataSize
 from .recipe.settings import Recipe
+
+
+@dataclass(frozen=True)
+class TextExamples:
+    """What was read: tokens to learn from and held-out ones, and the model to start from, if there is one."""
+
+    vocab: Any
+    train: Store
+    valid: Store
+    files: str
+    origin: Origin | None
+
+    @property
+    def size(self) -> DataSize:
+        tokens = len(self.train.stream("text"))
+        return DataSize(tokens, tokens, "tokens")
 
 
 def files_of(recipe: Recipe) -> str:
@@ -45,10 +62,6 @@ class TextSource:
     def __init__(self, recipe: Recipe, report: Report) -> None:
         self.data, self.report = recipe.data, report
         d = self.data
-        if d.corpus and d.corpus not in CORPORA:
-            raise BadInput(
-                f'{recipe.task} has no built-in corpus "{d.corpus}"; it has {" and ".join(CORPORA)}'
-            )
         if not d.corpus and not d.text:
             raise BadInput(f"give --text, a file or folder to learn from, or --corpus {' or '.join(CORPORA)}")
 
@@ -137,8 +150,8 @@ def rows_of(
     about["bytes"] grows as they are read: it is complete when they are.
     """
     encode = CachedEncoder(vocab) if isinstance(vocab, Vocab) else WholeTextEncoder(vocab)
-    by_line = text.data.pairs
-    apart = by_line or text.data.pack == "documents"
+    by_line = getattr(text.data, "pairs", False)
+    apart = by_line or getattr(text.data, "pack", "stream") == "documents"
     documents = text.documents(split)
     for document in documents if apart else [joined(documents)]:
         said = False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -22,16 +22,17 @@ from ..data.batch import Tensors
 from ..data.plan import WindowPlan, keyed, shares, splitmix
 from ..data.vocab import SPECIALS, Vocab
 from ..errors import BadInput
+from ..models.base.settings import Part
 from ..models.base.shells import WithHeads
 from ..train.loss import Loss, cross_entropy
-from .configs import bert_config
+from .configs import config_of, started_config
 from .evaluation import EvaluationRequest, Measured
-from .lm_data import files_of, frequencies, held_out_text, prepare
+from .lm_data import TextExamples, files_of, frequencies, held_out_text, prepare
 from .metrics import BY_FREQUENCY, interval, unigram_entropy
 from .next_sentence import Lines
-from .origin import ENCODERS, NO_TOKEN, begin, find_origin, special_of, vocab_of, with_heads
-from .recipe.settings import Recipe
-from .task import Job
+from .origin import ENCODERS, NO_TOKEN, Origin, begin, special_of, starting_from, vocab_of, with_heads
+from .recipe.settings import PHRASEBOOK, STORIES, FineTuning, LearningRate, Recipe, RunningText, Schedule
+from .task import Corpus, Job, Starts, Task
 from .tuning import describe_start, tuning_of
 
 CHOSEN, MASKED, REPLACED = 0.15, 0.8, 0.1  # of all tokens; of the chosen; of the chosen
@@ -235,25 +236,46 @@ def loss_of(model: WithHeads, batch: MaskedBatch, smoothing: float = 0.0) -> Los
     return Loss(total, nll, batch.count)
 
 
-# From a recipe to a job.
+# The task.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the text, learn a vocabulary, tokenize, and plan the windows."""
-    d, seed = recipe.data, recipe.train.seed
-    t = recipe.train
-    origin = find_origin(t.from_, folder, ENCODERS) if t.from_ else None
+@dataclass(frozen=True)
+class MlmData(RunningText):
+    """Running text, with blanks."""
+
+    pairs: Annotated[bool, "also predict whether one span of text follows another"] = False
+
+
+@dataclass(frozen=True)
+class MlmTraining(FineTuning):
+    learning_rate: LearningRate = 5e-4
+    schedule: Annotated[Schedule, "learning rate after the warm-up"] = "linear"
+    label_smoothing: Annotated[Part, "share of the target spread over all tokens"] = 0.0
+
+
+def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> TextExamples:
+    """Read the text, learn a vocabulary, and tokenize."""
     vocab, train, valid, report = prepare(recipe, folder, origin)
-    marks, heads = marks_of(vocab), ("pooled", "masked_lm", "next_sentence") if d.pairs else ("masked_lm",)
-    config = with_heads(origin, heads) if origin else bert_config(recipe, vocab.size, heads)
-    context = min(recipe.model.context, config.context)
     if report.counts:
         say(report.sentence())
-    stream, held_out = train.stream("text"), valid.stream("text")
+    return TextExamples(vocab, train, valid, files_of(recipe), origin)
+
+
+def job(recipe: Recipe, examples: TextExamples) -> Job:
+    """Plan the windows, and put together what a run needs."""
+    d, seed, vocab, origin = recipe.data, recipe.train.seed, examples.vocab, examples.origin
+    marks, heads = marks_of(vocab), ("pooled", "masked_lm", "next_sentence") if d.pairs else ("masked_lm",)
+    if origin is not None:
+        config = started_config(recipe, with_heads(origin, heads))
+    else:
+        config = config_of(recipe, vocab=vocab.size, prediction_heads=heads)
+    context = min(d.max_length or config.context, config.context)
+    stream, held_out = examples.train.stream("text"), examples.valid.stream("text")
     room = room_of(context, d.pairs)
-    check_sizes(files_of(recipe), len(stream), len(held_out), room, d.pairs)
+    check_sizes(examples.files, len(stream), len(held_out), room, d.pairs)
     plan = WindowPlan(len(stream), room, max(1, recipe.train.batch_tokens // context), seed)
-    lines, known = (lines_of(s.stream("text"), s.lengths("text"), vocab, d.pairs) for s in (train, valid))
+    sides = examples.train, examples.valid
+    lines, known = (lines_of(s.stream("text"), s.lengths("text"), vocab, d.pairs) for s in sides)
     tried = held_out_batches(held_out, room, d.pairs, marks, seed, recipe.evaluate.rows, known)
     unit = "pairs" if d.pairs else "windows"
 
@@ -267,7 +289,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="mlm",
-        architecture=origin.architecture if origin else "bert",
+        architecture=origin.architecture if origin else recipe.model.architecture,
         config=config,
         vocab=vocab,
         batches=batches,
@@ -285,7 +307,11 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
             *([describe_start(recipe, "masked_lm" not in origin.config.prediction_heads)] if origin else []),
         ],
-        facts={"data": train.hash, "held-out data": valid.hash, **(origin.facts if origin else {})},
+        facts={
+            "data": examples.train.hash,
+            "held-out data": examples.valid.hash,
+            **(origin.facts if origin else {}),
+        },
         begin=partial(begin, origin=origin) if origin else None,
         tuning=tuning_of(recipe, origin),
         special=special_of(vocab),
@@ -406,9 +432,9 @@ def show(
 
 
 def context_of(model: WithHeads, recipe: Recipe) -> int:
-    """Tokens that a row has: the recipe's, or as many as the model to start from has places for."""
-    places = model.encoder.inputs.position.longest
-    return min(recipe.model.context, places or recipe.model.context)
+    """Tokens that a row has: the recipe's, or as many as the model has places for."""
+    places = recipe.model.sizes.get("context") or model.encoder.inputs.position.longest
+    return min(recipe.data.max_length or places, places)
 
 
 def filled(model: WithHeads, vocab: Vocab, row: np.ndarray, chosen: np.ndarray) -> str:
@@ -433,3 +459,40 @@ def joined(texts: list[str], words: list[str], joiner: str) -> str:
     """Texts with words between them."""
     pieces = [piece for pair in zip(texts, [*words, ""], strict=True) for piece in pair]
     return joiner.join(piece for piece in pieces if piece)
+
+
+# With the learning rate of other tasks, a masked language model learns the frequencies of words and no more.
+SLOWER = {
+    "train.optimizer": "adamw",
+    "train.learning_rate": 1e-3,
+    "train.warmup_steps": 200,
+    "train.batch_tokens": 2048,
+    "model.context": 64,
+}
+
+TASK = Task(
+    name="mlm",
+    data=MlmData,
+    train=MlmTraining,
+    architectures={"bert": {}},
+    corpora={
+        "pylib": Corpus(("valid",), {"data.vocab_size": 4000}),
+        "stories": Corpus(("valid", "test"), STORIES | SLOWER),
+        "phrasebook": Corpus(("valid", "test", "combinations", "long"), PHRASEBOOK | SLOWER),
+    },
+    starts=Starts(
+        find=starting_from(ENCODERS),
+        published={"train.learning_rate": 5e-5, "data.max_length": 256},
+        own={"data.max_length": 256},
+    ),
+    read=read,
+    job=job,
+    measure=measure,
+    metric="loss",
+    own_data=({"text": ("data.valid_text", "data.text")},),
+    columns=("text",),
+    next=(
+        'fill {path} "once upon a [MASK]"',
+        "train classify --data a.tsv --valid-data b.tsv --from {path}",
+    ),
+)

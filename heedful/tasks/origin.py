@@ -7,7 +7,7 @@ it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,11 @@ def find_origin(folder: str, run: Path, fitting: Fitting = READERS) -> Origin:
         write_json(run / FROM, asdict(origin))
     with naming(run / FROM):
         return read_origin(read_json(inside(run, FROM)))
+
+
+def starting_from(fitting: Fitting) -> Callable[[Recipe, Path, Callable[[str], None]], Origin]:
+    """How a task finds the model to start from, of one of these kinds."""
+    return lambda recipe, run, say: find_origin(recipe.train.from_, run, fitting)
 
 
 def read_origin(found: dict[str, Any]) -> Origin:

@@ -20,6 +20,7 @@ from ..data.conllu import Sentence
 from ..data.lines import hash_of
 from ..data.plan import shares
 from ..data.report import Report
+from ..data.store import Store
 from ..data.trees import best_tree
 from ..data.vocab import Vocab
 from ..errors import NotFinite
@@ -28,10 +29,14 @@ from ..models.syntax import Arcs, Relations
 from ..train.loss import NOTHING, Loss, cross_entropy
 from .evaluation import EvaluationRequest, Measured, by_length
 from .metrics import interval
-from .recipe.settings import Recipe
-from .task import Job, chunks, describe_data
+from .recipe.choices import DataSize
+from .recipe.settings import PHRASEBOOK, Recipe
+from .task import Corpus, Job, Task, chunks, describe_data
 from .words import (
+    SYNTAX,
     Labels,
+    TreebankData,
+    TreebankTraining,
     WordBatch,
     at,
     batch_of,
@@ -51,7 +56,6 @@ from .words import (
 )
 
 NEED = ("heads",)
-CORPORA = ("phrasebook",)
 SIGNATURE = "words:gold|punctuation:counted|tree:one root"
 
 
@@ -167,16 +171,43 @@ def best_labels(scores_BWL: Tensor, counts: Sequence[int]) -> list[list[int]]:
 # From a recipe to a job.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the treebank, learn a vocabulary, tokenize, and plan the batches."""
-    d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
-    check_sources(d, "parse", CORPORA)
+@dataclass(frozen=True)
+class ParsedExamples:
+    """What was read: sentences and trees to learn from, and held-out ones."""
+
+    vocab: Vocab
+    labels: Labels
+    train: Store
+    held_out: list[Sentence]
+
+    @property
+    def size(self) -> DataSize:
+        return DataSize(len(self.train), int(self.train.lengths("pieces").sum()), "sentences")
+
+
+def read(recipe: Recipe, folder: Path, origin: None, say: Callable[[str], None]) -> ParsedExamples:
+    """Read the treebank, learn a vocabulary, and tokenize."""
+    report = Report(recipe.data.bad_lines)
+    check_sources(recipe.data)
     vocab, labels, _ = learn(recipe, folder, NEED)
     train = tokenized(recipe, folder / "data", vocab, labels, report, NEED)
-    there = held_out_sentences(recipe, "valid", report, NEED)
-    held_out = there[: recipe.evaluate.rows]
+    held_out = held_out_sentences(recipe, "valid", report, NEED)
     if report.counts:
         say(report.sentence())
+    return ParsedExamples(vocab, labels, train, held_out)
+
+
+def job(recipe: Recipe, examples: ParsedExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    d, t, vocab, labels, train = (
+        recipe.data,
+        recipe.train,
+        examples.vocab,
+        examples.labels,
+        examples.train,
+    )
+    there = examples.held_out
+    held_out = there[: recipe.evaluate.rows]
     plan = plan_of(recipe, train)
     valid = [collate(vocab, rows_of(vocab, labels, some)) for some in chunks(held_out, 64)]
     heads = (*(["tag"] if labels.tags else []), "arcs", *(["relations"] if labels.relations else []))
@@ -189,7 +220,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="parse",
-        architecture="syntax",
+        architecture=recipe.model.architecture,
         config=syntax_config(recipe, vocab.size, heads, labels),
         vocab=vocab,
         batches=batches,
@@ -203,7 +234,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
                 f"UAS, every word on the one {'before' if before > after else 'after'} it",
                 max(before, after),
             ),
-            "loss": (f"nats a word, {' and '.join(taught)} by frequency", by_frequency(labels, held_out)),
+            "loss": (f"loss, {' and '.join(taught)} by frequency", by_frequency(labels, held_out)),
         },
         plan=[
             describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
@@ -341,3 +372,18 @@ def show(model: WithHeads, vocab: Vocab, labels: Labels, sentences: Sequence[Sen
             told.append(f"{form}→{hangs}" + ("" if mine == right else f" (expected: {should})"))
         lines.append(f"    {' '.join(told)}")
     return lines
+
+
+TASK = Task(
+    name="parse",
+    data=TreebankData,
+    train=TreebankTraining,
+    architectures={"syntax": SYNTAX},
+    corpora={"phrasebook": Corpus(("valid", "test", "combinations", "long"), PHRASEBOOK)},
+    read=read,
+    job=job,
+    measure=measure,
+    metric="uas",
+    own_data=({"data": ("data.valid_table",)},),
+    next=('parse {path} "your own words ."',),
+)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -30,15 +30,17 @@ from ..data.vocab import groups
 from ..errors import BadInput
 from ..files import one_line
 from ..interop.run.read import describe_run
+from ..models.base.settings import Range
 from ..models.base.shells import WithHeads
 from ..parts.places import Lengths
 from ..train.loss import Loss
 from .classify import Layout, encoder_row, row_of
-from .configs import bert_config
+from .configs import config_of, started_config
 from .evaluation import EvaluationRequest, Measured, by_length
 from .metrics import interval, squad_exact, squad_f1
-from .origin import ENCODERS, Origin, begin, find_origin, vocab_of, vocabulary, with_head
-from .recipe.settings import DataSettings, Recipe
+from .origin import ENCODERS, Origin, begin, starting_from, vocab_of, vocabulary, with_head
+from .recipe.choices import DataSize
+from .recipe.settings import FACTS, ReadingTraining, Recipe, TableSettings
 from .span_windows import (
     SpanBatch,
     TokenizedQuestion,
@@ -51,7 +53,10 @@ from .span_windows import (
     windows_of,
 )
 from .task import (
+    Corpus,
     Job,
+    Starts,
+    Task,
     VocabLike,
     check_tables,
     chunks,
@@ -109,23 +114,57 @@ def best_span(start_T: Tensor, end_T: Tensor, longest: int) -> tuple[float, int,
     return float(both_TT.flatten()[place]), place // T, place % T
 
 
-# From a recipe to a job.
+# The task.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the questions, learn or take over a vocabulary, tokenize, cut windows, and plan the batches."""
-    d, t = recipe.data, recipe.train
+@dataclass(frozen=True)
+class SpanData(TableSettings):
+    """Questions whose answers stand in a text."""
+
+    window_overlap: Annotated[int, Range(0, 1_000_000), "tokens that windows of a long text share"] = 64
+    max_answer_length: Annotated[int, Range(1, 1_000_000), "tokens of an answer, at most"] = 30
+
+
+@dataclass(frozen=True)
+class SpanExamples:
+    """What was read: questions to learn from and held-out ones, and the model to start from."""
+
+    vocab: Any
+    train: Store
+    held_out: list[Question]
+    origin: Origin | None
+
+    @property
+    def size(self) -> DataSize:
+        tokens = int((self.train.lengths("question") + self.train.lengths("context")).sum())
+        return DataSize(len(self.train), tokens, "questions")
+
+
+def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> SpanExamples:
+    """Read the questions, learn or take over a vocabulary, and tokenize."""
+    d = recipe.data
     check_tables(d, "span", "questions and answers")
     report = Report(d.bad_lines)
-    origin = find_origin(t.from_, folder, ENCODERS) if t.from_ else None
     vocab: Any = vocabulary(folder, origin) if origin else own_vocabulary(recipe, folder, texts_of(d))
-    config, layout = model_of(recipe, vocab, origin)
-    rooms = window_layout(d, config.context, vocab)
     train = tokenized(recipe, folder / "data", vocab, report)
-    there = held_out_rows(d, "valid", report)
-    held_out = spread(there, recipe.evaluate.rows)
+    held_out = held_out_rows(d, "valid", report)
     if report.counts:
         say(report.sentence())
+    return SpanExamples(vocab, train, held_out, origin)
+
+
+def job(recipe: Recipe, examples: SpanExamples) -> Job:
+    """Cut windows, plan the batches, and put together what a run needs."""
+    d, t, vocab, origin, train = (
+        recipe.data,
+        recipe.train,
+        examples.vocab,
+        examples.origin,
+        examples.train,
+    )
+    config, layout = model_of(recipe, vocab, origin)
+    rooms = window_layout(d, config.context, vocab)
+    held_out = spread(examples.held_out, recipe.evaluate.rows)
     windows = windows_of(train, rooms)
     plan = BucketPlan(windows[:, 2], t.batch_tokens, t.seed, int(windows[:, 2].max(initial=1)))
     make = partial(collate, vocab, layout, rooms)
@@ -140,7 +179,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="span",
-        architecture=origin.architecture if origin else "bert",
+        architecture=origin.architecture if origin else recipe.model.architecture,
         config=config,
         vocab=vocab,
         batches=batches,
@@ -149,9 +188,9 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         evaluate=lambda model: evaluate(model, reader, held_out),
         show=lambda model: show(model, reader, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
-        baselines={"loss": (f"nats a window, {ANYWHERE}", anywhere(reader, held_out))},
+        baselines={"loss": (f"loss, {ANYWHERE}", anywhere(reader, held_out))},
         plan=[
-            describe_data(f"{len(train):,} questions", len(held_out), len(there), plan.padding()),
+            describe_data(f"{len(train):,} questions", len(held_out), len(examples.held_out), plan.padding()),
             f"windows: {len(windows):,} of at most {rooms.longest} tokens, which overlap by {rooms.overlap}",
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
             *([describe_start(recipe, True)] if origin else []),
@@ -165,24 +204,24 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 def model_of(recipe: Recipe, vocab: VocabLike, origin: Origin | None) -> tuple[Any, Layout]:
     """The config and how rows are made: an encoder of the recipe's sizes, or what the run starts from."""
     if origin is None:
-        return bert_config(recipe, vocab.size, ("span",)), encoder_row
-    return with_head(origin, "span"), row_of(origin.config)
+        return config_of(recipe, vocab=vocab.size, prediction_heads=("span",)), encoder_row
+    return started_config(recipe, with_head(origin, "span")), row_of(origin.config)
 
 
-def rows_of(d: DataSettings, split: str, report: Report) -> Iterator[Question]:
+def rows_of(d: SpanData, split: str, report: Report) -> Iterator[Question]:
     """The questions of a split, one by one."""
     if d.corpus:
         return quiz.questions(split)
     return read_questions(d.table if split == "train" else d.valid_table, report)
 
 
-def texts_of(d: DataSettings) -> Iterator[str]:
+def texts_of(d: SpanData) -> Iterator[str]:
     """What a vocabulary is learned from."""
     for row in rows_of(d, "train", Report(d.bad_lines)):
         yield from (row.question, row.context)
 
 
-def held_out_rows(d: DataSettings, split: str, report: Report) -> list[Question]:
+def held_out_rows(d: SpanData, split: str, report: Report) -> list[Question]:
     return read_held_out(rows_of(d, split, report), d, "question", report)
 
 
@@ -266,7 +305,7 @@ class SpanReader:
             yield here, collate(self.vocab, self.layout, self.rooms, [window for _, window in here])
 
 
-def read(
+def read_answers(
     model: WithHeads, reader: SpanReader, rows: Sequence[Question], size: int = 32
 ) -> tuple[list[SpanAnswer], float, int]:
     """(answers, loss, windows): the loss is summed over windows, of questions whose answers are known."""
@@ -337,7 +376,7 @@ def anywhere(reader: SpanReader, rows: Sequence[Question]) -> float:
 
 def evaluate(model: WithHeads, reader: SpanReader, rows: Sequence[Question]) -> dict[str, float]:
     """Held-out loss (nats a window), exact match and F1 as SQuAD defines them."""
-    found, nll, windows = read(model, reader, rows)
+    found, nll, windows = read_answers(model, reader, rows)
     return {"loss": nll / max(1, windows), **squad_scores([one.text for one in found], rows)}
 
 
@@ -365,7 +404,7 @@ def measure(model: WithHeads, asked: EvaluationRequest) -> Measured:
     found: list[SpanAnswer] = []
     nll, windows = 0.0, 0
     for some in asked.track(list(chunks(rows, 8 * asked.rows)), "answering"):
-        answers, loss, count = read(model, reader, some, asked.rows)
+        answers, loss, count = read_answers(model, reader, some, asked.rows)
         found += answers
         nll, windows = nll + loss, windows + count
     scores = squad_scores([one.text for one in found], rows)
@@ -390,7 +429,7 @@ def held_out_loss(model: WithHeads, asked: EvaluationRequest, rows: int) -> tupl
     """The loss on some held-out questions, and that of guessing."""
     reader = reader_of(asked.run, asked.recipe)
     some = spread(held_out_rows(asked.recipe.data, "valid", Report(asked.recipe.data.bad_lines)), rows)
-    _, nll, windows = read(model, reader, some)
+    _, nll, windows = read_answers(model, reader, some)
     return nll / max(1, windows), anywhere(reader, some)
 
 
@@ -398,9 +437,26 @@ def show(model: WithHeads, reader: SpanReader, rows: Sequence[Question]) -> list
     """A few questions with the model's answers."""
     if not rows:
         return []
-    found, _, _ = read(model, reader, rows)
+    found, _, _ = read_answers(model, reader, rows)
     return [
         f"    {row.question} → {shortened(one.text, SHOWN)}"
         + ("" if one.text in row.texts else f"    (expected: {shortened(row.texts[0], SHOWN)})")
         for row, one in zip(rows, found, strict=True)
     ]
+
+
+TASK = Task(
+    name="span",
+    data=SpanData,
+    train=ReadingTraining,
+    architectures={"bert": {}},
+    corpora={"facts": Corpus(("valid", "test", "long"), FACTS)},
+    starts=Starts(find=starting_from(ENCODERS), published={"train.learning_rate": 5e-5}),
+    read=read,
+    job=job,
+    measure=measure,
+    metric="f1",
+    own_data=({"data": ("data.valid_table",)},),
+    writes=True,
+    next=('answer {path} --context your-own.txt "your own question"',),
+)

@@ -15,7 +15,6 @@ from ..data.questions import Question
 from ..data.store import Store
 from ..errors import BadInput
 from .classify import Layout, special_tokens
-from .recipe.settings import DataSettings
 from .task import VocabLike, pad
 
 LONGEST_QUESTION = 64  # tokens of a question at most
@@ -68,7 +67,7 @@ class WindowLayout:
         return [0, *range(step, context - room + step, step)] if context > room else [0]
 
 
-def window_layout(d: DataSettings, context: int, vocab: VocabLike) -> WindowLayout:
+def window_layout(d: Any, context: int, vocab: VocabLike) -> WindowLayout:
     """The windows of a recipe; refused if they have no room beside the longest question."""
     longest = min(d.max_length, context)
     made = WindowLayout(longest, min(d.window_overlap, longest // 2), special_tokens(True, vocab))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -30,21 +30,61 @@ from ..decode.greedy import greedy
 from ..errors import BadInput
 from ..files import one_line, write_text
 from ..interop.hf.tokenizer import TOKENIZER
+from ..models.base.settings import Range
 from .evaluation import EvaluationRequest, Measured, by_length, with_lines
 from .metrics import BY_FREQUENCY, interval
-from .recipe.settings import DataSettings, Recipe
+from .recipe.settings import Recipe, SmoothedTraining, TableSettings
 from .rouge import SIGNATURE, mean_interval, rouges
-from .summary_forms import Form, Row, device_of, form_of
-from .task import Job, chunks, describe_data, not_empty, shortened
+from .summary_forms import Form, Row, device_of, form_of, in_one_row
+from .task import Corpus, DataSize, Job, Task, chunks, describe_data, not_empty, shortened
+from .translate import TASK as TRANSLATE
 from .translate import by_frequency
 
 ROWS = 64  # read or written at once while a model trains
 
 
-# How an article and its summary are given to a model.
-
-
 # Data
+
+
+@dataclass(frozen=True)
+class SummaryData(TableSettings):
+    """Articles with summaries."""
+
+    max_length: Annotated[int, Range(1, 1_000_000), "tokens that are read of an article, at most"] = 512
+    source_column: Annotated[str, 'key of the article; "" is article, source, document or text'] = ""
+    target_column: Annotated[str, 'key of the summary; "" is summary, target or highlights'] = ""
+    title_column: Annotated[str, 'key of the title, if there is one; "" leaves it out'] = "title"
+    extract: Annotated[
+        Literal["first", "tf-idf"], "paragraphs as they stand, or the likest to the title first"
+    ] = "first"
+    max_summary_length: Annotated[int, Range(1, 1_000_000), "tokens of a summary, at most"] = 128
+    sources: Annotated[int, Range(1, 10_000), "corpus facts: sources of each article"] = 4
+
+
+@dataclass(frozen=True)
+class SummaryTraining(SmoothedTraining):
+    lm_loss_weight: Annotated[
+        float, Range(0, 1000), "decoders: weight of the loss on the article's own tokens"
+    ] = 1.0
+
+
+def check(recipe: Recipe) -> None:
+    """Refuse settings that an article, a file or an architecture has no use for."""
+    given = recipe.given or ()
+    if recipe.data.corpus != "facts" and recipe.data.sources != SummaryData.sources:
+        raise BadInput("data.sources is of the built-in corpus facts: give --corpus facts, or leave it out")
+    if "train.lm_loss_weight" in given and not in_one_row(recipe):
+        raise BadInput(
+            f"train.lm_loss_weight is for decoders, which read article and summary as one row, and "
+            f"{recipe.model.architecture} is none: leave it out, or set model.architecture=dmca"
+        )
+    if "model.context" in given:
+        raise BadInput(
+            "model.context follows from the data in summarize: set data.max_length and "
+            "data.max_summary_length"
+        )
+    if recipe.model.sizes.get("positions", "").startswith("structural"):
+        raise BadInput("structural positions come from the trees of sentences, which articles have none of")
 
 
 def examples_of(recipe: Recipe, split: str, report: Report) -> Iterator[Example]:
@@ -53,8 +93,6 @@ def examples_of(recipe: Recipe, split: str, report: Report) -> Iterator[Example]
     table = d.table if split == "train" else d.valid_table
     if d.corpus == "facts":
         yield from ((article, (lead,)) for article, lead in facts.split(split, d.sources))
-    elif d.corpus:
-        raise BadInput(f'summarize has no built-in corpus "{d.corpus}"; it has facts')
     elif table:
         yield from read_articles(table, d.source_column, d.target_column, d.title_column, report)
     elif split == "train":
@@ -70,7 +108,7 @@ def articles_of(recipe: Recipe, split: str, report: Report) -> Iterator[Example]
     return not_empty(examples, lambda: f"there is no article in {where} ({report.sentence()})")
 
 
-def rows_of(vocab: Vocab, examples: Sequence[Example], d: DataSettings) -> Iterator[dict[str, list[int]]]:
+def rows_of(vocab: Vocab, examples: Sequence[Example], d: SummaryData) -> Iterator[dict[str, list[int]]]:
     """Token numbers of articles, as far as they are read, each with every one of its summaries."""
     sources = read_by(vocab, [article for article, _ in examples], d.extract, d.max_length)
     for source, (_, summaries) in zip(sources, examples, strict=True):
@@ -113,11 +151,27 @@ def learn_vocab(recipe: Recipe, folder: Path) -> Vocab:
 # From a recipe to a job.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read or make the articles, learn a vocabulary, choose what is read of each, and plan the batches."""
-    d, form = recipe.data, form_of(recipe)
-    if d.corpus != "facts" and d.sources != DataSettings.sources:
-        raise BadInput("data.sources is of the built-in corpus facts: give --corpus facts, or leave it out")
+@dataclass(frozen=True)
+class SummaryExamples:
+    """What was read: articles and summaries as tokens, and held-out ones as text."""
+
+    vocab: Vocab
+    train: Store
+    held_out: list[Example]  # those that are tried each time
+    there: int  # how many are held out
+    in_one_row: bool
+
+    @property
+    def size(self) -> DataSize:
+        """The tokens of the longer side, or of both where they are one row: what a step is planned by."""
+        sources, targets = self.train.lengths("source"), self.train.lengths("target") + 1
+        lengths = sources + targets if self.in_one_row else np.maximum(sources, targets)
+        return DataSize(len(self.train), int(lengths.sum()), "articles")
+
+
+def read(recipe: Recipe, folder: Path, origin: None, say: Callable[[str], None]) -> SummaryExamples:
+    """Read or generate the articles, learn a vocabulary, choose what is read of each, and tokenize."""
+    d = recipe.data
     vocab, train, report = prepare(recipe, folder)
     tried, there = held_out_examples(recipe, report)
     if report.counts:
@@ -127,6 +181,13 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             f"no summary is left to learn from: all are over data.max_summary_length, "
             f"{d.max_summary_length} tokens"
         )
+    return SummaryExamples(vocab, train, tried, there, in_one_row(recipe))
+
+
+def job(recipe: Recipe, examples: SummaryExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    vocab, train, tried = examples.vocab, examples.train, examples.held_out
+    form = form_of(recipe)
     lengths = form.lengths(train)
     plan = BucketPlan(
         lengths, recipe.train.batch_tokens, recipe.train.seed, int(max(side.max() for side in lengths))
@@ -139,7 +200,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="summarize",
-        architecture=form.architecture(recipe),
+        architecture=recipe.model.architecture,
         config=form.config(recipe, vocab.size),
         vocab=vocab,
         batches=batches,
@@ -156,8 +217,8 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (BY_FREQUENCY, judge.by_frequency(train)),
         },
         plan=[
-            describe_data(f"{len(train):,} articles", len(tried), there, plan.padding()),
-            describe_articles(train, d),
+            describe_data(f"{len(train):,} articles", len(tried), examples.there, plan.padding()),
+            describe_articles(train, recipe.data),
             f"vocabulary: {vocab.size:,} of {vocab.kind}, {judge.unknown:.2%} unknown in held-out text",
         ],
         facts={"data": train.hash, "held-out data": hash_of([(a.heading, a, s) for a, s in tried])},
@@ -169,7 +230,7 @@ def batch_of(store: Store, form: Form, vocab: Vocab, ids: np.ndarray) -> Any:
     return form.batch(vocab, sources, targets, ids.tolist())
 
 
-def describe_articles(train: Store, d: DataSettings) -> str:
+def describe_articles(train: Store, d: SummaryData) -> str:
     """What is read of the articles, in words."""
     lengths = train.lengths("source")
     order = "as they stand" if d.extract == "first" else "best first by tf-idf with the title"
@@ -347,3 +408,39 @@ def held_out_loss(model: Any, asked: EvaluationRequest, rows: int) -> tuple[floa
     judge = SummaryEvaluator(asked.recipe, form_of(asked.recipe), asked.vocab(), some)
     loss = judge.form.nll(model, judge.batch(range(len(some))).to(device_of(model)))
     return float(loss.nll) / loss.count, judge.by_frequency(Store.mapped(asked.run / "data"))
+
+
+FACTS = {
+    "data.tokenizer": "word",
+    "data.vocab_size": 4000,
+    "model.dropout": 0.0,
+    "model.positions": "sinusoidal+rotary",
+    "train.label_smoothing": 0.0,
+    "train.optimizer": "muon",
+    "train.learning_rate": 4e-3,
+    "train.warmup_steps": 150,
+    "train.batch_tokens": 1024,
+    "train.steps": 3000,
+    "evaluate.rows": 100,
+}
+
+TASK = Task(
+    name="summarize",
+    data=SummaryData,
+    train=SummaryTraining,
+    architectures={
+        **TRANSLATE.architectures,
+        "dmca": {"norm": "pre"},
+        "mixture_dmca": {"norm": "pre", "layers": 5, "moe_every": 5, "experts": 8},
+    },
+    corpora={"facts": Corpus(("valid", "test", "long"), FACTS)},
+    read=read,
+    job=job,
+    measure=measure,
+    metric="rougeL",
+    own_data=({"data": ("data.valid_table",)},),
+    columns=("source", "target", "title"),
+    writes=True,
+    next=("summarize {path} < articles.jsonl",),
+    check=check,
+)

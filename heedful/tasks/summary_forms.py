@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,16 @@ from ..data.batch import Tensors
 from ..data.store import Store
 from ..data.vocab import Vocab
 from ..decode.step import step_of
+from ..models import kind_of
 from ..models.base.shells import Decoder, decoder_of
 from ..parts.experts import auxiliary
 from ..parts.places import IN_ORDER, Lengths
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
-from . import configs, translate
-from .configs import LONG_CONFIGS, TRANSLATOR_FILES
-from .recipe.checks import ALONE
+from . import translate
+from .configs import config_of
 from .recipe.settings import Recipe
 from .task import pad
-from .translate import collate
+from .translate_rows import collate
 
 Row = Sequence[int] | np.ndarray
 
@@ -33,11 +33,8 @@ class Form(ABC):
     """From token numbers to batches, losses and summaries."""
 
     @abstractmethod
-    def architecture(self, recipe: Recipe) -> str:
-        """The file in heedful/models."""
-
-    @abstractmethod
-    def config(self, recipe: Recipe, vocab: int) -> Any: ...
+    def config(self, recipe: Recipe, vocab: int) -> Any:
+        """The Config of the recipe's architecture, which has room for the longest row."""
 
     @abstractmethod
     def lengths(self, store: Store) -> list[np.ndarray]:
@@ -68,11 +65,10 @@ class Form(ABC):
 class EncoderDecoderForm(Form):
     """T-ED, and every other encoder-decoder: the encoder reads, the decoder writes."""
 
-    def architecture(self, recipe: Recipe) -> str:
-        return TRANSLATOR_FILES.get(recipe.model.architecture, "transformer")
-
     def config(self, recipe: Recipe, vocab: int) -> Any:
-        return configs.translator_config(recipe, vocab)
+        d = recipe.data
+        longest = max(d.max_length, d.max_summary_length + 1, recipe.model.sizes.get("context", 0))
+        return config_of(recipe, vocab=vocab, target_vocab=vocab, share_embeddings=True, context=longest)
 
     def lengths(self, store: Store) -> list[np.ndarray]:
         return [store.lengths("source"), store.lengths("target") + 1]
@@ -121,13 +117,9 @@ class DecoderForm(Form):
 
     lm_weight: float = 1.0  # what the article's own tokens count; at 0 nothing is learned from them
 
-    def architecture(self, recipe: Recipe) -> str:
-        return recipe.model.architecture
-
     def config(self, recipe: Recipe, vocab: int) -> Any:
         d = recipe.data
-        longest = d.max_length + 1 + d.max_summary_length
-        return LONG_CONFIGS[recipe.model.architecture](vocab, replace(recipe.model, context=longest))
+        return config_of(recipe, vocab=vocab, context=d.max_length + 1 + d.max_summary_length)
 
     def lengths(self, store: Store) -> list[np.ndarray]:
         return [store.lengths("source") + store.lengths("target") + 1]
@@ -193,12 +185,13 @@ class DecoderForm(Form):
         return step_of(model), *padded(prompts, vocab.pad, device_of(model))
 
 
+def in_one_row(recipe: Recipe) -> bool:
+    """Whether a decoder reads article and summary as one row."""
+    return kind_of(recipe.model.architecture) == "Decoder"
+
+
 def form_of(recipe: Recipe) -> Form:
-    return (
-        DecoderForm(recipe.train.lm_loss_weight)
-        if recipe.model.architecture in ALONE
-        else EncoderDecoderForm()
-    )
+    return DecoderForm(recipe.train.lm_loss_weight) if in_one_row(recipe) else EncoderDecoderForm()
 
 
 def padded(rows: Sequence[Row], filler: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch.nn.functional as F
@@ -14,27 +15,34 @@ from ..data.conllu import Sentence
 from ..data.lines import hash_of
 from ..data.plan import shares
 from ..data.report import Report
+from ..data.store import Store
 from ..errors import BadInput
 from ..files import inside, one_line, read_json
 from ..interop.run.read import describe_run
+from ..models.base.settings import Range
 from ..models.base.shells import WithHeads
 from ..models.elmo_reader import ElmoReaderConfig
 from ..models.syntax import SyntaxConfig
 from ..train.loss import NOTHING, Loss, cross_entropy
 from . import features
+from .configs import started_config
 from .evaluation import EvaluationRequest, Measured, by_length
 from .features import penalized
 from .metrics import accuracy, interval, label_details, macro_f1
-from .origin import ENCODERS, Origin, begin, find_origin, vocabulary, with_head
-from .recipe.settings import Recipe
+from .origin import ENCODERS, Origin, begin, starting_from, vocabulary, with_head
+from .recipe.choices import DataSize
+from .recipe.settings import PHRASEBOOK, FineTuning, Recipe
 from .spelling import with_unknown
-from .task import Job, chunks, describe_data
+from .task import Corpus, Job, Starts, Task, chunks, describe_data
 from .tuning import describe_start, tuning_of
 from .words import (
     LARGEST,
     LIMIT,
+    SYNTAX,
     USUAL,
     Labels,
+    TreebankData,
+    TreebankTraining,
     Vocabulary,
     WordBatch,
     batch_of,
@@ -55,7 +63,6 @@ from .words import (
 )
 
 NEED = ("tags",)
-CORPORA = ("phrasebook",)
 BY_WORD = "each word by its most frequent tag"
 
 
@@ -73,21 +80,55 @@ def loss_of(
     return penalized(Loss(total, nll, batch.count), model, mix_penalty)
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the treebank, learn a vocabulary and the tags, tokenize, and plan the batches."""
-    d, t, report = recipe.data, recipe.train, Report(recipe.data.bad_lines)
-    check_sources(d, "tag", CORPORA)
-    origin = find_origin(t.from_, folder, ENCODERS) if t.from_ else None
+@dataclass(frozen=True)
+class TagTraining(TreebankTraining, FineTuning):
+    mix_l2: Annotated[float, Range(0, 1000), "L2 penalty on the weights of ELMo's mix, from an elmo"] = 0.001
+
+
+@dataclass(frozen=True)
+class TaggedExamples:
+    """What was read: sentences and tags to learn from and held-out ones, and the model to start from."""
+
+    vocab: Vocabulary
+    labels: Labels
+    usual: dict[str, str]  # each form's usual tag
+    train: Store
+    held_out: list[Sentence]
+    origin: Origin | None
+
+    @property
+    def size(self) -> DataSize:
+        return DataSize(len(self.train), int(self.train.lengths("pieces").sum()), "sentences")
+
+
+def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]) -> TaggedExamples:
+    """Read the treebank, learn a vocabulary and the tags, and tokenize."""
+    d, report = recipe.data, Report(recipe.data.bad_lines)
+    check_sources(d)
     vocab, labels, usual = learned(recipe, folder, origin)
     if len(labels.tags) < 2:
         raise BadInput(one_line(f"{d.table} has {len(labels.tags)} tags: at least two are needed"))
-    config, featured = model_of(recipe, vocab, labels, origin)
-    most = places_of(config)
     train = tokenized(recipe, folder / "data", vocab, labels, report, NEED)
-    there = short_enough(vocab, held_out_sentences(recipe, "valid", report, NEED), most)
-    held_out = there[: recipe.evaluate.rows]
+    held_out = held_out_sentences(recipe, "valid", report, NEED)
     if report.counts:
         say(report.sentence())
+    return TaggedExamples(vocab, labels, usual, train, held_out, origin)
+
+
+def job(recipe: Recipe, examples: TaggedExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    d, t, vocab, labels, origin = (
+        recipe.data,
+        recipe.train,
+        examples.vocab,
+        examples.labels,
+        examples.origin,
+    )
+    train, usual = examples.train, examples.usual
+    config, featured = model_of(recipe, vocab, labels, origin)
+    most = places_of(config)
+    there = short_enough(vocab, examples.held_out, most)
+    held_out = there[: recipe.evaluate.rows]
     plan = plan_of(recipe, train, most)
     words = sum(map(len, held_out))
     valid = [collate(vocab, rows_of(vocab, labels, some)) for some in chunks(held_out, 64)]
@@ -98,7 +139,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="tag",
-        architecture="elmo_reader" if featured else origin.architecture if origin else "syntax",
+        architecture=origin.architecture if origin and not featured else recipe.model.architecture,
         config=config,
         vocab=vocab,
         batches=batches,
@@ -106,7 +147,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         loss=partial(
             loss_of,
             smoothing=t.label_smoothing,
-            hide=t.word_dropout,
+            hide=0.0 if origin else t.word_dropout,
             mix_penalty=t.mix_l2 if featured else 0.0,
         ),
         evaluate=lambda model: evaluate(model, valid),
@@ -117,7 +158,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         held_out=words,
         baselines={
             "accuracy": (f"accuracy, {BY_WORD}", by_word(usual, labels, held_out)),
-            "loss": ("nats a word, every tag at its frequency", by_frequency(labels, held_out)),
+            "loss": ("loss, every tag at its frequency", by_frequency(labels, held_out)),
         },
         plan=[
             describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
@@ -160,8 +201,8 @@ def model_of(recipe: Recipe, vocab: Vocabulary, labels: Labels, origin: Origin |
         return syntax_config(recipe, vocab.size, ("tag",), labels), False
     features.check_start(recipe, origin)
     if origin.architecture == "elmo":
-        return features.config_of(recipe, origin, ("tag",), tags), True
-    return with_head(origin, "tag", tags), False
+        return features.reader_config(recipe, origin, ("tag",), tags), True
+    return started_config(recipe, with_head(origin, "tag", tags)), False
 
 
 def places_of(config: Any) -> int:
@@ -275,3 +316,29 @@ def show(model: WithHeads, vocab: Vocabulary, labels: Labels, sentences: Sequenc
             told.append(f"{form}/{names[guess]}" + ("" if guess == answer else f" (expected: {tag})"))
         lines.append(f"    {' '.join(told)}")
     return lines
+
+
+TASK = Task(
+    name="tag",
+    data=TreebankData,
+    train=TagTraining,
+    architectures={"syntax": SYNTAX},
+    corpora={"phrasebook": Corpus(("valid", "test", "combinations", "long"), PHRASEBOOK)},
+    starts=Starts(
+        find=starting_from(ENCODERS),
+        published={"train.optimizer": "adamw", "train.learning_rate": 5e-5},
+        own={"train.learning_rate": 3e-4},
+        elmo={
+            "model.reader_layers": 2,
+            "train.optimizer": "adamw",
+            "train.learning_rate": 4e-3,
+            "train.weight_decay": 0.01,
+        },
+    ),
+    read=read,
+    job=job,
+    measure=measure,
+    metric="accuracy",
+    own_data=({"data": ("data.valid_table",)},),
+    next=('tag {path} "your own words ."',),
+)

@@ -1,9 +1,9 @@
-"""A task turns a recipe into a job: all that training needs. Helpers that the tasks share follow below."""
+"""What a task is: `Task`, and the `Job` that it makes of a recipe. Helpers that tasks share follow below."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,10 +17,15 @@ from ..data.report import Report
 from ..data.vocab import Vocab, read_vocab, train_vocab
 from ..errors import BadInput
 from ..files import one_line, write_text
+from ..interop.run_folder import architecture_of_run, is_run
+from ..models import FAMILIES, family, kind_of, nearest
 from ..parts.lora import Lora
 from ..train.loop import Batch
 from ..train.loss import Loss
-from .recipe.settings import DataSettings, Recipe
+from .evaluation import EvaluationRequest, Measured
+from .recipe.choices import Choice, DataSize
+from .recipe.settings import Recipe, TableSettings
+from .recipe.sizes import SIZES
 
 T = TypeVar("T")
 
@@ -99,6 +104,115 @@ class Job:
     steady: bool = False  # batches all have one shape, and their loss never waits for the device
 
 
+class Examples(Protocol):
+    """What a task has read: its own dataclass, of which the pipeline knows this."""
+
+    @property
+    def size(self) -> DataSize: ...
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A built-in corpus as a task uses it: its held-out splits, and what differs from the task's defaults."""
+
+    splits: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Starts:
+    """What a task can start from (--from), and what differs then."""
+
+    find: Callable[[Recipe, Path, Callable[[str], None]], Any]  # the model to start from, looked at once
+    published: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # settings for a published model, which is large
+    own: Mapping[str, Any] = field(default_factory=dict)  # for a run
+    elmo: Mapping[str, Any] | None = None  # for a run of an elmo, whose vectors are read; None: it is not
+
+    def reader(self, folder: str) -> str:
+        """The architecture of what is trained; "": that of the folder."""
+        return "elmo_reader" if self.elmo is not None and architecture_of_run(Path(folder)) == "elmo" else ""
+
+    def settings(self, folder: str) -> dict[str, Any]:
+        if self.reader(folder):
+            return dict(self.elmo or {})
+        return dict(self.own if is_run(Path(folder)) else self.published)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task: its settings, how examples are read, what is learned, what is measured. One pipeline
+    (`runs/setup.py`) turns any task and recipe into a run: `read`, then choose what is left to choose, then
+    `job`.
+    """
+
+    name: str
+    data: type[Any]  # its dataclass of settings
+    train: type[Any]
+    # The architectures it was tried with, and what differs for each; the first is the default. Any other that
+    # builds the same kind of model can be asked for.
+    architectures: Mapping[str, Mapping[str, Any]]
+    corpora: Mapping[str, Corpus]
+    read: Callable[
+        [Recipe, Path, Any, Callable[[str], None]], Examples
+    ]  # of the model to start from, or None
+    job: Callable[[Recipe, Any], Job]
+    measure: Callable[[Any, EvaluationRequest], Measured]  # a finished model, on all held-out data
+    metric: str  # the figure that decides which evaluation is best
+    own_data: tuple[Mapping[str, tuple[str, ...]], ...]  # ways to name held-out files: {option: settings}
+    next: tuple[str, ...]  # commands to go on with; {path} is the run
+    starts: Starts | None = None  # what it can start from
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: SIZES)
+    columns: tuple[str, ...] = ()  # of a table, which evaluation may name otherwise
+    writes: bool = False  # an answer for each line that it reads
+    # Choices before the data are read, when they are, and when the number of steps is known.
+    foresee: Callable[[Recipe], Iterable[Choice]] = lambda recipe: ()
+    choose: Callable[[Recipe, Any, str], Iterable[Choice]] = lambda recipe, examples, device: ()
+    settle: Callable[[Recipe, DataSize], Iterable[Choice]] = lambda recipe, size: ()
+    check: Callable[[Recipe], None] = lambda recipe: None  # refuses settings that do not fit together
+
+    def size(self, name: str, architecture: str) -> dict[str, Any]:
+        """The settings of a size, or of an architecture's preset."""
+        if name in self.sizes:
+            return {f"model.{key}": value for key, value in self.sizes[name].items()}
+        presets = family(architecture).PRESETS if architecture else {}
+        if name not in presets:
+            raise BadInput(f'there is no size "{name}"{nearest(name, [*self.sizes, *presets])}')
+        return {f"model.{key}": value for key, value in asdict(presets[name]).items()}
+
+    def check_architecture(self, name: str) -> str:
+        """An architecture that this task can train; others are refused."""
+        if name in self.architectures:
+            return name
+        kinds = {kind_of(known) for known in self.architectures}
+        fitting = [known for known in FAMILIES if kind_of(known) in kinds]
+        if name not in FAMILIES:
+            raise BadInput(f'there is no architecture "{name}"{nearest(name, fitting)}')
+        if name not in fitting:
+            there = ", ".join(dict.fromkeys([*self.architectures, *fitting]))
+            raise BadInput(f"{self.name} cannot train the architecture {name}: it can train {there}")
+        return name
+
+    def started_architecture(self, folder: str, chosen: str | None) -> str:
+        """The architecture of a run that starts from a folder: "" is what is there, or what reads it."""
+        if self.starts is None:
+            raise BadInput(f"{self.name} cannot start from a model: leave out --from")
+        reader = self.starts.reader(folder)
+        if chosen and chosen != reader:
+            raise BadInput(
+                "model.architecture cannot be set with --from: it comes with the model to start from"
+            )
+        return reader
+
+    def corpus_settings(self, corpus: str) -> dict[str, Any]:
+        return dict(self.corpora[corpus].settings) if corpus in self.corpora else {}
+
+    def tuning_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What differs where a model is started from."""
+        return {} if self.starts is None else self.starts.settings(str(given["train.from"]))
+
+
 def own_vocabulary(recipe: Recipe, folder: Path, texts: Iterator[str]) -> Vocab:
     """The vocabulary in the run's folder; if there is none yet, one that is learned from the texts."""
     tokenizer, d = folder / "tokenizer.json", recipe.data
@@ -136,16 +250,14 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def check_tables(d: DataSettings, task: str, what: str) -> None:
+def check_tables(d: TableSettings, task: str, what: str) -> None:
     """Refuse a task's data unless there are tables to learn from and to evaluate by, or the corpus facts."""
-    if d.corpus and d.corpus != "facts":
-        raise BadInput(f'{task} has no built-in corpus "{d.corpus}"; it has facts')
     if not d.corpus and not (d.table and d.valid_table):
         files = f"--data and --valid-data, files of {what} to learn from and to judge by"
         raise BadInput(f"give {files}, or --corpus facts")
 
 
-def read_held_out(rows: Iterable[T], d: DataSettings, what: str, report: Report) -> list[T]:
+def read_held_out(rows: Iterable[T], d: TableSettings, what: str, report: Report) -> list[T]:
     """All held-out rows; if there are none, the file is named, and what was dropped of it."""
     found = list(rows)
     if not found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ..data.batch import Tensors
-from ..data.packing import Fitted
-from ..data.plan import BucketPlan, RowPlan, shares
+from ..data.plan import shares
 from ..data.report import Report
 from ..data.store import Store
 from ..data.trees import Parsed
@@ -25,19 +22,28 @@ from ..files import one_line
 from ..models.base.shells import EncoderDecoder, WithTrees, needs_tree
 from ..models.base.skeleton import skeleton
 from ..parts.experts import auxiliary
-from ..parts.places import IN_ORDER, At, Lengths, Packed, Places, Source
-from ..parts.positions.base import Tree
-from ..parts.view import right_padded
+from ..parts.places import IN_ORDER, Lengths, Packed, Places, Source
 from ..train.loss import NOTHING, Loss, scores_of, sequence_loss, with_aux
-from .configs import TRANSLATOR_FILES, translator_config
+from .configs import config_of, started_config
 from .evaluation import EvaluationRequest, Measured, by_length, with_lines
 from .metrics import BY_FREQUENCY, ENOUGH, bleu, exact_match, interval, translation_scores, unigram_entropy
-from .origin import TRANSLATORS, Origin, begin, find_origin, special_of
-from .recipe.settings import Recipe
-from .task import Job, chunks, pad
+from .origin import TRANSLATORS, Origin, begin, special_of, starting_from
+from .recipe.choices import Choice, DataSize, dropout_by_epochs, steps_for, with_batch
+from .recipe.settings import (
+    PHRASEBOOK,
+    BatchTokens,
+    EmaDecay,
+    FineTuning,
+    LearningRate,
+    Optimizer,
+    Recipe,
+)
+from .task import Corpus, Job, Starts, Task, chunks, pad
 from .translate_data import (
     TextPair,
     TokenTree,
+    TranslateData,
+    TranslationData,
     Vocabs,
     encoded,
     needs_trees,
@@ -49,99 +55,8 @@ from .translate_data import (
     unknown,
     vocabs_of,
 )
+from .translate_rows import PackedPairs, PackedRows, PaddedRows, PairBatch, numbers, stack_trees
 from .tuning import describe_start, tuning_of
-
-
-@dataclass(frozen=True)
-class PairBatch(Tensors):
-    """Some sentence pairs, padded at the end."""
-
-    source_BS: Tensor
-    source_lengths_B: Tensor
-    target_BT: Tensor  # begins with bos
-    answers_BT: Tensor  # ends with eos; NOTHING in the padding
-    count: int  # target tokens, eos included
-    ids: tuple[int, ...] = ()
-    heads_BW: Tensor | None = None  # of the source's words, where positions come from syntax; -1 is the root
-    words_BS: Tensor | None = None  # the word that each token of the source belongs to
-
-    @property
-    def source_places(self) -> Places:
-        """Where the tokens of the source stand: in rows of so many, or in a tree."""
-        if self.heads_BW is None:
-            return Lengths(self.source_lengths_B)
-        index_BS = right_padded(self.source_lengths_B, self.source_BS.shape[1])
-        return At(Tree(index_BS, self.heads_BW, self.words_BS))
-
-
-@dataclass(frozen=True)
-class PackedPairs(Tensors):
-    """Rows of sentence pairs that do not see each other: pair n of a source row is pair n of the target's."""
-
-    source_BS: Tensor
-    source_documents_BS: Tensor  # which pair; -1 in the padding
-    target_BT: Tensor
-    target_documents_BT: Tensor
-    answers_BT: Tensor
-    count: int
-    ids: tuple[int, ...] = ()
-
-
-def collate(
-    sources: Sequence[np.ndarray],
-    targets: Sequence[np.ndarray],
-    bos: int,
-    eos: int,
-    padding: int,
-    ids: Sequence[int] = (),
-    trees: Sequence[TokenTree] = (),
-) -> PairBatch:
-    """Token ids of sentence pairs, and the trees of the sources if they are needed, to a batch."""
-    lengths = torch.tensor([len(row) for row in sources])
-    inputs = [np.concatenate(([bos], row)) for row in targets]
-    answers = [np.concatenate((row, [eos])) for row in targets]
-    count = sum(map(len, answers))
-    return PairBatch(
-        pad(sources, padding),
-        lengths,
-        pad(inputs, padding),
-        pad(answers, NOTHING),
-        count,
-        tuple(map(int, ids)),
-        *stack_trees(trees),
-    )
-
-
-def side_by_side(
-    rows: Sequence[Sequence[tuple[np.ndarray, np.ndarray]]],
-    length: int,
-    bos: int,
-    eos: int,
-    padding: int,
-    ids: Sequence[int] = (),
-) -> PackedPairs:
-    """Rows of (source, target) tokens to a batch, whose rows all have `length` places."""
-    shape = len(rows), length
-    source, target, answers = np.full(shape, padding), np.full(shape, padding), np.full(shape, NOTHING)
-    of_source, of_target = np.full(shape, -1), np.full(shape, -1)
-    for b, row in enumerate(rows):
-        s = t = 0
-        for n, (read, written) in enumerate(row):
-            here, there = slice(s, s + len(read)), slice(t, t + len(written) + 1)
-            source[b, here], of_source[b, here] = read, n
-            target[b, there], of_target[b, there] = np.concatenate(([bos], written)), n
-            answers[b, there] = np.concatenate((written, [eos]))
-            s, t = here.stop, there.stop
-    count = int((of_target >= 0).sum())
-    made = [torch.from_numpy(table) for table in (source, of_source, target, of_target, answers)]
-    return PackedPairs(made[0], made[1], made[2], made[3], made[4], count, tuple(map(int, ids)))
-
-
-def stack_trees(trees: Sequence[TokenTree]) -> tuple[Tensor, ...]:
-    """Trees as (heads, words) of a batch; padding hangs on nothing. None are none."""
-    if not trees:
-        return ()
-    return tuple(pad([np.asarray(getattr(tree, name)) for tree in trees], -1) for name in ("heads", "words"))
 
 
 def loss_of(model: EncoderDecoder, batch: PairBatch | PackedPairs, smoothing: float = 0.0) -> Loss:
@@ -172,21 +87,53 @@ def places_of(model: Any) -> int:
     return min((table for table in tables if table is not None), default=LONGEST)
 
 
-# From a recipe to a job.
+# The task.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read or generate the pairs, learn a vocabulary, tokenize, and plan the batches."""
-    t = recipe.train
-    origin = find_origin(t.from_, folder, TRANSLATORS) if t.from_ else None
+@dataclass(frozen=True)
+class TranslateTraining(FineTuning):
+    batch_tokens: BatchTokens = 8192
+    optimizer: Optimizer = "muon"
+    learning_rate: LearningRate = 4e-3
+    ema_decay: EmaDecay = 0.999
+
+
+@dataclass(frozen=True)
+class TranslationExamples:
+    """What was read: pairs as tokens, held-out pairs as text, and the model to start from, or None."""
+
+    data: TranslationData
+    origin: Origin | None
+
+    @property
+    def size(self) -> DataSize:
+        train = self.data.train
+        return DataSize(len(train), int(train.lengths("target").sum()) + len(train), "pairs")
+
+
+def read(
+    recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str], None]
+) -> TranslationExamples:
+    """Read or generate the pairs, learn a vocabulary, and tokenize."""
     if origin is not None:
         recipe = within(recipe, origin)
-    data = read_data(recipe, folder, origin, say)
+    return TranslationExamples(read_data(recipe, folder, origin, say), origin)
+
+
+def job(recipe: Recipe, examples: TranslationExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    data, origin = examples.data, examples.origin
     d, vocab, train, held_out = recipe.data, data.vocab, data.train, data.held_out
+    if origin is None:
+        sizes = {"vocab": vocab.size, "target_vocab": data.target_vocab_size or vocab.size}
+        config = config_of(recipe, **sizes, share_embeddings=data.target_vocab_size is None)
+    else:
+        config = started_config(recipe, origin.config)
+    architecture = origin.architecture if origin else recipe.model.architecture
+    longest = min(d.max_length, places_of(skeleton(architecture, config)))
     lengths = [train.lengths("source"), train.lengths("target") + 1]
     rows = PackedRows if d.packed else PaddedRows
-    planned = rows(train, vocab, lengths, recipe)
-    config = origin.config if origin else translator_config(recipe, vocab.size, data.target_vocab_size)
+    planned = rows(train, vocab, lengths, longest, recipe.train)
     valid = [numbers(vocab, chunk) for chunk in chunks(held_out, 64)]
 
     def batches(step: int, rank: int = 0, world: int = 1) -> list[PairBatch | PackedPairs]:
@@ -195,9 +142,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
 
     return Job(
         task="translate",
-        architecture=origin.architecture
-        if origin
-        else TRANSLATOR_FILES.get(recipe.model.architecture, "transformer"),
+        architecture=architecture,
         config=config,
         vocab=vocab,
         batches=batches,
@@ -211,14 +156,14 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             "loss": (BY_FREQUENCY, by_frequency(train, valid, vocab)),
         },
         plan=[
-            *data.describe(planned.left_out, planned.padding(), d.max_length),
+            *data.describe(planned.left_out, planned.padding(), longest),
             *([describe_start(recipe, False)] if origin else []),
         ],
         begin=partial(begin, origin=origin) if origin else None,
         tuning=tuning_of(recipe, origin),
         special=special_of(sides(vocab)[0]),
         facts=data.facts | (origin.facts if origin else {}),
-        steady=d.packed and recipe.model.architecture == "transformer" and origin is None,
+        steady=d.packed and architecture == "transformer" and origin is None,
     )
 
 
@@ -229,55 +174,55 @@ def within(recipe: Recipe, origin: Origin) -> Recipe:
         raise BadInput(
             one_line(f"{origin.folder} reads sentences with their trees: it cannot be started from yet")
         )
-    if recipe.data.packed and origin.architecture not in ("transformer", "mixture_transformer"):
+    if recipe.data.packed and not can_pack(origin.architecture):
         raise BadInput(f"a {origin.architecture} cannot keep packed pairs apart: leave out data.packed")
     longest = min(recipe.data.max_length, places_of(model))
     return replace(recipe, data=replace(recipe.data, max_length=longest))
 
 
-# Two ways to make rows of pairs.
+ROWS = (64, 128, 256)  # tokens in a row of packed pairs: the first that holds nearly all pairs
+NEARLY_ALL = 0.999
+EPOCHS, MOST_STEPS = 50, 10_000
 
 
-class PaddedRows:
-    """A pair a row, and pairs of like length in a batch."""
+def choose(recipe: Recipe, examples: TranslationExamples, device: str) -> Iterator[Choice]:
+    """Rows, and how many steps: small steps on a CPU, packed rows where the model keeps pairs apart."""
+    origin = examples.origin
+    architecture = origin.architecture if origin else recipe.model.architecture
+    if device == "cpu":
+        yield Choice("train.batch_tokens", 1024, "many small steps learn most on a CPU")
+        yield Choice("train.warmup_steps", 100)
+        recipe = with_batch(recipe, 1024)
+    if origin is None and can_pack(architecture, recipe.model.sizes.get("positions", "")):
+        train = examples.data.train
+        lengths = np.maximum(train.lengths("source"), train.lengths("target") + 1)
+        rows = next((row for row in ROWS if (lengths <= row).mean() >= NEARLY_ALL), recipe.data.max_length)
+        yield Choice(
+            "data.packed", True, f"pairs stand side by side in rows of {rows} tokens, without padding"
+        )
+        yield Choice("data.max_length", rows)
+    yield from steps_for(recipe, examples.size, EPOCHS, MOST_STEPS)
 
-    def __init__(self, train: Store, vocab: Vocabs, lengths: list[np.ndarray], recipe: Recipe) -> None:
-        self.train, self.vocab = train, vocab
-        self.plan = BucketPlan(lengths, recipe.train.batch_tokens, recipe.train.seed, recipe.data.max_length)
-        self.left_out = self.plan.left_out
 
-    def padding(self) -> float:
-        return self.plan.padding()
-
-    def batch(self, ids: np.ndarray) -> PairBatch:
-        return batch_of(self.train, self.vocab, ids)
+def settle(recipe: Recipe, size: DataSize) -> Iterator[Choice]:
+    """Dropout by how often each pair is seen."""
+    if not recipe.train.from_:
+        yield from dropout_by_epochs(
+            recipe, size, less=0.05 if recipe.model.sizes.get("width", 256) < 256 else 0
+        )
 
 
-class PackedRows:
-    """Pairs side by side in rows of one length."""
+def can_pack(architecture: str, positions: str = "") -> bool:
+    """Whether a model keeps packed pairs apart."""
+    return architecture in ("transformer", "mixture_transformer") and not positions.startswith("structural")
 
-    def __init__(self, train: Store, vocab: Vocabs, lengths: list[np.ndarray], recipe: Recipe) -> None:
-        self.train, self.vocab, longest = train, vocab, recipe.data.max_length
-        sizes = np.maximum(*lengths)
-        self.kept = np.flatnonzero(sizes <= longest)
-        self.left_out = len(sizes) - len(self.kept)
-        if not len(self.kept):
-            raise BadInput(
-                f"no pair is left to train on: {len(sizes)} of {len(sizes)} are over {longest} tokens"
-            )
-        self.fitted = Fitted(sizes[self.kept], longest)
-        self.real = sum(int(side[self.kept].sum()) for side in lengths)
-        self.plan = RowPlan(self.fitted.rows, max(1, recipe.train.batch_tokens // longest), recipe.train.seed)
 
-    def padding(self) -> float:
-        return 1 - self.real / (2 * self.fitted.rows * self.fitted.length)
-
-    def batch(self, rows: np.ndarray) -> PackedPairs:
-        pairs = [self.kept[self.fitted.pieces(row)].tolist() for row in rows.tolist()]
-        store, v = self.train, self.vocab
-        texts = [[(store.row("source", i), store.row("target", i)) for i in some] for some in pairs]
-        every = [i for some in pairs for i in some]
-        return side_by_side(texts, self.fitted.length, v.bos, v.eos, v.pad, every)
+def check(recipe: Recipe) -> None:
+    """Refuse packed pairs where a model cannot keep them apart."""
+    m = recipe.model
+    if recipe.data.packed and m.architecture and not can_pack(m.architecture, m.sizes.get("positions", "")):
+        what = m.architecture if not can_pack(m.architecture) else f"{m.positions} positions"
+        raise BadInput(f"{what} cannot keep packed pairs apart: leave out data.packed")
 
 
 def by_frequency(train: Store, tried: Sequence[PairBatch], vocab: Vocabs) -> float:
@@ -287,28 +232,6 @@ def by_frequency(train: Store, tried: Sequence[PairBatch], vocab: Vocabs) -> flo
     learned = np.concatenate([stream[: int(lengths[:rows].sum())], np.full(rows, vocab.eos, stream.dtype)])
     answers = np.concatenate([batch.answers_BT[batch.answers_BT >= 0].numpy() for batch in tried])
     return unigram_entropy(learned, answers, sides(vocab)[1].size)
-
-
-def batch_of(store: Store, vocab: Vocabs, ids: np.ndarray) -> PairBatch:
-    rows = {name: [store.row(name, int(i)) for i in ids] for name in ("source", "target")}
-    trees = [
-        TokenTree(store.row("words", int(i)), store.row("heads", int(i)).astype(np.int64) - 1)
-        for i in (ids if "heads" in store.fields else ())
-    ]
-    return collate(rows["source"], rows["target"], vocab.bos, vocab.eos, vocab.pad, ids.tolist(), trees)
-
-
-def numbers(vocab: Vocabs, pairs: list[TextPair]) -> PairBatch:
-    """Sentence pairs as a batch."""
-    sources, targets = encoded(vocab, pairs)
-    return collate(
-        [np.array(s) for s in sources],
-        [np.array(t) for t in targets],
-        vocab.bos,
-        vocab.eos,
-        vocab.pad,
-        trees=trees_of(vocab, [source for source, _ in pairs]),
-    )
 
 
 def translate(model: EncoderDecoder, vocab: Vocabs, sources: list[str], longest: int = 200) -> list[str]:
@@ -417,3 +340,41 @@ def show(model: EncoderDecoder, vocab: Vocabs, pairs: list[TextPair]) -> list[st
         expected = "" if mine == target else f"    (expected: {target})"
         lines.append(f"    {source}\n  → {mine}{expected}")
     return lines
+
+
+TRANSFORMER = {"context": 1024, "norm": "pre", "attention_dropout": 0.0}
+
+TASK = Task(
+    name="translate",
+    data=TranslateData,
+    train=TranslateTraining,
+    architectures={
+        "transformer": TRANSFORMER,
+        "mixture_transformer": TRANSFORMER,
+        "bart": {},
+        "t5": {},
+        "seq2seq": {"layers": 2},
+        "bahdanau": {"layers": 1},
+        "luong": {"layers": 2},
+        "convs2s": {"layers": 4},
+    },
+    corpora={"phrasebook": Corpus(("valid", "test", "combinations", "long"), PHRASEBOOK)},
+    starts=Starts(
+        find=starting_from(TRANSLATORS),
+        published={"train.optimizer": "adamw", "train.learning_rate": 5e-5, "train.batch_tokens": 4096},
+    ),
+    read=read,
+    job=job,
+    measure=measure,
+    metric="bleu",
+    own_data=(
+        {"source": ("data.valid_source",), "target": ("data.valid_target",)},
+        {"data": ("data.valid_table",)},
+    ),
+    columns=("source", "target"),
+    writes=True,
+    choose=choose,
+    settle=settle,
+    next=('translate {path} "your own sentence"',),
+    check=check,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -22,8 +22,26 @@ from ..files import inside, one_line, present, write_text
 from ..interop.hf.tokenizer import TARGET_TOKENIZER, TOKENIZER
 from ..interop.run.read import FROM
 from .origin import TRANSLATORS, Origin, find_origin, target_vocabulary, vocabulary
-from .recipe.settings import DataSettings, Recipe
+from .recipe.settings import Recipe, TableSettings
 from .task import describe_data
+
+
+@dataclass(frozen=True)
+class TranslateData(TableSettings):
+    """Sentence pairs."""
+
+    source: Annotated[str, "sentences to read (--source)"] = ""
+    target: Annotated[str, "their translations (--target)"] = ""
+    valid_source: Annotated[str, "held-out sentences (--valid-source)"] = ""
+    valid_target: Annotated[str, "their translations (--valid-target)"] = ""
+    source_column: Annotated[str, "column of a table to read"] = "source"
+    target_column: Annotated[str, "column of its translation"] = "target"
+    trees: Annotated[str, "trees of the sources, CoNLL-U (--trees)"] = ""
+    valid_trees: Annotated[str, "trees of the held-out sources (--valid-trees)"] = ""
+    joint: Annotated[bool, "one vocabulary and one embedding matrix for both sides"] = True
+    packed: Annotated[bool, "several pairs in a row of max_length tokens, which do not see each other"] = (
+        False
+    )
 
 
 @dataclass(frozen=True)
@@ -152,8 +170,6 @@ def pairs_of(recipe: Recipe, split: str, report: Report) -> Iterator[TextPair]:
     d = recipe.data
     if d.corpus == "phrasebook":
         yield from ((from_phrasebook(pair, recipe), pair.target) for pair in phrasebook.split(split))
-    elif d.corpus:
-        raise BadInput(f'translate has no built-in corpus "{d.corpus}"; it has phrasebook')
     elif split == "train" and d.source and d.target and d.trees:
         yield from read_parsed(d.source, d.target, d.trees, report)
     elif split != "train" and d.valid_source and d.valid_target and d.valid_trees:
@@ -175,7 +191,7 @@ def pairs_of(recipe: Recipe, split: str, report: Report) -> Iterator[TextPair]:
         raise BadInput(f"give {given} too: held-out pairs to judge the model by")
 
 
-def check_sources(d: DataSettings) -> None:
+def check_sources(d: TranslateData) -> None:
     """Pairs come from one place."""
     for files, table, told in (
         (d.source or d.target, d.table, "--source and --target, or --data"),
@@ -198,7 +214,7 @@ def from_phrasebook(pair: phrasebook.Pair, recipe: Recipe) -> str:
 
 def needs_trees(recipe: Recipe) -> bool:
     """Whether the encoder's positions come from syntax."""
-    return recipe.model.positions.startswith("structural")
+    return str(recipe.model.sizes.get("positions", "")).startswith("structural")
 
 
 def heads_of(pairs: Sequence[TextPair]) -> list[object]:
@@ -207,7 +223,7 @@ def heads_of(pairs: Sequence[TextPair]) -> list[object]:
 
 def check_trees(recipe: Recipe) -> None:
     """Trees are there where they are needed, and nowhere else."""
-    d, positions = recipe.data, recipe.model.positions
+    d, positions = recipe.data, recipe.model.sizes.get("positions", "")
     if not needs_trees(recipe):
         if given := d.trees or d.valid_trees:
             told = f"{given} has trees, which positions {positions} do not read"
@@ -220,7 +236,7 @@ def check_trees(recipe: Recipe) -> None:
         )
 
 
-def source_name(d: DataSettings, split: str) -> str:
+def source_name(d: TranslateData, split: str) -> str:
     """What a split is read from, in words."""
     files = (d.source, d.target) if split == "train" else (d.valid_source, d.valid_target)
     return " and ".join(files) if all(files) else d.table if split == "train" else d.valid_table

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -32,13 +32,24 @@ from ..files import inside, one_line, present, read_json, write_json, write_text
 from ..interop.hf.tokenizer import TOKENIZER
 from ..interop.run.read import describe_run
 from ..interop.run_folder import LABELS
+from ..models.base.settings import Part, Range
 from ..models.base.shells import WithHeads
 from ..models.elmo_reader import ElmoReaderConfig
 from ..models.syntax import SyntaxConfig
 from ..parts.places import Lengths
 from ..train.loss import NOTHING
+from .configs import config_of
 from .origin import FROM, NO_TOKEN, find_origin, vocabulary
-from .recipe.settings import DataSettings, Recipe
+from .recipe.settings import (
+    LearningRate,
+    Optimizer,
+    Recipe,
+    SmoothedTraining,
+    Steps,
+    TableSettings,
+    WarmupSteps,
+    WeightDecay,
+)
 from .spelling import id_limit, keep_unknown, vocab_as_read
 from .task import not_empty, pad, read_held_out
 
@@ -159,13 +170,35 @@ def row_of(labels: Labels, sentence: Sentence, pieces: Sequence[Sequence[int]]) 
 # Files
 
 
-def check_sources(d: DataSettings, task: str, corpora: Sequence[str]) -> None:
-    if d.corpus and d.corpus not in corpora:
-        has = f"; it has {', '.join(corpora)}" if corpora else ""
-        raise BadInput(f'{task} has no built-in corpus "{d.corpus}"{has}')
+@dataclass(frozen=True)
+class TreebankData(TableSettings):
+    """A treebank, CoNLL-U."""
+
+    bad_lines: Annotated[Literal["drop", "refuse"], "what to do with lines that cannot be used"] = "refuse"
+    vocab_size: Annotated[int, Range(8, 1_000_000), "tokens in the vocabulary, at most"] = 4000
+
+
+@dataclass(frozen=True)
+class TreebankTraining(SmoothedTraining):
+    """A treebank is small: much is hidden and dropped."""
+
+    steps: Steps = 4000
+    optimizer: Optimizer = "muon"
+    learning_rate: LearningRate = 6e-3
+    warmup_steps: WarmupSteps = 200
+    weight_decay: WeightDecay = 0.1
+    label_smoothing: Annotated[Part, "share of the target spread over all labels"] = 0.05
+    word_dropout: Annotated[Part, "share of the pieces of words that is hidden in each step"] = 0.2
+
+
+SYNTAX = {"activation": "gelu", "norm": "pre", "dropout": 0.2}
+
+
+def check_sources(d: TreebankData) -> None:
+    """Refuse data unless there are treebanks to learn from and to evaluate by, or a built-in corpus."""
     if not d.corpus and not (d.table and d.valid_table):
         files = "--data and --valid-data: treebanks (CoNLL-U) to learn from and to judge by"
-        raise BadInput(f"give {files}; or --corpus {' or '.join(corpora)}")
+        raise BadInput(f"give {files}; or --corpus phrasebook")
 
 
 def sentences_of(recipe: Recipe, split: str, report: Report, need: Sequence[str]) -> Iterator[Sentence]:
@@ -245,8 +278,8 @@ def taught(path: Path, count: int) -> dict[str, int]:
     """The labels in a file of a run, as many as its model tells apart."""
     found = read_json(inside(path.parent, path.name), LIMIT)
     if len(found) != count:
-        fault = f"{path} names {len(found)} {path.stem}, and the model has {count}"
-        raise BadInput(one_line(f"{fault}: restore the file of this run"))
+        told = f"{path} names {len(found)} {path.stem}, and the model tells {count} apart"
+        raise BadInput(one_line(f"{told}: put back its own"))
     return found
 
 
@@ -310,16 +343,8 @@ def plan_of(recipe: Recipe, train: Store, longest: int | None = None) -> BucketP
 
 def syntax_config(recipe: Recipe, vocab: int, heads: tuple[str, ...], labels: Labels) -> SyntaxConfig:
     """An encoder of the recipe's sizes with these heads."""
-    m = recipe.model
-    return SyntaxConfig(
-        vocab=vocab,
-        **m.pick("layers", "width", "activation", "norm", "dropout", ffn_width="hidden"),
-        heads=m.heads,
-        attention_dropout=m.dropout,
-        prediction_heads=heads,
-        labels=max(1, len(labels.tags)),
-        relations=max(1, len(labels.relations)),
-    )
+    sizes = {"labels": max(1, len(labels.tags)), "relations": max(1, len(labels.relations))}
+    return config_of(recipe, vocab=vocab, prediction_heads=heads, **sizes)
 
 
 def hidden_pieces(tokens_BT: Tensor, share: float, mask: int = Vocab.mask) -> Tensor:

@@ -64,9 +64,11 @@ def write(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Answer]:
     """Captions of image files; numbers: which files these are, among all that belong to one seed."""
+    from ..tasks.caption import LONGEST
+
     search = search_of(model, how, BEAM, partial(with_pictures, model))
     prefix = model.wording.beginning(how.prefix)
-    longest = how.max_new_tokens or model.image_settings.max_length
+    longest = how.max_new_tokens or (LONGEST if model.recipe is None else model.recipe.data.max_length)
     requests = [
         Request([model.wording.start], longest, row, number, prefix)
         for row, number in zip(rows, numbers, strict=True)
@@ -76,11 +78,11 @@ def write(
 
 def with_pictures(model: Model, network: EncoderDecoder, rows: Sequence[Tokenized]) -> EncoderDecoder:
     """The same network, shown the pictures of the files that it reads next."""
-    from ..tasks.caption import read
+    from ..tasks.caption import model_input
 
     data = model.image_settings
     names = [row.text for row in rows]
     images = [one.pixels_HWC if isinstance(one, ReadyImage) else ready_file(one, data) for one in names]
     pixels_BHWC = torch.from_numpy(np.stack(images))
-    encoder = WithPictures(network.encoder, read(network, data, pixels_BHWC))
+    encoder = WithPictures(network.encoder, model_input(network, data, pixels_BHWC))
     return EncoderDecoder(encoder, network.decoder)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from ..interop.quantize import quantize_weights
 from ..interop.run.read import BORROWED
 from ..interop.run_folder import is_run, refuse_stage
 from ..tasks.recipe import from_json
-from ..tasks.recipe.settings import DataSettings, Recipe
+from ..tasks.recipe.settings import NormalizedPictures, Recipe
 from ..train.device import find_device
 from . import (
     answer,
@@ -290,7 +290,7 @@ class Model:
         return self.vocab if letters and isinstance(self.vocab, SpelledVocab) else None
 
     @cached_property
-    def image_settings(self) -> DataSettings:
+    def image_settings(self) -> NormalizedPictures:
         """How pictures are made ready for it."""
         from ..tasks.image_classify import data_of
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
     from ..interop.loaded import Loaded
-    from ..tasks.recipe.settings import DataSettings
+    from ..tasks.summarize import SummaryData
 from .texts import LONGEST, Tokenized, fault_of
 
 MASK = "[MASK]"
@@ -223,7 +223,7 @@ class RunWording(Wording):
 class ArticleWording(Wording):
     """A run's that summarizes: of each article, what the run has learned to read."""
 
-    def __init__(self, loaded: Loaded, folder: str, data: DataSettings) -> None:
+    def __init__(self, loaded: Loaded, folder: str, data: SummaryData) -> None:
         super().__init__(loaded, folder)
         self.data, self.vocab = data, read_vocab(Path(folder) / "tokenizer.json")
         self.ends, self.never = [self.vocab.eos], []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from heedful.tasks.recipe.presets import DEMO
 from helpers.command_lines import AtOnce, first_pages
 from helpers.runs import CPU, Quiet
 
@@ -19,7 +20,6 @@ from heedful.inside.look.heat_maps import heat_map
 from heedful.interop.formats import FORMATS
 from heedful.runs import trainer, training
 from heedful.tasks import alignment, recipe
-from heedful.tasks.recipe.presets import DEMO
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def trained(tmp_path_factory):
         "evaluate.every": 30,
         "evaluate.rows": 8,
         "model.width": 32,
-        "model.hidden": 48,
+        "model.ffn_width": 48,
         "model.positions": DEMO["model.positions"],
     }
     return trainer.start(

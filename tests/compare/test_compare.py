@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from heedful.tasks.recipe.presets import ARCHITECTURES
 from helpers.command_lines import AtOnce
 from helpers.runs import (
     TINY,
@@ -33,7 +34,6 @@ from heedful.compare.report import SAME, report_text, rows_of
 from heedful.compare.trials import Entry, TrialRecord
 from heedful.errors import BadInput, NotFinite
 from heedful.runs import setup, trainer, training
-from heedful.tasks.recipe.presets import ARCHITECTURES
 
 CPU = torch.device("cpu")
 VARIANTS = ["--variant", "base", "--variant", "post: model.norm=post"]
@@ -123,7 +123,7 @@ def asked(*variants, base=None, task="translate", budget=None, seeds=2):
             "variant b sets train.seed, but all variants have the same seeds",
         ),
         (asked(ModelVariant("a"), ModelVariant("b", {"train.steps": 3})), "the same budget"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"evaluate.rows": 3})), "are evaluated in the same way"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"evaluate.rows": 3})), "are judged alike"),
         (
             asked(ModelVariant("a"), ModelVariant("b", {"model.experts": 3})),
             "variant b: model.experts does nothing in transformer",
@@ -153,7 +153,7 @@ def test_a_shared_setting_may_concern_some_variants_only_but_not_none():
         ModelVariant("b", {"model.norm": "post"}),
         base={"model.experts": 4},
     )
-    with pytest.raises(BadInput, match="model.experts has no effect in any of these variants"):
+    with pytest.raises(BadInput, match="model.experts does nothing in any of these variants"):
         check(other)
 
 
@@ -163,7 +163,9 @@ def test_a_variant_can_take_the_settings_of_a_run(texts, tmp_path):
     )
     found = read_variant(f"old: {tmp_path / 'old'} model.width=8", "lm").settings
     assert (
-        found["train.learning_rate"] == 0.017 and found["model.width"] == "8" and found["model.hidden"] == 24
+        found["train.learning_rate"] == 0.017
+        and found["model.width"] == "8"
+        and found["model.ffn_width"] == 24
     )
     assert not any(key.startswith(("data.", "evaluate.", "train.steps", "train.seed")) for key in found)
     with pytest.raises(BadInput, match="is a run of lm, not of translate"):
@@ -246,11 +248,11 @@ def test_a_comparison_from_start_to_end(texts, tmp_path, capsys):
     folder = tmp_path / "compare"
     assert main(words(texts, folder, *VARIANTS, "--seeds", "2", "--metric", "loss")) == 0
     out, err = capsys.readouterr()
-    assert "2 variants x 2 seeds = 4 trials" in err and "post, seed 1 (4 of 4): 6 steps" in err
+    assert "2 variants x 2 seeds are 4 trials" in err and "post, seed 1 (4 of 4): 6 steps" in err
     assert out.splitlines()[0].split()[:2] == ["variant", "loss"] and "paired t-test over seeds" in out
     rows = table(folder)
     assert {row["variant"] for row in rows} == {"base", "post"}
-    assert [row["against_the_best"] == "best" for row in rows] == [True, False]
+    assert [row["beside_the_best"] == "best" for row in rows] == [True, False]
     assert float(rows[0]["loss"]) <= float(rows[1]["loss"])
     lines = table(folder, "trials.csv")
     assert sorted((line["variant"], line["seed"]) for line in lines) == [
@@ -302,7 +304,7 @@ def test_a_second_run_trains_nothing_and_tells_the_same(texts, tmp_path, capsys,
     for again in (line, ["compare", "--resume", str(tmp_path / "c")]):
         assert main(again) == 0
         out, err = capsys.readouterr()
-        assert out == first and "4 of them finished" in err
+        assert out == first and "4 of them done already" in err
         assert {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()} == files
 
 
@@ -314,7 +316,7 @@ def test_what_was_interrupted_goes_on_and_ends_the_same(texts, tmp_path, capsys,
         capsys.readouterr()
         assert main(words(texts, tmp_path / "twice", *VARIANTS, "--seeds", "2")) == 75
         out, err = capsys.readouterr()
-        assert out == "" and err.endswith(f"continue with `heedful compare --resume {tmp_path / 'twice'}`\n")
+        assert out == "" and err.endswith(f"go on with `heedful compare --resume {tmp_path / 'twice'}`\n")
         assert not (tmp_path / "twice/table.csv").exists()
     (tmp_path / "twice/records.jsonl").write_text('{"variant": "base", "se')  # as a kill leaves it
     assert main(["compare", "--resume", str(tmp_path / "twice")]) == 0
@@ -327,11 +329,11 @@ def test_seeds_and_variants_can_be_added(texts, tmp_path, capsys):
     folder = tmp_path / "c"
     assert main(words(texts, folder, *VARIANTS, "--seeds", "1")) == 0
     out, _ = capsys.readouterr()
-    assert "one seed cannot show a significant difference" in out and SAME in out
+    assert "with one seed no difference can be told from noise" in out and SAME in out
     more = ["--variant", "wide: model.width=24"]
     assert main(words(texts, folder, *VARIANTS, *more, "--seeds", "2")) == 0
     out, err = capsys.readouterr()
-    assert "6 trials, 2 of them finished" in err and err.count("measuring") == 1
+    assert "6 trials, 2 of them done already" in err and err.count("weighing") == 1
     assert len(table(folder)) == 3
 
 
@@ -410,7 +412,7 @@ def test_every_task_can_be_compared(task, texts, tmp_path, capsys):
         (["--tokens", "70"], "--steps and --tokens are two budgets: give one of them"),
         (["--set", "model.layers=2"], "holds a comparison with another base"),
         (["--variant", "post: model.norm=pre model.width=8"], 'two variants are called "post"'),
-        (["--metric", "blue"], 'translate has no metric "blue"; did you mean "bleu"?'),
+        (["--metric", "blue"], 'translate has no score "blue"; did you mean "bleu"?'),
     ],
 )
 def test_another_comparison_is_not_mixed_in(more, sentence, texts, tmp_path, capsys):
@@ -438,7 +440,7 @@ def test_a_comparison_in_vain_leaves_nothing(texts, tmp_path, capsys):
     folder = tmp_path / "new" / "c"
     line = words(texts, folder, *VARIANTS, "--set", "data.max_length=1")
     assert main(line) == 2
-    assert not folder.parent.exists() and capsys.readouterr().err.startswith("measuring base\nerror: ")
+    assert not folder.parent.exists() and capsys.readouterr().err.startswith("weighing base\nerror: ")
 
 
 # The report

@@ -15,7 +15,7 @@ from heedful.data.images import augment, folders, prepare
 from heedful.data.images import files as images
 from heedful.data.report import Report
 from heedful.errors import BadInput
-from heedful.tasks.recipe.settings import DataSettings
+from heedful.tasks.image_classify import ImageData
 
 
 def encoded(image, kind="PNG"):
@@ -296,7 +296,7 @@ def test_what_is_no_square_is_cropped_padded_or_stretched():
 
 
 def test_channels_are_joined_or_repeated():
-    gray = prepare.ready(pixels(), DataSettings(image=5, color=False))
+    gray = prepare.ready(pixels(), ImageData(image_size=5, color=False))
     assert gray.shape == (5, 5, 1) and gray.dtype == np.uint8
     known = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 9, 9]]], np.uint8)
     assert prepare.in_channels(known, False)[0, :, 0].tolist() == [76, 150, 29, 9]
@@ -304,7 +304,7 @@ def test_channels_are_joined_or_repeated():
 
 
 def test_normalizing_goes_there_and_back():
-    data = DataSettings(mean=0.3, deviation=0.25)
+    data = ImageData(mean=0.3, std=0.25)
     known = torch.from_numpy(pixels()[None])
     x_BCHW = prepare.normal(known, data)
     assert x_BCHW.shape == (1, 3, H, W)
@@ -313,9 +313,9 @@ def test_normalizing_goes_there_and_back():
 
 
 def test_moves_follow_from_seed_and_step_and_move_as_they_say():
-    still = DataSettings()
+    still = ImageData(random_shift=0.0)
     assert augment.moves(still, 1, 2, 3) is None
-    data = DataSettings(shift=0.25, zoom=0.5, flip=True)
+    data = ImageData(random_shift=0.25, random_zoom=0.5, random_flip=True)
     found = augment.moves(data, 1, 2, 500)
     assert torch.equal(found, augment.moves(data, 1, 2, 500))
     assert not torch.equal(found, augment.moves(data, 1, 3, 500)) and not torch.equal(
@@ -328,7 +328,7 @@ def test_moves_follow_from_seed_and_step_and_move_as_they_say():
         and (found[:, 0, 0].abs() == found[:, 1, 1]).all()
     )
     assert 0.4 < (found[:, 0, 0] < 0).float().mean() < 0.6
-    assert (augment.moves(DataSettings(shift=0.25), 1, 2, 500)[:, 0, 0] == 1).all()
+    assert (augment.moves(ImageData(random_shift=0.25), 1, 2, 500)[:, 0, 0] == 1).all()
 
     x_BCHW = torch.rand(2, 3, 8, 8)
     one = torch.tensor([[[1.0, 0, 0], [0, 1, 0]], [[-1.0, 0, 0], [0, 1, 0]]])
@@ -345,8 +345,8 @@ def test_moves_follow_from_seed_and_step_and_move_as_they_say():
 
 
 def test_a_square_of_each_picture_is_painted_over():
-    assert augment.holes(DataSettings(), 1, 2, 3) is None
-    data = DataSettings(erase=0.5)
+    assert augment.holes(ImageData(), 1, 2, 3) is None
+    data = ImageData(random_erase=0.5)
     found = augment.holes(data, 1, 2, 500)
     assert torch.equal(found, augment.holes(data, 1, 2, 500)) and not torch.equal(
         found, augment.holes(data, 1, 3, 500)

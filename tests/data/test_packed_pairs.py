@@ -15,7 +15,7 @@ from heedful.models import mixture_transformer, transformer
 from heedful.models.transformer import TransformerConfig
 from heedful.parts.places import Packed, Source
 from heedful.runs import trainer
-from heedful.tasks import recipe, translate, translate_data
+from heedful.tasks import recipe, translate, translate_data, translate_rows
 from heedful.train.loss import NOTHING
 
 BOS, EOS, PAD = 1, 2, 0
@@ -55,9 +55,9 @@ def gradients(model, total):
 def test_packed_pairs_have_the_loss_and_the_gradients_of_pairs_alone(positions):
     model = model_with(positions)
     rows = [some_pairs([(5, 3), (2, 6), (1, 1)]), some_pairs([(4, 0), (3, 5)], 1), some_pairs([(11, 10)], 2)]
-    packed = translate.side_by_side(rows, 13, BOS, EOS, PAD)
+    packed = translate_rows.side_by_side(rows, 13, BOS, EOS, PAD)
     pairs = [pair for row in rows for pair in row]
-    alone = [translate.collate([s], [t], BOS, EOS, PAD) for s, t in pairs]
+    alone = [translate_rows.collate([s], [t], BOS, EOS, PAD) for s, t in pairs]
     assert packed.count == sum(batch.count for batch in alone) == sum(len(t) + 1 for _, t in pairs)
     whole = translate.loss_of(model, packed, 0.1)
     apart = [translate.loss_of(model, batch, 0.1) for batch in alone]
@@ -72,7 +72,7 @@ def test_packed_pairs_have_the_loss_and_the_gradients_of_pairs_alone(positions):
 def test_no_pair_sees_another():
     model = model_with()
     row = some_pairs([(5, 3), (2, 6), (1, 1)])
-    batch = translate.side_by_side([row], 13, BOS, EOS, PAD)
+    batch = translate_rows.side_by_side([row], 13, BOS, EOS, PAD)
     vectors = model.encoder.inputs.tokens(batch.source_BS).detach().requires_grad_()
     model.encoder.inputs.tokens.forward = lambda tokens: vectors  # the source's alone
     memory = model.encoder(batch.source_BS, Packed(batch.source_documents_BS))
@@ -91,7 +91,7 @@ def test_no_pair_sees_another():
 
 def test_a_batch_is_laid_out_side_by_side():
     (s0, t0), (s1, t1) = row = some_pairs([(2, 3), (3, 1)])
-    batch = translate.side_by_side([row], 8, BOS, EOS, PAD, [4, 9])
+    batch = translate_rows.side_by_side([row], 8, BOS, EOS, PAD, [4, 9])
     assert batch.source_BS[0].tolist() == [*s0, *s1, 0, 0, 0]
     assert batch.source_documents_BS[0].tolist() == [0, 0, 1, 1, 1, -1, -1, -1]
     assert batch.target_BT[0].tolist() == [BOS, *t0, BOS, *t1, 0, 0]
@@ -167,7 +167,7 @@ def test_pairs_longer_than_a_row_are_left_out_and_told(tmp_path):
     assert any("left out: " in line and "over data.max_length, 9 tokens" in line for line in job.plan)
     lengths = [np.array([4, 5]), np.array([3, 2])]
     with pytest.raises(BadInput, match="no pair is left to train on: 2 of 2 are over 3 tokens"):
-        translate.PackedRows(None, job.vocab, lengths, asked(**{"data.max_length": 3}))
+        translate_rows.PackedRows(None, job.vocab, lengths, asked(**{"data.max_length": 3}))
 
 
 def test_the_mixture_sends_no_padding_to_its_experts():
@@ -188,17 +188,17 @@ def test_the_mixture_sends_no_padding_to_its_experts():
     )
     model = mixture_transformer.build(config)
     rows = [some_pairs([(5, 3), (2, 6)]), some_pairs([(4, 2)], 1)]
-    loss = translate.loss_of(model, translate.side_by_side(rows, 13, BOS, EOS, PAD))
+    loss = translate.loss_of(model, translate_rows.side_by_side(rows, 13, BOS, EOS, PAD))
     read, written = 5 + 2 + 4, 4 + 7 + 3
     assert sorted(loss.expert_load_LE.sum(1).tolist()) == [2 * read, 2 * written]
 
 
 def test_a_batch_goes_to_a_device_with_all_of_its_tensors_and_nothing_else_changed():
-    batch = translate.side_by_side([some_pairs([(2, 3)])], 8, BOS, EOS, PAD, [4])
+    batch = translate_rows.side_by_side([some_pairs([(2, 3)])], 8, BOS, EOS, PAD, [4])
     there = batch.to(torch.device("meta"))
     assert {name: tensor.device.type for name, tensor in there.tensors().items()} == dict.fromkeys(
         ("source_BS", "source_documents_BS", "target_BT", "target_documents_BT", "answers_BT"), "meta"
     )
     assert (there.count, there.ids) == (batch.count, batch.ids) and batch.to(CPU) is batch
-    pairs = translate.collate(*zip(*some_pairs([(2, 3), (1, 4)]), strict=True), BOS, EOS, PAD)
+    pairs = translate_rows.collate(*zip(*some_pairs([(2, 3), (1, 4)]), strict=True), BOS, EOS, PAD)
     assert pairs.to(torch.device("meta")).heads_BW is None

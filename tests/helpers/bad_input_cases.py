@@ -8,7 +8,7 @@ TINY = {
     "model.layers": 1,
     "model.width": 16,
     "model.heads": 2,
-    "model.hidden": 24,
+    "model.ffn_width": 24,
     "train.batch_tokens": 64,
     "train.warmup_steps": 1,
     "train.steps": 1,

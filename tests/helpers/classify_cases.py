@@ -23,7 +23,7 @@ TINY = {
     "model.layers": 1,
     "model.width": 12,
     "model.heads": 3,
-    "model.hidden": 20,
+    "model.ffn_width": 20,
     "model.context": 24,
     "train.steps": 4,
     "train.batch_tokens": 80,

@@ -18,7 +18,7 @@ TINY = {
     "model.layers": 1,
     "model.width": 8,
     "model.heads": 2,
-    "model.hidden": 12,
+    "model.ffn_width": 12,
     "train.batch_tokens": 32,
     "train.warmup_steps": 1,
     "evaluate.rows": 2,

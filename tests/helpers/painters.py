@@ -20,7 +20,7 @@ SMALL = {
 }
 
 
-TRANSFORMERS = {"model.heads": 3, "model.hidden": 10}
+TRANSFORMERS = {"model.heads": 3, "model.ffn_width": 10}
 
 
 ALL = {**SMALL, **TRANSFORMERS, "model.codes": 9}
@@ -37,13 +37,8 @@ def train_all(path, **more):
 
 def stage_recipe(stage, codes="", **more):
     own = TRANSFORMERS if stage in ("decoder", "ranker") else {}
-    own = {
-        **own,
-        **({"train.from": codes} if stage == "decoder" else {}),
-        **more,
-        "train.stage": stage,
-    }
-    return recipe.make("text-to-image", "tiny", "shapes", {**SMALL, **own})
+    own = {**own, **({"train.from": codes} if stage == "decoder" else {}), **more}
+    return recipe.make(f"text-to-image-{stage}", "tiny", "shapes", {**SMALL, **own})
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,14 @@ import pytest
 import torch
 
 from heedful.data.images.files import png_bytes
-from heedful.tasks import recipe
-from heedful.tasks.recipe.checks import ONLY_AT
+from heedful.tasks import find_task, recipe
 from heedful.tasks.recipe.settings import Recipe
 
 TINY = {
     "model.layers": 1,
     "model.width": 16,
     "model.heads": 2,
-    "model.hidden": 24,
+    "model.ffn_width": 24,
     "train.batch_tokens": 64,
     "train.warmup_steps": 3,
     "checkpoint.every": 4,
@@ -190,11 +189,16 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
             "data.random_flip": True,
         },
         "caption": {"data.images": texts["captioned"], "data.image_size": 8, "data.random_shift": 0.1},
-        "text-to-image": {"data.images": texts["images"], "data.image_size": 8, "train.batch_tokens": 16},
+        "text-to-image-codes": {
+            "data.images": texts["images"],
+            "data.image_size": 8,
+            "train.batch_tokens": 16,
+        },
     }[task]
     sizes = {**TINY, **files, "train.steps": steps, **more}
-    if task == "text-to-image":  # its first stage, which is no Transformer
-        sizes = {key: value for key, value in sizes.items() if "codes" in ONLY_AT.get(key, ("codes",))}
+    if task == "text-to-image-codes":  # no Transformer
+        known = recipe.known_settings(find_task(task), "dvae")
+        sizes = {key: value for key, value in sizes.items() if key in known}
     return recipe.make(task, settings=sizes)
 
 

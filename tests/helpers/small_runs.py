@@ -45,7 +45,7 @@ SIZES = {
     "model.layers": 1,
     "model.width": 16,
     "model.heads": 2,
-    "model.hidden": 24,
+    "model.ffn_width": 24,
     "model.dropout": 0.0,
     "train.batch_tokens": 64,
     "train.warmup_steps": 3,

@@ -30,7 +30,7 @@ from heedful.parts.experts import (
 )
 from heedful.parts.layers import FeedForward, GatedFeedForward
 from heedful.parts.watch import watch
-from heedful.tasks import lm, translate
+from heedful.tasks import lm, translate, translate_rows
 from heedful.train.loss import Loss, with_aux
 from heedful.train.processes import IdleBatch, with_idle
 
@@ -290,7 +290,7 @@ def test_a_translators_loss_leaves_padding_out_on_both_sides():
     model = shaken(family("mixture_transformer").build(TRANSLATOR)).train()
     sources = [torch.arange(5, 5 + n).numpy() for n in (4, 1)]
     targets = [torch.arange(3, 3 + n).numpy() for n in (2, 5)]
-    found = translate.loss_of(model, translate.collate(sources, targets, 1, 2, 0))
+    found = translate.loss_of(model, translate_rows.collate(sources, targets, 1, 2, 0))
     assert found.expert_load_LE.sum(1).tolist() == [2 * (4 + 1), 2 * (3 + 6), 2 * (3 + 6)]
 
 
@@ -369,7 +369,7 @@ def test_recomputed_blocks_give_the_same_gradients_and_speak_once(name, monkeypa
         loss_of, batch = lm.loss_of, lm.WindowBatch(torch.randint(29, (2, 9)))
     else:
         rows = [torch.randint(29, (n,)).numpy() for n in (4, 6)]
-        loss_of, batch = translate.loss_of, translate.collate(rows, rows[::-1], 1, 2, 0)
+        loss_of, batch = translate.loss_of, translate_rows.collate(rows, rows[::-1], 1, 2, 0)
     found = []
     for recompute in (False, True):
         for stack in (m for m in model.modules() if hasattr(m, "recompute")):

@@ -29,7 +29,7 @@ from heedful.runs import trainer
 from heedful.tasks import expert_load, recipe
 
 D, F, E, K = 6, 10, 5, 2
-MIXTURE = {"model.architecture": "mixture", "model.experts": 3, "model.chosen": 2}
+MIXTURE = {"model.architecture": "mixture", "model.experts": 3, "model.top_k": 2}
 
 
 @pytest.mark.parametrize("task", ["lm", "translate"])
@@ -86,12 +86,12 @@ def test_hardly_used_experts_are_warned_of(tmp_path):
 
 def test_more_experts_chosen_than_there_are_is_one_sentence(capsys):
     words = (
-        "train lm --corpus pylib --set model.architecture=mixture --set model.experts=3 --set model.chosen=4"
+        "train lm --corpus pylib --set model.architecture=mixture --set model.experts=3 --set model.top_k=4"
     )
     assert main(words.split()) == 2
     told = capsys.readouterr().err
     assert told == (
-        "error: model.chosen is 4 and model.experts 3: a token is sent to no more experts than there are\n"
+        "error: model.top_k is 4 and model.experts 3: a token is sent to no more experts than there are\n"
     )
     for make in (
         lambda: NoisyTopK(D, 3, 4),
@@ -111,8 +111,8 @@ def test_settings_of_experts_are_refused_where_there_are_none():
         BadInput, match="model.experts does nothing in gpt2: it is for model.architecture=mixture"
     ):
         recipe.make("lm", settings={"model.experts": 4})
-    with pytest.raises(BadInput, match="model.gate does nothing in mlm"):
-        recipe.make("mlm", settings={"model.gate": "switch"})
+    with pytest.raises(BadInput, match="model.router does nothing in mlm"):
+        recipe.make("mlm", settings={"model.router": "switch"})
     with pytest.raises(
         BadInput, match="translate has no architecture modern: model.architecture is transformer or"
     ):

@@ -28,7 +28,7 @@ SIZES = {
     "model.layers": 1,
     "model.width": 16,
     "model.heads": 2,
-    "model.hidden": 24,
+    "model.ffn_width": 24,
     "model.context": 16,
     "train.batch_tokens": 64,
     "train.warmup_steps": 1,

@@ -19,7 +19,7 @@ SIZES = {
     "model.layers": 1,
     "model.width": 12,
     "model.heads": 3,
-    "model.hidden": 20,
+    "model.ffn_width": 20,
     "model.context": 14,
     "train.batch_tokens": 60,
     "train.warmup_steps": 2,

@@ -83,8 +83,9 @@ def status(name):
     return 1024 * int(next(line for line in open("/proc/self/status") if line.startswith(name)).split()[1])
 
 torch.set_num_threads(1)
-small = {"model.layers": 1, "model.width": 16, "model.heads": 2, "model.hidden": 24, "train.batch_tokens": 64}
-large = {"model.layers": 4, "model.width": 96, "model.heads": 4, "model.hidden": 384,
+small = {"model.layers": 1, "model.width": 16, "model.heads": 2, "model.ffn_width": 24,
+          "train.batch_tokens": 64}
+large = {"model.layers": 4, "model.width": 96, "model.heads": 4, "model.ffn_width": 384,
          "train.batch_tokens": 4096}
 common = {"data.tokenizer": "char", "data.text": sys.argv[1], "model.context": 64, "train.steps": 2,
           "evaluate.rows": 2, "evaluate.examples": 0, "model.dropout": 0.1,

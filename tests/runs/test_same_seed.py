@@ -13,14 +13,14 @@ import torch
 
 from heedful.cli.main import main
 from heedful.models import gpt3, llama, t5, transformer
-from heedful.tasks import lm, translate
+from heedful.tasks import lm, translate, translate_rows
 from heedful.train import loop, optimizer, schedule
 
 SIZES = {
     "model.layers": 1,
     "model.width": 12,
     "model.heads": 3,
-    "model.hidden": 20,
+    "model.ffn_width": 20,
     "train.batch_tokens": 60,
     "train.warmup_steps": 2,
     "train.steps": 3,
@@ -162,7 +162,7 @@ def batch(step: int, pairs: bool) -> object:
         [row[: 3 + i].numpy() for i, row in enumerate(rows_BT)],
         [row[4:].numpy() for row in rows_BT],
     )
-    return translate.collate(sources, targets, 1, 2, 0)
+    return translate_rows.collate(sources, targets, 1, 2, 0)
 
 
 def looped(name: str, kind: str, precision: str, seed: int) -> tuple[list[bytes], list[tuple[float, float]]]:

@@ -27,7 +27,7 @@ SIZES = {
     "model.layers": 2,
     "model.width": 12,
     "model.heads": 3,
-    "model.hidden": 20,
+    "model.ffn_width": 20,
     "model.dropout": 0.0,
     "train.steps": 8,
     "train.warmup_steps": 2,
@@ -63,7 +63,7 @@ RUNS: dict[str, tuple[str, dict]] = {
     "translate": ("translate", TRANSLATE),
     "lm": (
         "lm",
-        LM | {"train.optimizer": "muon", "train.average_checkpoints": 2, "model.hidden": 19},
+        LM | {"train.optimizer": "muon", "train.average_checkpoints": 2, "model.ffn_width": 19},
     ),  # odd: unequal shards
     "mlm": (
         "mlm",

@@ -178,9 +178,9 @@ def test_settings_that_would_do_nothing_are_refused():
         with pytest.raises(BadInput, match=told):
             recipe.make("lm", settings={"model.architecture": "gru", **settings})
     with pytest.raises(
-        BadInput, match="model.kernel does nothing in luong: it is for model.architecture=convs2s"
+        BadInput, match="model.kernel_size does nothing in luong: it is for model.architecture=convs2s"
     ):
-        recipe.make("translate", settings={"model.architecture": "luong", "model.kernel": 3})
+        recipe.make("translate", settings={"model.architecture": "luong", "model.kernel_size": 3})
     with pytest.raises(BadInput, match="translate has no architecture gru"):
         recipe.make("translate", settings={"model.architecture": "gru"})
     with pytest.raises(BadInput, match="lm has no architecture luong"):

@@ -34,8 +34,8 @@ from heedful.parts.positions.absolute import Sinusoidal
 from heedful.parts.watch import watch
 from heedful.runs import setup, trainer
 from heedful.tasks import caption, recipe
+from heedful.tasks.caption import CaptionData
 from heedful.tasks.evaluation import EvaluationRequest
-from heedful.tasks.recipe.settings import DataSettings
 from heedful.use.model import recipe_of
 
 CONFIG = captioner.CaptionerConfig(
@@ -54,8 +54,8 @@ SMALL = {
     "model.layers": 1,
     "model.width": 16,
     "model.heads": 2,
-    "model.hidden": 24,
-    "model.patch": 4,
+    "model.ffn_width": 24,
+    "model.patch_size": 4,
     "data.image_size": 8,
     "train.batch_tokens": 100,
     "train.steps": 90,
@@ -136,7 +136,7 @@ def test_a_word_sees_the_words_before_it_and_the_whole_picture():
 def test_captions_of_unequal_length_together_are_each_alone():
     model, data, pixels = (
         built(),
-        DataSettings(image=12),
+        CaptionData(image_size=12),
         torch.randint(256, (3, 12, 12, 3), dtype=torch.uint8),
     )
     rows = [[5, 6, 7, 8], [9], [10, 11]]
@@ -178,7 +178,7 @@ def test_places_of_a_grid_are_sinusoids_of_row_and_column():
 def test_patches_that_do_not_fit_and_words_that_are_none_are_refused():
     with pytest.raises(ValueError, match="13 pixels cannot be cut into patches of 4"):
         captioner.CaptionerConfig(image_size=13, patch_size=4)
-    with pytest.raises(ValueError, match="sees grid, class, mean of a picture, not 'all'"):
+    with pytest.raises(ValueError, match="source must be one of grid, class, mean, not 'all'"):
         captioner.CaptionerConfig(source="all")
 
 
@@ -253,7 +253,7 @@ def test_what_a_captioner_does_not_do_is_said(place):
         model.translate("x")
     with pytest.raises(BadInput, match="reads pictures: look_at takes the name of a file"):
         model.look("x")
-    with pytest.raises(BadInput, match="a draft guesses ahead for a decoder"):
+    with pytest.raises(BadInput, match="`draft` is an option of generate and not of caption"):
         model.caption("x.png", draft=model)
     with pytest.raises(BadInput, match="x.png is not there"):
         model.caption("x.png")
@@ -330,8 +330,7 @@ def test_batches_are_a_function_of_seed_and_step(place, tmp_path):
         "train.accumulation_steps": 3,
     }
     jobs = [
-        caption.make_job(recipe.make("caption", settings=settings), tmp_path / "run", lambda line: None)
-        for _ in range(2)
+        setup.make_job(recipe.make("caption", settings=settings), tmp_path / "run", Quiet()) for _ in range(2)
     ]
     for step in (0, 4):
         one, other = (job.batches(step) for job in jobs)
@@ -352,12 +351,12 @@ def test_batches_are_a_function_of_seed_and_step(place, tmp_path):
 
 
 def test_a_caption_of_shapes_is_right_if_it_says_the_same():
-    shapes, other = DataSettings(corpus="shapes"), DataSettings()
+    shapes, other = CaptionData(corpus="shapes"), CaptionData(lowercase=False)
     told, turned = "a red circle left of a small blue square", "a small blue square right of a red circle"
     wrong = "a red circle right of a small blue square"
     assert caption.exact([turned, wrong, told], [told] * 3, shapes) == pytest.approx(2 / 3)
     assert caption.exact([turned, told], [told] * 2, other) == 0.5
-    assert caption.exact(["A  Dog"], ["a dog"], DataSettings(lower=True)) == 1
+    assert caption.exact(["A  Dog"], ["a dog"], CaptionData(lowercase=True)) == 1
     found = [turned, wrong, "a red circle left of a blue square", "a red circle", "red red", "a blue cross"]
     parts = caption.parts_right(found, [told] * 5 + ["a blue cross"], shapes)
     assert parts == {"things": pytest.approx(4 / 6), "relation": pytest.approx(2 / 5)}
@@ -367,12 +366,12 @@ def test_a_caption_of_shapes_is_right_if_it_says_the_same():
 def test_captions_that_are_too_long_are_left_out_and_counted(place, tmp_path):
     folder = shutil.copytree(place / "images", tmp_path / "images")
     settings = SMALL | {"data.images": str(folder), "data.max_length": 3}
-    job = caption.make_job(recipe.make("caption", settings=settings), tmp_path / "a", lambda line: None)
+    job = setup.make_job(recipe.make("caption", settings=settings), tmp_path / "a", Quiet())
     assert job.steps_per_epoch == 1 and any("over data.max_length, 3 tokens" in line for line in job.plan)
     assert all(batch.target_BT.shape[1] == 3 for batch in job.batches(0))
     with pytest.raises(BadInput, match="captions are over data.max_length, 2 tokens: raise it"):
         settings |= {"data.max_length": 2}
-        caption.make_job(recipe.make("caption", settings=settings), tmp_path / "b", lambda line: None)
+        setup.make_job(recipe.make("caption", settings=settings), tmp_path / "b", Quiet())
 
 
 def test_pictures_without_captions_are_refused_in_one_sentence(place, tmp_path, capsys):
@@ -396,8 +395,8 @@ def test_pictures_without_captions_are_refused_in_one_sentence(place, tmp_path, 
     (folder / "captions.tsv").write_text("")
     assert "names no image" in refused("--set", "data.bad_lines=drop")
     (folder / "captions.tsv").write_text("\n".join(lines))
-    assert "does nothing in caption: it is for image-classify" in refused("--set", "model.pool=mean")
-    assert "which patches of 5 do not divide" in refused("--set", "model.patch=5")
+    assert 'caption has no setting "data.pool"' in refused("--set", "data.pool=mean")
+    assert "an image of 32 pixels cannot be cut into patches of 5" in refused("--set", "model.patch_size=5")
     assert (
         main(
             [
@@ -413,7 +412,7 @@ def test_pictures_without_captions_are_refused_in_one_sentence(place, tmp_path, 
         )
         == 2
     )
-    assert "so no mirror is true" in capsys.readouterr().err
+    assert "leave out data.random_flip, which swaps them" in capsys.readouterr().err
 
 
 # Where words look
@@ -450,7 +449,7 @@ def test_the_weights_of_a_word_are_those_by_which_it_was_chosen():
         heedful.interop.loaded.Loaded("captioner", CONFIG, model, FakeTokenizer(), {"bos": 1, "eos": 2})
     ).loaded
     pixels = np.random.default_rng(3).integers(256, size=(12, 12, 3), dtype=np.uint8)
-    data = DataSettings(image=12)
+    data = CaptionData(image_size=12)
     seen = look_at_caption(loaded, pixels, data, target="5 6 7")
     layer = model.get_submodule(paths_of(model, "cross")[1])
     given = []
@@ -479,7 +478,7 @@ class FakeTokenizer:
 
 
 def test_one_vector_is_not_looked_at(place, tmp_path):
-    settings = SMALL | {"data.images": str(place / "images"), "model.sees": "mean", "train.steps": 2}
+    settings = SMALL | {"data.images": str(place / "images"), "model.source": "mean", "train.steps": 2}
     outcome = trainer.start(recipe.make("caption", settings=settings), tmp_path / "run", Quiet(), CPU)
     assert outcome.job.config.source == "mean" and outcome.job.config.source_length == 1
     model = heedful.load(tmp_path / "run")
@@ -490,7 +489,7 @@ def test_one_vector_is_not_looked_at(place, tmp_path):
 
 def test_the_corpus_shapes_is_captioned(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shapes, "COUNTS", {"train": 20, "valid": 6, "test": 7})
-    settings = SMALL | {"data.image_size": 16, "train.steps": 2, "model.patch": 8}
+    settings = SMALL | {"data.image_size": 16, "train.steps": 2, "model.patch_size": 8}
     outcome = trainer.start(
         recipe.make("caption", "tiny", "shapes", settings), tmp_path / "run", Quiet(), CPU
     )

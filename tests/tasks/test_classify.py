@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
+from heedful.tasks.recipe.presets import FINE_TUNING
 from helpers.classify_cases import (  # noqa: F401 (fixtures)
     CPU,
     TINY,
@@ -26,7 +27,6 @@ from heedful.errors import BadInput
 from heedful.models.base.shells import DecoderClassifier
 from heedful.runs import setup, trainer
 from heedful.tasks import classify, classify_data, recipe, task
-from heedful.tasks.recipe.presets import FINE_TUNING
 from heedful.tasks.recipe.settings import DataSettings
 from heedful.train import loop, optimizer, schedule
 

@@ -7,7 +7,13 @@ from heedful.corpora.phrasebook.labels import labeled
 from heedful.data.report import Report
 from heedful.tasks import classify, classify_data, recipe
 
-TINY = {"model.layers": 1, "model.width": 12, "model.heads": 3, "model.hidden": 20, "train.batch_tokens": 90}
+TINY = {
+    "model.layers": 1,
+    "model.width": 12,
+    "model.heads": 3,
+    "model.ffn_width": 20,
+    "train.batch_tokens": 90,
+}
 
 
 @pytest.fixture(autouse=True)

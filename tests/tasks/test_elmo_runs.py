@@ -23,9 +23,9 @@ BILM = {
     "model.architecture": "elmo",
     "model.layers": 2,
     "model.width": 10,
-    "model.hidden": 14,
+    "model.ffn_width": 14,
     "model.filters": 20,
-    "model.letters": 12,
+    "model.max_characters": 12,
     "model.context": 9,
     "model.dropout": 0.0,
     "data.vocab_size": 13,
@@ -88,7 +88,7 @@ def trained(files, tmp_path_factory):
                         name
                     ]
                     if name == "pieces":
-                        kind |= {"model.letters": 50}
+                        kind |= {"model.max_characters": 50}
                     asked = bilm_recipe(files, **kind)
                 else:
                     asked = reader_recipe(name, files, make("letters"))
@@ -285,17 +285,17 @@ def wrong(files, trained, tmp_path):
         ),
         "a parser": (["parse", *tree, "--from", letters], "train.from does nothing in parse"),
         "letters of another model": (
-            ["lm", "--text", files["words"], "--set", "model.letters=9"],
-            "model.letters does nothing in gpt2: it is for model.architecture=elmo",
+            ["lm", "--text", files["words"], "--set", "model.max_characters=9"],
+            "model.max_characters does nothing in gpt2: it is for model.architecture=elmo",
         ),
         "heads": (["lm", *text, "--set", "model.heads=2"], "model.heads does nothing in elmo"),
         "too few letters": (
-            ["lm", *text, "--set", "model.letters=3"],
-            "model.letters must be a whole number from 7",
+            ["lm", *text, "--set", "model.max_characters=3"],
+            "model.max_characters must be a whole number from 7",
         ),
         "fewer cells than numbers": (
-            ["lm", *text, "--set", "model.hidden=16", "--set", "model.width=16"],
-            "model.hidden is 16: cells are projected to model.width",
+            ["lm", *text, "--set", "model.ffn_width=16", "--set", "model.width=16"],
+            "model.ffn_width is 16: cells are projected to model.width",
         ),
         "no room": (
             ["lm", *text, "--set", "model.context=2"],
@@ -337,7 +337,7 @@ def test_a_lone_half_of_a_character_is_refused(trained):
 def test_there_is_no_attention_to_look_at(trained, capsys):
     for name in ("letters", "tag"):
         assert cli.main(["look", trained(name), "the cat"]) == 2
-        assert "has no attention to look at" in capsys.readouterr().err
+        assert "this elmo has no attention to look at" in capsys.readouterr().err
 
 
 def test_what_is_learned_of_words_is_of_the_first_piece_of_each(trained):

@@ -9,14 +9,14 @@ from heedful.data.report import Report
 from heedful.errors import BadInput
 from heedful.tasks import galleries
 from heedful.tasks.recipe import make
-from heedful.tasks.recipe.settings import DataSettings
+from heedful.tasks.recipe.settings import PictureSettings
 
 REFUSE = Report("refuse", "image")
 
 
 def test_galleries_are_made_once_and_mapped(tmp_path):
     by_class(tmp_path / "images", cat=23, dog=12)
-    data = DataSettings(images=str(tmp_path / "images"), image=8)
+    data = PictureSettings(images=str(tmp_path / "images"), image_size=8)
     made = galleries.galleries(data, tmp_path / "data", False, REFUSE)
     assert {name: len(gallery) for name, gallery in made.items()} == {"train": 32, "valid": 3}
     labels = [made["valid"].label(i) for i in range(3)]
@@ -37,7 +37,7 @@ def test_galleries_are_made_once_and_mapped(tmp_path):
 
 
 def test_idx_folders_hold_out_a_part_of_the_training_images_and_keep_those_for_testing(tmp_path):
-    data = DataSettings(images=str(write_idx(tmp_path / "idx")), image=6, color=False)
+    data = PictureSettings(images=str(write_idx(tmp_path / "idx")), image_size=6, color=False)
     made = galleries.galleries(data, tmp_path / "data", False, REFUSE)
     assert [len(made["train"]), len(made["valid"])] == [22, 3]
     assert sorted(made["valid"].label(i) for i in range(3)) == ["0", "1", "2"]
@@ -51,26 +51,26 @@ def test_idx_folders_hold_out_a_part_of_the_training_images_and_keep_those_for_t
 def test_held_out_images_can_be_given(tmp_path):
     by_class(tmp_path / "a", cat=3, dog=4)
     by_class(tmp_path / "b", cat=2, dog=3)
-    data = DataSettings(images=str(tmp_path / "a"), valid_images=str(tmp_path / "b"), image=8)
+    data = PictureSettings(images=str(tmp_path / "a"), valid_images=str(tmp_path / "b"), image_size=8)
     made = galleries.galleries(data, tmp_path / "data", False, REFUSE)
     assert [len(made["train"]), len(made["valid"])] == [7, 5]
 
 
 def test_the_corpus_has_captions_or_classes(monkeypatch):
     monkeypatch.setattr(shapes, "COUNTS", {"train": 5, "valid": 4, "test": 3})
-    told = list(galleries.split_rows(DataSettings(corpus="shapes", image=24), "test", True, REFUSE))
-    kinds = list(galleries.split_rows(DataSettings(corpus="shapes", image=24), "test", False, REFUSE))
+    told = list(galleries.split_rows(PictureSettings(corpus="shapes", image_size=24), "test", True, REFUSE))
+    kinds = list(galleries.split_rows(PictureSettings(corpus="shapes", image_size=24), "test", False, REFUSE))
     assert [row.caption for row in told] == [p.caption for p in shapes.split("test")]
     assert all(row.label in shapes.labels() and row.pixels_HWC.shape == (24, 24, 3) for row in kinds)
-    with pytest.raises(BadInput, match='no corpus of pictures "shape"; did you mean "shapes"'):
-        galleries.sources_of(DataSettings(corpus="shape"), True, REFUSE)
+    with pytest.raises(BadInput, match='has no built-in corpus "shape"; it has shapes'):
+        make("caption", corpus="shape")
     with pytest.raises(BadInput, match="give --images FOLDER, or --corpus shapes"):
-        galleries.sources_of(DataSettings(), True, REFUSE)
+        galleries.sources_of(PictureSettings(), True, REFUSE)
 
 
 def test_settings_of_pictures_are_for_pictures():
     assert make("image-classify", settings={"data.image_size": 28}).data.image_size == 28
-    with pytest.raises(BadInput, match="data.image_size does nothing in lm"):
+    with pytest.raises(BadInput, match='lm has no setting "data.image_size"'):
         make("lm", settings={"data.image_size": 28})
-    with pytest.raises(BadInput, match="data.tokenizer does nothing in image-classify"):
+    with pytest.raises(BadInput, match='image-classify has no setting "data.tokenizer"'):
         make("image-classify", settings={"data.tokenizer": "word"})

@@ -28,8 +28,8 @@ SMALL = {
     "model.layers": 2,
     "model.width": 16,
     "model.heads": 2,
-    "model.hidden": 24,
-    "model.patch": 4,
+    "model.ffn_width": 24,
+    "model.patch_size": 4,
     "data.image_size": 8,
     "train.batch_tokens": 60,
     "train.steps": 40,
@@ -39,6 +39,7 @@ SMALL = {
     "evaluate.examples": 1,
     "train.label_smoothing": 0.0,
 }
+TUNED = {key: value for key, value in SMALL.items() if not key.startswith("model.")}
 
 
 def squares(folder, size=9, **counts):
@@ -91,8 +92,8 @@ def test_a_run_learns_its_classes_and_says_what_it_reads(place):
 
 @pytest.mark.parametrize("pool", ["class", "mean"])
 def test_the_label_is_read_off_the_class_token_or_the_mean(pool, place):
-    settings = {**SMALL, "data.images": str(place / "images"), "model.pool": pool}
-    config = image_classify.config_of(recipe.make("image-classify", settings=settings), 3)
+    settings = {**SMALL, "data.images": str(place / "images"), "data.pool": pool}
+    config = image_classify.vit_config(recipe.make("image-classify", settings=settings), 3)
     assert config.prediction_heads == ({"class": "classify", "mean": "classify_mean"}[pool],)
     model = vit.build(config)
     torch.nn.init.normal_(next(iter(model.heads.values())).linear.weight)
@@ -112,10 +113,10 @@ def test_parts_of_a_step_are_moved_as_the_whole_is(place, tmp_path):
         "data.random_zoom": 0.2,
     }
     jobs = [
-        image_classify.make_job(
+        setup.make_job(
             recipe.make("image-classify", settings=settings | {"train.accumulation_steps": parts}),
             tmp_path,
-            lambda line: None,
+            Quiet(),
         )
         for parts in (1, 3)
     ]
@@ -132,16 +133,14 @@ def test_parts_of_a_step_are_moved_as_the_whole_is(place, tmp_path):
 
 
 def test_a_run_begins_from_another_with_positions_interpolated(place, tmp_path):
-    settings = SMALL | {
+    settings = TUNED | {
         "data.images": str(place / "images"),
         "data.image_size": 12,
         "train.from": str(place / "run"),
     }
     talk = Quiet()
     (tmp_path / "run").mkdir()
-    job = image_classify.make_job(
-        recipe.make("image-classify", settings=settings), tmp_path / "run", talk.say
-    )
+    job = setup.make_job(recipe.make("image-classify", settings=settings), tmp_path / "run", talk)
     assert any(
         "positions of 2 x 2 patches are interpolated to 3 x 3; the head is new" in line for line in job.plan
     )
@@ -170,6 +169,11 @@ def test_a_run_begins_from_another_with_positions_interpolated(place, tmp_path):
         (place / "moved").rename(place / "run")
 
 
+def test_architectures_that_read_words_are_no_choice():
+    with pytest.raises(BadInput, match="cannot train the architecture bert: it can train vit$"):
+        recipe.make("image-classify", settings={"model.architecture": "bert"})
+
+
 def test_positions_of_the_same_size_stay_as_they_are():
     table = torch.randn(10, 6)
     torch.testing.assert_close(vit.interpolate(table, 3), table)
@@ -188,9 +192,7 @@ def test_what_cannot_be_begun_from_is_refused(place, tmp_path):
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         with pytest.raises(BadInput, match=re.escape(told)):
-            image_classify.make_job(
-                recipe.make("image-classify", settings=SMALL | pictures | more), folder, lambda line: None
-            )
+            setup.make_job(recipe.make("image-classify", settings=TUNED | pictures | more), folder, Quiet())
         shutil.rmtree(folder)
 
     refused("reads pictures of colors: set data.color=true", **{"data.color": False})
@@ -203,11 +205,15 @@ def test_what_cannot_be_begun_from_is_refused(place, tmp_path):
         "is a gpt2: image-classify starts from a Vision Transformer",
         **{"train.from": str(tmp_path / "gpt2")},
     )
-    said: list[str] = []
+    talk = Quiet()
     (tmp_path / "run").mkdir()
-    asked = recipe.make("image-classify", settings=SMALL | pictures | {"data.mean": 0.4})
-    image_classify.make_job(asked, tmp_path / "run", said.append)
-    assert any("data.mean is 0.4, and" in line and "learned with 0.5" in line for line in said)
+    asked = recipe.make("image-classify", settings=TUNED | pictures | {"data.mean": 0.4, "data.std": 0.3})
+    setup.make_job(asked, tmp_path / "run", talk)
+    for name, value in {"mean": 0.4, "std": 0.3}.items():
+        warned = [line for line in talk.lines if f"data.{name} is {value}, and" in line]
+        assert len(warned) == 1 and "learned with 0.5" in warned[0]
+    with pytest.raises(BadInput, match="model.width cannot be set with --from: sizes come with the model"):
+        recipe.make("image-classify", settings=TUNED | pictures | {"model.width": 8})
 
 
 def heedful_gpt2():
@@ -229,8 +235,7 @@ def test_a_published_vit_can_be_begun_from(place, tmp_path):
         patch_size=4,
     )
     hf.ViTModel(config).save_pretrained(tmp_path / "vit")
-    settings = {k: v for k, v in SMALL.items() if not k.startswith("model.")}
-    settings |= {
+    settings = TUNED | {
         "data.images": str(place / "images"),
         "train.from": str(tmp_path / "vit"),
         "train.steps": 2,
@@ -462,4 +467,4 @@ def test_the_corpus_is_learned_from_a_few_pictures(tmp_path, monkeypatch, capsys
     assert main(["evaluate", folder, "--split", "long"]) == 2
     assert "shapes has no split long; it has valid, test" in capsys.readouterr().err
     assert main(["train", "image-classify", "--corpus", "facts", "--run", str(tmp_path / "no"), *words]) == 2
-    assert 'no corpus of pictures "facts"' in capsys.readouterr().err
+    assert 'image-classify has no built-in corpus "facts"; it has shapes' in capsys.readouterr().err

@@ -26,11 +26,16 @@ from heedful.tasks.long import Recurrent, SegmentBatch, Segments
 from heedful.tasks.recipe.settings import Recipe
 
 KINDS = {
-    "xl": {"model.memory": 20, "model.recall": 24},
-    "sparse": {"model.pattern": "fixed", "model.turns": "heads", "model.stride": 4, "model.tail": 2},
+    "xl": {"model.memory_length": 20, "model.eval_memory_length": 24},
+    "sparse": {
+        "model.pattern": "fixed",
+        "model.head_pattern": "heads",
+        "model.stride": 4,
+        "model.summary_length": 2,
+    },
     "window": {"model.architecture": "sparse", "model.pattern": "window", "model.stride": 5},
-    "dmca": {"model.block": 5, "model.layers": 3, "model.look_back": True, "model.compressed": "input"},
-    "t-d": {"model.architecture": "dmca", "model.kinds": "f"},
+    "dmca": {"model.block": 5, "model.layers": 3, "model.look_back": True, "model.compress": "input"},
+    "t-d": {"model.architecture": "dmca", "model.layer_pattern": "f"},
     "linear": {},
 }
 
@@ -175,7 +180,10 @@ def test_several_processes_are_refused():
 @pytest.mark.parametrize(
     "settings, said",
     [
-        ({"model.memory": 5}, "model.memory does nothing in gpt2: it is for model.architecture=xl"),
+        (
+            {"model.memory_length": 5},
+            "model.memory_length does nothing in gpt2: it is for model.architecture=xl",
+        ),
         ({"model.architecture": "xl", "model.block": 5}, "model.block does nothing in xl"),
         ({"model.architecture": "sparse", "model.activation": "gelu"}, "has its paper's"),
         ({"model.architecture": "xl", "data.pack": "documents"}, "data.pack is stream"),
@@ -187,8 +195,10 @@ def test_what_does_nothing_is_refused(settings, said):
 
 
 def test_a_tail_longer_than_its_block_is_refused():
-    asked = recipe.make("lm", settings={"model.architecture": "sparse", "model.stride": 3, "model.tail": 4})
-    with pytest.raises(BadInput, match="model.tail is 4 and model.stride 3"):
+    asked = recipe.make(
+        "lm", settings={"model.architecture": "sparse", "model.stride": 3, "model.summary_length": 4}
+    )
+    with pytest.raises(BadInput, match="model.summary_length is 4 and model.stride 3"):
         configs.decoder_config(asked, 100)
 
 
@@ -210,7 +220,7 @@ def test_the_phrasebook_is_written_as_pairs_in_one_row(tmp_path):
         "model.layers": 3,
         "model.width": 16,
         "model.heads": 2,
-        "model.hidden": 24,
+        "model.ffn_width": 24,
         "model.context": 48,
         "model.block": 16,
         "data.pack": "documents",

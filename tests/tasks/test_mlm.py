@@ -212,7 +212,13 @@ def test_one_batch_can_be_learned_by_heart():
 
 def job_of(tmp_path, **settings):
     (tmp_path / "text").write_text(f"{LINE}\n" * 200)
-    tiny = {"model.layers": 1, "model.width": 12, "model.heads": 3, "model.hidden": 20, "model.context": 24}
+    tiny = {
+        "model.layers": 1,
+        "model.width": 12,
+        "model.heads": 3,
+        "model.ffn_width": 20,
+        "model.context": 24,
+    }
     asked = recipe.make(
         "mlm",
         settings={

@@ -8,12 +8,12 @@ import typing
 from pathlib import Path
 
 import pytest
+from heedful.tasks.recipe.checks import LORA, OF_FEATURES, ONLY_AT, ONLY_FOR, ONLY_IN, RELATIVE
+from heedful.tasks.recipe.presets import CORPUS_DEFAULTS, DEMO, SIZES
 
 from heedful.cli.main import main
 from heedful.errors import BadInput
 from heedful.tasks import recipe
-from heedful.tasks.recipe.checks import LORA, OF_FEATURES, ONLY_AT, ONLY_FOR, ONLY_IN, RELATIVE
-from heedful.tasks.recipe.presets import CORPUS_DEFAULTS, DEMO, SIZES
 from heedful.tasks.recipe.settings import TASKS, TrainSettings
 
 
@@ -186,7 +186,7 @@ def test_the_ends_of_a_range_are_where_it_says(key):
         if key in ONLY_IN:
             settings["model.architecture"] = ONLY_IN[key][0]
         if settings.get("model.architecture") == "mixture":
-            settings = {"model.experts": 4096, "model.chosen": 1} | settings
+            settings = {"model.experts": 4096, "model.top_k": 1} | settings
         if key in OF_FEATURES:
             settings["train.from"] = "runs/elmo"
         if key in LORA:
@@ -210,7 +210,7 @@ NEVER = {
     "model.layers": 0,
     "model.width": 0,
     "model.heads": 0,
-    "model.hidden": 0,
+    "model.ffn_width": 0,
     "model.context": 0,
     "train.steps": 0,
     "train.batch_tokens": 0,

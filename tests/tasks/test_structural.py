@@ -151,7 +151,7 @@ def test_recomputed_blocks_give_the_same_gradients(name):
 # The command
 
 
-SMALL = {**TINY, "model.dropout": 0.0, "evaluate.rows": 6, "train.batch_tokens": 256, "model.clip": 3}
+SMALL = {**TINY, "model.dropout": 0.0, "evaluate.rows": 6, "train.batch_tokens": 256, "model.max_distance": 3}
 
 
 @pytest.fixture(scope="module")
@@ -325,7 +325,16 @@ def test_the_phrasebook_trains_with_its_own_trees_by_one_command(tmp_path, monke
         if key.startswith(("model", "evaluate", "train"))
     ]
     assert (
-        main([*words, *small, "--set", "model.positions=structural-relative", "--set", "model.scope=path"])
+        main(
+            [
+                *words,
+                *small,
+                "--set",
+                "model.positions=structural-relative",
+                "--set",
+                "model.relation_scope=path",
+            ]
+        )
         == 0
     )
     config = json.loads((tmp_path / "r" / "config.json").read_text())["config"]
@@ -344,17 +353,17 @@ REFUSED = {
     ),
     "no held-out trees": ({"data.valid_trees": ""}, "give --trees and --valid-trees"),
     "trees in vain": (
-        {"model.positions": "sinusoidal", "model.clip": None},
+        {"model.positions": "sinusoidal", "model.max_distance": None},
         "has trees, which positions sinusoidal do not read",
     ),
     "trees that are not there": ({"data.trees": "gone.conllu"}, "gone.conllu is missing"),
     "a clip in vain": (
         {"model.positions": "rotary"},
-        "model.clip does nothing with positions rotary: it is for model.positions=shaw or",
+        "model.max_distance does nothing with positions rotary: it is for model.positions=shaw or",
     ),
     "a scope in vain": (
-        {"model.positions": "shaw", "model.scope": "path"},
-        "model.scope does nothing with positions shaw",
+        {"model.positions": "shaw", "model.relation_scope": "path"},
+        "model.relation_scope does nothing with positions shaw",
     ),
 }
 

@@ -65,15 +65,31 @@ BROKEN = {
     ),
     "positions of a decoder": (
         [*BOTH, "--set", "model.architecture=dmca", "--set", "model.positions=rotary"],
-        "model.positions does nothing in dmca: it is for model.architecture=transformer or mixture or ",
+        'summarize with dmca has no setting "model.positions"; model has ',
     ),
     "a weight of nothing": (
         [*BOTH, "--set", "train.lm_loss_weight=2"],
-        "train.lm_loss_weight does nothing in transformer: it is for model.architecture=dmca or mixture_dmca",
+        "train.lm_loss_weight is for decoders, which read article and summary as one row, and ",
     ),
     "another architecture": (
-        [*BOTH, "--set", "model.architecture=gpt2"],
-        "summarize has no architecture gpt2: model.architecture is transformer or ",
+        [*BOTH, "--set", "model.architecture=bert"],
+        "summarize cannot train the architecture bert: it can train transformer, ",
+    ),
+    "an architecture that reads pictures": (
+        [*BOTH, "--set", "model.architecture=captioner"],
+        "summarize cannot train the architecture captioner: it can train transformer, ",
+    ),
+    "a model to start from": (
+        [*BOTH, "--from", "good"],
+        "summarize cannot start from a model: leave out --from",
+    ),
+    "a context": (
+        [*BOTH, "--set", "model.context=99"],
+        "model.context follows from the data in summarize: set data.max_length and data.max_summary_length",
+    ),
+    "experts of a Transformer without any": (
+        [*BOTH, "--set", "model.experts=4"],
+        'summarize with transformer has no setting "model.experts"; model has ',
     ),
     "extracting otherwise": (
         [*BOTH, "--set", "data.extract=textrank"],

@@ -15,10 +15,10 @@ from heedful.errors import BadInput
 from heedful.models.dalle import DalleConfig
 from heedful.models.dalle import build as build_dalle
 from heedful.runs import painting, stages, trainer
+from heedful.tasks import STAGES, find_task, recipe
 from heedful.tasks.captioned import padded
 from heedful.tasks.evaluation import EvaluationRequest
-from heedful.tasks.recipe.presets import STAGES
-from heedful.tasks.text_to_image import decoder, judge, measure
+from heedful.tasks.text_to_image import decoder, judge
 
 # Stages
 
@@ -41,7 +41,7 @@ def test_every_stage_says_its_baseline_and_is_measured_on_all_held_out_pictures(
     rules = painting.read_recipe(path)
     model = painting.load_run(path, CPU, torch.float32).model
     with torch.no_grad():
-        found = measure(model, EvaluationRequest(path, rules, "test"))
+        found = find_task(rules.task).measure(model, EvaluationRequest(path, rules, "test"))
     assert found.examples == 5 and found.unit == "pictures"
     assert all(math.isfinite(score) for score in found.metrics.values()) and "loss" in found.metrics
     status = json.loads((path / "status.json").read_text())
@@ -123,30 +123,55 @@ def test_a_setting_is_for_every_stage_that_has_a_use_for_it_or_for_the_one_it_na
         "decoder.train.steps": 4,
         "model.codes": 33,
         "data.image_size": 16,
-        "ranker.model.patch": 8,
+        "ranker.model.patch_size": 8,
     }
     found = stages.recipes_of("tiny", "shapes", asked, tmp_path / "run")
     assert [r.train.steps for r in found.values()] == [9, 4, 9]
     assert found["codes"].model.codes == 33 and {r.data.image_size for r in found.values()} == {16}
-    assert found["ranker"].model.patch == 8 and found["decoder"].train.from_ == str(
+    assert found["ranker"].model.patch_size == 8 and found["decoder"].train.from_ == str(
         tmp_path / "run" / "codes"
     )
     for wrong, told in {
         "codes.data.image_size": "set data.image_size, not codes.data.image_size",
-        "train.from": "leave it out",
-        "data.random_flip": "leave it out",
-        "decoder.model.codes": "model.codes does nothing at the stage decoder of text-to-image: "
-        "it is for codes",
-        "codes.model.widht": 'no setting "model.widht"',
+        "train.from": "the decoder writes codes of this run. Leave it out",
+        "decoder.train.from": "the decoder writes codes of this run. Leave it out",
+        "data.random_flip": 'text-to-image has no setting "data.random_flip"; data has ',
+        "train.kl_wieght": 'text-to-image has no setting "train.kl_wieght"; did you mean "train.kl_weight"?',
+        "decoder.model.codes": 'text-to-image-decoder with dalle has no setting "model.codes"; model has ',
+        "codes.model.widht": 'no setting "model.widht"; did you mean "model.width"?',
     }.items():
-        with pytest.raises(BadInput, match=told.replace("(", r"\(")):
+        with pytest.raises(BadInput, match=re.escape(told)):
             stages.recipes_of("tiny", "shapes", {wrong: 8}, tmp_path / "run")
+
+
+DEFAULTS = {  # architecture, optimizer, learning rate, tokens a step, steps
+    "codes": ("dvae", "adamw", 1e-3, 1024, 1500),
+    "decoder": ("dalle", "muon", 2e-3, 2048, 2800),
+    "ranker": ("clip", "muon", 4e-3, 2080, 2000),
+    "judge": ("judge", "adamw", 2e-3, 2048, 5000),
+}
+
+
+@pytest.mark.parametrize("stage", DEFAULTS)
+def test_every_stage_has_settings_and_sizes_of_its_own(stage):
+    found = recipe.make(f"text-to-image-{stage}", "tiny", "shapes")
+    t, m = found.train, found.model
+    assert (m.architecture, t.optimizer, t.learning_rate, t.batch_tokens, t.steps) == DEFAULTS[stage]
+    widths = {"codes": (1, 96), "decoder": (4, 96), "ranker": (2, 96), "judge": (3, 16)}
+    assert (m.layers, m.width) == widths[stage] and found.data.bad_lines == "refuse"
+    assert hasattr(found.data, "max_length") == (stage in ("decoder", "ranker"))
+    assert hasattr(found.data, "mean") == (stage in ("ranker", "judge"))
+    assert hasattr(t, "label_smoothing") == (stage == "judge") and hasattr(t, "kl_weight") == (
+        stage == "codes"
+    )
+    if stage == "ranker":
+        assert m.projection_width == m.width and m.patch_size == 4
 
 
 def test_what_was_asked_for_in_vain_leaves_nothing_behind(tmp_path):
     for more, told in (
         ({"data.image_size": 10}, "cells of 4 do not divide"),
-        ({"data.corpus": "facts"}, "no corpus"),
+        ({"data.corpus": "facts"}, 'has no built-in corpus "facts"; it has shapes'),
     ):
         with pytest.raises(BadInput, match=told):
             train_all(tmp_path / "runs" / "new", **more)

@@ -14,7 +14,7 @@ from heedful.data.batch import Seen, seen_in
 from heedful.errors import NotFinite
 from heedful.models import gpt2, transformer
 from heedful.parts.places import Lengths
-from heedful.tasks import configs, lm, translate
+from heedful.tasks import configs, lm, translate, translate_rows
 from heedful.train import loop, optimizer, schedule
 from heedful.train.loss import NOTHING, Loss, cross_entropy, sequence_loss
 from heedful.train.processes import IdleBatch
@@ -281,7 +281,7 @@ def pair_batch():
 
     rng = np.random.default_rng(0)
     sources, targets = ([rng.integers(7, 17, n) for n in sizes] for sizes in ((5, 2, 7), (3, 6, 1)))
-    return sources, targets, translate.collate(sources, targets, bos=1, eos=2, padding=0)
+    return sources, targets, translate_rows.collate(sources, targets, bos=1, eos=2, padding=0)
 
 
 def test_a_batch_of_pairs_is_shifted_padded_and_counted():
@@ -298,7 +298,7 @@ def test_translation_loss_equals_the_sum_over_single_sentences():
     sources, targets, batch = pair_batch()
     whole = translate.loss_of(model, batch, 0.1)
     alone = [
-        translate.loss_of(model, translate.collate([s], [t], 1, 2, 0), 0.1)
+        translate.loss_of(model, translate_rows.collate([s], [t], 1, 2, 0), 0.1)
         for s, t in zip(sources, targets, strict=True)
     ]
     torch.testing.assert_close(whole.total, sum(one.total for one in alone))

@@ -14,6 +14,7 @@ import tyro
 
 from ...errors import BadInput
 from ...models import nearest
+from ...tasks import find_task
 from ...tasks.recipe import known_settings
 from .commands import help_of, options_of
 
@@ -105,10 +106,13 @@ def fault(command: str, args: list[str]) -> str | None:
 
 def as_setting(command: str, name: str) -> str:
     """The end of a sentence about an option that is none: perhaps it is a setting of training."""
-    words = name.removeprefix("--").replace("-", "_")
-    found = [key for key in known_settings() if key.partition(".")[2] == words]
-    told = " or ".join(f"--set {key}=VALUE" for key in found)
-    return f"; it is a setting: {told}" if found and command == "train" else ""
+    if command != "train":
+        return ""
+    words, task = name.removeprefix("--").replace("-", "_"), find_task("translate")
+    known = known_settings(task, next(iter(task.architectures)))
+    found = [key for key in known if key.partition(".")[2] == words]
+    settings = " or ".join(f"--set {key}=VALUE" for key in found)
+    return f"; it is a setting: {settings}" if found else ""
 
 
 def is_text(kinds: list[Any]) -> bool:

@@ -41,8 +41,7 @@ def evaluate_painter(given: Drawings) -> None:
     if given.judge is None:
         raise BadInput(
             "give --judge RUN, whose model tells what pictures show: train one with "
-            f"`{program()} train text-to-image --corpus shapes --set train.stage=judge`, or of classes, "
-            "image-classify"
+            f"`{program()} train text-to-image-judge --corpus shapes`, or of classes, image-classify"
         )
     device = find_device(given.device)
     painter = Painter(Path(given.run), device)

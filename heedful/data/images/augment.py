@@ -27,6 +27,11 @@ class AugmentationSettings(Protocol):
     def random_zoom(self) -> float: ...
     @property
     def random_flip(self) -> bool: ...
+
+
+class ErasingSettings(Protocol):
+    """The setting that says how much is painted over."""
+
     @property
     def random_erase(self) -> float: ...
 
@@ -49,7 +54,7 @@ def moves(data: AugmentationSettings, seed: int, step: int, count: int) -> Tenso
     return torch.from_numpy(found.astype(np.float32))
 
 
-def holes(data: AugmentationSettings, seed: int, step: int, count: int) -> Tensor | None:
+def holes(data: ErasingSettings, seed: int, step: int, count: int) -> Tensor | None:
     """A square to be painted over in each picture of a step: (x, y) of its middle and half its side, [B, 3]
     in shares of a side (Zhong et al. 2020); None if the recipe paints none.
     data.random_erase: the largest side."""

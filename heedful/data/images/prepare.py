@@ -25,6 +25,11 @@ class ImageSettings(Protocol):
     def resize(self) -> str: ...
     @property
     def color(self) -> bool: ...
+
+
+class PixelSettings(Protocol):
+    """The settings that say what numbers pixels become."""
+
     @property
     def mean(self) -> float: ...
     @property
@@ -93,13 +98,13 @@ def weights(old: int, new: int) -> np.ndarray:
 # As numbers
 
 
-def normal(pixels_BHWC: Tensor, data: ImageSettings) -> Tensor:
+def normal(pixels_BHWC: Tensor, data: PixelSettings) -> Tensor:
     """Pixels 0 to 255 as a model reads them, [B, C, H, W]: from 0 to 1, less the mean, over the deviation."""
     x_BCHW = pixels_BHWC.permute(0, 3, 1, 2).float() / 255
     return (x_BCHW - data.mean) / data.std
 
 
-def shown(x_BCHW: Tensor, data: ImageSettings) -> np.ndarray:
+def shown(x_BCHW: Tensor, data: PixelSettings) -> np.ndarray:
     """The way back: pixels [B, H, W, C], 0 to 255."""
     values = (x_BCHW.detach().float().cpu() * data.std + data.mean).clamp(0, 1)
     return (values * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()

@@ -22,8 +22,8 @@ from ...interop.loaded import Loaded
 from ...models.base.shells import EncoderDecoder
 from ...models.captioner import CaptionerConfig
 from ...parts.watch import watch
-from ...tasks.caption import LONGEST, read
-from ...tasks.recipe.settings import DataSettings
+from ...tasks.caption import LONGEST, model_input
+from ...tasks.recipe.settings import NormalizedPictures
 from .drawing import Drawing
 from .heads import Head, choose, information
 from .images import GAP, PANEL, ROOM, overlaid
@@ -36,7 +36,7 @@ ACROSS = 8  # panels side by side
 
 @dataclass(frozen=True)
 class CaptionLook:
-    """The cross-attention of one picture's caption. `chosen` are the heads to show, with weights
+    """The cross-attention of one picture's caption. `chosen` are the heads that were asked for, with weights
     [T, patches]."""
 
     loaded: Loaded = field(repr=False)
@@ -125,7 +125,7 @@ class CaptionLook:
 def look_at_caption(
     loaded: Loaded,
     pixels_HWC: np.ndarray,
-    data: DataSettings,
+    data: NormalizedPictures,
     name: str = "the picture",
     *,
     target: str | None = None,
@@ -143,9 +143,9 @@ def look_at_caption(
     if config.source != "grid":
         raise BadInput(
             f"this model sees a picture as one vector ({config.source}), so its words have nothing to choose "
-            "from: look at one that was trained with model.sees=grid"
+            "from: look at one that was trained with model.source=grid"
         )
-    x_1CHW = read(model, data, torch.from_numpy(np.array(pixels_HWC[None])))
+    x_1CHW = model_input(model, data, torch.from_numpy(np.array(pixels_HWC[None])))
     start, eos = ends_of(loaded)
     answers = caption_of(loaded, x_1CHW, start, eos) if target is None else words_of(loaded, target)
     refuse_size(len(answers), "the caption")
@@ -166,7 +166,7 @@ def look_at_caption(
 
 
 def caption_of(loaded: Loaded, x_1CHW: Tensor, start: int, eos: int) -> list[int]:
-    """The tokens that the model writes, always taking the most likely, without the end of sentence."""
+    """The tokens that the model writes, always taking the likeliest, without the end of sentence."""
     step = step_of(loaded.model, x_1CHW)  # type: ignore[arg-type]
     start_11 = torch.tensor([[start]], device=x_1CHW.device)
     return greedy(step, start_11, longest=LONGEST, eos=eos)[0].words

@@ -8,7 +8,7 @@ from reprlib import repr as short  # a hostile value may be a megabyte long
 from typing import Any
 
 from .fields import LARGEST
-from .settings import Derived, settings_of
+from .settings import Derived, Setting, settings_of
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,12 @@ class Config:
                 object.__setattr__(self, f.name, default.compute(self))
         for name, setting in settings_of(type(self)).items():
             setting.check(getattr(self, name))
+
+
+def model_settings(kind: type[Config]) -> dict[str, Setting]:
+    """{name: setting} of an architecture's Config that people may set: without what the data decide."""
+    brought = getattr(kind, "brought", ())
+    return {name: s for name, s in settings_of(kind).items() if not s.given and name not in brought}
 
 
 def check(name: str, kind: str, value: Any) -> None:

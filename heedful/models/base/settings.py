@@ -107,6 +107,8 @@ class Setting:
             return None
         if isinstance(self.default, Derived) and value == AUTO:
             return self.default
+        if isinstance(value, Derived):
+            return value
         if self.choices:
             if value not in self.choices:
                 raise BadInput(f"{key} must be one of {', '.join(self.choices)}, not {short(value)}")
@@ -183,7 +185,7 @@ def read_fields(kind: Any) -> dict[str, Setting]:
         setting = read_hint(field.name, hints[field.name])
         if setting is not None:
             default = field.default if field.default is not MISSING else None
-            found[field.name] = replace(setting, default=default)
+            found[field.name.rstrip("_")] = replace(setting, default=default)  # `from_` is called `from`
     return found
 
 

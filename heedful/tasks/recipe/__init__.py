@@ -1,101 +1,202 @@
-"""Recipes: what was asked of a training run, defaults filled in. Numbers and names only; no torch here.
+"""Recipes: what was asked of a training run, with every default filled in.
 
-Values come from, in rising order: the task's defaults, the size, a recipe file, `--set part.name=value`,
-options.
+Values come from, in rising order: the task's dataclasses and the architecture's Config, the size, what the
+task changes for the architecture, for a built-in corpus and for tuning, and what somebody gave.
 """
 
 from __future__ import annotations
 
-import typing
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from functools import cache
-from keyword import iskeyword
 from reprlib import repr as short  # a hostile value may be a megabyte long
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BadInput
-from ...models import nearest
-from ...models.base.settings import read_hint, unknown
-from .checks import check_settings, consistent
-from .presets import (
-    ARCHITECTURE_DEFAULTS,
-    CORPUS_DEFAULTS,
-    CORPUS_TASK_DEFAULTS,
-    FEATURES,
-    SIZES,
-    STAGE_SIZES,
-    TASK_DEFAULTS,
-    TUNING,
-    stage_settings,
-)
-from .settings import TASKS, Recipe, TrainSettings
+from ...models import config_class
+from ...models.base.config import model_settings
+from ...models.base.settings import Setting, settings_of, unknown
+from .. import find_task, task_files
+from .settings import LORA_LAYERS, CheckpointSettings, EvaluateSettings, ModelSettings, Recipe, lora_layers
+
+if TYPE_CHECKING:
+    from ..task import Task
+
+PARTS = ("data", "model", "train", "evaluate", "checkpoint")
+ARCHITECTURE = "model.architecture"
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")  # what a model to start from can be given
+TUNING: dict[str, dict[str, Any]] = {  # a new head and adapters learn faster than what is there already
+    "head": {"train.optimizer": "adamw", "train.learning_rate": 1e-3},
+    "lora": {"train.optimizer": "adamw", "train.learning_rate": 5e-4},
+}
 
 
-def make(task: str, size: str = "small", corpus: str = "", settings: dict[str, Any] | None = None) -> Recipe:
+def make(
+    task: str, size: str = "small", corpus: str = "", settings: Mapping[str, Any] | None = None
+) -> Recipe:
     """A recipe from its layers of values; `settings` come last: {"train.steps": 100, ...}."""
-    if task not in TASKS:
-        raise BadInput(f'there is no task "{task}"{nearest(task, TASKS)}')
-    if size not in SIZES:
-        raise BadInput(f'there is no size "{size}"{nearest(size, SIZES)}')
-    recipe, given = Recipe(task), settings or {}
-    built_in = {"data.corpus": corpus} | corpus_defaults(task, corpus)
-    architecture = ARCHITECTURE_DEFAULTS.get(str(given.get("model.architecture")), {})
-    tagging = FEATURES | {"train.word_dropout": 0.0} if task == "tag" and given.get("train.from") else {}
-    tuning = TUNING.get(str(given.get("train.tune")), {})
-    factor = {"train.learning_rate": 1.0} if given.get("train.schedule") == "noam" else {}
-    sizes = SIZES[size]
-    if task == "text-to-image":
-        stage = given.get("train.stage", TrainSettings.stage)
-        sizes = stage_settings(stage, size) if stage in tuple(STAGE_SIZES) else {}
-    for layer in (TASK_DEFAULTS[task], sizes, built_in, architecture, tagging, tuning, factor, given):
-        for key, value in layer.items():
-            recipe = changed(recipe, key, value)
-    check_settings(recipe, given)
-    if "train.warmup_steps" not in given and not recipe.train.minutes:
-        recipe = with_warmup(recipe)
-    return consistent(recipe)
+    found, given = find_task(task), dict(settings or {})
+    if corpus:
+        given.setdefault("data.corpus", corpus)
+    architecture = chosen_architecture(found, given)
+    known = known_settings(found, architecture)
+    for key in given:
+        if key not in known and key != ARCHITECTURE:
+            raise BadInput(not_there(key, found, architecture, known))
+    layers = [
+        found.size(size, architecture),
+        {f"model.{name}": value for name, value in found.architectures.get(architecture, {}).items()},
+        found.corpus_settings(str(given.get("data.corpus", ""))),
+        found.tuning_settings(given) if given.get("train.from") else {},
+        TUNING.get(str(given.get("train.tune")), {}),
+        {"train.learning_rate": 1.0} if given.get("train.schedule") == "noam" else {},  # a factor there
+    ]
+    values = {key: value for layer in layers for key, value in layer.items() if key in known}
+    values |= {key: value for key, value in given.items() if key != ARCHITECTURE}
+    recipe = filled(found, architecture, known, values)
+    return checked(found, replace(recipe, given=frozenset(given)))
 
 
-def corpus_defaults(task: str, corpus: str) -> dict[str, Any]:
-    """What differs for a built-in corpus, in all tasks and in this one."""
-    return CORPUS_DEFAULTS.get(corpus, {}) | CORPUS_TASK_DEFAULTS.get((corpus, task), {})
+def chosen_architecture(task: Task, given: Mapping[str, Any]) -> str:
+    """The architecture that was asked for, or the task's first; none where a model is started from."""
+    chosen = given.get(ARCHITECTURE)
+    means_another = task.starts is None and "from" in settings_of(task.train)  # a setting of its own
+    if given.get("train.from") and not means_another:
+        return task.started_architecture(str(given["train.from"]), chosen)
+    return task.check_architecture(str(chosen)) if chosen else next(iter(task.architectures))
 
 
-def with_warmup(recipe: Recipe) -> Recipe:
-    """The recipe with a warm-up of at most a quarter of its steps: a short run must learn too."""
-    usual = TASK_DEFAULTS[recipe.task] | corpus_defaults(recipe.task, recipe.data.corpus)
-    if recipe.train.warmup_steps != usual.get("train.warmup_steps", TrainSettings.warmup_steps):
-        return recipe  # somebody chose it
-    return changed(recipe, "train.warmup_steps", min(recipe.train.warmup_steps, recipe.train.steps // 4))
+def known_settings(task: Task, architecture: str) -> dict[str, Setting]:
+    """{"part.name": setting} of everything that can be set for a task and an architecture."""
+    parts = {
+        "data": settings_of(task.data),
+        "model": model_settings(config_class(architecture)) if architecture else dropout_settings(),
+        "train": settings_of(task.train),
+        "evaluate": settings_of(EvaluateSettings),
+        "checkpoint": settings_of(CheckpointSettings),
+    }
+    return {f"{part}.{name}": found for part, some in parts.items() for name, found in some.items()}
+
+
+def dropout_settings() -> dict[str, Setting]:
+    """The settings of a model that is started from."""
+    known = model_settings(config_class("gpt2")) | model_settings(config_class("transformer"))
+    return {name: known[name] for name in DROPOUTS if name in known}
+
+
+def not_there(key: str, task: Task, architecture: str, known: Mapping[str, Setting]) -> str:
+    """Why there is no such setting, and what was probably meant."""
+    part = key.partition(".")[0]
+    if part == "model" and not architecture:
+        return f"{key} cannot be set with --from: sizes come with the model to start from"
+    whose = f"{task.name} with {architecture}" if part == "model" else task.name
+    return f"{whose} has no setting {unknown(key, list(known))}"
+
+
+def filled(task: Task, architecture: str, known: Mapping[str, Setting], values: Mapping[str, Any]) -> Recipe:
+    """The recipe of these values, with the defaults of all others."""
+    parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+    for key, value in values.items():
+        part, _, name = key.partition(".")
+        parts[part][name] = known[key].convert(key, value)
+    data = task.data(**fields_of(parts["data"], task.data))
+    sizes = parts["model"]
+    if architecture:
+        sizes = model_sizes(architecture, sizes, data.config_fields())
+    return Recipe(
+        task.name,
+        data,
+        ModelSettings(architecture, sizes),
+        task.train(**fields_of(parts["train"], task.train)),
+        CheckpointSettings(**parts["checkpoint"]),
+        EvaluateSettings(**parts["evaluate"]),
+    )
+
+
+def model_sizes(architecture: str, values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of an architecture's Config, as they come out with these values and what the data say."""
+    kind = config_class(architecture)
+    names = {field.name for field in fields(kind)}
+    try:
+        config = kind(**{**values, **{name: value for name, value in known.items() if name in names}})
+    except ValueError as error:
+        raise BadInput(f"{architecture}: {error}") from None
+    return {name: getattr(config, name) for name in model_settings(kind)}
+
+
+def fields_of(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Values by the names of fields: `from` is called `from_`, since Python keeps the word for itself."""
+    names = {field.name.rstrip("_"): field.name for field in fields(kind)}
+    return {names[name]: value for name, value in values.items()}
+
+
+def checked(task: Task, recipe: Recipe) -> Recipe:
+    """The recipe, if its settings fit together."""
+    t = recipe.train
+    if t.ema_decay and t.average_checkpoints:
+        raise BadInput(
+            "train.ema_decay and train.average_checkpoints average weights twice: give one of them"
+        )
+    check_tuning(recipe)
+    check_corpus(task, recipe.data.corpus)
+    task.check(recipe)
+    check_config(recipe)
+    return recipe
+
+
+def check_config(recipe: Recipe) -> None:
+    """Refuse sizes that the architecture's Config refuses."""
+    m = recipe.model
+    if not m.architecture:
+        return
+    kind = config_class(m.architecture)
+    names = {field.name for field in fields(kind)}
+    known = {name: value for name, value in recipe.data.config_fields().items() if name in names}
+    try:
+        kind(**{**m.sizes, **known})
+    except ValueError as error:
+        raise BadInput(f"{m.architecture}: {error}") from None
+
+
+def check_corpus(task: Task, corpus: str) -> None:
+    if corpus and corpus not in task.corpora:
+        there = f"it has {' and '.join(task.corpora)}" if task.corpora else "it has none"
+        raise BadInput(f'{task.name} has no built-in corpus "{corpus}"; {there}')
+
+
+def check_tuning(recipe: Recipe) -> None:
+    """Refuse tuning without a model to start from, adapters without LoRA, and layers that do not exist."""
+    t = recipe.train
+    if getattr(t, "tune", "whole") != "whole" and not t.from_:
+        raise BadInput(
+            f"train.tune={t.tune} needs a model to start from: give --from FOLDER, or leave it out"
+        )
+    adapters = [key for key in recipe.given or () if key.startswith("train.lora_")]
+    if adapters and t.tune != "lora":
+        raise BadInput(f"{min(adapters)} is for LoRA: give --tune lora too, or leave it out")
+    if getattr(t, "tune", "") == "lora":
+        named = set(lora_layers(t))
+        if not named or not named <= set(LORA_LAYERS):
+            raise BadInput(
+                f"train.lora_layers names layers of a block, with commas between them: "
+                f"{', '.join(LORA_LAYERS)}; not {short(t.lora_layers)}"
+            )
+
+
+# Changing and writing recipes
 
 
 def changed(recipe: Recipe, key: str, value: Any) -> Recipe:
     """The recipe with one value changed, which may be text; wrong names, types and numbers are refused."""
-    part, _, name = key.partition(".")
-    known = known_settings()
+    task = find_task(recipe.task)
+    known = known_settings(task, recipe.model.architecture)
     if key not in known:
-        raise BadInput(f"there is no setting {unknown(key, known)}")
+        raise BadInput(not_there(key, task, recipe.model.architecture, known))
+    part, _, name = key.partition(".")
+    new = known[key].convert(key, value)
+    if part == "model":
+        return replace(recipe, model=replace(recipe.model, sizes={**recipe.model.sizes, name: new}))
     section = getattr(recipe, part)
-    field = f"{name}_" if iskeyword(name) else name
-    return replace(recipe, **{part: replace(section, **{field: convert(key, known[key], value)})})
-
-
-@cache
-def known_settings() -> dict[str, Any]:
-    """{"part.name": its type with its range} of every setting."""
-    return {
-        f"{part}.{name.rstrip('_')}": hint
-        for part, kind in typing.get_type_hints(Recipe).items()
-        if part != "task"
-        for name, hint in typing.get_type_hints(kind, include_extras=True).items()
-    }
-
-
-def convert(key: str, hint: Any, value: Any) -> Any:
-    """A value of the kind a setting has, from text or JSON."""
-    setting = read_hint(key, hint)
-    assert setting is not None
-    return setting.convert(key, value)
+    return replace(recipe, **{part: replace(section, **fields_of({name: new}, type(section)))})
 
 
 def parse_settings(given: list[str]) -> dict[str, str]:
@@ -110,25 +211,49 @@ def parse_settings(given: list[str]) -> dict[str, str]:
 
 
 def to_json(recipe: Recipe) -> dict[str, Any]:
-    return {
-        part: {name.rstrip("_"): value for name, value in found.items()} if isinstance(found, dict) else found
-        for part, found in asdict(recipe).items()
+    """A recipe as recipe.json has it; while settings are still to be chosen, with those that are given."""
+    found = {
+        part: {name.rstrip("_"): value for name, value in asdict(getattr(recipe, part)).items()}
+        for part in PARTS
+        if part != "model"
     }
+    model = {"architecture": recipe.model.architecture, **recipe.model.sizes}
+    open_ = {} if recipe.given is None else {"given": sorted(recipe.given)}
+    return {"task": recipe.task, "data": found.pop("data"), "model": model, **found, **open_}
 
 
-def from_json(found: dict[str, Any]) -> Recipe:
-    """A recipe read back; parts and settings that there never were are refused."""
-    recipe = Recipe(found.get("task", ""))
-    if recipe.task not in TASKS:
-        raise BadInput(f"a recipe has no task {unknown(str(recipe.task), TASKS)}")
-    parts = [part.name for part in fields(Recipe) if part.name != "task"]
-    for part, section in found.items():
-        if part == "task":
-            continue
-        if part not in parts:
-            raise BadInput(f"a recipe has no part {unknown(part, parts)}")
+def from_json(found: Mapping[str, Any]) -> Recipe:
+    """A recipe read back; parts and settings that do not exist are refused."""
+    task = find_task_in(found)
+    sections = {part: section for part, section in found.items() if part not in ("task", "given")}
+    for part, section in sections.items():
+        if part not in PARTS:
+            raise BadInput(f"a recipe has no part {unknown(part, PARTS)}")
         if not isinstance(section, dict):
             raise BadInput(f"the part {part} of a recipe must be an object {{...}}, not {short(section)}")
-        for name, value in section.items():
-            recipe = changed(recipe, f"{part}.{name}", value)
-    return consistent(recipe)
+    model = dict(sections.get("model", {}))
+    architecture = str(model.pop("architecture", "") or "")
+    if architecture:
+        task.check_architecture(architecture)
+    known = known_settings(task, architecture)
+    values = {
+        f"{part}.{name}": value
+        for part, section in {**sections, "model": model}.items()
+        for name, value in section.items()
+    }
+    for key in values:
+        if key not in known:
+            raise BadInput(f"a recipe has no setting {unknown(key, list(known))}")
+    recipe = filled(task, architecture, known, values)
+    given = found.get("given")
+    if given is not None and not (isinstance(given, list) and all(isinstance(key, str) for key in given)):
+        raise BadInput(f"the part given of a recipe must be a list of settings, not {short(given)}")
+    return checked(task, replace(recipe, given=None if given is None else frozenset(given)))
+
+
+def find_task_in(found: Mapping[str, Any]) -> Task:
+    """The task that a recipe names."""
+    name = found.get("task", "")
+    if not isinstance(name, str) or name not in task_files():
+        raise BadInput(f"a recipe has no task {unknown(str(name), list(task_files()))}")
+    return find_task(name)

@@ -1,288 +1,241 @@
-"""Settings of a training run: dataclasses of numbers and names, with ranges and defaults. No torch here."""
+"""Settings of a training run: dataclasses of numbers and names, with ranges, help and defaults.
+
+Each task puts together its own from these (`class TranslateData(TextData)`), changes a default by naming it
+again, and adds what it alone has. So a task has the settings that it uses, and no others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from ...models.base.settings import MANY, Count, Part, Range, Share
 
-TEXTS = ("translate", "lm", "mlm", "classify", "tag", "span", "choose", "parse", "summarize")
-PICTURES = ("image-classify", "caption", "text-to-image")
-TASKS = (*TEXTS, *PICTURES)
-TUNED = (
-    "translate",
-    "lm",
-    "mlm",
-    "classify",
-    "tag",
-    "span",
-    "choose",
-)  # tasks that can start from any model of their kind
+# Data
 
 
 @dataclass(frozen=True)
 class DataSettings:
-    """Where examples come from and how they become numbers."""
+    """Where examples come from."""
 
-    corpus: str = ""  # a built-in one: phrasebook, stories, pylib, facts, shapes
-    source: str = ""  # files with one sentence a line
-    target: str = ""
-    valid_source: str = ""
-    valid_target: str = ""
-    trees: str = ""  # translate, where positions come from syntax: the sources' trees, CoNLL-U
-    valid_trees: str = ""
-    text: str = ""  # a file or folder, for language models
-    valid_text: str = ""  # without it, the last 10 % of the text
-    # lm: one long text, or documents side by side in rows, which do not see each other.
-    pack: Literal["stream", "documents"] = "stream"
-    pairs: bool = False  # mlm: also tell whether one span of text follows another
-    # classify, translate: rows of texts, tab-separated under a header or JSON objects; tag, parse: a
-    # treebank, CoNLL-U; span, choose: JSON objects with questions and answers, or with choices.
-    table: str = ""
-    valid_table: str = ""
-    source_column: str = "source"  # summarize: "" for article, source, document or text, whichever is there
-    target_column: str = "target"  # summarize: "" for summary, target or highlights
-    title_column: str = "title"  # summarize: of articles that have one; "" to leave it out
-    # summarize: the order in which paragraphs are read up to data.max_length, and how long a summary may be.
-    extract: Literal["first", "tf-idf"] = "first"
-    max_summary_length: Annotated[int, Range(1, 1_000_000)] = 128
-    sources: Annotated[int, Range(1, 10_000)] = 4  # facts: of each article; the more, the longer it is
-    # translate: pairs side by side in rows of `max_length` tokens, which do not see each other: no padding to
-    # speak of, and all batches of one shape.
-    packed: bool = False
-    joint: bool = True  # translate: one vocabulary and one matrix of embeddings for both sides
-    text_column: str = ""  # classify: without it, "sentence" or "text", whichever is there; lm, mlm: "text"
-    pair_column: str = ""  # a second text, to be judged together with the first
-    # classify, by a decoder: pairs of which neither text comes first (similarity) are read in both orders.
-    both_orders: bool = False
-    label_column: str = "label"
-    # classify, phrasebook: what is told apart; translation: whether the second text translates the first.
-    label: Literal["number", "tense", "mood", "translation"] = "number"
-    tokenizer: Literal["bpe", "wordpiece", "char", "word", "spaced"] = "bpe"
-    vocab_size: Annotated[int, Range(8, 1_000_000)] = 8000
-    lowercase: bool = False
-    # In tokens; longer examples are left out (classify, summarize: cut) and counted.
-    max_length: Annotated[int, Range(1, 1_000_000)] = 256
-    # span: tokens that windows of a long text have in common, and tokens of an answer at most.
-    window_overlap: Annotated[int, Range(0, 1_000_000)] = 64
-    max_answer_length: Annotated[int, Range(1, 1_000_000)] = 30
-    bad_lines: Literal["drop", "refuse"] = "drop"
-    # Pictures: a folder by class, one of IDX files, or one with captions; without held-out ones, one in ten.
-    images: str = ""
-    valid_images: str = ""
-    image_size: Annotated[int, Range(4, 1024)] = 32  # pixels a side, to which every picture is brought
-    resize: Literal["crop", "pad", "stretch"] = "crop"  # how, if it is no square
-    color: bool = True  # red, green and blue, or gray
-    # What a pixel from 0 to 1 becomes: less the mean, over the deviation.
-    mean: Annotated[float, Range(0, 1)] = 0.5
-    std: Annotated[float, Range(0, 1, "(]")] = 0.5
-    # In training, at random: moved by at most this share of a side, made larger or smaller, left for right,
-    random_shift: Part = 0.0
-    random_zoom: Part = 0.0
-    random_flip: bool = False
-    random_erase: Part = 0.0  # and a square of at most this share of a side painted over
+    corpus: Annotated[str, "built-in corpus"] = ""
+    bad_lines: Annotated[Literal["drop", "refuse"], "what to do with lines that cannot be used"] = "drop"
+
+    def config_fields(self) -> dict[str, Any]:
+        """Fields of a Config that follow from these settings."""
+        return {}
 
 
 @dataclass(frozen=True)
-class ModelSettings:
-    """Sizes of the model; what they are the sizes of is the task's choice."""
+class TokenSettings(DataSettings):
+    """How texts become tokens."""
 
-    layers: Annotated[int, Range(1, 1000)] = 4
-    width: Annotated[int, Range(1, 1 << 16)] = 256
-    heads: Annotated[int, Range(1, 1 << 10)] = 4
-    hidden: Annotated[int, Range(1, 1 << 20)] = 1024
-    context: Annotated[int, Range(2, 1 << 20)] = 256  # tokens a language model sees at once
-    dropout: Part = 0.1
-    # Those of each task are in ARCHITECTURES.
-    architecture: Literal[
-        "gpt2",
-        "modern",
-        "mixture",
-        "transformer",
-        "rnn",
-        "gru",
-        "lstm",
-        "seq2seq",
-        "bahdanau",
-        "luong",
-        "convs2s",
-        "xl",
-        "sparse",
-        "dmca",
-        "mixture_dmca",
-        "linear",
-        "elmo",
-    ] = "gpt2"
-    # A mixture: experts in a layer, those that a token is sent to, and that one layer in so many has them.
-    experts: Annotated[int, Range(1, 4096)] = 8
-    chosen: Annotated[int, Range(1, 4096)] = 2
-    every: Annotated[int, Range(1, 1000)] = 1
-    gate: Literal["noisy", "switch"] = "noisy"
-    balance: Annotated[float, Range(0, 1000)] = 0.01  # what an uneven load costs
-    # In training, how many times an even share of the tokens an expert takes, others being dropped; 0: it
-    # takes all.
-    capacity: Annotated[float, Range(0, 1_000_000)] = 0.0
-    # Before the Transformer: the recurrent cell, Luong's score and whether his decoder reads what it saw
-    # last, and how many words a convolution sees.
-    cell: Literal["rnn", "gru", "lstm"] = "lstm"
-    score: Literal["dot", "general", "concat"] = "general"
-    input_feeding: bool = True
-    kernel: Annotated[int, Range(1, 100)] = 3
-    # elmo: what a word is read by, at most so many letters of it, and how many filters read them (0: four
-    # times the width).
-    input: Literal["characters", "pieces"] = "characters"
-    letters: Annotated[int, Range(7, 1000)] = 50
-    filters: Annotated[int, Range(0, 1 << 16)] = 0
-    # tag, classify, from an elmo: a norm of each layer before they are mixed, and the mix beside the output
-    # as well.
-    mix_norm: bool = False
-    at_output: bool = False
-    # For long texts. xl: hidden states that a segment sees of those before it, in training, and while it is
-    # evaluated and writes; 0: as many as a segment has, and as in training.
-    memory: Annotated[int, Range(0, 1 << 20)] = 0
-    recall: Annotated[int, Range(0, 1 << 20)] = 0
-    # sparse: who sees whom, how layers or heads share it, the stride (0: near the root of the context), and
-    # how many tokens of each block all see (0: an eighth).
-    pattern: Literal["strided", "fixed", "window"] = "strided"
-    turns: Literal["interleaved", "merged", "heads"] = "merged"
-    stride: Annotated[int, Range(0, 1 << 20)] = 0
-    tail: Annotated[int, Range(0, 1 << 20)] = 0
-    # dmca: layers in turn local, compressed (m) or full, the block of the local ones, whether they see the
-    # one before, and what is compressed.
-    kinds: Literal["lm", "l", "m", "f"] = "lm"
-    block: Annotated[int, Range(1, 1 << 20)] = 256
-    look_back: bool = False
-    compressed: Literal["kv", "input"] = "kv"
-    norm: Literal["pre", "post"] = "pre"
-    positions: Literal[
-        "sinusoidal",
-        "rotary",
-        "sinusoidal+rotary",
-        "shaw",
-        "structural-absolute",
-        "structural-relative",
-        "structural",
-    ] = "sinusoidal"  # translate
-    clip: Annotated[int, Range(1, 1000)] = 16  # shaw, structural: greater distances count as this one
-    scope: Literal["edge", "path"] = (
-        "edge"  # structural: related are words one edge apart, or all on one path
-    )
-    activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = "relu"
-    patch: Annotated[int, Range(1, 256)] = 4  # pixels along a side of a patch of a picture
-    pool: Literal["class", "mean"] = (
-        "class"  # what is read off a picture: a token of its own, or all patches' mean
-    )
-    # caption: what the decoder sees of a picture: a grid of patches, or one vector: the class token's, or the
-    # patches' mean.
-    sees: Literal["grid", "class", "mean"] = "grid"
-    # text-to-image. Codes: how many there are; each stands for a patch.
-    codes: Annotated[int, Range(2, 1 << 16)] = 1024
-    reach: Annotated[int, Range(0, 1000)] = 2  # cells that the decoder's last layer sees in every direction
+    tokenizer: Annotated[
+        Literal["bpe", "wordpiece", "char", "word", "spaced"], "kind of vocabulary to learn"
+    ] = "bpe"
+    vocab_size: Annotated[int, Range(8, 1_000_000), "tokens in the vocabulary, at most"] = 8000
+    lowercase: Annotated[bool, "lowercase all texts"] = False
+    max_length: Annotated[int, Range(1, 1_000_000), "tokens of an example, at most"] = 256
 
-    def pick(self, *names: str, **renamed: str) -> dict[str, Any]:
-        """Some settings by their names, as arguments of a config, which may call them by another name."""
-        return {
-            theirs: getattr(self, ours)
-            for theirs, ours in {**dict(zip(names, names, strict=True)), **renamed}.items()
-        }
+
+@dataclass(frozen=True)
+class TableSettings(TokenSettings):
+    """Rows of a table: tab-separated columns under a header, or JSON objects; or a treebank."""
+
+    table: Annotated[str, "file to learn from (--data)"] = ""
+    valid_table: Annotated[str, "held-out file (--valid-data)"] = ""
+
+
+@dataclass(frozen=True)
+class RunningText(DataSettings):
+    """One long text, or many documents."""
+
+    text: Annotated[str, "file or folder to learn from (--text)"] = ""
+    valid_text: Annotated[str, "held-out file or folder; without it, the last 10 % of the text"] = ""
+    text_column: Annotated[str, 'key of the text in JSON lines; "" is "text"'] = ""
+    tokenizer: Annotated[
+        Literal["bpe", "wordpiece", "char", "word", "spaced"], "kind of vocabulary to learn"
+    ] = "bpe"
+    vocab_size: Annotated[int, Range(8, 1_000_000), "tokens in the vocabulary, at most"] = 8000
+    lowercase: Annotated[bool, "lowercase all texts"] = False
+    max_length: Annotated[int, Range(0, 1 << 20), "tokens in a row; 0: as many as the model's context"] = 0
+
+
+@dataclass(frozen=True)
+class PictureSettings(DataSettings):
+    """Pictures from a folder, and what they are brought to."""
+
+    bad_lines: Annotated[Literal["drop", "refuse"], "what to do with files that cannot be read"] = "refuse"
+    images: Annotated[str, "folder to learn from (--images)"] = ""
+    valid_images: Annotated[str, "held-out folder; without it, one picture in ten"] = ""
+    image_size: Annotated[int, Range(4, 1024), "pixels along a side"] = 32
+    resize: Annotated[Literal["crop", "pad", "stretch"], "how a picture becomes a square"] = "crop"
+    color: Annotated[bool, "three color channels, not one gray"] = True
+
+    def config_fields(self) -> dict[str, Any]:
+        return {**super().config_fields(), "image_size": self.image_size, "channels": 3 if self.color else 1}
+
+
+@dataclass(frozen=True)
+class NormalizedPictures(PictureSettings):
+    """Pixels from 0 to 1, less a mean and over a standard deviation."""
+
+    mean: Annotated[Share, "subtracted from every pixel"] = 0.5
+    std: Annotated[float, Range(0, 1, "(]"), "divides every pixel"] = 0.5
+
+
+@dataclass(frozen=True)
+class AugmentedPictures(NormalizedPictures):
+    """Pictures that are moved at random while a model learns from them."""
+
+    random_shift: Annotated[Part, "maximum random shift, as a fraction of the side"] = 0.0
+    random_zoom: Annotated[Part, "maximum random zoom, in or out"] = 0.0
+    random_flip: Annotated[bool, "mirror half of the pictures"] = False
+
+
+# Training
+
+Schedule = Literal["noam", "cosine", "linear", "wsd", "constant"]
+LearningRate = Annotated[float, Range(0, 10, "(]"), "peak learning rate; with noam, a factor of its rate"]
+Optimizer = Annotated[Literal["adamw", "muon"], "muon: Muon for matrices, AdamW for the rest"]
+WarmupSteps = Annotated[int, Range(0, MANY), "steps of linear warm-up; at most a quarter of all unless set"]
+Steps = Annotated[Count, "optimizer steps"]
+BatchTokens = Annotated[int, Range(1, 1_000_000_000), "target tokens in a step, about"]
+WeightDecay = Annotated[float, Range(0, 10), "decoupled weight decay"]
+EmaDecay = Annotated[Part, "decay of a moving average of the weights, which is evaluated and saved; 0: none"]
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How it is trained."""
+    """How a model is trained."""
 
-    steps: Count = 10000
-    # Instead of steps: as many as fit, from a rate measured before the first.
-    minutes: Annotated[float, Range(0, 1_000_000)] = 0.0
-    batch_tokens: Annotated[int, Range(1, 1_000_000_000)] = 4096  # target tokens a step, about
-    accumulation_steps: Annotated[int, Range(1, 10_000)] = 1  # micro-batches a step
-    # The peak. With schedule noam: a factor before the paper's rate, 1 unless it is set.
-    learning_rate: Annotated[float, Range(0, 10, "(]")] = 1e-3
-    warmup_steps: Annotated[int, Range(0, MANY)] = (
-        400  # steps; unless it is set, at most a quarter of them all
-    )
-    schedule: Literal["noam", "cosine", "linear", "wsd", "constant"] = "cosine"
-    min_lr_ratio: Share = 0.05  # where the schedule ends, as a share of the rate
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    weight_decay: Annotated[float, Range(0, 10)] = 0.01
-    beta2: Part = 0.98
-    max_grad_norm: Annotated[float, Range(0, 1_000_000)] = 1.0
-    label_smoothing: Part = 0.1
-    word_dropout: Part = 0.0  # tag, parse: the share of the pieces of words that is hidden in each step
-    # The model to start from, a run or a Hugging Face folder; tag, classify: or an elmo, whose vectors are
-    # read.
-    from_: str = ""
-    # What of it learns: the whole model; a new head, the rest being as it was; or LoRA: thin matrices beside
-    # some layers of each block (query, key, value, out, gate, up, down, with commas between them), and a new
-    # head.
-    tune: Literal["whole", "head", "lora"] = "whole"
-    lora_rank: Annotated[int, Range(1, 1 << 16)] = 8
-    lora_alpha: Annotated[float, Range(0, 1_000_000, "(]")] = 16.0
-    lora_dropout: Part = 0.0
-    lora_layers: str = "query,value"
-    mix_l2: Annotated[float, Range(0, 1000)] = 0.001  # tag, classify, from an elmo: what |w|^2 of a mix costs
-    # Classify, from a decoder: what its language-model loss counts (GPT-1's lambda). Summarize, by a decoder:
-    # what the loss of the article's own tokens counts (Liu et al. 2018: as much as the summary's).
-    lm_loss_weight: Annotated[float, Range(0, 1000)] = 0.5
-    # text-to-image: what is trained. Codes: where the temperature ends and after which share of the steps,
-    # and what the divergence from even use counts, and after which share of the steps it does. Decoder: what
-    # the caption's loss counts.
-    stage: Literal["codes", "decoder", "ranker", "judge"] = "codes"
-    final_temperature: Annotated[float, Range(0, 1, "(]")] = 0.0625
-    temperature_decay_fraction: Share = 0.7
-    kl_weight: Annotated[float, Range(0, 1000)] = 0.1
-    kl_warmup_fraction: Share = 0.005
-    text_loss_weight: Share = 0.125
-    ema_decay: Part = (
-        0.0  # the decay of a moving average of the weights, such as 0.999: the average is tried and kept
-    )
-    average_checkpoints: Annotated[int, Range(0, 1000)] = (
-        0  # at the end: the mean of so many checkpoints' weights
-    )
-    activation_checkpointing: bool = (
-        False  # blocks compute again in the backward pass what they would have to keep
-    )
-    compile: bool = False
-    fsdp: bool = False  # under torchrun: each process keeps a part of the weights (FSDP), not all
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    seed: Annotated[int, Range(0, 2**63 - 1)] = 0
+    steps: Steps = 10000
+    minutes: Annotated[float, Range(0, 1_000_000), "instead of steps: train for so long; 0: by steps"] = 0.0
+    batch_tokens: BatchTokens = 4096
+    accumulation_steps: Annotated[int, Range(1, 10_000), "micro-batches in a step"] = 1
+    optimizer: Optimizer = "adamw"
+    learning_rate: LearningRate = 1e-3
+    warmup_steps: WarmupSteps = 400
+    schedule: Annotated[Schedule, "learning rate after the warm-up"] = "cosine"
+    min_lr_ratio: Annotated[Share, "where the schedule ends, as a share of the peak"] = 0.05
+    weight_decay: WeightDecay = 0.01
+    beta2: Annotated[Part, "Adam's second decay"] = 0.98
+    max_grad_norm: Annotated[float, Range(0, 1_000_000), "clip gradients to this norm"] = 1.0
+    ema_decay: EmaDecay = 0.0
+    average_checkpoints: Annotated[int, Range(0, 1000), "average so many checkpoints at the end"] = 0
+    activation_checkpointing: Annotated[bool, "recompute activations to save memory"] = False
+    compile: Annotated[bool, "use torch.compile"] = False
+    fsdp: Annotated[bool, "under torchrun, shard weights over the processes (FSDP)"] = False
+    precision: Annotated[Literal["fp32", "bf16", "fp16"], "matrix products"] = "fp32"
+    seed: Annotated[int, Range(0, 2**63 - 1), "weights and order of examples"] = 0
+
+
+@dataclass(frozen=True)
+class SmoothedTraining(TrainSettings):
+    """Training of classes, be they tokens or labels."""
+
+    label_smoothing: Annotated[Part, "share of the target spread over all classes"] = 0.1
+
+
+LORA_LAYERS = ("query", "key", "value", "out", "gate", "up", "down")
+
+
+@dataclass(frozen=True)
+class FineTuning(SmoothedTraining):
+    """Training that may start from a model that is there."""
+
+    from_: Annotated[str, "run or Hugging Face folder to start from (--from)"] = ""
+    tune: Annotated[Literal["whole", "head", "lora"], "what learns then (--tune)"] = "whole"
+    lora_rank: Annotated[int, Range(1, 1 << 16), "rank of the adapters"] = 8
+    lora_alpha: Annotated[float, Range(0, 1_000_000, "(]"), "adapter output is scaled by alpha / rank"] = 16.0
+    lora_dropout: Annotated[Part, "dropout before the adapters"] = 0.0
+    lora_layers: Annotated[str, f"layers with adapters, of {','.join(LORA_LAYERS)}"] = "query,value"
+
+
+@dataclass(frozen=True)
+class ReadingTraining(FineTuning):
+    """Training of an encoder that reads texts, as BERT is fine-tuned."""
+
+    steps: Steps = 4000
+    learning_rate: LearningRate = 3e-4
+    warmup_steps: WarmupSteps = 200
+    schedule: Annotated[Schedule, "learning rate after the warm-up"] = "linear"
+    label_smoothing: Annotated[Part, "share of the target spread over all classes"] = 0.0
+
+
+# What differs for the built-in corpora, whose vocabulary is small and whose sentences never end.
+SMALL_CORPUS: dict[str, Any] = {
+    "data.tokenizer": "word",
+    "data.vocab_size": 4000,
+    "model.dropout": 0.0,
+    "model.positions": "sinusoidal+rotary",
+    "train.label_smoothing": 0.0,
+    "train.optimizer": "muon",
+    "train.learning_rate": 4e-3,
+    "train.warmup_steps": 150,
+    "train.batch_tokens": 1024,
+    "train.steps": 3000,
+}
+PHRASEBOOK = SMALL_CORPUS | {"evaluate.rows": 200}
+STORIES = {"data.tokenizer": "word", "data.vocab_size": 4000, "model.dropout": 0.0, "model.context": 128}
+FACTS = SMALL_CORPUS | {"evaluate.rows": 100}
+
+
+def lora_layers(t: FineTuning) -> tuple[str, ...]:
+    """The layers that LoRA stands beside, in the order of a block."""
+    named = {name.strip() for name in t.lora_layers.split(",")} - {""}
+    return (*(name for name in LORA_LAYERS if name in named), *sorted(named - set(LORA_LAYERS)))
+
+
+# The rest of a recipe
 
 
 @dataclass(frozen=True)
 class CheckpointSettings:
     """When state is saved, and how much is kept."""
 
-    every: Count = 500
-    keep: Annotated[int, Range(1, 1_000_000)] = 2
+    every: Annotated[Count, "steps between checkpoints"] = 500
+    keep: Annotated[int, Range(1, 1_000_000), "checkpoints to keep"] = 2
 
 
 @dataclass(frozen=True)
 class EvaluateSettings:
     """When the model is tried on held-out examples."""
 
-    every: Count = 500
-    examples: Annotated[int, Range(0, 10_000)] = 3  # shown each time
-    rows: Annotated[int, Range(1, 1_000_000_000)] = 500  # held-out rows tried each time
-    patience: Annotated[int, Range(0, 1_000_000)] = 0  # stop after so many evaluations that were no better
+    every: Annotated[Count, "steps between evaluations; a tenth of all unless set"] = 500
+    examples: Annotated[int, Range(0, 10_000), "examples to show"] = 3
+    rows: Annotated[int, Range(1, 1_000_000_000), "held-out rows to try each time, at most"] = 500
+    patience: Annotated[
+        int, Range(0, 1_000_000), "stop after so many evaluations without a best; 0: never"
+    ] = 0
+    choose_by: Annotated[
+        Literal["metric", "loss"], "which evaluation is the best: the task's metric, or the held-out loss"
+    ] = "metric"
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """An architecture, and the settings of its Config. An empty architecture is that of the model to start
+    from, whose sizes come along."""
+
+    architecture: str = ""
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.sizes:
+            raise AttributeError(f"{self.architecture or 'the model to start from'} has no setting {name}")
+        return self.sizes[name]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything."""
+    """Everything that was asked of a run. `data` and `train` are the task's own dataclasses."""
 
     task: str
-    data: DataSettings = field(default_factory=DataSettings)
-    model: ModelSettings = field(default_factory=ModelSettings)
-    train: TrainSettings = field(default_factory=TrainSettings)
+    data: Any
+    model: ModelSettings
+    train: Any
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
-
-
-LORA_LAYERS = ("query", "key", "value", "out", "gate", "up", "down")
-
-
-def lora_layers(t: TrainSettings) -> tuple[str, ...]:
-    """The layers that LoRA stands beside, in the order of a block."""
-    named = {name.strip() for name in t.lora_layers.split(",")} - {""}
-    return (*(name for name in LORA_LAYERS if name in named), *sorted(named - set(LORA_LAYERS)))
+    given: frozenset[str] | None = None  # settings that somebody chose; None: all of them are fixed

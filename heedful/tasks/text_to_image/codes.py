@@ -6,19 +6,22 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...data.images.gallery import Gallery
-from ...models.dvae import DVAE, DVAEConfig, annealed, begin_with, inside, logit_laplace, rising
+from ...models.base.settings import Range, Share
+from ...models.dvae import DVAE, annealed, begin_with, inside, logit_laplace, rising
 from ...train.loss import Loss
 from ..captioned import (
     PictureBatch,
+    PictureExamples,
     batches_of,
     cells_of,
+    check_cells,
     describe_data,
     evaluation_rows,
     in_parts,
@@ -26,12 +29,35 @@ from ..captioned import (
     planned,
     spread,
 )
+from ..configs import config_of
 from ..evaluation import EvaluationRequest, Measured
-from ..recipe.settings import Recipe
-from ..task import Job
+from ..recipe.settings import (
+    BatchTokens,
+    EmaDecay,
+    LearningRate,
+    PictureSettings,
+    Recipe,
+    Steps,
+    TrainSettings,
+    WarmupSteps,
+)
+from ..task import Corpus, Job, Task
 
 BEGUN_WITH = 10_000_000  # numbers of pictures, to take the first codes from
 LOOKED_AT = 200  # pictures, for how likely a pixel is without learning
+
+
+@dataclass(frozen=True)
+class CodesTraining(TrainSettings):
+    steps: Steps = 1500
+    batch_tokens: BatchTokens = 1024
+    learning_rate: LearningRate = 1e-3
+    warmup_steps: WarmupSteps = 100
+    ema_decay: EmaDecay = 0.995
+    final_temperature: Annotated[float, Range(0, 1, "(]"), "where the relaxation's temperature ends"] = 0.0625
+    temperature_decay_fraction: Annotated[Share, "share of the steps in which the temperature falls"] = 0.7
+    kl_weight: Annotated[float, Range(0, 1000), "weight of the divergence from even use of all codes"] = 0.1
+    kl_warmup_fraction: Annotated[Share, "share of the steps in which that weight rises"] = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +85,15 @@ def codes_loss(model: DVAE, batch: CodesBatch) -> Loss:
     return Loss(total, -log_p_B.detach().sum(), batch.count)
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the pictures once, and plan the batches."""
-    d, m, t = recipe.data, recipe.model, recipe.train
-    train, there = pictures_of(recipe, folder, say)
+def read(recipe: Recipe, folder: Path, origin: None, say: Callable[[str], None]) -> PictureExamples:
+    """Read the pictures once."""
+    side = cells_of(recipe.data.image_size, recipe.model.patch_size)
+    return PictureExamples(*pictures_of(recipe, folder, say), length=side * side)
+
+
+def job(recipe: Recipe, examples: PictureExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    d, t, train, there = recipe.data, recipe.train, examples.train, examples.valid
     config = config_of(recipe)
     side = cells_of(d.image_size, config.patch_size)
     plan = planned(recipe, len(train), side * side)
@@ -81,7 +112,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         )
 
     return Job(
-        task="text-to-image",
+        task="text-to-image-codes",
         architecture="dvae",
         config=config,
         vocab=None,
@@ -95,7 +126,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         plan=[
             describe_data(len(train), len(valid), len(there), d),
             (
-                f"codes: {m.codes:,} for each of {side} x {side} cells of "
+                f"codes: {config.codes:,} for each of {side} x {side} cells of "
                 f"{config.patch_size} x {config.patch_size} pixels; "
                 f"{plan.rows:,} pictures a step"
             ),
@@ -104,12 +135,6 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         steady=True,
         facts={"data": train.hash, "held-out data": there.hash},
     )
-
-
-def config_of(recipe: Recipe) -> DVAEConfig:
-    m = recipe.model
-    sizes = m.pick("codes", "layers", "width", "dropout", patch_size="patch")
-    return DVAEConfig(channels=3 if recipe.data.color else 1, **sizes)
 
 
 def scores(model: Any, parts: Iterable[Tensor]) -> dict[str, float]:
@@ -143,3 +168,25 @@ def plain_loss(gallery: Gallery, ids: np.ndarray) -> float:
     center_C1 = logit_CN.median(1, keepdim=True).values
     scale_C1 = (logit_CN - center_C1).abs().mean(1, keepdim=True).clamp(min=1e-6)
     return -logit_laplace(torch.sigmoid(logit_CN), center_C1, scale_C1.log()).mean().item()
+
+
+TASK = Task(
+    name="text-to-image-codes",
+    data=PictureSettings,
+    train=CodesTraining,
+    architectures={"dvae": {"codes": 1024, "patch_size": 4, "dropout": 0.0}},
+    sizes={
+        "tiny": {"layers": 1, "width": 96},
+        "small": {"layers": 1, "width": 128},
+        "base": {"layers": 2, "width": 256},
+        "large": {"layers": 4, "width": 512},
+    },
+    corpora={"shapes": Corpus(("valid", "test"))},
+    read=read,
+    job=job,
+    measure=measure,
+    metric="loss",
+    own_data=({"images": ("data.valid_images",)},),
+    next=("look {path} your-own.png", "train text-to-image-decoder --images FOLDER --from {path}"),
+    check=check_cells,
+)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -17,10 +18,12 @@ from ...data.vocab import Vocab
 from ...errors import BadInput
 from ...files import inside, naming, one_line, read_json, write_json
 from ...interop.formats import load
+from ...models.base.settings import Share
 from ...models.dalle import Dalle, DalleConfig
 from ...models.dvae import DVAE, DVAEConfig
 from ...train.loss import Loss, cross_entropy
 from ..captioned import (
+    CaptionTokens,
     PictureBatch,
     batches_of,
     captions_of,
@@ -34,14 +37,40 @@ from ..captioned import (
     spread,
     vocabulary_of,
 )
+from ..configs import config_of
 from ..evaluation import EvaluationRequest, Measured
 from ..origin import weights_hash
-from ..recipe.settings import Recipe
-from ..task import Job
+from ..recipe.settings import (
+    BatchTokens,
+    LearningRate,
+    Optimizer,
+    PictureSettings,
+    Recipe,
+    Steps,
+    TrainSettings,
+    WarmupSteps,
+)
+from ..task import Corpus, DataSize, Job, Task
 from .codes import bright
 
 CODES = "codes.json"  # what is known of the model that wrote the codes
 FIELDS = {"words": "the caption's tokens", "codes": "the picture's codes, row by row"}
+
+
+@dataclass(frozen=True)
+class StreamData(PictureSettings, CaptionTokens):
+    """Pictures and their captions, as one row of tokens."""
+
+
+@dataclass(frozen=True)
+class StreamTraining(TrainSettings):
+    steps: Steps = 2800
+    batch_tokens: BatchTokens = 2048
+    optimizer: Optimizer = "muon"
+    learning_rate: LearningRate = 2e-3
+    warmup_steps: WarmupSteps = 100
+    from_: Annotated[str, "run of text-to-image-codes, which writes the codes (--from)"] = ""
+    text_loss_weight: Annotated[Share, "weight of the caption's loss; the picture has the rest"] = 0.125
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +110,24 @@ def token_losses(model: Dalle, batch: StreamBatch) -> tuple[Tensor, Tensor]:
 # From a recipe to a job.
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Write all pictures as codes once, tokenize their captions, and plan the batches."""
+@dataclass(frozen=True)
+class StreamExamples:
+    """What was read: the tokens of captions and the codes of pictures."""
+
+    vocab: Vocab
+    train: Store
+    valid: Store
+    written_by: str  # the hash of the weights that wrote the codes
+    known: dict[str, int]  # of the Config: the vocabulary, the codes, and the grid
+    length: int  # tokens of a caption and its picture
+
+    @property
+    def size(self) -> DataSize:
+        return DataSize(len(self.train), len(self.train) * self.length, "pictures")
+
+
+def read(recipe: Recipe, folder: Path, origin: None, say: Callable[[str], None]) -> StreamExamples:
+    """Write all pictures as codes once, and tokenize their captions."""
     d, t = recipe.data, recipe.train
     if not t.from_:
         raise BadInput(
@@ -97,7 +142,15 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         written(folder / "tokens" / name, gallery, vocab, t.from_, codes, written_by)
         for name, gallery in zip(("train", "valid"), pictures, strict=True)
     )
-    config = config_of(recipe, vocab, codes, side)
+    known = {"vocab": vocab.size, "codes": codes.codes, "rows": side, "columns": side}
+    length = config_of(recipe, **known).context
+    return StreamExamples(vocab, train, there, written_by, known, length)
+
+
+def job(recipe: Recipe, examples: StreamExamples) -> Job:
+    """Plan the batches, and put together what a run needs."""
+    t, vocab, train, there = recipe.train, examples.vocab, examples.train, examples.valid
+    config = config_of(recipe, **examples.known)
     plan = planned(recipe, len(train), config.context)
     valid = spread(len(there), recipe.evaluate.rows)
 
@@ -115,7 +168,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     long = sum(len(train.row("words", i)) > config.text_length for i in range(len(train)))
     cut = f"; {long:,} captions are longer than data.max_length, and cut" if long else ""
     return Job(
-        task="text-to-image",
+        task="text-to-image-decoder",
         architecture="dalle",
         config=config,
         vocab=vocab,
@@ -134,30 +187,16 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             )
         },
         plan=[
-            describe_data(len(train), len(valid), len(there), d, cut),
+            describe_data(len(train), len(valid), len(there), recipe.data, cut),
             (
-                f"tokens: {config.text_length} places for words and pads, {side} x {side} cells of "
-                f"{codes.codes:,} "
-                "codes; "
+                f"tokens: {config.text_length} places for words and pads, "
+                f"{config.rows} x {config.columns} cells of {config.codes:,} codes; "
                 f"{plan.rows:,} pictures a step"
             ),
             f"vocabulary: {vocab.size:,} of {vocab.kind}",
         ],
         steady=True,
-        facts={"data": train.hash, "held-out data": there.hash, "model of the codes": written_by},
-    )
-
-
-def config_of(recipe: Recipe, vocab: Vocab, codes: DVAEConfig, side: int) -> DalleConfig:
-    m = recipe.model
-    return DalleConfig(
-        vocab=vocab.size,
-        text_length=recipe.data.max_length,
-        codes=codes.codes,
-        rows=side,
-        columns=side,
-        **m.pick("layers", "width", "heads", "activation", "dropout", ffn_width="hidden"),
-        window=m.reach,
+        facts={"data": train.hash, "held-out data": there.hash, "model of the codes": examples.written_by},
     )
 
 
@@ -274,3 +313,24 @@ def padded_counts(store: Store, c: DalleConfig) -> np.ndarray:
 def frequency_loss(learned: np.ndarray, held_out: np.ndarray) -> float:
     shares = (learned + 1) / (learned.sum() + len(learned))
     return float(-(held_out * np.log(shares)).sum() / max(1.0, float(held_out.sum()))) or math.inf
+
+
+TASK = Task(
+    name="text-to-image-decoder",
+    data=StreamData,
+    train=StreamTraining,
+    architectures={"dalle": {"window": 2, "activation": "gelu", "dropout": 0.0, "attention_dropout": 0.0}},
+    sizes={
+        "tiny": {"layers": 4, "width": 96, "heads": 4, "ffn_width": 384},
+        "small": {"layers": 6, "width": 256, "heads": 4, "ffn_width": 1024},
+        "base": {"layers": 12, "width": 512, "heads": 8, "ffn_width": 2048},
+        "large": {"layers": 24, "width": 1024, "heads": 16, "ffn_width": 4096},
+    },
+    corpora={"shapes": Corpus(("valid", "test"))},
+    read=read,
+    job=job,
+    measure=measure,
+    metric="loss",
+    own_data=({"images": ("data.valid_images",)},),
+    next=(),
+)

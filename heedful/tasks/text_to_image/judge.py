@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -17,10 +18,11 @@ from torch import Tensor, nn
 from ...corpora.shapes import COLORS, SHAPES, SIZES, Said, checked_caption
 from ...data.images.prepare import normal
 from ...errors import BadInput
-from ...models.judge import JudgeConfig
+from ...models.base.settings import Part
 from ...train.loss import Loss, cross_entropy
 from ..captioned import (
     PictureBatch,
+    PictureExamples,
     batches_of,
     captions_of,
     describe_data,
@@ -30,15 +32,34 @@ from ..captioned import (
     planned,
     spread,
 )
+from ..configs import config_of
 from ..evaluation import EvaluationRequest, Measured
 from ..metrics import interval
-from ..recipe.settings import DataSettings, Recipe
-from ..task import Job
+from ..recipe.settings import (
+    BatchTokens,
+    LearningRate,
+    NormalizedPictures,
+    Recipe,
+    SmoothedTraining,
+    Steps,
+    WarmupSteps,
+)
+from ..task import Corpus, Job, Task
 
 RELATION = ("", "left of", "above")  # of one thing, or of two told in one way
 THING = (tuple(SIZES), tuple(COLORS), SHAPES)
 QUESTIONS: tuple[tuple[str, ...], ...] = (RELATION, *THING, *THING)
 UNASKED = -100  # the second thing of a picture that has one
+LENGTH = 64  # what a picture counts in a step
+
+
+@dataclass(frozen=True)
+class JudgeTraining(SmoothedTraining):
+    steps: Steps = 5000
+    batch_tokens: BatchTokens = 2048
+    learning_rate: LearningRate = 2e-3
+    warmup_steps: WarmupSteps = 100
+    label_smoothing: Annotated[Part, "share of the target spread over all answers"] = 0.0
 
 
 def answers_of(said: Said) -> list[int]:
@@ -87,7 +108,7 @@ class JudgeBatch(PictureBatch):
         return len(self.pixels_BHWC)
 
 
-def judge_loss(model: nn.Module, batch: JudgeBatch, data: DataSettings, smoothing: float = 0.0) -> Loss:
+def judge_loss(model: nn.Module, batch: JudgeBatch, data: NormalizedPictures, smoothing: float = 0.0) -> Loss:
     """The nats of all questions of a picture together."""
     found = model(normal(batch.pixels_BHWC, data))
     sums = [cross_entropy(scores, batch.answers_BQ[:, q], smoothing) for q, scores in enumerate(found)]
@@ -95,29 +116,26 @@ def judge_loss(model: nn.Module, batch: JudgeBatch, data: DataSettings, smoothin
     return Loss(total, plain, batch.count)
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the pictures once, and what their captions say."""
-    d, m, t = recipe.data, recipe.model, recipe.train
-    if d.corpus != "shapes":
+def read(recipe: Recipe, folder: Path, origin: None, say: Callable[[str], None]) -> PictureExamples:
+    """Read the pictures once."""
+    if recipe.data.corpus != "shapes":
         raise BadInput(
             "the judge knows the corpus shapes only: give --corpus shapes; classes are judged by "
             "image-classify"
         )
-    train, there = pictures_of(recipe, folder, say)
+    return PictureExamples(*pictures_of(recipe, folder, say), length=LENGTH)
+
+
+def job(recipe: Recipe, examples: PictureExamples) -> Job:
+    """Read what the captions say, plan the batches, and put together what a run needs."""
+    d, t, train, there = recipe.data, recipe.train, examples.train, examples.valid
     valid = spread(len(there), recipe.evaluate.rows)
     answers_NQ, tried_NQ = (
         np.array([answers_of(checked_caption(caption)) for caption in captions_of(gallery)])
         for gallery in (train, there)
     )
-    config = JudgeConfig(
-        image_size=d.image_size,
-        channels=3 if d.color else 1,
-        layers=m.layers,
-        width=m.width,
-        dropout=m.dropout,
-        answers=tuple(map(len, QUESTIONS)),
-    )
-    plan = planned(recipe, len(train), 64)
+    config = config_of(recipe, answers=tuple(map(len, QUESTIONS)))
+    plan = planned(recipe, len(train), LENGTH)
 
     def make(ids: np.ndarray, step: int) -> JudgeBatch:
         return JudgeBatch(
@@ -132,7 +150,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
         return scores(model, pairs, d)
 
     return Job(
-        task="text-to-image",
+        task="text-to-image-judge",
         architecture="judge",
         config=config,
         vocab=None,
@@ -154,7 +172,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
-def describe_pictures(model: nn.Module, pixels_BHWC: Tensor, data: DataSettings) -> list[Said]:
+def describe_pictures(model: nn.Module, pixels_BHWC: Tensor, data: NormalizedPictures) -> list[Said]:
     """What each picture shows, as the judge sees it."""
     device = next(model.parameters()).device
     found = model(normal(pixels_BHWC.to(device), data))
@@ -163,7 +181,7 @@ def describe_pictures(model: nn.Module, pixels_BHWC: Tensor, data: DataSettings)
 
 
 def scores(
-    model: nn.Module, pairs: Iterable[tuple[Tensor, np.ndarray]], data: DataSettings
+    model: nn.Module, pairs: Iterable[tuple[Tensor, np.ndarray]], data: NormalizedPictures
 ) -> dict[str, float]:
     """Held-out loss, and the shares of pictures whose shapes and colors, and whose relation, are found."""
     loss, things, relation, pictures = 0.0, 0, 0, 0
@@ -197,3 +215,24 @@ def plain_loss(learned_NQ: np.ndarray, held_out_NQ: np.ndarray) -> float:
         right = held_out_NQ[:, q][held_out_NQ[:, q] >= 0]
         loss -= float(np.log(counts[right] / counts.sum()).sum())
     return loss / len(held_out_NQ)
+
+
+TASK = Task(
+    name="text-to-image-judge",
+    data=NormalizedPictures,
+    train=JudgeTraining,
+    architectures={"judge": {"dropout": 0.0}},
+    sizes={
+        "tiny": {"layers": 3, "width": 16},
+        "small": {"layers": 3, "width": 32},
+        "base": {"layers": 3, "width": 64},
+        "large": {"layers": 4, "width": 128},
+    },
+    corpora={"shapes": Corpus(("valid", "test"))},
+    read=read,
+    job=job,
+    measure=measure,
+    metric="relation",
+    own_data=({"images": ("data.valid_images",)},),
+    next=("evaluate RUN --judge {path}",),
+)

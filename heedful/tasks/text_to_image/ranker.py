@@ -12,14 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from ...data.images.prepare import normal
+from ...data.vocab import Vocab
 from ...errors import BadInput
-from ...models.clip import Clip, ClipConfig, contrast
+from ...models.clip import Clip, contrast
 from ...train.loss import Loss
 from ..captioned import (
+    CaptionTokens,
     PictureBatch,
+    PictureExamples,
     batches_of,
     captions_of,
     cells_of,
+    check_cells,
     describe_data,
     evaluation_rows,
     padded,
@@ -28,11 +32,42 @@ from ..captioned import (
     spread,
     vocabulary_of,
 )
+from ..configs import config_of
 from ..evaluation import EvaluationRequest, Measured
-from ..recipe.settings import DataSettings, Recipe
-from ..task import Job
+from ..recipe.settings import (
+    BatchTokens,
+    LearningRate,
+    NormalizedPictures,
+    Optimizer,
+    Recipe,
+    Steps,
+    TrainSettings,
+    WarmupSteps,
+)
+from ..task import Corpus, Job, Task
 
 AMONG = 32  # held-out pairs that each has to be found among
+
+
+@dataclass(frozen=True)
+class RankerData(NormalizedPictures, CaptionTokens):
+    """Pictures and their captions, as pairs."""
+
+
+@dataclass(frozen=True)
+class RankerTraining(TrainSettings):
+    steps: Steps = 2000
+    batch_tokens: BatchTokens = 2080
+    optimizer: Optimizer = "muon"
+    learning_rate: LearningRate = 4e-3
+    warmup_steps: WarmupSteps = 100
+
+
+@dataclass(frozen=True)
+class RankerExamples(PictureExamples):
+    """What was read: pictures, and the vocabulary of their captions."""
+
+    vocab: Vocab
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,21 +88,26 @@ class CaptionPictureBatch(PictureBatch):
         return self.kinds_B[:, None] == self.kinds_B
 
 
-def pair_loss(model: Clip, batch: CaptionPictureBatch, data: DataSettings) -> Loss:
+def pair_loss(model: Clip, batch: CaptionPictureBatch, data: NormalizedPictures) -> Loss:
     """What captions and pictures lose by not finding each other, as nats a pair."""
     scores_BB = model(batch.words_BL, batch.lengths_B, normal(batch.pixels_BHWC, data))
     total = contrast(scores_BB, batch.same_BB)
     return Loss(total, total.detach(), batch.count)
 
 
-def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
-    """Read the pictures once, tokenize their captions, and plan the batches."""
-    d = recipe.data
+def read(recipe: Recipe, folder: Path, origin: None, say: Callable[[str], None]) -> RankerExamples:
+    """Read the pictures once, and learn a vocabulary from their captions."""
     train, there = pictures_of(recipe, folder, say)
-    captions = captions_of(train)
-    vocab = vocabulary_of(recipe, folder, captions)
-    config = config_of(recipe, vocab.size)
-    length = (d.image_size // config.patch_size) ** 2 + 1
+    vocab = vocabulary_of(recipe, folder, captions_of(train))
+    length = cells_of(recipe.data.image_size, recipe.model.patch_size) ** 2 + 1
+    return RankerExamples(train, there, length, vocab)
+
+
+def job(recipe: Recipe, examples: RankerExamples) -> Job:
+    """Tokenize the captions, plan the batches, and put together what a run needs."""
+    d, vocab, train, there = recipe.data, examples.vocab, examples.train, examples.valid
+    length, captions = examples.length, captions_of(train)
+    config = config_of(recipe, vocab=vocab.size)
     plan = planned(recipe, len(train), length)
     if plan.rows < 2:
         raise BadInput("a caption has to find its picture among several: raise train.batch_tokens")
@@ -99,7 +139,7 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
             )
 
     return Job(
-        task="text-to-image",
+        task="text-to-image-ranker",
         architecture="clip",
         config=config,
         vocab=vocab,
@@ -122,26 +162,15 @@ def make_job(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Job:
     )
 
 
-def config_of(recipe: Recipe, vocab: int) -> ClipConfig:
-    d, m = recipe.data, recipe.model
-    cells_of(d.image_size, m.patch)
-    return ClipConfig(
-        vocab=vocab,
-        text_length=d.max_length,
-        image_size=d.image_size,
-        channels=3 if d.color else 1,
-        **m.pick("layers", "width", "heads", "activation", "dropout", ffn_width="hidden", patch_size="patch"),
-        projection_width=m.width,
-    )
-
-
 def numbered(captions: list[str]) -> np.ndarray:
     """A number for each caption, the same for the same words."""
     known: dict[str, int] = {}
     return np.array([known.setdefault(" ".join(text.lower().split()), len(known)) for text in captions])
 
 
-def scores(model: nn.Module, batches: Iterable[CaptionPictureBatch], data: DataSettings) -> dict[str, float]:
+def scores(
+    model: nn.Module, batches: Iterable[CaptionPictureBatch], data: NormalizedPictures
+) -> dict[str, float]:
     """Held-out loss, and how often a caption finds its picture, or one with the same words."""
     loss, found, pairs, device = 0.0, 0, 0, next(model.parameters()).device
     for batch in batches:
@@ -175,3 +204,25 @@ def measure(model: nn.Module, asked: EvaluationRequest) -> Measured:
 
     found = scores(model, asked.track(batches(), "finding pairs"), d)
     return Measured(examples=len(rows), unit="pictures", per="pair", metrics=found)
+
+
+TASK = Task(
+    name="text-to-image-ranker",
+    data=RankerData,
+    train=RankerTraining,
+    architectures={"clip": {"patch_size": 4, "activation": "gelu", "dropout": 0.0}},
+    sizes={
+        "tiny": {"layers": 2, "width": 96, "heads": 3, "ffn_width": 384},
+        "small": {"layers": 4, "width": 192, "heads": 4, "ffn_width": 768},
+        "base": {"layers": 6, "width": 512, "heads": 8, "ffn_width": 2048},
+        "large": {"layers": 12, "width": 768, "heads": 12, "ffn_width": 3072},
+    },
+    corpora={"shapes": Corpus(("valid", "test"))},
+    read=read,
+    job=job,
+    measure=measure,
+    metric="accuracy",
+    own_data=({"images": ("data.valid_images",)},),
+    next=(),
+    check=check_cells,
+)
