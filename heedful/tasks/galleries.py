@@ -92,6 +92,23 @@ def rows_in(items: Sequence[Item], data: PictureSettings, report: Report) -> Row
     return rows
 
 
+LOOKED_AT, LARGEST_SIDE = 10, 64
+
+
+def own_shape(data: PictureSettings) -> tuple[int, bool] | None:
+    """(pixels a side, whether there are colors) of small pictures that are squares of one size; else None."""
+    if data.corpus or not data.images:
+        return None
+    quiet = Report("drop", "image")
+    items = items_of(data.images, False, quiet)
+    spread = items[:: max(1, len(items) // LOOKED_AT)][:LOOKED_AT]
+    pictures = [pixels_HWC for _, pixels_HWC in read_all(spread, quiet)]
+    sides = {side for pixels_HWC in pictures for side in pixels_HWC.shape[:2]}
+    if len(sides) != 1 or max(sides) > LARGEST_SIDE:
+        return None
+    return max(sides), any((p[..., :1] != p).any() for p in pictures)
+
+
 def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     """Rows to learn from and held-out rows: the same share of every class, whatever the seed."""
     by_label: dict[str, list[int]] = {}

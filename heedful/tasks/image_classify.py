@@ -31,14 +31,14 @@ from ..files import inside, naming, one_line, read_json, write_json
 from ..interop.formats import load
 from ..interop.run_folder import LABELS, is_run
 from ..models import nearest, vit
-from ..models.base.settings import Part
+from ..models.base.settings import Part, Share
 from ..models.base.shells import WithHeads
 from ..models.vit import ViTConfig
 from ..train.loss import Loss, cross_entropy
 from .captioned import cells_of
 from .configs import config_of, started_config
 from .evaluation import EvaluationRequest, Measured, measured_labels
-from .galleries import folder_rows, galleries, split_rows
+from .galleries import folder_rows, galleries, own_shape, split_rows
 from .metrics import (
     accuracy,
     accuracy_of_majority,
@@ -46,8 +46,10 @@ from .metrics import (
     macro_f1,
 )
 from .origin import FROM, Origin, check_same, read_origin, weights_hash
+from .recipe.choices import Choice, DataSize, steps_for, with_batch
 from .recipe.settings import (
     AugmentedPictures,
+    EmaDecay,
     LearningRate,
     NormalizedPictures,
     Optimizer,
@@ -58,7 +60,7 @@ from .recipe.settings import (
     WarmupSteps,
     WeightDecay,
 )
-from .task import Corpus, DataSize, Job, Starts, Task, label_predictions
+from .task import Corpus, Job, Starts, Task, label_predictions
 
 HEADS = {"class": "classify", "mean": "classify_mean"}
 DATA, VALID = "data", "valid"
@@ -68,8 +70,9 @@ DATA, VALID = "data", "valid"
 class ImageData(AugmentedPictures):
     """Pictures with labels."""
 
-    random_shift: Annotated[Part, "maximum random shift, as a fraction of the side"] = 0.1
-    random_erase: Annotated[Part, "side of a random square that is painted over, at most"] = 0.0
+    random_shift: Annotated[Part, "maximum random shift, as a fraction of the side"] = 0.08
+    random_zoom: Annotated[Part, "maximum random zoom, in or out"] = 0.1
+    random_erase: Annotated[Part, "side of a random square that is painted over, at most"] = 0.3
     pool: Annotated[Literal["class", "mean"], "what the label is read off: a class token, or the mean"] = (
         "class"
     )
@@ -82,8 +85,10 @@ class ImageTraining(SmoothedTraining):
     steps: Steps = 2000
     optimizer: Optimizer = "muon"
     learning_rate: LearningRate = 6e-3
-    warmup_steps: WarmupSteps = 100
-    weight_decay: WeightDecay = 0.05
+    warmup_steps: WarmupSteps = 300
+    weight_decay: WeightDecay = 0.1
+    min_lr_ratio: Annotated[Share, "where the schedule ends, as a share of the peak"] = 0.01
+    ema_decay: EmaDecay = 0.999
     from_: Annotated[str, "run or Hugging Face folder of a Vision Transformer to start from (--from)"] = ""
 
 
@@ -450,6 +455,29 @@ def data_of(recipe: Recipe | None, config: Any) -> NormalizedPictures:
     )
 
 
+EPOCHS, MOST_STEPS = 60, 9000
+BATCH = {"cuda": 512, "cpu": 64}  # pictures in a step
+
+
+def foresee(recipe: Recipe) -> Iterator[Choice]:
+    """Small square pictures keep their own size, and gray ones stay gray."""
+    shape = None if recipe.train.from_ else own_shape(recipe.data)
+    if shape is not None and shape[0] % recipe.model.sizes.get("patch_size", 1) == 0:
+        yield Choice("data.image_size", shape[0])
+        yield Choice("data.color", shape[1])
+
+
+def choose(recipe: Recipe, examples: ImageExamples, device: str) -> Iterator[Choice]:
+    """The mean and the deviation of the pictures themselves, and how many steps."""
+    if not recipe.train.from_:
+        some = examples.train.pixels(np.arange(min(1000, len(examples.train)))).double() / 255
+        yield Choice("data.mean", round(float(some.mean()), 3))
+        yield Choice("data.std", round(max(float(some.std()), 0.001), 3))
+    tokens = BATCH[device] * examples.length
+    yield Choice("train.batch_tokens", tokens, f"{BATCH[device]} pictures per step")
+    yield from steps_for(with_batch(recipe, tokens), examples.size, EPOCHS, MOST_STEPS)
+
+
 TASK = Task(
     name="image-classify",
     data=ImageData,
@@ -459,6 +487,8 @@ TASK = Task(
     },
     corpora={"shapes": Corpus(("valid", "test"))},
     starts=Starts(find=find_start, published={"train.learning_rate": 5e-5}),
+    foresee=foresee,
+    choose=choose,
     read=read,
     job=job,
     measure=measure,
