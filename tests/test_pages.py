@@ -5,6 +5,7 @@ from helpers import page_runs, pages
 
 from heedful.cli.shared import arguments
 from heedful.cli.shared.commands import COMMANDS
+from heedful.tasks import find_task, task_files
 from heedful.tasks.recipe import known_settings
 
 
@@ -36,12 +37,9 @@ def test_commands_without_output_succeed(block, here):
         assert code == 0, f"{block}: {shown.command}\n{printed}"
 
 
-WAITING = ("training.md", "comparing.md")  # they name settings that are about to get these names
-
-
 def calls() -> list:
     """Every call of heedful in the pages, whether it is run or not."""
-    shown = [block for block in pages.blocks() if block.word != "python" and block.page.name not in WAITING]
+    shown = [block for block in pages.blocks() if block.word != "python"]
     return [
         pytest.param(words, id=f"{block}-{words[0]}") for block in shown for words in pages.of_heedful(block)
     ]
@@ -53,7 +51,26 @@ def test_every_command_of_a_page_exists_with_its_options_and_settings(words):
     if not command.startswith("--"):
         assert command in COMMANDS
         arguments.parse(command, rest)
-    assert pages.settings_of(words) <= set(known_settings())
+    assert pages.settings_of(words) <= settings_for(words)
+
+
+ONLY_FROM = ("elmo_reader",)  # an architecture that --from chooses
+
+
+def settings_for(words: list[str]) -> set[str]:
+    """The settings of the task and the architecture that a command names; of all, where it names none."""
+    named = [name for name in task_files() if any(word in (name, name.rpartition("-")[0]) for word in words)]
+    chosen = [words[words.index("--architecture") + 1]] if "--architecture" in words else []
+    known: set[str] = {"model.architecture"}
+    for task in map(find_task, named or task_files()):
+        for architecture in chosen or (*task.architectures, *ONLY_FROM):
+            known |= set(known_settings(task, architecture))
+    return known
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
+def test_every_setting_that_a_page_names_exists(page):
+    assert pages.named_settings(page) - settings_for([]) == set()
 
 
 @pytest.mark.parametrize("block", pages.blocks("python"), ids=str)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from heedful.tasks.recipe.presets import DEMO
 from helpers.command_lines import AtOnce, first_pages
 from helpers.runs import CPU, Quiet
 
@@ -32,7 +31,7 @@ def trained(tmp_path_factory):
         "evaluate.rows": 8,
         "model.width": 32,
         "model.ffn_width": 48,
-        "model.positions": DEMO["model.positions"],
+        "model.positions": demo_command.DEMO["model.positions"],
     }
     return trainer.start(
         recipe.make("translate", "tiny", "phrasebook", settings), folder, Quiet(), CPU

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.cli.main import main
+from heedful.use.model import Model
 
 ROOT = Path(__file__).parents[2]
 STORED = Path(__file__).parent / "stored_runs"  # the runs that the pages use
@@ -94,6 +95,17 @@ def settings_of(words: list[str]) -> set[str]:
     """The settings of training that a command names, wherever it does."""
     found = re.findall(r"\b((?:data|model|train|checkpoint|evaluate)\.\w+)=", " ".join(words))
     return set(found)
+
+
+PART = r"(?<![\w./])((?:data|model|train|checkpoint|evaluate)\.\w+)\b(?![(/.])"
+OTHERS = ("json", "jsonl", "safetensors", *dir(Model))  # files, and attributes of `model`
+
+
+def named_settings(page: Path) -> set[str]:
+    """The settings of training that the text of a page names between backticks."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    found = {name for code in re.findall(r"`([^`\n]+)`", text) for name in re.findall(PART, code)}
+    return {name for name in found if name.partition(".")[2] not in OTHERS}
 
 
 # A small shell.
