@@ -55,3 +55,11 @@ class Lines:
             return None
         place = int(draw * there)
         return int(self.starts[place if place < before else after + place - before])
+
+
+def elsewhere(tokens: int, start: int, room: int, size: int, draw: float) -> int:
+    """A random place for `size` tokens that touches nothing of the window at `start`."""
+    before = max(0, start - size + 1)
+    after = max(0, tokens - size - (start + room) + 1)
+    place = int(draw * (before + after))
+    return place if place < before else start + room + place - before

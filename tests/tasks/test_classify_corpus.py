@@ -1,5 +1,7 @@
 """Classify on the phrasebook: labels that the grammar knows, for one text and for two."""
 
+from pathlib import Path
+
 import pytest
 
 from heedful.corpora import phrasebook
@@ -40,8 +42,12 @@ def recipe_of(**settings: object) -> recipe.Recipe:
     return recipe.make("classify", "tiny", "phrasebook", TINY | {f"data.{k}": v for k, v in settings.items()})
 
 
+def job_of(made: recipe.Recipe, folder: Path):
+    return classify.job(made, classify_data.read(made, folder, None, lambda line: None))
+
+
 def test_a_job_reads_the_labels_of_the_grammar(tmp_path):
-    job = classify.make_job(recipe_of(label="tense"), tmp_path, lambda line: None)
+    job = job_of(recipe_of(label="tense"), tmp_path)
     labels = sorted({row.label for row in labeled("train", "tense")})
     assert labels == ["future", "past", "present"] and job.config.labels == 3 and job.held_out == 21
     seen: dict[int, str] = {}
@@ -54,12 +60,12 @@ def test_a_job_reads_the_labels_of_the_grammar(tmp_path):
 def test_the_number_of_the_subject_is_the_default_label(tmp_path):
     found = recipe_of()
     assert found.data.label == "number"
-    classify.make_job(found, tmp_path, lambda line: None)
+    job_of(found, tmp_path)
     assert classify_data.read_labels(found, tmp_path)[0] == ["plural", "singular"]
 
 
 def test_translations_are_two_texts_in_two_segments(tmp_path):
-    job = classify.make_job(recipe_of(label="translation"), tmp_path, lambda line: None)
+    job = job_of(recipe_of(label="translation"), tmp_path)
     (batch,) = job.batches(1)
     assert set(batch.segments_BT.unique().tolist()) == {0, 1}
     row = list(labeled("train", "translation"))[batch.ids[0]]
