@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from ..tasks.recipe.settings import Recipe
 
+SETTLED = 20  # steps
 DRIFT = 0.03  # a smaller change of the steps that are left is not worth it
-EVALUATIONS = 10
+EVALUATING = 0.1  # of the time that is left, at most
+MOST_EVALUATIONS = 9
 
 
 @dataclass
@@ -30,9 +32,9 @@ class Clock:
         """Seconds."""
         return self.begin + 60 * self.minutes - time.perf_counter()
 
-    def after_step(self, step: int, settled: int = 20) -> None:
-        """Note the time; the first steps compile and warm up, and do not count."""
-        if self.mark == 0.0 and step >= settled:
+    def after_step(self, step: int, steps: int) -> None:
+        """Note the time; the first of all steps compile and warm up, and do not count."""
+        if self.mark == 0.0 and step >= min(SETTLED, steps // 20):
             self.step, self.mark = step, time.perf_counter()
 
     def before_evaluation(self, step: int) -> None:
@@ -46,14 +48,14 @@ class Clock:
         remaining = recipe.train.steps - step
         if not self.seconds or remaining <= 0:
             return recipe
-        evaluations = max(1, min(EVALUATIONS - 1, round(remaining / recipe.evaluate.every)))
+        planned = max(1, round(remaining / recipe.evaluate.every))
+        evaluations = max(1, min(planned, MOST_EVALUATIONS, int(EVALUATING * self.left / seconds)))
         possible = max(1, int((self.left - evaluations * seconds) / self.seconds))
-        if abs(possible - remaining) < DRIFT * remaining:
+        if evaluations == planned and abs(possible - remaining) < DRIFT * remaining:
             return recipe
-        every = max(1, -(-possible // evaluations))
-        train, evaluate = recipe.train, recipe.evaluate
+        every = -(-(step + possible) // (evaluations + round(step / recipe.evaluate.every)))
         return replace(
             recipe,
-            train=replace(train, steps=step + possible),
-            evaluate=replace(evaluate, every=every) if step % every == 0 else evaluate,
+            train=replace(recipe.train, steps=step + possible),
+            evaluate=replace(recipe.evaluate, every=max(1, every)),
         )

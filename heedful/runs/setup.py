@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,6 +30,7 @@ from ..train.loop import Batch, LoopSettings, Progress, seed_for
 from ..train.processes import World
 from ..train.schedule import schedule
 
+LEAST_MEASURED, TRIAL = 3, 0.02  # steps, and the share of the time for it
 MEASURED = 12  # steps made and thrown away to find out how long one takes: the later half of them is timed
 ALONE = World()
 
@@ -164,20 +165,30 @@ def with_steps(recipe: Recipe, job: Job, reporter: Reporter, device: torch.devic
     settings = loop_settings(few, job, device)
     if can_run_ahead(job, trial, scaler, world, device):
         steady = job.steady and not few.train.activation_checkpointing
-        made = list(train_async(trial, job.batches, loss_of, optimizers, settings, steady=steady))
+        steps = train_async(trial, job.batches, loss_of, optimizers, settings, steady=steady)
     else:
 
         def batches(step: int) -> Sequence[Batch]:
             return job.batches(step, world.rank, world.size) or job.batches(step)
 
-        made = list(loop.train(trial, batches, loss_of, optimizers, settings, scaler=scaler))
-    seconds = statistics.median(progress.seconds for progress in made[MEASURED // 2 :])
+        steps = loop.train(trial, batches, loss_of, optimizers, settings, scaler=scaler)
+    seconds = pace_of(steps, TRIAL * 60 * recipe.train.minutes)
     left = 60 * recipe.train.minutes - (time.perf_counter() - began)
-    steps = max(1, int(left / seconds))
+    fitting = max(1, int(left / seconds))
     reporter.say(
-        f"{1000 * seconds:.0f} ms per step: about {steps:,} steps fit {recipe.train.minutes:g} minutes"
+        f"{1000 * seconds:.0f} ms per step: about {fitting:,} steps fit {recipe.train.minutes:g} minutes"
     )
-    return replace(recipe, train=replace(recipe.train, steps=steps, minutes=0.0))
+    return replace(recipe, train=replace(recipe.train, steps=fitting, minutes=0.0))
+
+
+def pace_of(steps: Iterable[Progress], enough: float) -> float:
+    """The seconds of a step: the median of the later half, made until `enough` seconds have passed."""
+    found: list[float] = []
+    for progress in steps:
+        found.append(progress.seconds)
+        if len(found) >= LEAST_MEASURED and sum(found) > enough:
+            break
+    return statistics.median(found[len(found) // 2 :])
 
 
 def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Iterator[finder.Tried]:

@@ -114,7 +114,7 @@ def train_run(
                 report_step(progress, folder, reporter, recipe)
                 report_speed(pace, progress, recipe, device, reporter)
                 if clock is not None:
-                    clock.after_step(state.step)
+                    clock.after_step(state.step, recipe.train.steps)
                 if not progress.settled:
                     continue
                 retimed = recipe
