@@ -101,7 +101,9 @@ def test_a_new_head_brings_the_pooling_layer_only_where_it_reads_it():
         more = {"buckets": 4} if name == "deberta" else {}
         config = type(next(iter(family(name).PRESETS.values())))(**sizes, **more)
         origin = Origin("folder", "", name, config, {})
-        assert with_head(origin, "classify", 3).heads == heads and with_head(origin, "tag").heads == ("tag",)
+        assert with_head(origin, "classify", 3).prediction_heads == heads and with_head(
+            origin, "tag"
+        ).prediction_heads == ("tag",)
         layout = encoder_row if name == "bert" else one_segment_row
         assert (
             span.model_of(recipe.make("span", settings={"data.corpus": "facts"}), None, origin)[1] is layout
@@ -371,7 +373,7 @@ def test_every_task_starts_from_a_model_is_judged_and_goes_on_exactly(
     loaded = heedful.load(tmp_path / "whole")
     assert loaded.tokenizer.get_vocab() == source.tokenizer.get_vocab()
     if task == "lm":
-        assert isinstance(loaded.generate("the food", longest=3), str)
+        assert isinstance(loaded.generate("the food", max_new_tokens=3), str)
     elif task == "mlm":
         assert "[MASK]" not in loaded.fill("the [MASK] was")
     elif task == "tag":
