@@ -143,13 +143,13 @@ def test_a_picture_is_valid_and_escapes_what_it_shows():
     cells = {
         r[0].text: r.get("fill")
         for r in root.iter("{http://www.w3.org/2000/svg}rect")
-        if len(r) and "looks at" in r[0].text
+        if len(r) and "attends to" in r[0].text
     }
     assert list(cells) == [
-        "<a> looks at x: 0.500",
-        '<a> looks at "y": 1.200',
-        "b&c looks at x: 0.000",
-        'b&c looks at "y": -1.000',
+        "<a> attends to x: 0.500",
+        '<a> attends to "y": 1.200',
+        "b&c attends to x: 0.000",
+        'b&c attends to "y": -1.000',
     ]
-    assert cells['<a> looks at "y": 1.200'] == "#08306b"  # the largest is the darkest
-    assert cells["b&c looks at x: 0.000"] == cells['b&c looks at "y": -1.000'] == "#ffffff"
+    assert cells['<a> attends to "y": 1.200'] == "#08306b"  # the largest is the darkest
+    assert cells["b&c attends to x: 0.000"] == cells['b&c looks at "y": -1.000'] == "#ffffff"
