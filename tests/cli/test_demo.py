@@ -152,4 +152,4 @@ def test_a_picture_is_valid_and_escapes_what_it_shows():
         'b&c attends to "y": -1.000',
     ]
     assert cells['<a> attends to "y": 1.200'] == "#08306b"  # the largest is the darkest
-    assert cells["b&c attends to x: 0.000"] == cells['b&c looks at "y": -1.000'] == "#ffffff"
+    assert cells["b&c attends to x: 0.000"] == cells['b&c attends to "y": -1.000'] == "#ffffff"
