@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..data.questions import Choice, Question
+from ..data.questions import MultipleChoice, Question
 from . import facts
 from .facts import KINDS, SEEDS, Person, sentence, somebody_else, titles, value_of
 
@@ -46,7 +46,7 @@ def questions(split: str) -> Iterator[Question]:
         yield Question(ASKED[kind].format(person.name), text, ((stories[0].values[kind], start),))
 
 
-def choices(split: str) -> Iterator[Choice]:
+def choices(split: str) -> Iterator[MultipleChoice]:
     """The same as statements to choose from, worded as a lead; a wrong one is true of somebody else."""
     for draw, person, stories in stories_of(split, 7):
         kind = draw.choice(list(stories[0].values))
@@ -57,7 +57,7 @@ def choices(split: str) -> Iterator[Choice]:
         draw.shuffle(values)
         text = " ".join(one for story in shuffled(draw, stories) for one in story.said.values())
         said = tuple(sentence(KINDS[kind].lead, person.name, person.name, value) for value in values)
-        yield Choice(text, said, values.index(stories[0].values[kind]))
+        yield MultipleChoice(text, said, values.index(stories[0].values[kind]))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Choice:
+class MultipleChoice:
     """A text, and ways to go on from it of which one is right."""
 
     context: str
@@ -69,7 +69,7 @@ def read_questions(path: str | Path, report: Report | None = None) -> Iterator[Q
             yield found
 
 
-def read_choices(path: str | Path, report: Report | None = None) -> Iterator[Choice]:
+def read_choices(path: str | Path, report: Report | None = None) -> Iterator[MultipleChoice]:
     """The good lines of a file of choices."""
     if not is_json(path):
         raise BadInput(
@@ -150,7 +150,7 @@ def fault_in_answer(context: str, text: Any, start: Any) -> Fault | None:
     )
 
 
-def choice_in(found: dict[str, Any]) -> Choice | Fault:
+def choice_in(found: dict[str, Any]) -> MultipleChoice | Fault:
     context, choices, answer = found["context"], found["choices"], found["answer"]
     if fault := fault_in_text(context, "context"):
         return fault
@@ -166,7 +166,7 @@ def choice_in(found: dict[str, Any]) -> Choice | Fault:
             "with a wrong answer",
             f'"answer" is {short(answer)}, where a number from 0 to {len(choices) - 1} is expected',
         )
-    return Choice(context, tuple(choices), answer)
+    return MultipleChoice(context, tuple(choices), answer)
 
 
 def fault_in_text(value: Any, name: str) -> Fault | None:

@@ -25,7 +25,7 @@ from ..parts.positions.base import check_length
 from .gpu_beam import extended, suits
 from .gpu_decoder import GPUDecoder, StepBuffers
 from .kernels.beam import Beams
-from .kernels.choose import Choices, take_likeliest
+from .kernels.choose import ChosenTokens, take_likeliest
 from .prefill import MOST, Prefill, can_prefill, padded_length
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class GraphRunner:
         lengths_B = torch.zeros(source[0] if source else 1, dtype=torch.long, device=weight.device)
         past, sources = pairs(self.past), pairs(self.sources)
         self.buffers = StepBuffers(lengths_R, past, self.own_RS.clone(), sources, sources_R, lengths_B)
-        self.chosen = Choices.room(CHUNK, rows, weight.device)
+        self.chosen = ChosenTokens.room(CHUNK, rows, weight.device)
         self.beams: dict[tuple, Beams] = {}
         self.graphs: dict[object, tuple[Callable[[], None], object]] = {}
         self.seen: set[object] = set()  # what has run once, outside of a graph

@@ -24,7 +24,7 @@ from ..corpora import quiz
 from ..data.batch import Tensors
 from ..data.lines import hash_of
 from ..data.plan import BucketPlan, shares
-from ..data.questions import Choice, read_choices
+from ..data.questions import MultipleChoice, read_choices
 from ..data.report import Report
 from ..data.store import Store, write_store
 from ..data.vocab import groups
@@ -191,7 +191,7 @@ class ChoiceExamples:
 
     vocab: VocabLike
     train: Store
-    held_out: list[Choice]
+    held_out: list[MultipleChoice]
     origin: Origin | None
 
     @property
@@ -258,7 +258,7 @@ def job(recipe: Recipe, examples: ChoiceExamples) -> Job:
     )
 
 
-def rows_of(d: TableSettings, split: str, report: Report) -> Iterator[Choice]:
+def rows_of(d: TableSettings, split: str, report: Report) -> Iterator[MultipleChoice]:
     """The texts of a split with their choices, one by one."""
     if d.corpus:
         return quiz.choices(split)
@@ -272,7 +272,7 @@ def texts_of(d: TableSettings) -> Iterator[str]:
         yield from row.choices
 
 
-def held_out_rows(d: TableSettings, split: str, report: Report) -> list[Choice]:
+def held_out_rows(d: TableSettings, split: str, report: Report) -> list[MultipleChoice]:
     return read_held_out(rows_of(d, split, report), d, "text", report)
 
 
@@ -315,7 +315,7 @@ def tokenized(recipe: Recipe, folder: Path, vocab: VocabLike, report: Report) ->
     return made
 
 
-def numbers(vocab: VocabLike, rows: Sequence[Choice]) -> list[Numbers]:
+def numbers(vocab: VocabLike, rows: Sequence[MultipleChoice]) -> list[Numbers]:
     """Token ids of texts and their choices."""
     contexts = vocab.encode_batch([row.context for row in rows])
     choices = iter(vocab.encode_batch([choice for row in rows for choice in row.choices]))
@@ -407,7 +407,7 @@ def held_out_loss(model: nn.Module, asked: EvaluationRequest, rows: int) -> tupl
     return predict_choices(model, kind, [make(numbers(vocab, some))])[2], by_place(places, some)
 
 
-def by_place(places: Counter[int], rows: Sequence[Choice]) -> float:
+def by_place(places: Counter[int], rows: Sequence[MultipleChoice]) -> float:
     """The loss of guessing by how often each place is right in training; one is added to every count."""
     losses = []
     for row in rows:
@@ -416,7 +416,7 @@ def by_place(places: Counter[int], rows: Sequence[Choice]) -> float:
     return float(np.mean(losses))
 
 
-def usual_place(places: Counter[int], rows: Sequence[Choice]) -> float:
+def usual_place(places: Counter[int], rows: Sequence[MultipleChoice]) -> float:
     """How often the place that is right most often in training is right."""
     most = max(sorted(places), key=places.__getitem__)
     return float(np.mean([row.answer == most for row in rows]))
@@ -427,7 +427,7 @@ def show(
     kind: ChooserKind,
     make: Callable[..., ChoiceBatch],
     vocab: VocabLike,
-    rows: Sequence[Choice],
+    rows: Sequence[MultipleChoice],
 ) -> list[str]:
     """A few texts with the choice the model makes."""
     if not rows:

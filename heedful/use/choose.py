@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import torch
 
-from ..data.questions import FEWEST, Choice
+from ..data.questions import FEWEST, MultipleChoice
 from ..decode.options import check_batch
 from ..errors import BadInput
 from ..models.base.shells import DecoderClassifier, Encoder
@@ -69,7 +69,7 @@ def chosen(model: Model, contexts: list[str], choices: Sequence[Sequence[str]], 
             raise BadInput(f"text {place} is empty")
     assert model.recipe is not None
     vocab, kind, make = reader(Path(model.folder), model.recipe)
-    rows = [Choice(context, tuple(some), 0) for context, some in zip(contexts, choices, strict=True)]
+    rows = [MultipleChoice(context, tuple(some), 0) for context, some in zip(contexts, choices, strict=True)]
     found: list[Chosen] = []
     with torch.no_grad():
         for at in range(0, len(rows), batch):

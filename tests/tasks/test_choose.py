@@ -13,7 +13,7 @@ from helpers.tuning_cases import WAYS
 import heedful
 from heedful.cli.main import main
 from heedful.corpora import quiz
-from heedful.data.questions import Choice, read_choices
+from heedful.data.questions import MultipleChoice, read_choices
 from heedful.data.report import Report
 from heedful.data.vocab import Vocab
 from heedful.errors import BadInput
@@ -69,7 +69,7 @@ def test_choices_are_read_and_bad_lines_told(tmp_path):
     ]
     (tmp_path / "a").write_text("".join(json.dumps(good | more) + "\n" for more in ({}, *bad, {})))
     report = Report()
-    assert list(read_choices(tmp_path / "a", report)) == [Choice("a b", ("c", "d"), 1)] * 2
+    assert list(read_choices(tmp_path / "a", report)) == [MultipleChoice("a b", ("c", "d"), 1)] * 2
     assert report.counts.total() == len(bad)
     with pytest.raises(BadInput, match='a:2: "choices" is .*, where 2 to 1000 texts are expected'):
         list(read_choices(tmp_path / "a", Report("refuse")))

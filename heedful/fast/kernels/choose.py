@@ -63,7 +63,7 @@ def row_kernel(
 
 
 @dataclass(frozen=True)
-class Choices:
+class ChosenTokens:
     """What was chosen so far: [N, R] each, of which counts[r] of row r are filled in."""
 
     tokens_NR: Tensor
@@ -72,14 +72,14 @@ class Choices:
     counts_R: Tensor
 
     @classmethod
-    def room(cls, count: int, rows: int, device: torch.device) -> Choices:
+    def room(cls, count: int, rows: int, device: torch.device) -> ChosenTokens:
         tokens_NR = torch.zeros(count, rows, dtype=torch.long, device=device)
         log_p_NR, best_NR = torch.zeros(2, count, rows, device=device)
         return cls(tokens_NR, log_p_NR, best_NR, torch.zeros(rows, dtype=torch.long, device=device))
 
 
 def take_likeliest(
-    scores_RV: Tensor, tokens_R: Tensor, lengths_R: Tensor, last: int, chosen: Choices
+    scores_RV: Tensor, tokens_R: Tensor, lengths_R: Tensor, last: int, chosen: ChosenTokens
 ) -> None:
     """Each row's likeliest token: written down, made the token to go on from, and counted (up to `last`)."""
     R, V = scores_RV.shape
