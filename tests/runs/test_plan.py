@@ -10,6 +10,7 @@ import sys
 import pytest
 from helpers.runs import (
     CPU,
+    TASKS,
     Quiet,
     recipe_for,
     texts,  # noqa: F401 (fixtures)
@@ -21,7 +22,6 @@ from heedful.cli.shared import arguments
 from heedful.runs import plan, trainer
 from heedful.tasks import evaluation
 from heedful.tasks.metrics import interval
-from heedful.tasks.recipe.settings import TASKS
 from heedful.tasks.text_to_image import codes
 
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -186,7 +186,7 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
 
 
 def test_codes_of_pictures_are_ahead_of_guessing_before_they_learn_anything(texts, tmp_path):
-    asked = recipe_for("text-to-image", texts, steps=2, **{"train.learning_rate": 1e-9})
+    asked = recipe_for("text-to-image-codes", texts, steps=2, **{"train.learning_rate": 1e-9})
     outcome = trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     assert outcome.best.scores["loss"] < outcome.job.baselines["loss"][1]
 
@@ -248,7 +248,7 @@ def test_the_summary_has_intervals_and_commands_that_can_be_copied(
         "mlm": ["fill", "train"],
         "image-classify": ["classify", "look"],
         "caption": ["caption", "look"],
-        "text-to-image": [],
+        "text-to-image-codes": [],
         "span": ["answer"],
         "choose": [],
     }.get(task, [task])

@@ -54,8 +54,15 @@ def make(
     ]
     values = {key: value for layer in layers for key, value in layer.items() if key in known}
     values |= {key: value for key, value in given.items() if key != ARCHITECTURE}
-    recipe = filled(found, architecture, known, values)
+    recipe = one_average(filled(found, architecture, known, values), given)
     return checked(found, replace(recipe, given=frozenset(given)))
+
+
+def one_average(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
+    """Weights are averaged once: a given average of checkpoints replaces a moving average by default."""
+    if recipe.train.average_checkpoints and "train.ema_decay" not in given:
+        return replace(recipe, train=replace(recipe.train, ema_decay=0.0))
+    return recipe
 
 
 def chosen_architecture(task: Task, given: Mapping[str, Any]) -> str:
