@@ -196,7 +196,7 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
             "data.image_size": 8,
             "train.batch_tokens": 16,
         },
-        "elmo": {"data.text": texts["text"], "model.filters": 20, "model.max_characters": 5},
+        "elmo": {"data.text": texts["text"], "model.max_characters": 9},
     }[task]
     known = recipe.known_settings(find_task(task), recipe.chosen_architecture(find_task(task), more))
     tiny = {key: value for key, value in {**TINY, **files}.items() if key in known}  # a dvae has no heads
