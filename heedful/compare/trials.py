@@ -208,7 +208,8 @@ def known(path: Path, asked: Comparison, variant: ModelVariant, before: dict[str
 
 def data_folder(path: Path, recipe: Recipe) -> Path:
     """Where the data are made ready: positions from syntax need trees beside the tokens."""
-    return path / DATA / ("parsed" if recipe.model.positions.startswith("structural") else "plain")
+    parsed = str(recipe.model.sizes.get("positions", "")).startswith("structural")
+    return path / DATA / ("parsed" if parsed else "plain")
 
 
 def job_of(recipe: Recipe, path: Path, listener: Listener) -> Job:

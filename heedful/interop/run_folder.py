@@ -29,7 +29,9 @@ def check_written(run: Path) -> None:
     with naming(run / RECIPE):
         said = read_json(inside(run, RECIPE)).get("evaluate")
     every = said.get("every") if isinstance(said, dict) else None
-    when = f"every {every} steps and at its end" if type(every) is int else "now and then, and at its end"
+    when = "now and then, and at its end"
+    if type(every) is int:
+        when = "every step" if every == 1 else f"every {every:,} steps and at its end"
     resume = command("train", "--resume", run)
     raise BadInput(f"{run} has no model yet (a run writes it {when}): go on with `{resume}`")
 

@@ -44,7 +44,7 @@ from .recipe.settings import (
     LearningRate,
     Optimizer,
     Recipe,
-    TextInRows,
+    RunningText,
     WarmupSteps,
     WeightDecay,
 )
@@ -179,7 +179,7 @@ def rows_for(recipe: Recipe) -> type[Windows | Documents | Segments]:
 
 
 @dataclass(frozen=True)
-class LmData(TextInRows):
+class LmData(RunningText):
     """Running text."""
 
     pack: Annotated[

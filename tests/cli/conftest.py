@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.runs import CPU, TINY, Quiet
+from helpers.runs import CPU, TINY, Quiet, started_from
 from helpers.small_runs import small_run  # noqa: F401 (fixtures)
 
 import heedful
@@ -103,9 +103,10 @@ def trained(files, tmp_path_factory):
         path = folder / kind
         if not path.exists():
             task, settings = kinds[kind]
+            settings = TINY | {"train.steps": 12} | settings
             if "train.from" in settings:
-                settings = settings | {"train.from": str(make(settings["train.from"]))}
-            asked = recipe.make(task, settings=TINY | {"train.steps": 12} | settings)
+                settings = started_from(make(settings["train.from"]), settings)
+            asked = recipe.make(task, settings=settings)
             with torch.enable_grad():  # whoever asks may have none
                 trainer.start(asked, path, Quiet(), CPU)
         return path

@@ -18,7 +18,6 @@ from helpers.snapshots import snapshot
 
 from heedful.cli.main import main
 from heedful.data.store import Store
-from heedful.tasks.recipe.settings import TASKS
 
 
 def train(task, file, run="new", **settings):
@@ -295,17 +294,32 @@ MISTAKES = {
     "no option": (["lm", "--txt", "good"], 'train has no option --txt; did you mean "--text"?'),
     "no task": (
         ["translat", "--text", "good"],
-        f"TASK is {' or '.join(TASKS)}, not 'translat'; did you mean \"translate\"?",
+        'there is no task "translat"; did you mean "translate"?',
     ),
     "no setting": (
         ["lm", "--text", "good", "--set", "model.head=2"],
-        'there is no setting "model.head"; did you mean "model.heads"?',
+        'lm with gpt2 has no setting "model.head"; did you mean "model.heads"?',
     ),
     "no value": (
         ["lm", "--text", "good", "--set", "model.heads"],
         "--set takes part.name=value, not 'model.heads'",
     ),
-    "heads that do not divide": (["lm", "--text", "good", "--set", "model.heads=5"], "5 does not divide 256"),
+    "a setting of another architecture": (
+        ["translate", "--source", "good", "--set", "model.patch_size=16"],
+        'translate with transformer has no setting "model.patch_size"; model has ',
+    ),
+    "a setting of another task": (
+        ["lm", "--text", "good", "--set", "train.word_dropout=0.1"],
+        'lm has no setting "train.word_dropout"; ',
+    ),
+    "a setting of another part": (
+        ["lm", "--text", "good", "--set", "train.heads=2"],
+        'lm has no setting "train.heads"; did you mean "model.heads"?',
+    ),
+    "heads that do not divide": (
+        ["lm", "--text", "good", "--set", "model.heads=5"],
+        "a width of 256 cannot be divided into 5 heads",
+    ),
     "no text": (
         ["lm"],
         "give --text, a file or folder to learn from, or --corpus stories or pylib or phrasebook",
@@ -316,7 +330,10 @@ MISTAKES = {
         "give --valid-source and --valid-target too",
     ),
     "no table": (["classify", "--data", "good.tsv"], "give --data and --valid-data"),
-    "no corpus": (["mlm", "--corpus", "facts"], 'mlm has no built-in corpus "facts"; it has stories'),
+    "no corpus": (
+        ["mlm", "--corpus", "facts"],
+        'mlm has no built-in corpus "facts"; it has pylib and stories',
+    ),
     "a vocabulary too small": (
         ["lm", "--text", "good", "--set", "data.vocab_size=100"],
         "a bpe vocabulary has 263 to 1000000 tokens, not 100",

@@ -35,7 +35,7 @@ from heedful.corpora import phrasebook
 from heedful.interop.onnx.graph import Graph
 from heedful.interop.parity import certificate
 from heedful.runs import training
-from heedful.tasks import recipe
+from heedful.tasks import find_task, recipe, task_files
 
 CHUNKS, LINES = 8, 250
 SECONDS = 30  # for one line: far more than any takes, and less than for ever
@@ -219,15 +219,22 @@ def sense(command, hint, rng):
     return setting(rng) if "=" in called else rng.choice(TEXTS)
 
 
+@cache
+def settings():
+    """Every setting of the tasks and their architectures."""
+    tasks = [find_task(name) for name in task_files()]
+    known = [recipe.known_settings(task, name) for task in tasks for name in task.architectures]
+    return [pair for some in known for pair in some.items()]
+
+
 def setting(rng):
     """part.name=value of a recipe: its choices, or the least it may be, a little less, far too much."""
-    name, hint = rng.choice(list(recipe.known_settings().items()))
-    inner = typing.get_args(hint)
-    if typing.get_origin(hint) is typing.Literal:
-        return f"{name}={rng.choice(inner)}"
-    if inner:
-        limits = inner[1]
-        return f"{name}={rng.choice([limits.least, limits.least - 1, 10 * limits.most, 1, 2, 0.5])}"
+    name, known = rng.choice(settings())
+    if known.choices:
+        return f"{name}={rng.choice(known.choices)}"
+    if known.limits:
+        least, most = known.limits.least, known.limits.most
+        return f"{name}={rng.choice([least, least - 1, 10 * most, 1, 2, 0.5, 'auto'])}"
     return f"{name}={rng.choice(['true', 'false', *FILES, *ODD])}"
 
 

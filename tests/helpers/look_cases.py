@@ -14,7 +14,7 @@ from heedful.models import bert, gpt1, gpt2, llama, t5, transformer
 from heedful.runs import trainer
 from heedful.tasks import recipe
 from helpers import tiny
-from helpers.runs import CPU, TINY, Quiet
+from helpers.runs import CPU, TINY, Quiet, started_from
 from helpers.tokenizer_cases import byte_level, trained, word_bpe, word_piece
 
 
@@ -176,9 +176,9 @@ class Runs:
         path = self.folder / kind
         if not path.exists():
             task, settings = self.kinds[kind]
-            if "train.from" in settings:
-                settings = settings | {"train.from": str(self(settings["train.from"]))}
             settings = TINY | {"evaluate.every": 1000, "checkpoint.every": 1000} | settings
+            if "train.from" in settings:
+                settings = started_from(self(settings["train.from"]), settings)
             with torch.enable_grad():
                 trainer.start(recipe.make(task, settings=settings), path, Quiet(), CPU)
         return path

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from heedful.data.images.files import png_bytes
-from heedful.tasks import find_task, recipe, task_files
+from heedful.tasks import find_task, recipe
 from heedful.tasks.recipe.settings import Recipe
 
 TINY = {
@@ -27,8 +27,6 @@ TINY = {
 
 
 CPU = torch.device("cpu")
-OTHER_STAGES = [f"text-to-image-{stage}" for stage in ("decoder", "ranker", "judge")]  # tests of their own
-TASKS = [task for task in task_files() if task not in OTHER_STAGES]
 
 
 class Quiet:
@@ -196,11 +194,18 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
             "data.image_size": 8,
             "train.batch_tokens": 16,
         },
-        "elmo": {"data.text": texts["text"], "model.max_characters": 9},
     }[task]
-    known = recipe.known_settings(find_task(task), recipe.chosen_architecture(find_task(task), more))
-    tiny = {key: value for key, value in {**TINY, **files}.items() if key in known}  # a dvae has no heads
-    return recipe.make(task, settings={**tiny, "train.steps": steps, **more})
+    sizes = {**TINY, **files, "train.steps": steps, **more}
+    if task == "text-to-image-codes":  # no Transformer
+        known = recipe.known_settings(find_task(task), "dvae")
+        sizes = {key: value for key, value in sizes.items() if key in known}
+    return recipe.make(task, settings=sizes)
+
+
+def started_from(folder: Path | str, settings: dict) -> dict:
+    """The settings of a run that starts from a folder: sizes come with the model that is there."""
+    kept = {key: value for key, value in settings.items() if not key.startswith("model.") or "dropout" in key}
+    return kept | {"train.from": str(folder)}
 
 
 def losses(folder: Path) -> list[dict]:

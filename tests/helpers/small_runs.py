@@ -11,7 +11,7 @@ import torch
 
 from heedful.runs import trainer
 from heedful.tasks import recipe
-from helpers.runs import CPU, Quiet
+from helpers.runs import CPU, Quiet, started_from
 
 PAIRS = {
     "i am a student": "je suis étudiant",
@@ -49,7 +49,9 @@ SIZES = {
     "model.dropout": 0.0,
     "train.batch_tokens": 64,
     "train.warmup_steps": 3,
+    "train.optimizer": "adamw",
     "train.learning_rate": 2e-2,
+    "train.ema_decay": 0.0,
     "train.label_smoothing": 0.0,
     "data.tokenizer": "word",
     "evaluate.rows": 4,
@@ -131,7 +133,8 @@ def treebank() -> list[str]:
 
 def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
     """Each run: its task and its settings."""
-    pairs = {"data.source": files["src"], "data.target": files["tgt"], "train.steps": 60}
+    pairs = {"data.source": files["src"], "data.target": files["tgt"], "data.packed": False}
+    pairs |= {"train.steps": 100, "train.learning_rate": 1e-2}
     pairs |= {"data.valid_source": files["src"], "data.valid_target": files["tgt"]}
     text = {"data.text": files["text"], "data.tokenizer": "char", "model.context": 24}
     learned = {"train.steps": 150, "train.batch_tokens": 384, "model.width": 24}
@@ -213,9 +216,9 @@ def make_runs(folder: Path):
         path = folder / "runs" / name
         if not path.exists():
             task, settings = kinds(files)[name]
-            if "train.from" in settings:
-                settings = settings | {"train.from": make(settings["train.from"])}
             settings = SIZES | settings | {"evaluate.every": settings["train.steps"]}
+            if "train.from" in settings:
+                settings = started_from(make(settings["train.from"]), settings)
             with torch.enable_grad():
                 trainer.start(recipe.make(task, settings=settings), path, Quiet(), CPU)
         return str(path)

@@ -119,9 +119,7 @@ def row(what, *values, **more):
 
 NO_FOLDER = "is not a folder; a model is a folder with a config.json and its weights"
 NO_CONFIG = "config.json is missing: a model is a folder with a config.json and its weights"
-NO_MODEL = (
-    "has no model yet (a run writes it every 500 steps and at its end): go on with `heedful train --resume"
-)
+NO_MODEL = "has no model yet (a run writes it every step): go on with `heedful train --resume"
 NO_JSON = (
     "is not valid JSON: Expecting property name enclosed in double quotes: …; "
     "mend it, or put a whole copy there"

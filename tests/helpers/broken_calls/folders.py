@@ -2,7 +2,7 @@
 
 import os
 
-from heedful.tasks.recipe.settings import TASKS
+from heedful.tasks import task_files
 from helpers.broken_calls import (
     DAMAGED,
     DRAWN_ONLY,
@@ -175,10 +175,10 @@ TABLE = [
     row("a recipe that is no JSON", "evaluate run-lm", f"run-lm/recipe.json {NO_JSON}",
         written("run-lm/recipe.json", b"{")),
     row("a recipe of no task", "evaluate run-lm",
-        'run-lm/recipe.json: a recipe has no task "chat"; there are ' + ", ".join(TASKS),
+        'run-lm/recipe.json: a recipe has no task "chat"; there are ' + ", ".join(task_files()),
         changed("run-lm/recipe.json", task="chat")),
     row("a recipe of a later version", "doctor run-lm",
-        'run-lm/recipe.json: there is no setting "model.moods"; …',
+        'run-lm/recipe.json: a recipe has no setting "model.moods"; model has …',
         changed("run-lm/recipe.json", model__moods=4)),
     row("a run of no architecture", "info run-lm",
         'run-lm/config.json: there is no architecture "gpt9"; did you mean "gpt3"?',

@@ -72,7 +72,7 @@ TABLE = [
     row("a decoder's cross-attention", "look run-lm the --which cross",
         "this gpt2 has no cross-attention: look at self"),
     row("a decoder's target", "look run-lm the --target ba",
-        "--target is what an encoder-decoder writes, and this gpt2 is none: leave it out"),
+        "--target is for encoder-decoders, and this gpt2 is none: leave it out"),
     row("a decoder's coverage", "generate run-lm the --beam 2 --coverage-penalty 1",
         "--coverage-penalty needs cross-attention to a source, and run-lm is a decoder, which has none: "
         "leave it out"),
@@ -103,7 +103,7 @@ TABLE = [
     row("a length without positions", "look run-translate the --length 5",
         "--length is of --positions: how many of them to draw"),
     row("a step by step of the mean", "look run-translate the --query 1 --head mean",
-        "--query follows one head: give --head a number, or best"),
+        "--query shows one head: give --head a number, or best"),
     row("nothing to look at", "look run-translate",
         'look needs a TEXT, such as "Their cat was fast.": see `heedful look --help`'),
     row("a batch of no model", "info --batch 3", "--batch is of one model: give its NAME too, such as gpt2"),
@@ -173,7 +173,7 @@ TABLE = [
         'a comparison needs two variants or more, such as --variant base --variant "rotary: '
         'model.positions=rotary"'),
     row("a variant misspelled", f"compare {TWO} --variant 'c: model.widht=8'",
-        'variant c: there is no setting "model.widht"; did you mean "model.width"?'),
+        'variant c: lm with gpt2 has no setting "model.widht"; did you mean "model.width"?'),
     row("a variant of other data", f"compare {TWO} --variant 'c: data.lowercase=true'",
         "variant c sets data.lowercase, but all variants read the same data: give it once, by --set"),
     row("a variant twice", f"compare {TWO} --variant 'c: model.width=8'",
