@@ -28,7 +28,7 @@ from benchmarks.train import SHAKESPEARE_CPU
 from heedful.data.store import Store
 from heedful.fast.training import for_training
 from heedful.runs import setup
-from heedful.tasks import lm, recipe
+from heedful.tasks import recipe
 from heedful.tasks.task import Job
 from heedful.train import loop
 
@@ -72,13 +72,12 @@ def theirs(checkout: Path, stream: np.ndarray, vocab: int) -> tuple[nn.Module, I
 
 def ours(folder: Path, data: Path) -> tuple[Job, nn.Module, Iterator[Any]]:
     """heedful's, as `heedful train` makes them."""
-    settings = SHAKESPEARE_CPU | {"data.text": str(data / "shakespeare" / "input.txt")}
-    made = recipe.make("lm", settings=settings)
-    job = lm.make_job(made, folder, print)
+    text = {"data.text": str(data / "shakespeare" / "input.txt")}
+    made = recipe.make("lm", settings=SHAKESPEARE_CPU | text)
+    job = setup.make_job(made, folder, setup.SilentReporter())
     model = for_training(setup.new_model(job, made, CPU))
-    steps = loop.train(
-        model, job.batches, job.loss, setup.make_optimizers(made, model), setup.loop_settings(made, CPU)
-    )
+    optimizers, settings = setup.make_optimizers(made, model), setup.loop_settings(made, job, CPU)
+    steps = loop.train(model, job.batches, job.loss, optimizers, settings)
     return job, model, steps
 
 

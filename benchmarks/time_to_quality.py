@@ -73,6 +73,7 @@ COMMON: dict[str, Any] = {
     "train.beta2": 0.95,
     "train.weight_decay": 0.1,
     "train.max_grad_norm": 1.0,
+    "train.ema_decay": 0.0,
     "evaluate.rows": 10**9,
     "evaluate.examples": 0,
     "checkpoint.every": 10**12,

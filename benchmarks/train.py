@@ -32,11 +32,14 @@ import torch
 import heedful
 from heedful.data.lines import read_lines
 from heedful.runs import trainer
+from heedful.runs.folder import RunFolder
 from heedful.tasks import image_classify, recipe, summarize
 from heedful.tasks.evaluation import EvaluationRequest
 from heedful.tasks.metrics import bleu
+from heedful.tasks.recipe.settings import Recipe
 from heedful.train.loop import Progress
 
+# What differs from the defaults of `heedful train`, or must stay as it was measured whatever they become.
 # nanoGPT's settings for a GPU and for a CPU; for the CPU with three times its learning rate, which is
 # better there.
 SHAKESPEARE = {
@@ -49,11 +52,13 @@ SHAKESPEARE = {
     "model.dropout": 0.2,
     "train.batch_tokens": 16384,
     "train.steps": 5000,
+    "train.optimizer": "adamw",
     "train.learning_rate": 1e-3,
     "train.warmup_steps": 100,
     "train.min_lr_ratio": 0.1,
     "train.beta2": 0.99,
     "train.weight_decay": 0.1,
+    "train.ema_decay": 0.0,
     "evaluate.every": 500,
     "evaluate.rows": 10**6,
     "checkpoint.every": 10**6,
@@ -85,15 +90,13 @@ SHAKESPEARE_FAST = SHAKESPEARE | {
 }
 MULTI30K = {
     "data.lowercase": True,
-    "data.tokenizer": "bpe",
     "data.vocab_size": 10000,
-    "model.layers": 4,
-    "model.width": 256,
-    "model.heads": 4,
+    "data.packed": False,
     "model.ffn_width": 512,
     "model.dropout": 0.3,
     "train.batch_tokens": 8192,
     "train.steps": 3000,
+    "train.optimizer": "adamw",
     "train.learning_rate": 2e-3,
     "train.warmup_steps": 400,
     "train.ema_decay": 0.998,
@@ -120,15 +123,11 @@ SST2 = {
     "data.max_length": 64,
     "model.layers": 2,
     "model.width": 128,
-    "model.heads": 4,
     "model.ffn_width": 256,
     "model.context": 64,
-    "model.dropout": 0.4,
     "train.batch_tokens": 4096,
     "train.steps": 2000,
-    "train.learning_rate": 5e-4,
     "train.warmup_steps": 200,
-    "train.label_smoothing": 0.1,
     "evaluate.every": 200,
     "evaluate.rows": 872,
     "checkpoint.every": 10**6,
@@ -137,16 +136,10 @@ SST2_MLM = {
     "data.tokenizer": "wordpiece",
     "data.vocab_size": 8000,
     "data.lowercase": True,
-    "model.layers": 4,
-    "model.width": 256,
-    "model.heads": 4,
-    "model.ffn_width": 1024,
     "model.context": 64,
-    "model.dropout": 0.1,
     "train.batch_tokens": 8192,
     "train.steps": 4000,
     "train.learning_rate": 1e-3,
-    "train.warmup_steps": 400,
     "evaluate.every": 2000,
     "checkpoint.every": 10**6,
 }
@@ -166,8 +159,6 @@ SCITLDR = {
     "data.max_length": 384,
     "data.max_summary_length": 64,
     "model.layers": 3,
-    "model.width": 256,
-    "model.heads": 4,
     "model.ffn_width": 512,
     "model.dropout": 0.3,
     "model.positions": "sinusoidal+rotary",
@@ -190,27 +181,12 @@ SCITLDR_DMCA = {key: value for key, value in SCITLDR.items() if key != "model.po
 
 # 58,000 pictures to learn from, 2,000 held out to choose by, and t10k to be judged by once.
 FASHION = {
-    "data.image_size": 28,
-    "data.color": False,
-    "data.mean": 0.286,
-    "data.std": 0.353,
     "data.random_flip": True,
-    "data.random_shift": 0.08,
-    "data.random_zoom": 0.1,
-    "data.random_erase": 0.3,
-    "model.patch_size": 4,
     "model.layers": 5,
     "model.width": 96,
-    "model.heads": 4,
     "model.ffn_width": 192,
     "train.batch_tokens": 512 * 50,
     "train.steps": 9000,
-    "train.learning_rate": 6e-3,
-    "train.warmup_steps": 300,
-    "train.min_lr_ratio": 0.01,
-    "train.weight_decay": 0.1,
-    "train.label_smoothing": 0.1,
-    "train.ema_decay": 0.999,
     "evaluate.every": 1000,
     "evaluate.rows": 2000,
     "evaluate.examples": 0,
@@ -232,6 +208,11 @@ class Talk:
         if progress.step % 500 == 0:
             rate = f"{progress.tokens / progress.seconds:,.0f} tokens/s"
             self.say(f"step {progress.step}: loss {progress.loss:.3f}, {rate}")
+
+
+def recipe_of(folder: Path) -> Recipe:
+    """The recipe of a run, with all that was chosen for it."""
+    return trainer.recipe_in(RunFolder.read_recipe(folder))
 
 
 def shakespeare(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
@@ -294,14 +275,14 @@ def sst2_pretrained(
 
 
 def scitldr(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
-    """Chosen by the loss on dev; judged once by test, with all of its references."""
+    """Chosen by ROUGE-L on dev; judged once by test, with all of its references."""
     files = {
         f"data.{name}": str(data / "scitldr" / f"{split}.jsonl")
         for name, split in {"table": "train", "valid_table": "dev"}.items()
     }
     made = recipe.make("summarize", settings=settings | files)
     outcome = trainer.start(made, folder, Talk(), device)
-    judged = recipe.changed(made, "data.valid_table", str(data / "scitldr" / "test.jsonl"))
+    judged = recipe.changed(recipe_of(folder), "data.valid_table", str(data / "scitldr" / "test.jsonl"))
     write = heedful.load(folder, device).summarize
     with torch.no_grad():
         asked = EvaluationRequest(folder, judged, own=True, rows=128, write=write, decoding="beam:4")
@@ -317,10 +298,10 @@ def scitldr(data: Path, settings: dict[str, Any], device: torch.device, folder: 
 
 
 def fashion(data: Path, settings: dict[str, Any], device: torch.device, folder: Path) -> dict[str, Any]:
-    """Chosen by the loss on held-out training pictures; judged once by the test pictures."""
+    """Chosen by accuracy on held-out training pictures; judged once by the test pictures."""
     made = recipe.make("image-classify", settings=settings | {"data.images": str(data / "fashion-mnist")})
     outcome = trainer.start(made, folder, Talk(), device)
-    judged = recipe.changed(made, "data.valid_images", str(data / "fashion-mnist"))
+    judged = recipe.changed(recipe_of(folder), "data.valid_images", str(data / "fashion-mnist"))
     with torch.no_grad():
         found = image_classify.measure(outcome.model, EvaluationRequest(folder, judged, own=True, rows=1000))
     return {
