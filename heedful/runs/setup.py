@@ -138,12 +138,13 @@ def make_scaler(recipe: Recipe, device: torch.device) -> torch.amp.GradScaler | 
     return torch.amp.GradScaler(device.type) if recipe.train.precision == "fp16" else None
 
 
-def make_average(recipe: Recipe, model: nn.Module) -> Average | None:
+def make_average(recipe: Recipe, model: nn.Module, after: int = 0) -> Average | None:
+    """What averages the weights of the steps that come after a step."""
     t = recipe.train
     if t.ema_decay:
         return MovingAverage(model, t.ema_decay)
     if t.average_checkpoints:
-        ends = range(t.steps, 0, -recipe.checkpoint.every)
+        ends = range(t.steps, after, -recipe.checkpoint.every)
         return TailAverage(model, ends[: t.average_checkpoints])
     return None
 

@@ -185,7 +185,7 @@ def prepare_and_train(
         before = {name: fact for name, fact in facts_in(folder.recipe).items() if name not in ROUNDING}
     compare_facts(before, data_fingerprint(recipe), folder.path, reporter.say)
     open_ = recipe.given is not None
-    clock = Clock(recipe.train.minutes) if recipe.train.minutes else None
+    clock = Clock(recipe.train.minutes, recipe.given or ()) if recipe.train.minutes else None
     recipe = foresee(recipe)
     examples = read_examples(recipe, folder.path, reporter)
     recipe, reasons = decide(recipe, examples, reporter, device, world)

@@ -105,37 +105,44 @@ def train_run(
         def asked() -> bool:
             return world.any(bool(stop.asked) or world.abandoned, device)
 
+        def look() -> bool:
+            return asked() or (clock is not None and clock.due())
+
         going = True
         while going:
             going = False
-            for progress in remaining_steps(state, job, recipe, trained, loss_of, asked, world, device):
+            for progress in remaining_steps(state, job, recipe, trained, loss_of, look, world, device):
                 state.step = progress.step
                 last = state.step == recipe.train.steps
                 report_step(progress, folder, reporter, recipe)
                 report_speed(pace, progress, recipe, device, reporter)
                 if clock is not None:
-                    clock.after_step(state.step, recipe.train.steps)
+                    clock.after_step(state.step)
                 if not progress.settled:
                     continue
                 retimed = recipe
-                if state.step % recipe.evaluate.every == 0 or last:
-                    began = time.perf_counter()
+                evaluated = state.step % recipe.evaluate.every == 0 or last
+                if evaluated:
                     if clock is not None:
                         clock.before_evaluation(state.step)
                     state.best = evaluate(
                         job, state, trained, folder, reporter, world, device, metric_of(recipe)
                     )
-                    if clock is not None and not last:
-                        retimed = clock.after_evaluation(recipe, state.step, time.perf_counter() - began)
+                    if clock is not None:
+                        clock.after_evaluation(state.step)
+                if clock is not None and not last and (evaluated or clock.due()):
+                    retimed = clock.corrected(recipe, state.step)
                 last = last or not patient(state, recipe)
                 stopping = asked()
-                if state.step % recipe.checkpoint.every == 0 or last or stopping:
+                if state.step % recipe.checkpoint.every == 0 or last or stopping or retimed != recipe:
                     save(state, folder, retimed, found)
                 if last or stopping:
                     finished = last
                     break
                 if retimed != recipe:
                     recipe, job = retimed, job if remake is None else remake(retimed)
+                    if recipe.train.average_checkpoints:
+                        state.average = make_average(recipe, model, state.step)
                     if folder is not None:
                         folder.write_recipe({**to_json(recipe), "facts": found})
                     reporter.say(f"steps: {recipe.train.steps:,} fit the time")
@@ -152,11 +159,14 @@ def remaining_steps(
     recipe: Recipe,
     trained: nn.Module,
     loss_of: Callable[[Any, Any], Any],
-    asked: Callable[[], bool],
+    wanted: Callable[[], bool],
     world: World,
     device: torch.device,
 ) -> Iterator[Progress]:
-    """The steps that are left. On one GPU the host runs ahead of the device where nothing prevents it."""
+    """The steps that are left. On one GPU the host runs ahead of the device where nothing prevents it.
+
+    wanted: whether somebody wants to look at the model now, at whatever step.
+    """
     if not patient(state, recipe):
         return
 
@@ -165,7 +175,7 @@ def remaining_steps(
             state.average.after(step, state.model)
 
     def look(step: int) -> bool:
-        return step % recipe.evaluate.every == 0 or step % recipe.checkpoint.every == 0 or asked()
+        return step % recipe.evaluate.every == 0 or step % recipe.checkpoint.every == 0 or wanted()
 
     batches, settings = micro_batches_of(job, recipe, world), loop_settings(recipe, job, device)
     if can_run_ahead(job, state.model, state.scaler, world, device):

@@ -452,5 +452,5 @@ TASK = Task(
     measure=measure,
     metric="accuracy",
     own_data=({"data": ("data.valid_table",)},),
-    next=("choose {path} --context 'your own text' 'one way to go on' 'another'",),
+    next=("choose {path} 'your own text' 'one way to go on' 'another'",),
 )

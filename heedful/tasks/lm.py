@@ -44,7 +44,7 @@ from .recipe.settings import (
     LearningRate,
     Optimizer,
     Recipe,
-    RunningText,
+    TextInRows,
     WarmupSteps,
     WeightDecay,
 )
@@ -179,7 +179,7 @@ def rows_for(recipe: Recipe) -> type[Windows | Documents | Segments]:
 
 
 @dataclass(frozen=True)
-class LmData(RunningText):
+class LmData(TextInRows):
     """Running text."""
 
     pack: Annotated[

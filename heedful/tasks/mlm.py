@@ -31,7 +31,7 @@ from .lm_data import TextExamples, files_of, frequencies, held_out_text, prepare
 from .metrics import BY_FREQUENCY, interval, unigram_entropy
 from .next_sentence import Lines, elsewhere
 from .origin import ENCODERS, NO_TOKEN, Origin, begin, special_of, starting_from, vocab_of, with_heads
-from .recipe.settings import PHRASEBOOK, STORIES, FineTuning, LearningRate, Recipe, RunningText, Schedule
+from .recipe.settings import PHRASEBOOK, STORIES, FineTuning, LearningRate, Recipe, Schedule, TextInRows
 from .task import Corpus, Job, Starts, Task
 from .tuning import describe_start, tuning_of
 
@@ -232,7 +232,7 @@ def loss_of(model: WithHeads, batch: MaskedBatch, smoothing: float = 0.0) -> Los
 
 
 @dataclass(frozen=True)
-class MlmData(RunningText):
+class MlmData(TextInRows):
     """Running text, with blanks."""
 
     pairs: Annotated[bool, "also predict whether one span of text follows another"] = False

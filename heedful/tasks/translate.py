@@ -200,7 +200,7 @@ def choose(recipe: Recipe, examples: TranslationExamples, device: str) -> Iterat
         yield Choice(
             "data.packed", True, f"pairs stand side by side in rows of {rows} tokens, without padding"
         )
-        yield Choice("data.max_length", rows)
+        yield Choice("data.max_length", rows, follows="" if recipe.data.packed else "data.packed")
     yield from steps_for(recipe, examples.size, EPOCHS, MOST_STEPS)
 
 

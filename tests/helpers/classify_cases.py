@@ -10,6 +10,7 @@ from heedful.interop.loaded import Loaded
 from heedful.models import bert, gpt2, vit
 from heedful.models.base.shells import classifier
 from heedful.runs import trainer
+from heedful.runs.setup import make_job
 from heedful.tasks import classify, recipe
 from heedful.tasks.recipe.settings import Recipe
 
@@ -79,7 +80,7 @@ def asked(files, **settings) -> Recipe:
 
 def job_of(files, folder, **settings):
     folder.mkdir(exist_ok=True)
-    return classify.make_job(asked(files, **settings), folder, lambda line: None)
+    return make_job(asked(files, **settings), folder, Quiet())
 
 
 def models() -> dict:

@@ -23,7 +23,9 @@ MODELS = {
     "post-norm": translator(),
     "pre-norm, two vocabularies": tiny.ENCODER_DECODERS["transformer pre-norm"],
     "rotary": translator(positions="rotary"),
-    "as Marian": translator(output_bias=True, sinusoid_layout="halves", activation="silu", scaled=False),
+    "as Marian": translator(
+        output_bias=True, sinusoid_layout="halves", activation="silu", scale_embeddings=False
+    ),
     "t5": tiny.ENCODER_DECODERS["t5"],
     "t5 gated, untied": tiny.ENCODER_DECODERS["t5 gated, untied"],
     "gpt1": tiny.DECODERS["gpt1"],

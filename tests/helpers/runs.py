@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from heedful.data.images.files import png_bytes
-from heedful.tasks import find_task, recipe
+from heedful.tasks import find_task, recipe, task_files
 from heedful.tasks.recipe.settings import Recipe
 
 TINY = {
@@ -27,6 +27,8 @@ TINY = {
 
 
 CPU = torch.device("cpu")
+OTHER_STAGES = [f"text-to-image-{stage}" for stage in ("decoder", "ranker", "judge")]  # tests of their own
+TASKS = [task for task in task_files() if task not in OTHER_STAGES]
 
 
 class Quiet:
@@ -194,12 +196,11 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
             "data.image_size": 8,
             "train.batch_tokens": 16,
         },
+        "elmo": {"data.text": texts["text"], "model.max_characters": 9},
     }[task]
-    sizes = {**TINY, **files, "train.steps": steps, **more}
-    if task == "text-to-image-codes":  # no Transformer
-        known = recipe.known_settings(find_task(task), "dvae")
-        sizes = {key: value for key, value in sizes.items() if key in known}
-    return recipe.make(task, settings=sizes)
+    known = recipe.known_settings(find_task(task), recipe.chosen_architecture(find_task(task), more))
+    tiny = {key: value for key, value in {**TINY, **files}.items() if key in known}  # a dvae has no heads
+    return recipe.make(task, settings={**tiny, "train.steps": steps, **more})
 
 
 def started_from(folder: Path | str, settings: dict) -> dict:

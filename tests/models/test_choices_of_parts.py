@@ -15,7 +15,7 @@ from heedful.interop.loaded import Loaded
 from heedful.models import decoder, encoder, transformer
 from heedful.models.base.fields import keys_of, plain_position_names, position_names
 from heedful.parts.places import Lengths, Packed, Source
-from heedful.tasks import lm, translate
+from heedful.tasks import lm, translate, translate_rows
 
 V, T = 29, 7
 SIZES = {"vocab": V, "context": 31, "layers": 2, "width": 24, "heads": 3, "ffn_width": 20, "dropout": 0.0}
@@ -173,7 +173,7 @@ def test_an_encoder_decoder_of_any_parts_learns(chosen):
     rows = [
         [(row[:3].numpy(), row[3:7].numpy()), (row[7:9].numpy(), row[9:12].numpy())] for row in tokens(2, 12)
     ]
-    batch = translate.side_by_side(rows, 9, 1, 2, 0)
+    batch = translate_rows.side_by_side(rows, 9, 1, 2, 0)
     found = steps(model, lambda made: translate.loss_of(made, batch))
     assert found[-1] < 0.9 * found[0]
 

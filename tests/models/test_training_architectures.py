@@ -9,7 +9,7 @@ from helpers.invariant_cases import close
 from heedful.models import config_class, family, kind_of
 from heedful.models.base.shells import Decoder, keeps_packed_rows
 from heedful.parts.places import Packed, Source
-from heedful.tasks import lm, translate
+from heedful.tasks import lm, translate, translate_rows
 
 V = 29
 SIZES = {"vocab": V, "layers": 2, "width": 24, "heads": 3, "dropout": 0.0}
@@ -63,8 +63,8 @@ def pairs_of(packed):
     rows = draw(3, 12)
     pairs = [(row[:5], row[5:12]) for row in rows] + [(row[:2], row[2:5]) for row in rows]
     if packed:
-        return translate.side_by_side([pairs[:2], pairs[2:4], pairs[4:]], 17, 1, 2, 0)
-    return translate.collate([s for s, _ in pairs], [t for _, t in pairs], 1, 2, 0)
+        return translate_rows.side_by_side([pairs[:2], pairs[2:4], pairs[4:]], 17, 1, 2, 0)
+    return translate_rows.collate([s for s, _ in pairs], [t for _, t in pairs], 1, 2, 0)
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)

@@ -6,7 +6,6 @@ The tables here are the promise; `heedful/runs/resume.py` keeps it.
 import json
 import platform
 import shutil
-import typing
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,18 +21,18 @@ from helpers.runs import (
 )
 
 from heedful.errors import BadInput
-from heedful.runs import resume, trainer, training
-from heedful.tasks import recipe
+from heedful.models.base.settings import Setting
+from heedful.runs import resume, setup, trainer, training
+from heedful.tasks import find_task, recipe, task_files
 
-# Settings. A change of these makes it another run; of these it only changes the rest of the way.
+# Settings. A change of these makes it another run, as does one of the data or the model; a change of those
+# only changes the rest of the way.
 REFUSED = {
-    *(key for key in recipe.known_settings() if key.startswith(("data.", "model."))),
     "train.seed",
     "train.optimizer",
     "train.ema_decay",
     "train.average_checkpoints",
     "train.from",
-    "train.stage",
     "evaluate.rows",
     "train.tune",
     "train.lora_rank",
@@ -71,47 +70,62 @@ WARNED = {
     "evaluate.every",
     "evaluate.examples",
     "evaluate.patience",
+    "evaluate.choose_by",
 }
+TRAINABLE = [(task, name) for task in task_files() for name in find_task(task).architectures]
 
 
-def another(key: str, value: object) -> object:
+def another(setting: Setting, value: object) -> object:
     """A value that a setting may have, and does not."""
-    hint = recipe.known_settings()[key]
-    if typing.get_origin(hint) is typing.Literal:
-        return next(choice for choice in typing.get_args(hint) if choice != value)
+    if setting.choices:
+        return next(choice for choice in setting.choices if choice != value)
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):
         return value + "x"
-    if isinstance(value, float):
-        return value / 2 if value else 0.5
-    return value * 2 if value else 1
+    if value is None:
+        return {int: 3, float: 0.5, str: "x", bool: True}[setting.kind]
+    tries = [value / 2, 0.5, 0.75] if isinstance(value, float) else [value * 2, 1, value - 1]
+    return next(number for number in tries if number != value and number in setting.limits)
+
+
+def made(task: str, architecture: str) -> recipe.Recipe:
+    return recipe.make(task, settings={"model.architecture": architecture})
 
 
 def test_every_setting_is_in_the_table():
-    assert REFUSED | WARNED == recipe.known_settings().keys() and not REFUSED & WARNED
+    known = set()
+    for task, architecture in TRAINABLE:
+        known |= recipe.known_settings(find_task(task), architecture).keys()
+    assert REFUSED | WARNED == {key for key in known if not key.startswith(("data.", "model."))}
+    assert not REFUSED & WARNED
 
 
-@pytest.mark.parametrize("key", sorted(REFUSED | WARNED))
-def test_a_changed_setting_is_refused_or_said_by_name(key):
-    then = recipe.make("translate")
-    part, name = key.split(".")
-    now = recipe.to_json(then)
-    now[part][name] = another(key, now[part][name])
-    assert now != recipe.to_json(then)
-    said: list[str] = []
+@pytest.mark.parametrize(("task", "architecture"), TRAINABLE)
+def test_a_changed_setting_is_refused_or_said_by_name(task, architecture):
+    then = made(task, architecture)
+    for key, setting in recipe.known_settings(find_task(task), architecture).items():
+        part, name = key.split(".")
+        value = another(setting, recipe.to_json(then)[part][name])
+        now = recipe.changed(then, key, value)
+        assert now != then
+        said: list[str] = []
+        if key in REFUSED or part in ("data", "model"):
+            with pytest.raises(BadInput, match=f"recipe.json has {key} .*that is another run") as caught:
+                resume.compare_recipes(recipe.to_json(then), now, Path("step-4"), said.append)
+            assert str(caught.value).isprintable() and not said
+        else:
+            resume.compare_recipes(recipe.to_json(then), now, Path("step-4"), said.append)
+            (line,) = said
+            assert line.startswith(f"warning: {key} was ") and repr(value) in line
 
-    def compare():
-        resume.compare_recipes(recipe.to_json(then), recipe.from_json(now), Path("step-4"), said.append)
 
-    if key in REFUSED:
-        with pytest.raises(BadInput, match=f"recipe.json has {key} .*that is another run") as caught:
-            compare()
-        assert str(caught.value).isprintable()
-    else:
-        compare()
-        (line,) = said
-        assert line.startswith(f"warning: {key} was ") and repr(now[part][name]) in line
+@pytest.mark.parametrize("task", ["lm", "translate"])
+def test_another_architecture_is_another_run(task):
+    then, *others = [made(task, name) for name in find_task(task).architectures]
+    for now in others:
+        with pytest.raises(BadInput, match="recipe.json has model.* that is another run"):
+            resume.compare_recipes(recipe.to_json(then), now, Path("step-4"), print)
 
 
 def test_nothing_is_said_of_what_has_not_changed():
@@ -240,9 +254,8 @@ def test_another_way_for_the_rest_is_said_and_taken(key, begun):
 @pytest.mark.parametrize(
     "key, value",
     [
-        ("task", "mlm"),
         ("train.seed", 3),
-        ("train.optimizer", "muon"),
+        ("train.optimizer", "adamw"),
         ("data.vocab_size", 99),
         ("model.layers", 2),
         ("train.ema_decay", 0.5),
@@ -253,6 +266,12 @@ def test_another_run_is_refused(key, value, begun):
     folder = begun("lm")
     edit(folder, key, value)
     refused(folder, f"recipe.json has {key} {value!r}", "that is another run")
+
+
+def test_another_task_is_refused(begun):
+    folder = begun("lm")
+    edit(folder, "task", "mlm")
+    refused(folder, "recipe.json: mlm cannot train the architecture gpt2")
 
 
 def flip(path: Path) -> None:
@@ -343,7 +362,7 @@ def test_another_word_on_where_it_started_is_refused(begun, origin):
 
 @pytest.mark.parametrize(
     "key, value",
-    [("data.vocab_size", 99), ("data.tokenizer", "word"), ("data.text", "elsewhere"), ("task", "mlm")],
+    [("data.vocab_size", 99), ("data.tokenizer", "word"), ("data.text", "elsewhere")],
 )
 def test_data_that_were_prepared_from_another_recipe_are_not_taken(key, value, begun):
     folder = begun("lm", at=1)
@@ -353,7 +372,7 @@ def test_data_that_were_prepared_from_another_recipe_are_not_taken(key, value, b
 
 def test_killed_while_the_data_were_prepared_the_recipe_cannot_change_either(texts, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "with_steps", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(setup, "with_steps", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             trainer.start(recipe_for("lm", texts, steps=3), tmp_path / "run", Quiet(), CPU)
     edit(tmp_path / "run", "data.vocab_size", 99)

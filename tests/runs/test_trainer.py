@@ -15,6 +15,7 @@ import pytest
 import torch
 from helpers.runs import (
     CPU,
+    TASKS,
     TINY,
     Interrupted,
     Quiet,
@@ -30,7 +31,6 @@ from heedful.data.store import Store
 from heedful.errors import BadInput
 from heedful.runs import trainer
 from heedful.tasks import lm_data, recipe, translate, translate_data
-from heedful.tasks.recipe.settings import TASKS
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -49,7 +49,7 @@ def test_a_run_leaves_a_folder_that_is_a_model(task, texts, tmp_path):
         loaded.model.named_parameters(), outcome.model.parameters(), strict=True
     ):
         assert torch.equal(weight, other), name
-    assert (loaded.tokenizer is None) == (task in ("image-classify", "text-to-image"))
+    assert (loaded.tokenizer is None) == (task in ("image-classify", "text-to-image-codes"))
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["steps"] == 12
 
 
@@ -111,7 +111,7 @@ def test_minutes_become_a_number_of_steps_that_is_written_down(texts, tmp_path):
     outcome = trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     written = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]
     assert written["minutes"] == 0 and written["steps"] == outcome.steps >= 1
-    assert written["warmup"] == 3  # as asked for
+    assert written["warmup_steps"] == 3  # as asked for
 
 
 def test_minutes_make_the_warmup_a_quarter_of_the_steps_that_they_become(texts, tmp_path):
@@ -121,7 +121,7 @@ def test_minutes_make_the_warmup_a_quarter_of_the_steps_that_they_become(texts, 
     assert asked.train.warmup_steps == 400
     trainer.start(asked, tmp_path / "run", Quiet(), CPU)
     written = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]
-    assert written["warmup"] == min(400, written["steps"] // 4)
+    assert written["warmup_steps"] == min(400, written["steps"] // 4)
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over_and_said(texts, tmp_path):

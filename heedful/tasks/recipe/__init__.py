@@ -15,6 +15,7 @@ from ...errors import BadInput
 from ...models import config_class
 from ...models.base.config import model_settings
 from ...models.base.settings import Setting, settings_of, unknown
+from ...models.base.skeleton import skeleton
 from .. import find_task, task_files
 from .settings import LORA_LAYERS, CheckpointSettings, EvaluateSettings, ModelSettings, Recipe, lora_layers
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 PARTS = ("data", "model", "train", "evaluate", "checkpoint")
 ARCHITECTURE = "model.architecture"
+BUILT_AT_ONCE = 64  # layers; to find out whether a model can be built must not take long
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")  # what a model to start from can be given
 TUNING: dict[str, dict[str, Any]] = {  # a new head and adapters learn faster than what is there already
     "head": {"train.optimizer": "adamw", "train.learning_rate": 1e-3},
@@ -52,8 +54,15 @@ def make(
     ]
     values = {key: value for layer in layers for key, value in layer.items() if key in known}
     values |= {key: value for key, value in given.items() if key != ARCHITECTURE}
-    recipe = filled(found, architecture, known, values)
+    recipe = one_average(filled(found, architecture, known, values), given)
     return checked(found, replace(recipe, given=frozenset(given)))
+
+
+def one_average(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
+    """Weights are averaged once: a given average of checkpoints replaces a moving average by default."""
+    if recipe.train.average_checkpoints and "train.ema_decay" not in given:
+        return replace(recipe, train=replace(recipe.train, ema_decay=0.0))
+    return recipe
 
 
 def chosen_architecture(task: Task, given: Mapping[str, Any]) -> str:
@@ -144,15 +153,18 @@ def checked(task: Task, recipe: Recipe) -> Recipe:
 
 
 def check_config(recipe: Recipe) -> None:
-    """Refuse sizes that the architecture's Config refuses."""
+    """Refuse sizes that the architecture's Config refuses, and given ones that no model can be built of."""
     m = recipe.model
     if not m.architecture:
         return
     kind = config_class(m.architecture)
     names = {field.name for field in fields(kind)}
     known = {name: value for name, value in recipe.data.config_fields().items() if name in names}
+    given = any(key.startswith("model.") for key in set(recipe.given or ()) - {ARCHITECTURE})
     try:
-        kind(**{**m.sizes, **known})
+        config = kind(**{**m.sizes, **known})
+        if given and getattr(config, "layers", 0) <= BUILT_AT_ONCE:
+            skeleton(m.architecture, config)
     except ValueError as error:
         raise BadInput(f"{m.architecture}: {error}") from None
 

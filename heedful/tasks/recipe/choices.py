@@ -35,6 +35,7 @@ class Choice:
     key: str
     value: Any
     reason: str = ""  # "" where it goes without saying
+    follows: str = ""  # another setting: this one is chosen only where that one is
 
 
 def apply(recipe: Recipe, choices: Iterable[Choice], fixed: Iterable[str] = ()) -> tuple[Recipe, list[str]]:
@@ -43,7 +44,7 @@ def apply(recipe: Recipe, choices: Iterable[Choice], fixed: Iterable[str] = ()) 
     reasons = []
     for choice in choices:
         part, _, name = choice.key.partition(".")
-        if choice.key in closed or (part == "model" and name not in recipe.model.sizes):
+        if closed & {choice.key, choice.follows} or (part == "model" and name not in recipe.model.sizes):
             continue
         recipe = changed(recipe, choice.key, choice.value)
         if choice.reason:
@@ -95,7 +96,7 @@ def dropout_by_epochs(recipe: Recipe, size: DataSize, less: float = 0.0) -> Iter
     together = sizes.get("attention_dropout") == sizes.get("dropout")  # one follows the other
     yield Choice("model.dropout", rate, reason)
     if together:
-        yield Choice("model.attention_dropout", rate)
+        yield Choice("model.attention_dropout", rate, follows="model.dropout")
 
 
 # What every run chooses.

@@ -59,6 +59,12 @@ class RunningText(DataSettings):
     ] = "bpe"
     vocab_size: Annotated[int, Range(8, 1_000_000), "tokens in the vocabulary, at most"] = 8000
     lowercase: Annotated[bool, "lowercase all texts"] = False
+
+
+@dataclass(frozen=True)
+class TextInRows(RunningText):
+    """Running text that is cut into rows of equal length."""
+
     max_length: Annotated[int, Range(0, 1 << 20), "tokens in a row; 0: as many as the model's context"] = 0
 
 
