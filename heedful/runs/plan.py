@@ -48,8 +48,8 @@ def describe_plan(
                 "train.activation_checkpointing=true "
                 "take less"
             )
-    for told, score in job.baselines.values():
-        yield f"without learning, {told}: {score:.3f}"
+    for what, score in job.baselines.values():
+        yield f"baseline {what}: {score:.3f}"
 
 
 def format_epochs(epochs: float) -> str:

@@ -320,12 +320,11 @@ def report_speed(
 
 def warning_if_no_better(best: Best, job: Job) -> str | None:
     """A warning, if a model that has finished is no better than what takes no learning."""
-    told, guessing = job.baselines.get("loss", ("", math.inf))
-    if best.scores["loss"] < guessing:
+    what, baseline = job.baselines.get("loss", ("", math.inf))
+    if best.scores["loss"] < baseline:
         return None
     return (
-        f"warning: the best held-out loss, {best.scores['loss']:.3f}, is not below {guessing:.3f} of "
-        f"guessing ({told}): "
-        "the model has learned nothing yet; give it more --steps, or another train.learning_rate "
-        "(--find-rate tries some)"
+        f"warning: the best held-out loss, {best.scores['loss']:.3f}, is not below the baseline {what}, "
+        f"{baseline:.3f}: the model has learned nothing yet; give it more --steps, or another "
+        "train.learning_rate (--find-rate suggests one)"
     )

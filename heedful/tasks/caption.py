@@ -207,7 +207,7 @@ def job(recipe: Recipe, examples: CaptionExamples) -> Job:
         held_out=len(texts),
         baselines={
             "exact": (
-                "exact match, always the most frequent caption",
+                "exact match (always the most frequent caption)",
                 exact([frequent] * len(texts), texts, d),
             ),
             "loss": (BY_FREQUENCY, by_frequency(tokens, told, vocab)),
@@ -337,7 +337,7 @@ def nats(model: EncoderDecoder, d: CaptionData, batches: Iterable[CaptionBatch])
 def evaluate(
     model: EncoderDecoder, vocab: Vocab, d: CaptionData, batches: list[CaptionBatch], texts: list[str]
 ) -> dict[str, float]:
-    """Held-out loss (nats a token), and how many greedy captions are right."""
+    """Held-out loss (nats per token), and how many greedy captions are right."""
     loss, _ = nats(model, d, batches)
     found = [text for batch in batches for text in caption(model, vocab, d, batch.pixels_BHWC)]
     expected = lowered(texts, d)

@@ -241,8 +241,8 @@ def job(recipe: Recipe, examples: ChoiceExamples) -> Job:
         show=lambda model: show(model, kind, make, vocab, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
         baselines={
-            "accuracy": ("accuracy, always the most frequent place", usual_place(places, held_out)),
-            "loss": (f"loss, {BY_PLACE}", by_place(places, held_out)),
+            "accuracy": ("accuracy (always the most frequent place)", usual_place(places, held_out)),
+            "loss": (f"loss ({BY_PLACE}), nats per text", by_place(places, held_out)),
         },
         plan=[
             describe_data(f"{len(train):,} texts", len(held_out), len(examples.held_out), plan.padding()),
@@ -348,7 +348,7 @@ def lengths_of(store: Store, room: int, special: int) -> np.ndarray:
 def predict_choices(
     model: nn.Module, kind: ChooserKind, batches: Iterable[ChoiceBatch]
 ) -> tuple[list[int], list[int], float]:
-    """(choices made, right ones, loss): the loss is in nats a text."""
+    """(choices made, right ones, loss): the loss is in nats per text."""
     found: list[int] = []
     right: list[int] = []
     nll = 0.0
@@ -362,7 +362,7 @@ def predict_choices(
 
 
 def evaluate(model: nn.Module, kind: ChooserKind, batches: list[ChoiceBatch]) -> dict[str, float]:
-    """Held-out loss (nats a text) and the share of right choices."""
+    """Held-out loss (nats per text) and the share of right choices."""
     found, right, loss = predict_choices(model, kind, batches)
     return {"loss": loss, "accuracy": accuracy(found, right)}
 

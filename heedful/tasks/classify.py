@@ -264,8 +264,8 @@ def job(recipe: Recipe, examples: LabeledTexts) -> Job:
         show=lambda model: show(model, kind, make, vocab, labels, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
         baselines={
-            "accuracy": ("accuracy, always the most frequent label", accuracy_of_majority(counts, right)),
-            "loss": ("loss, every label at its frequency", loss_of_frequencies(counts, right)),
+            "accuracy": ("accuracy (always the most frequent label)", accuracy_of_majority(counts, right)),
+            "loss": ("loss (label frequencies), nats per text", loss_of_frequencies(counts, right)),
         },
         plan=[
             describe_data(f"{len(train):,} rows", len(held_out), len(examples.held_out), plan.padding()),
@@ -401,12 +401,12 @@ def guesses(model: nn.Module, kind: ClassifierKind, batch: TextBatch) -> Tensor:
 def predict_labels(
     model: nn.Module, kind: ClassifierKind, batches: Iterable[TextBatch]
 ) -> tuple[list[int], list[int], float]:
-    """(labels found, right labels, loss): the loss is in nats a text."""
+    """(labels found, right labels, loss): the loss is in nats per text."""
     return label_predictions((guesses(model, kind, batch).cpu(), batch.labels_B) for batch in batches)
 
 
 def evaluate(model: nn.Module, kind: ClassifierKind, batches: list[TextBatch]) -> dict[str, float]:
-    """Held-out loss (nats a text), accuracy and macro F1."""
+    """Held-out loss (nats per text), accuracy and macro F1."""
     found, right, loss = predict_labels(model, kind, batches)
     return {"loss": loss, "accuracy": accuracy(found, right), "macro_f1": macro_f1(found, right)}
 

@@ -4,7 +4,7 @@
           The cat sleeps . [SEP]      what the left one is to say
     [CLS] The cat sleeps .            what the right one is to say
 
-The loss is the mean of both, in nats a word, and perplexity is that of the mean.
+The loss is the mean of both, in nats per word, and perplexity is that of the mean.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .task import Corpus, Job, Task, chunks, describe_data, pad
 
 Vocabulary = Vocab | SpelledVocab
 ENDS = 2  # [CLS] and [SEP]
-PER = "nats a word, every word at its frequency"
+PER = "loss (word frequencies), nats per word"
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def by_frequency(train: Store, words: Any, sentences: int, vocab: Vocabulary) ->
 
 
 def evaluate(model: WithHeads, batches: Iterable[SentenceBatch]) -> dict[str, float]:
-    """Held-out loss (nats a word) and perplexity of both directions together, and perplexity of each."""
+    """Held-out loss (nats per word) and perplexity of both directions together, and perplexity of each."""
     left = right = 0.0
     count = 0
     device = next(model.parameters()).device

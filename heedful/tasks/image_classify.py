@@ -196,11 +196,11 @@ def job(recipe: Recipe, examples: ImageExamples) -> Job:
         held_out=len(valid),
         baselines={
             "accuracy": (
-                "accuracy, always the most frequent label",
+                "accuracy (always the most frequent label)",
                 accuracy_of_majority(counts, [n for _, n in valid]),
             ),
             "loss": (
-                "nats a picture, every label at its frequency",
+                "loss (label frequencies), nats per picture",
                 loss_of_frequencies(counts, [n for _, n in valid]),
             ),
         },
@@ -371,13 +371,13 @@ def guesses(model: nn.Module, d: NormalizedPictures, pixels_BHWC: np.ndarray) ->
 def predict_labels(
     model: nn.Module, d: NormalizedPictures, batches: Iterable[Labeled]
 ) -> tuple[list[int], list[int], float]:
-    """(labels found, right labels, loss): the loss is in nats a picture."""
+    """(labels found, right labels, loss): the loss is in nats per picture."""
     scored = ((guesses(model, d, pixels).cpu(), torch.tensor(numbers)) for pixels, numbers in batches)
     return label_predictions(scored)
 
 
 def evaluate(model: nn.Module, d: NormalizedPictures, batches: Iterable[Labeled]) -> dict[str, float]:
-    """Held-out loss (nats a picture), accuracy and macro F1."""
+    """Held-out loss (nats per picture), accuracy and macro F1."""
     found, right, loss = predict_labels(model, d, batches)
     return {"loss": loss, "accuracy": accuracy(found, right), "macro_f1": macro_f1(found, right)}
 

@@ -203,7 +203,7 @@ def interval(share: float, count: int) -> tuple[float, float]:
 
 
 ENOUGH = 10_000_000  # tokens to count frequencies by
-BY_FREQUENCY = "nats a token, every token at its frequency"
+BY_FREQUENCY = "loss (token frequencies), nats per token"
 
 
 def unigram_entropy(stream: np.ndarray, held_out: np.ndarray, vocab: int) -> float:

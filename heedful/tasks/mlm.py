@@ -40,7 +40,7 @@ ORDINARY = len(SPECIALS)  # the first number that is no special token
 BLANK, PAIR = 0, 1  # what random numbers are for: each purpose has its own
 HELD_OUT = -1  # the "step" of evaluations: always the same blanks
 SHOWN = 40  # tokens of a window that is shown
-SAME_ANSWER = "next sentence, always the same answer"
+SAME_ANSWER = "next sentence (always the same answer)"
 
 
 @dataclass(frozen=True)

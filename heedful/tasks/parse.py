@@ -231,10 +231,13 @@ def job(recipe: Recipe, examples: ParsedExamples) -> Job:
         held_out=sum(map(len, held_out)),
         baselines={
             "uas": (
-                f"UAS, every word on the one {'before' if before > after else 'after'} it",
+                f"UAS (every word on the one {'before' if before > after else 'after'} it)",
                 max(before, after),
             ),
-            "loss": (f"loss, {' and '.join(taught)} by frequency", by_frequency(labels, held_out)),
+            "loss": (
+                f"loss ({' and '.join(taught)} by frequency), nats per word",
+                by_frequency(labels, held_out),
+            ),
         },
         plan=[
             describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
@@ -299,7 +302,7 @@ def scores_in(score: ParseScore, model: WithHeads) -> dict[str, float]:
 
 
 def evaluate(model: WithHeads, batches: list[WordBatch]) -> dict[str, float]:
-    """Held-out loss (nats a word, of all that is learned), and attachment scores with and without labels."""
+    """Held-out loss (nats per word, of all that is learned), and attachment scores with and without labels."""
     return scores_in(score_parses(model, batches), model)
 
 

@@ -188,7 +188,7 @@ def job(recipe: Recipe, examples: SpanExamples) -> Job:
         evaluate=lambda model: evaluate(model, reader, held_out),
         show=lambda model: show(model, reader, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
-        baselines={"loss": (f"loss, {ANYWHERE}", anywhere(reader, held_out))},
+        baselines={"loss": (f"loss ({ANYWHERE}), nats per window", anywhere(reader, held_out))},
         plan=[
             describe_data(f"{len(train):,} questions", len(held_out), len(examples.held_out), plan.padding()),
             f"windows: {len(windows):,} of at most {rooms.longest} tokens, which overlap by {rooms.overlap}",
@@ -375,7 +375,7 @@ def anywhere(reader: SpanReader, rows: Sequence[Question]) -> float:
 
 
 def evaluate(model: WithHeads, reader: SpanReader, rows: Sequence[Question]) -> dict[str, float]:
-    """Held-out loss (nats a window), exact match and F1 as SQuAD defines them."""
+    """Held-out loss (nats per window), exact match and F1 as SQuAD defines them."""
     found, nll, windows = read_answers(model, reader, rows)
     return {"loss": nll / max(1, windows), **squad_scores([one.text for one in found], rows)}
 

@@ -273,7 +273,7 @@ class SummaryEvaluator:
         self.targets = [row[: d.max_summary_length] for row in targets]
 
     def evaluate(self, model: Any) -> dict[str, float]:
-        """Held-out loss (nats a token of the first reference), and the scores of greedy summaries."""
+        """Held-out loss (nats per token of the first reference), and the scores of greedy summaries."""
         rows = list(range(len(self.examples)))
         nll = count = 0.0
         for some in chunks(rows, ROWS):

@@ -157,8 +157,8 @@ def job(recipe: Recipe, examples: TaggedExamples) -> Job:
         ],
         held_out=words,
         baselines={
-            "accuracy": (f"accuracy, {BY_WORD}", by_word(usual, labels, held_out)),
-            "loss": ("loss, every tag at its frequency", by_frequency(labels, held_out)),
+            "accuracy": (f"accuracy ({BY_WORD})", by_word(usual, labels, held_out)),
+            "loss": ("loss (tag frequencies), nats per word", by_frequency(labels, held_out)),
         },
         plan=[
             describe_data(f"{len(train):,} sentences", len(held_out), len(there), plan.padding()),
@@ -228,7 +228,7 @@ def short_enough(vocab: Vocabulary, sentences: Sequence[Sentence], most: int) ->
 
 
 def predict_tags(model: WithHeads, batches: Iterable[WordBatch]) -> tuple[list[int], list[int], float]:
-    """(tags found, right tags, loss) of every word; the loss is in nats a word, of known tags."""
+    """(tags found, right tags, loss) of every word; the loss is in nats per word, of known tags."""
     found: list[int] = []
     right: list[int] = []
     nll, known = 0.0, 0
@@ -248,7 +248,7 @@ def predict_tags(model: WithHeads, batches: Iterable[WordBatch]) -> tuple[list[i
 
 
 def evaluate(model: WithHeads, batches: list[WordBatch]) -> dict[str, float]:
-    """Held-out loss (nats a word) and the share of words that are tagged right."""
+    """Held-out loss (nats per word) and the share of words that are tagged right."""
     found, right, loss = predict_tags(model, batches)
     return {"loss": loss, "accuracy": accuracy(found, right)}
 

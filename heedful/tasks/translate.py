@@ -152,7 +152,7 @@ def job(recipe: Recipe, examples: TranslationExamples) -> Job:
         show=lambda model: show(model, vocab, held_out[: recipe.evaluate.examples]),
         held_out=len(held_out),
         baselines={
-            "exact": ("exact match, copying the source", exact_match(*zip(*held_out, strict=True))),
+            "exact": ("exact match (copying the source)", exact_match(*zip(*held_out, strict=True))),
             "loss": (BY_FREQUENCY, by_frequency(train, valid, vocab)),
         },
         plan=[
@@ -266,7 +266,7 @@ def with_trees(model: EncoderDecoder, trees: Sequence[TokenTree]) -> EncoderDeco
 def evaluate(
     model: EncoderDecoder, vocab: Vocabs, pairs: list[TextPair], batches: list[PairBatch], lower: bool = False
 ) -> dict[str, float]:
-    """Held-out loss (nats a token), exact match and BLEU of greedy translations."""
+    """Held-out loss (nats per token), exact match and BLEU of greedy translations."""
     device = model.encoder.inputs.tokens.weight.device
     losses = [loss_of(model, batch.to(device)) for batch in batches]
     nll = sum(float(loss.nll) for loss in losses) / max(1, sum(loss.count for loss in losses))

@@ -49,7 +49,7 @@ class Progress:
     """How one step went."""
 
     step: int  # steps done, this one included
-    loss: float  # nats a target token, unsmoothed
+    loss: float  # nats per target token, unsmoothed
     tokens: int  # target tokens of this step
     rate: float  # learning rate
     norm: float  # of the gradient, before clipping

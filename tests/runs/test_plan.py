@@ -174,10 +174,10 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
         recipe_for(task, texts, steps=2, **{"train.learning_rate": 1e-9}), tmp_path / "run", talk, CPU
     )
     told, guessing = outcome.job.baselines["loss"]
-    assert f"without learning, {told}: {guessing:.3f}" in talk.lines
+    assert f"baseline {told}: {guessing:.3f}" in talk.lines
     assert outcome.best.scores["loss"] > guessing
     assert (
-        f"{outcome.best.scores['loss']:.3f}, is not below {guessing:.3f} of guessing ({told}): "
+        f"{outcome.best.scores['loss']:.3f}, is not below the baseline {told}, {guessing:.3f}: "
         in talk.lines[-1]
     )
     assert talk.lines[-1].endswith(

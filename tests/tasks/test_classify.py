@@ -49,7 +49,7 @@ def test_labels_are_read_sorted_and_written_into_the_run(files, tmp_path):
     assert (
         job.config.labels == 3 and job.config.prediction_heads == ("pooled", "classify") and job.labels == 0
     )
-    assert job.baselines["accuracy"] == ("accuracy, always the most frequent label", pytest.approx(1 / 3))
+    assert job.baselines["accuracy"] == ("accuracy (always the most frequent label)", pytest.approx(1 / 3))
     for made in job.batches(0):
         for i, label in zip(made.ids, made.labels_B.tolist(), strict=True):
             assert rows(60)[i][1] == ["bad", "good", "so so"][label]

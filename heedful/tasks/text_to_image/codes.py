@@ -79,7 +79,7 @@ def bright(pixels_BHWC: Tensor) -> Tensor:
 
 
 def codes_loss(model: DVAE, batch: CodesBatch) -> Loss:
-    """-log p(x | z) + beta KL, as nats a number of the picture."""
+    """-log p(x | z) + beta KL, as nats per number of the picture."""
     log_p_B, kl_B = model(bright(batch.pixels_BHWC), batch.temperature)
     total = (batch.divergence * kl_B - log_p_B).sum()
     return Loss(total, -log_p_B.detach().sum(), batch.count)
@@ -122,7 +122,7 @@ def job(recipe: Recipe, examples: PictureExamples) -> Job:
         evaluate=lambda model: scores(model, (there.pixels(ids) for ids in in_parts(valid))),
         show=lambda model: [],
         held_out=len(valid),
-        baselines={"loss": ("nats a number, all pictures alike", plain_loss(there, valid))},
+        baselines={"loss": ("loss (all pictures alike), nats per number", plain_loss(there, valid))},
         plan=[
             describe_data(len(train), len(valid), len(there), d),
             (
@@ -138,7 +138,7 @@ def job(recipe: Recipe, examples: PictureExamples) -> Job:
 
 
 def scores(model: Any, parts: Iterable[Tensor]) -> dict[str, float]:
-    """Scores of held-out pictures as codes: -log p (nats a number), the error of pixels, codes in use."""
+    """Scores of held-out pictures as codes: -log p (nats per number), the error of pixels, codes in use."""
     weight = next(model.parameters())
     nll, off, numbers, used = 0.0, 0.0, 0, torch.zeros(model.config.codes)
     for pixels_BHWC in parts:

@@ -92,14 +92,14 @@ class StreamBatch(PictureBatch):
 
 
 def stream_loss(model: Dalle, batch: StreamBatch, text_weight: float) -> Loss:
-    """text_weight x (nats a place of the caption) + the rest x (nats a cell), as nats a cell."""
+    """text_weight x (nats per place of the caption) + the rest x (nats per cell), as nats per cell."""
     text, picture = token_losses(model, batch)
     total = text_weight * text + (1 - text_weight) * picture
     return Loss(total * batch.count, total.detach() * batch.count, batch.count)
 
 
 def token_losses(model: Dalle, batch: StreamBatch) -> tuple[Tensor, Tensor]:
-    """(nats a place of the caption, pads included; nats a cell), means over the batch."""
+    """(nats per place of the caption, pads included; nats per cell), means over the batch."""
     c, tokens_BT = model.config, model.stream(batch.words_BL, batch.lengths_B, batch.codes_BN)
     words_BLV, codes_BNK = model.both(tokens_BT)
     text, _ = cross_entropy(words_BLV.flatten(0, 1), tokens_BT[:, 1 : 1 + c.text_length].flatten())
@@ -182,7 +182,7 @@ def job(recipe: Recipe, examples: StreamExamples) -> Job:
         held_out=len(valid),
         baselines={
             "loss": (
-                "nats a token, every one at its frequency",
+                "loss (token frequencies), nats per token",
                 plain_loss(train, there, config, t.text_loss_weight),
             )
         },

@@ -160,9 +160,7 @@ def job(recipe: Recipe, examples: PictureExamples) -> Job:
         evaluate=evaluate,
         show=lambda model: [],
         held_out=len(valid),
-        baselines={
-            "loss": ("nats a picture, every answer at its frequency", plain_loss(answers_NQ, tried_NQ))
-        },
+        baselines={"loss": ("loss (answer frequencies), nats per picture", plain_loss(answers_NQ, tried_NQ))},
         plan=[
             describe_data(len(train), len(valid), len(there), d),
             f"questions: {len(QUESTIONS)}; {plan.rows} pictures a step",

@@ -89,7 +89,7 @@ class CaptionPictureBatch(PictureBatch):
 
 
 def pair_loss(model: Clip, batch: CaptionPictureBatch, data: NormalizedPictures) -> Loss:
-    """What captions and pictures lose by not finding each other, as nats a pair."""
+    """What captions and pictures lose by not finding each other, as nats per pair."""
     scores_BB = model(batch.words_BL, batch.lengths_B, normal(batch.pixels_BHWC, data))
     total = contrast(scores_BB, batch.same_BB)
     return Loss(total, total.detach(), batch.count)
@@ -150,7 +150,7 @@ def job(recipe: Recipe, examples: RankerExamples) -> Job:
         show=lambda model: [],
         held_out=len(valid),
         baselines={
-            "loss": (f"nats a pair, one of {AMONG} as good as another", math.log(min(AMONG, len(valid))))
+            "loss": (f"loss (one of {AMONG} at random), nats per pair", math.log(min(AMONG, len(valid))))
         },
         plan=[
             describe_data(len(train), len(valid), len(there), d),
