@@ -19,7 +19,7 @@ from ..data.trees import Parsed
 from ..decode.greedy import greedy_translation
 from ..errors import BadInput
 from ..files import one_line
-from ..models.base.shells import EncoderDecoder, WithTrees, needs_tree
+from ..models.base.shells import EncoderDecoder, WithTrees, keeps_packed_rows, needs_tree
 from ..models.base.skeleton import skeleton
 from ..parts.experts import auxiliary
 from ..parts.places import IN_ORDER, Lengths, Packed, Places, Source
@@ -174,7 +174,7 @@ def within(recipe: Recipe, origin: Origin) -> Recipe:
         raise BadInput(
             one_line(f"{origin.folder} reads sentences with their trees: it cannot be started from yet")
         )
-    if recipe.data.packed and not can_pack(origin.architecture):
+    if recipe.data.packed and not keeps_packed_rows(model):
         raise BadInput(f"a {origin.architecture} cannot keep packed pairs apart: leave out data.packed")
     longest = min(recipe.data.max_length, places_of(model))
     return replace(recipe, data=replace(recipe.data, max_length=longest))
@@ -188,12 +188,11 @@ EPOCHS, MOST_STEPS = 50, 10_000
 def choose(recipe: Recipe, examples: TranslationExamples, device: str) -> Iterator[Choice]:
     """Rows, and how many steps: small steps on a CPU, packed rows where the model keeps pairs apart."""
     origin = examples.origin
-    architecture = origin.architecture if origin else recipe.model.architecture
     if device == "cpu":
         yield Choice("train.batch_tokens", 1024, "many small steps learn most on a CPU")
         yield Choice("train.warmup_steps", 100)
         recipe = with_batch(recipe, 1024)
-    if origin is None and can_pack(architecture, recipe.model.sizes.get("positions", "")):
+    if origin is None and can_pack(recipe):
         train = examples.data.train
         lengths = np.maximum(train.lengths("source"), train.lengths("target") + 1)
         rows = next((row for row in ROWS if (lengths <= row).mean() >= NEARLY_ALL), recipe.data.max_length)
@@ -212,16 +211,18 @@ def settle(recipe: Recipe, size: DataSize) -> Iterator[Choice]:
         )
 
 
-def can_pack(architecture: str, positions: str = "") -> bool:
-    """Whether a model keeps packed pairs apart."""
-    return architecture in ("transformer", "mixture_transformer") and not positions.startswith("structural")
+def can_pack(recipe: Recipe) -> bool:
+    """Whether a model keeps packed pairs apart. Trees belong to whole rows."""
+    if needs_trees(recipe):
+        return False
+    return keeps_packed_rows(skeleton(recipe.model.architecture, config_of(recipe)))
 
 
 def check(recipe: Recipe) -> None:
     """Refuse packed pairs where a model cannot keep them apart."""
     m = recipe.model
-    if recipe.data.packed and m.architecture and not can_pack(m.architecture, m.sizes.get("positions", "")):
-        what = m.architecture if not can_pack(m.architecture) else f"{m.positions} positions"
+    if recipe.data.packed and m.architecture and not can_pack(recipe):
+        what = f"{m.positions} positions" if needs_trees(recipe) else m.architecture
         raise BadInput(f"{what} cannot keep packed pairs apart: leave out data.packed")
 
 

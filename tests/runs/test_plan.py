@@ -181,7 +181,7 @@ def test_a_run_that_learned_nothing_says_so_at_its_end(task, texts, tmp_path, mo
         in talk.lines[-1]
     )
     assert talk.lines[-1].endswith(
-        "give it more --steps, or another train.learning_rate (--find-rate tries some)"
+        "give it more --steps, or another train.learning_rate (--find-rate suggests one)"
     )
 
 
