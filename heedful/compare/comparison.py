@@ -83,7 +83,8 @@ class Comparison:
         architecture = chosen_architecture(task, {**self.base, **variant.settings})
         known = known_settings(task, architecture).keys() | {ARCHITECTURE}
         apart = any(ARCHITECTURE in other.settings for other in self.variants)
-        return {key: value for key, value in self.base.items() if key in known or not apart}
+        fits = {key for key in known if task.concerns(key, architecture)}
+        return {key: value for key, value in self.base.items() if key in fits or not apart}
 
 
 def check(asked: Comparison) -> None:

@@ -201,7 +201,8 @@ def known(path: Path, asked: Comparison, variant: ModelVariant, before: dict[str
     now = flat(to_json(asked.recipe(variant, steps=steps)))
     other = [key for key, value in flat(before["recipe"]).items() if now.get(key) != value]
     if other:  # settings that only a later version has are as they always were
-        there = f"{path} has a variant {variant.name} with other settings ({other[0]})"
+        named = next((key for key in other if key in variant.settings), other[0])  # not what follows from it
+        there = f"{path} has a variant {variant.name} with other settings ({named})"
         raise BadInput(one_line(f"{there}: give this one another name"))
     return Entry(variant, steps, VariantCost(**before["weight"]))
 

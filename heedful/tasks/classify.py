@@ -350,13 +350,13 @@ def marked(recipe: Recipe, vocab: VocabLike, origin: Origin) -> Any:
     """The config of a decoder that has a token each to start, to separate and to end with, as GPT-1 was given
     when it was fine-tuned. One that knows fewer gets new ones, if all of it learns; they are no words, so no
     text ever has them."""
-    if not isinstance(vocab, ForeignVocab) or len({vocab.bos, vocab.sep, vocab.eos}) == 3:
-        return started_config(recipe, origin.config)
-    if recipe.train.tune != "whole":  # new vectors could not be learned
-        return started_config(recipe, origin.config)
-    rows = origin.config.vocab
-    vocab.bos, vocab.sep, vocab.eos, vocab.size = rows, rows + 1, rows + 2, rows + 3
-    return replace(started_config(recipe, origin.config), vocab=rows + 3)
+    config, rows = started_config(recipe, origin.config), origin.config.vocab
+    if not isinstance(vocab, ForeignVocab) or recipe.train.tune != "whole":  # new vectors cannot be learned
+        return config
+    if len({vocab.bos, vocab.sep, vocab.eos}) < 3:
+        vocab.bos, vocab.sep, vocab.eos, vocab.size = rows, rows + 1, rows + 2, rows + 3
+    has_new = vocab.bos == rows  # from here, or from a job that was made of the same vocabulary before
+    return replace(config, vocab=rows + 3) if has_new else config
 
 
 def marks_of(vocab: VocabLike) -> dict[str, int]:

@@ -68,12 +68,17 @@ class SummaryTraining(SmoothedTraining):
     ] = 1.0
 
 
+def concerns(key: str, architecture: str) -> bool:
+    """Whether a setting concerns an architecture: only a decoder reads article and summary as one row."""
+    return key != "train.lm_loss_weight" or in_one_row(architecture)
+
+
 def check(recipe: Recipe) -> None:
     """Refuse settings that an article, a file or an architecture has no use for."""
     given = recipe.given or ()
     if recipe.data.corpus != "facts" and recipe.data.sources != SummaryData.sources:
         raise BadInput("data.sources is of the built-in corpus facts: give --corpus facts, or leave it out")
-    if "train.lm_loss_weight" in given and not in_one_row(recipe):
+    if "train.lm_loss_weight" in given and not concerns("train.lm_loss_weight", recipe.model.architecture):
         raise BadInput(
             f"train.lm_loss_weight is for decoders, which read article and summary as one row, and "
             f"{recipe.model.architecture} is none: leave it out, or set model.architecture=dmca"
@@ -181,7 +186,7 @@ def read(recipe: Recipe, folder: Path, origin: None, say: Callable[[str], None])
             f"no summary is left to learn from: all are over data.max_summary_length, "
             f"{d.max_summary_length} tokens"
         )
-    return SummaryExamples(vocab, train, tried, there, in_one_row(recipe))
+    return SummaryExamples(vocab, train, tried, there, in_one_row(recipe.model.architecture))
 
 
 def job(recipe: Recipe, examples: SummaryExamples) -> Job:
@@ -443,4 +448,5 @@ TASK = Task(
     writes=True,
     next=("summarize {path} < articles.jsonl",),
     check=check,
+    concerns=concerns,
 )

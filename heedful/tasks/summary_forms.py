@@ -185,13 +185,14 @@ class DecoderForm(Form):
         return step_of(model), *padded(prompts, vocab.pad, device_of(model))
 
 
-def in_one_row(recipe: Recipe) -> bool:
+def in_one_row(architecture: str) -> bool:
     """Whether a decoder reads article and summary as one row."""
-    return kind_of(recipe.model.architecture) == "Decoder"
+    return kind_of(architecture) == "Decoder"
 
 
 def form_of(recipe: Recipe) -> Form:
-    return DecoderForm(recipe.train.lm_loss_weight) if in_one_row(recipe) else EncoderDecoderForm()
+    in_rows = in_one_row(recipe.model.architecture)
+    return DecoderForm(recipe.train.lm_loss_weight) if in_rows else EncoderDecoderForm()
 
 
 def padded(rows: Sequence[Row], filler: int, device: torch.device) -> tuple[Tensor, Tensor]:

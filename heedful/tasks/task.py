@@ -171,6 +171,7 @@ class Task:
     choose: Callable[[Recipe, Any, str], Iterable[Choice]] = lambda recipe, examples, device: ()
     settle: Callable[[Recipe, DataSize], Iterable[Choice]] = lambda recipe, size: ()
     check: Callable[[Recipe], None] = lambda recipe: None  # refuses settings that do not fit together
+    concerns: Callable[[str, str], bool] = lambda key, architecture: True  # a setting, this architecture
 
     def size(self, name: str, architecture: str) -> dict[str, Any]:
         """The settings of a size, or of an architecture's preset."""

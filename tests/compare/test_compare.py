@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from heedful.tasks.recipe.presets import ARCHITECTURES
 from helpers.command_lines import AtOnce
 from helpers.runs import (
     TINY,
@@ -34,6 +33,7 @@ from heedful.compare.report import SAME, report_text, rows_of
 from heedful.compare.trials import Entry, TrialRecord
 from heedful.errors import BadInput, NotFinite
 from heedful.runs import setup, trainer, training
+from heedful.tasks import find_task
 
 CPU = torch.device("cpu")
 VARIANTS = ["--variant", "base", "--variant", "post: model.norm=post"]
@@ -90,7 +90,10 @@ def test_a_variant_is_a_name_and_settings():
         ("", "--variant takes"),
         (": model.width=3", "--variant takes"),
         ("x" * 61, "at most 60 characters"),
-        ("a: model.widht=3", 'variant a: there is no setting "model.widht"; did you mean "model.width"'),
+        (
+            "a: model.widht=3",
+            'variant a: lm with gpt2 has no setting "model.widht"; did you mean "model.width"',
+        ),
         ('a: train.learning_rate="3', "a quote is opened and not closed"),
         ("a: gone", "variant a: gone is neither part.name=value nor a run"),
     ],
@@ -126,7 +129,7 @@ def asked(*variants, base=None, task="translate", budget=None, seeds=2):
         (asked(ModelVariant("a"), ModelVariant("b", {"evaluate.rows": 3})), "are judged alike"),
         (
             asked(ModelVariant("a"), ModelVariant("b", {"model.experts": 3})),
-            "variant b: model.experts does nothing in transformer",
+            'variant b: translate with transformer has no setting "model.experts"; model has ',
         ),
         (
             asked(ModelVariant("a"), ModelVariant("b", {"model.norm": "post"}), seeds=0),
@@ -142,7 +145,7 @@ def test_what_cannot_be_compared_is_refused(wrong, sentence):
 def test_a_shared_setting_may_concern_some_variants_only_but_not_none():
     mixed = asked(
         ModelVariant("plain"),
-        ModelVariant("mixture", {"model.architecture": "mixture"}),
+        ModelVariant("mixture", {"model.architecture": "mixture_transformer"}),
         base={"model.experts": 4},
     )
     check(mixed)
@@ -153,7 +156,9 @@ def test_a_shared_setting_may_concern_some_variants_only_but_not_none():
         ModelVariant("b", {"model.norm": "post"}),
         base={"model.experts": 4},
     )
-    with pytest.raises(BadInput, match="model.experts does nothing in any of these variants"):
+    with pytest.raises(
+        BadInput, match='variant a: translate with transformer has no setting "model.experts"'
+    ):
         check(other)
 
 
@@ -191,7 +196,7 @@ def test_history_tells_of_every_architecture_and_position_that_there_is():
         ("RNN with attention", "bahdanau"),
         ("ConvS2S", "convs2s"),
     ):
-        assert (chapter in names) == (architecture in ARCHITECTURES["translate"])
+        assert (chapter in names) == (architecture in find_task("translate").architectures)
     found = asked_of(CompareOptions(what="history"), CPU)
     assert {found.recipe(v).data.corpus for v in found.variants} == {"phrasebook"}
     assert {found.recipe(v).train.steps for v in found.variants} == {BUILT_IN["history"].steps}
@@ -434,6 +439,12 @@ def test_a_variant_of_the_same_name_with_other_settings_is_refused(texts, tmp_pa
         "has a variant post with other settings (model.width): give this one another name"
         in capsys.readouterr().err
     )
+
+
+def test_a_shared_setting_that_no_architecture_has_is_refused():
+    variants = (ModelVariant("a"), ModelVariant("b", {"model.architecture": "luong"}))
+    with pytest.raises(BadInput, match="none of these variants has a setting model.experts: leave it out"):
+        check(asked(*variants, base={"model.experts": 4}))
 
 
 def test_a_comparison_in_vain_leaves_nothing(texts, tmp_path, capsys):

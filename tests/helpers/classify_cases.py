@@ -13,6 +13,7 @@ from heedful.runs import trainer
 from heedful.runs.setup import make_job
 from heedful.tasks import classify, recipe
 from heedful.tasks.recipe.settings import Recipe
+from helpers.recipes import without_sizes
 
 CPU = torch.device("cpu")
 
@@ -75,7 +76,7 @@ def files(tmp_path) -> dict[str, str]:
 
 def asked(files, **settings) -> Recipe:
     tables = {"data.table": files["train.tsv"], "data.valid_table": files["valid.tsv"]}
-    return recipe.make("classify", settings={**TINY, **tables, **settings})
+    return recipe.make("classify", settings=without_sizes({**TINY, **tables, **settings}))
 
 
 def job_of(files, folder, **settings):

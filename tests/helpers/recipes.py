@@ -18,6 +18,14 @@ def made_for(
     return recipe.make(task, size, corpus, {**chosen, **(settings or {})})
 
 
+def without_sizes(settings: dict) -> dict:
+    """Settings for a model that is started from, whose sizes and whose tokenizer come along."""
+    if not settings.get("train.from"):
+        return settings
+    brought = {key for key in settings if key.startswith("model.") and not key.endswith("dropout")}
+    return {key: value for key, value in settings.items() if key not in brought.union(recipe.TOKENIZER)}
+
+
 @cache
 def every_setting() -> dict[str, tuple[str, str, str, Setting]]:
     """{name: (key, task, architecture, setting)}: one for each key, type and range, not one for each task."""

@@ -10,6 +10,7 @@ import torch
 from heedful.data.images.files import png_bytes
 from heedful.tasks import find_task, recipe, task_files
 from heedful.tasks.recipe.settings import Recipe
+from helpers.recipes import without_sizes
 
 TINY = {
     "model.layers": 1,
@@ -200,13 +201,12 @@ def recipe_for(task: str, texts: dict[str, str], steps: int = 12, **more) -> Rec
     }[task]
     known = recipe.known_settings(find_task(task), recipe.chosen_architecture(find_task(task), more))
     tiny = {key: value for key, value in {**TINY, **files}.items() if key in known}  # a dvae has no heads
-    return recipe.make(task, settings={**tiny, "train.steps": steps, **more})
+    return recipe.make(task, settings=without_sizes({**tiny, "train.steps": steps, **more}))
 
 
 def started_from(folder: Path | str, settings: dict) -> dict:
-    """The settings of a run that starts from a folder: sizes come with the model that is there."""
-    kept = {key: value for key, value in settings.items() if not key.startswith("model.") or "dropout" in key}
-    return kept | {"train.from": str(folder)}
+    """The settings of a run that starts from a folder: sizes and tokenizer come with the model there."""
+    return without_sizes(settings | {"train.from": str(folder)})
 
 
 def losses(folder: Path) -> list[dict]:

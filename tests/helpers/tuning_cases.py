@@ -51,7 +51,7 @@ def data_for(task: str, texts: dict[str, str]) -> dict[str, str]:
         return {f"data.{name}": texts[file] for name, file in named.items()}
     if task == "tag":
         return {"data.table": texts["trees"], "data.valid_table": texts["trees"]}
-    return {"data.text": texts["book"], "model.context": 12}
+    return {"data.text": texts["book"], "data.max_length": 12}
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
-from heedful.tasks.recipe.presets import FINE_TUNING
 from helpers.classify_cases import (  # noqa: F401 (fixtures)
     CPU,
     TINY,
@@ -26,8 +25,7 @@ from heedful.data.vocab import Vocab, train_vocab
 from heedful.errors import BadInput
 from heedful.models.base.shells import DecoderClassifier
 from heedful.runs import setup, trainer
-from heedful.tasks import classify, classify_data, recipe, task
-from heedful.tasks.recipe.settings import DataSettings
+from heedful.tasks import classify, classify_data, task
 from heedful.train import loop, optimizer, schedule
 
 
@@ -64,7 +62,7 @@ def test_json_lines_are_the_same_table(files, tmp_path):
 
 def test_columns_are_found_by_name(tmp_path):
     table = write(tmp_path / "t", "id\tpremise\thypothesis\tgold\n1\tit rains\tit is wet\tyes\n2\tx\ty\tno\n")
-    data = DataSettings(text_column="premise", pair_column="hypothesis", label_column="gold")
+    data = classify_data.ClassifyData(text_column="premise", pair_column="hypothesis", label_column="gold")
     rows = classify_data.table_rows(data, table, Report())
     found = [(row.line, row.first, row.second, row.label) for row in rows]
     assert found == [(2, "it rains", "it is wet", "yes"), (3, "x", "y", "no")]
@@ -295,16 +293,16 @@ def test_options_become_settings_and_published_models_learn_slowly(origin_of):
 
     words = ["classify", "--data", "a.tsv", "--valid-data", "b.tsv"]
     for kind, rate in (
-        ("mlm", recipe.make("classify").train.learning_rate),
-        ("bert", FINE_TUNING["train.learning_rate"]),
+        ("mlm", classify.TASK.starts.own["train.learning_rate"]),
+        ("bert", classify.TASK.starts.published["train.learning_rate"]),
     ):
         folder = str(origin_of(kind))
-        made = recipe_of(parse("train", [*words, "--from", folder]), CPU)
+        made = recipe_of(parse("train", [*words, "--from", folder]))
         assert (made.data.table, made.data.valid_table, made.train.from_) == ("a.tsv", "b.tsv", folder)
         assert made.train.learning_rate == rate
         assert (
             recipe_of(
-                parse("train", [*words, "--from", folder, "--set", "train.learning_rate=0.5"]), CPU
+                parse("train", [*words, "--from", folder, "--set", "train.learning_rate=0.5"])
             ).train.learning_rate
             == 0.5
         )

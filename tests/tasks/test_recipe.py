@@ -163,9 +163,7 @@ def test_a_model_to_start_from_keeps_its_sizes():
         BadInput, match="^model.architecture cannot be set with --from: it comes with the mod"
     ):
         recipe.make("lm", settings={"train.from": "there", "model.architecture": "gpt2"})
-    with pytest.raises(
-        BadInput, match="^parse has no setting|^parse cannot start from a model: leave out --fr"
-    ):
+    with pytest.raises(BadInput, match="^parse cannot start from a model: leave out --fr"):
         recipe.make("parse", settings={"train.from": "there"})
     made = recipe.make("lm", settings={"train.from": "there", "model.dropout": 0.3})
     assert (made.model.architecture, made.model.sizes) == ("", {"dropout": 0.3})

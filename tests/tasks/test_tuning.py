@@ -6,7 +6,6 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
-from heedful.tasks.recipe.presets import TUNING
 from helpers import tiny
 from helpers.classify_cases import CPU, TINY, Quiet, asked, files, job_of, origin_of  # noqa: F401 (fixtures)
 from helpers.tuning_cases import (  # noqa: F401 (fixtures)
@@ -31,6 +30,7 @@ from heedful.runs import checkpoint, setup, trainer
 from heedful.tasks import choose, recipe, span
 from heedful.tasks.classify import encoder_row, one_segment_row
 from heedful.tasks.origin import Origin, with_head
+from heedful.tasks.recipe import TUNING
 from heedful.train import optimizer
 
 SMALL = Lora(rank=3, alpha=5.0, dropout=0.0, layers=("query", "value"))
@@ -293,7 +293,7 @@ def test_what_makes_no_sense_is_refused(origin_of, files, tmp_path):
     folder = {"train.from": str(origin_of("mlm"))}
     cases = {
         "needs a model to start from": {"train.tune": "lora"},
-        "train.lora_rank does nothing without train.tune=lora": {**folder, "train.lora_rank": 4},
+        "train.lora_rank is for LoRA: give --tune lora too": {**folder, "train.lora_rank": 4},
         "names layers of a block": {**folder, "train.tune": "lora", "train.lora_layers": "query,nothing"},
         "not ','": {**folder, "train.tune": "lora", "train.lora_layers": ","},
         "blocks have no layer gate": {**folder, "train.tune": "lora", "train.lora_layers": "gate"},
@@ -407,8 +407,8 @@ def test_what_a_task_cannot_start_from_is_one_sentence(texts, origin_of, transla
             trainer.start(recipe.make(task, settings=settings), tmp_path / f"no{number}", Quiet(), CPU)
     settings = {**FEW, **data_for("lm", texts), "train.from": str(tmp_path / "gpt2")}
     for more, told in (
-        ({"model.width": 24}, "model.width does nothing beside --from"),
-        ({"data.tokenizer": "char"}, "data.tokenizer does nothing beside --from"),
+        ({"model.width": 24}, "model.width cannot be set with --from: sizes come with the model"),
+        ({"data.tokenizer": "char"}, "data.tokenizer cannot be set with --from: the tokenizer comes with"),
     ):
         with pytest.raises(BadInput, match=told):
             recipe.make("lm", settings=settings | more)

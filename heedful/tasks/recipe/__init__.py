@@ -26,6 +26,7 @@ PARTS = ("data", "model", "train", "evaluate", "checkpoint")
 ARCHITECTURE = "model.architecture"
 BUILT_AT_ONCE = 64  # layers; to find out whether a model can be built must not take long
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")  # what a model to start from can be given
+TOKENIZER = ("data.tokenizer", "data.vocab_size", "data.lowercase")
 TUNING: dict[str, dict[str, Any]] = {  # a new head and adapters learn faster than what is there already
     "head": {"train.optimizer": "adamw", "train.learning_rate": 1e-3},
     "lora": {"train.optimizer": "adamw", "train.learning_rate": 5e-4},
@@ -41,7 +42,10 @@ def make(
         given.setdefault("data.corpus", corpus)
     architecture = chosen_architecture(found, given)
     known = known_settings(found, architecture)
+    starts = bool(given.get("train.from")) and found.starts is not None
     for key in given:
+        if starts and key in TOKENIZER:
+            raise BadInput(f"{key} cannot be set with --from: the tokenizer comes with the model there")
         if key not in known and key != ARCHITECTURE:
             raise BadInput(not_there(key, found, architecture, known))
     layers = [
