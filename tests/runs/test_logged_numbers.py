@@ -11,7 +11,7 @@ import torch
 
 from heedful.cli.main import main
 from heedful.models import family
-from heedful.runs import checkpoint
+from heedful.runs import checkpoint, setup
 from heedful.tasks import lm, recipe
 from heedful.train import loop
 
@@ -109,7 +109,7 @@ def test_the_logged_loss_is_that_of_the_weights_before_the_step(text, tmp_path):
     assert train(text, run) == 0
     asked = json.loads((run / "recipe.json").read_text())
     asked.pop("facts")
-    job = lm.make_job(recipe.from_json(asked), run, lambda line: None)
+    job = setup.make_job(recipe.from_json(asked), run, setup.SilentReporter())
     model = family(job.architecture).build(job.config)
     for line in steps_of(run)[1:]:
         weights, _ = checkpoint.load(run / "checkpoints" / f"step-{line['step'] - 1}")
