@@ -51,11 +51,12 @@ def make_job(recipe: Recipe, path: Path, reporter: Reporter) -> Job:
     return find_task(recipe.task).job(recipe, read_examples(recipe, path, reporter))
 
 
-def foresee(recipe: Recipe) -> Recipe:
-    """The recipe with what must be chosen before the data are read, such as the kind of vocabulary."""
+def foresee(recipe: Recipe) -> tuple[Recipe, list[str]]:
+    """The recipe with what must be chosen before the data are read, such as the kind of vocabulary; and why."""
+    if recipe.given is None:
+        return recipe, []
     task = find_task(recipe.task)
-    fixed = task.corpus_settings(recipe.data.corpus)
-    return recipe if recipe.given is None else choices.apply(recipe, task.foresee(recipe), fixed)[0]
+    return choices.apply(recipe, task.foresee(recipe), task.corpus_settings(recipe.data.corpus))
 
 
 def decide(

@@ -186,11 +186,11 @@ def prepare_and_train(
     compare_facts(before, data_fingerprint(recipe), folder.path, reporter.say)
     open_ = recipe.given is not None
     clock = Clock(recipe.train.minutes, recipe.given or ()) if recipe.train.minutes else None
-    recipe = foresee(recipe)
+    recipe, foreseen = foresee(recipe)
     examples = read_examples(recipe, folder.path, reporter)
     recipe, reasons = decide(recipe, examples, reporter, device, world)
     job = find_task(recipe.task).job(recipe, examples)
-    job = replace(job, plan=[*job.plan, *reasons])
+    job = replace(job, plan=[*job.plan, *foreseen, *reasons])
     if open_:  # how data are read was still to be chosen
         before = {name: fact for name, fact in before.items() if name != DATA_RECIPE}
     found = facts_of(recipe, job, world, device)
