@@ -19,7 +19,7 @@ from helpers.run_together import cut_after
 from helpers.torchrun import DRIVER, LAUNCH
 
 from heedful.runs import checkpoint, setup, trainer
-from heedful.runs.folder import Stop
+from heedful.runs.folder import RunFolder, Stop
 from heedful.tasks import recipe
 
 CPU = torch.device("cpu")
@@ -31,6 +31,7 @@ SIZES = {
     "model.dropout": 0.0,
     "train.steps": 8,
     "train.warmup_steps": 2,
+    "train.optimizer": "adamw",
     "train.learning_rate": 3e-3,
     "checkpoint.every": 2,
     "checkpoint.keep": 9,
@@ -50,6 +51,7 @@ TRANSLATE = {
     "data.valid_source": "v.src",
     "data.valid_target": "v.tgt",
     "data.tokenizer": "word",
+    "data.packed": False,
     "train.batch_tokens": 40,
     "train.accumulation_steps": 2,
     "train.ema_decay": 0.8,
@@ -91,8 +93,14 @@ def write_texts(folder: Path) -> None:
     (folder / "text").write_text("\n".join(lines) + "\n")
 
 
+def chosen(settings: dict) -> dict:
+    """With small sizes, unless they come with a model to start from."""
+    sized = "train.from" not in settings
+    return {key: size for key, size in SIZES.items() if sized or not key.startswith("model.")} | settings
+
+
 def options(settings: dict) -> list[str]:
-    return [f"--set={key}={value}" for key, value in (SIZES | settings).items()]
+    return [f"--set={key}={value}" for key, value in chosen(settings).items()]
 
 
 def environment() -> dict[str, str]:
@@ -171,15 +179,15 @@ def plan() -> list[list]:
     asked = []
     for kind in ("dp", "shard"):
         for name, (task, settings) in RUNS.items():
-            chosen = SIZES | settings | {"train.fsdp": kind == "shard"}
-            asked.append(["start", task, chosen, f"{kind}/{name}"])
+            both = chosen(settings) | {"train.fsdp": kind == "shard"}
+            asked.append(["start", task, both, f"{kind}/{name}"])
     asked += [["cut", "dp/translate", "cut/dp", 4], ["resume", "cut/dp"]]
     asked += [["cut", "shard/lm", "cut/shard", 4], ["resume", "cut/shard"]]
     asked += [["cut", "shard/translate", "cut/ema", 6], ["resume", "cut/ema"]]
     asked += [["cut", "alone/lm", "cut/grown", 4], ["resume", "cut/grown"]]
     asked += [
         ["cut", "alone/lm", "cut/sharded", 4],
-        ["edit", "cut/sharded", "train", "shard", True],
+        ["edit", "cut/sharded", "train", "fsdp", True],
         ["resume", "cut/sharded"],
     ]
     asked += [["cut", "dp/lm", "altered", 4], ["edit", "altered", "train", "seed", 5]]
@@ -220,7 +228,8 @@ def together(tmp_path_factory) -> Answers:
     os.chdir(folder)  # recipes name their files without a folder
     try:
         for name, (task, settings) in RUNS.items():
-            trainer.start(recipe.make(task, settings=SIZES | settings), folder / "alone" / name, Quiet(), CPU)
+            asked = recipe.make(task, settings=chosen(settings))
+            trainer.start(asked, folder / "alone" / name, Quiet(), CPU)
     finally:
         os.chdir(before)
     (folder / "answers").mkdir()
@@ -250,7 +259,7 @@ def test_two_processes_log_and_score_what_one_does(name, kind, together):
 @pytest.mark.parametrize("name", RUNS)
 def test_only_the_leading_process_speaks(name, together):
     lead, other = together.of(
-        ["start", RUNS[name][0], SIZES | RUNS[name][1] | {"train.fsdp": False}, f"dp/{name}"]
+        ["start", RUNS[name][0], chosen(RUNS[name][1]) | {"train.fsdp": False}, f"dp/{name}"]
     )
     assert lead["finished"] and other["finished"] and lead["steps"] == other["steps"] == 8
     assert any("2 processes" in line for line in lead["lines"]) and other["lines"] == []
@@ -261,10 +270,9 @@ def test_the_processes_share_the_very_examples_of_one(together, monkeypatch):
     """All of them, each once, in order; sometimes one process has nothing to do."""
     monkeypatch.chdir(together.folder)
     idle = set()
-    for name, (task, settings) in RUNS.items():
-        job = setup.make_job(
-            recipe.make(task, settings=SIZES | settings), together.folder / "alone" / name, Quiet()
-        )
+    for name in RUNS:
+        run = together.folder / "alone" / name
+        job = setup.make_job(trainer.recipe_in(RunFolder.read_recipe(run)), run, Quiet())
         for step in range(6):
             alone = [i for batch in job.batches(step) for i in batch.ids]
             shares = [[i for batch in job.batches(step, rank, 2) for i in batch.ids] for rank in range(2)]
