@@ -52,7 +52,7 @@ def make_job(recipe: Recipe, path: Path, reporter: Reporter) -> Job:
 
 
 def foresee(recipe: Recipe) -> tuple[Recipe, list[str]]:
-    """The recipe with what must be chosen before the data are read, such as the kind of vocabulary; and why."""
+    """The recipe with what must be chosen before the data are read, such as the vocabulary; and why."""
     if recipe.given is None:
         return recipe, []
     task = find_task(recipe.task)
@@ -194,13 +194,16 @@ def pace_of(steps: Iterable[Progress], enough: float) -> float:
 
 
 def find_rate(recipe: Recipe, reporter: Reporter, device: torch.device) -> Iterator[finder.Tried]:
-    """The loss at learning rates that grow with every step; nothing is kept."""
+    """The loss at learning rates that grow with every step, on the batches of a run; nothing is kept."""
     if recipe.train.schedule == "noam":
         raise BadInput(
             "--find-rate is for other schedules: with train.schedule=noam the rate follows from the width"
         )
     with tempfile.TemporaryDirectory() as folder:
-        job = make_job(recipe, Path(folder), reporter)
+        recipe, _ = foresee(replace(recipe, train=replace(recipe.train, minutes=0.0)))
+        examples = read_examples(recipe, Path(folder), reporter)
+        recipe, _ = decide(recipe, examples, reporter, device, ALONE)
+        job = find_task(recipe.task).job(recipe, examples)
         few = replace(recipe, train=replace(recipe.train, fsdp=False, compile=False))
         model, loss_of = prepare_model(new_model(job, few, device), job.loss, few, ALONE, device)
         if job.begin is not None:

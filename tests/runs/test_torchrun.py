@@ -72,7 +72,10 @@ RUNS: dict[str, tuple[str, dict]] = {
         LM | {"data.pairs": True, "train.accumulation_steps": 2, "train.activation_checkpointing": True},
     ),
     "classify": ("classify", CLASSIFY | {"data.tokenizer": "word"}),
-    "from": ("classify", CLASSIFY | {"train.from": "alone/lm", "train.batch_tokens": 30}),
+    "from": (
+        "classify",
+        CLASSIFY | {"train.from": "alone/lm", "train.batch_tokens": 30, "model.dropout": 0.0},
+    ),
     "half": ("lm", LM | {"train.precision": "fp16"}),
 }
 LONG = LM | {"train.steps": 150, "checkpoint.every": 40, "checkpoint.keep": 2, "model.dropout": 0.1}
@@ -164,7 +167,7 @@ BAD = {
     "nowhere is missing": ["train", "lm", "--run", "bad/1", *options(LM | {"data.text": "nowhere"})],
     "holds a run: go on with `heedful train --resume dp/lm`": ["train", "lm", "--run", "dp/lm", *options(LM)],
     "train has no option --stpes": ["train", "lm", "--run", "bad/2", "--stpes", "3"],
-    "model.heads must divide model.width": ["train", "lm", "--run", "bad/3", "--set=model.heads=7"],
+    "a width of 256 cannot be divided into 7 heads": ["train", "lm", "--run", "bad/3", "--set=model.heads=7"],
     "give --text": ["train", "lm", "--run", "bad/4"],
     "there is no CUDA GPU": ["train", "lm", "--run", "bad/5", "--device", "cuda", *options(LM)],
     "bad/6 holds no run": ["train", "--resume", "bad/6"],

@@ -90,8 +90,18 @@ def test_an_average_stands_in_for_a_model_and_leaves_no_trace():
 
 
 def test_two_ways_at_once_are_refused():
-    with pytest.raises(BadInput, match=r"train\.ema and train\.average are two ways"):
+    twice = r"train\.ema_decay and train\.average_checkpoints average weights twice: give one of them"
+    with pytest.raises(BadInput, match=twice):
         recipe.make("lm", settings={"train.ema_decay": 0.9, "train.average_checkpoints": 3})
+
+
+@pytest.mark.parametrize("task", ["lm", "translate", "classify"])
+def test_a_given_average_of_checkpoints_replaces_the_moving_average_that_is_the_default(task):
+    assert recipe.make(task).train.ema_decay > 0
+    for given in (3, "3"):
+        found = recipe.make(task, settings={"train.average_checkpoints": given}).train
+        assert (found.average_checkpoints, found.ema_decay) == (3, 0.0)
+    assert recipe.make(task, settings={"train.average_checkpoints": "0"}).train.ema_decay > 0
 
 
 # In a run

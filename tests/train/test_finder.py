@@ -12,6 +12,7 @@ from torch import nn
 
 from heedful.cli.main import main
 from heedful.errors import NotFinite
+from heedful.runs import setup
 from heedful.tasks import lm, recipe
 from heedful.train import finder, loop
 from heedful.train.finder import Tried
@@ -131,15 +132,37 @@ def test_the_command_prints_a_table_and_leaves_nothing(text, capsys):
     assert table[0][1] == pytest.approx(nothing, abs=0.3)
     told = (
         r"lowest at (\S+) \(loss (\S+?)(, between two of these)?\); "
-        r"a tenth of that: --set (\S+) \(without it: 0.001\)"
+        r"a tenth of that: --set (\S+) \(without it: (\S+)\)"
     )
-    lowest, loss, between, setting = re.fullmatch(told, last).groups()
+    lowest, loss, between, setting, default = re.fullmatch(told, last).groups()
+    assert float(default) == recipe.make("lm").train.learning_rate
     assert float(loss) <= min(loss for _, loss in table)
     assert (between is None) == (float(lowest) in [rate for rate, _ in table])
     rate = recipe.make("lm", settings=recipe.parse_settings([setting])).train.learning_rate
     assert rate == pytest.approx(float(lowest) / 10, rel=0.06) and 1e-4 < rate < 0.1
     assert main(["train", "lm", "--text", "text", "--find-rate", *OPTIONS]) == 0
     assert capsys.readouterr().out == out
+
+
+def test_rates_are_tried_on_the_batches_that_a_run_would_have(text, monkeypatch):
+    """What a run chooses for the device and the data is chosen here too, and no time is measured."""
+    text.write_text(20 * text.read_text())
+    counts, honest = [], lm.loss_of
+
+    def counted(model, batch, smoothing=0.0):
+        counts.append(batch.count)
+        return honest(model, batch, smoothing)
+
+    monkeypatch.setattr(lm, "loss_of", counted)
+    monkeypatch.setattr(finder, "STEPS", 2)
+    plain = recipe.make("lm", settings={"data.text": str(text), "train.minutes": 5, **SIZES})
+    open_ = {
+        key: value for key, value in SIZES.items() if key not in ("train.batch_tokens", "data.tokenizer")
+    }
+    for asked, tokens in ((plain, 64), (recipe.make("lm", settings={"data.text": str(text), **open_}), 2048)):
+        counts.clear()
+        list(setup.find_rate(asked, setup.SilentReporter(), torch.device("cpu")))
+        assert len(counts) == 2 and max(counts) <= tokens and max(counts) > tokens / 3
 
 
 def test_the_command_refuses_what_would_do_nothing(text, capsys):

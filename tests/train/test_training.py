@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -321,10 +321,14 @@ def test_language_model_loss_is_next_token_cross_entropy():
 def test_configs_come_from_the_recipe():
     from heedful.tasks.recipe import make
 
-    config = configs.translator_config(make("translate", "tiny"), vocab=50)
+    config = configs.config_of(make("translate", "tiny"), vocab=50, target_vocab=50, share_embeddings=True)
     assert (config.layers, config.width, config.vocab, config.share_embeddings) == (2, 128, 50, True)
     assert isinstance(transformer.build(config), nn.Module)
-    assert configs.decoder_config(make("lm", "tiny", settings={"model.context": 32}), 65).context == 32
+    asked = make("lm", "tiny", settings={"model.context": 32})
+    config = configs.config_of(asked, vocab=65, target_vocab=3)  # which a decoder does not have
+    assert (config.context, config.vocab) == (32, 65)
+    started = configs.started_config(asked, replace(config, width=192, dropout=0.3))
+    assert started.width == 192 and started.dropout == asked.model.dropout
 
 
 # Memory
