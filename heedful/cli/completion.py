@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..errors import BadInput
 from ..models import preset_families
+from ..tasks import STAGED, task_files
 from .shared import arguments
 from .shared.commands import COMMANDS, options_of
 
@@ -49,6 +50,10 @@ def first_words(command: str) -> list[str]:
     """The words that may stand first after a command, where they are known."""
     if command == "info":
         return list(preset_families())
+    if command == "train":
+        return sorted([*task_files(), STAGED])
+    if command == "compare":
+        return [*task_files(), "history"]
     return choices(places(command)[0]) if places(command) else []
 
 

@@ -29,7 +29,7 @@ from ..data.lines import is_dataset
 from ..decode.options import BEAM, DecodingOptions
 from ..errors import BadInput, NotFinite
 from ..files import one_line, present
-from ..interop.run_folder import STAGES
+from ..interop.run_folder import RECIPE, STAGES
 from ..runs.finished import best_step, check_model, read_run
 from ..tasks import find_task
 from ..tasks.evaluation import SHOWN
@@ -126,6 +126,8 @@ def evaluate(given: EvaluateOptions) -> None:
                 one_line(f"--quantize is for one model, and {run} holds one for each stage: leave it out")
             )
         return evaluate_painter(given)
+    if present(run / RECIPE):
+        say(f"evaluating {run}")  # at once: torch is imported with the run's task
     recipe, facts = read_run(run)
     check_options(given, recipe, run)
     check_model(run, facts)
@@ -134,7 +136,7 @@ def evaluate(given: EvaluateOptions) -> None:
     output = None if given.output is None else new_file(given.output, run)
     described = {"task": recipe.task, "run": str(run), "step": best_step(run)}
     described |= {"quantize": given.quantize} if given.quantize else {}
-    say(f"evaluating {run} ({recipe.task}) on {source.told}")
+    say(f"task: {recipe.task}; data: {source.told}")
     measured = measure(given, run, source)
     if given.quantize is not None:
         plain, measured = measured, measure(given, run, source, given.quantize)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -20,12 +20,14 @@ from ..files import one_line, write_text
 from ..interop.run_folder import architecture_of_run, is_run
 from ..models import FAMILIES, family, kind_of, nearest
 from ..parts.lora import Lora
-from ..train.loop import Batch
 from ..train.loss import Loss
 from .evaluation import EvaluationRequest, Measured
 from .recipe.choices import Choice, DataSize
 from .recipe.settings import Recipe, TableSettings
 from .recipe.sizes import SIZES
+
+if TYPE_CHECKING:
+    from ..train.loop import Batch
 
 T = TypeVar("T")
 

@@ -171,7 +171,7 @@ def test_another_heedful_on_the_path_is_not_this_one(tmp_path, monkeypatch):
             ["train", "lm", "--valid-text", "x"],
             "train has no option --valid-text; it is a setting: --set data.valid_text=VALUE",
         ),
-        (["train", "--every=3"], "--set checkpoint.every=VALUE or --set evaluate.every=VALUE"),
+        (["train", "--every=3"], "--set evaluate.every=VALUE or --set checkpoint.every=VALUE"),
         (["info", "--valid-text", "x"], "info has no option --valid-text; there are --batch"),
         (["info", "gpt2", "bert-base"], 'info does not know what "bert-base" is for'),
         (["info", "gpt22"], 'there is no preset "gpt22"; did you mean "gpt2"?'),

@@ -20,7 +20,7 @@ def test_bash_completes_commands_options_choices_and_files(tmp_path, monkeypatch
     cases = {
         ("heedful", "tr"): ["train", "translate"],
         ("heedful", "--v"): ["--version"],
-        ("heedful", "translate", "--be"): ["--beam"],
+        ("heedful", "translate", "--be"): ["--beam", "--beam-groups"],
         ("heedful", "translate", "--device", ""): ["auto", "cpu", "cuda"],
         ("heedful", "translate", "--length-penalty", "g"): ["gnmt"],
         ("heedful", "translate", "--beam", ""): [],
@@ -29,6 +29,7 @@ def test_bash_completes_commands_options_choices_and_files(tmp_path, monkeypatch
         ("heedful", "train", "cl"): ["classify"],
         ("heedful", "train", "m"): ["mlm"],  # and not "my run", for no file stands there
         ("heedful", "train", "lm", "cl"): [],
+        ("heedful", "compare", "hi"): ["history"],
         ("heedful", "train", "--from", "m"): ["my run"],
         ("heedful", "info", "gpt2-"): ["gpt2-medium", "gpt2-large", "gpt2-xl"],
         ("heedful", "info", "m"): ["mixture-8x124m", "modern-162m", "my run"],

@@ -14,7 +14,7 @@ import tyro
 
 from ...errors import BadInput
 from ...models import nearest
-from ...tasks import find_task
+from ...tasks import find_task, task_files
 from ...tasks.recipe import known_settings
 from .commands import help_of, options_of
 
@@ -86,7 +86,7 @@ def fault(command: str, args: list[str]) -> str | None:
         name, equals, value = token.partition("=")
         name = name.replace("_", "-")
         if name not in known:
-            meant = as_setting(command, name) or nearest(name, known)
+            meant = as_setting(command, name, args) or nearest(name, known)
             return f"{command} has no option {printable(name)}{meant}"
         kinds = kinds_of(known[name])
         if bool in kinds:
@@ -104,11 +104,12 @@ def fault(command: str, args: list[str]) -> str | None:
     return miscounted(command, words) or scattered(command, list(filter(None, positional)))
 
 
-def as_setting(command: str, name: str) -> str:
-    """The end of a sentence about an option that is none: perhaps it is a setting of training."""
+def as_setting(command: str, name: str, args: list[str]) -> str:
+    """The end of a sentence about an option that is none: perhaps it is a setting of the task."""
     if command != "train":
         return ""
-    words, task = name.removeprefix("--").replace("-", "_"), find_task("translate")
+    words = name.removeprefix("--").replace("-", "_")
+    task = find_task(next((word for word in args if word in task_files()), "translate"))
     known = known_settings(task, next(iter(task.architectures)))
     found = [key for key in known if key.partition(".")[2] == words]
     settings = " or ".join(f"--set {key}=VALUE" for key in found)
