@@ -443,6 +443,13 @@ TASK = Task(
     foresee=foresee,
     choose=choose,
     settle=settle,
+    chosen={
+        "train.steps": f"{EPOCHS} passes over the text, at most {MOST_STEPS:,} steps",
+        "train.batch_tokens": "{default}; 2048 on a CPU",
+        "data.tokenizer": f"char for a text of less than {CHARACTERS:,} characters, {{default}} for others",
+        "data.vocab_size": f"{LEAST_PIECES} to {MOST_PIECES}, by the length of the text",
+        "model.dropout": "0 to 0.4, by the number of passes over the text",
+    },
     read=read,
     job=job,
     measure=measure,

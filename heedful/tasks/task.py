@@ -172,6 +172,7 @@ class Task:
     foresee: Callable[[Recipe], Iterable[Choice]] = lambda recipe: ()
     choose: Callable[[Recipe, Any, str], Iterable[Choice]] = lambda recipe, examples, device: ()
     settle: Callable[[Recipe, DataSize], Iterable[Choice]] = lambda recipe, size: ()
+    chosen: Mapping[str, str] = field(default_factory=dict)  # {setting: what these choose it by}, for help
     check: Callable[[Recipe], None] = lambda recipe: None  # refuses settings that do not fit together
     concerns: Callable[[str, str], bool] = lambda key, architecture: True  # a setting, this architecture
 
@@ -186,16 +187,20 @@ class Task:
 
     def check_architecture(self, name: str) -> str:
         """An architecture that this task can train; others are refused."""
-        if name in self.architectures:
-            return name
-        kinds = {kind_of(known) for known in self.architectures}
-        fitting = [known for known in FAMILIES if kind_of(known) in kinds]
-        if name not in FAMILIES:
+        fitting = self.all_architectures()
+        if name not in [*FAMILIES, *fitting]:
             raise BadInput(f'there is no architecture "{name}"{nearest(name, fitting)}')
         if name not in fitting:
-            there = ", ".join(dict.fromkeys([*self.architectures, *fitting]))
-            raise BadInput(f"{self.name} cannot train the architecture {name}: it can train {there}")
+            raise BadInput(
+                f"{self.name} cannot train the architecture {name}: it can train {', '.join(fitting)}"
+            )
         return name
+
+    def all_architectures(self) -> list[str]:
+        """The architectures it was tried with, and all others that build the same kind of model."""
+        kinds = {kind_of(known) for known in self.architectures}
+        others = [known for known in FAMILIES if kind_of(known) in kinds]
+        return list(dict.fromkeys([*self.architectures, *others]))
 
     def started_architecture(self, folder: str, chosen: str | None) -> str:
         """The architecture of a run that starts from a folder: "" is what is there, or what reads it."""

@@ -376,6 +376,14 @@ TASK = Task(
     writes=True,
     choose=choose,
     settle=settle,
+    chosen={
+        "train.steps": f"{EPOCHS} passes over the data, at most {MOST_STEPS:,} steps",
+        "train.batch_tokens": "{default}; 1024 on a CPU",
+        "train.warmup_steps": "{default} (100 on a CPU), or a quarter of all steps where that is less",
+        "data.packed": "true where the architecture keeps pairs apart",
+        "data.max_length": "{default}; if packed, the least row that nearly all pairs fit",
+        "model.dropout": "0 to 0.4, by the number of passes over the data",
+    },
     next=('translate {path} "your own sentence"',),
     check=check,
 )

@@ -22,7 +22,8 @@ from heedful.cli.main import main, overview
 from heedful.cli.shared.commands import COMMANDS
 
 # What may be said before the sentence.
-PROGRESS = ("evaluating ", "task: ", "Training a small ", "run: ", "warning: ", "weighing ", "exporting ", "importing ")
+PROGRESS = ("evaluating ", "task: ", "Training a small ", "run: ", "warning: ", "weighing ", "exporting ")
+PROGRESS += ("importing ",)
 
 
 TABLE = [*options.TABLE, *folders.TABLE, *texts.TABLE]

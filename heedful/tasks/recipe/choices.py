@@ -101,6 +101,13 @@ def dropout_by_epochs(recipe: Recipe, size: DataSize, less: float = 0.0) -> Iter
 
 # What every run chooses.
 
+CHOSEN = {  # and by what, for help; {default} is the value of the recipe
+    "train.warmup_steps": "{default}, or a quarter of all steps where that is less",
+    "train.precision": "bf16 on a GPU, {default} elsewhere",
+    "train.compile": "true on a GPU where it pays",
+    "evaluate.every": "a tenth of all steps",
+}
+
 
 def choose_precision(device: str) -> Iterator[Choice]:
     if device == "cuda":

@@ -105,7 +105,7 @@ class AugmentedPictures(NormalizedPictures):
 Schedule = Literal["noam", "cosine", "linear", "wsd", "constant"]
 LearningRate = Annotated[float, Range(0, 10, "(]"), "peak learning rate; with noam, a factor of its rate"]
 Optimizer = Annotated[Literal["adamw", "muon"], "muon: Muon for matrices, AdamW for the rest"]
-WarmupSteps = Annotated[int, Range(0, MANY), "steps of linear warm-up; at most a quarter of all unless set"]
+WarmupSteps = Annotated[int, Range(0, MANY), "steps of linear warm-up"]
 Steps = Annotated[Count, "optimizer steps"]
 BatchTokens = Annotated[int, Range(1, 1_000_000_000), "target tokens in a step, about"]
 WeightDecay = Annotated[float, Range(0, 10), "decoupled weight decay"]
@@ -209,7 +209,7 @@ class CheckpointSettings:
 class EvaluateSettings:
     """When the model is tried on held-out examples."""
 
-    every: Annotated[Count, "steps between evaluations; a tenth of all unless set"] = 500
+    every: Annotated[Count, "steps between evaluations"] = 500
     examples: Annotated[int, Range(0, 10_000), "examples to show"] = 3
     rows: Annotated[int, Range(1, 1_000_000_000), "held-out rows to try each time, at most"] = 500
     patience: Annotated[
