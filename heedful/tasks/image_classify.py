@@ -60,7 +60,7 @@ from .recipe.settings import (
     WarmupSteps,
     WeightDecay,
 )
-from .task import Corpus, Job, Starts, Task, label_predictions
+from .task import Corpus, Job, Starts, Task, chunks, label_predictions
 
 HEADS = {"class": "classify", "mean": "classify_mean"}
 DATA, VALID = "data", "valid"
@@ -418,14 +418,7 @@ def gathered(
     rows: Iterable[GalleryRow], number: dict[str, int], d: PictureSettings, most: int
 ) -> Iterator[Labeled]:
     """Rows in batches."""
-    some: list[GalleryRow] = []
-    for row in rows:
-        some.append(row)
-        if len(some) == most:
-            yield put_together(some, number, d)
-            some = []
-    if some:
-        yield put_together(some, number, d)
+    return (put_together(some, number, d) for some in chunks(rows, most))
 
 
 def put_together(rows: Sequence[GalleryRow], number: dict[str, int], d: PictureSettings) -> Labeled:
