@@ -359,7 +359,9 @@ TASK = Task(
         "luong": {"layers": 2},
         "convs2s": {"layers": 4},
     },
-    corpora={"phrasebook": Corpus(("valid", "test", "combinations", "long"), PHRASEBOOK)},
+    corpora={
+        "phrasebook": Corpus(("valid", "test", "combinations", "long"), PHRASEBOOK | {"data.packed": False})
+    },
     starts=Starts(
         find=starting_from(TRANSLATORS),
         published={"train.optimizer": "adamw", "train.learning_rate": 5e-5, "train.batch_tokens": 4096},
