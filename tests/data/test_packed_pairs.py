@@ -14,7 +14,7 @@ from heedful.errors import BadInput
 from heedful.models import mixture_transformer, transformer
 from heedful.models.transformer import TransformerConfig
 from heedful.parts.places import Packed, Source
-from heedful.runs import trainer
+from heedful.runs import setup, trainer
 from heedful.tasks import recipe, translate, translate_data, translate_rows
 from heedful.train.loss import NOTHING
 
@@ -110,7 +110,7 @@ def test_every_piece_stands_in_one_row_that_has_room_for_it(sizes, length):
     assert fitted.filled == sum(sizes) / (fitted.rows * length)
 
 
-PACKED = {**TINY, "data.packed": True, "data.max_length": 24, "train.batch_tokens": 96}
+PACKED = {**TINY, "data.packed": True, "data.max_length": 24, "train.batch_tokens": 96, "train.steps": 40}
 
 
 def asked(**more):
@@ -135,7 +135,7 @@ def test_a_packed_run_trains_and_its_batches_have_one_shape(tmp_path):
 
 
 def test_packed_batches_hold_the_pairs_of_the_store(tmp_path):
-    job = translate.make_job(asked(), tmp_path, lambda line: None)
+    job = setup.make_job(asked(), tmp_path, Quiet())
     pairs = list(translate_data.pairs_of(asked(), "train", translate.Report("drop")))
     (batch,) = job.batches(0)
     texts = translate_data.encoded(job.vocab, [pairs[i] for i in batch.ids])
@@ -163,11 +163,11 @@ def test_what_cannot_be_packed_is_refused(settings, told):
 
 
 def test_pairs_longer_than_a_row_are_left_out_and_told(tmp_path):
-    job = translate.make_job(asked(**{"data.max_length": 9}), tmp_path, lambda line: None)
+    job = setup.make_job(asked(**{"data.max_length": 9}), tmp_path, Quiet())
     assert any("left out: " in line and "over data.max_length, 9 tokens" in line for line in job.plan)
     lengths = [np.array([4, 5]), np.array([3, 2])]
     with pytest.raises(BadInput, match="no pair is left to train on: 2 of 2 are over 3 tokens"):
-        translate_rows.PackedRows(None, job.vocab, lengths, asked(**{"data.max_length": 3}))
+        translate_rows.PackedRows(None, job.vocab, lengths, 3, asked().train)
 
 
 def test_the_mixture_sends_no_padding_to_its_experts():
