@@ -15,7 +15,6 @@ from ...errors import BadInput
 from ...models import config_class
 from ...models.base.config import model_settings
 from ...models.base.settings import Setting, settings_of, unknown
-from ...models.base.skeleton import skeleton
 from .. import find_task, task_files
 from .settings import LORA_LAYERS, CheckpointSettings, EvaluateSettings, ModelSettings, Recipe, lora_layers
 
@@ -158,6 +157,8 @@ def checked(task: Task, recipe: Recipe) -> Recipe:
 
 def check_config(recipe: Recipe) -> None:
     """Refuse sizes that the architecture's Config refuses, and given ones that no model can be built of."""
+    from ...models.base.skeleton import skeleton  # and torch with it, which help does not need
+
     m = recipe.model
     if not m.architecture:
         return
