@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from helpers.classify_cases import CPU, TINY, Quiet, files, models, origin_of  # noqa: F401 (fixtures)
+from helpers.recipes import without_sizes
 from helpers.small_runs import small_run  # noqa: F401 (fixtures)
 from helpers.tuning_cases import WAYS
 
@@ -245,7 +246,7 @@ def test_a_decoder_that_has_one_token_for_all_gets_a_start_a_delimiter_and_an_ex
         "data.both_orders": True,
         "train.learning_rate": 1e-3,
     }
-    asked = recipe.make("classify", settings=settings)
+    asked = recipe.make("classify", settings=without_sizes(settings))
     source = heedful.load(folder)
     job = setup.make_job(asked, (tmp_path / "look").mkdir() or tmp_path / "look", Quiet())
     rows, v = source.config.vocab, job.vocab
@@ -281,7 +282,9 @@ def test_with_its_weights_held_fast_a_decoder_keeps_its_own_tokens(origin_of, fi
     }
     for way in ("head", "lora"):
         (tmp_path / way).mkdir()
-        job = setup.make_job(recipe.make("classify", settings=settings | WAYS[way]), tmp_path / way, Quiet())
+        job = setup.make_job(
+            recipe.make("classify", settings=without_sizes(settings | WAYS[way])), tmp_path / way, Quiet()
+        )
         end = heedful.load(folder).special["eos"]
         assert (job.vocab.bos, job.vocab.sep, job.vocab.eos) == (end, end, end)
 
@@ -305,7 +308,10 @@ def test_both_orders_are_for_pairs_and_decoders(origin_of, files, tmp_path):
     ):
         with pytest.raises(BadInput, match=told):
             trainer.start(
-                recipe.make("classify", settings=table | more), tmp_path / f"no{number}", Quiet(), CPU
+                recipe.make("classify", settings=without_sizes(table | more)),
+                tmp_path / f"no{number}",
+                Quiet(),
+                CPU,
             )
 
 
@@ -332,7 +338,7 @@ def test_a_run_starts_from_either_kind_of_model_and_chooses(way, kind, origin_of
         "data.max_length": 20,
         **WAYS[way],
     }
-    made = recipe.make("choose", settings=settings)
+    made = recipe.make("choose", settings=without_sizes(settings))
     outcome = trainer.start(made, tmp_path / "whole", Quiet(), CPU)
     assert outcome.finished
     with pytest.raises(InterruptedError):
@@ -374,4 +380,6 @@ def test_a_run_learns_to_choose_and_says_what_it_cannot(small_run, tmp_path):
         ({"data.corpus": "facts", "data.max_length": 3}, "leaves no room for text"),
     ):
         with pytest.raises(BadInput, match=told):
-            trainer.start(recipe.make("choose", settings=settings), tmp_path / "run", Quiet(), CPU)
+            trainer.start(
+                recipe.make("choose", settings=without_sizes(settings)), tmp_path / "run", Quiet(), CPU
+            )

@@ -20,11 +20,9 @@ from heedful.runs import trainer
 from heedful.tasks import elmo, recipe, tag, words
 
 BILM = {
-    "model.architecture": "elmo",
     "model.layers": 2,
     "model.width": 10,
-    "model.ffn_width": 14,
-    "model.filters": 20,
+    "model.cell_width": 14,
     "model.max_characters": 12,
     "model.context": 9,
     "model.dropout": 0.0,
@@ -39,9 +37,9 @@ BILM = {
     "evaluate.rows": 5,
 }
 READER = {
-    "model.layers": 1,
-    "model.width": 12,
-    "model.dropout": 0.0,
+    "model.reader_layers": 1,
+    "model.reader_width": 12,
+    "model.reader_dropout": 0.0,
     "train.batch_tokens": 64,
     "train.warmup_steps": 3,
     "train.learning_rate": 2e-2,
@@ -56,7 +54,7 @@ SENTENCES = [" ".join(line.split()[1::5]) for line in TREEBANK.splitlines()]
 
 def bilm_recipe(files, **more):
     return recipe.make(
-        "lm", settings={**BILM, "data.text": files["words"], "data.valid_text": files["words"], **more}
+        "elmo", settings={**BILM, "data.text": files["words"], "data.valid_text": files["words"], **more}
     )
 
 
@@ -182,16 +180,16 @@ def test_a_run_that_is_saved_and_loaded_gives_the_same_bytes(trained):
         heedful.save(one, trained("tag") + "-saved")
 
 
-@pytest.mark.parametrize("task", ["lm", "tag", "classify"])
+@pytest.mark.parametrize("task", ["elmo", "tag", "classify"])
 def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(task, trained, files, tmp_path):
     """Bytes, and with dropout; what is read is not needed to go on."""
-    few = {"train.steps": 7, "evaluate.every": 5, "checkpoint.every": 3, "model.dropout": 0.1}
+    few = {"train.steps": 7, "evaluate.every": 5, "checkpoint.every": 3}
     origin = str(tmp_path / "origin")
-    if task == "lm":
-        asked = bilm_recipe(files, **few)
+    if task == "elmo":
+        asked = bilm_recipe(files, **few, **{"model.dropout": 0.1})
     else:
         shutil.copytree(trained("letters"), origin)
-        asked = reader_recipe(task, files, origin, **few)
+        asked = reader_recipe(task, files, origin, **few, **{"model.reader_dropout": 0.1})
     trainer.start(asked, tmp_path / "whole", Quiet(), CPU)
     with pytest.raises(Interrupted):
         trainer.start(asked, tmp_path / "cut", Quiet(until=5), CPU)
@@ -245,7 +243,7 @@ def wrong(files, trained, tmp_path):
             "data.pair_column=second",
         ),
     )
-    text, letters = ("--text", files["words"], "--set", "model.architecture=elmo"), trained("letters")
+    text, letters = ("--text", files["words"]), trained("letters")
     return {
         "a tagger to read": (
             ["tag", *tree, "--from", trained("tag")],
@@ -270,38 +268,34 @@ def wrong(files, trained, tmp_path):
         ),
         "a mix of nothing": (
             ["tag", *tree, "--set", "model.at_output=true"],
-            "model.at_output does nothing without an elmo: give --from RUN",
+            'tag with syntax has no setting "model.at_output"; model has ',
         ),
         "heads beside elmo": (
             ["tag", *tree, "--from", letters, "--set", "model.heads=2"],
-            (
-                "model.heads does nothing beside --from: neither an encoder that is there nor a network that "
-                "reads an elmo"
-            ),
+            'tag with elmo_reader has no setting "model.heads"; model has reader_layers, ',
         ),
-        "hidden words beside elmo": (
-            ["tag", *tree, "--from", letters, "--set", "train.word_dropout=0.1"],
-            "train.word_dropout does nothing beside --from",
+        "a parser": (
+            ["parse", *tree, "--from", letters],
+            "parse cannot start from a model: leave out --from",
         ),
-        "a parser": (["parse", *tree, "--from", letters], "train.from does nothing in parse"),
         "letters of another model": (
             ["lm", "--text", files["words"], "--set", "model.max_characters=9"],
-            "model.max_characters does nothing in gpt2: it is for model.architecture=elmo",
+            'lm with gpt2 has no setting "model.max_characters"; model has ',
         ),
-        "heads": (["lm", *text, "--set", "model.heads=2"], "model.heads does nothing in elmo"),
+        "heads": (["elmo", *text, "--set", "model.heads=2"], 'elmo has no setting "model.heads"; model has '),
         "too few letters": (
-            ["lm", *text, "--set", "model.max_characters=3"],
-            "model.max_characters must be a whole number from 7",
+            ["elmo", *text, "--set", "model.max_characters=3"],
+            "elmo: a word of 3 letters is too short for its filters",
         ),
         "fewer cells than numbers": (
-            ["lm", *text, "--set", "model.ffn_width=16", "--set", "model.width=16"],
-            "model.ffn_width is 16: cells are projected to model.width",
+            ["elmo", *text, "--set", "model.cell_width=16", "--set", "model.width=16"],
+            "cell_width",
         ),
         "no room": (
-            ["lm", *text, "--set", "model.context=2"],
+            ["elmo", *text, "--set", "model.context=2"],
             "model.context is 2, which leaves no room for words",
         ),
-        "no text": (["lm", "--set", "model.architecture=elmo"], "give --text"),
+        "no text": (["elmo"], "give --text"),
     }
 
 

@@ -1,7 +1,5 @@
 """Language models of long texts, from a recipe to a run: rows that go on, a saved memory, refusals."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -21,9 +19,9 @@ from heedful.errors import BadInput
 from heedful.models import family
 from heedful.models.xl import XLConfig
 from heedful.runs import trainer
+from heedful.runs.setup import make_job
 from heedful.tasks import configs, lm, recipe
 from heedful.tasks.long import Recurrent, SegmentBatch, Segments
-from heedful.tasks.recipe.settings import Recipe
 
 KINDS = {
     "xl": {"model.memory_length": 20, "model.eval_memory_length": 24},
@@ -182,30 +180,34 @@ def test_several_processes_are_refused():
     [
         (
             {"model.memory_length": 5},
-            "model.memory_length does nothing in gpt2: it is for model.architecture=xl",
+            'lm with gpt2 has no setting "model.memory_length"; model has context, layers',
         ),
-        ({"model.architecture": "xl", "model.block": 5}, "model.block does nothing in xl"),
-        ({"model.architecture": "sparse", "model.activation": "gelu"}, "has its paper's"),
+        (
+            {"model.architecture": "xl", "model.block": 5},
+            'lm with xl has no setting "model.block"; model has context, memory_length',
+        ),
+        (
+            {"model.architecture": "sparse", "model.activation": "gelu"},
+            'lm with sparse has no setting "model.activation"; model has ',
+        ),
         ({"model.architecture": "xl", "data.pack": "documents"}, "data.pack is stream"),
     ],
 )
-def test_what_does_nothing_is_refused(settings, said):
+def test_what_a_model_does_not_have_is_refused(settings, said):
     with pytest.raises(BadInput, match=said):
         recipe.make("lm", settings=settings)
 
 
-def test_a_tail_longer_than_its_block_is_refused():
-    asked = recipe.make(
-        "lm", settings={"model.architecture": "sparse", "model.stride": 3, "model.summary_length": 4}
-    )
-    with pytest.raises(BadInput, match="model.summary_length is 4 and model.stride 3"):
-        configs.decoder_config(asked, 100)
+def test_a_summary_longer_than_its_block_is_refused():
+    settings = {"model.architecture": "sparse", "model.stride": 3, "model.summary_length": 4}
+    with pytest.raises(BadInput, match=r"summary_length is 4, more than a block \(stride\) of 3"):
+        recipe.make("lm", settings=settings)
 
 
 def test_strides_are_near_the_root_of_the_context_unless_told():
     def config(**more):
         settings = {"model.architecture": "sparse", "model.context": 1000, **more}
-        return configs.decoder_config(recipe.make("lm", settings=settings), 100)
+        return configs.config_of(recipe.make("lm", settings=settings), vocab=100)
 
     assert (config().stride, config().summary_length) == (31, 3)
     assert config(**{"model.stride": 64}).summary_length == 8
@@ -229,7 +231,7 @@ def test_the_phrasebook_is_written_as_pairs_in_one_row(tmp_path):
         "evaluate.rows": 2,
     }
     asked = recipe.make("lm", "tiny", "phrasebook", settings)
-    job = lm.make_job(asked, tmp_path, lambda line: None)
+    job = make_job(asked, tmp_path, Quiet())
     (batch,) = job.batches(0)
     text = job.vocab.decode(batch.tokens_BT[0][batch.documents_BT[0] == 0].tolist())
     source, target = text.split("→")
@@ -256,8 +258,6 @@ def test_the_phrasebook_is_written_as_pairs_in_one_row(tmp_path):
     ],
 )
 def test_only_steps_that_never_ask_the_host_are_recorded(architecture, openly, compiled):
-    plain = Recipe("lm")
-    model = replace(plain.model, architecture=architecture)
     for compiles, expected in ((False, openly), (True, compiled)):
-        train = replace(plain.train, compile=compiles)
-        assert lm.steady(replace(plain, model=model, train=train)) == expected
+        settings = {"model.architecture": architecture, "train.compile": compiles}
+        assert lm.steady(recipe.make("lm", settings=settings)) == expected

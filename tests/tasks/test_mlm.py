@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.runs import Quiet
 
 from heedful.data.vocab import SPECIALS, Vocab
 from heedful.errors import BadInput
 from heedful.models import bert, family
+from heedful.runs.setup import make_job
 from heedful.tasks import mlm, recipe
 from heedful.train import loop, optimizer, schedule
 
@@ -230,7 +232,7 @@ def job_of(tmp_path, **settings):
         },
     )
     (tmp_path / "run").mkdir(exist_ok=True)
-    return mlm.make_job(asked, tmp_path / "run", lambda line: None)
+    return make_job(asked, tmp_path / "run", Quiet())
 
 
 @pytest.mark.parametrize("pairs", [False, True])

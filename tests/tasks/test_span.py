@@ -233,7 +233,7 @@ def best_window_begins(words: Vocab, model: bert.WithHeads) -> int:
     rooms = WindowLayout(longest=3 + 3 + 9, overlap=4, special=3)
     reader = span.SpanReader(words, span.encoder_row, rooms, 4)
     with torch.no_grad():
-        (found,), _, windows = span.read(model, reader, [row], 3)
+        (found,), _, windows = span.read_answers(model, reader, [row], 3)
     config = transformers.BertConfig(
         **{
             key: value

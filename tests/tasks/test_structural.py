@@ -31,6 +31,7 @@ from heedful.parts.positions.syntax import (
     structural_distances,
 )
 from heedful.runs import trainer
+from heedful.runs.setup import make_job
 from heedful.tasks import recipe, translate, translate_data
 
 # Subwords
@@ -214,7 +215,7 @@ def test_files_with_their_trees_train_and_are_evaluated(files, trained, capsys):
 
 
 def test_the_batches_have_the_trees_of_their_sentences(files, tmp_path):
-    job = translate.make_job(recipe.make("translate", settings=settings(files)), tmp_path, lambda line: None)
+    job = make_job(recipe.make("translate", settings=settings(files)), tmp_path, Quiet())
     pairs, seen = phrasebook.split("valid")[:60], 0
     for step in range(job.steps_per_epoch):
         for batch in job.batches(step):
@@ -357,14 +358,6 @@ REFUSED = {
         "has trees, which positions sinusoidal do not read",
     ),
     "trees that are not there": ({"data.trees": "gone.conllu"}, "gone.conllu is missing"),
-    "a clip in vain": (
-        {"model.positions": "rotary"},
-        "model.max_distance does nothing with positions rotary: it is for model.positions=shaw or",
-    ),
-    "a scope in vain": (
-        {"model.positions": "shaw", "model.relation_scope": "path"},
-        "model.relation_scope does nothing with positions shaw",
-    ),
 }
 
 

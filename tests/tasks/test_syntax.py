@@ -443,7 +443,7 @@ ASKED = {  # what is asked of training, and what is said
     "no tags": (["tag", "--data", "untagged", "--valid-data", "good"], "untagged:1: the word has no tag"),
     "a setting of another task": (
         ["tag", "--data", "good", "--valid-data", "good", "--set", "model.context=9"],
-        "model.context does nothing in tag",
+        'tag with syntax has no setting "model.context"; model has layers, width',
     ),
     "too long for all": (
         ["tag", "--data", "good", "--valid-data", "good", "--set", "data.max_length=2"],
