@@ -166,7 +166,7 @@ BAD = {
     ),
     "images that cannot be cut": ("vit", settings(image_size=7, patch_size=2), ["config.json", 7, 2]),
     "another last layer of vit's pooling": ("vit", settings(pooler_act="relu"), ["pooler_act", "relu"]),
-    "a probability of one": ("gpt2", settings(attn_pdrop=1.0), ["config.json", "probability", "1.0"]),
+    "a probability of one": ("gpt2", settings(attn_pdrop=1.0), ["config.json", "dropout", "below 1", "1.0"]),
     "a flag that is a word": ("gpt2", settings(tie_word_embeddings="yes"), ["tie_word_embeddings", "yes"]),
     "a flag that is null": ("vit", settings(qkv_bias=None), ["qkv_bias", "None"]),
     "a negative epsilon": ("bert", settings(layer_norm_eps=-1e-5), ["layer_norm_eps", "-1e-05"]),

@@ -48,9 +48,14 @@ def test_kinds_and_settings_are_known_without_torch():
 def test_the_kind_is_that_of_the_model_which_is_built(name):
     from heedful.models.base import skeleton
 
-    config = models.config_class(name)
+    config, kind = models.config_class(name), models.kind_of(name)
     built = skeleton.skeleton(name, config())
-    assert type(built).__name__ == models.kind_of(name) and name in models.of_kind(models.kind_of(name))
+    assert type(built) is getattr(models.family(name), kind) and name in models.of_kind(kind)
+
+
+def test_models_of_pictures_are_kinds_of_their_own():
+    assert models.kind_of("bert") != models.kind_of("vit")
+    assert models.kind_of("transformer") != models.kind_of("captioner")
 
 
 def test_defaults_follow_from_other_fields():
