@@ -33,7 +33,6 @@ from ..files import MEGABYTE, flush, inside, is_plain, naming, one_line, present
 HEADER = "store.json"
 FORMAT = 2
 TYPES = {"uint8": "B", "uint16": "H", "uint32": "I"}  # and their letter in `array`
-OFFSET = 8  # bytes
 BYTES = 256  # the vocabulary of what is no text, but bytes
 LARGEST = 2**63  # of any number here
 

@@ -28,9 +28,6 @@ from .base.initialize import normal_
 from .base.settings import derived
 from .base.shells import Decoder
 
-PATTERNS = ("strided", "fixed", "window")
-TURNS = ("interleaved", "merged", "heads")
-
 
 @dataclass(frozen=True)
 class SparseConfig(Config):

@@ -12,7 +12,7 @@ from torch import nn
 from ..parts.blocks import Block, Stack
 from ..parts.embeddings import Inputs, Tied, TokenEmbedding
 from ..parts.layers import FeedForward, LayerNorm, PostNorm
-from ..parts.long.segments import RecurrentAttention, SegmentMemory
+from ..parts.long.segments import RecurrentAttention
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.relative import TransformerXL
 from .base.config import Config
@@ -87,8 +87,3 @@ def build_block(c: XLConfig, u: nn.Parameter, v: nn.Parameter) -> Block:
         PostNorm(RecurrentAttention(attention, c.eval_memory_length), LayerNorm(c.width, c.eps), c.dropout),
         PostNorm(feed_forward, LayerNorm(c.width, c.eps), c.dropout),
     )
-
-
-def memory_of(model: Decoder, length: int) -> SegmentMemory:
-    """An empty memory, for the first segment of a text."""
-    return SegmentMemory(len(model.stack.blocks), length)

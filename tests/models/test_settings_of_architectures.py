@@ -1,4 +1,4 @@
-"""The settings of every architecture: found without torch, with help, range and what the data decide."""
+"""The settings of every architecture: with help, range and what the data decide."""
 
 import subprocess
 import sys
@@ -6,23 +6,14 @@ import sys
 import pytest
 
 from heedful import models
-from heedful.models.base.outline import config_settings
 from heedful.models.base.settings import settings_of
 
 FROM_DATA = {"vocab", "target_vocab", "share_embeddings", "labels", "relations", "image_size", "channels"}
 
 
 @pytest.mark.parametrize("name", models.FAMILIES)
-def test_settings_read_without_torch_are_those_of_the_class(name):
-    def plain(settings):
-        return {key: {**vars(setting), "default": str(setting.default)} for key, setting in settings.items()}
-
-    assert plain(config_settings(name)) == plain(settings_of(models.config_class(name)))
-
-
-@pytest.mark.parametrize("name", models.FAMILIES)
 def test_every_setting_has_help_and_every_number_a_range(name):
-    for setting in config_settings(name).values():
+    for setting in settings_of(models.config_class(name)).values():
         assert setting.help and setting.help == setting.help.strip(". "), setting
         assert setting.kind in (bool, str) or setting.limits is not None, setting
         assert setting.kind is not str or setting.choices or setting.name == "layer_pattern", setting
@@ -30,14 +21,13 @@ def test_every_setting_has_help_and_every_number_a_range(name):
 
 @pytest.mark.parametrize("name", models.FAMILIES)
 def test_what_the_data_decide_is_marked(name):
-    given = {setting.name for setting in config_settings(name).values() if setting.given}
-    assert given >= FROM_DATA & set(config_settings(name)), name
+    given = {setting.name for setting in settings_of(models.config_class(name)).values() if setting.given}
+    assert given >= FROM_DATA & set(settings_of(models.config_class(name))), name
 
 
-def test_kinds_and_settings_are_known_without_torch():
+def test_kinds_are_known_without_torch():
     code = (
-        "import sys; from heedful import models; from heedful.models.base.outline import config_settings\n"
-        "for name in models.FAMILIES: models.kind_of(name), config_settings(name)\n"
+        "import sys; from heedful import models\n"
         "print(models.kind_of('gpt2'), models.kind_of('t5'), models.kind_of('bert'), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -64,7 +54,7 @@ def test_defaults_follow_from_other_fields():
     assert (config.ffn_width, config.decoder_ffn_width) == (96, 96)
     assert (config.decoder_layers, config.decoder_heads) == (3, 4)
     assert kind(width=24, ffn_width=7).decoder_ffn_width == 7
-    assert str(config_settings("transformer")["decoder_layers"].default) == "as layers"
+    assert str(settings_of(kind)["decoder_layers"].default) == "as layers"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import tyro
 
 from ...decode.options import DecodingOptions, decoding_options
 
-Device = Literal["auto", "cpu", "cuda"]
 Positional = tyro.conf.Positional  # a word that belongs to no option
 T = TypeVar("T")
 Repeated = tyro.conf.UseAppendAction  # an option that may be given several times

@@ -1,8 +1,4 @@
-"""The fields that the configs of many architectures have: type, range and one line of help. No torch here.
-
-A config's annotations use only names of this file, of `settings` and of `typing`: help reads them without
-torch.
-"""
+"""The fields that the configs of many architectures have: type, range and one line of help. No torch here."""
 
 from __future__ import annotations
 
@@ -84,7 +80,6 @@ Heads = Annotated[int, SIZE, "attention heads of a layer"]
 DecoderHeads = Annotated[int, SIZE, "attention heads of a decoder layer"]
 KeyValueHeads = Annotated[int, SIZE, "key/value heads of a layer; query heads share them evenly"]
 KeyWidth = Annotated[int, SIZE, "width of the queries and keys of a head"]
-ValueWidth = Annotated[int, SIZE, "width of the values of a head"]
 FfnWidth = Annotated[int, SIZE, "width of the feed-forward layer"]
 DecoderFfnWidth = Annotated[int, SIZE, "width of the decoder's feed-forward layer"]
 EmbeddingWidth = Annotated[int, SIZE, "width of the embeddings"]
@@ -93,7 +88,6 @@ PatchSize = Annotated[int, SIZE, "pixels along a side of a patch"]
 Segments = Annotated[int, SIZE, "segment embeddings: texts that a row may hold"]
 MaxDistance = Annotated[int, SIZE, "relative positions: greater distances count as this one"]
 Buckets = Annotated[int, Range(2, LARGEST), "relative positions: number of distance buckets (T5)"]
-Window = Annotated[int, SIZE, "tokens that windowed attention sees"]
 Codes = Annotated[int, SIZE, "size of the codebook of image codes"]
 
 # Rates and small numbers.

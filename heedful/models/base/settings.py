@@ -17,12 +17,10 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from reprlib import repr as short  # a hostile value may be a megabyte long
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from ...errors import BadInput
 from .. import nearest
-
-S = TypeVar("S")
 
 
 @dataclass(frozen=True)

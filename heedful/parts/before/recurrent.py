@@ -165,11 +165,6 @@ class LSTM(Recurrence):
 CELLS: dict[str, type[Elman | GRU | LSTM]] = {"rnn": Elman, "gru": GRU, "lstm": LSTM}
 
 
-def check_cell(name: str) -> None:
-    if name not in CELLS:
-        raise ValueError(f'there is no cell "{name}"; there are {", ".join(CELLS)}')
-
-
 class CandidateGRU(nn.Module):
     """The decoder's GRU of Bahdanau et al. 2015, which also reads a context, with their sense of z:
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PARTS = ("data", "model", "train", "evaluate", "checkpoint")
 ARCHITECTURE = "model.architecture"
+FEW = 3  # architectures that an error names
 BUILT_AT_ONCE = 64  # layers; to find out whether a model can be built must not take long
 DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")  # what a model to start from can be given
 TOKENIZER = ("data.tokenizer", "data.vocab_size", "data.lowercase")
@@ -101,6 +102,9 @@ def not_there(key: str, task: Task, architecture: str, known: Mapping[str, Setti
     if part == "model" and not architecture:
         return f"{key} cannot be set with --from: sizes come with the model to start from"
     whose = f"{task.name} with {architecture}" if part == "model" else task.name
+    others = [name for name in task.architectures if part == "model" and key in known_settings(task, name)]
+    if 1 <= len(others) <= FEW:
+        return f'{whose} has no setting "{key}"; it is for --architecture {" or ".join(others)}'
     return f"{whose} has no setting {unknown(key, list(known))}"
 
 

@@ -16,7 +16,6 @@ from .settings import Recipe
 
 EVALUATIONS = 10  # of a run
 MOST_DROPOUT = 0.4
-DROPOUTS = ("dropout", "attention_dropout")
 
 
 @dataclass(frozen=True)
