@@ -7,8 +7,11 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels of GPUs, number by num
 
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)  # tests run side by side, one a core
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)
