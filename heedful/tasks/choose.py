@@ -179,6 +179,15 @@ def model_of(recipe: Recipe, vocab: VocabLike, origin: Origin | None) -> tuple[A
 
 
 @dataclass(frozen=True)
+class ChooseData(TableSettings):
+    """Texts, each with ways to go on."""
+
+    table: Annotated[str, "JSON lines with context, choices (a list) and answer (which is right, from 0)"] = (
+        ""
+    )
+
+
+@dataclass(frozen=True)
 class ChooseTraining(ReadingTraining):
     lm_loss_weight: Annotated[
         float, Range(0, 1000), "weight of the auxiliary language-modeling loss, from a decoder (GPT-1)"
@@ -442,7 +451,7 @@ def show(
 
 TASK = Task(
     name="choose",
-    data=TableSettings,
+    data=ChooseData,
     train=ChooseTraining,
     architectures={"bert": {}},
     corpora={"facts": Corpus(("valid", "test", "long"), FACTS)},

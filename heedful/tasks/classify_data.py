@@ -41,6 +41,9 @@ from .task import VocabLike, own_vocabulary
 class ClassifyData(TableSettings):
     """Texts, or pairs of texts, and their labels."""
 
+    table: Annotated[
+        str, "table with the columns text (or sentence) and label, tab-separated or JSON lines"
+    ] = ""
     text_column: Annotated[str, 'column of the text; "": "sentence" or "text"'] = ""
     pair_column: Annotated[str, "column of a second text, read together with the first"] = ""
     label_column: Annotated[str, "column of the label"] = "label"

@@ -70,6 +70,7 @@ DATA, VALID = "data", "valid"
 class ImageData(AugmentedPictures):
     """Pictures with labels."""
 
+    images: Annotated[str, "folder with one folder of images per class, or IDX files as MNIST's"] = ""
     random_shift: Annotated[Part, "maximum random shift, as a fraction of the side"] = 0.08
     random_zoom: Annotated[Part, "maximum random zoom, in or out"] = 0.1
     random_erase: Annotated[Part, "side of a random square that is painted over, at most"] = 0.3

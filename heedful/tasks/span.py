@@ -121,6 +121,7 @@ def best_span(start_T: Tensor, end_T: Tensor, longest: int) -> tuple[float, int,
 class SpanData(TableSettings):
     """Questions whose answers stand in a text."""
 
+    table: Annotated[str, 'JSON lines with question, context and answers, a list of {"text", "start"}'] = ""
     window_overlap: Annotated[int, Range(0, 1_000_000), "tokens that windows of a long text share"] = 64
     max_answer_length: Annotated[int, Range(1, 1_000_000), "tokens of an answer, at most"] = 30
 

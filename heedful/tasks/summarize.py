@@ -50,6 +50,7 @@ ROWS = 64  # read or written at once while a model trains
 class SummaryData(TableSettings):
     """Articles with summaries."""
 
+    table: Annotated[str, "JSON lines with article and summary, and a title if there is one"] = ""
     max_length: Annotated[int, Range(1, 1_000_000), "tokens that are read of an article, at most"] = 512
     source_column: Annotated[str, 'key of the article; "" is article, source, document or text'] = ""
     target_column: Annotated[str, 'key of the summary; "" is summary, target or highlights'] = ""

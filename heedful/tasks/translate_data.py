@@ -30,14 +30,15 @@ from .task import describe_data
 class TranslateData(TableSettings):
     """Sentence pairs."""
 
-    source: Annotated[str, "sentences to read (--source)"] = ""
-    target: Annotated[str, "their translations (--target)"] = ""
-    valid_source: Annotated[str, "held-out sentences (--valid-source)"] = ""
-    valid_target: Annotated[str, "their translations (--valid-target)"] = ""
+    table: Annotated[str, "table with the columns source and target, tab-separated or JSON lines"] = ""
+    source: Annotated[str, "sentences to read, one per line, plain or gzip"] = ""
+    target: Annotated[str, "their translations, line by line"] = ""
+    valid_source: Annotated[str, "held-out sentences"] = ""
+    valid_target: Annotated[str, "their translations"] = ""
     source_column: Annotated[str, "column of a table to read"] = "source"
     target_column: Annotated[str, "column of its translation"] = "target"
-    trees: Annotated[str, "trees of the sources, CoNLL-U (--trees)"] = ""
-    valid_trees: Annotated[str, "trees of the held-out sources (--valid-trees)"] = ""
+    trees: Annotated[str, "dependency trees of the sources, CoNLL-U"] = ""
+    valid_trees: Annotated[str, "the same, held out"] = ""
     joint: Annotated[bool, "one vocabulary and one embedding matrix for both sides"] = True
     packed: Annotated[bool, "several pairs in a row of max_length tokens, which do not see each other"] = (
         False

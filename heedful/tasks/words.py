@@ -174,6 +174,7 @@ def row_of(labels: Labels, sentence: Sentence, pieces: Sequence[Sequence[int]]) 
 class TreebankData(TableSettings):
     """A treebank, CoNLL-U."""
 
+    table: Annotated[str, "treebank, CoNLL-U"] = ""
     bad_lines: Annotated[Literal["drop", "refuse"], "what to do with lines that cannot be used"] = "refuse"
     vocab_size: Annotated[int, Range(8, 1_000_000), "tokens in the vocabulary, at most"] = 4000
 

@@ -19,30 +19,21 @@ NARROW, WIDE = 60, 110  # columns
 GAP = 2
 LEAST_TEXT, MOST_VALUE = 24, 18  # columns of a meaning, and of a default
 
+# The settings of a task's data that have options of their own, and what their values are called.
 DATA = {
-    "corpus": ("NAME", "built-in corpus: {corpora}"),
-    "source": ("FILE", "sentences to read, one per line, plain or gzip"),
-    "target": ("FILE", "their translations, line by line"),
-    "valid_source": ("FILE", "held-out sentences"),
-    "valid_target": ("FILE", "their translations"),
-    "text": ("PATH", "text file, folder of them, or JSON lines; the last tenth is held out"),
-    "table": ("FILE", "{table}"),
-    "valid_table": ("FILE", "the same, held out"),
-    "images": ("FOLDER", "{images}"),
-    "valid_images": ("FOLDER", "the same, held out (default: one in ten of --images)"),
-    "trees": ("FILE", "dependency trees of the sources, CoNLL-U"),
-    "valid_trees": ("FILE", "the same, held out"),
+    "corpus": "NAME",
+    "source": "FILE",
+    "target": "FILE",
+    "valid_source": "FILE",
+    "valid_target": "FILE",
+    "text": "PATH",
+    "table": "FILE",
+    "valid_table": "FILE",
+    "images": "FOLDER",
+    "valid_images": "FOLDER",
+    "trees": "FILE",
+    "valid_trees": "FILE",
 }
-TABLES = {
-    "translate": "table with the columns source and target, tab-separated or JSON lines",
-    "classify": "table with the columns text (or sentence) and label, tab-separated or JSON lines",
-    "summarize": "JSON lines with article and summary, and a title if there is one",
-    "span": 'JSON lines with question, context and answers, a list of {"text", "start"}',
-    "choose": "JSON lines with context, choices (a list) and answer (which is right, from 0)",
-}
-TREEBANK = "treebank, CoNLL-U"
-IMAGES = {"image-classify": "folder with one folder of images per class, or IDX files as MNIST's"}
-CAPTIONED = "folder of images with captions.tsv (name, tab, caption) or captions.jsonl"
 OPTION_OF = {"table": "data", "valid_table": "valid_data"}
 
 COMMON = {
@@ -115,7 +106,7 @@ def task_help(task: str, args: list[str]) -> Iterator[str]:
     yield f"usage: heedful train {task} [OPTIONS]\n\n{wrapped(title)}\n"
     shown = find_task(f"{STAGED}-codes" if staged else task)
     yield "data:"
-    yield table(data_options(shown, task))
+    yield table(data_options(shown))
     recipe = recipe_of_words(shown.name, args)
     yield "\noptions:"
     yield table(common_options(shown, recipe, staged))
@@ -127,25 +118,14 @@ def task_help(task: str, args: list[str]) -> Iterator[str]:
     yield settings_table(recipe)
 
 
-def data_options(task: Any, name: str) -> dict[str, str]:
-    """The options that name a task's data."""
+def data_options(task: Any) -> dict[str, str]:
+    """The options that name a task's data, with the help of its settings."""
     from ...models.base.settings import settings_of
 
-    words = {
-        "corpora": ", ".join(task.corpora) or "none",
-        "table": TABLES.get(name, TREEBANK),
-        "images": IMAGES.get(name, CAPTIONED),
-    }
     known = settings_of(task.data)
-    return {
-        f"--{OPTION_OF.get(key, key).replace('_', '-')} {metavar}": line.replace(
-            "{corpora}", words["corpora"]
-        )
-        .replace("{table}", words["table"])
-        .replace("{images}", words["images"])
-        for key, (metavar, line) in DATA.items()
-        if key in known
-    }
+    lines = {key: known[key].help for key in DATA if key in known}
+    lines["corpus"] += f": {', '.join(task.corpora) or 'none'}"
+    return {f"--{OPTION_OF.get(key, key).replace('_', '-')} {DATA[key]}": line for key, line in lines.items()}
 
 
 def common_options(task: Any, recipe: Recipe, staged: bool = False) -> dict[str, str]:

@@ -43,15 +43,15 @@ class TokenSettings(DataSettings):
 class TableSettings(TokenSettings):
     """Rows of a table: tab-separated columns under a header, or JSON objects; or a treebank."""
 
-    table: Annotated[str, "file to learn from (--data)"] = ""
-    valid_table: Annotated[str, "held-out file (--valid-data)"] = ""
+    table: Annotated[str, "file to learn from"] = ""
+    valid_table: Annotated[str, "the same, held out"] = ""
 
 
 @dataclass(frozen=True)
 class RunningText(DataSettings):
     """One long text, or many documents."""
 
-    text: Annotated[str, "file or folder to learn from (--text)"] = ""
+    text: Annotated[str, "text file, folder of them, or JSON lines; the last tenth is held out"] = ""
     valid_text: Annotated[str, "held-out file or folder; without it, the last 10 % of the text"] = ""
     text_column: Annotated[str, 'key of the text in JSON lines; "" is "text"'] = ""
     tokenizer: Annotated[
@@ -73,8 +73,8 @@ class PictureSettings(DataSettings):
     """Pictures from a folder, and what they are brought to."""
 
     bad_lines: Annotated[Literal["drop", "refuse"], "what to do with files that cannot be read"] = "refuse"
-    images: Annotated[str, "folder to learn from (--images)"] = ""
-    valid_images: Annotated[str, "held-out folder; without it, one picture in ten"] = ""
+    images: Annotated[str, "folder of images with captions.tsv (name, tab, caption) or captions.jsonl"] = ""
+    valid_images: Annotated[str, "the same, held out (default: one in ten of --images)"] = ""
     image_size: Annotated[int, Range(4, 1024), "pixels along a side"] = 32
     resize: Annotated[Literal["crop", "pad", "stretch"], "how a picture becomes a square"] = "crop"
     color: Annotated[bool, "three color channels, not one gray"] = True
