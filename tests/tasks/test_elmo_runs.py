@@ -289,7 +289,7 @@ def wrong(files, trained, tmp_path):
         ),
         "fewer cells than numbers": (
             ["elmo", *text, "--set", "model.cell_width=16", "--set", "model.width=16"],
-            "cell_width",
+            "elmo: 16 cells are projected to fewer numbers, not to 16",
         ),
         "no room": (
             ["elmo", *text, "--set", "model.context=2"],
