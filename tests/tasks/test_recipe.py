@@ -142,8 +142,14 @@ OF_OTHERS = {
     ("lm", "train.word_dropout"): 'lm has no setting "train.word_dropout"; did you mean ',
     ("parse", "data.pairs"): 'parse has no setting "data.pairs"; data has ',
     ("image-classify", "data.tokenizer"): 'image-classify has no setting "data.tokenizer"; data has ',
-    ("lm", "model.memory_length"): 'lm with gpt2 has no setting "model.memory_length"; model has context, ',
-    ("translate", "model.top_k"): 'translate with transformer has no setting "model.top_k"; model has ',
+    (
+        "lm",
+        "model.memory_length",
+    ): 'lm with gpt2 has no setting "model.memory_length"; it is for --architecture xl',
+    (
+        "translate",
+        "model.top_k",
+    ): 'translate with transformer has no setting "model.top_k"; it is for --architecture mix',
     ("text-to-image-codes", "model.heads"): 'codes with dvae has no setting "model.heads"; model has ',
     ("elmo", "train.from"): "elmo cannot start from a model: leave out --from",
 }
