@@ -34,6 +34,7 @@ def model_of(name, **more):
         decoder_ffn_width=20,
         positions=name,
         max_distance=2,
+        buckets=2,
         **more,
     )
     return transformer.build(config).double().eval()
