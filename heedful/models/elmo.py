@@ -94,7 +94,10 @@ class Neighbors(nn.Module):
         return torch.cat([self.words(from_left_BTD, inputs), self.words(from_right_BTD, inputs)], -1)
 
 
-def build(config: ElmoConfig) -> WithHeads:
+LanguageModels = WithHeads  # a kind of its own: two of them, which predict words in both directions
+
+
+def build(config: ElmoConfig) -> LanguageModels:
     """The model with fresh weights; its encoder gives all layers side by side."""
     c = config
     model = WithHeads(language_models(c), {"neighbors": Neighbors(c.width, c.vocab, c.dropout)})

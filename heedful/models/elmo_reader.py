@@ -96,7 +96,10 @@ class Featured(nn.Module):
         return torch.cat([h_BTD, self.dropout(self.output(layers_BTX)).to(h_BTD.dtype)], -1)
 
 
-def build(config: ElmoReaderConfig) -> WithHeads:
+VectorReader = WithHeads  # a kind of its own: it needs an elmo to read
+
+
+def build(config: ElmoReaderConfig) -> VectorReader:
     """The network with fresh weights; those of the language models are to be put in its place."""
     c = config
     ins = [c.reader_width + 2 * c.width, *[2 * c.reader_width] * (c.reader_layers - 1)]

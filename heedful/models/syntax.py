@@ -66,7 +66,10 @@ class SyntaxConfig(Config):
 PRESETS = {"syntax-small": SyntaxConfig()}
 
 
-def build(config: SyntaxConfig) -> WithHeads:
+SyntaxEncoder = WithHeads  # a kind of its own: its heads are for words and trees
+
+
+def build(config: SyntaxConfig) -> SyntaxEncoder:
     """The encoder and its heads, with fresh weights; at first, every head is as likely as every other."""
     c = config
     inputs = Inputs(

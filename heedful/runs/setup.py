@@ -66,7 +66,7 @@ def decide(
     if recipe.given is None:
         return recipe, []
     task = find_task(recipe.task)
-    fixed = task.corpus_settings(recipe.data.corpus)
+    fixed = task.fixed_settings(recipe)
     recipe, _ = choices.apply(recipe, choices.choose_precision(device.type))
     recipe, why = choices.apply(recipe, task.choose(recipe, examples, device.type), fixed)
     if recipe.train.minutes:
@@ -108,9 +108,14 @@ def prepare_model(
 ) -> tuple[nn.Module, Callable[[Any, Any], Any]]:
     """The model as the loop sees it, and its loss: with activation checkpointing, compiled, sharded."""
     t = recipe.train
-    for module in model.modules():
-        if isinstance(module, Stack):
-            module.recompute = t.activation_checkpointing
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    if t.activation_checkpointing and not stacks:
+        raise BadInput(
+            "train.activation_checkpointing=true recomputes the blocks of a Transformer, and this model has "
+            "none: leave it out"
+        )
+    for stack in stacks:
+        stack.recompute = t.activation_checkpointing
     model = for_training(model, compiled=t.compile, by_block=t.fsdp)  # weights come and go block by block
     loss_of = processes.with_idle(loss_of)
     if not t.fsdp or world.size == 1:  # alone: a run that several processes had begun

@@ -260,7 +260,7 @@ def refuse_compiling(recipe: Recipe, device: torch.device) -> None:
     if not recipe.train.compile or device.type != "cpu" or any(map(shutil.which, ("c++", "g++", "clang++"))):
         return
     raise BadInput(
-        "--compile needs a C++ compiler (g++ or clang++) on a CPU, and there is none: leave it out"
+        "train.compile=true needs a C++ compiler (g++ or clang++) on a CPU, and there is none: leave it out"
     )
 
 

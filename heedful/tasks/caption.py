@@ -46,8 +46,8 @@ from .captioned import (
 )
 from .configs import config_of
 from .evaluation import EvaluationRequest, Measured
-from .galleries import galleries
-from .image_classify import check_patches, describe_augmentation, evaluation_rows
+from .galleries import describe_augmentation, galleries
+from .image_classify import check_patches, evaluation_rows
 from .metrics import BY_FREQUENCY, bleu, interval, translation_scores, unigram_entropy
 from .recipe.settings import (
     AugmentedPictures,

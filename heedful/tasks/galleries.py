@@ -15,7 +15,7 @@ from ..data.plan import keyed, permuted_array
 from ..data.report import Report
 from ..errors import BadInput
 from ..files import one_line
-from .recipe.settings import PictureSettings
+from .recipe.settings import AugmentedPictures, PictureSettings
 
 HELD_OUT, MOST_HELD_OUT = 10, 2000  # without held-out images: one in so many, and no more than these
 
@@ -125,3 +125,11 @@ def divided(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
             "there is one image: at least two are needed, one to learn from and one to be judged by"
         )
     return apart[0], apart[1]
+
+
+def describe_augmentation(d: AugmentedPictures) -> str:
+    """How pictures are moved in training, as the end of a sentence."""
+    told = [f"moved by up to {d.random_shift:.0%}"] if d.random_shift else []
+    told += [f"zoomed by up to {d.random_zoom:.0%}"] if d.random_zoom else []
+    told += ["half of them in a mirror"] if d.random_flip else []
+    return f", {', '.join(told)}" if told else ""

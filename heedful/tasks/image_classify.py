@@ -38,7 +38,7 @@ from ..train.loss import Loss, cross_entropy
 from .captioned import cells_of
 from .configs import config_of, started_config
 from .evaluation import EvaluationRequest, Measured, measured_labels
-from .galleries import folder_rows, galleries, own_shape, split_rows
+from .galleries import describe_augmentation, folder_rows, galleries, own_shape, split_rows
 from .metrics import (
     accuracy,
     accuracy_of_majority,
@@ -227,14 +227,6 @@ def describe_pictures(d: ImageData, config: ViTConfig, rows: int) -> str:
     patches = f"{config.grid**2} patches of {config.patch_size} x {config.patch_size}"
     erased = f", a square of up to {d.random_erase:.0%} painted over" if d.random_erase else ""
     return f"pictures: {size}, {patches}; {rows:,} pictures a step{describe_augmentation(d)}{erased}"
-
-
-def describe_augmentation(d: AugmentedPictures) -> str:
-    """How pictures are moved in training, as the end of a sentence."""
-    told = [f"moved by up to {d.random_shift:.0%}"] if d.random_shift else []
-    told += [f"zoomed by up to {d.random_zoom:.0%}"] if d.random_zoom else []
-    told += ["half of them in a mirror"] if d.random_flip else []
-    return f", {', '.join(told)}" if told else ""
 
 
 def vit_config(recipe: Recipe, labels: int, origin: Origin | None = None) -> ViTConfig:

@@ -318,6 +318,14 @@ def show(model: WithHeads, vocab: Vocabulary, labels: Labels, sentences: Sequenc
     return lines
 
 
+def check(recipe: Recipe) -> None:
+    """Refuse to hide pieces of words from a model that is started from."""
+    if recipe.train.from_ and "train.word_dropout" in (recipe.given or ()):
+        raise BadInput(
+            "train.word_dropout hides words from a model that learns from scratch: leave out --from"
+        )
+
+
 TASK = Task(
     name="tag",
     data=TreebankData,
@@ -341,4 +349,5 @@ TASK = Task(
     metric="accuracy",
     own_data=({"data": ("data.valid_table",)},),
     next=('tag {path} "your own words ."',),
+    check=check,
 )

@@ -216,6 +216,12 @@ class Task:
     def corpus_settings(self, corpus: str) -> dict[str, Any]:
         return dict(self.corpora[corpus].settings) if corpus in self.corpora else {}
 
+    def fixed_settings(self, recipe: Recipe) -> dict[str, Any]:
+        """What a corpus and a model to start from set, and no choice changes."""
+        folder = getattr(recipe.train, "from_", "")
+        started = self.tuning_settings({"train.from": folder}) if folder and self.starts is not None else {}
+        return self.corpus_settings(recipe.data.corpus) | started
+
     def tuning_settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """What differs where a model is started from."""
         return {} if self.starts is None else self.starts.settings(str(given["train.from"]))
