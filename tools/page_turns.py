@@ -39,7 +39,7 @@ TINY = (
     "model.layers=1",
     "model.width=16",
     "model.heads=2",
-    "model.hidden=24",
+    "model.ffn_width=24",
     "train.steps=2",
     "data.vocab_size=400",
 )
