@@ -269,7 +269,7 @@ def test_what_cannot_be_is_one_sentence(tmp_path):
         "mlm has no built-in corpus": {"data.corpus": "facts"},
         "no room for text": {"model.context": 2},
         "windows of 2998 need 2,999": {"model.context": 3000},
-        "BERT norms after": {"model.norm": "pre"},
+        'no setting "model.norm"': {"model.norm": "pre"},
     }.items():
         with pytest.raises(BadInput, match=message):
             job_of(tmp_path, **settings)

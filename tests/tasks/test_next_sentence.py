@@ -1,13 +1,18 @@
 """Next-sentence prediction: pairs are cut between lines, and what does not follow is of another document."""
 
+import math
+
 import numpy as np
 import pytest
+import torch
 
 from heedful.corpora import stories
 from heedful.data.report import Report
 from heedful.data.vocab import Vocab, train_vocab
+from heedful.models import bert
 from heedful.tasks import lm_data, mlm, recipe
 from heedful.tasks.next_sentence import Lines
+from heedful.train import loop, optimizer, schedule
 
 END = Vocab.eos
 
@@ -86,3 +91,48 @@ def test_stories_are_kept_apart_only_where_pairs_are_made(pairs, monkeypatch):
 
 def test_lines_of_pieces_keep_their_ends():
     assert list(lm_data.lines_of(["a\n\nb", "\nc\n"])) == ["a\n", "\n", "b", "\n", "c\n"]
+
+
+def test_pairs_of_a_few_stories_can_be_learned_by_heart():
+    told = [stories.story("train", number) for number in range(5)]
+    vocab = train_vocab("word", [story.text for story in told], 4000)
+    texts = [text for story in told for text in (*(sentence.text for sentence in story.sentences), "")]
+    rows = [vocab.encode_batch([text])[0] if text else [END] for text in texts]
+    stream = np.concatenate(rows)
+    lines = Lines.of(stream, np.array([len(row) for row in rows]), END)
+    starts = list(range(0, len(stream) - 29, 11))
+    step = mlm.step_of([mlm.batch_of(stream, starts, 29, True, vocab.size, 0, 0, lines)])
+    model = small_bert(vocab.size, context=32)
+    settings = loop.LoopSettings(rate=5e-3, schedule=schedule.linear(10, 120), steps=120)
+    list(loop.train(model, lambda _: step, mlm.loss_of, optimizer.adamw(model, 5e-3, 0.0), settings))
+    with torch.no_grad():
+        assert mlm.evaluate(model.eval(), step)["next_sentence"] == 1 > mlm.share_of_larger(step) + 0.3
+
+
+def test_the_first_loss_of_pairs_is_that_of_guessing_and_reaches_every_layer():
+    stream, lengths = text_of(*([4, 5, 3, 6] for _ in range(30)))
+    stream = np.where(stream == END, END, 7 + stream % 43)
+    made = mlm.batch_of(stream, range(0, 400, 9), 24, True, 50, 0, 0, Lines.of(stream, lengths, END))
+    model = small_bert(50, context=27)
+    _, scores_B2 = mlm.scores_of(model, made)
+    loss = torch.nn.functional.cross_entropy(scores_B2, made.follows_B)
+    assert loss.item() == pytest.approx(math.log(2), abs=0.02)
+    loss.backward()
+    unreached = {name for name, weight in model.named_parameters() if weight.grad is None}
+    assert unreached and all(name.startswith("heads.masked_lm") for name in unreached)
+    assert all(weight.grad.any() for name, weight in model.named_parameters() if name not in unreached)
+
+
+def small_bert(vocab: int, context: int):
+    torch.manual_seed(0)
+    config = bert.BertConfig(
+        vocab=vocab,
+        context=context,
+        layers=2,
+        width=24,
+        heads=3,
+        ffn_width=40,
+        dropout=0.0,
+        prediction_heads=("pooled", "masked_lm", "next_sentence"),
+    )
+    return bert.build(config)
