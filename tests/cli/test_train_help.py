@@ -231,5 +231,7 @@ def test_attention_dropout_follows_a_dropout_that_is_given():
 
 
 def test_a_setting_of_another_architecture_is_refused_with_the_nearest():
-    with pytest.raises(BadInput, match='lm with gpt2 has no setting "model.kv_heads"; did you mean'):
+    with pytest.raises(
+        BadInput, match='lm with gpt2 has no setting "model.kv_heads"; it is for --architecture llama'
+    ):
         recipe.make("lm", settings={"model.kv_heads": 2})

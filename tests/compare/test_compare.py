@@ -129,7 +129,7 @@ def asked(*variants, base=None, task="translate", budget=None, seeds=2):
         (asked(ModelVariant("a"), ModelVariant("b", {"evaluate.rows": 3})), "are judged alike"),
         (
             asked(ModelVariant("a"), ModelVariant("b", {"model.experts": 3})),
-            'variant b: translate with transformer has no setting "model.experts"; model has ',
+            'variant b: translate with transformer has no setting "model.experts"; it is for --architecture ',
         ),
         (
             asked(ModelVariant("a"), ModelVariant("b", {"model.norm": "post"}), seeds=0),

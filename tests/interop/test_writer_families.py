@@ -96,7 +96,7 @@ def test_a_language_model_trained_here_goes_on_in_transformers(small_run, tmp_pa
     given = tokenizer("the cat", return_tensors="pt")
     row = theirs.generate(**given, max_new_tokens=15)[0]
     assert tokenizer.decode(row, skip_special_tokens=True) == "the cat" + model.generate(
-        "the cat", longest=15
+        "the cat", max_new_tokens=15
     )
     said = hf.GenerationConfig.from_pretrained(tmp_path)
     assert (said.eos_token_id, said.max_length, said.do_sample) == (2, 24, False)

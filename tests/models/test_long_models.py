@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from heedful.inside.costs import costs, count_parameters
 from heedful.models import dmca, linear, sparse, xl
-from heedful.models.xl import memory_of
+from heedful.parts.long.segments import SegmentMemory
 from heedful.parts.places import Lengths, Packed
 from heedful.parts.watch import watch
 
@@ -90,13 +90,13 @@ def hidden_by_layer(model, ids, **more):
 @pytest.mark.parametrize("name", ["xl", "xl, clamped"])
 def test_segments_with_a_memory_of_everything_are_one_long_segment_in_every_layer(name):
     model, ids = tiny.build(ALL[name]), tokens(B, 17)
-    whole, memory, parts = hidden_by_layer(model, ids), memory_of(model, 40), []
+    whole, memory, parts = hidden_by_layer(model, ids), SegmentMemory(len(model.stack.blocks), 40), []
     for piece in ids.split([5, 4, 1, 7], dim=1):
         parts.append(hidden_by_layer(model, piece, cache=memory))
         memory = memory.after()
     for layer, expected in enumerate(whole):
         close(torch.cat([part[layer] for part in parts], dim=1), expected)
-    short = memory_of(model, 2)
+    short = SegmentMemory(len(model.stack.blocks), 2)
     model.hidden(ids[:, :5], cache=short)
     assert not torch.equal(hidden_by_layer(model, ids[:, 5:], cache=short.after())[-1], whole[-1][:, 5:])
 
@@ -106,7 +106,7 @@ def test_only_gradients_differ_between_segments_and_one_long_one():
     model.hidden(ids)[:, 5:].square().sum().backward()
     whole = {name: weight.grad.clone() for name, weight in model.named_parameters()}
     model.zero_grad()
-    memory = memory_of(model, 9)
+    memory = SegmentMemory(len(model.stack.blocks), 9)
     model.hidden(ids[:, :5], cache=memory)
     model.hidden(ids[:, 5:], cache=memory.after()).square().sum().backward()
     last = "stack.blocks.1.feed_forward.layer.up.weight"
@@ -122,7 +122,7 @@ def test_a_memory_can_be_recomputed_through():
     for recompute in (False, True):
         model.stack.recompute = recompute
         model.zero_grad()
-        memory = memory_of(model, 4)
+        memory = SegmentMemory(len(model.stack.blocks), 4)
         model.hidden(ids[:, :5], cache=memory)
         after = memory.after()
         model.hidden(ids[:, 5:], cache=after).square().sum().backward()
@@ -259,7 +259,7 @@ def test_tensor_names_tell_the_truth(told):
         cache.reorder(torch.tensor([1, 0]))
         cache.rewind(torch.tensor([2, 3]))
         model(ids[:, :2], cache=cache)
-    memory = memory_of(tiny.build(ALL["xl"]), 3)
+    memory = SegmentMemory(len(tiny.build(ALL["xl"]).stack.blocks), 3)
     tiny.build(ALL["xl"])(ids, cache=memory)
     tiny.build(ALL["xl"])(ids, cache=memory.after())
     assert found == []

@@ -173,7 +173,10 @@ def test_separate_vocabularies_and_packed_documents(tmp_path):
 def test_settings_of_other_architectures_are_refused():
     with pytest.raises(BadInput, match='lm with gru has no setting "model.heads"; model has context, layers'):
         recipe.make("lm", settings={"model.architecture": "gru", "model.heads": 2})
-    with pytest.raises(BadInput, match='translate with luong has no setting "model.kernel_size"; model has '):
+    with pytest.raises(
+        BadInput,
+        match='translate with luong has no setting "model.kernel_size"; it is for --architecture convs2s',
+    ):
         recipe.make("translate", settings={"model.architecture": "luong", "model.kernel_size": 3})
     with pytest.raises(BadInput, match="translate cannot train the architecture gru: it can train transform"):
         recipe.make("translate", settings={"model.architecture": "gru"})

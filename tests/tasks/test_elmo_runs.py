@@ -200,9 +200,8 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(task, trained,
 
 def test_numbers_on_disk_stand_for_the_same_words_when_a_run_goes_on(trained, files):
     folder = trained("letters")
-    config = elmo.config_of(bilm_recipe(files), 13)
-    vocab, _, train, valid, _ = elmo.prepare(bilm_recipe(files), Path(folder))
-    assert isinstance(vocab, SpelledVocab) and vocab.unknown and config.vocab == 13
+    vocab, train, valid, _ = elmo.prepare(bilm_recipe(files), Path(folder))
+    assert isinstance(vocab, SpelledVocab) and vocab.unknown
     told = [" ".join(elmo.word_of(vocab, int(n)) for n in train.row("text", i)) for i in range(3)]
     assert told == SENTENCES[:3]
     assert len(train) == len(valid) == 60
@@ -223,7 +222,7 @@ def test_both_baselines_and_both_guesses_are_told(files, tmp_path):
     outcome = trainer.start(bilm_recipe(files), tmp_path / "run", quiet, CPU)
     assert set(outcome.best.scores) == {"loss", "perplexity", "forward", "backward"}
     said = "\n".join(quiet.lines)
-    assert "at most 12 letters of a word, by 20 filters of 7 widths" in said
+    assert "at most 12 letters of a word, by 40 filters of 7 widths" in said
     assert "from the left:" in said and "from the right:" in said and "forward perplexity" in said
 
 
@@ -268,11 +267,11 @@ def wrong(files, trained, tmp_path):
         ),
         "a mix of nothing": (
             ["tag", *tree, "--set", "model.at_output=true"],
-            'tag with syntax has no setting "model.at_output"; model has ',
+            'tag with syntax has no setting "model.at_output"; ',
         ),
         "heads beside elmo": (
             ["tag", *tree, "--from", letters, "--set", "model.heads=2"],
-            'tag with elmo_reader has no setting "model.heads"; model has reader_layers, ',
+            'tag with elmo_reader has no setting "model.heads"; it is for --architecture syntax',
         ),
         "a parser": (
             ["parse", *tree, "--from", letters],
@@ -280,7 +279,7 @@ def wrong(files, trained, tmp_path):
         ),
         "letters of another model": (
             ["lm", "--text", files["words"], "--set", "model.max_characters=9"],
-            'lm with gpt2 has no setting "model.max_characters"; model has ',
+            'lm with gpt2 has no setting "model.max_characters"; ',
         ),
         "heads": (["elmo", *text, "--set", "model.heads=2"], 'elmo has no setting "model.heads"; model has '),
         "too few letters": (
@@ -329,9 +328,9 @@ def test_a_lone_half_of_a_character_is_refused(trained):
 
 
 def test_there_is_no_attention_to_look_at(trained, capsys):
-    for name in ("letters", "tag"):
+    for name, architecture in {"letters": "elmo", "tag": "elmo_reader"}.items():
         assert cli.main(["look", trained(name), "the cat"]) == 2
-        assert "this elmo has no attention to look at" in capsys.readouterr().err
+        assert f"this {architecture} has no attention to look at" in capsys.readouterr().err
 
 
 def test_what_is_learned_of_words_is_of_the_first_piece_of_each(trained):

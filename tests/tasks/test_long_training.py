@@ -180,11 +180,11 @@ def test_several_processes_are_refused():
     [
         (
             {"model.memory_length": 5},
-            'lm with gpt2 has no setting "model.memory_length"; model has context, layers',
+            'lm with gpt2 has no setting "model.memory_length"; it is for --architecture xl',
         ),
         (
             {"model.architecture": "xl", "model.block": 5},
-            'lm with xl has no setting "model.block"; model has context, memory_length',
+            'lm with xl has no setting "model.block"; it is for --architecture dmca or mixture_dmca',
         ),
         (
             {"model.architecture": "sparse", "model.activation": "gelu"},

@@ -65,7 +65,7 @@ BROKEN = {
     ),
     "positions of a decoder": (
         [*BOTH, "--set", "model.architecture=dmca", "--set", "model.positions=rotary"],
-        'summarize with dmca has no setting "model.positions"; model has ',
+        'summarize with dmca has no setting "model.positions"; it is for --architecture transformer or ',
     ),
     "a weight of nothing": (
         [*BOTH, "--set", "train.lm_loss_weight=2"],
@@ -89,7 +89,7 @@ BROKEN = {
     ),
     "experts of a Transformer without any": (
         [*BOTH, "--set", "model.experts=4"],
-        'summarize with transformer has no setting "model.experts"; model has ',
+        'summarize with transformer has no setting "model.experts"; it is for --architecture mixture_tr',
     ),
     "extracting otherwise": (
         [*BOTH, "--set", "data.extract=textrank"],

@@ -162,6 +162,7 @@ def label_loss(p: Patient, asked: EvaluationRequest) -> tuple[float, float]:
 HELD_OUT: dict[str, Callable[[Patient, EvaluationRequest], tuple[float, float]]] = {
     "translate": translation_loss,
     "lm": next_token_loss,
+    "elmo": next_token_loss,
     "mlm": blank_loss,
     "classify": label_loss,
     "tag": lambda p, asked: tag.held_out_loss(p.model, asked, ROWS),  # type: ignore[arg-type]

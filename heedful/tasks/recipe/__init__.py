@@ -254,7 +254,8 @@ def from_json(found: Mapping[str, Any]) -> Recipe:
             raise BadInput(f"the part {part} of a recipe must be an object {{...}}, not {short(section)}")
     model = dict(sections.get("model", {}))
     architecture = str(model.pop("architecture", "") or "")
-    if architecture:
+    started = task.starts is not None and sections.get("train", {}).get("from")
+    if architecture and not started:
         task.check_architecture(architecture)
     known = known_settings(task, architecture)
     values = {
