@@ -49,7 +49,7 @@ def prediction(args: Any, host: Host) -> int:
     if args.json:
         print(json.dumps({"results": records}, indent=2))
     else:
-        print(f"\nforetold at {percent(share)} of the matrix-product rate\n\n{prediction_table(records)}")
+        print(f"\npredicted at {percent(share)} of the matrix-product rate\n\n{prediction_table(records)}")
     return 0 if all(r["failed"] is None for r in records) else 1
 
 
@@ -60,27 +60,27 @@ def one(work: Work, host: Host, share: float) -> dict[str, Any]:
     try:
         found = alone(worker, work, host.place, TURNS)
     except Failed as error:
-        return {"sizes": as_json(work), "foretold": predicted, "failed": str(error)}
+        return {"sizes": as_json(work), "predicted": predicted, "failed": str(error)}
     finally:
         worker.close()
     seconds = found.seconds
     expected = predicted["flops"] / host.ceilings["flops"] / share
     return {
         "sizes": as_json(work),
-        "utilization_foretold": share,
+        "utilization_predicted": share,
         "utilization": predicted["flops"] / host.ceilings["flops"] / seconds,
         "flops": predicted["flops"],
-        "ms_foretold": 1000 * expected,
+        "ms_predicted": 1000 * expected,
         "ms": 1000 * seconds,
         "ms_error": expected / seconds - 1,
-        "memory_foretold": predicted["memory"],
+        "memory_predicted": predicted["memory"],
         "memory_bytes": found.memory,
         "memory_error": predicted["memory"] / found.memory - 1 if found.memory else None,
         "failed": None,
     }
 
 
-TIME, MEMORY = ("ms foretold", "measured", "error"), ("memory foretold", "measured", "error")
+TIME, MEMORY = ("ms predicted", "measured", "error"), ("memory predicted", "measured", "error")
 HEADINGS = ("work", *TIME, "utilization", *MEMORY, "")
 
 
@@ -93,11 +93,11 @@ def prediction_row(r: dict[str, Any]) -> list[str]:
         return [r["work"], *[NOTHING] * 7, f"failed: {r['failed']}"]
     return [
         r["work"],
-        milliseconds(r["ms_foretold"]),
+        milliseconds(r["ms_predicted"]),
         milliseconds(r["ms"]),
         signed(r["ms_error"]),
         percent(r["utilization"]),
-        size(r["memory_foretold"]),
+        size(r["memory_predicted"]),
         size(r["memory_bytes"]),
         signed(r["memory_error"]),
         "",

@@ -26,7 +26,7 @@ class BenchOptions:
 
     what: Annotated[Literal["peers", "scaling", "costs"], Positional, arg("WHAT")] = "peers"
     """peers: beside them. scaling: heedful's time and memory as something grows, with a plot. costs: what
-    heedful info foretells against what is measured."""
+    heedful info predicts against what is measured."""
 
     work: Annotated[tuple[str, ...], arg("NAME", "all of the device"), Repeated] = ()
     """A work, or the beginning of the names of several; may be given several times. --list names them."""
@@ -59,7 +59,7 @@ class BenchOptions:
     model."""
 
     utilization: Annotated[float | None, arg("FLOAT", "CPU 0.6, GPU 0.5")] = None
-    """Of costs, the share of the matrix-product rate that time is foretold by."""
+    """For costs: the fraction of the matrix-product rate that the predicted time assumes."""
 
     small: bool = False
     """Microscopic sizes, which say nothing of speed: only whether everything works here."""

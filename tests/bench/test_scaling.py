@@ -129,7 +129,7 @@ def test_predictions_are_compared_with_measurements(host, tmp_path, capsys):
     assert prediction.prediction(args, host) == 0
     (found,) = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
     assert found["utilization"] == pytest.approx(0.5)
-    assert found["ms_error"] == pytest.approx(1.0)  # foretold twice as long as it took
+    assert found["ms_error"] == pytest.approx(1.0)  # predicted twice as long as it took
     assert found["memory_error"] == pytest.approx(-0.5)
     assert "+100 %" in capsys.readouterr().out
 

@@ -14,7 +14,7 @@ import select
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Self, TypeVar
 
@@ -39,6 +39,9 @@ CONTROLS = {n: "\ufffd" for n in (*range(32), *range(127, 160)) if chr(n) not in
 
 R = TypeVar("R")
 Line = str | Fault
+
+
+Streamer = Callable[[Tokenized, int], Iterator[str]]  # of a text and its number
 
 
 class LineCommand(ABC, Generic[R]):
@@ -81,13 +84,9 @@ class LineCommand(ABC, Generic[R]):
         """Whether a result is one text and no more, which may be shown with its line ends."""
         return True
 
-    def streams(self, model: Model) -> bool:
-        """Whether an answer can be shown while it is being written."""
-        return False
-
-    def pieces(self, model: Model, row: Tokenized, number: int) -> Iterator[str]:
-        """An answer as it is being written."""
-        raise NotImplementedError
+    def streamer(self, model: Model) -> Streamer | None:
+        """What shows an answer piece by piece while it is written; None: it is shown once it is done."""
+        return None
 
 
 def answer_lines(given: LineOptions, work: LineCommand[Any]) -> None:
@@ -128,8 +127,8 @@ class Printer:
         start, self.lines = self.lines, self.lines + len(lines)
         lines, rows = self.judged(self.work.read_all(lines), start)
         unknown = self.unknown.count(rows)
-        if self.raw and len(lines) == 1 and rows and self.live():
-            return self.stream(*rows.popitem())
+        if self.raw and len(lines) == 1 and rows and (pieces := self.live()) is not None:
+            return self.stream(pieces, *rows.popitem())
         done = self.work.do(self.model, list(rows.values()), list(rows)) if rows else []
         results = dict(zip(rows, done, strict=True))
         write(
@@ -184,14 +183,14 @@ class Printer:
             return {"line": number + 1, "error": one_line(line.why)}
         return {"line": number + 1, "input": line, "unknown": unknown, **self.work.known(result)}
 
-    def live(self) -> bool:
-        """Whether the answer is to be seen while it is written."""
+    def live(self) -> Streamer | None:
+        """What lets the answer be seen while it is written, on a terminal."""
         shown = not self.given.json and sys.stdout.isatty()
-        return shown and self.work.streams(self.model)
+        return self.work.streamer(self.model) if shown else None
 
-    def stream(self, number: int, row: Tokenized) -> None:
+    def stream(self, pieces: Streamer, number: int, row: Tokenized) -> None:
         try:
-            for piece in self.work.pieces(self.model, row, number):
+            for piece in pieces(row, number):
                 write(piece)
         finally:
             write("\n")

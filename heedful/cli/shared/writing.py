@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from ...errors import BadInput
 from ...files import one_line
 from ...use.results import Answer
 from ...use.texts import LONGEST, Tokenized
-from .lines import Line, LineCommand
+from .lines import Line, LineCommand, Streamer
 from .options import WriterOptions, decoding_of
 from .terminal import flat
 
@@ -97,14 +97,13 @@ class TextWriter(LineCommand[Answer]):
     def known(self, result: Answer | None) -> dict[str, Any]:
         return {"answers": [] if result is None else [as_object(one) for one in result.n_best]}
 
-    def streams(self, model: Model) -> bool:
-        how = self.how(model)
-        return self.what == "generate" and how.width(1) == 1 and how.beam_groups == 1
-
-    def pieces(self, model: Model, row: Tokenized, number: int) -> Iterator[str]:
+    def streamer(self, model: Model) -> Streamer | None:
         from ...use.stream import streamed
 
-        return streamed(model, row, self.how(model), number)
+        how = self.how(model)
+        if self.what != "generate" or how.width(1) > 1 or how.beam_groups > 1:
+            return None
+        return lambda row, number: streamed(model, row, how, number)
 
 
 def with_links(one: Answer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -45,19 +46,19 @@ class ForeignModel(Protocol):
         """Token ids by the library's own tokenizer, with the special tokens around a text."""
 
 
-class Searched:
+class Searched(ABC):
     """A model of which heedful's own searches ask the scores, token by token."""
 
     end: int | None  # the token that ends a text
 
     @property
+    @abstractmethod
     def writes(self) -> bool:
         """Whether the model generates text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begun(self, ids: list[int]) -> tuple[Step, Tensor]:
         """A search's steps and the tokens that it starts from, after `ids` were read."""
-        raise NotImplementedError
 
     @torch.no_grad()
     def greedy(self, ids: list[int], new: int) -> list[int] | None:
