@@ -1,5 +1,6 @@
 """The pages use the field's words: no private vocabulary, and short sentences."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -51,3 +52,28 @@ def test_a_page_has_short_sentences_that_do_not_begin_with_of(page):
     said = sentences(page)
     assert [s for s in said if len(re.findall(r"[\w'%-]+", s)) > LONGEST] == []
     assert [s for s in said if s.startswith("Of ")] == []
+
+
+# What the program says.
+
+
+def strings(file: Path) -> list[str]:
+    """Every text in a file of Python: help, messages and docstrings."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+SPOKEN = [word for word in PRIVATE if word not in ("asked for", "awkward")]
+SPEAKING = ("cli", "inside", "interop", "compare", "bench")  # folders whose texts people read
+
+
+@pytest.mark.parametrize("folder", SPEAKING)
+def test_the_program_has_no_private_words(folder):
+    private = re.compile(rf"\b(?:{'|'.join(SPOKEN)})\b", re.IGNORECASE)
+    found = {
+        f"{file.relative_to(ROOT)}: {match[0]}"
+        for file in (ROOT / "heedful" / folder).rglob("*.py")
+        for text in strings(file)
+        for match in private.finditer(text)
+    }
+    assert found == set()

@@ -22,30 +22,42 @@ def parser() -> argparse.ArgumentParser:
     """The options of `heedful bench`, as heedful/cli/bench.py has them; a test holds the two together."""
     p = Parser(
         prog="python -m heedful.bench",
-        description="This machine, this build, beside the peers that are installed, as ratios in one run.",
+        description="Measure the speed of this build beside the peers that are installed.",
     )
     option = p.add_argument
     option("what", nargs="?", default="peers", choices=["peers", "scaling", "costs"])
-    option("--work", action="append", default=[], metavar="NAME", help="a work, or the beginning of its name")
+    option(
+        "--work", action="append", default=[], metavar="NAME", help="a workload, or the beginning of its name"
+    )
     option("--only", action="append", default=[], metavar="TEXT", help="contenders whose name contains it")
     option("--peer", action="append", default=[], metavar="NAME=PATH", help="nanogpt, gpt-fast, or a file")
     option("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    option("--threads", type=int, metavar="INT", help="processors to use (default: as torch would)")
-    option("--rounds", type=int, metavar="INT", help="turns for everyone (default: as fit into --seconds)")
-    option("--seconds", type=float, default=10.0, metavar="FLOAT", help="for the slowest at each work")
+    option(
+        "--threads", type=int, metavar="INT", help="CPU threads of each contender (default: as torch would)"
+    )
+    option(
+        "--rounds", type=int, metavar="INT", help="turns of each contender (default: depends on --seconds)"
+    )
+    option(
+        "--seconds",
+        type=float,
+        default=10.0,
+        metavar="FLOAT",
+        help="time limit for the slowest, per workload",
+    )
     option(
         "--at-once",
         type=int,
         default=1,
         metavar="INT",
-        help="contenders that start (and compile) side by side",
+        help="contenders that start (and compile) in parallel",
     )
     option("--against", default="length", choices=["length", "batch", "size"], help="scaling: what grows")
-    option("--utilization", type=float, metavar="FLOAT", help="costs: share of the matrix-product rate")
-    option("--small", action="store_true", help="microscopic sizes: only whether everything works")
-    option("--list", action="store_true", help="only list works and contenders")
+    option("--utilization", type=float, metavar="FLOAT", help="costs: share of the peak matrix-product rate")
+    option("--small", action="store_true", help="tiny sizes, only to check that everything works")
+    option("--list", action="store_true", help="only list workloads and contenders")
     option("--json", action="store_true", help="print one JSON object instead of tables")
-    option("--output", metavar="FILE", help="where results are added, a JSON object a line")
+    option("--output", metavar="FILE", help="file to which results are appended, one JSON object per line")
     return p
 
 

@@ -31,7 +31,7 @@ def beside_peers(args: Any, host: Host) -> int:
         except Failed as error:
             records = []
             host.say("")
-            print(f"{name}: heedful could not make the weights: {error}", file=sys.stderr)
+            print(f"{name}: heedful could not create the weights: {error}", file=sys.stderr)
         did.append(any(r["failed"] is None for r in records if r["peer"] == OURS))
         everything += records
         if where is not None:
@@ -42,7 +42,7 @@ def beside_peers(args: Any, host: Host) -> int:
         print(json.dumps({"results": everything, "absent": absent}, indent=2))
     else:
         print("".join(f"\n{peer}: {how}" for peer, how in absent.items()))
-        print(f"results were added to {where}" if where else "nothing was recorded: --output FILE would")
+        print(f"results were appended to {where}" if where else "nothing was recorded: give --output FILE")
     return 0 if all(did) else 1
 
 
@@ -58,7 +58,7 @@ def one_work(args: Any, host: Host, name: str, work: Work) -> list[dict[str, Any
     everyone = contenders(args, host, work)
     with tempfile.TemporaryDirectory() as folder:
         place = replace(host.place, weights=folder)
-        host.say(f"{name}: making weights for everyone")
+        host.say(f"{name}: creating the weights")
         expected = host.worker.ask("prepare", work=as_json(work), place=asdict(place), folder=folder)
         predicted = host.worker.ask("predict", work=as_json(work), place=asdict(place))
         results = contest(
@@ -154,7 +154,9 @@ def floor_line(records: Sequence[dict[str, Any]]) -> str:
 def warn_of_others(records: Sequence[dict[str, Any]]) -> None:
     most = max((r["busy_elsewhere"] or 0 for r in records), default=0)
     if most > BUSY:
-        print(f"  warning: other processes kept up to {most:.1f} processors busy meanwhile", file=sys.stderr)
+        print(
+            f"  warning: other processes used up to {most:.1f} CPUs during the measurement", file=sys.stderr
+        )
 
 
 def show_list(args: Any, host: Host) -> int:

@@ -32,4 +32,4 @@ def check(args: Any) -> None:
     if not args.seconds > 0:
         raise BadInput(f"--seconds must be above 0, not {args.seconds}")
     if args.utilization is not None and not 0 < args.utilization <= 1:
-        raise BadInput(f"--utilization is a share above 0 and at most 1, not {args.utilization}")
+        raise BadInput(f"--utilization must be above 0 and at most 1, not {args.utilization}")

@@ -63,7 +63,7 @@ class Host:
 def opened(args: Any) -> Iterator[Host]:
     """A host, its machine described by a worker."""
     say = progress()
-    say("looking at the machine")
+    say("reading the machine's properties")
     worker = Worker(args.threads)
     try:
         machine = worker.ask("machine", device=args.device, threads=args.threads)

@@ -82,7 +82,7 @@ class Worker:
             line = self.lines.get(timeout=PATIENCE)
         except queue.Empty:
             self.process.kill()
-            raise Failed(f"gave no answer within {PATIENCE:.0f} seconds") from None
+            raise Failed(f"did not answer within {PATIENCE:.0f} seconds") from None
         if line is None:
             self.lines.put(None)  # for whoever asks again
             raise Failed(self.last_words())
@@ -99,7 +99,7 @@ class Worker:
         code = self.process.wait()
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
         if code == -9:
-            how += ", as happens when memory runs out"
+            how += ", probably out of memory"
         if self.log is None:
             return how
         self.log.seek(max(0, self.log.seek(0, os.SEEK_END) - 2000))

@@ -41,9 +41,7 @@ from .units import RATE, SEED, pairs, prompts, sources, windows
 from .work import END, FULL, DecodeGPT2, TrainGPT2, TrainTransformer, Translate, Work, dropout_of, start_token
 
 NEVER = -1e4  # the score of tokens that nobody is to write
-LOOP = (
-    "the loop of `heedful train`, which also looks at every loss and gradient; on a GPU, steps are recorded"
-)
+LOOP = "the loop of `heedful train`, which also checks every loss and gradient; on a GPU, steps are captured"
 
 
 def variants(work: Work) -> list[Variant]:
@@ -85,7 +83,7 @@ def architecture(work: Work) -> tuple[str, Any]:
             attention_dropout=0.0,
         )
     if not isinstance(work, TrainTransformer | Translate):
-        raise TypeError(f"{type(work).__name__} is no work that heedful knows")
+        raise TypeError(f"{type(work).__name__} is not a workload of heedful")
     longest = work.target if isinstance(work, TrainTransformer) else work.new
     return "transformer", TransformerConfig(
         vocab=work.vocab,

@@ -119,17 +119,17 @@ def apart(places: Sequence[float], least: float) -> list[float]:
 
 def mark(i: int, x: float, y: float, color: tuple[int, int, int], title: str) -> str:
     """A circle, a square, a triangle or a diamond; hovering tells the numbers."""
-    told, a, b = f"<title>{clean(title)}</title>", number(x), number(y)
+    tooltip, a, b = f"<title>{clean(title)}</title>", number(x), number(y)
     fill = f'fill="{of(color)}"'
     if i % 4 == 0:
-        return f'<circle cx="{a}" cy="{b}" r="3.2" {fill}>{told}</circle>'
+        return f'<circle cx="{a}" cy="{b}" r="3.2" {fill}>{tooltip}</circle>'
     corners = {
         1: ((-3, -3), (3, -3), (3, 3), (-3, 3)),
         2: ((0, -4), (4, 3), (-4, 3)),
         3: ((0, -4.2), (4.2, 0), (0, 4.2), (-4.2, 0)),
     }[i % 4]
     points = " ".join(f"{number(x + dx)},{number(y + dy)}" for dx, dy in corners)
-    return f'<polygon points="{points}" {fill}>{told}</polygon>'
+    return f'<polygon points="{points}" {fill}>{tooltip}</polygon>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, stroke: tuple[int, int, int]) -> str:

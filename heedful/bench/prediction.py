@@ -49,7 +49,9 @@ def prediction(args: Any, host: Host) -> int:
     if args.json:
         print(json.dumps({"results": records}, indent=2))
     else:
-        print(f"\npredicted at {percent(share)} of the matrix-product rate\n\n{prediction_table(records)}")
+        print(
+            f"\npredicted at {percent(share)} of the peak matrix-product rate\n\n{prediction_table(records)}"
+        )
     return 0 if all(r["failed"] is None for r in records) else 1
 
 

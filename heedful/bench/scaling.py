@@ -71,7 +71,7 @@ def scaling(args: Any, host: Host) -> int:
     """Measure, tell, and write a table and a picture beside the file of results."""
     if args.work or args.only or args.peer:
         raise BadInput(
-            "scaling measures heedful alone, on works of its own: leave out --work, --only and --peer"
+            "scaling measures heedful alone, on its own workloads: leave out --work, --only and --peer"
         )
     host.introduce(args)
     lines = output_of(args)
@@ -101,19 +101,19 @@ def series(name: str, points: Sequence[Point], host: Host, args: Any) -> Iterato
         for point in points:
             predicted = host.worker.ask("predict", work=as_json(point.work), place=asdict(host.place))
             x = point.x or predicted["parameters"]
-            told = {"series": name, "x": x, "sizes": as_json(point.work), "flops": predicted["flops"]}
+            record = {"series": name, "x": x, "sizes": as_json(point.work), "flops": predicted["flops"]}
             why = too_much(found, args.seconds, host.machine["memory"])
             if why is None:
                 host.say(f"{name}: {x:,}")
                 try:
                     result = alone(worker, point.work, host.place, TURNS)
-                    told |= {"ms": 1000 * result.seconds, "memory_bytes": result.memory, "failed": None}
-                    found.append(told)
-                    yield told
+                    record |= {"ms": 1000 * result.seconds, "memory_bytes": result.memory, "failed": None}
+                    found.append(record)
+                    yield record
                     continue
                 except Failed as error:
                     why = str(error)
-            yield {**told, "ms": None, "memory_bytes": None, "failed": why}
+            yield {**record, "ms": None, "memory_bytes": None, "failed": why}
             break
     finally:
         worker.close()
@@ -203,8 +203,8 @@ def picture(against: str, records: Sequence[dict[str, Any]]) -> str:
         x = (plain_count, 10) if against == "size" else (binary_count, 2)
         return PlotPanel(title, across, lines, words, *x, base)
 
-    time = panel("milliseconds a training step", "ms", lambda v: f"{v:,.0f}" if v >= 1 else f"{v:g}", 10)
-    memory = panel("memory at most", "memory_bytes", lambda v: size(v).replace(".0 ", " "), 4)
+    time = panel("milliseconds per training step", "ms", lambda v: f"{v:,.0f}" if v >= 1 else f"{v:g}", 10)
+    memory = panel("peak memory", "memory_bytes", lambda v: size(v).replace(".0 ", " "), 4)
     stopped = [f"{r['series']}: {r['x']:,} {r['failed']}" for r in records if r["failed"]]
     return plot(f"{what}: {who}", [time, memory], stopped)
 

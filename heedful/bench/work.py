@@ -289,6 +289,6 @@ def choose(asked: Sequence[str], known: Mapping[str, Work]) -> dict[str, Work]:
             n: w for n, w in known.items() if n.startswith(name)
         }
         if not some:
-            raise BadInput(f'there is no work "{name}"{nearest(name, known)}')
+            raise BadInput(f'there is no workload "{name}"{nearest(name, known)}')
         found |= some
     return found or dict(known)

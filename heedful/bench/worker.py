@@ -1,4 +1,4 @@
-"""A worker: a process in which one contender works, told what to do by lines of JSON on stdin.
+"""A worker: a process in which one contender works, which reads its tasks as lines of JSON on stdin.
 
 Every request names one of the functions below; the answer is one line on stdout, {"ok": ...} or {"error":
 sentence}. Whatever a library prints goes to stderr, which the process that leads keeps for the day
@@ -117,7 +117,7 @@ def plain(answer: Any, work: Work) -> Any:
         return float(answer)
     rows = [list(map(int, row)) for row in answer]
     if len(rows) != getattr(work, "batch", len(rows)):
-        raise ValueError(f"{len(rows)} rows were written, where {getattr(work, 'batch', 0)} were asked for")
+        raise ValueError(f"{len(rows)} rows were written instead of {getattr(work, 'batch', 0)}")
     return rows
 
 

@@ -1,8 +1,8 @@
-"""Find the answers to questions in a text, with a model that was trained to.
+"""Answer questions by a span of a text (extractive question answering).
 
-Each line is a question; the text stands behind it and a tab, or --context names a file that has it. Prints
-the words of the text that answer best; --json has their place in it, in characters, and how sure the model
-is. A long text is read in windows that overlap.
+Each line is a question, followed by a tab and the text; or --context names a file with the text. Prints the
+best span of the text. --json adds its position in characters and its probability. A long text is read in
+overlapping windows.
 
 Examples: heedful answer runs/span --context article.txt "Who wrote it?";
 heedful answer runs/span < questions.tsv
@@ -33,16 +33,16 @@ class AnswerOptions(LineOptions):
     """The options of `heedful answer`."""
 
     context: Annotated[str | None, arg("FILE", "none")] = None
-    """A text in which all answers are looked for."""
+    """A file with the text in which all answers are searched."""
 
 
 def answer(given: AnswerOptions) -> None:
-    """Answer each line, a question, by what a text says."""
+    """Print the answer to the question on each line."""
     answer_lines(given, QuestionAnswerer(given))
 
 
 class QuestionAnswerer(LineCommand[AnswerSpan]):
-    """Questions, each with its text behind a tab, or all about one text in a file."""
+    """Questions, each with its text after a tab, or all about one text in a file."""
 
     what, most = "answer", questions.MOST
 
@@ -55,7 +55,7 @@ class QuestionAnswerer(LineCommand[AnswerSpan]):
         if line.strip() and self.context is None and not (question.strip() and context.strip()):
             return Fault(
                 "without a text",
-                "no text stands behind the question and a tab: put it there, or give --context",
+                "the question has no text after a tab: add it, or give --context",
             )
         return line
 

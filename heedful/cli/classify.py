@@ -1,8 +1,8 @@
-"""Label texts, or pictures, with a model that was trained to tell labels apart.
+"""Classify texts or images.
 
-Prints the likeliest label of each line; --json has the probability of every label. Where the model was
-trained on pairs, a tab stands between the two texts of a line. A model of pictures is given files: each
-word is the name of one, or each line of stdin.
+Prints the most likely label of each line. --json has the probability of every label. If the model was trained
+on pairs, separate the two texts of a line by a tab. For an image model, give file names as arguments, or one
+per line on stdin.
 
 Examples: heedful classify runs/classify "a good film"; heedful classify runs/classify --json < reviews.txt;
 paste reviews.txt <(heedful classify runs/classify < reviews.txt);
@@ -37,7 +37,7 @@ class ClassifyOptions(LineOptions):
 
 
 def classify(given: ClassifyOptions) -> None:
-    """Answer each line by its label; of pictures, each file."""
+    """Print the label of each line, or of each image file."""
     if reads_pictures(given.run):
         return classify_pictures(given)
     answer_lines(given, TextLabeler(given))
@@ -71,7 +71,7 @@ class TextLabeler(LineCommand[Label]):
 
 
 def reads_pictures(folder: str) -> bool:
-    """Whether the model of a folder reads pictures; what is wrong with a folder, loading it will say."""
+    """Whether the model of a folder reads images; loading it will report what is wrong with the folder."""
     path = Path(folder) / "config.json"
     try:
         found = read_json(path) if present(path) else {}
@@ -81,7 +81,7 @@ def reads_pictures(folder: str) -> bool:
 
 
 def classify_pictures(given: ClassifyOptions) -> None:
-    """Answer each file by its label."""
+    """Print the label of each image file."""
     from ..use.model import load
 
     check_batch(given.batch)
@@ -114,6 +114,6 @@ def answered(classify: object, names: list[str], given: ClassifyOptions) -> list
 def line_of(name: str, label: Label | str, as_json: bool) -> str:
     """An answer as a line of text or of JSON."""
     if isinstance(label, Label):
-        told = {"file": name, "label": label, "probabilities": label.probabilities}
-        return json.dumps(told, ensure_ascii=False) if as_json else one_line(label)
+        found = {"file": name, "label": label, "probabilities": label.probabilities}
+        return json.dumps(found, ensure_ascii=False) if as_json else one_line(label)
     return json.dumps({"file": name, "error": one_line(label)}, ensure_ascii=False) if as_json else ""

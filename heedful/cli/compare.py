@@ -1,14 +1,14 @@
-"""Train several variants on the same data and budget, and say which differences are more than noise.
+"""Train several variants with the same data and budget, and test which differences are significant.
 
-Every variant is trained with every seed, on the same data, tokenizer and order; one table has their quality
-with its interval, parameters, FLOPs, time and memory, and calls differences within noise "not
-distinguishable". A variant is a name and what differs from the rest: settings (as in --set of heedful
-train) or the folder of a run whose settings it takes; a name alone is the base. history is built in: the
-lectures' story on the phrasebook, from the RNN to the Transformer with each kind of positions.
+Every variant is trained with every seed, on the same data, tokenizer and order. One table shows quality with
+its interval, parameters, FLOPs, time and memory; differences within noise are "not distinguishable". A
+variant is a name and what differs from the others: settings (as in --set of heedful train) or the folder of
+a run whose settings it takes. A name alone is the base. history is a built-in comparison on the phrasebook,
+from the RNN to the Transformer with each position encoding.
 
-The folder holds compare.json, records.jsonl, table.csv, trials.csv, plot.svg, and under runs/ every model,
-to be used like any other. Ctrl-C saves and stops; the same command goes on, and does nothing twice. More
-seeds or variants can be added to a folder.
+The folder holds compare.json, records.jsonl, table.csv, trials.csv, plot.svg, and every model in runs/.
+Ctrl-C saves and stops; the same command continues and repeats nothing. More seeds or variants can be added
+to a folder.
 
 Examples: heedful compare history;
 heedful compare translate --corpus phrasebook --size tiny --steps 500 --variant base
@@ -72,30 +72,29 @@ class CompareOptions(DataOptions):
         Positional,
         arg("TASK|history"),
     ] = "translate"
-    """A task, as of heedful train; or history, a comparison that is built in."""
+    """A task of heedful train; or history, a built-in comparison."""
 
     variant: Annotated[tuple[str, ...], arg("NAME: PART.NAME=VALUE ...", "none"), Repeated] = ()
-    """A variant, given in one word, so in quotes; two or more are needed. Without a name, its settings are
-    its name."""
+    """A variant, in quotes; give two or more. Without a name, its settings are its name."""
 
     size: Annotated[Literal["tiny", "small", "base", "large"] | None, arg(default="small; history: tiny")] = (
         None
     )
-    """How large the models are, unless a variant says otherwise: 2 layers of 128, 4 of 256, 6 of 512, 6 of
+    """The size of the models, unless a variant sets it: 2 layers of width 128, 4 of 256, 6 of 512, 6 of
     1024."""
 
     steps: Annotated[int | None, arg("INT", "as heedful train; history: 1000")] = None
-    """The budget: as many steps for each."""
+    """The budget: steps per variant."""
 
     tokens: Annotated[float | None, arg("FLOAT", "--steps")] = None
-    """Instead of steps: as many target tokens for each, such as 2e6."""
+    """Instead of steps: target tokens per variant, such as 2e6."""
 
     flops: Annotated[float | None, arg("FLOAT", "--steps")] = None
-    """Instead of steps: as many floating-point operations for each, such as 1e13; a larger model then makes
-    fewer steps."""
+    """Instead of steps: floating-point operations per variant, such as 1e13; larger models then take fewer
+    steps."""
 
     seeds: int = 3
-    """How many seeds: 0, 1, 2, ... The more, the smaller the differences that can be told from noise."""
+    """The number of seeds: 0, 1, 2, ... More seeds can detect smaller differences."""
 
     metric: Annotated[
         str | None,
@@ -105,14 +104,14 @@ class CompareOptions(DataOptions):
             "summarize rougeL",
         ),
     ] = None
-    """What is compared: any score that training tells of held-out data, such as loss, exact, bleu or
+    """The metric to compare: any metric of the evaluations in training, such as loss, exact, bleu or
     bits_per_byte."""
 
     run: Annotated[str | None, arg("DIR", "runs/compare")] = None
-    """Where everything goes: a new folder, or that of the same comparison, which then goes on."""
+    """The folder to write: a new one, or that of the same comparison, which then continues."""
 
     resume: Annotated[str | None, arg("DIR", "none")] = None
-    """Go on with a comparison as it was asked for; nothing else need be given."""
+    """Continue a comparison with the options it was started with."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes the GPU if there is one."""
@@ -120,17 +119,17 @@ class CompareOptions(DataOptions):
     precision: Annotated[
         Literal["fp32", "bf16", "fp16"] | None, arg(default="fp32 on a CPU, bf16 on a GPU")
     ] = None
-    """How numbers are multiplied; the loss is always computed in fp32."""
+    """Precision of matrix products; the loss is always computed in fp32."""
 
     json: bool = False
-    """Print one JSON object instead of the table: every figure in full, and every pair of variants."""
+    """Print one JSON object instead of the table, with all figures and every pair of variants."""
 
     set: Annotated[tuple[str, ...], arg("PART.NAME=VALUE", "none"), Repeated] = ()
     """A setting that all variants share, such as train.batch_tokens=1024; may be given several times."""
 
 
 def compare(given: CompareOptions) -> int:
-    """Train what is not trained yet, then tell."""
+    """Train what is not trained yet, then report."""
     from ..compare.trials import open_comparison, run_all
     from .shared.training import INTERRUPTED_AND_SAVED, TrainingProgress
 
@@ -147,9 +146,11 @@ def compare(given: CompareOptions) -> int:
         for record in run_all(path, asked, entries, device, voice):
             if record is None:
                 again = command("compare", "--resume", path)
-                voice.say(f"stopped, and saved: go on with `{again}`")
+                voice.say(f"stopped and saved: continue with `{again}`")
                 return INTERRUPTED_AND_SAVED
-            voice.say(f"  {failure(record.failed)}" if record.failed else f"  {scores_told(record, metric)}")
+            voice.say(
+                f"  {failure(record.failed)}" if record.failed else f"  {describe_scores(record, metric)}"
+            )
     print(write_report(path, asked, entries, metric, given.json))
     return 0
 
@@ -158,7 +159,7 @@ def failure(why: str) -> str:
     return f"failed: {one_line(why)}"
 
 
-def scores_told(record: Any, metric: str) -> str:
+def describe_scores(record: Any, metric: str) -> str:
     """The score that counts first, then the others."""
     from ..runs.plan import format_seconds
 
@@ -174,9 +175,9 @@ def say_plan(voice: TrainingProgress, path: Path, asked: Comparison, entries: li
     done = records_of(path)
     every = trials(entries, asked.seeds)
     left = [entry for entry, seed in every if (entry.variant.name, seed) not in done]
-    skipped = f", {len(every) - len(left)} of them done already" if len(left) < len(every) else ""
+    skipped = f", {len(every) - len(left)} of them finished" if len(left) < len(every) else ""
     seeds = f"{asked.seeds} seed{'s' * (asked.seeds > 1)}"
-    voice.say(f"{len(entries)} variants x {seeds} are {len(every)} trials{skipped}: {path}")
+    voice.say(f"{len(entries)} variants x {seeds} = {len(every)} trials{skipped}: {path}")
 
 
 def write_report(path: Path, asked: Comparison, entries: list[Entry], metric: str, as_json: bool) -> str:
@@ -189,7 +190,7 @@ def write_report(path: Path, asked: Comparison, entries: list[Entry], metric: st
     done = records_of(path)
     scored = [done[key] for key in wanted & done.keys() if not done[key].failed]
     if scored and not any(metric in record.scores for record in scored):
-        raise BadInput(f'none of these trials has a score "{metric}": give another --metric')
+        raise BadInput(f'none of these trials has the metric "{metric}": give another --metric')
     rows = report.rows_of(entries, [done[key] for key in sorted(wanted & done.keys())], metric)
     write_text(path / "table.csv", report.table_csv(rows))
     write_text(path / "trials.csv", report.trials_csv(rows))
@@ -217,8 +218,8 @@ def resumed(given: CompareOptions) -> CompareOptions:
         ):
             name = option.name.replace("_", "-")
             raise BadInput(
-                f"--{name} cannot be given with --resume: {path} says everything; without --resume, "
-                f"--run {path} and all options go on as well, with more seeds or variants"
+                f"--{name} cannot be given with --resume, which uses the options stored in {path}: "
+                f"to add seeds or variants, give --run {path} and all options instead"
             )
     if not present(path / COMPARISON):
         raise BadInput(one_line(f"{path} holds no comparison: {COMPARISON} is missing"))
@@ -226,7 +227,9 @@ def resumed(given: CompareOptions) -> CompareOptions:
     known = {option.name: option.default for option in fields(given)}
     unlike = [name for name, value in before.items() if name not in known or not alike(value, known[name])]
     if unlike:
-        raise BadInput(one_line(f"{path / COMPARISON} has an option {unlike[0]} that is none: mend it"))
+        raise BadInput(
+            one_line(f"{path / COMPARISON} has an unknown option or value, {unlike[0]}: correct it")
+        )
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in before.items()
     }
@@ -245,7 +248,7 @@ def alike(value: Any, default: Any) -> bool:
 
 
 def asked_of(given: CompareOptions, device: torch.device) -> Comparison:
-    """What the options ask for, if it can be compared."""
+    """The comparison that the options describe, checked."""
     story = BUILT_IN.get(given.what)
     task = story.task if story else given.what
     refuse_in_vain(given)
@@ -279,7 +282,9 @@ def refuse_in_vain(given: CompareOptions) -> None:
         for name in own:
             if getattr(given, name) is not None:
                 option = name.replace("_", "-")
-                raise BadInput(f"--{option} cannot be given with {given.what}, which has data of its own")
+                raise BadInput(
+                    f"--{option} cannot be given with {given.what}, which has its own data: leave it out"
+                )
 
 
 def metric_of(given: CompareOptions, asked: Comparison) -> str:
@@ -288,13 +293,13 @@ def metric_of(given: CompareOptions, asked: Comparison) -> str:
         return find_task(asked.task).metric
     there = SCORES[asked.task]
     if given.metric not in there:
-        raise BadInput(f'{asked.task} has no score "{given.metric}"{nearest(given.metric, there)}')
+        raise BadInput(f'{asked.task} has no metric "{given.metric}"{nearest(given.metric, there)}')
     if given.metric in ("exact", "facts") and asked.task == "summarize" and asked.corpus != "facts":
-        raise BadInput(f'the score "{given.metric}" is of --corpus facts: give another --metric')
+        raise BadInput(f'the metric "{given.metric}" needs --corpus facts: give another --metric')
     return given.metric
 
 
-# The scores that training tells of held-out data.
+# The metrics of the evaluations in training.
 SCORES = {
     "translate": ("bleu", "exact", "loss"),
     "lm": ("loss", "perplexity", "bits_per_byte"),

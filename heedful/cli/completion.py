@@ -117,7 +117,7 @@ complete -o filenames -F _heedful heedful
 
 
 def zsh() -> str:
-    listed = "\n".join(f"        {quoted(f'{name}:{told}')}" for name, told in COMMANDS.items())
+    listed = "\n".join(f"        {quoted(f'{name}:{summary}')}" for name, summary in COMMANDS.items())
     cases = []
     for command in COMMANDS:
         lines = []
@@ -169,7 +169,8 @@ def fish() -> str:
     lines = ["# fish completion for heedful: heedful --print-completion fish | source"]
     none = "__fish_use_subcommand"
     lines += [
-        f"complete -c heedful -n {none} -f -a {name} -d {quoted(told)}" for name, told in COMMANDS.items()
+        f"complete -c heedful -n {none} -f -a {name} -d {quoted(summary)}"
+        for name, summary in COMMANDS.items()
     ]
     lines += [f"complete -c heedful -n {none} -f -l {name}" for name in ("help", "version")]
     lines += [f"complete -c heedful -n {none} -x -l print-completion -a {quoted(' '.join(SHELLS))}"]

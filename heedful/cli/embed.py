@@ -1,6 +1,6 @@
-"""Turn texts into vectors: what the last layer makes of each.
+"""Turn texts into vectors with the last layer of a model.
 
-Prints one vector a line, its numbers separated by spaces.
+Prints one vector per line, its components separated by spaces.
 
 Examples: heedful embed runs/mlm "a good film"; heedful embed ./minilm --normalize < in.txt > vectors.txt
 """
@@ -25,16 +25,16 @@ class EmbedOptions(LineOptions):
     pooling: Annotated[Literal["mean", "class"] | None, arg("mean|class", "as the folder says, or mean")] = (
         None
     )
-    """mean: of all tokens. class: the token that stands for all, [CLS] of an encoder, the last of a decoder
-    that classifies. A folder of sentence-transformers says itself which it needs."""
+    """mean: the mean of all tokens. class: one token, [CLS] of an encoder or the last of a decoder that
+    classifies. A sentence-transformers folder has its own default."""
 
     normalize: bool = False
-    """Make every vector one long, so that the product of two is their cosine; some folders say so
-    themselves."""
+    """Normalize every vector to length 1, so that the dot product of two is their cosine. This is the
+    default in some sentence-transformers folders."""
 
 
 def embed(given: EmbedOptions) -> None:
-    """Answer each line by its vector."""
+    """Print the vector of each line."""
     answer_lines(given, TextEmbedder(given))
 
 
@@ -56,7 +56,7 @@ class TextEmbedder(LineCommand[list[float]]):
         return embedded(model, rows, how.pooling, how.normalize or None, how.batch).tolist()
 
     def plain(self, result: list[float]) -> str:
-        return " ".join(f"{number:.9g}" for number in result)  # as many digits as fp32 has
+        return " ".join(f"{value:.9g}" for value in result)  # as many digits as fp32 has
 
     def known(self, result: list[float] | None) -> dict[str, Any]:
         return {"embedding": result or []}

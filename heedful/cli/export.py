@@ -1,9 +1,9 @@
-"""Write a model as another library reads it, and prove that it is the same model there.
+"""Export a model for another library, and check that it is the same model there.
 
-What is written is opened by the other library, if it is installed, and asked what heedful is asked: logits,
-greedy and beam-4 outputs, and the tokens of a corpus of awkward texts. OUT/parity.json has what was found.
-In float32, logits may differ by 1e-5 of their scale. What differs more is kept beside as OUT.different,
-with exit code 3. heedful info says in which formats a model can leave.
+If the other library is installed, it opens the export, and both are compared: logits, greedy and beam-4
+outputs, and the tokens of difficult texts. OUT/parity.json has the results. In float32, logits may differ by
+1e-5 of their scale. If they differ more, the export is kept as OUT.different and the exit code is 3.
+`heedful info` lists the export formats of a model.
 
 Examples: heedful export runs/demo demo-hf;
 heedful export runs/demo demo-ct2 --to ctranslate2 --quantize int8;
@@ -28,24 +28,24 @@ class ExportOptions:
     """The folder of a run, or any model that heedful loads."""
 
     out: Annotated[str, Positional, arg("DIR")]
-    """Where it goes: a folder that is not there yet, or empty."""
+    """The folder to write: new or empty."""
 
     to: Literal["hf", "ctranslate2", "onnx", "gguf"] = "hf"
     """hf: a Hugging Face folder, for transformers' Auto classes. ctranslate2: fast on CPUs. onnx: graphs
     for onnxruntime, named as Optimum names them. gguf: LLaMA-style models, for llama.cpp."""
 
     quantize: Annotated[str | None, arg("KIND", "float32")] = None
-    """How numbers are stored: float32, or, where the format has it, a smaller kind such as int8."""
+    """Precision of the stored weights: float32, or a smaller type that the format supports, such as int8."""
 
     replace: bool = False
-    """Replace what was exported to OUT before."""
+    """Replace an earlier export in OUT."""
 
     json: bool = False
-    """Print one JSON object instead: what parity.json has, and where the model is."""
+    """Print one JSON object instead: the contents of parity.json, and the folder."""
 
 
 def export(given: ExportOptions) -> int:
-    """Write the model of a run as another library reads it, and compare."""
+    """Export the model of a folder, and compare it with the original."""
     source, out = Path(given.run), Path(given.out)
     check_place(source, out, given.replace)
     with StageProgress(f"exporting {given.run} as {given.to}") as tell:

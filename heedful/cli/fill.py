@@ -1,7 +1,7 @@
 """Fill in the blanks of texts, with a masked language model.
 
-Every [MASK] in a line is a blank. Prints the line with the likeliest word in each; --json has the next best
-and their probabilities.
+Every [MASK] in a line is a blank. Prints the line with the most likely word in each blank. --json adds
+further candidates with their probabilities.
 
 Examples: heedful fill runs/mlm "the [MASK] sat on the mat";
 heedful fill ./bert-base --top 3 --json < in.txt
@@ -27,11 +27,11 @@ class FillOptions(LineOptions):
     """The options of `heedful fill`."""
 
     top: int = 5
-    """With --json: words for each blank, best first."""
+    """With --json: the number of candidates for each blank, best first."""
 
 
 def fill(given: FillOptions) -> None:
-    """Answer each line by itself with its blanks filled in."""
+    """Print each line with its blanks filled in."""
     check_top(given.top)
     answer_lines(given, BlankFiller(given))
 

@@ -1,9 +1,9 @@
-"""Bring a model in: write what heedful reads as a Hugging Face folder, and prove that it is the same model.
+"""Convert a model to a Hugging Face folder, and check that it is the same model.
 
-Reads whatever heedful loads: a Hugging Face folder of a known family, a GGUF file, a CTranslate2 folder, a
-run. The weights are read again and compared bit for bit, and outputs with those of the library that the
-model comes from, if it is installed. OUT/parity.json has what was found; a difference is exit code 3, with
-the model kept as OUT.different.
+Reads a Hugging Face folder of a known family, a GGUF file, a CTranslate2 folder or a run. It reads the
+written weights again and compares them bit for bit. It also compares outputs with the library that the model
+comes from, if that is installed. OUT/parity.json has the results. If they differ, the exit code is 3 and the
+model is kept as OUT.different.
 
 Examples: heedful import ./gpt2 models/gpt2; heedful import smollm2.gguf models/smollm2 --json
 """
@@ -31,13 +31,13 @@ class ImportOptions:
     """The model: a folder, or a .gguf file."""
 
     out: Annotated[str, Positional, arg("DIR")]
-    """Where it goes: a folder that is not there yet, or empty."""
+    """The folder to write: new or empty."""
 
     replace: bool = False
-    """Replace what was imported to OUT before."""
+    """Replace an earlier import in OUT."""
 
     json: bool = False
-    """Print one JSON object instead: what parity.json has, and where the model is."""
+    """Print one JSON object instead: the contents of parity.json, and the folder."""
 
 
 def import_(given: ImportOptions) -> int:
@@ -79,8 +79,8 @@ def whole(certificate: Certificate, weights: dict[str, Any]) -> Certificate:
     if weights["same"] == weights["tensors"]:
         return certificate
     total = weights["tensors"]
-    told = f"{total - weights['same']} of {total} weights are other ones when read again"
-    return replace(certificate, verdict=DIFFERENT, faults=(*certificate.faults, told))
+    fault = f"{total - weights['same']} of {total} weights differ when read again"
+    return replace(certificate, verdict=DIFFERENT, faults=(*certificate.faults, fault))
 
 
 def with_source(
@@ -97,5 +97,5 @@ def with_source(
     more = certificate.more | {"source": origin.as_json() | {"path": str(source)}}
     if origin.verdict != DIFFERENT:
         return replace(certificate, more=more)
-    faults = (*certificate.faults, *(f"the original: {told}" for told in origin.faults))
+    faults = (*certificate.faults, *(f"the original: {fault}" for fault in origin.faults))
     return replace(certificate, verdict=DIFFERENT, faults=faults, more=more)

@@ -1,8 +1,8 @@
-"""What a model is made of, and what it costs to train and to run.
+"""Show the parts of a model, its parameters, FLOPs and memory.
 
-Shows the architecture as a tree with the parameters of every part, then FLOPs a token and memory, for one
-batch and length. Nothing is downloaded and no weights are read, so the largest model is no slower. Without
-a name: the list of presets.
+Prints the architecture as a tree with the parameters of every part, then FLOPs per token and memory for one
+batch size and length. Reads no weights and downloads nothing, so large models take no longer. Without a name,
+it lists the presets.
 
 Examples: heedful info gpt2; heedful info bert-base --batch 32 --length 128; heedful info gpt3-175b --json;
 heedful info runs/demo
@@ -35,19 +35,19 @@ class InfoOptions:
     """A preset (gpt2, bert-base, t5-small, vit-b16, ...), a run, or a Hugging Face folder."""
 
     batch: int = 1
-    """Rows in a batch: activations and the cache grow with it."""
+    """Rows in a batch; activations and the cache grow with it."""
 
     length: Annotated[int | None, arg("INT", "the context, or 512")] = None
-    """Tokens in a row; of an encoder-decoder, tokens of the target."""
+    """Tokens in a row; for an encoder-decoder, tokens of the target."""
 
     source_length: Annotated[int | None, arg("INT", "as --length")] = None
-    """Tokens an encoder-decoder reads."""
+    """Tokens of the source of an encoder-decoder."""
 
     precision: Literal["fp32", "bf16"] = "fp32"
-    """How numbers are multiplied: fp32, or bf16 (autocast: weights, norms and the optimizer stay in fp32)."""
+    """Precision of matrix products: fp32, or bf16 (autocast: weights, norms and optimizer stay in fp32)."""
 
     json: bool = False
-    """Print one JSON object instead, sizes in bytes."""
+    """Print one JSON object instead, with sizes in bytes."""
 
 
 def info(args: InfoOptions) -> None:
@@ -64,15 +64,16 @@ def info(args: InfoOptions) -> None:
         model = skeleton(architecture, config)
     length = default_length(model, config) if args.length is None else args.length
     found = costs(model, args.batch, length, args.source_length, args.precision)
-    formats = ways_out(Path(args.name), architecture, config)
+    formats = export_formats(Path(args.name), architecture, config)
     if args.json:
-        told = as_json(args.name, architecture, config, found) | {"formats": formats}
-        return print(json.dumps(told, indent=2))
+        report = as_json(args.name, architecture, config, found) | {"formats": formats}
+        return print(json.dumps(report, indent=2))
     show_rich(tree(args.name, architecture, found), "", figures(found))
-    print(f"\nleaves as {', '.join(name for name, why in formats.items() if why is None) or 'nothing else'}")
+    able = [name for name, why in formats.items() if why is None]
+    print(f"\nexport formats: {', '.join(able) or 'none'}")
 
 
-def ways_out(folder: Path, architecture: str, config: Any) -> dict[str, str | None]:
+def export_formats(folder: Path, architecture: str, config: Any) -> dict[str, str | None]:
     """{format: why heedful export would refuse such a model, or None}; it is taken to have an end token."""
     from ..interop.formats import refusals
     from ..interop.loaded import SPECIAL, Loaded
@@ -85,11 +86,11 @@ def ways_out(folder: Path, architecture: str, config: Any) -> dict[str, str | No
 
 
 def refuse_in_vain(args: InfoOptions) -> None:
-    """The list of presets has no batch and no length."""
+    """Refuse options that the list of presets does not use."""
     for field in fields(args):
         if field.name not in ("name", "json") and getattr(args, field.name) != field.default:
             raise BadInput(
-                f"--{field.name.replace('_', '-')} is of one model: give its NAME too, such as gpt2"
+                f"--{field.name.replace('_', '-')} applies to one model: give its NAME too, such as gpt2"
             )
 
 
@@ -185,7 +186,7 @@ def tree(name: str, architecture: str, found: Costs, depth: int = 4) -> Any:
 
 
 def is_visible(part: Part) -> bool:
-    """Worth a line: it has parameters, or something to say."""
+    """Worth a line: it has parameters or a detail."""
     return bool(part.parameters or part.detail) or any(map(is_visible, part.parts))
 
 
@@ -193,18 +194,18 @@ def is_visible(part: Part) -> bool:
 MEMORY = {
     "weights": "in fp32",
     "gradients": "in fp32",
-    "optimizer": "AdamW: two fp32 numbers a parameter",
-    "copies": "the matrices again, in bf16",
+    "optimizer": "AdamW: two fp32 values per parameter",
+    "copies": "bf16 copies of the matrices",
     "activations": "kept for the backward pass",
-    "logits": "the scores; in fp32 the loss keeps as much again",
-    "training": "the sum of these",
-    "cache": "keys and values of all these tokens",
-    "inference": "weights at this precision, and the cache",
+    "logits": "in fp32, the loss keeps a second copy",
+    "training": "total",
+    "cache": "keys and values of all tokens",
+    "inference": "weights in this precision, and the cache",
 }
 
 
 def figures(found: Costs) -> Any:
-    """Parameters, FLOPs and memory, each with a word on what it is."""
+    """Parameters, FLOPs and memory, each with a short explanation."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -212,18 +213,18 @@ def figures(found: Costs) -> Any:
     table.add_column(justify="right", style="cyan")
     table.add_column(style="dim")
     flops, reading = found.flops_per_token, found.source_length
-    table.add_row("parameters", f"{found.parameters:,}", "each weight once")
+    table.add_row("parameters", f"{found.parameters:,}", "each weight counted once")
     if found.active < found.parameters:
-        table.add_row("  active", f"{found.active:,}", "those that a token meets")
-    table.add_row("FLOPs forward", units(flops["forward"]), f"a {found.tokens}")
+        table.add_row("  active", f"{found.active:,}", "used per token")
+    table.add_row("FLOPs forward", units(flops["forward"]), f"per {found.tokens}")
     if "encoder" in flops:
-        table.add_row("  encoder alone", units(flops["encoder"]), "a source token")
-        table.add_row("  decoder alone", units(flops["decoder"]), "a target token")
+        table.add_row("  encoder alone", units(flops["encoder"]), "per source token")
+        table.add_row("  decoder alone", units(flops["decoder"]), "per target token")
     whole = flops["training"] >= 2.9 * flops["forward"]
-    told = "three times the forward pass" if whole else "three times the forward pass, but for what is frozen"
-    table.add_row("FLOPs training", units(flops["training"]), told)
-    table.add_row("", "", "matrix products; keys a mask hides count too")
-    size = f"batch {found.batch:,} x {found.length:,} tokens" + (f", reading {reading:,}" if reading else "")
+    note = "3 x forward" if whole else "3 x forward, except for frozen parts"
+    table.add_row("FLOPs training", units(flops["training"]), note)
+    table.add_row("", "", "matrix products only; masked positions are counted")
+    size = f"batch {found.batch:,} x {found.length:,} tokens" + (f", source {reading:,}" if reading else "")
     table.add_row(f"memory, {found.precision}", "", size)
     for name, note in MEMORY.items():
         together = name in ("training", "inference")

@@ -36,16 +36,16 @@ commands:
 {{commands}}
 
 options:
-  -h, --help  this text; `heedful COMMAND --help` explains a command and its options
-  --version   the version, and nothing else
+  -h, --help  show this text; `heedful COMMAND --help` explains a command and its options
+  --version   print the version
   --print-completion bash|zsh|fish
-              what makes a shell complete commands, options and files: for bash,
-              put `source <(heedful --print-completion bash)` into ~/.bashrc
+              print a script that completes commands, options and files: for bash,
+              add `source <(heedful --print-completion bash)` to ~/.bashrc
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage or input,
-3 a check did not hold or a number was not finite, 4 no whole checkpoint, 5 disk full, \
+3 a check failed or a value was not finite, 4 no complete checkpoint, 5 disk full, \
 75 interrupted and saved,
-130 interrupted, 141 nobody reads stdout any more. HEEDFUL_DEBUG=1 shows where an error came from."""
+130 interrupted, 141 the reader of stdout is gone. HEEDFUL_DEBUG=1 shows the traceback of an error."""
 
 
 def main(args: Sequence[str] | None = None) -> int:

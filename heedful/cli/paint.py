@@ -1,7 +1,7 @@
-"""Draw images of a caption, with a model that was trained to.
+"""Draw pictures of a caption, with a model that was trained to.
 
-Samples several candidates and keeps those that match the caption best by the run's ranker. Writes each image
-as a PNG, and all images with their scores as a contact sheet, sheet.svg.
+Draws several candidates, cell by cell, and keeps those that fit the caption best, as the run's ranker sees
+it. Writes each as a PNG, and all of them with their scores on a contact sheet, sheet.svg.
 
 Examples: heedful paint runs/text-to-image "a small red circle above a blue square";
 heedful paint runs/text-to-image "a green cross" --pictures 8 --candidates 64 --top-k 32 --output crosses
@@ -51,7 +51,7 @@ class PaintOptions:
     """Below 1, more of what is likely; above 1, more of what is not."""
 
     top_k: int = 8
-    """Choose each cell among its k likeliest codes only: rarer ones are mostly blots. Among all of them: a
+    """Choose each cell among its k most likely codes only: rarer ones are mostly blots. Among all of them: a
     large k."""
 
     seed: int = 0

@@ -1,8 +1,8 @@
-"""Find the word that each word hangs on, with a model that was trained to: dependency trees, as CoNLL-U.
+"""Parse sentences into dependency trees, written as CoNLL-U.
 
-Reads one sentence a line, its words (and marks) separated by spaces. Prints each as a block of lines, one a
-word, with a blank line after it; its comment sent_id is the number of the line. A line that says nothing
-has no block.
+Reads one sentence per line, with words and punctuation separated by spaces. Prints a block for each sentence:
+one line per word, then a blank line. The comment sent_id is the number of the input line. Empty lines have
+no block.
 
 Examples: heedful parse runs/parse "The cat sleeps ."; heedful parse runs/parse < words.txt > trees.conllu
 """
@@ -27,12 +27,12 @@ class ParseOptions(LineOptions):
 
 
 def parse(given: ParseOptions) -> None:
-    """Answer each line by its tree."""
+    """Print the tree of each line."""
     answer_lines(given, SentenceParser(given))
 
 
 class SentenceParser(LineCommand["tuple[int, Parsed]"]):
-    """Blocks of CoNLL-U, which bring their own blank line; a line that says nothing has none."""
+    """Blocks of CoNLL-U, which end with a blank line of their own; an empty line has no block."""
 
     what, end = "parse", ""
 

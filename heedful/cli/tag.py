@@ -1,8 +1,7 @@
-"""Say what part of speech each word is, with a model that was trained to.
+"""Tag each word with its part of speech.
 
-Reads one sentence a line, its words (and marks) separated by spaces, and prints each as word/TAG on the
-same line; --json has words, tags and their probabilities. A model that parses tags as well, if its treebank
-had tags.
+Reads one sentence per line, with words and punctuation separated by spaces, and prints word/TAG pairs on the
+same line. --json has words, tags and their probabilities. A parser can tag too if its treebank had tags.
 
 Examples: heedful tag runs/tag "The cat sleeps ."; heedful tag runs/tag --json < words.txt
 """
@@ -28,7 +27,7 @@ class TagOptions(LineOptions):
 
 
 def tag(given: TagOptions) -> None:
-    """Answer each line by its words with their tags."""
+    """Print the words of each line with their tags."""
     answer_lines(given, WordTagger(given))
 
 

@@ -35,9 +35,9 @@ SHARED = {
     "train.seed": "all variants have the same seeds",
     "train.steps": "all variants have the same budget",
     "train.minutes": "all variants have the same budget",
-    "train.from": "all variants start afresh",
-    "evaluate.": "all variants are judged alike",
-    "checkpoint.": "all variants are kept alike",
+    "train.from": "all variants start from scratch",
+    "evaluate.": "all variants are evaluated in the same way",
+    "checkpoint.": "all variants are saved in the same way",
 }
 BUDGETS = ("steps", "tokens", "flops")
 MOST_SEEDS = 100
@@ -109,7 +109,7 @@ def check(asked: Comparison) -> None:
     recipes = {variant.name: to_json(asked.recipe(variant)) for variant in asked.variants}
     for first, second in combinations(recipes, 2):
         if recipes[first] == recipes[second]:
-            raise BadInput(f"variants {first} and {second} are the same: nothing is compared")
+            raise BadInput(f"variants {first} and {second} are the same: change or remove one of them")
 
 
 # Reading variants.

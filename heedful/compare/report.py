@@ -1,4 +1,4 @@
-"""The report: one row a variant, what can be told apart and what cannot, for people and as CSV."""
+"""The report: one row a variant, which differences are significant, for people and as CSV."""
 
 from __future__ import annotations
 
@@ -111,19 +111,19 @@ def report_text(rows: Sequence[VariantRow], seeds: int, task: str) -> str:
     shown, form = SHOWN[metric]
     mixture = any(row.entry.cost.active < row.entry.cost.parameters for row in rows)
     headings = ["variant", shown, "95 % interval", "parameters", *(["active"] if mixture else [])]
-    headings += ["steps", "FLOPs", "time", "memory", "beside the best"]
+    headings += ["steps", "FLOPs", "time", "memory", "against the best"]
     lines = [table(headings, [cells(row, form, mixture) for row in rows])]
     direction = "lower" if metric in LOWER_IS_BETTER else "higher"
     lines.append("")
     mean = f"the mean over {seeds} seed{'s' * (seeds > 1)} of the best evaluation on held-out data"
     lines.append(f"{shown} ({direction} is better): {mean}.")
     if seeds > 1:
-        lines.append(f"Beside the best: {TEST}.")
+        lines.append(f"Against the best: {TEST}.")
     else:
         lines.append(
-            "Beside the best: with one seed no difference can be told from noise; --seeds 3 tells more."
+            "Against the best: one seed cannot show a significant difference; use --seeds 3 or more."
         )
-    lines.append("FLOPs and time: all steps of a trial. Memory: tensors alive in a step at most.")
+    lines.append("FLOPs and time: all steps of a trial. Memory: peak of the tensors in a step.")
     lines += [f"{row.name}, seed {r.seed}: {r.failed}" for row in rows for r in row.failures]
     return "\n".join(lines)
 
@@ -171,7 +171,7 @@ def described(row: VariantRow) -> dict[str, Any]:
         "low": low,
         "high": high,
         "seeds": len(row.figures),
-        "beside_the_best": row.verdict,
+        "against_the_best": row.verdict,
         "p": None if row.to_best is None else row.to_best.p,
         "parameters": cost.parameters,
         "active_parameters": cost.active,

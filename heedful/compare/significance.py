@@ -3,7 +3,7 @@
 Two variants are compared seed by seed: with the same seed both see the same examples in the same order. The
 test is Student's t of these differences, two-sided. It is kept careful where seeds are few: a spread that
 came out small by luck is replaced by that of all pairs together, and all pairs are judged at once (Holm
-1979), so that among many variants one does not win by chance. With one seed nothing can be told apart.
+1979), so that among many variants one does not win by chance. With one seed no difference is significant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import combinations
 LEVEL = 0.05  # the chance, over all pairs together, to call noise a difference
 TEST = (
     "paired t-test over seeds, two-sided, at 5 % over all pairs (Holm); "
-    "the spread is that of the pair or of all pairs, "
+    "the variance is that of the pair or the pooled variance of all pairs, "
     "whichever is larger"
 )
 Figures = Mapping[int, float]  # {seed: figure}
@@ -77,7 +77,7 @@ def interval(figures: Sequence[float]) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class VariantPair:
-    """Two variants, and whether they can be told apart."""
+    """Two variants, and whether their difference is significant."""
 
     first: str
     second: str

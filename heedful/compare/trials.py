@@ -106,7 +106,7 @@ def opened(
     for variant in asked.variants:
         before = found.get("variants", {}).get(variant.name)
         if before is None:
-            listener.say(f"weighing {variant.name}")
+            listener.say(f"measuring {variant.name}")
             entries.append(prepared(path, asked, variant, device, listener))
         else:
             entries.append(known(path, asked, variant, before))
@@ -130,7 +130,7 @@ def read_comparison(path: Path) -> dict[str, Any]:
         others = sorted(p.name for p in path.iterdir() if p.name != DATA) if path.is_dir() else []
         if others or (present(path) and not path.is_dir()):
             holds = f"it holds {others[0]}" if others else "it is a file"
-            raise BadInput(one_line(f"{path} is no comparison, for {holds}: give another --run"))
+            raise BadInput(one_line(f"{path} is not a comparison, because {holds}: give another --run"))
         return {}
     found = read_json(path / COMPARISON)
     if found.get("format") != FORMAT or not all(
@@ -175,7 +175,7 @@ def refuse_other(path: Path, found: dict[str, Any], told: dict[str, Any]) -> Non
     was, now = found.get("facts", {}).get("device"), told["facts"]["device"]
     if was != now:
         why = "figures would not be comparable"
-        raise BadInput(f"{path} was begun on {was}, and this is {now}: {why}; give another --run")
+        raise BadInput(f"{path} was started on {was}, and this is {now}: {why}; give another --run")
 
 
 def prepared(

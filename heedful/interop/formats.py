@@ -39,7 +39,7 @@ def load(
     """
     path = Path(folder)
     if base is not None and not is_peft(path):
-        raise BadInput(f"{os.fspath(folder)} holds no adapters of PEFT: leave out `base`")
+        raise BadInput(f"{os.fspath(folder)} holds no PEFT adapters: leave out `base`")
     name = format_of(path)
     if name == "run":
         return load_run(path, device, dtype)
@@ -116,6 +116,6 @@ def check_kind(name: str, kind: str | None) -> str:
     """How the weights are to be stored; None asks for the format's own way."""
     kinds = FORMATS[name].kinds
     if kind is not None and kind not in kinds:
-        told = f"{name} stores numbers as {' or '.join(kinds)}, not as {kind}"
-        raise BadInput(f"{told}: leave out --quantize, or name another --to")
+        stored = f"{name} stores weights as {' or '.join(kinds)}, not as {kind}"
+        raise BadInput(f"{stored}: leave out --quantize, or give another --to")
     return kinds[0] if kind is None else kind

@@ -85,12 +85,12 @@ def tokens_of(config: Any) -> int | None:
     return max(sizes, default=None)
 
 
-def check_export(why: str | None, kind: str, kinds: tuple[str, ...], told: str) -> None:
+def check_export(why: str | None, kind: str, kinds: tuple[str, ...], offer: str) -> None:
     """Refuse an export: for a reason, or for a way to store weights that the format does not have."""
     if why is not None:
         raise BadInput(why)
     if kind not in kinds:
-        raise BadInput(f"{told}, not {kind}")
+        raise BadInput(f"{offer}, not {kind}")
 
 
 def some(names: list[str]) -> str:

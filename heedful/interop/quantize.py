@@ -34,7 +34,7 @@ def quantize_weights(model: nn.Module, kind: str) -> nn.Module:
         grain = needed("torchao.quantization.granularity", "quant")
     layers = list(linear_layers(model))
     if not layers:
-        raise BadInput(f"there is no matrix of a block in a {type(model).__name__} that could be quantized")
+        raise BadInput(f"a {type(model).__name__} has no matrices in blocks that can be quantized")
     for layer in layers:
         with quiet():
             ao.quantize_(layer, config_of(ao, grain, kind, layer.in_features))

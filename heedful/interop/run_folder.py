@@ -51,8 +51,8 @@ def refuse_stages(folder: Path) -> None:
     if present(folder / STAGES):
         stages = sorted(str(path.parent) for path in folder.glob(f"*/{CONFIG}"))
         paint = command("paint", folder, EXAMPLE)
-        told = f"{folder} holds the stages of text-to-image: draw with `{paint}`"
-        raise BadInput(told + (f", or give one of {', '.join(stages)}" if stages else ""))
+        fault = f"{folder} holds the stages of text-to-image: draw with `{paint}`"
+        raise BadInput(fault + (f", or give one of {', '.join(stages)}" if stages else ""))
 
 
 def refuse_stage(folder: Path, architecture: str, what: str) -> None:

@@ -279,8 +279,8 @@ def taught(path: Path, count: int) -> dict[str, int]:
     """The labels in a file of a run, as many as its model tells apart."""
     found = read_json(inside(path.parent, path.name), LIMIT)
     if len(found) != count:
-        told = f"{path} names {len(found)} {path.stem}, and the model tells {count} apart"
-        raise BadInput(one_line(f"{told}: put back its own"))
+        fault = f"{path} names {len(found)} {path.stem}, and the model has {count}"
+        raise BadInput(one_line(f"{fault}: restore the file of this run"))
     return found
 
 

@@ -115,7 +115,7 @@ def classifier_rows(model: Model, texts: list[str]) -> list[Tokenized]:
 def embedded(
     model: Model, texts: list[Tokenized], pooling: str | None, normalize: bool | None, batch: int
 ) -> Tensor:
-    """[N, D] in fp32, on the CPU. What is not said is done as the folder says."""
+    """[N, D] in fp32, on the CPU. Defaults: the folder's settings, else the mean, not normalized."""
     if pooling not in (None, *POOLINGS):
         raise BadInput(f'`pooling` is "mean" or "class", not {pooling!r}')
     if pooling == "class" and model.kind not in (Encoder, DecoderClassifier):

@@ -82,7 +82,7 @@ def test_without_weights_there_is_no_contest_but_the_next_work_is_tried(host, ca
     assert beside.beside_peers(args, host) == 1
     out, err = capsys.readouterr()
     assert [r["work"] for r in json.loads(out)["results"]] == ["translate-beam1"]
-    assert "decode-gpt2: heedful could not make the weights: RuntimeError: the disk is full\n" in err
+    assert "decode-gpt2: heedful could not create the weights: RuntimeError: the disk is full\n" in err
 
 
 def test_training_is_compared_with_the_matrix_product_rate(host):
@@ -189,7 +189,7 @@ def test_answers_must_be_as_the_work_asks():
     assert plain(torch.tensor([[1, 2], [3, 4], [5, 6]]), DECODING) == [[1, 2], [3, 4], [5, 6]]
     with pytest.raises(ValueError, match="the loss is nan"):
         plain(torch.tensor(math.nan), TRAINING)
-    with pytest.raises(ValueError, match="2 rows were written, where 3 were asked for"):
+    with pytest.raises(ValueError, match="2 rows were written instead of 3"):
         plain([[1], [2]], DECODING)
 
 
@@ -247,7 +247,7 @@ def test_both_command_lines_have_the_same_options_and_defaults():
         (["--threads", "0"], "--threads must be at least 1, not 0"),
         (["--rounds", "-1"], "--rounds must be at least 1, not -1"),
         (["--seconds", "0"], "--seconds must be above 0, not 0.0"),
-        (["costs", "--utilization", "1.5"], "--utilization is a share above 0 and at most 1, not 1.5"),
+        (["costs", "--utilization", "1.5"], "--utilization must be above 0 and at most 1, not 1.5"),
     ],
 )
 def test_a_mistake_is_one_sentence_on_either_command_line(args, sentence, capsys):

@@ -62,13 +62,13 @@ def test_it_runs_without_tyro_and_rich_and_says_what_it_found(run):
     assert rows["odd, claims"].endswith("first 0 of 6 tokens")
     assert rows["odd, raises"].endswith("failed: RuntimeError: no room in x for it")
     assert rows["odd, dies"].endswith("failed: ended with exit code 7: a library that talks")
-    assert "failed: was ended by signal 9, as happens when memory runs out" in rows["odd, ends late"]
+    assert "failed: was ended by signal 9, probably out of memory" in rows["odd, ends late"]
     assert "--peer nanogpt=PATH" in done.stdout and "a library that talks" not in rows
 
 
 def test_its_first_words_are_about_the_machine(run):
     done, _ = run
-    assert done.stderr.startswith("bench: looking at the machine\n")
+    assert done.stderr.startswith("bench: reading the machine's properties\n")
 
 
 def test_every_result_is_a_line_that_can_be_shown_to_anyone(run):

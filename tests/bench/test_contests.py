@@ -195,5 +195,5 @@ def test_works_are_chosen_by_name_or_its_beginning():
     assert list(works.choose(["translate-b1"], works.CPU)) == ["translate-b1-beam1", "translate-b1-beam4"]
     assert list(works.choose(["train-gpt2"], works.CUDA)) == ["train-gpt2"]
     assert works.choose([], works.CPU) == works.CPU
-    with pytest.raises(BadInput, match='there is no work "tranlate"; did you mean "translate-'):
+    with pytest.raises(BadInput, match='there is no workload "tranlate"; did you mean "translate-'):
         works.choose(["tranlate"], works.CPU)

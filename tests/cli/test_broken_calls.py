@@ -22,7 +22,7 @@ from heedful.cli.main import main, overview
 from heedful.cli.shared.commands import COMMANDS
 
 # What may be said before the sentence.
-PROGRESS = ("evaluating ", "task: ", "Training a small ", "run: ", "warning: ", "weighing ", "exporting ")
+PROGRESS = ("evaluating ", "task: ", "Training a small ", "run: ", "warning: ", "measuring ", "exporting ")
 PROGRESS += ("importing ",)
 
 
@@ -79,7 +79,7 @@ def test_the_table_has_every_command_that_has_none_elsewhere():
             "info --batch 3",
             2,
             "",
-            "error: --batch is of one model: give its NAME too, such as gpt2\n",
+            "error: --batch applies to one model: give its NAME too, such as gpt2\n",
             id="a mistake",
         ),
     ],

@@ -126,7 +126,7 @@ def asked(*variants, base=None, task="translate", budget=None, seeds=2):
             "variant b sets train.seed, but all variants have the same seeds",
         ),
         (asked(ModelVariant("a"), ModelVariant("b", {"train.steps": 3})), "the same budget"),
-        (asked(ModelVariant("a"), ModelVariant("b", {"evaluate.rows": 3})), "are judged alike"),
+        (asked(ModelVariant("a"), ModelVariant("b", {"evaluate.rows": 3})), "are evaluated in the same way"),
         (
             asked(ModelVariant("a"), ModelVariant("b", {"model.experts": 3})),
             'variant b: translate with transformer has no setting "model.experts"; it is for --architecture ',
@@ -253,11 +253,11 @@ def test_a_comparison_from_start_to_end(texts, tmp_path, capsys):
     folder = tmp_path / "compare"
     assert main(words(texts, folder, *VARIANTS, "--seeds", "2", "--metric", "loss")) == 0
     out, err = capsys.readouterr()
-    assert "2 variants x 2 seeds are 4 trials" in err and "post, seed 1 (4 of 4): 6 steps" in err
+    assert "2 variants x 2 seeds = 4 trials" in err and "post, seed 1 (4 of 4): 6 steps" in err
     assert out.splitlines()[0].split()[:2] == ["variant", "loss"] and "paired t-test over seeds" in out
     rows = table(folder)
     assert {row["variant"] for row in rows} == {"base", "post"}
-    assert [row["beside_the_best"] == "best" for row in rows] == [True, False]
+    assert [row["against_the_best"] == "best" for row in rows] == [True, False]
     assert float(rows[0]["loss"]) <= float(rows[1]["loss"])
     lines = table(folder, "trials.csv")
     assert sorted((line["variant"], line["seed"]) for line in lines) == [
@@ -309,7 +309,7 @@ def test_a_second_run_trains_nothing_and_tells_the_same(texts, tmp_path, capsys,
     for again in (line, ["compare", "--resume", str(tmp_path / "c")]):
         assert main(again) == 0
         out, err = capsys.readouterr()
-        assert out == first and "4 of them done already" in err
+        assert out == first and "4 of them finished" in err
         assert {path: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()} == files
 
 
@@ -321,7 +321,7 @@ def test_what_was_interrupted_goes_on_and_ends_the_same(texts, tmp_path, capsys,
         capsys.readouterr()
         assert main(words(texts, tmp_path / "twice", *VARIANTS, "--seeds", "2")) == 75
         out, err = capsys.readouterr()
-        assert out == "" and err.endswith(f"go on with `heedful compare --resume {tmp_path / 'twice'}`\n")
+        assert out == "" and err.endswith(f"continue with `heedful compare --resume {tmp_path / 'twice'}`\n")
         assert not (tmp_path / "twice/table.csv").exists()
     (tmp_path / "twice/records.jsonl").write_text('{"variant": "base", "se')  # as a kill leaves it
     assert main(["compare", "--resume", str(tmp_path / "twice")]) == 0
@@ -334,11 +334,11 @@ def test_seeds_and_variants_can_be_added(texts, tmp_path, capsys):
     folder = tmp_path / "c"
     assert main(words(texts, folder, *VARIANTS, "--seeds", "1")) == 0
     out, _ = capsys.readouterr()
-    assert "with one seed no difference can be told from noise" in out and SAME in out
+    assert "one seed cannot show a significant difference" in out and SAME in out
     more = ["--variant", "wide: model.width=24"]
     assert main(words(texts, folder, *VARIANTS, *more, "--seeds", "2")) == 0
     out, err = capsys.readouterr()
-    assert "6 trials, 2 of them done already" in err and err.count("weighing") == 1
+    assert "6 trials, 2 of them finished" in err and err.count("measuring") == 1
     assert len(table(folder)) == 3
 
 
@@ -417,7 +417,7 @@ def test_every_task_can_be_compared(task, texts, tmp_path, capsys):
         (["--tokens", "70"], "--steps and --tokens are two budgets: give one of them"),
         (["--set", "model.layers=2"], "holds a comparison with another base"),
         (["--variant", "post: model.norm=pre model.width=8"], 'two variants are called "post"'),
-        (["--metric", "blue"], 'translate has no score "blue"; did you mean "bleu"?'),
+        (["--metric", "blue"], 'translate has no metric "blue"; did you mean "bleu"?'),
     ],
 )
 def test_another_comparison_is_not_mixed_in(more, sentence, texts, tmp_path, capsys):
@@ -451,7 +451,7 @@ def test_a_comparison_in_vain_leaves_nothing(texts, tmp_path, capsys):
     folder = tmp_path / "new" / "c"
     line = words(texts, folder, *VARIANTS, "--set", "data.max_length=1")
     assert main(line) == 2
-    assert not folder.parent.exists() and capsys.readouterr().err.startswith("weighing base\nerror: ")
+    assert not folder.parent.exists() and capsys.readouterr().err.startswith("measuring base\nerror: ")
 
 
 # The report

@@ -283,7 +283,7 @@ def test_parameters_of_the_parts_add_up_to_the_model(name):
 
 def test_equal_blocks_are_one_part():
     found = costs(build("gpt2")[0], B, T)
-    assert [part.name for part in found.whole.parts] == ["embeddings", "3 blocks", "last norm", "head"]
+    assert [part.name for part in found.whole.parts] == ["embeddings", "3 blocks", "final norm", "head"]
     blocks = found.whole.parts[1]
     assert [part.name for part in blocks.parts] == ["attention", "feed-forward", "norms"]
     assert blocks.parameters == 3 * (4 * (48 * 48 + 48) + 2 * 48 * 176 + 176 + 48 + 4 * 48)

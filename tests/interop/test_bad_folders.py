@@ -182,7 +182,11 @@ BAD = {
     "no weights": ("gpt2", removed(SINGLE), [SINGLE, INDEX]),
     "a missing weight": ("gpt2", tensors(lambda w: w.pop(WTE)), ["lacks", WTE]),
     "a whole layer missing": ("gpt2", settings(n_layer=3), ["lacks transformer.h.2.", "more"]),
-    "an extra weight": ("gpt2", tensors(put("score.weight", torch.ones(2))), ["score.weight", "no place"]),
+    "an extra weight": (
+        "gpt2",
+        tensors(put("score.weight", torch.ones(2))),
+        ["score.weight", "does not describe"],
+    ),
     "a whole layer extra": ("gpt2", settings(n_layer=1), ["holds transformer.h.1.", "more"]),
     "a weight twice, by two names": (
         "gpt2",

@@ -75,7 +75,7 @@ def variable(name, rank, *shape, number=0, size=0):
         (head() + variable("a", 1, 2**30, size=2**32 - 4), "has 4294967292 bytes"),
         (head() + variable("a", 1, 2**29, number=0, size=2**31), "would take 2147483648 bytes"),
         (head() + variable("a", 9, *[1] * 9, size=4), "9 axes"),
-        (head() + variable("a", 1, 1, number=77, size=4), "type of number 77"),
+        (head() + variable("a", 1, 1, number=77, size=4), "the unknown type 77"),
         (head() + variable("a\x1b[31m", 1, 1, size=4), "a name is"),
         (head(count=0) + struct.pack("<I", 2**32 - 1), "announces 4294967295 other names"),
         (head(kind=b"Transfor\xffSpec\0"), "not UTF-8"),
@@ -127,7 +127,7 @@ def test_a_variable_that_nobody_asked_for_is_refused(small):
         "<i", 4
     )
     path.write_bytes(bytes(data[: start + 4]) + extra + bytes(data[start + 4 :]))
-    with pytest.raises(heedful.BadInput, match="sliding_window, which heedful has no place for"):
+    with pytest.raises(heedful.BadInput, match="sliding_window, which heedful does not use"):
         heedful.load(small)
 
 

@@ -112,7 +112,7 @@ def test_what_ends_a_text_is_no_padding_to_a_classifier(small_run, tmp_path, cap
     with torch.no_grad():
         expected = loaded.model(ids_1T, Lengths(torch.tensor([4])))
         assert (theirs(ids_1T).logits - expected).abs().max() < 1e-5
-    assert main(["info", str(run)]) == 0 and "leaves as hf" in capsys.readouterr().out
+    assert main(["info", str(run)]) == 0 and "export formats: hf" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("tune", ["whole", "head"])

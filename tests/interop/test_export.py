@@ -147,7 +147,7 @@ def a_row(name):
     [
         ("gpt2", "hf", change_tensors, "logits differ by"),
         ("gpt2", "hf", change_settings, "logits differ by"),
-        ("gpt2", "hf", change_words, "the tokenizers agree about"),
+        ("gpt2", "hf", change_words, "the tokenizers agree on only"),
         ("gpt2", "ctranslate2", change_bytes("model.bin", a_row("gpt2")), "logits differ by"),
         ("llama", "gguf", change_bytes("model.gguf", a_row("llama")), "logits differ by"),
     ],
@@ -166,8 +166,8 @@ def test_one_number_changed_after_writing_is_found_and_kept_aside(
     assert export(models, name, tmp_path / "out", "--to", to) == 3
     _, err = capsys.readouterr()
     kept = tmp_path / "out.different"
-    assert err.splitlines()[-1].startswith(f"error: it is not the same model: {fault}")
-    assert f"it is kept as {kept}" in err and names(tmp_path) == ["out.different"]
+    assert err.splitlines()[-1].startswith(f"error: the models differ: {fault}")
+    assert f"the export is kept as {kept}" in err and names(tmp_path) == ["out.different"]
     told = certificate(kept)
     assert told["verdict"] == "different" and told["faults"][0].startswith(fault)
     assert export(models, name, tmp_path / "out", "--to", to, "--json") == 3
@@ -205,7 +205,7 @@ def test_without_the_other_library_it_is_written_and_said_to_be_unchecked(models
     without("transformers")
     assert export(models, "gpt2", tmp_path / "out") == 0
     out, err = capsys.readouterr()
-    assert out == f"{tmp_path / 'out'}: gpt2 as hf, float32: written, and not checked\n"
+    assert out == f"{tmp_path / 'out'}: gpt2 as hf, float32: written, not checked\n"
     assert err.splitlines()[1:] == ['not checked: transformers is not installed: pip install "heedful[hf]"']
     told = certificate(tmp_path / "out")
     assert told["verdict"] == "not checked" and told["logits"] is None
@@ -256,20 +256,20 @@ print([name for name in theirs if name in sys.modules], file=sys.stderr)
             "gpt2",
             ["--to", "gguf"],
             (
-                "cannot leave as gguf: GGUF files are written of the llama family, and this is a "
-                "gpt2; it can leave as hf, ctranslate2, onnx"
+                "cannot be exported as gguf: GGUF export supports the llama family, and this is a "
+                "gpt2; it can be exported as hf, ctranslate2, onnx"
             ),
         ),
-        ("bert", ["--to", "ctranslate2"], "it can leave as hf, onnx"),
+        ("bert", ["--to", "ctranslate2"], "it can be exported as hf, onnx"),
         (
             "gpt2",
             ["--quantize", "int8"],
-            "hf stores numbers as float32, not as int8: leave out --quantize, or name another --to",
+            "hf stores weights as float32, not as int8: leave out --quantize, or give another --to",
         ),
         (
             "gpt2",
             ["--to", "ctranslate2", "--quantize", "int9"],
-            "ctranslate2 stores numbers as float32 or int8, not as int9",
+            "ctranslate2 stores weights as float32 or int8, not as int9",
         ),
         (
             "gpt2",
@@ -292,7 +292,7 @@ def test_a_model_of_no_format_says_so(tmp_path):
     file = family("rnn")
     model = file.build(file.PRESETS["rnn-650"].__class__(vocab=17, layers=1, width=6))
     loaded = heedful.Loaded("rnn", None, model, None, {})
-    with pytest.raises(BadInput, match="cannot leave as onnx: .*; there is no format in which it can leave"):
+    with pytest.raises(BadInput, match="cannot be exported as onnx: .*; no format can hold it"):
         exchange.refuse("x", loaded, "onnx")
 
 
@@ -302,15 +302,15 @@ def test_nothing_is_written_over(models, tmp_path, capsys):
     (out / "mine.txt").write_text("x")
     (tmp_path / "file").write_text("x")
     for place, more, sentence in (
-        (out, [], f"{out} is there already and not empty: give another OUT, or --replace"),
+        (out, [], f"{out} exists and is not empty: give another OUT, or --replace"),
         (
             out,
             ["--replace"],
             f"{out} has no parity.json, so heedful did not export it: remove it yourself first",
         ),
         (tmp_path / "file", ["--replace"], f"{tmp_path / 'file'} is a file"),
-        (models("gpt2"), ["--replace"], "written over it: give another OUT"),
-        (models("gpt2").parent, ["--replace"], "written over it: give another OUT"),
+        (models("gpt2"), ["--replace"], "which is read: give another OUT"),
+        (models("gpt2").parent, ["--replace"], "which is read: give another OUT"),
     ):
         assert export(models, "gpt2", place, *more) == 2
         assert sentence in capsys.readouterr().err
@@ -350,7 +350,7 @@ def test_a_failure_leaves_everything_as_it_was(error, code, models, tmp_path, mo
 
 def test_info_says_how_a_model_can_leave(models, capsys):
     assert main(["info", str(models("llama"))]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "leaves as hf, ctranslate2, onnx, gguf"
+    assert capsys.readouterr().out.splitlines()[-1] == "export formats: hf, ctranslate2, onnx, gguf"
     assert main(["info", "gpt2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["formats"]
     assert found.keys() == FORMATS.keys() and found["hf"] is None and "llama family" in found["gguf"]
@@ -385,11 +385,13 @@ def test_progress_is_told_when_it_takes_long(models, tmp_path, capsys, monkeypat
 
 
 def test_every_preset_can_be_asked_how_it_leaves():
-    from heedful.cli.info import ways_out
+    from heedful.cli.info import export_formats
     from heedful.models import presets
 
     found = {
-        name: ways_out(Path("nowhere"), *entry) for name, entry in presets().items() if "175b" not in name
+        name: export_formats(Path("nowhere"), *entry)
+        for name, entry in presets().items()
+        if "175b" not in name
     }
     assert all(ways.keys() == FORMATS.keys() for ways in found.values())
     assert all(why is None or len(why) > 10 for ways in found.values() for why in ways.values())

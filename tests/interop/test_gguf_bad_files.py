@@ -58,30 +58,30 @@ def test_a_file_cut_anywhere_is_refused(small):
     [
         (b"", "empty|is not a folder"),
         (b"GGUF", "damaged"),
-        (b"GGUX" + bytes(100), "no GGUF file"),
+        (b"GGUX" + bytes(100), "not a GGUF file"),
         (file_of(entries(TOKENS), version=1), "version 1"),
         (b"GGUF" + struct.pack(">I", 3) + bytes(100), "version 50331648"),
         (file_of(entries(TOKENS), counts=(2**40, 5)), "announces 1099511627776 tensors"),
         (file_of(entries(TOKENS), counts=(5, 2**63)), "announces 9223372036854775808 keys"),
         (file_of({"general.alignment": 0}), "alignment is 0"),
         (file_of({"general.alignment": 48}), "alignment is 48"),
-        (file_of({"a": struct.pack("<I", 99)}), "of a kind 99"),
+        (file_of({"a": struct.pack("<I", 99)}), "unknown type 99"),
         (file_of({"a": struct.pack("<IQ", 8, 2**62)}), "has 4611686018427387904 bytes"),
         (file_of({"a": struct.pack("<IIQ", 9, 4, 2**62)}), "announces 4611686018427387904"),
         (file_of({"a": struct.pack("<IIQ", 9, 8, 2**62)}), "announces 4611686018427387904"),
-        (file_of({"a": struct.pack("<IIQIQIQ", 9, 9, 1, 9, 1, 9, 1)}), "a list of a kind 9"),
+        (file_of({"a": struct.pack("<IIQIQIQ", 9, 9, 1, 9, 1, 9, 1)}), "a list of the unsupported type 9"),
         (file_of({"a": 1}).replace(text("a"), text(b"\xff")), "not UTF-8"),
         (file_of({"general.architecture": "llama"}, {"x": ((2**40, 2**40), 0, b"")}), "would lie at"),
-        (file_of({"general.architecture": "llama"}, {"x": ((0, 4), 0, b"")}), "rows of 4 numbers"),
-        (file_of({"general.architecture": "llama"}, {"x": ((3, 33), 8, bytes(34))}), "in blocks of 32"),
+        (file_of({"general.architecture": "llama"}, {"x": ((0, 4), 0, b"")}), "rows of 4 values"),
+        (file_of({"general.architecture": "llama"}, {"x": ((3, 33), 8, bytes(34))}), "block size 32"),
         (file_of({"general.architecture": "llama"}, {"x": ((3,), 4, bytes(34))}), "stored as kind 4"),
         (file_of({"general.architecture": "llama"}, {"x": ((1,) * 5, 0, bytes(4))}), "5 axes"),
         (file_of({"general.architecture": "gemma"}), "architecture 'gemma'"),
-        (file_of(entries(TOKENS, **{"split.count": 3})), "one of 3 files"),
+        (file_of(entries(TOKENS, **{"split.count": 3})), "one of 3 parts"),
         (file_of(entries(TOKENS, **{"llama.expert_count": 8})), "sets llama.expert_count to 8"),
         (file_of(entries(TOKENS, **{"llama.rope.scaling.type": "yarn"})), "rope.scaling.type to 'yarn'"),
         (file_of(entries(TOKENS, **{"llama.attention.sliding_window": 4})), "sliding_window"),
-        (file_of(entries(TOKENS) | {"llama.block_count": 2**31 - 1}), "announces 2147483647 layers"),
+        (file_of(entries(TOKENS) | {"llama.block_count": 2**31 - 1}), "declares 2147483647 layers"),
         (file_of(entries(TOKENS) | {"llama.attention.head_count": 0}), "head_count is 0"),
         (file_of(entries(TOKENS) | {"llama.attention.head_count": 2**31 - 1}), "due"),
         (file_of(entries(TOKENS) | {"llama.attention.head_count": "six"}), "head_count is 'six'"),
@@ -89,7 +89,7 @@ def test_a_file_cut_anywhere_is_refused(small):
         (file_of(entries(TOKENS) | {"llama.rope.dimension_count": 4}), "not the width of a head"),
         (file_of(entries(TOKENS) | {"llama.feed_forward_length": 2**31 - 1}), "due"),
         (file_of(entries(TOKENS) | {"llama.embedding_length": 31}), "is not 30"),
-        (file_of(entries(TOKENS), own_tensors() | {"more": ((1,), 0, bytes(4))}), "no place for"),
+        (file_of(entries(TOKENS), own_tensors() | {"more": ((1,), 0, bytes(4))}), "does not use"),
         (file_of(entries(TOKENS), dict(list(own_tensors().items())[1:])), "has no token_embd.weight"),
         (file_of(entries(TOKENS), dict(list(own_tensors().items())[:-1])), "lacks blk.1"),
     ],
@@ -133,7 +133,7 @@ def test_tensors_that_lie_over_each_other_are_refused(tmp_path):
         place = at + 4 + 8 * rank + 4
         data = data[:place] + start + data[place + 8 :]
     data = data[: len(data) - len(data) // 3]
-    with pytest.raises(heedful.BadInput, match="some lie over others"):
+    with pytest.raises(heedful.BadInput, match="some overlap"):
         load_bytes(data, tmp_path)
 
 

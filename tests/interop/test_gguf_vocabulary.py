@@ -122,14 +122,14 @@ def test_many_and_long_tokens_are_refused_or_read_soon(tmp_path):
     "other, why",
     [
         ({"tokenizer.ggml.tokens": ["a"] * 3}, "twice"),
-        ({"tokenizer.ggml.tokens": [f"t{i}" for i in range(294)]}, "294 tokens, and has vectors for 293"),
+        ({"tokenizer.ggml.tokens": [f"t{i}" for i in range(294)]}, "294 tokens and has 293 embedding rows"),
         ({"tokenizer.ggml.tokens": "a"}, "no tokens"),
         ({"tokenizer.ggml.tokens": ["x" * 2000]}, "more than 1024 bytes"),
         ({"tokenizer.ggml.merges": ["t1 t2 t3"]}, "not pairs"),
         ({"tokenizer.ggml.merges": ["no such"]}, "not a tokenizer that can be read"),
         ({"tokenizer.ggml.pre": "(a+)+$"}, "splits texts as"),
         ({"tokenizer.ggml.model": "bert"}, "llama and gpt2"),
-        ({"tokenizer.ggml.token_type": [1, 2]}, "does not go with 293 tokens"),
+        ({"tokenizer.ggml.token_type": [1, 2]}, "does not fit 293 tokens"),
         ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [float("nan")] * 293}, "not finite"),
         (
             {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 10**6},

@@ -119,7 +119,7 @@ def test_a_folder_that_is_read_wrongly_is_found_out(gpt2, tmp_path, capsys, monk
     monkeypatch.setattr(loading, "fill", wrongly)
     monkeypatch.setattr("heedful.cli.import_.again", lambda loaded, folder: {"tensors": 1, "same": 1})
     assert bring(gpt2, tmp_path / "out") == 3
-    assert "error: it is not the same model: the original: logits differ by" in capsys.readouterr().err
+    assert "error: the models differ: the original: logits differ by" in capsys.readouterr().err
     assert names(tmp_path) == ["gpt2", "out.different"]
     assert certificate(tmp_path / "out.different")["source"]["verdict"] == "different"
 
@@ -142,7 +142,7 @@ def test_a_weight_changed_on_the_way_is_found_without_any_other_library(
 
     monkeypatch.setattr(to_hf, "write", write)
     assert bring(gpt2, tmp_path / "out") == 3
-    assert "1 of 28 weights are other ones when read again" in capsys.readouterr().err
+    assert "1 of 28 weights differ when read again" in capsys.readouterr().err
     assert names(tmp_path) == ["gpt2", "out.different"]
 
 
@@ -185,7 +185,7 @@ def test_what_hugging_face_does_not_have_is_refused(tmp_path, capsys):
         trainer.start(recipe.make("lm", settings=settings), tmp_path / "run", Quiet(), CPU)
     assert bring(tmp_path / "run", tmp_path / "out") == 2
     told = capsys.readouterr().err
-    assert "cannot leave as hf: modern has no Hugging Face counterpart" in told and told.endswith(
-        "it can leave as onnx\n"
+    assert "cannot be exported as hf: modern has no Hugging Face counterpart" in told and told.endswith(
+        "it can be exported as onnx\n"
     )
     assert not (tmp_path / "out").exists()

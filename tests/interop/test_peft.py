@@ -110,7 +110,7 @@ def test_peft_computes_what_we_do_and_back_again(
     for name, weight in model.model.named_parameters():
         torch.testing.assert_close(found[name], weight, atol=1e-6, rtol=0)
     base.rename(tmp_path / "moved")
-    with pytest.raises(BadInput, match="which is no folder here: heedful.load takes its place as base"):
+    with pytest.raises(BadInput, match="which is not a folder here: give its folder to heedful.load as base"):
         heedful.load(tmp_path / "adapter")
     elsewhere = heedful.load(tmp_path / "adapter", base=tmp_path / "moved")
     for a, b in zip(elsewhere.model.parameters(), again.model.parameters(), strict=True):
@@ -244,7 +244,7 @@ def thin(tensors):
             lambda folder: altered(base_model_name_or_path=str(folder))(folder),
             "says that it began from itself",
         ),
-        (reshaped(thin), "does not fit the layer"),
+        (reshaped(thin), "does not fit its layer"),
         (
             reshaped(lambda t: t | {f"{BEFORE}foo.weight": torch.ones(3)}),
             "holds 'foo.weight', which is no part",
@@ -253,18 +253,18 @@ def thin(tensors):
             reshaped(lambda t: t | {f"{BEFORE}classifier.weight": torch.tensor(1.0)}),
             "classifier.* is .*, where .* is due",
         ),
-        (altered(peft_type="IA3"), "adapters of the kind 'IA3', and only LORA is read"),
-        (altered(use_dora=True), "its use_dora is True, which is more than LoRA"),
-        (altered(bias="all"), "it has learned biases"),
+        (altered(peft_type="IA3"), "adapters of the type 'IA3', and heedful reads only LORA"),
+        (altered(use_dora=True), "its use_dora is True, which plain LoRA does not have"),
+        (altered(bias="all"), "it has trained biases"),
         (altered(r=9), "has the rank 3, and adapter_config.json says 9"),
         (altered(r="3"), "adapter_config.json says '3'"),
-        (altered(lora_alpha=None), "which is no number"),
+        (altered(lora_alpha=None), "which is not a number"),
         (altered(rank_pattern={"(a+)+$": 3}), "a pattern .* is not read"),
         (altered(task_type="CAUSAL_LM"), "no part of an adapter of this model"),
-        (altered(base_model_name_or_path="hub/name"), "stands beside 'hub/name', which is no folder here"),
+        (altered(base_model_name_or_path="hub/name"), "adapts 'hub/name', which is not a folder here"),
         (reshaped(without_one), "has no pair of matrices A and B"),
         (reshaped(renamed), "has no layer"),
-        (reshaped(cut), "does not fit the layer"),
+        (reshaped(cut), "does not fit its layer"),
         (reshaped(lambda t: {"other.name": torch.ones(3)}), "which is no part of an adapter"),
         (reshaped(lambda t: {n: v.to(torch.int32) for n, v in t.items()}), "as I32, which is no part"),
         (
@@ -286,15 +286,15 @@ def test_a_damaged_adapter_is_one_sentence(damage, told, lora_run, tmp_path):
 
 
 def test_what_has_no_adapters_to_save_is_refused(lora_run, origin_of, files, tmp_path):
-    with pytest.raises(BadInput, match="no run of train.tune=lora"):
+    with pytest.raises(BadInput, match="was not trained with train.tune=lora"):
         heedful.save_adapter(tmp_path / "bert", tmp_path / "a")
     assert not list((tmp_path / "a").iterdir())
     trained("classify", origin_of("lm"), files, {}, tmp_path / "decoder")
     assert not (tmp_path / "decoder" / "adapter").exists()
-    with pytest.raises(BadInput, match="a decoder that classifies, whose head has a bias"):
+    with pytest.raises(BadInput, match="a decoder with a classification head"):
         heedful.save_adapter(tmp_path / "decoder", tmp_path / "b")
-    with pytest.raises(BadInput, match="holds no adapters of PEFT: leave out `base`"):
+    with pytest.raises(BadInput, match="holds no PEFT adapters: leave out `base`"):
         heedful.load(lora_run, base=tmp_path / "bert")
     shutil.rmtree(tmp_path / "bert")
-    with pytest.raises(BadInput, match="which is not there any more"):
+    with pytest.raises(BadInput, match="which is missing"):
         heedful.save_adapter(lora_run, tmp_path / "c")

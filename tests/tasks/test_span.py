@@ -331,7 +331,7 @@ def test_a_run_answers_in_python_and_on_the_command_line(small_run, tmp_path, mo
     out, err = capsys.readouterr()
     rows = [json.loads(row) for row in out.splitlines()]
     assert [row.get("answer") for row in rows] == ["dog", None, None] and rows[0]["start"] == 4
-    assert "line 3: no text stands behind the question and a tab" in err
+    assert "line 3: the question has no text after a tab" in err
     assert main(["evaluate", folder, "--json", "--output", str(tmp_path / "out")]) == 0
     scores = json.loads(capsys.readouterr().out)["metrics"]
     assert scores["exact"] == scores["f1"] == 1 and len((tmp_path / "out").read_text().splitlines()) > 10

@@ -420,4 +420,4 @@ def test_variants_share_settings_that_concern_some_of_them_and_facts_are_compare
         "y: model.width=8",
     ]
     assert main([*words, "--metric", "facts"]) == 2
-    assert 'the score "facts" is of --corpus facts: give another --metric' in capsys.readouterr().err
+    assert 'the metric "facts" needs --corpus facts: give another --metric' in capsys.readouterr().err

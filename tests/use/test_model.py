@@ -104,7 +104,7 @@ def test_a_gpu_that_is_not_there_is_not_used(small_run, monkeypatch):
 def test_labels_of_another_run_are_refused(small_run, tmp_path):
     shutil.copytree(small_run("classify"), tmp_path / "run")
     (tmp_path / "run" / "labels.json").write_text('{"bad": 1, "good": 2, "so-so": 3}')
-    with pytest.raises(BadInput, match="labels.json names 3 labels, and the model tells 2 apart: put back"):
+    with pytest.raises(BadInput, match="labels.json names 3 labels, and the model has 2: restore"):
         heedful.load(tmp_path / "run")
 
 

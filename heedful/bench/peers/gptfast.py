@@ -2,7 +2,7 @@
 
 gpt-fast is made for LLaMA (rotary positions, RMSNorm, a gated feed-forward without biases, an untied head),
 so it has weights of its own: as many layers of the same width, and matrices of as many numbers. The loop is
-that of its generate.py with the likeliest token for a sampled one: the prompt as it is, every further token
+that of its generate.py with the most likely token for a sampled one: the prompt as it is, every further token
 by a compiled step.
 """
 

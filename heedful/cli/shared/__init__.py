@@ -1,1 +1,1 @@
-"""What several commands share: how options are read, lines answered, and progress told."""
+"""What several commands share: how options are read, lines answered, and progress shown."""

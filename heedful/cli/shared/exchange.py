@@ -37,17 +37,17 @@ def check_place(source: Path, out: Path, over: bool) -> None:
     """Refuse to write over anything but what was exported before, and that only if asked."""
     with naming(out):
         if out.name in ("", ".."):
-            raise BadInput(f"{out} has no name of its own: give that of a folder to be written")
+            raise BadInput(f"{out} has no name of its own: give the name of a folder to write")
         if not present(out):
             return
         if not out.is_dir():
-            raise BadInput(f"{out} is a file: models go into folders, so give a name that is free")
+            raise BadInput(f"{out} is a file, and models are written to folders: give a free name")
         if source.exists() and source.resolve().is_relative_to(out.resolve()):
-            raise BadInput(f"{source} is to be read, and {out} written over it: give another OUT")
+            raise BadInput(f"{out} would overwrite {source}, which is read: give another OUT")
         if not any(out.iterdir()):
             return
         if not over:
-            raise BadInput(f"{out} is there already and not empty: give another OUT, or --replace")
+            raise BadInput(f"{out} exists and is not empty: give another OUT, or --replace")
         if not present(out / PARITY):
             raise BadInput(f"{out} has no {PARITY}, so heedful did not export it: remove it yourself first")
 
@@ -94,14 +94,14 @@ def free_name(out: Path) -> Path:
 
 
 def refuse(name: str, loaded: Loaded, to: str) -> None:
-    """Refuse a format in which such a model cannot leave, and say in which it can."""
+    """Refuse a format that cannot hold such a model, and name those that can."""
     from ...interop.formats import FORMATS, exportable
 
     why = FORMATS[to].refuse(loaded)
     if why is not None:
         can = exportable(loaded)
-        able = f"it can leave as {', '.join(can)}" if can else "there is no format in which it can leave"
-        raise BadInput(f"{name} cannot leave as {to}: {why.rstrip('.')}; {able}")
+        able = f"it can be exported as {', '.join(can)}" if can else "no format can hold it"
+        raise BadInput(f"{name} cannot be exported as {to}: {why.rstrip('.')}; {able}")
 
 
 def compared(
@@ -127,16 +127,16 @@ def compared(
     except Exception as error:
         if os.environ.get("HEEDFUL_DEBUG") == "1":
             raise
-        told = one_line(f"{form.packages[0]} cannot use it: {type(error).__name__}: {error}")
+        fault = one_line(f"{form.packages[0]} cannot use it: {type(error).__name__}: {error}")
         return Certificate(
-            DIFFERENT, to, kind or "float32", loaded.architecture, versions(form.packages), (told,)
+            DIFFERENT, to, kind or "float32", loaded.architecture, versions(form.packages), (fault,)
         )
 
 
 def finish(
     certificate: Certificate, aside: Path, out: Path, as_json: bool, tell: Callable[[str], None]
 ) -> int:
-    """Write parity.json, give the folder the name that it deserves, and say what was found."""
+    """Write parity.json, name the folder by the verdict, and print the result."""
     from ...interop.parity.certificate import DIFFERENT, UNCHECKED, write_certificate
 
     write_certificate(certificate, aside)
@@ -152,8 +152,8 @@ def finish(
     if certificate.verdict == UNCHECKED:
         print(one_line(f"not checked: {'; '.join(certificate.faults)}"), file=sys.stderr)
     if different:
-        told = f"it is not the same model: {'; '.join(certificate.faults)}; it is kept as {place}"
-        print(f"error: {one_line(told)}, and {PARITY} there says more", file=sys.stderr)
+        why = f"the models differ: {'; '.join(certificate.faults)}; the export is kept as {place}"
+        print(f"error: {one_line(why)}, with details in {PARITY}", file=sys.stderr)
     return DID_NOT_HOLD if different else 0
 
 
@@ -163,19 +163,19 @@ def headline(certificate: Certificate) -> str:
 
     package = FORMATS[certificate.format].packages[0]
     version = certificate.versions.get(package, "")
-    told = {
+    found = {
         "same": f"the same model in {package} {version}",
-        "different": f"another model in {package} {version}",
-        "not checked": "written, and not checked",
+        "different": f"a different model in {package} {version}",
+        "not checked": "written, not checked",
     }[certificate.verdict]
-    return f"{certificate.architecture} as {certificate.format}, {certificate.kind}: {told.rstrip()}"
+    return f"{certificate.architecture} as {certificate.format}, {certificate.kind}: {found.rstrip()}"
 
 
 # Talking
 
 
 class StageProgress:
-    """What is being done, on stderr: each stage as it begins, and how long it takes if it takes long."""
+    """Progress on stderr: each stage as it begins, and its time if it takes long."""
 
     def __init__(self, first: str) -> None:
         self.stream = sys.stderr  # others may take its place while they talk
@@ -190,7 +190,7 @@ class StageProgress:
         print(one_line(line), file=self.stream, flush=True)
 
     def __call__(self, stage: str) -> None:
-        """The next stage; only those that last are told."""
+        """The next stage; only long ones are printed."""
         self.stage = stage
         if not stage:
             self.clear()

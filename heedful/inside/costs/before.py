@@ -85,7 +85,7 @@ def recurrence(tally: Tally, block: Any, T: int) -> Part:
 
 def both_ways(tally: Tally, block: BothWays, T: int) -> Part:
     ways = [recurrence(tally, way, T) for way in (block.from_left, block.from_right)]
-    return replace(whole("block", ways, f"both ways, {block.width // 2:,} wide each"), parts=())
+    return replace(whole("block", ways, f"bidirectional, {block.width // 2:,} wide each"), parts=())
 
 
 def candidate_gru(tally: Tally, block: CandidateGRU, T: int) -> Part:

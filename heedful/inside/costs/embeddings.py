@@ -50,7 +50,7 @@ def tokens(tally: Tally, inputs: Inputs, T: int) -> Embedded:
     parts.append(tally.norm(inputs.norm, rows, width))
     if not isinstance(inputs, NarrowInputs):
         return parts, width, width
-    widen = tally.linear("widened", inputs.widen, rows)
+    widen = tally.linear("projection", inputs.widen, rows)
     return [*parts, replace(widen, kept=tally.number * rows * width)], width, inputs.widen.out_features
 
 
@@ -89,7 +89,7 @@ def letters(tally: Tally, words: CharacterCNN, letters: int, rows: int) -> Part:
         parts.append(replace(part, parts=()))
     projection = tally.linear("projection", words.projection, rows)
     parts.append(replace(projection, kept=tally.number * rows * words.projection.in_features))
-    return whole("spelling", parts, f"{letters} letters", FULL * rows * letters * letter_width)
+    return whole("characters", parts, f"{letters} letters", FULL * rows * letters * letter_width)
 
 
 RULES: dict[type, Callable[..., Embedded]] = {Inputs: tokens, PatchInputs: patches, Spelled: spelled}

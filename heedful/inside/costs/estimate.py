@@ -31,7 +31,7 @@ class Costs:
     length: int
     source_length: int | None  # encoder-decoders only
     precision: str
-    tokens: str  # what "a token" is in `flops_per_token`
+    tokens: str  # what `flops_per_token` counts by
     flops_per_token: dict[str, int]
     memory: dict[str, int]  # bytes
 
@@ -41,7 +41,7 @@ class Costs:
 
     @property
     def active(self) -> int:
-        """Parameters that a token meets: all, but for experts that it is not sent to."""
+        """Parameters used per token: all except those of experts to which the token is not sent."""
         return self.whole.parameters - self.whole.idle
 
 
@@ -59,7 +59,9 @@ def costs(
     model = model.decoder if isinstance(model, Dalle) else model
     reads_source = isinstance(model, EncoderDecoder)
     if source_length is not None and not reads_source:
-        raise ValueError("only an encoder-decoder has a source length: this model reads one sequence")
+        raise ValueError(
+            "only an encoder-decoder has a source length, and this model reads one sequence: leave it out"
+        )
     if reads_source and source_length is None:
         source_length = patches_of(model.encoder) or length
     for name, size in {"batch": batch, "length": length, "source length": source_length}.items():
@@ -138,7 +140,7 @@ def check_lengths(model: Any, length: int, source_length: int | None) -> None:
 def tokens_of(model: Any) -> str:
     """What the FLOPs of one token are divided by."""
     if isinstance(model, EncoderDecoder):
-        return "target token, the encoder's share included"
+        return "target token, including the encoder"
     if isinstance(model, DVAE | Judge):
         return "cell" if isinstance(model, DVAE) else "pixel"
     return "patch or class token" if isinstance(inputs_of(model), PatchInputs) else "token"

@@ -77,7 +77,7 @@ def classify(tally: Tally, head: Classify, inputs: Any, T: int) -> Part:
 
 def classify_both(tally: Tally, head: ClassifyBoth, inputs: Any, T: int) -> Part:
     linears = [tally.linear("", linear, tally.batch) for linear in (head.linear, head.taught)]
-    return replace(whole("", linears, "the mean of two"), parts=())
+    return replace(whole("", linears, "mean of two heads"), parts=())
 
 
 def neighbors(tally: Tally, head: Neighbors, inputs: Any, T: int) -> Part:

@@ -82,7 +82,7 @@ def compressed(tally: Tally, layer: CompressedAttention, T: int, S: int) -> Part
     numbers = B * T * (inner.query.in_features + H * K + H * V) + B * S * inner.kv_heads * (K + V)
     numbers += sum(B * slots * convolution.in_features for convolution in layer.convolutions)
     part = whole("attention", linears, kept=tally.number * numbers + FULL * B * H * T)
-    detail = f"{H} heads, {K} wide, {RATE} tokens as one"
+    detail = f"{H} heads, {K} wide, compressed {RATE} to 1"
     return replace(part, detail=detail, flops=part.flops + 2 * B * H * T * S * (K + V), parts=())
 
 
@@ -176,7 +176,7 @@ def transformer_stack(tally: Tally, stack: Stack, T: int, S: int, width: int) ->
     cross = getattr(getattr(stack.blocks[0], "cross", None), "layer", None)
     read = cross.key.in_features if isinstance(cross, MultiHeadAttention) else 0
     source = Part("source", kept=tally.number * tally.batch * S * read)
-    return [distances, *blocks, source, replace(last, name="last norm")]
+    return [distances, *blocks, source, replace(last, name="final norm")]
 
 
 def block_cost(tally: Tally, block: Any, T: int, S: int, width: int) -> Part:

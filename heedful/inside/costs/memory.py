@@ -28,7 +28,7 @@ def memory(model: Any, tally: Tally, whole: Part, length: int, source_length: in
 
     training: weights, gradients, optimizer, copies, activations, and the scores: twice in full precision (the
     loss keeps their logarithms), once in half, where a GPU computes scores and loss in one kernel
-    (kernels/loss.py). inference: weights at the precision asked for, and the cache.
+    (kernels/loss.py). inference: weights at this precision, and the cache.
     """
     half, trained = tally.number < FULL, whole.parameters - frozen(whole).parameters
     found = {

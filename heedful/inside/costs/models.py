@@ -110,11 +110,11 @@ def vectors_read(encoder: Any, tokens: int) -> int:
 def clip(tally: Tally, model: Clip, T: int, S: int) -> Part:
     """Captions as long as can be, and pictures."""
     longest = model.words.inputs.position.longest
-    words = replace(encoder_cost(tally, model.words, longest), name="words")
-    pictures = replace(encoder_cost(tally, model.pictures.encoder, T), name="pictures")
+    words = replace(encoder_cost(tally, model.words, longest), name="caption encoder")
+    pictures = replace(encoder_cost(tally, model.pictures.encoder, T), name="image encoder")
     linears = [tally.linear("", linear, tally.batch) for linear in (model.from_words, model.from_pictures)]
-    common = replace(whole("common space", linears), parts=())
-    sharpness = Part("sharpness", parameters=tally.weights([model.log_sharpness]))
+    common = replace(whole("projections", linears), parts=())
+    sharpness = Part("temperature", parameters=tally.weights([model.log_sharpness]))
     return whole("model", [words, pictures, common, sharpness])
 
 

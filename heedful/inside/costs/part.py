@@ -24,7 +24,7 @@ class Part:
     kept: int = 0  # bytes kept for the backward pass, for the whole batch
     count: int = 1  # how many equal ones these are together
     parts: tuple[Part, ...] = ()
-    idle: int = 0  # parameters that a token does not meet
+    idle: int = 0  # parameters that are not used for a token
 
 
 def whole(name: str, parts: Iterable[Part], detail: str = "", kept: int = 0) -> Part:
@@ -62,16 +62,16 @@ def times(part: Part, count: int, name: str | None = None) -> Part:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Numbers a model learns, each weight once."""
+    """The number of parameters, each weight counted once."""
     return sum(weight.numel() for weight in model.parameters())
 
 
 def count_active(model: nn.Module) -> int:
-    """Numbers of those that a token meets."""
+    """The number of parameters used per token."""
     mixtures = [module for module in model.modules() if isinstance(module, Experts)]
     return count_parameters(model) - sum(map(count_idle, mixtures))
 
 
 def count_idle(layer: Experts) -> int:
-    """Numbers of the experts that a token is not sent to; all experts are alike."""
+    """The parameters of the experts to which a token is not sent; all experts have the same size."""
     return (len(layer.experts) - layer.gate.chosen) * count_parameters(layer.experts[0])

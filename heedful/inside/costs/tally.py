@@ -67,7 +67,7 @@ class Tally:
         """A product with the token embedding."""
         self.multiplied[id(table)] = table.numel()
         own = self.weights([] if bias is None else [bias])
-        return Part(name, "the token embedding again", own, 2 * rows * table.numel())
+        return Part(name, "tied to the token embedding", own, 2 * rows * table.numel())
 
     def norm(self, norm: nn.Module, rows: int, width: int) -> Part:
         """A norm keeps its input and, for each row, a mean and a scale (RMSNorm: a scale)."""

@@ -36,7 +36,7 @@ ACROSS = 8  # panels side by side
 
 @dataclass(frozen=True)
 class CaptionLook:
-    """The cross-attention of one picture's caption. `chosen` are the heads that were asked for, with weights
+    """The cross-attention of one picture's caption. `chosen` are the heads to show, with weights
     [T, patches]."""
 
     loaded: Loaded = field(repr=False)
@@ -166,7 +166,7 @@ def look_at_caption(
 
 
 def caption_of(loaded: Loaded, x_1CHW: Tensor, start: int, eos: int) -> list[int]:
-    """The tokens that the model writes, always taking the likeliest, without the end of sentence."""
+    """The tokens that the model writes, always taking the most likely, without the end of sentence."""
     step = step_of(loaded.model, x_1CHW)  # type: ignore[arg-type]
     start_11 = torch.tensor([[start]], device=x_1CHW.device)
     return greedy(step, start_11, longest=LONGEST, eos=eos)[0].words

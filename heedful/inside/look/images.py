@@ -57,7 +57,7 @@ def patch_attention(weights_TT: Tensor, mean: bool, leading: int = 1) -> Tensor:
 
 @dataclass(frozen=True)
 class ImageLook:
-    """The attention of one picture. `chosen` are the heads that were asked for, each with its weights [T,
+    """The attention of one picture. `chosen` are the heads to show, each with its weights [T,
     T]."""
 
     loaded: Loaded = field(repr=False)
@@ -66,7 +66,7 @@ class ImageLook:
     heads: list[Head] = field(repr=False)
     chosen: list[Head] = field(repr=False)
     rollout_TT: Tensor = field(repr=False)
-    labels: list[tuple[str, float]]  # likeliest first; none of a model that tells none
+    labels: list[tuple[str, float]]  # most likely first; empty if the model has no labels
     mean: bool  # the label is read off all patches
 
     def grid(self, head: Head) -> Tensor:
@@ -194,7 +194,7 @@ def look_at_image(
 
 
 def labels_of(loaded: Loaded, x_BCHW: Tensor) -> list[tuple[str, float]]:
-    """Every label with its probability, likeliest first; none of a model without such a head."""
+    """Every label with its probability, most likely first; none of a model without such a head."""
     if not set(HEADS.values()) & set(loaded.model.heads):  # type: ignore[arg-type]
         return []
     shares = scores(loaded.model, x_BCHW).float().softmax(-1)[0].tolist()  # type: ignore[arg-type]

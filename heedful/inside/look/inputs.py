@@ -166,7 +166,7 @@ def ends_of(loaded: Loaded) -> tuple[int, int]:
 
 @torch.no_grad()
 def own_translation(loaded: Loaded, model: nn.Module, ids: list[int], start: int, eos: int) -> list[int]:
-    """The tokens that the model writes, always taking the likeliest; the end of sentence included, if it
+    """The tokens that the model writes, always taking the most likely; the end of sentence included, if it
     comes."""
     device = next(loaded.model.parameters()).device
     source_1S, start_11 = (torch.tensor([row], device=device) for row in (ids, [start]))

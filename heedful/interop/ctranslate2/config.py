@@ -118,7 +118,7 @@ def of_transformer(variables: Variables, said: dict[str, Any]) -> tuple[str, Any
     positions, layout, context = positions_of(variables, encoder.width)
     context = longest(said, context) if positions == "rotary" else context
     if not variables.same("decoder/projection/weight", "decoder/embeddings/weight"):
-        raise BadInput(f"{variables.path} scores words by other vectors than it reads them by")
+        raise BadInput(f"{variables.path} has an output projection that differs from its embedding")
     turns = {"rotary_interleave": (1,), "rotary_base": (10000.0,)}
     for side, sizes in (("encoder", encoder), ("decoder", decoder)):
         key_width = max(encoder.width // max(sizes.heads, 1), 1)
@@ -155,7 +155,7 @@ def positions_of(variables: Variables, width: int) -> tuple[str, str, int]:
         return "rotary", "interleaved", TransformerConfig().context
     if not all(name in variables for name in names) or not variables.same(*names):
         raise BadInput(
-            f"{variables.path} has other positions than sinusoids, the same for both sides, or rotary ones"
+            f"{variables.path} has positions that are neither rotary nor sinusoids shared by both sides"
         )
     rows, columns = variables.shape(names[0])
     table = variables.tensor(names[0])
@@ -186,7 +186,7 @@ def of_t5(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
         first = f"{side}/layer_0/self_attention/relative_attention_bias"
         for i in range(count):
             if not variables.same(first, f"{side}/layer_{i}/self_attention/relative_attention_bias"):
-                raise BadInput(f"{variables.path} has other biases of distance in layer {i}")
+                raise BadInput(f"{variables.path} has a different relative attention bias in layer {i}")
     scale = variables.setting("decoder/scale_outputs", 1.0)
     if not (scale == 1 or math.isclose(scale, sizes.width**-0.5, rel_tol=1e-6)):
         raise BadInput(f"{variables.path}: decoder/scale_outputs is {scale}")
@@ -286,7 +286,9 @@ def of_encoder(variables: Variables, said: dict[str, Any]) -> tuple[str, Any]:
     sizes = sizes_of(variables, "encoder", scaled=False)
     variables.need("encoder/pre_norm", 0)
     if "encoder/embeddings_1/weight" not in variables:
-        raise BadInput(f"{variables.path} is an encoder without segments, where BERT's are read")
+        raise BadInput(
+            f"{variables.path} is an encoder without segments, and heedful reads only BERT encoders"
+        )
     variables.need("encoder/embeddings_merge", 1)
     attention(variables, "encoder", sizes.layers, {}, {"head_dim": (sizes.key_width,)})
     pooled = "pooler_dense/weight" in variables

@@ -78,7 +78,7 @@ def read_variables(data: ByteReader) -> tuple[str, Variables]:
     for _ in range(aliases):
         alias, name = read_name(data, "another name"), read_name(data, "a name")
         if alias in found or alias in others or name not in found:
-            raise data.broken(f"it calls {name} {alias} too, which cannot be")
+            raise data.broken(f"it gives {name} the second name {alias}, which is not possible")
         others[alias] = name
     if data.left:
         raise data.broken(f"{data.left} bytes follow its end")
@@ -92,7 +92,7 @@ def read_variable(data: ByteReader, name: str) -> Variable:
     shape = tuple(data.number("I", f"the shape of {name}") for _ in range(rank))
     number = data.number("B", f"the type of {name}")
     if number >= len(TYPES):
-        raise data.broken(f"{name} has a type of number {number}, which there is not")
+        raise data.broken(f"{name} has the unknown type {number}")
     size = data.number("I", f"the size of {name}")
     if size != math.prod(shape) * TYPES[number].itemsize or size == 0:
         raise data.broken(f"{name} is {by(shape)} and has {size} bytes")

@@ -88,7 +88,7 @@ def differences(model: nn.Module) -> Iterator[str]:
     if isinstance(model, WithHeads):
         heads = {name: type(head) for name, head in model.heads.items()}
         if heads not in ({}, {"pooled": Pooled}):
-            yield f"it has a head ({', '.join(heads)}), and there is room for a pooled vector only"
+            yield f"it has a head ({', '.join(heads)}), and CTranslate2 stores only a pooled vector"
     for _, side in sides(model).values():
         yield from of_side(side, alone=not isinstance(model, EncoderDecoder))
     norms = [module for module in model.modules() if isinstance(module, LayerNorm | RMSNorm)]
@@ -99,7 +99,7 @@ def differences(model: nn.Module) -> Iterator[str]:
     placed = {id(model.get_parameter(name)) for ours in names(model).values() for name in ours}
     for name, weight in model.named_parameters():
         if id(weight) not in placed and not name.endswith("inputs.position.table"):  # a part of it is
-            yield f"its {name} has no place there"
+            yield f"CTranslate2 has no {name}"
 
 
 def of_side(side: Any, alone: bool) -> Iterator[str]:
@@ -124,7 +124,7 @@ def of_side(side: Any, alone: bool) -> Iterator[str]:
         yield "it has a norm after its last block though each block has one there already"
     given = (type(side.inputs.position), type(first.attention.layer.position))
     if given not in POSITIONS:
-        yield f"its positions ({', '.join(kind.__name__ for kind in given)}) are not among those it knows"
+        yield f"its positions ({', '.join(kind.__name__ for kind in given)}) are not supported"
 
 
 # (at the input, in the attention)

@@ -70,7 +70,9 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
 def with_start(variables: Variables, config: TransformerConfig) -> TransformerConfig:
     """Add a token with a vector of zeros, which a decoder starts from and never generates."""
     if not config.share_embeddings:
-        raise BadInput(f"{variables.path} starts from zeros and has two vocabularies, which is not read")
+        raise BadInput(
+            f"{variables.path} starts from zeros and has two vocabularies, which heedful does not read"
+        )
     variables.extra = 1
     if not config.output_bias:
         rows = variables.get("decoder/projection/weight").shape[0]
@@ -102,5 +104,5 @@ def check(variables: Variables, table: dict[str, tuple[str, ...]], ours: Any) ->
     asked = variables.asked | {variables.others.get(name, name) for name in variables.asked}
     left = [name for name in variables.found if name not in asked and name.rpartition("/")[2] not in IGNORED]
     if left:
-        raise BadInput(f"{where} holds {some(sorted(left))}, which heedful has no place for")
+        raise BadInput(f"{where} holds {some(sorted(left))}, which heedful does not use")
     return plan

@@ -50,15 +50,15 @@ class CTranslate2Model:
         if self.kind == "TransformerDecoderSpec":
             return tensor(self.model.forward_batch([ids]))[0]
         if self.kind == "TransformerEncoderSpec":
-            told = self.model.forward_batch([ids])
-            hidden_TD, pooled = tensor(told.last_hidden_state)[0], told.pooler_output
+            output = self.model.forward_batch([ids])
+            hidden_TD, pooled = tensor(output.last_hidden_state)[0], output.pooler_output
             return hidden_TD if pooled is None else torch.cat([hidden_TD, tensor(pooled)])
         forced = [self.writes[number] for number in (target or [])[1:]]
         how = {"beam_size": 1, "max_decoding_length": len(forced) + 1, "min_decoding_length": 0}
-        told = self.model.translate_batch(
+        output = self.model.translate_batch(
             [self.source(ids)], target_prefix=[forced], max_input_length=0, return_logits_vocab=True, **how
         )
-        return torch.stack([tensor(step).flatten() for step in told[0].logits[0]])
+        return torch.stack([tensor(step).flatten() for step in output[0].logits[0]])
 
     def greedy(self, ids: list[int], new: int) -> list[int] | None:
         return self.search(ids, 1, new)
@@ -77,11 +77,11 @@ class CTranslate2Model:
             return None
         if self.kind == "TransformerDecoderSpec":
             how = {"max_length": new, "min_length": 0, "sampling_topk": 1, "include_prompt_in_result": False}
-            told = self.model.generate_batch([self.source(ids)], beam_size=width, length_penalty=0, **how)
-            return told[0].sequences_ids[0]
+            output = self.model.generate_batch([self.source(ids)], beam_size=width, length_penalty=0, **how)
+            return output[0].sequences_ids[0]
         how = {"max_decoding_length": new, "min_decoding_length": 0, "max_input_length": 0}
-        told = self.model.translate_batch([self.source(ids)], beam_size=width, length_penalty=0, **how)
-        return [self.numbers[word] for word in told[0].hypotheses[0]]
+        output = self.model.translate_batch([self.source(ids)], beam_size=width, length_penalty=0, **how)
+        return [self.numbers[word] for word in output[0].hypotheses[0]]
 
 
 def tensor(view: Any) -> Tensor:

@@ -40,7 +40,7 @@ def read_vocabularies(folder: Path, config: Any, zero: bool) -> list[list[str]]:
     sizes = (config.vocab, getattr(config, "target_vocab", config.vocab))
     for words, rows in zip(found, sizes, strict=False):
         if len(words) != rows:
-            raise BadInput(f"{folder} has {len(words)} words in a vocabulary, and vectors for {rows}")
+            raise BadInput(f"{folder} has {len(words)} tokens in a vocabulary and {rows} embedding rows")
     return found
 
 
@@ -55,7 +55,7 @@ def read_vocabulary(path: Path) -> list[str]:
         except RecursionError:
             raise BadInput(f"{path} is nested too deeply to be read") from None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise BadInput(f"{path} is not a list of words")
+        raise BadInput(f"{path} is not a list of tokens")
     return words
 
 

@@ -29,8 +29,8 @@ class Metadata:
         self.path, self.values = contents.path, contents.metadata
         self.architecture = contents.metadata.get("general.architecture")
         if self.architecture not in ARCHITECTURES:
-            told = f"{self.path} is of the architecture {short(self.architecture)}"
-            raise BadInput(f"{told}; heedful reads {', '.join(ARCHITECTURES)}")
+            fault = f"{self.path} is of the architecture {short(self.architecture)}"
+            raise BadInput(f"{fault}; heedful reads {', '.join(ARCHITECTURES)}")
         self.asked: set[str] = set()
 
     def whole(self, name: str, default: int | None = None) -> int:
@@ -69,14 +69,14 @@ def read_config(contents: Contents) -> LlamaConfig:
     tensors = contents.tensors
     if contents.metadata.get("split.count", 1) not in (0, 1):
         count = short(contents.metadata["split.count"])
-        told = f"{contents.path} is one of {count} files that a model was split into"
-        raise BadInput(f"{told}: join them (llama-gguf-split --merge), and name the whole")
+        part = f"{contents.path} is one of {count} parts of a model"
+        raise BadInput(f"{part}: merge them (llama-gguf-split --merge), and give the merged file")
     if "token_embd.weight" not in tensors:
         raise BadInput(f"{contents.path} has no token_embd.weight")
     rows, width = matrix(contents, "token_embd.weight")
     heads, layers = metadata.whole("attention.head_count"), metadata.whole("block_count")
     if layers * 8 > len(tensors):
-        raise BadInput(f"{contents.path} announces {layers} layers and holds only {len(tensors)} tensors")
+        raise BadInput(f"{contents.path} declares {layers} layers and holds only {len(tensors)} tensors")
     if metadata.whole("embedding_length") != width:
         raise BadInput(f"{contents.path}: embedding_length is not {width}, which token_embd.weight has")
     if metadata.get("attention.key_length") is None and width % heads:
@@ -89,7 +89,7 @@ def read_config(contents: Contents) -> LlamaConfig:
             )
     if key_width % 2:
         raise BadInput(
-            f"{contents.path} has heads of odd width {key_width}, whose numbers cannot be turned in pairs"
+            f"{contents.path} has heads of odd width {key_width}, whose dimensions cannot be rotated in pairs"
         )
     config = LlamaConfig(
         vocab=rows,
@@ -137,7 +137,7 @@ def read_factors(contents: Contents, config: LlamaConfig) -> dict[str, Any]:
         )
         if bool((w / slower(w) - held).abs().le(CLOSE * held).all()):
             return {"rope_scaling": "llama3", "rope_factor": most}
-    raise BadInput(f"{contents.path}: {FACTORS} are not those of LLaMA 3, and others are not read")
+    raise BadInput(f"{contents.path}: {FACTORS} are not those of LLaMA 3, and heedful reads no others")
 
 
 def matrix(contents: Contents, name: str) -> tuple[int, int]:

@@ -70,7 +70,7 @@ def is_gguf(path: Path) -> bool:
 def read_contents(data: ByteReader) -> Contents:
     """Everything but the values of the tensors, checked."""
     if bytes(data.take(len(MAGIC), "its beginning")) != MAGIC:
-        raise BadInput(f"{data.path} is no GGUF file: it does not begin with GGUF")
+        raise BadInput(f"{data.path} is not a GGUF file: it does not begin with GGUF")
     version = data.number("I", "the version")
     if version not in VERSIONS:
         raise BadInput(f"{data.path} is of version {version}; heedful reads GGUF 2 and 3, lowest byte first")
@@ -119,7 +119,7 @@ def read_value(data: ByteReader, kind: int, key: str, room: list[int]) -> Any:
     if kind == TEXT:
         return read_text(data, what, LONGEST_TEXT)
     if kind != LIST:
-        raise data.broken(f"{what} is of a kind {kind}, which there is not")
+        raise data.broken(f"{what} has the unknown type {kind}")
     inner, count = data.number("I", what), data.number("Q", what)
     if inner in SCALARS:
         dtype = np.dtype(SCALARS[inner])
@@ -127,7 +127,7 @@ def read_value(data: ByteReader, kind: int, key: str, room: list[int]) -> Any:
             data.take(data.several(count, dtype.itemsize, what) * dtype.itemsize, what), dtype
         )
     if inner != TEXT:
-        raise data.broken(f"{what} is a list of a kind {inner}, which no published file has")
+        raise data.broken(f"{what} is a list of the unsupported type {inner}")
     room[0] -= data.several(count, 8, what)
     if room[0] < 0:
         raise data.broken(f"it has more than {TEXTS} texts in lists")
@@ -165,7 +165,8 @@ def placed(
         if name in found:
             raise data.broken(f"it holds {short(name)} twice")
         if count == 0 or shape[-1] % kind.block:
-            raise data.broken(f"{short(name)} has rows of {shape[-1]} numbers, in blocks of {kind.block}")
+            rows = f"{short(name)} has rows of {shape[-1]} values"
+            raise data.broken(f"{rows}, which is not a multiple of its block size {kind.block}")
         size = count // kind.block * kind.bytes
         if start % alignment or begin + start + size > len(data.view):
             raise data.broken(
@@ -173,8 +174,6 @@ def placed(
             )
         taken += size
         if taken > data.left:  # or a small file could unpack to any size
-            raise data.broken(
-                f"its tensors would take {taken} bytes and more of {data.left}: some lie over others"
-            )
+            raise data.broken(f"its tensors would take {taken} bytes and more of {data.left}: some overlap")
         found[name] = StoredTensor(name, shape, kind, data.view[begin + start : begin + start + size])
     return found

@@ -45,7 +45,7 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
     with naming(path):
         file = find(path)
         if file is None:
-            raise BadInput(f"{path} is no GGUF file, nor a folder with one")
+            raise BadInput(f"{path} is neither a GGUF file nor a folder with one")
         file = inside(path, file.name) if path.is_dir() else file
         with mapped(file) as data, naming(file):
             contents = read_contents(data)
@@ -74,7 +74,7 @@ def check(contents: Contents, config: LlamaConfig, ours: dict[str, tuple[int, ..
         raise BadInput(f"{contents.path} lacks {some(missing)}")
     extra = sorted(contents.tensors.keys() - plan.keys() - {FACTORS})
     if extra:
-        raise BadInput(f"{contents.path} holds {some(extra)}, which heedful has no place for")
+        raise BadInput(f"{contents.path} holds {some(extra)}, which heedful does not use")
     for theirs, name in plan.items():
         shape = contents.tensors[theirs].shape
         if shape != ours[name]:

@@ -76,12 +76,12 @@ class GGUFModel:
         fed_1T = torch.tensor([ids])
         search = {"num_beams": width, "length_penalty": 0.0, "early_stopping": "never"} if width > 1 else {}
         with quiet():
-            told = self.library.GenerationConfig(
+            settings = self.library.GenerationConfig(
                 max_new_tokens=new, do_sample=False, eos_token_id=self.end, pad_token_id=0, **search
             )
-            self.model.generation_config = told
+            self.model.generation_config = settings
             found = self.model.generate(
-                fed_1T, attention_mask=torch.ones_like(fed_1T), generation_config=told
+                fed_1T, attention_mask=torch.ones_like(fed_1T), generation_config=settings
             )
         tokens = found[0, len(ids) :].tolist()
         return tokens[: tokens.index(self.end)] if self.end in tokens else tokens

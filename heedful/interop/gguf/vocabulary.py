@@ -85,11 +85,11 @@ def tokens_of(path: Path, metadata: dict[str, Any], rows: int) -> tuple[list[str
         raise BadInput(f"{path} lists {len(tokens)} tokens; at most {MOST} are read")
     if not isinstance(tokens, list) or not 0 < len(tokens) <= rows:
         count = len(tokens) if isinstance(tokens, list) else "no"
-        raise BadInput(f"{path} lists {count} tokens, and has vectors for {rows}")
+        raise BadInput(f"{path} lists {count} tokens and has {rows} embedding rows")
     if any(len(token.encode()) > LONGEST for token in tokens):
         raise BadInput(f"{path} has a token of more than {LONGEST} bytes")
     if len(set(tokens)) < len(tokens):
-        raise BadInput(f"{path} lists a token twice, so that a text could be read in two ways")
+        raise BadInput(f"{path} lists a token twice")
     kinds = values_per_token(path, metadata, "tokenizer.ggml.token_type", len(tokens), [NORMAL] * len(tokens))
     if sum(kind in (UNKNOWN, CONTROL, USER) for kind in kinds) > MOST_ADDED:
         raise BadInput(f"{path} marks more than {MOST_ADDED} tokens as control tokens or its users' own")
@@ -104,10 +104,10 @@ def values_per_token(
     if values is None:
         return default
     if not hasattr(values, "tolist") or len(values) != count:
-        raise BadInput(f"{path}: {key} does not go with {count} tokens")
+        raise BadInput(f"{path}: {key} does not fit {count} tokens")
     found = values.tolist()
     if not all(math.isfinite(value) for value in found):
-        raise BadInput(f"{path}: {key} has numbers that are not finite")
+        raise BadInput(f"{path}: {key} has values that are not finite")
     return found
 
 

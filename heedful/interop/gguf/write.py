@@ -26,13 +26,13 @@ def refuse(loaded: Loaded) -> str | None:
     """Why this model cannot be exported as a GGUF file, or None."""
     c = loaded.config
     if not isinstance(c, LlamaConfig) or loaded.architecture != "llama":
-        return f"GGUF files are written of the llama family, and this is a {loaded.architecture}"
+        return f"GGUF export supports the llama family, and this is a {loaded.architecture}"
     if type(loaded.model) is not Decoder:
-        return "GGUF files hold language models, and this one has another head"
+        return "GGUF export supports language models, and this model has another head"
     if c.activation != "silu":
         return f"llama.cpp gates LLaMA's feed-forward layers with silu, and this model with {c.activation}"
     if c.rope_scaling != "none":
-        return "rotary positions that are stretched cannot be written as GGUF yet"
+        return "GGUF export does not support scaled rotary positions"
     if c.ffn_bias and is_qwen(c):
         return "llama.cpp's qwen2 has no biases in its feed-forward layers, and this model has"
     return refuse_tokenizer(loaded)

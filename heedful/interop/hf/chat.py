@@ -82,8 +82,8 @@ class Chat:
         said = self.child(json.dumps(asked))
         if "error" in said:
             raise BadInput(one_line(f"{self.path} has a chat template that {said['error']}"))
-        told = [text if isinstance(text, str) else Refused(str(text[1])) for text in said["texts"]]
-        return [Prompt(text) if isinstance(text, str) else text for text in told]
+        rendered = [text if isinstance(text, str) else Refused(str(text[1])) for text in said["texts"]]
+        return [Prompt(text) if isinstance(text, str) else text for text in rendered]
 
     def child(self, asked: str) -> dict[str, Any]:
         """What a process says that renders the template; it can say no more than a file may hold."""
@@ -125,8 +125,8 @@ def read_chat(folder: Path) -> Chat:
     with naming(path):
         template = read_text(inside(folder, FILE), 4 * LONGEST) if path.name == FILE else named(settings.said)
         if template is None:
-            told = f"{folder} has no chat template, so its model was not taught to talk"
-            raise BadInput(f"{told}: leave out `chat`, or put the template there as {FILE}")
+            why = f"{folder} has no chat template, so it is not a chat model"
+            raise BadInput(f"{why}: leave out `chat`, or put the template there as {FILE}")
         if len(template) > LONGEST:
             raise BadInput(
                 f"the chat template has {len(template):,} characters; at most {LONGEST:,} are read"
@@ -146,7 +146,7 @@ def named(said: dict[str, Any]) -> str | None:
     elif isinstance(template, dict):
         template = template.get(DEFAULT)
     if template is not None and not isinstance(template, str):
-        raise BadInput(f"chat_template is {short(template)}, where a text is due")
+        raise BadInput(f"chat_template is {short(template)}, and not a text")
     return template
 
 

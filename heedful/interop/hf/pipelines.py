@@ -106,7 +106,7 @@ def llama(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Toke
 
 
 def unigram(pieces: Pieces, more: Sequence[tuple[str, float]] = ()) -> Tokenizer:
-    """The likeliest way to cut a word into pieces."""
+    """The most likely way to split a word into pieces."""
     from tokenizers import Tokenizer, models
 
     if pieces.model != UNIGRAM:
@@ -154,7 +154,7 @@ def need(tokenizer: Tokenizer, path: Path, token: str) -> tuple[str, int]:
     """A token that a family cannot do without, with its number."""
     number = tokenizer.token_to_id(token)
     if number is None:
-        raise BadInput(f"{path} has no {short(token)}, which stands at the end of every text")
+        raise BadInput(f"{path} has no {short(token)}, which ends every text")
     return token, number
 
 
@@ -243,9 +243,7 @@ def marian(model: Path, numbers: dict[str, int], settings: TokenizerSettings) ->
     unknown = settings.name("unk", "<unk>") or "<unk>"
     for token in (unknown, END):
         if token not in numbers:
-            raise BadInput(
-                f"the vocabulary beside {model} has no {short(token)}, without which Marian reads nothing"
-            )
+            raise BadInput(f"the vocabulary beside {model} has no {short(token)}, which Marian needs")
     if sorted(numbers.values()) != list(range(len(numbers))):
         raise BadInput(f"the vocabulary beside {model} does not number its {len(numbers)} tokens from 0 on")
     scores = scored(pieces)

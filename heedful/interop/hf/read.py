@@ -71,8 +71,8 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
         check_written(folder)
     if not present(folder / CONFIG):
         refuse_stages(folder)
-        told = f"{folder / CONFIG} is missing: a model is a folder with a {CONFIG} and its weights"
-        raise BadInput(told + runs_inside(folder))
+        fault = f"{folder / CONFIG} is missing: a model is a folder with a {CONFIG} and its weights"
+        raise BadInput(fault + runs_inside(folder))
     path = inside(folder, CONFIG)
     theirs = read_json(path)
     architecture = find_architecture(path, theirs)
@@ -81,7 +81,7 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
         config = family(architecture).read_config(theirs, stored.keys())
         layers = getattr(config, "own_layers", config.layers) + getattr(config, "decoder_layers", 0)
         if layers * FEWEST > len(stored):
-            raise BadInput(f"{layers} layers are announced, but the weights have only {len(stored)} tensors")
+            raise BadInput(f"{layers} layers are declared, but the weights have only {len(stored)} tensors")
     numbers = {name: theirs.get(f"{name}_token_id") for name in SPECIAL}
     known = range(tokens_of(config) or 0)  # some configs write -1 for "none"
     special = {name: number for name, number in numbers.items() if type(number) is int and number in known}
@@ -128,7 +128,7 @@ def check_weights(
     if missing:
         raise BadInput(f"{folder} lacks {some(missing)}, which its {CONFIG} calls for")
     if extra:
-        raise BadInput(f"{folder} holds {some(extra)}, for which its {CONFIG} has no place")
+        raise BadInput(f"{folder} holds {some(extra)}, which its {CONFIG} does not describe")
     for name, tensor in plan.items():
         check_tensor(tensor, needed[name])
     for copy, original in copies.items():
@@ -162,8 +162,8 @@ def check_fixed(table: Table, stored: Mapping[str, Stored]) -> None:
             check_tensor(stored[name], fixed.shape)
             ((_, found),) = read_tensors({name: stored[name]})
             if not torch.allclose(found.float(), fixed.make(), atol=ROUNDED):
-                told = f"{stored[name].path}: {name} is not what {CONFIG} makes it (sinusoids)"
-                raise BadInput(f"{told}, and heedful computes it: this is another model")
+                fault = f"{stored[name].path}: {name} is not what {CONFIG} makes it (sinusoids)"
+                raise BadInput(f"{fault}, and heedful computes it: this is another model")
 
 
 def fill(model: nn.Module, table: Table, plan: Mapping[str, Stored]) -> None:

@@ -215,4 +215,4 @@ def said_first(out: Any) -> Tensor:
         found = getattr(out, name, None)
         if found is not None:
             return found
-    raise BadInput(f"transformers gives {', '.join(out.keys())}, of which heedful compares nothing")
+    raise BadInput(f"transformers gives {', '.join(out.keys())}, none of which heedful can compare")

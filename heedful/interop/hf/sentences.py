@@ -63,9 +63,9 @@ def read_sentences(folder: Path) -> Sentences | None:
         steps = [step_of(entry) for entry in read_list(inside(folder, MODULES))]
     kinds = [kind for kind, _ in steps]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        told = "heedful embeds by Transformer, Pooling and perhaps Normalize: give `pooling` from a folder "
-        told += "without that file, or use sentence-transformers"
-        raise BadInput(f"{folder / MODULES} lists the steps {short(kinds)}; {told}")
+        remedy = "heedful embeds by Transformer, Pooling and perhaps Normalize: give `pooling` from a folder "
+        remedy += "without that file, or use sentence-transformers"
+        raise BadInput(f"{folder / MODULES} lists the steps {short(kinds)}; {remedy}")
     first, pooling = steps[0][1], steps[1][1]
     said = read_below(folder, first, ENCODER)
     poolings, whole = read_pooling(folder, pooling)

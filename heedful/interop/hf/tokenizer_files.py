@@ -39,12 +39,12 @@ def tokenizer_files(loaded: Loaded) -> dict[str, str | bytes]:
         return {}
     sides: list[Any] = [loaded.tokenizer, loaded.target_tokenizer]
     if all(isinstance(side, Marian) for side in sides):
-        told = tokenizer_config(loaded, loaded.tokenizer) | {"tokenizer_class": "MarianTokenizer"}
-        told["separate_vocabs"] = sides[0].numbers != sides[1].numbers
-        return marian_files(*sides) | {TOKENIZER_CONFIG: as_json(told)}
+        config = tokenizer_config(loaded, loaded.tokenizer) | {"tokenizer_class": "MarianTokenizer"}
+        config["separate_vocabs"] = sides[0].numbers != sides[1].numbers
+        return marian_files(*sides) | {TOKENIZER_CONFIG: as_json(config)}
     text = tokenizer_text(loaded.tokenizer, loaded.model, loaded.special)
-    told = tokenizer_config(loaded, Tokenizer.from_str(text))
-    files: dict[str, str | bytes] = {TOKENIZER: text, TOKENIZER_CONFIG: as_json(told)}
+    config = tokenizer_config(loaded, Tokenizer.from_str(text))
+    files: dict[str, str | bytes] = {TOKENIZER: text, TOKENIZER_CONFIG: as_json(config)}
     if loaded.target_tokenizer is not None:
         files[TARGET_TOKENIZER] = loaded.target_tokenizer.to_str()
     return files
@@ -89,8 +89,8 @@ def mark(tokenizer: Tokenizer, number: int, token: str) -> str:
         tokenizer.add_special_tokens([token])
         if tokenizer.token_to_id(token) != number:
             given = tokenizer.token_to_id(token)
-            told = f"the model reads a token {number} that its tokenizer lacks and would number {given}"
-            raise BadInput(f"{told}: it cannot be saved as a Hugging Face folder")
+            fault = f"the model reads a token {number} that its tokenizer lacks and would number {given}"
+            raise BadInput(f"{fault}: it cannot be saved as a Hugging Face folder")
     return str(tokenizer.id_to_token(number))
 
 
@@ -139,5 +139,5 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def as_json(told: dict[str, Any]) -> str:
-    return json.dumps(told, indent=2) + "\n"
+def as_json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"

@@ -67,8 +67,8 @@ def no_weights(folder: Path) -> str:
     theirs = sorted(folder.glob("pytorch_model*.bin"))
     pickles = theirs or sorted(path for pattern in PICKLES for path in folder.glob(pattern))
     if any(folder.glob("*.onnx")):
-        told = f"{folder} holds ONNX graphs, which heedful writes and does not read"
-        return f"{told}: give the model they were made from"
+        fault = f"{folder} holds ONNX graphs, which heedful writes and does not read"
+        return f"{fault}: give the model they were made from"
     if not pickles:
         return f"{folder} has no weights: neither {SINGLE} nor {INDEX} is there; fetch the rest of the model"
     why = f"{pickles[0]} is a pickle, which can run code when it is read, so heedful does not read it"

@@ -54,8 +54,8 @@ def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], Mapping[str, Tensor]
     """Config and weights as Hugging Face has them; a model it cannot describe is refused."""
     file, c = family(loaded.architecture), loaded.config
     if not hasattr(file, "names"):
-        told = f"{loaded.architecture} has no Hugging Face counterpart to be saved as"
-        raise BadInput(f"{told}: heedful.load reads the folder it came from")
+        fault = f"{loaded.architecture} has no Hugging Face counterpart to be saved as"
+        raise BadInput(f"{fault}: heedful.load reads the folder it came from")
     classifies = isinstance(loaded.model, DecoderClassifier)
     if loaded.unlike:
         raise BadInput(

@@ -36,18 +36,18 @@ def refuse(loaded: Loaded) -> str | None:
         return f"heedful knows no ONNX convention for {name}"
     shells = [m for m in model.modules() if isinstance(m, Encoder | Decoder)]
     if any(type(shell.stack) is not Stack for shell in shells):
-        return f"{name} is not made of attention, for which alone ONNX runners have conventions"
+        return f"{name} has no attention, and ONNX runtimes have conventions only for attention"
     if any(isinstance(m, Experts) for m in model.modules()):
-        return f"{name} decides as it runs which experts a token meets, and a graph is drawn before"
+        return f"{name} chooses experts at run time, and an ONNX graph is fixed"
     for shell in shells:
         if isinstance(shell, Decoder) and type(shell.growing_cache()) is not GrowingCache:
-            return f"{name} remembers more than keys and values, and ONNX runners hand on only those"
+            return f"{name} caches more than keys and values, which ONNX runtimes do not support"
         if isinstance(shell, Encoder) and needs_tree(shell):
-            return f"{name} reads sentences with their trees, which ONNX runners do not have"
+            return f"{name} reads sentences with their trees, which ONNX runtimes do not support"
     if isinstance(model, EncoderDecoder) and isinstance(model.encoder.inputs, PatchInputs):
-        return f"{name} reads pictures and writes words, for which heedful has no ONNX graph yet"
+        return f"{name} reads images and writes text, for which heedful has no ONNX graph"
     odd = [head for head in getattr(model, "heads", ()) if head not in OUTPUTS and head != "class_token"]
-    return f"heedful knows no ONNX convention for what {name} says: {', '.join(odd)}" if odd else None
+    return f"heedful knows no ONNX convention for these outputs of {name}: {', '.join(odd)}" if odd else None
 
 
 def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:

@@ -113,7 +113,7 @@ class Certificate:
         """The same in lines, for people."""
         lines = []
         if self.logits is not None:
-            a = "" if self.logits.argmax is None else f", the same likeliest in {self.logits.argmax:.2%}"
+            a = "" if self.logits.argmax is None else f", argmax equal in {self.logits.argmax:.2%}"
             lines.append(
                 f"{self.logits.compared}: largest difference {self.logits.largest:.2g} "
                 f"({self.logits.relative:.1g} of their scale), mean {self.logits.mean:.2g}{a}"
@@ -121,11 +121,11 @@ class Certificate:
         for name, outputs in (("greedy", self.greedy), (f"beam {WIDTH}", self.beam)):
             if outputs is not None:
                 tied = f", {outputs.ties} tied" if outputs.ties else ""
-                lines.append(f"{name}: {outputs.same} of {outputs.inputs} outputs the same{tied}")
+                lines.append(f"{name}: {outputs.same} of {outputs.inputs} outputs equal{tied}")
         if self.tokenizer is not None:
-            lines.append(f"tokenizer: {self.tokenizer.same} of {self.tokenizer.texts} texts the same")
+            lines.append(f"tokenizer: {self.tokenizer.same} of {self.tokenizer.texts} texts equal")
         elif lines:
-            lines.append("tokenizer: not compared, since the one side or the other has none")
+            lines.append("tokenizer: not compared, because one side has none")
         return lines
 
 

@@ -45,7 +45,7 @@ def certify(
     kind: str = "float32",
     packages: Sequence[str] = (),
     bound: Bound | None = None,
-    progress: Callable[[str], None] = lambda told: None,
+    progress: Callable[[str], None] = lambda line: None,
 ) -> Certificate:
     """Compare the two, and say whether they are the same model. packages: whose versions are noted."""
     here, bound = OwnModel(ours), bound or BOUNDS.get(kind, BOUNDS["int8"])
@@ -64,9 +64,9 @@ def certify(
     faults = faults_of(found, bound)
     nothing = all(each is None for each in found.values())
     verdict = UNCHECKED if nothing else DIFFERENT if faults else SAME
-    told = ("the other library says nothing that could be compared",) if nothing else faults
+    all_faults = ("the other library returns nothing that can be compared",) if nothing else faults
     return Certificate(
-        verdict, format, kind, ours.architecture, versions(packages), told, **found, tolerance=bound
+        verdict, format, kind, ours.architecture, versions(packages), all_faults, **found, tolerance=bound
     )
 
 
@@ -75,20 +75,18 @@ def faults_of(found: dict[str, Any], bound: Bound) -> tuple[str, ...]:
     faults = []
     logits: Logits | None = found.get("logits")
     if logits is not None and not logits.relative <= bound.difference:  # nor if it is no number
-        told = f"{logits.compared} differ by {logits.relative:.2g} of their scale"
-        faults.append(f"{told}, where {bound.difference:g} is allowed")
+        apart = f"{logits.compared} differ by {logits.relative:.2g} of their scale"
+        faults.append(f"{apart}, and {bound.difference:g} is allowed")
     if logits is not None and logits.argmax is not None and logits.argmax < bound.argmax:
-        faults.append(
-            f"the likeliest is the same in {logits.argmax:.2%} only, where {bound.argmax:.0%} is asked"
-        )
+        faults.append(f"the argmax is equal in only {logits.argmax:.2%}, and {bound.argmax:.0%} is required")
     for name in ("greedy", "beam"):
         outputs: Outputs | None = found.get(name)
         if outputs is not None and outputs.share < bound.outputs:
-            told = f"{outputs.same + outputs.ties} of {outputs.inputs}"
-            faults.append(f"{name} gives the same in {told} only, where {bound.outputs:.0%} is asked")
+            equal = f"{outputs.same + outputs.ties} of {outputs.inputs}"
+            faults.append(f"{name} outputs are equal in only {equal}, and {bound.outputs:.0%} is required")
     tokens: Tokens | None = found.get("tokenizer")
     if tokens is not None and tokens.same < tokens.texts:
-        faults.append(f"the tokenizers agree about {tokens.same} of {tokens.texts} texts only")
+        faults.append(f"the tokenizers agree on only {tokens.same} of {tokens.texts} texts")
     return tuple(faults)
 
 

@@ -1,4 +1,4 @@
-"""Read adapters of Hugging Face's PEFT with the model that they stand beside; the package is not needed.
+"""Read adapters of Hugging Face's PEFT with their base model; the package is not needed.
 
 theirs   base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight   [rank, in]; lora_B
 ours     encoder.stack.blocks.0.attention.layer.query.A                             [out, rank], and B
@@ -33,7 +33,7 @@ is_one = is_peft
 def read(
     folder: Path, device: str | torch.device, dtype: torch.dtype, load: Load, base: Path | None = None
 ) -> Loaded:
-    """The model that adapters stand beside, with what they have learned merged into it.
+    """The base model of adapters, with the adapters merged into it.
 
     load: reads that model, which may be of any format. base: its folder, if it is not where the adapters say.
     """
@@ -43,19 +43,17 @@ def read(
         stored = find_stored(folder)
         lies = peft_base(folder) if base is None else base
         if not lies.is_dir():
-            told = f"{folder} stands beside {short(str(lies))}, which is no folder here"
-            raise BadInput(f"{told}: heedful.load takes its place as base")
+            adapted = f"{folder} adapts {short(str(lies))}, which is not a folder here"
+            raise BadInput(f"{adapted}: give its folder to heedful.load as base")
         if folder.resolve() in [each.resolve() for each in chain_of(lies)]:
             raise BadInput(
-                f"{folder} stands beside itself: heedful.load takes the place of its model as base"
+                f"{folder} names itself as its base: give the folder of its model to heedful.load as base"
             )
     there = load(lies, device, dtype)
     with naming(folder):
         file = family(there.architecture)
         if not hasattr(file, "names") or not hasattr(there.model, "named_parameters"):
-            raise BadInput(
-                f"{there.architecture} has no Hugging Face counterpart whose layers these could be"
-            )
+            raise BadInput(f"{there.architecture} has no Hugging Face counterpart with such layers")
         heads = {n: t for n, t in stored.items() if ".lora_" not in n}
         config, model = there.config, there.model
         if heads:
@@ -77,7 +75,9 @@ def read(
 def check_kind(said: dict[str, Any]) -> None:
     """Refuse what is not LoRA as the paper has it."""
     if said.get("peft_type") != "LORA":
-        raise BadInput(f"it holds adapters of the kind {short(said.get('peft_type'))}, and only LORA is read")
+        raise BadInput(
+            f"it holds adapters of the type {short(said.get('peft_type'))}, and heedful reads only LORA"
+        )
     for name in (
         "use_dora",
         "megatron_config",
@@ -86,21 +86,23 @@ def check_kind(said: dict[str, Any]) -> None:
         "trainable_token_indices",
     ):
         if said.get(name):
-            raise BadInput(f"its {name} is {short(said[name])}, which is more than LoRA: it is not read")
+            raise BadInput(
+                f"its {name} is {short(said[name])}, which plain LoRA does not have: heedful does not read it"
+            )
     if said.get("bias", "none") != "none":
-        raise BadInput(f"it has learned biases (bias is {short(said['bias'])}), which is not read")
+        raise BadInput(f"it has trained biases (bias is {short(said['bias'])}), which heedful does not read")
 
 
 def find_stored(folder: Path) -> dict[str, Stored]:
     """Every tensor by its name; none is read yet."""
     if not present(folder / ADAPTER_WEIGHTS) and present(folder / "adapter_model.bin"):
-        told = f"{folder / 'adapter_model.bin'} is a pickle, which can run code when it is read"
-        raise BadInput(f"{told}: save it as {ADAPTER_WEIGHTS}")
+        fault = f"{folder / 'adapter_model.bin'} is a pickle, which can run code when it is read"
+        raise BadInput(f"{fault}: save it as {ADAPTER_WEIGHTS}")
     stored = headers(inside(folder, ADAPTER_WEIGHTS))
     for name, tensor in stored.items():
         if not name.startswith(BEFORE) or tensor.dtype not in FLOATS:
-            told = f"{folder / ADAPTER_WEIGHTS} holds {short(name)} as {tensor.dtype}"
-            raise BadInput(f"{told}, which is no part of an adapter")
+            fault = f"{folder / ADAPTER_WEIGHTS} holds {short(name)} as {tensor.dtype}"
+            raise BadInput(f"{fault}, which is no part of an adapter")
     return stored
 
 
@@ -145,7 +147,7 @@ def put(model: nn.Module, learned: Mapping[str, Tensor]) -> None:
 
 
 def add(model: nn.Module, table: Table, said: dict[str, Any], stored: Mapping[str, Stored]) -> None:
-    """What adapters have learned, added to the layers that they stand beside."""
+    """What adapters have learned, added to their layers."""
     tensors = {name: value.clone() for name, value in read_tensors(stored)}
     weights = dict(model.named_parameters())
     modules = sorted({theirs_of(name).partition(".lora_")[0] for name in tensors})
@@ -160,13 +162,15 @@ def add(model: nn.Module, table: Table, said: dict[str, Any], stored: Mapping[st
             for name, learned_XD in zip(names, parts, strict=True):
                 weights[name].copy_(weights[name].float() + learned_XD.to(weights[name].device))
     if tensors:
-        raise BadInput(f"it holds {short(min(tensors))}, which is more than LoRA: it is not read")
+        raise BadInput(
+            f"it holds {short(min(tensors))}, which plain LoRA does not have: heedful does not read it"
+        )
 
 
 def names_beside(
     table: Table, module: str, shape: tuple[int, int], weights: Mapping[str, Tensor]
 ) -> list[str]:
-    """The weights of ours that an adapter stands beside, one below the other.
+    """The weights of ours that an adapter changes, stacked.
 
     shape: of the product of its matrices. It is checked before the product is computed, for two thin matrices
     of a small file may have a product of any size.
@@ -175,10 +179,10 @@ def names_beside(
     rules = [(rule, numbers) for rule in table.rules if (numbers := match(rule.theirs, full)) is not None]
     names = [name for rule, numbers in rules for name in fill(rule.ours, numbers)]
     if not rules or any(name not in weights or weights[name].ndim != 2 for name in names):
-        raise BadInput(f"the model has no layer {short(module)} that an adapter could stand beside")
+        raise BadInput(f"the model has no layer {short(module)} that an adapter could change")
     sizes = [tuple(weights[name].shape) for name in names]
     if shape != (sum(size[0] for size in sizes), sizes[0][1]):
-        raise BadInput(f"the adapter of {short(module)} does not fit the layer that it stands beside")
+        raise BadInput(f"the adapter of {short(module)} does not fit its layer")
     is_turned(rules[0][0], sizes)  # or refused: PEFT keeps A and B the same way round
     return names
 
@@ -190,7 +194,7 @@ def scale_of(said: dict[str, Any], module: str, rank: int) -> float:
     if type(expected) is not int or expected != rank or rank > LARGEST:
         raise BadInput(f"{short(module)} has the rank {rank}, and {ADAPTER} says {short(expected)}")
     if type(alpha) not in (int, float) or not math.isfinite(alpha):
-        raise BadInput(f"the alpha of {short(module)} is {short(alpha)}, which is no number")
+        raise BadInput(f"the alpha of {short(module)} is {short(alpha)}, which is not a number")
     return alpha / (math.sqrt(rank) if said.get("use_rslora") else rank)
 
 
@@ -212,4 +216,4 @@ def is_turned(rule: Rule, sizes: list[tuple[int, ...]]) -> bool:
         return False
     if theirs.T.shape == ours.shape and torch.equal(theirs.T, ours):
         return True
-    raise BadInput(f"{rule.ours[0]} is in another order over there, which adapters of theirs cannot follow")
+    raise BadInput(f"{rule.ours[0]} has another order in Hugging Face, which its adapters cannot represent")

@@ -30,16 +30,14 @@ def write(run: Path, folder: Path) -> None:
     """Write the adapters of a run into an existing folder, or refuse what PEFT has no place for."""
     lora = read_lora(run) if is_run(run) else None
     if lora is None:
-        raise BadInput(one_line(f"{run} is no run of train.tune=lora: it has no adapters to save alone"))
+        raise BadInput(one_line(f"{run} was not trained with train.tune=lora: it has no adapters to save"))
     architecture, config = describe_run(run)
     file = family(architecture)
     if not hasattr(file, "names"):
-        raise BadInput(
-            f"{architecture} has no Hugging Face counterpart whose layers adapters could stand beside"
-        )
+        raise BadInput(f"{architecture} has no Hugging Face counterpart for its adapters")
     if labels_of_run(run):
-        told = f"{run} is a decoder that classifies, whose head has a bias that theirs has not"
-        raise BadInput(one_line(f"{told}: its adapters stay here"))
+        why = f"{run} is a decoder with a classification head, which has no bias in Hugging Face"
+        raise BadInput(one_line(f"{why}: its adapters cannot be saved for PEFT"))
     learned = {name: tensor.clone() for name, tensor in read_tensors(headers(inside(run, SINGLE)))}
     table: Table = file.names(config)
     made = AdapterFiles(lora)
@@ -47,7 +45,7 @@ def write(run: Path, folder: Path) -> None:
         made.adapters(table, learned, shapes_of(architecture, config))
         made.heads(table, {name: t for name, t in learned.items() if not name.endswith((".A", ".B"))})
     except KeyError as error:
-        raise BadInput(f"what {run} has learned has no name over there: {error.args[0]}") from None
+        raise BadInput(f"a weight of {run} has no name in Hugging Face: {error.args[0]}") from None
     task = next((HEADS[head] for head in HEADS if head in heads_in(config)), None)
     if not heads_in(config):
         task = "SEQ_2_SEQ_LM" if hasattr(config, "decoder_layers") else "CAUSAL_LM"
@@ -96,14 +94,14 @@ class AdapterFiles:
                 self.ranks[theirs] = len(A_RD)
             left -= set(ours)
         if left:
-            raise KeyError(f"{min(left)} has no name over there")
+            raise KeyError(f"{min(left)} has no name in Hugging Face")
 
     def heads(self, table: Table, learned: Mapping[str, Tensor]) -> None:
         """What was learned anew and is kept whole."""
         for name, tensor in table.to_theirs(learned).items() if learned else ():
             module, _, part = name.rpartition(".")
             if part not in ("weight", "bias") or module == "cls.predictions":
-                raise KeyError(f"{name} belongs to a layer that cannot be kept whole")
+                raise KeyError(f"{name} belongs to a layer that cannot be stored as a whole")
             self.tensors[BEFORE + name] = tensor
             self.saved += [module] if module not in self.saved else []
 

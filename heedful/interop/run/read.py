@@ -43,7 +43,7 @@ is_one = is_run
 def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Load) -> Loaded:
     """The best model of a run; its names are ours already. What adapters have learned is merged.
 
-    load: reads the model that adapters stand beside, which may be of any format.
+    load: reads the base model of adapters, which may be of any format.
     """
     architecture, config = describe_run(folder)
     lora = read_lora(folder)
@@ -116,8 +116,8 @@ def check_hash(folder: Path) -> None:
     with open(inside(folder, SINGLE), "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found not in [entry.get("sha256") for entry in entries]:
-        told = f"the one has the SHA-256 {found}, and the other speaks of {short(said.get('sha256'))}"
-        raise BadInput(f"{folder / SINGLE} is damaged, or {path} is: {told}; put back a copy of both")
+        fault = f"its SHA-256 is {found}, and {path} says {short(said.get('sha256'))}"
+        raise BadInput(f"{folder / SINGLE} is damaged: {fault}; restore both from a copy")
 
 
 # What config.json says.
@@ -151,8 +151,8 @@ def labels_in_run(folder: Path, count: int) -> tuple[str, ...]:
         return ()
     labels = tuple(read_json(inside(folder, LABELS), 1 << 24))
     if len(labels) != count:
-        told = f"{folder / LABELS} names {len(labels)} labels, and the model tells {count} apart"
-        raise BadInput(f"{told}: put back its own")
+        fault = f"{folder / LABELS} names {len(labels)} labels, and the model has {count}"
+        raise BadInput(f"{fault}: restore the file of this run")
     return labels
 
 
@@ -192,7 +192,7 @@ def base_of(folder: Path) -> Path:
 
 
 def chain_of(folder: Path) -> list[Path]:
-    """Adapters, the model that they stand beside, and so on to a whole model; endless chains are refused."""
+    """Adapters, their base model, and so on to a whole model; endless chains are refused."""
     chain = [folder]
     while (below := below_of(chain[-1])) is not None:
         if below.resolve() in [each.resolve() for each in chain]:
@@ -203,7 +203,7 @@ def chain_of(folder: Path) -> list[Path]:
 
 
 def below_of(folder: Path) -> Path | None:
-    """What adapters stand beside, those of a run or of PEFT; None of a whole model."""
+    """The base model of adapters, those of a run or of PEFT; None for a whole model."""
     if is_run(folder):
         return None if read_lora(folder) is None else next_base(folder)
     return peft_base(folder) if is_peft(folder) else None
@@ -225,11 +225,11 @@ def next_base(folder: Path) -> Path:
         said = read_json(inside(folder, FROM))
         base = Path(str(said.get("folder")))
     if not base.exists():
-        told = f"{folder} holds only what it learned beside {base}, which is not there any more"
-        raise BadInput(one_line(f"{told}: put it back"))
+        fault = f"{folder} holds only the adapters of {base}, which is missing"
+        raise BadInput(one_line(f"{fault}: restore it"))
     if weights_hash(base) != said.get("sha256"):
-        told = f"{base} has other weights than when {folder} was trained beside it"
-        raise BadInput(one_line(f"{told}: put back the old ones"))
+        fault = f"{base} does not have the weights that {folder} was trained with"
+        raise BadInput(one_line(f"{fault}: restore them"))
     return base
 
 

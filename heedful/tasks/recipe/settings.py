@@ -1,7 +1,7 @@
 """Settings of a training run: dataclasses of numbers and names, with ranges, help and defaults.
 
-Each task puts together its own from these (`class TranslateData(TextData)`), changes a default by naming it
-again, and adds what it alone has. So a task has the settings that it uses, and no others.
+Each task puts together its own from these (`class TranslateData(TableSettings)`), changes a default by naming
+it again, and adds what it alone has. So a task has the settings that it uses, and no others.
 """
 
 from __future__ import annotations

@@ -124,10 +124,7 @@ NO_JSON = (
     "is not valid JSON: Expecting property name enclosed in double quotes: …; "
     "mend it, or put a whole copy there"
 )
-DAMAGED = (
-    "is damaged, or …model.json is: the one has the SHA-256 …, and the other speaks of …; "
-    "put back a copy of both"
-)
+DAMAGED = "is damaged: its SHA-256 is …, and …model.json says …; restore both from a copy"
 OWN_DATA = "--source FILE and --target FILE, or --data FILE"
 TORN = "is not a whole safetensors file: …; it may be cut short or altered, fetch it again"
 NO_NUMBER = "gives what is not a number: heedful doctor says which of its weights"
