@@ -1,5 +1,6 @@
 """The command line: quick help, one sentence for each mistake, numbers that a program can read."""
 
+import itertools
 import json
 import re
 import shlex
@@ -81,6 +82,15 @@ def test_help_explains_every_option_with_its_default(command, capsys):
         assert option in out
     told = out.count("(default: ") + out.count("(required)")
     assert told == len(options_of(command).__dataclass_fields__)
+
+
+@pytest.mark.parametrize("command", TYRO)
+def test_lines_of_help_are_full(command, capsys):
+    assert main([command, "--help"]) == 0
+    boxed = [line[2:-2] for line in capsys.readouterr().out.splitlines() if line.startswith("│ ")]
+    for line, after in itertools.pairwise(boxed):
+        if line[:12].isspace() and after[:12].isspace():  # one text, which goes on
+            assert len(line.rstrip()) + 1 + len(after.split()[0]) > len(line)
 
 
 @pytest.mark.parametrize("command", TYRO)

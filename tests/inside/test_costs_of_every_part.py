@@ -47,7 +47,7 @@ SCHEMES = {
     "alibi": ALiBi(H),
     "t5": T5Buckets(H),
     "structural-relative": StructuralRelative(4, K),
-    "concatenated sinusoids": Concatenated(Sinusoidal(8)),
+    "concatenated": Concatenated(Sinusoidal(8)),
     "concatenated table": Concatenated(Learned(31, 8)),
 }
 

@@ -107,7 +107,7 @@ def test_refusals(tmp_path):
     ours = loaded_of(MODELS["llama"])
     assert to_gguf.refuse(ours) is None
     stretched = replace(MODELS["llama"], rope_scaling="linear", rope_factor=2.0)
-    assert "stretched" in to_gguf.refuse(loaded_of(stretched))
+    assert "scaled rotary" in to_gguf.refuse(loaded_of(stretched))
     assert "silu" in to_gguf.refuse(loaded_of(replace(MODELS["llama"], activation="relu")))
     headed = classifier(ours.model, ours.config, 3)
     assert "another head" in to_gguf.refuse(replace(ours, model=headed))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
+import inspect
 import io
+import itertools
+import textwrap
 import types
 import typing
 from reprlib import repr as short  # what was typed may be a megabyte long
@@ -23,6 +27,8 @@ def parse(command: str, args: list[str]) -> Any:
     """The options of a command, by tyro; what it refuses is said again in one sentence."""
     kind, how = options_of(command), (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone)
     refuse_misread(command, args)
+    if {"-h", "--help"} & set(args):
+        kind = with_whole_paragraphs(kind)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             told = described(help_of(command))
@@ -40,6 +46,34 @@ def described(text: str) -> str:
     title, _, rest = examples.partition(":")
     lines = [f"  {' '.join(line.split())}" for line in rest.split(";")]
     return "\n\n".join(" ".join(words.split()) for words in paragraphs) + f"\n\n{title}:\n" + "\n".join(lines)
+
+
+def with_whole_paragraphs(kind: type) -> type:
+    """The same options, the help of each in one paragraph: tyro keeps line ends of indented docstrings."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    texts = {name: text for part in kind.__mro__ for name, text in field_docstrings(part).items()}
+    changed = [
+        (name, Annotated[hints[name], tyro.conf.arg(help=" ".join(text.split()))], fields[name])
+        for name, text in texts.items()
+        if "\n" in text
+    ]
+    return dataclasses.make_dataclass(kind.__name__, changed, bases=(kind,), frozen=True, kw_only=True)
+
+
+def field_docstrings(kind: type) -> dict[str, str]:
+    """{field: the string under it} of a dataclass, without its bases."""
+    if not dataclasses.is_dataclass(kind):
+        return {}
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        above.target.id: str(ast.literal_eval(below.value))
+        for above, below in itertools.pairwise(tree.body)
+        if isinstance(above, ast.AnnAssign)
+        and isinstance(above.target, ast.Name)
+        and isinstance(below, ast.Expr)
+    }
 
 
 def refuse_misread(command: str, args: list[str]) -> None:
