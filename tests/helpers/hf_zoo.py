@@ -444,15 +444,18 @@ def make(family: str, seed: int) -> Case:
     """One case; weights are spread out so that no part of the model is idle."""
     torch.manual_seed(seed)
     case = FAMILIES[family](random.Random(f"{family} {seed}"))
-    with torch.no_grad():
-        for weight in case.theirs.parameters():
-            if not weight.requires_grad:  # Marian's sinusoids
-                continue
-            weight.copy_(
-                torch.randn_like(weight) * (0.3 if weight.ndim > 1 else 0.1) + (weight.ndim == 1) * weight
-            )
+    spread(case.theirs)
     case.theirs.eval()
     return case
+
+
+def spread(model: nn.Module) -> None:
+    """Give every weight a value that matters."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:  # Marian's sinusoids do not
+                noise = torch.randn_like(weight) * (0.3 if weight.ndim > 1 else 0.1)
+                weight.copy_(noise + (weight.ndim == 1) * weight)
 
 
 def write(case: Case, folder: Path, **options: object) -> None:

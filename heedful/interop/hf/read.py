@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...errors import BadInput
 from ...files import inside, naming, present, read_json, short
-from ...models import family, model_types, nearest
+from ...models import family, kind_of, model_types, nearest
 from ...models.base import classifying
 from ...models.base.skeleton import skeleton, with_room
 from ...models.hf.folder import read_labels
@@ -78,6 +78,7 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
     architecture = find_architecture(path, theirs)
     stored = find_weights(folder)
     with naming(path):
+        check_direction(architecture, theirs)
         config = family(architecture).read_config(theirs, stored.keys())
         layers = getattr(config, "own_layers", config.layers) + getattr(config, "decoder_layers", 0)
         if layers * FEWEST > len(stored):
@@ -102,6 +103,20 @@ def find_architecture(path: Path, theirs: dict[str, Any]) -> str:
         )
         raise BadInput(f"{path}: model_type is {short(kind)}{meant}")
     return known[kind]
+
+
+def check_direction(architecture: str, theirs: dict[str, Any]) -> None:
+    """Refuse is_causal where it turns the attention of an encoder or an encoder-decoder around.
+
+    A decoder's file reads it.
+    """
+    direction = theirs.get("is_causal")
+    if kind_of(architecture) == "WithHeads" and direction not in (None, False):
+        raise BadInput(f"is_causal is {short(direction)}; heedful implements only False for an encoder")
+    if kind_of(architecture) == "EncoderDecoder" and direction is not None:
+        raise BadInput(
+            f"is_causal is {short(direction)}; heedful implements encoder-decoders without this setting"
+        )
 
 
 def check_weights(
