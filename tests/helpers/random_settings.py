@@ -121,7 +121,7 @@ class Meaningless(Exception):
 
 
 def outcome(name: str, seed: int, folder: Path) -> str:
-    """What heedful makes of a random model with up to three settings changed: "equal", "refused", or wrong."""
+    """What heedful makes of a random model with up to three settings changed: equal, refused, or a fault."""
     rng, case = random.Random(f"settings of {name} {seed}"), hf_zoo.make(name, seed)
     settings = settings_of(case.theirs.config)
     for number in range(TRIES):
