@@ -222,8 +222,8 @@ def forced_prefix(prefixes: Sequence[Sequence[int]]) -> Filter:
                 f"there are {context.batch} prompts but {len(prefixes)} prefixes: give one for each"
             )
         wanted_B = table(scores_BV.device)[context.rows_B, context.counts_B.clamp(max=longest)]
-        others_BV = torch.arange(scores_BV.shape[-1], device=scores_BV.device) != wanted_B[:, None]
-        return scores_BV.masked_fill(others_BV & (wanted_B >= 0)[:, None], NEVER)
+        forced_BV = torch.arange(scores_BV.shape[-1], device=scores_BV.device) == wanted_B[:, None]
+        return torch.where((wanted_B >= 0)[:, None], only(forced_BV, scores_BV), scores_BV)
 
     return force
 
@@ -250,6 +250,12 @@ def minimum_length(least: int | Sequence[int], eos: Ends) -> Filter:
         return scores_BV
 
     return forbid
+
+
+def only(forced_BV: Tensor, scores_BV: Tensor) -> Tensor:
+    """Scores that leave no choice: 0 for what is forced, so that it costs a hypothesis nothing."""
+    scores_BV = scores_BV.masked_fill(~forced_BV, NEVER)
+    return torch.where(forced_BV & ~scores_BV.isnan(), 0, scores_BV)
 
 
 def named(tokens_BN: Tensor, counts_BN: Tensor, V: int) -> Tensor:

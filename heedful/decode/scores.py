@@ -43,16 +43,13 @@ def apply(filters: Sequence[Filter], scores_BV: Tensor, context: Context | None)
 def apply_to_log_probabilities(
     filters: Sequence[Filter], scores_BV: Tensor, context: Context | None
 ) -> tuple[Tensor, Tensor]:
-    """The log-probabilities, and the same changed by as much as the filters change the scores.
+    """The log-probabilities, and the same as the filters change them.
 
-    They are not normalized anew: that a word is forbidden does not make a hypothesis without it likelier.
+    Filters act on log-probabilities here, as in Hugging Face's beam search, and these are not normalized
+    anew: that a word is forbidden does not make a hypothesis without it likelier.
     """
-    scores_BV = precise(scores_BV)
-    log_p_BV = scores_BV.log_softmax(-1)
-    if not filters:
-        return log_p_BV, log_p_BV
-    change_BV = apply(filters, scores_BV, context) - scores_BV
-    return log_p_BV, log_p_BV + change_BV.masked_fill(scores_BV == NEVER, 0)
+    log_p_BV = precise(scores_BV).log_softmax(-1)
+    return log_p_BV, apply(filters, log_p_BV, context)
 
 
 def check_choice(best: Sequence[float], rows: Sequence[int]) -> None:

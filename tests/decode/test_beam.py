@@ -127,8 +127,10 @@ def test_coverage_penalty_is_the_papers():
 @every_penalty
 @pytest.mark.parametrize("stopping", ["first_B", "heuristic"])
 def test_a_beam_of_one_is_greedy(name, penalty, alpha, stopping):
-    """Not with the exact rule if length pays: it goes on after an end; a longer sentence may score better."""
-    case, rules = small(name, 9, 4), [f.repetition_penalty(1.4), f.forbidden([3]), f.no_repeat_ngram(3)]
+    """Not with the exact rule if length pays: it goes on after an end; a longer sentence may score better.
+
+    Nor with a repetition penalty, which acts on log-probabilities in a beam, on scores in greedy search."""
+    case, rules = small(name, 9, 4), [f.forbidden([3]), f.no_repeat_ngram(3), f.minimum_length(2, {2, 5})]
     ends = {2, 5}
     for filters in ([], rules):
         expected = greedy(case.step(), case.prompts, case.lengths, longest=8, eos=ends, filters=filters)
@@ -438,16 +440,22 @@ def test_beam_search_equals_generate_in_seventy_random_cases(name, tmp_path):
                 assert [h.score for row in found for h in row] == pytest.approx(scores, abs=1e-4)
 
 
-@pytest.mark.parametrize("what", ["no n-gram twice", "least length", "bad words"])
-@every_family
-def test_filtered_beam_search_equals_generate(name, what, tmp_path):
-    """Prompts of equal length, since they take padding for text (see test_greedy_equals_generate).
+ALL_HAVE = ["repeated less", "no n-gram twice", "least length", "bad words"]
 
-    A repetition penalty they apply to log-probabilities here and to scores in greedy search, so that with it
-    their beam of one would not be greedy; ours acts on scores in both (test_a_beam_of_one_is_greedy).
-    """
+
+@pytest.mark.parametrize(
+    "name, what",
+    [
+        *((name, what) for name in (*DECODERS, *ENCODER_DECODERS) for what in ALL_HAVE),
+        *((name, "forced") for name in ENCODER_DECODERS),  # after a prompt of one token
+    ],
+)
+def test_filtered_beam_search_equals_generate(name, what, tmp_path):
+    """Prompts of equal length, since they take padding for text (see test_greedy_equals_generate)."""
     pair = Pair(name, 3, tmp_path)
     theirs, ours = {
+        "repeated less": ({"repetition_penalty": 1.7}, f.repetition_penalty(1.7)),
+        "forced": ({"forced_bos_token_id": 7}, f.forced_prefix([[7]] * 3)),
         "no n-gram twice": ({"no_repeat_ngram_size": 2}, f.no_repeat_ngram(2)),
         "least length": ({"min_new_tokens": 5}, f.minimum_length(5, pair.ends())),
         "bad words": ({"bad_words_ids": [[4], [8, 8], [1, 3]]}, f.forbidden([4, [8, 8], [1, 3]])),
