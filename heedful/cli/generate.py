@@ -13,13 +13,16 @@ heedful generate ./gpt2-xl --draft ./gpt2 "The cat"; heedful generate ./smollm2 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..data.report import Fault
-from ..interop.hf.chat import Refused, conversation_of, read_chat
+from ..interop.hf.chat import Refused, conversation_of
 from .shared.lines import Line, answer_lines
 from .shared.options import WriterOptions, takes_decoding
 from .shared.writing import TextWriter
+
+if TYPE_CHECKING:
+    from ..use.model import Model
 
 
 @takes_decoding("generate")
@@ -29,7 +32,7 @@ class GenerateOptions(WriterOptions):
 
     chat: bool = False
     """Each text is a message to a model that was taught to talk, or a conversation, as a JSON list of
-    objects with a role and a content; the folder's chat template says how that is written down. Prints the
+    objects with a role and a content; the model's chat template says how that is written down. Prints the
     model's answer."""
 
 
@@ -39,20 +42,17 @@ def generate(given: GenerateOptions) -> None:
 
 
 class ChatWriter(TextWriter):
-    """generate --chat: each line is a message, or a conversation, which the folder's template writes down."""
+    """generate --chat: each line is a message, or a conversation, which the model's template writes down."""
 
-    def check(self) -> None:
-        super().check()
-        folder = Path(getattr(self.given, "run", ""))
-        self.chat = read_chat(folder) if folder.is_dir() else None  # loading says what else it is
+    def read_all(self, model: Model, lines: list[Line]) -> list[Line]:
+        from ..use.generate import chat_of
 
-    def read_all(self, lines: list[Line]) -> list[Line]:
+        chat = chat_of(model)
         said = {
             n: conversation_of(line) for n, line in enumerate(lines) if isinstance(line, str) and line.strip()
         }
         whole = {n: messages for n, messages in said.items() if isinstance(messages, list)}
-        assert self.chat is not None  # a model was loaded from there
-        written = dict(zip(whole, self.chat.render(list(whole.values())), strict=True)) if whole else {}
+        written = dict(zip(whole, chat.render(list(whole.values())), strict=True)) if whole else {}
         found = list(lines)
         for n, messages in said.items():
             text = messages if isinstance(messages, Refused) else written[n]
@@ -62,4 +62,4 @@ class ChatWriter(TextWriter):
 
 def told(why: str, said: object) -> str:
     """A fault in words: the line's own, or that of the template."""
-    return f"the line {why}" if isinstance(said, Refused) else f"the folder's chat template {why}"
+    return f"the line {why}" if isinstance(said, Refused) else f"the chat template {why}"

@@ -21,6 +21,8 @@ from .run_folder import A_STAGE, OF_STAGES
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from .hf.chat import Chat
+
 
 class ImageEncoder:
     """An encoder of images, with or without heads: a Vision Transformer."""
@@ -58,6 +60,7 @@ class Loaded:
     target_tokenizer: Tokenizer | None = None  # what the model writes, if that has a vocabulary of its own
     labels: tuple[str, ...] = ()  # what a classifier tells apart, by their numbers
     generation: dict[str, Any] = field(default_factory=dict)  # how to write, as a Hugging Face folder says
+    chat: Chat | None = None  # how a conversation is written down
     unlike: str = ""  # what a run does with the model that its weights do not tell
 
     @property

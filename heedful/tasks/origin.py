@@ -19,6 +19,7 @@ from ..data.vocab import Vocab, no_panic, read_vocab
 from ..errors import BadInput
 from ..files import inside, naming, one_line, present, read_json, read_text, write_json, write_text
 from ..interop.formats import load
+from ..interop.hf.chat_files import OF_RUN, as_kept
 from ..interop.hf.tokenizer import LIMIT, TARGET_TOKENIZER, TOKENIZER, guarded, read_tokenizer, read_whole
 from ..interop.loaded import Loaded
 from ..interop.run.read import FROM, weights_hash
@@ -72,6 +73,8 @@ def find_origin(folder: str, run: Path, fitting: Fitting = READERS) -> Origin:
         write_text(run / TOKENIZER, tokenizer_text(loaded, Path(folder)))
         if loaded.target_tokenizer is not None:
             write_text(run / TARGET_TOKENIZER, tokenizer_text(loaded, Path(folder), TARGET_TOKENIZER))
+        if loaded.chat is not None and fitting is DECODERS:
+            write_json(run / OF_RUN, as_kept(loaded.chat))
         write_json(run / FROM, asdict(origin))
     with naming(run / FROM):
         return read_origin(read_json(inside(run, FROM)))
@@ -180,7 +183,10 @@ def vocabulary(run: Path, origin: Origin, reads: bool = False) -> VocabLike:
         tokenizer = read_tokenizer(run, origin.config.vocab)
         assert tokenizer is not None
         kind = ForeignSourceVocab if reads else ForeignVocab
-        return kind(tokenizer, text, origin.special, origin.folder)
+        made = kind(tokenizer, text, origin.special, origin.folder)
+        # A text for a chat model may hold what its template writes.
+        tokenizer.encode_special_tokens = not present(run / OF_RUN)
+        return made
 
 
 def target_vocabulary(run: Path, origin: Origin) -> VocabLike | None:

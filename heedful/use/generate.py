@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ..decode.options import DecodingOptions, options_from, takes_options
 from ..errors import BadInput
-from ..interop.hf.chat import Refused, read_chat
+from ..interop.hf.chat import Chat, Refused
+from ..interop.hf.chat_files import FILE
 from ..models.base.shells import Decoder
 from .results import Answer
 from .search import Request, answers, search_of
@@ -81,12 +81,21 @@ def requests(
 
 
 def chat_prompt(model: Model, conversation: str | list[dict[str, Any]]) -> str:
-    """A conversation as the folder's chat template writes it down, for `generate` and `stream` to answer.
+    """A conversation as the model's chat template writes it down, for `generate` and `stream` to answer.
 
     conversation: a message of the user's, or [{"role": ..., "content": ...}, ...].
     """
     said = [{"role": "user", "content": conversation}] if isinstance(conversation, str) else conversation
-    (found,) = read_chat(Path(model.folder)).render([said])
+    (found,) = chat_of(model).render([said])
     if isinstance(found, Refused):
         raise BadInput(f"the chat template of {model.folder} {found.why}")
     return found
+
+
+def chat_of(model: Model) -> Chat:
+    """The chat template of a model; a model without one is refused."""
+    if model.loaded.chat is None:
+        why = f"{model.folder} has no chat template, so it is not a chat model"
+        remedy = f"leave out `chat`, or put the template into its Hugging Face folder as {FILE}"
+        raise BadInput(f"{why}: {remedy}")
+    return model.loaded.chat

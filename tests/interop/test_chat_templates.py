@@ -9,151 +9,19 @@ import time
 from pathlib import Path
 
 import pytest
-import tokenizers as tk
-import torch
 import transformers as hf
+from helpers.chat_cases import CHATML, CONVERSATIONS, LLAMA2, SHAPES, USER, folder, tell  # noqa: F401
 from helpers.refusals import at_most
 
 import heedful
 from heedful.cli.main import main
 from heedful.interop.hf import chat
-from heedful.interop.hf.chat import Chat, Prompt, Refused, conversation_of, read_chat
-
-# Small templates in the shape of well-known ones.
-LLAMA2 = """
-{%- if messages[0]['role'] == 'system' %}
-    {%- set loop_messages = messages[1:] %}
-    {%- set system_message = messages[0]['content'] %}
-{%- else %}
-    {%- set loop_messages = messages %}
-    {%- set system_message = false %}
-{%- endif %}
-{%- for message in loop_messages %}
-    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
-        {{- raise_exception('roles must take turns') }}
-    {%- endif %}
-    {%- set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] if \
-loop.index0 == 0 and system_message != false else message['content'] %}
-    {%- if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}
-    {%- elif message['role'] == 'assistant' %}{{ ' ' + content.strip() + ' ' + eos_token }}{% endif %}
-{%- endfor %}"""
-LLAMA3 = """
-{%- for message in messages %}
-    {%- set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + \
-message['content'] | trim + '<|eot_id|>' %}
-    {%- if loop.first %}{% set content = bos_token + content %}{% endif %}
-    {{- content }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"""
-CHATML = """{% for message in messages %}
-{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are a helpful \
-assistant.<|im_end|>\\n' }}{% endif %}
-{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
-{% endfor %}
-{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
-"""
-ZEPHYR = """{% for message in messages %}
-{% if message['role'] == 'user' %}
-{{ '<|user|>\\n' + message['content'] + eos_token }}
-{% elif message['role'] == 'system' %}
-{{ '<|system|>\\n' + message['content'] + eos_token }}
-{% elif message['role'] == 'assistant' %}
-{% generation %}{{ '<|assistant|>\\n' + message['content'] + eos_token }}{% endgeneration %}
-{% endif %}
-{% if loop.last and add_generation_prompt %}
-{{ '<|assistant|>' }}
-{% endif %}
-{% endfor %}"""
-MISTRAL = """{{ bos_token }}{% set ns = namespace(turn=0, seen={}) %}{% for message in messages %}{% if \
-message.role == 'system' %}{% continue %}{% endif %}
-{%- set ns.turn = ns.turn + 1 %}{% if message.role == 'user' %}{{ '[INST] ' ~ message.content ~ ' [/INST]' \
-}}{% else %}{{ message.content ~ eos_token }}{% endif %}{% endfor %}"""
-OTHERS = """{%- macro line(m, n=1) -%}{{ n }}:{{ m.role | upper }}|{{ m.content | tojson }}|{{ dict(a=1, \
-**{'b': 'é'}) | tojson(indent=2) }}{%- endmacro -%}
-{%- for m in messages | selectattr('role', 'ne', 'system') -%}{{ line(m, loop.index) }}{{ '\\n' if not \
-loop.last }}{%- endfor -%}
-{{ tools is none }}{{ documents is none }}{{ unk_token is defined }}{{ strftime_now('%Y')[:2] }}{% if loopy \
-is not defined %}.{% endif %}{{ messages | length }}{{ [3,1,2] | sort | join(',') }}"""
-SHAPES = {
-    "llama2": LLAMA2,
-    "llama3": LLAMA3,
-    "chatml": CHATML,
-    "zephyr": ZEPHYR,
-    "mistral": MISTRAL,
-    "others": OTHERS,
-}
-
-USER = {"role": "user", "content": "  What is a mat?\n"}
-CONVERSATIONS = [
-    [USER],
-    [{"role": "system", "content": "Be brief, été <b> & 'quotes' 😀"}, USER],
-    [
-        USER,
-        {"role": "assistant", "content": " A rug. "},
-        {"role": "user", "content": "猫? {{ 7 * 7 }} {% raw %}"},
-    ],
-    [
-        {"role": "system", "content": "x"},
-        USER,
-        {"role": "assistant", "content": "</s><|im_end|>"},
-        {"role": "user", "content": ""},
-    ],
-]
-SPECIAL = [
-    "<s>",
-    "</s>",
-    "<unk>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|start_header_id|>",
-    "<|end_header_id|>",
-]
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A tiny LLaMA that reads bytes, with a tokenizer that knows the tokens of templates."""
-    tokenizer = tk.Tokenizer(tk.models.BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = (
-        tk.pre_tokenizers.ByteLevel(add_prefix_space=False),
-        tk.decoders.ByteLevel(),
-    )
-    alphabet = tk.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tk.trainers.BpeTrainer(
-        vocab_size=280, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(["what is a mat a rug"] * 3, trainer)
-    tokenizer.post_processor = tk.processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    torch.manual_seed(1)
-    config = hf.LlamaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=12,
-        intermediate_size=20,
-        num_hidden_layers=1,
-        num_attention_heads=3,
-        num_key_value_heads=1,
-        bos_token_id=0,
-        eos_token_id=1,
-        max_position_embeddings=999,
-    )
-    hf.LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
-    tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
-    return tmp_path / "model"
-
-
-def tell(folder, template, **more):
-    said = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "unk_token": "<unk>",
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(said | {"chat_template": template} | more))
+from heedful.interop.hf.chat import Chat, Prompt, Refused, conversation_of
+from heedful.interop.hf.chat_files import read_chat
 
 
 def of(template):
-    return Chat(Path("template"), template, {"bos_token": "<s>", "eos_token": "</s>"})
+    return Chat("template", {"default": template}, {"bos_token": "<s>", "eos_token": "</s>"})
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -173,7 +41,7 @@ def test_templates_give_the_texts_and_numbers_of_transformers(shape, folder):
 def test_a_template_may_refuse_a_conversation(folder):
     tell(folder, LLAMA2)
     wrong = [{"role": "assistant", "content": "hello"}]
-    found = read_chat(folder).render([[USER], wrong, [USER]])
+    found = heedful.load(folder).loaded.chat.render([[USER], wrong, [USER]])
     assert isinstance(found[0], Prompt) and found[0] == found[2]
     assert found[1] == Refused("refuses it: roles must take turns")
 
@@ -186,11 +54,11 @@ def test_a_file_of_its_own_goes_first_and_the_default_of_several_is_taken(folder
             {"name": "default", "template": "yes {{ messages | length }}"},
         ],
     )
-    assert read_chat(folder).render([[USER]]) == ["yes 1"]
+    assert heedful.load(folder).loaded.chat.render([[USER]]) == ["yes 1"]
     (folder / "chat_template.jinja").write_text("file {{ bos_token }}{{ eos_token }}")
     theirs = hf.AutoTokenizer.from_pretrained(folder)
     assert (
-        read_chat(folder).render([[USER]])
+        heedful.load(folder).loaded.chat.render([[USER]])
         == ["file <s></s>"]
         == [theirs.apply_chat_template([USER], tokenize=False)]
     )
@@ -215,7 +83,7 @@ def test_a_folder_without_a_template_is_told_so(folder, capsys):
     for said in ("{}", '{"chat_template": null}', '{"chat_template": []}'):
         (folder / "tokenizer_config.json").write_text(said)
         with pytest.raises(heedful.BadInput, match="has no chat template"):
-            read_chat(folder)
+            heedful.load(folder).chat_prompt("hello")
     assert main(["generate", str(folder), "--chat", "hello"]) == 2
     said = capsys.readouterr().err.strip()
     assert "has no chat template" in said and "\n" not in said
@@ -248,7 +116,7 @@ def test_lines_are_messages_or_conversations(folder, monkeypatch, capsys):
         "--json",
         stdin="\n".join(typed) + "\n",
     )
-    prompts = read_chat(folder).render(
+    prompts = heedful.load(folder).loaded.chat.render(
         [[{"role": "user", "content": typed[0]}], CONVERSATIONS[2], [{"role": "user", "content": typed[3]}]]
     )
     expected = [str(one) for one in model.generate(prompts, max_new_tokens=7)]
@@ -264,7 +132,7 @@ def test_lines_are_messages_or_conversations(folder, monkeypatch, capsys):
 
 def test_python_has_the_same_prompts(folder):
     tell(folder, LLAMA2)
-    model, expected = heedful.load(folder), read_chat(folder).render(CONVERSATIONS)
+    model, expected = heedful.load(folder), heedful.load(folder).loaded.chat.render(CONVERSATIONS)
     for said, prompt in zip(CONVERSATIONS, expected, strict=True):
         found = model.chat_prompt(said)
         assert found == prompt and model.generate(found, max_new_tokens=3) == model.generate(
@@ -304,7 +172,7 @@ def test_without_jinja_the_way_to_get_it_is_told(folder, monkeypatch):
 
     monkeypatch.setattr("heedful.interop.packages.import_module", without)
     with pytest.raises(heedful.BadInput, match=r'jinja2 is not installed: pip install "heedful\[chat\]"'):
-        read_chat(folder).render([[USER]])
+        heedful.load(folder).loaded.chat.render([[USER]])
 
 
 # Hostile templates
@@ -392,14 +260,13 @@ def test_a_bomb_is_stopped(what):
 
 MEMORY = """
 import resource, sys
-from pathlib import Path
 from heedful.interop.hf.chat import Chat
 def peak():
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-Chat(Path("t"), "", {}).render([[]])
+Chat("t", {"default": ""}, {}).render([[]])
 before = peak()
 try:
-    Chat(Path("t"), sys.argv[1], {}).render([[]])
+    Chat("t", {"default": sys.argv[1]}, {}).render([[]])
 except ValueError:
     pass
 print(peak() - before)

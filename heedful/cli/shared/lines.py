@@ -60,7 +60,7 @@ class LineCommand(ABC, Generic[R]):
         """What stands on a line, as it is given to the model."""
         return line
 
-    def read_all(self, lines: list[Line]) -> list[Line]:
+    def read_all(self, model: Model, lines: list[Line]) -> list[Line]:
         """The same of several lines, some of which are faults."""
         return [line if isinstance(line, Fault) else self.read(line) for line in lines]
 
@@ -125,7 +125,7 @@ class Printer:
     def chunk(self, lines: list[Line]) -> None:
         """Answer some lines, in their order."""
         start, self.lines = self.lines, self.lines + len(lines)
-        lines, rows = self.judged(self.work.read_all(lines), start)
+        lines, rows = self.judged(self.work.read_all(self.model, lines), start)
         unknown = self.unknown.count(rows)
         if self.raw and len(lines) == 1 and rows and (pieces := self.live()) is not None:
             return self.stream(pieces, *rows.popitem())

@@ -13,6 +13,7 @@ from ...files import inside, naming, present, read_json, short
 from ...models.base.skeleton import skeleton, with_room
 from ...models.transformer import TransformerConfig
 from ..binary import mapped
+from ..hf.chat_files import read_chat
 from ..loaded import Loaded, by, some
 from ..run_folder import CONFIG
 from .config import SPECIFICATIONS
@@ -56,6 +57,7 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
             plan = check(variables, names(model), dict(model.named_parameters()))
             vocabulary = read_vocabularies(path, config, zero)
             tokenizer, target = tokenizers(path, config, vocabulary, said)
+            chat = read_chat(path)
             model = with_room(model.to(dtype), device)
             with torch.no_grad():
                 for theirs, ours in plan.items():
@@ -64,7 +66,7 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
                     for part, piece in zip(parts, value.split([len(part) for part in parts]), strict=True):
                         part.copy_(piece)
     special = special_ids(said, vocabulary[-1], zero, encodes=kind == "TransformerEncoderSpec")
-    return Loaded(architecture, config, model.eval(), tokenizer, special, target)
+    return Loaded(architecture, config, model.eval(), tokenizer, special, target, chat=chat)
 
 
 def with_start(variables: Variables, config: TransformerConfig) -> TransformerConfig:

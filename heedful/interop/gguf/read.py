@@ -12,6 +12,7 @@ from ...models.base.skeleton import skeleton, with_room
 from ...models.llama import LlamaConfig
 from ..binary import mapped
 from ..loaded import Loaded, by, some
+from .chat import read_chat
 from .config import FACTORS, read_config
 from .file import Contents, is_gguf, read_contents
 from .layout import TURNED, halved, table_of
@@ -54,6 +55,7 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
             turned = contents.metadata["general.architecture"] == "llama"
             plan = check(contents, config, {name: tuple(w.shape) for name, w in model.named_parameters()})
             tokenizer, special = read_vocabulary(file, contents.metadata, config.vocab)
+            chat = read_chat(file, contents.metadata, tokenizer)
             model = with_room(model.to(dtype), device)
             ours = dict(model.named_parameters())
             with torch.no_grad():
@@ -62,7 +64,7 @@ def read(path: Path, device: str | torch.device = "cpu", dtype: torch.dtype = to
                     if turned and any(part in theirs for part in TURNED):
                         value = halved(value, config.key_width)
                     ours[name].copy_(value)
-    return Loaded("llama", config, model.eval(), tokenizer, special)
+    return Loaded("llama", config, model.eval(), tokenizer, special, chat=chat)
 
 
 def check(contents: Contents, config: LlamaConfig, ours: dict[str, tuple[int, ...]]) -> dict[str, str]:

@@ -13,8 +13,9 @@ from ...models.llama import LlamaConfig
 from ..loaded import Loaded, check_export
 from ..packages import needed, quiet
 from .blocks import KINDS as PACKED
+from .chat import chat_metadata
 from .layout import TURNED, paired, table_of
-from .vocabulary import vocabulary_metadata
+from .vocabulary import SPECIAL, vocabulary_metadata
 
 KINDS = ("float32", "float16", "q8_0")
 FILE = "model.gguf"
@@ -55,7 +56,10 @@ def is_qwen(c: LlamaConfig) -> bool:
 def vocabulary(loaded: Loaded) -> dict[str, Any]:
     if loaded.tokenizer is None:
         return {"tokenizer.ggml.model": "no_vocab"}
-    return vocabulary_metadata(loaded.tokenizer, loaded.special, loaded.config.vocab)
+    chat = chat_metadata(loaded.chat, loaded.tokenizer)
+    keys = {name: f"tokenizer.ggml.{key}" for name, key in SPECIAL.items()}
+    special = loaded.special | {name: chat[key] for name, key in keys.items() if key in chat}
+    return vocabulary_metadata(loaded.tokenizer, special, loaded.config.vocab) | chat
 
 
 def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:

@@ -1,8 +1,7 @@
-"""Chat templates: how a model's folder wants a conversation written down before the model is given it.
+"""Chat templates: how a conversation is written down before a model is given it.
 
-The template is a small program in Jinja's language, in tokenizer_config.json or a file of its own. It is
-rendered in a process with little time and memory (chat_child.py), and gives the text of transformers'
-`apply_chat_template`.
+The template is a small program in Jinja's language; chat_files.py finds it. It is rendered in a process with
+little time and memory (chat_child.py), and gives the text of transformers' `apply_chat_template`.
 """
 
 from __future__ import annotations
@@ -17,27 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BadInput
-from ...files import MEGABYTE, inside, naming, one_line, present, read_text, short
+from ...files import MEGABYTE, is_plain, one_line, short
 from ..packages import needed
 from . import chat_child
-from .token_settings import NAMES, TOKENIZER_CONFIG, TokenizerSettings
 
-FILE, DEFAULT = "chat_template.jinja", "default"
+DEFAULT = "default"  # the name of the template that is used
 LONGEST = MEGABYTE // 4  # characters of a template; the longest that are published have a tenth
 WRITTEN = 100_000  # characters of what it writes
 SECONDS, PATIENCE = 0.7, 20.0  # of the processor's time; and of anybody's, should it not even start
 MEMORY = 48 * MEGABYTE  # beyond what the process has before it looks at the template
 ANSWER = 8 * MEGABYTE  # bytes of all it writes
 TOGETHER = 32  # conversations a process
-
-# What their tokenizers call these tokens where the folder does not say.
-ENDS = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
-BYTES = {"unk": "<|endoftext|>", "bos": "<|endoftext|>", "eos": "<|endoftext|>"}
-HABITS = {
-    "llama": ENDS,
-    "gpt2": BYTES,
-    "qwen2": {"unk": BYTES["unk"], "eos": BYTES["eos"], "pad": BYTES["eos"]},
-}
 
 Message = dict[str, Any]
 
@@ -57,11 +46,32 @@ class Refused:
 
 @dataclass(frozen=True)
 class Chat:
-    """A folder's template, and what it may name."""
+    """A model's templates, and what they may name."""
 
-    path: Path
-    template: str
+    source: str  # the file they came from
+    templates: dict[str, str]  # by name
     tokens: dict[str, str]  # bos_token and so on
+
+    def __post_init__(self) -> None:
+        """Check the templates, which come from a file."""
+        for name, template in self.templates.items():
+            if not isinstance(template, str):
+                raise BadInput(f"the chat template of {self.source} is {short(template)}, and not a text")
+            if not is_plain(name):
+                raise BadInput(f"{self.source} names a chat template {short(name)}: use a plain name")
+            if len(template) > LONGEST:
+                size = f"a chat template of {len(template):,} characters"
+                raise BadInput(f"{self.source} has {size}; at most {LONGEST:,} are read")
+            if any("\ud800" <= letter <= "\udfff" for letter in template):
+                raise BadInput(f"the chat template of {self.source} has half a character")
+
+    @property
+    def template(self) -> str:
+        """The default template."""
+        if DEFAULT not in self.templates:
+            known = ", ".join(self.templates)
+            raise BadInput(f"{self.source} has the chat templates {known}, and none is named {DEFAULT}")
+        return self.templates[DEFAULT]
 
     def render(self, conversations: Sequence[list[Message]], answer: bool = True) -> list[Prompt | Refused]:
         """Each conversation as a prompt, or why the template refuses it. answer: the model speaks next."""
@@ -81,7 +91,7 @@ class Chat:
         }
         said = self.child(json.dumps(asked))
         if "error" in said:
-            raise BadInput(one_line(f"{self.path} has a chat template that {said['error']}"))
+            raise BadInput(one_line(f"{self.source} has a chat template that {said['error']}"))
         rendered = [text if isinstance(text, str) else Refused(str(text[1])) for text in said["texts"]]
         return [Prompt(text) if isinstance(text, str) else text for text in rendered]
 
@@ -116,38 +126,6 @@ class Chat:
         except ValueError:
             said = None
         return said if isinstance(said, dict) else {"error": "gave no answer"}
-
-
-def read_chat(folder: Path) -> Chat:
-    """The folder's chat template; a folder without one is refused."""
-    settings = TokenizerSettings(folder)
-    path = folder / (FILE if present(folder / FILE) else TOKENIZER_CONFIG)
-    with naming(path):
-        template = read_text(inside(folder, FILE), 4 * LONGEST) if path.name == FILE else named(settings.said)
-        if template is None:
-            why = f"{folder} has no chat template, so it is not a chat model"
-            raise BadInput(f"{why}: leave out `chat`, or put the template there as {FILE}")
-        if len(template) > LONGEST:
-            raise BadInput(
-                f"the chat template has {len(template):,} characters; at most {LONGEST:,} are read"
-            )
-        template.encode()  # half a character is no template
-    habits = HABITS.get(settings.kind, {})
-    tokens = {f"{name}_token": settings.name(name, habits.get(name)) for name in NAMES}
-    return Chat(path, template, {name: token for name, token in tokens.items() if token is not None})
-
-
-def named(said: dict[str, Any]) -> str | None:
-    """A template, or the default one of several."""
-    template = said.get("chat_template")
-    if isinstance(template, list):
-        several = [entry for entry in template if isinstance(entry, dict)]
-        template = next((entry.get("template") for entry in several if entry.get("name") == DEFAULT), None)
-    elif isinstance(template, dict):
-        template = template.get(DEFAULT)
-    if template is not None and not isinstance(template, str):
-        raise BadInput(f"chat_template is {short(template)}, and not a text")
-    return template
 
 
 def conversation_of(line: str) -> list[Message] | Refused:

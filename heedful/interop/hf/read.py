@@ -22,6 +22,7 @@ from ...models.hf.folder import read_labels
 from ...models.hf.names import Table
 from ..loaded import SPECIAL, Loaded, some, tokens_of
 from ..run_folder import CONFIG, RECIPE, check_written, refuse_stages, runs_inside
+from .chat_files import read_chat
 from .generation import read_generation
 from .tokenizer import read_target, read_tokenizer
 from .tokenizer_files import reads_special_tokens_as_text
@@ -41,6 +42,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
             tokenizer.encode_special_tokens = True
         said = read_json(inside(folder, CONFIG))
         labels, generation = label_names(said.get("id2label")), read_generation(folder, said)
+        chat = read_chat(folder)
         table = family(architecture).names(config)
         with naming(folder / CONFIG):
             if classifying.is_classifier(architecture, said):
@@ -53,7 +55,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         check_fixed(table, stored)
     model = with_room(model.to(dtype), device)
     fill(model, table, plan)
-    return Loaded(architecture, config, model.eval(), tokenizer, special, target, labels, generation)
+    return Loaded(architecture, config, model.eval(), tokenizer, special, target, labels, generation, chat)
 
 
 def label_names(theirs: Any) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ TOKENIZER_CONFIG, CONFIG = "tokenizer_config.json", "config.json"
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
 LIMIT = 24 * MEGABYTE  # some repeat every added token
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes of any family
 FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 MOST = 1 << 16  # tokens added
 
@@ -56,7 +57,7 @@ class TokenizerSettings:
     def kind(self) -> str:
         """The family in lower case, from the tokenizer's class or else from the model's type; or ""."""
         named = self.said.get("tokenizer_class")
-        if isinstance(named, str) and named not in ("PreTrainedTokenizerFast", "TokenizersBackend"):
+        if isinstance(named, str) and named not in GENERIC:
             return named.removesuffix("Fast").removesuffix("Tokenizer").lower()
         return str(self.model or "").replace("-", "").replace("_", "")
 

@@ -11,6 +11,7 @@ from ...errors import BadInput
 from ...files import inside, naming, present, read_json
 from ...models.base.classifying import is_taught_here
 from ...models.base.shells import Decoder, DecoderClassifier, WithHeads
+from .chat_files import chat_files
 from .generation import token_ids
 from .pipelines import Marian, marian_files
 from .token_settings import LIMIT, TOKENIZER_CONFIG
@@ -32,7 +33,7 @@ def reads_special_tokens_as_text(folder: Path) -> bool:
 
 
 def tokenizer_files(loaded: Loaded) -> dict[str, str | bytes]:
-    """{name of a file: what is in it} of a model's tokenizers; none if it has none."""
+    """{name of a file: what is in it} of a model's tokenizers and chat templates; none if it has none."""
     from tokenizers import Tokenizer
 
     if loaded.tokenizer is None:
@@ -41,13 +42,13 @@ def tokenizer_files(loaded: Loaded) -> dict[str, str | bytes]:
     if all(isinstance(side, Marian) for side in sides):
         config = tokenizer_config(loaded, loaded.tokenizer) | {"tokenizer_class": "MarianTokenizer"}
         config["separate_vocabs"] = sides[0].numbers != sides[1].numbers
-        return marian_files(*sides) | {TOKENIZER_CONFIG: as_json(config)}
+        return marian_files(*sides) | {TOKENIZER_CONFIG: as_json(config)} | chat_files(loaded.chat)
     text = tokenizer_text(loaded.tokenizer, loaded.model, loaded.special)
     config = tokenizer_config(loaded, Tokenizer.from_str(text))
     files: dict[str, str | bytes] = {TOKENIZER: text, TOKENIZER_CONFIG: as_json(config)}
     if loaded.target_tokenizer is not None:
         files[TARGET_TOKENIZER] = loaded.target_tokenizer.to_str()
-    return files
+    return files | chat_files(loaded.chat)
 
 
 def tokenizer_text(tokenizer: Tokenizer, model: nn.Module, special: Mapping[str, int] | None = None) -> str:
@@ -111,6 +112,7 @@ def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
     for name, spellings in NAMED.items():
         found = next((one for one in spellings if tokenizer.token_to_id(one) is not None), None)
         known.setdefault(name, found)
+    names = {f"{name}_token": token for name, token in known.items() if token is not None}
     several = encoder and tells_segments(model)
     reads = ["input_ids", *(["token_type_ids"] if several else []), "attention_mask"]
     context = getattr(loaded.config, "context", None)
@@ -123,7 +125,7 @@ def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
         **({} if context is None else {"model_max_length": context}),
         # A text that says [EOS] is only a text; [MASK] in a text for an encoder is a blank.
         **({"split_special_tokens": True} if as_text and not encoder else {}),
-        **{f"{name}_token": token for name, token in known.items() if token is not None},
+        **(names if loaded.chat is None else loaded.chat.tokens),  # what a template may name, and no more
     }
 
 
@@ -136,6 +138,7 @@ def tells_segments(model: Any) -> bool:
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Write {name: what is in it}."""
     for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 

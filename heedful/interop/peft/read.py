@@ -20,6 +20,7 @@ from ...files import inside, naming, present, read_json, short
 from ...models import family
 from ...models.base.skeleton import config_with_head, skeleton, with_room
 from ...models.hf.names import Rule, Table, fill, match
+from ..hf.chat_files import read_beside
 from ..hf.weights import FLOATS, Stored, headers, read_tensors
 from ..loaded import Load, Loaded, by
 from ..run.read import ADAPTER, ADAPTER_WEIGHTS, chain_of, is_peft, peft_base, put_base
@@ -69,7 +70,8 @@ def read(
     named = (
         there.labels if not heads or len(there.labels) == config.labels else ()
     )  # of the head that was there
-    return replace(there, config=config, model=model, labels=named)
+    chat = read_beside(folder, lies, there.chat)
+    return replace(there, config=config, model=model, labels=named, chat=chat)
 
 
 def check_kind(said: dict[str, Any]) -> None:

@@ -20,6 +20,8 @@ from ...models import family
 from ...models.base.skeleton import skeleton
 from ...models.hf.names import Rule, Table, fill, match
 from ...parts.lora import Lora
+from ..hf.chat_files import chat_files, read_kept
+from ..hf.tokenizer_files import write_files
 from ..hf.weights import SINGLE, headers, read_tensors, write_tensors
 from ..run.read import ADAPTER, ADAPTER_WEIGHTS, base_of, describe_run, labels_of_run, read_lora
 from ..run_folder import is_run
@@ -52,6 +54,7 @@ def write(run: Path, folder: Path) -> None:
     said = made.config(str(base_of(run)), task)
     write_tensors(folder / ADAPTER_WEIGHTS, made.tensors)
     (folder / ADAPTER).write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+    write_files(folder, chat_files(read_kept(run)))
 
 
 def heads_in(config: Any) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from ...models import family
 from ...models.base.shells import DecoderClassifier
 from ...models.base.skeleton import Unfilled, skeleton, with_room
 from ...parts.lora import LAYERS, Lora, adapt, merge
+from ..hf.chat_files import read_kept
 from ..hf.tokenizer import TARGET_TOKENIZER, TOKENIZER, read_alone
 from ..hf.weights import SINGLE, check_tensor, find_weights, read_tensors
 from ..loaded import SPECIAL, Load, Loaded, some, tokens_of
@@ -66,6 +67,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Loa
             tokenizer = read_alone(folder, TOKENIZER, rows)
         if separate or present(folder / TARGET_TOKENIZER):
             target = read_alone(folder, TARGET_TOKENIZER, config.target_vocab)
+        chat = read_kept(folder)
         labels = labels_in_run(folder, labels_of_run(folder) or getattr(config, "labels", 0))
     base = None if lora is None else load(base_of(folder), device, dtype).model
     model = with_room(model.to(dtype), device)
@@ -80,7 +82,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Loa
     special: dict[str, int] = {}
     for each in (tokenizer, target):
         if each is not None:
-            each.encode_special_tokens = True  # a text that says [EOS] is only a text
+            each.encode_special_tokens = chat is None  # a text that says [EOS] is only a text
     if tokenizer is not None:
         names = {"pad": "[PAD]", "bos": "[BOS]", "eos": "[EOS]", "decoder_start": "[BOS]"}
         numbers = {name: tokenizer.token_to_id(token) for name, token in names.items()}
@@ -90,7 +92,9 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Loa
         theirs = {name: said.get(f"{name}_token_id") for name in (*SPECIAL, "sep")}
         special |= {name: n for name, n in theirs.items() if type(n) is int and n in known}
     unlike = reads_otherwise(folder, tokenizer, special) if isinstance(model, DecoderClassifier) else ""
-    return Loaded(architecture, config, model.eval(), tokenizer, special, target, labels, unlike=unlike)
+    return Loaded(
+        architecture, config, model.eval(), tokenizer, special, target, labels, chat=chat, unlike=unlike
+    )
 
 
 def reads_otherwise(folder: Path, tokenizer: Tokenizer | None, special: Mapping[str, int]) -> str:
