@@ -1,4 +1,4 @@
-"""T5 (Raffel et al. 2020): a pre-norm encoder-decoder without biases, with relative positions."""
+"""T5 (Raffel et al. 2020): a pre-norm encoder-decoder without biases, with relative positions. Also mT5."""
 
 from __future__ import annotations
 
@@ -35,9 +35,16 @@ from .base.fields import (
     divided,
     ratio,
 )
-from .base.settings import same_as
+from .base.settings import GIVEN, same_as
 from .base.shells import Decoder, Encoder, EncoderDecoder
-from .hf.folder import ACTIVATION_NAMES, THEIR_ACTIVATIONS, read, read_unless_null
+from .hf.folder import (
+    ACTIVATION_NAMES,
+    THEIR_ACTIVATIONS,
+    read,
+    read_activation,
+    read_unless_null,
+    refuse_unless,
+)
 from .hf.names import Rule, Table, same
 
 
@@ -60,12 +67,25 @@ class T5Config(Config):
     scale_output: Annotated[bool, "scale the input of the output matrix by width^-1/2 (T5; not T5 1.1)"] = (
         True
     )
+    multilingual: Annotated[bool, "mT5, which is T5 1.1 under another name", GIVEN] = False
 
 
-MODEL_TYPES = ("t5",)  # Hugging Face's
+MODEL_TYPES = ("t5", "mt5")  # Hugging Face's
 PRESETS = {
     "t5-small": T5Config(),
     "t5-base": T5Config(layers=12, decoder_layers=12, width=768, heads=12, ffn_width=3072),
+    "mt5-small": T5Config(
+        vocab=250112,
+        layers=8,
+        heads=6,
+        key_width=64,
+        ffn_width=1024,
+        activation="gelu_tanh",
+        gated=True,
+        tie_embeddings=False,
+        scale_output=False,
+        multilingual=True,
+    ),
 }
 
 
@@ -136,41 +156,53 @@ def initialize(model: EncoderDecoder) -> None:
 
 # Hugging Face
 
+TIED = {"lm_head.weight": "shared.weight"}  # in every config; a file that holds two matrices has two
+
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> T5Config:
-    projection = read(theirs, "feed_forward_proj", "relu")
+    many = theirs.get("model_type") == "mt5"
+    refuse_unless(theirs, "is_decoder", False)
+    gated, activation = read_feed_forward(theirs, "gated-gelu" if many else "relu")
+    layers = read(theirs, "num_layers", 8 if many else 6)
+    tied = read(theirs, "tie_word_embeddings", True)
+    return T5Config(
+        vocab=read(theirs, "vocab_size", 250112 if many else 32128),
+        layers=layers,
+        decoder_layers=read_unless_null(theirs, "num_decoder_layers", layers),
+        width=read(theirs, "d_model", 512),
+        heads=read(theirs, "num_heads", 6 if many else 8),
+        key_width=read(theirs, "d_kv", 64),
+        ffn_width=read(theirs, "d_ff", 1024 if many else 2048),
+        activation=activation,
+        gated=gated,
+        buckets=read(theirs, "relative_attention_num_buckets", 32),
+        max_distance=read(theirs, "relative_attention_max_distance", 128),
+        dropout=read(theirs, "dropout_rate", 0.1),
+        eps=read(theirs, "layer_norm_epsilon", 1e-6),
+        tie_embeddings="lm_head.weight" not in names if names else tied,
+        scale_output=not many and read(theirs, "scale_decoder_outputs", tied),
+        multilingual=many,
+    )
+
+
+def read_feed_forward(theirs: dict[str, Any], default: str) -> tuple[bool, str]:
+    """Whether the feed-forward layer is gated, and its activation: by one name, or by two settings."""
+    projection = read(theirs, "feed_forward_proj", default)
     gated, _, act = projection.rpartition("-")
     act = "gelu_new" if projection == "gated-gelu" else act  # transformers reads it so
     if gated not in ("", "gated") or act not in THEIR_ACTIVATIONS:
         raise BadInput(
             f"feed_forward_proj is {short(projection)}; heedful knows relu, gated-gelu and the like"
         )
-    layers = read(theirs, "num_layers", 6)
-    tied = read(theirs, "tie_word_embeddings", True)
-    return T5Config(
-        vocab=read(theirs, "vocab_size", 32128),
-        layers=layers,
-        decoder_layers=read_unless_null(theirs, "num_decoder_layers", layers),
-        width=read(theirs, "d_model", 512),
-        heads=read(theirs, "num_heads", 8),
-        key_width=read(theirs, "d_kv", 64),
-        ffn_width=read(theirs, "d_ff", 2048),
-        activation=THEIR_ACTIVATIONS[act],
-        gated=gated == "gated",
-        buckets=read(theirs, "relative_attention_num_buckets", 32),
-        max_distance=read(theirs, "relative_attention_max_distance", 128),
-        dropout=read(theirs, "dropout_rate", 0.1),
-        eps=read(theirs, "layer_norm_epsilon", 1e-6),
-        tie_embeddings=tied or (bool(names) and "lm_head.weight" not in names),
-        scale_output=read(theirs, "scale_decoder_outputs", tied),
-    )
+    return read(theirs, "is_gated_act", gated == "gated"), read_activation(theirs, "dense_act_fn", act)
 
 
 def write_config(c: T5Config) -> dict[str, Any]:
-    act = "gelu" if c.gated and c.activation == "gelu_tanh" else ACTIVATION_NAMES[c.activation]
+    act = ACTIVATION_NAMES[c.activation]
+    named = "gelu" if c.gated and act == "gelu_new" else act
     return {
-        "model_type": "t5",
-        "architectures": ["T5ForConditionalGeneration"],
+        "model_type": "mt5" if c.multilingual else "t5",
+        "architectures": ["MT5ForConditionalGeneration" if c.multilingual else "T5ForConditionalGeneration"],
         "is_encoder_decoder": True,
         "vocab_size": c.vocab,
         "num_layers": c.layers,
@@ -179,7 +211,9 @@ def write_config(c: T5Config) -> dict[str, Any]:
         "num_heads": c.heads,
         "d_kv": c.key_width,
         "d_ff": c.ffn_width,
-        "feed_forward_proj": f"gated-{act}" if c.gated else act,
+        "feed_forward_proj": f"gated-{named}" if c.gated else named,
+        "is_gated_act": c.gated,
+        "dense_act_fn": act,
         "relative_attention_num_buckets": c.buckets,
         "relative_attention_max_distance": c.max_distance,
         "dropout_rate": c.dropout,

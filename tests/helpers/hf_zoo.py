@@ -3,62 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from heedful.models.base.shells import EncoderDecoder, WithHeads
+from heedful.models.base.shells import WithHeads
 from heedful.parts.places import At, Lengths
-from heedful.parts.view import left_padded, right_padded
-from helpers import deberta
+from heedful.parts.view import right_padded
+from helpers import deberta, hf_zoo_decoders
+from helpers.hf_cases import (
+    Case,
+    decoder_case,
+    encoder_decoder_case,
+    lengths_and_positions,
+    pairs,
+    pick,
+)
 
 CASES_PER_FAMILY = 8
-
-
-@dataclass
-class Case:
-    """A model of theirs, inputs, and what to compare: [(their output, our output), ...] at real positions."""
-
-    theirs: nn.Module
-    compare: Callable[[nn.Module, nn.Module], Iterator[tuple[Tensor, Tensor]]]
-
-
-def pick(rng: random.Random) -> dict[str, int]:
-    heads = rng.choice([1, 2, 3, 5])
-    return {
-        "heads": heads,
-        "width": heads * rng.choice([4, 6, 10]),
-        "hidden": rng.choice([7, 13, 24]),
-        "layers": rng.choice([1, 2, 3]),
-        "vocab": rng.choice([11, 19, 37]),
-        "context": rng.choice([17, 23]),
-    }
-
-
-def lengths_and_positions(rng: random.Random, B: int, T: int) -> tuple[Tensor, Tensor, str]:
-    lengths = torch.tensor([T] + [rng.randint(1, T) for _ in range(B - 1)])
-    side = rng.choice(["left", "right"])
-    return lengths, (left_padded if side == "left" else right_padded)(lengths, T), side
-
-
-def decoder_case(theirs: nn.Module, rng: random.Random, vocab: int) -> Case:
-    B, T = 3, rng.choice([5, 9])
-    tokens = torch.randint(vocab, (B, T))
-    lengths, positions, side = lengths_and_positions(rng, B, T)
-    real = positions >= 0
-
-    def compare(theirs: nn.Module, ours: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
-        given = {"position_ids": positions.clamp(min=0)} if side == "left" else {}
-        expected = theirs(input_ids=tokens, attention_mask=real.long(), **given).logits
-        yield expected[real], ours(tokens, At(positions))[real]
-        if side == "right":
-            yield expected[real], ours(tokens, Lengths(lengths))[real]
-
-    return Case(theirs, compare)
 
 
 def gpt2(rng: random.Random) -> Case:
@@ -284,21 +249,6 @@ def deberta(rng: random.Random) -> Case:
     return encoder_case("DebertaV2", config, rng, segments)
 
 
-def encoder_decoder_case(theirs: nn.Module, rng: random.Random, source_vocab: int, vocab: int) -> Case:
-    B, S, T = 3, rng.choice([7, 11]), rng.choice([4, 6])
-    source, target = torch.randint(source_vocab, (B, S)), torch.randint(vocab, (B, T))
-    source_lengths = torch.tensor([S, rng.randint(1, S), rng.randint(1, S)])
-    target_lengths = torch.tensor([T, rng.randint(1, T), rng.randint(1, T)])
-    keep = right_padded(source_lengths, S) >= 0
-    real = right_padded(target_lengths, T) >= 0
-
-    def compare(theirs: nn.Module, ours: EncoderDecoder) -> Iterator[tuple[Tensor, Tensor]]:
-        expected = theirs(input_ids=source, attention_mask=keep.long(), decoder_input_ids=target).logits
-        yield expected[real], ours(source, target, Lengths(source_lengths), Lengths(target_lengths))[real]
-
-    return Case(theirs, compare)
-
-
 def t5(rng: random.Random) -> Case:
     n = pick(rng)
     config = hf.T5Config(
@@ -333,19 +283,6 @@ def transformer(rng: random.Random) -> Case:
     theirs = hf.MarianMTModel(config)
     theirs.final_logits_bias.normal_()
     return encoder_decoder_case(theirs, rng, n["vocab"], target_vocab)
-
-
-def pairs(rng: random.Random, n: dict[str, int]) -> dict[str, object]:
-    """The settings that Pegasus, BART and mBART have in common."""
-    return {
-        "vocab_size": n["vocab"], "d_model": n["width"], "encoder_layers": n["layers"],
-        "decoder_layers": rng.choice([1, 2]), "encoder_attention_heads": n["heads"],
-        "decoder_attention_heads": rng.choice([n["heads"], 2]), "encoder_ffn_dim": n["hidden"],
-        "decoder_ffn_dim": rng.choice([9, 15]), "max_position_embeddings": n["context"],
-        "activation_function": rng.choice(["swish", "relu", "gelu"]),
-        "scale_embedding": rng.random() < 0.5, "pad_token_id": 1, "eos_token_id": 2,
-        "decoder_start_token_id": 2, "forced_eos_token_id": None,
-    }  # fmt: skip
 
 
 def pegasus(rng: random.Random) -> Case:
@@ -438,6 +375,7 @@ FAMILIES = {
     )
 }
 FAMILIES |= {f.__name__: f for f in (pegasus, bart, mbart, qwen2)}
+FAMILIES |= hf_zoo_decoders.FAMILIES
 
 
 def make(family: str, seed: int) -> Case:

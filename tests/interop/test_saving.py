@@ -41,7 +41,7 @@ UNHEARD_OF = {
         positions="rotary",
     ),
     "t5": t5.T5Config(
-        vocab=13, layers=1, decoder_layers=1, width=12, heads=3, ffn_width=20, activation="gelu", gated=True
+        vocab=13, layers=1, decoder_layers=1, width=12, heads=3, ffn_width=20, activation="relu_squared"
     ),
 }
 

@@ -81,7 +81,7 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
     stored = find_weights(folder)
     with naming(path):
         check_direction(architecture, theirs)
-        config = family(architecture).read_config(theirs, stored.keys())
+        config = family(architecture).read_config(theirs, held(architecture, stored))
         layers = getattr(config, "own_layers", config.layers) + getattr(config, "decoder_layers", 0)
         if layers * FEWEST > len(stored):
             raise BadInput(f"{layers} layers are declared, but the weights have only {len(stored)} tensors")
@@ -89,6 +89,22 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
     known = range(tokens_of(config) or 0)  # some configs write -1 for "none"
     special = {name: number for name, number in numbers.items() if type(number) is int and number in known}
     return architecture, config, special, stored
+
+
+def held(architecture: str, stored: Mapping[str, Stored]) -> Collection[str]:
+    """The names of the weights that a folder holds, without repetitions of another where the weights
+    themselves say what is tied (T5)."""
+    pairs = getattr(family(architecture), "TIED", {})
+    repeats = {copy for copy, original in pairs.items() if are_equal(stored, copy, original)}
+    return stored.keys() - repeats
+
+
+def are_equal(stored: Mapping[str, Stored], a: str, b: str) -> bool:
+    """Whether both weights are there, and equal."""
+    if a not in stored or b not in stored or stored[a].shape != stored[b].shape:
+        return False
+    (_, one), (_, other) = read_tensors({"a": stored[a], "b": stored[b]})
+    return torch.equal(one, other)
 
 
 def find_architecture(path: Path, theirs: dict[str, Any]) -> str:
