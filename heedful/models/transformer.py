@@ -183,6 +183,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> Transfor
         share_embeddings=read(theirs, "share_encoder_decoder_embeddings", True) if apart else True,
         norm=norm,
         sinusoid_layout="halves",
+        sinusoid_precision=read(theirs, "sinusoid_precision", "float32"),
         output_bias=True,
         **read_sizes(theirs),
     )
@@ -198,6 +199,7 @@ def write_config(c: TransformerConfig) -> dict[str, Any]:
         "vocab_size": c.vocab,
         **(apart if c.norm == "post" else {}),
         **write_sizes(c),
+        **({} if c.sinusoid_precision == "float32" else {"sinusoid_precision": c.sinusoid_precision}),
         "forced_eos_token_id": None,  # their classes would make the longest translation end
     }
 
@@ -305,5 +307,5 @@ def names(c: TransformerConfig) -> Table:
 
 def sinusoid_table(c: TransformerConfig) -> Fixed:
     """What their files may hold of the sinusoids."""
-    sinusoids = Sinusoidal(c.width, layout="halves")
+    sinusoids = Sinusoidal(c.width, layout="halves", precision=c.sinusoid_precision)
     return Fixed((c.context, c.width), lambda: sinusoids.encode(torch.arange(c.context)).float())

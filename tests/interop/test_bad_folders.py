@@ -85,7 +85,17 @@ BAD = {
     ),
     # which model
     "near miss of a model_type": ("gpt2", settings(model_type="gpt-2"), ["gpt-2", 'did you mean "gpt2"']),
-    "unknown model_type": ("gpt2", settings(model_type="rwkv"), ["rwkv", "llama", "bert"]),
+    "unknown model_type": (
+        "gpt2",
+        settings(model_type="mamba"),
+        ["does not read", "mamba", "use transformers", "llama", "bert"],
+    ),
+    "relative of a model_type": (
+        "gpt2",
+        settings(model_type="umt5"),
+        ["every layer has positions", "a mt5 model"],
+    ),
+    "model_type of sound": ("gpt2", settings(model_type="whisper"), ["it reads sound", "use transformers"]),
     "unknown model_type with its own code": (
         "gpt2",
         settings(model_type="evil", auto_map={"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}),

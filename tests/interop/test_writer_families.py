@@ -132,6 +132,30 @@ def test_a_table_that_is_no_sinusoid_is_another_model(name, theirs, tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_saved_in_half_precision_keeps_its_rounded_sinusoids(dtype, theirs, tmp_path):
+    _, folder = theirs("pegasus")
+    auto = hf.AutoModelForSeq2SeqLM
+    auto.from_pretrained(folder, dtype=dtype).save_pretrained(tmp_path / "half")
+    model = auto.from_pretrained(tmp_path / "half", dtype=torch.float32).eval()
+    loaded = load(tmp_path / "half")
+    heedful.save(loaded, tmp_path / "again")
+    tokens = torch.randint(290, (2, 23), generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        expected = model(input_ids=tokens, decoder_input_ids=tokens[:, :7]).logits
+        for one in (loaded, load(tmp_path / "again")):
+            assert (one.model(tokens, tokens[:, :7]) - expected).abs().max() < 1e-5 * expected.abs().max()
+    stored = load_file(tmp_path / "half" / "model.safetensors")
+    table = [key for key in stored if "embed_positions" in key]
+    assert table and loaded.config.sinusoid_precision == str(dtype).removeprefix("torch.")
+    save_file(
+        {key: tensor for key, tensor in stored.items() if key not in table},
+        tmp_path / "half" / "model.safetensors",
+        {"format": "pt"},
+    )
+    assert load(tmp_path / "half").config.sinusoid_precision == "float32"  # left out, they are computed
+
+
 def altered(folder, place, **changes):
     """A copy of a folder whose config says something else; None takes a setting away."""
     shutil.copytree(folder, place)

@@ -34,6 +34,7 @@ COUNTS = {
     "deberta-v3-base": 183_831_552,
     "t5-small": 60_506_624,
     "t5-base": 222_903_552,
+    "mt5-small": 300_176_768,
     "bart-base": 139_470_681,  # 139,420,416 and the bias on its scores, which theirs does not count
     "bart-large": 406_341_721,
     "decoder-124m": 123_653_376,  # GPT-2 without its 1,024 positions
@@ -83,7 +84,7 @@ PRINTED = {
     "gpt3-6.7b": (6660, -1), "gpt3-13b": (12850, -1), "gpt3-175b": (174600, -2), "bert-base": (109.5, 1),
     "bert-large": (335, 0), "roberta-base": (125, 0), "distilbert-base": (66, 0), "albert-base-v2": (12, 0),
     "deberta-v3-base": (184, 0), "vit-b16": (85.8, 1), "vit-l16": (303, 0), "vit-h14": (631, 0),
-    "deit-b16": (87, 0), "lstm-large": (66, 0), "seq2seq-sutskever": (384, 0),
+    "deit-b16": (87, 0), "mt5-small": (300, 0), "lstm-large": (66, 0), "seq2seq-sutskever": (384, 0),
 }  # fmt: skip
 
 

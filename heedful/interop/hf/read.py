@@ -5,8 +5,8 @@ Everything is checked against the config before any weight is read, and nothing 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,23 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import BadInput
-from ...files import inside, naming, present, read_json, short
+from ...files import inside, naming, present, read_json
 from ...models import family, kind_of, model_types, nearest
 from ...models.base import classifying
 from ...models.base.skeleton import skeleton, with_room
 from ...models.hf.folder import read_labels
-from ...models.hf.names import Table
+from ...models.hf.names import Fixed, Table
+from ...parts.positions.absolute import PRECISIONS
 from ..loaded import SPECIAL, Loaded, some, tokens_of
 from ..run_folder import CONFIG, RECIPE, check_written, refuse_stages, runs_inside
 from .chat_files import read_chat
 from .generation import read_generation
 from .tokenizer import read_target, read_tokenizer
 from .tokenizer_files import reads_special_tokens_as_text
+from .unread import refusal
 from .weights import Stored, check_tensor, find_weights, read_tensors
 
-ROUNDED = 0.01  # how far a table that was stored in fewer bits may be off
+ROUNDED = 1e-6  # how far a stored table may be off what is computed
 FEWEST = 8  # tensors in a layer, of any family
 
 
@@ -82,6 +84,7 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
     with naming(path):
         check_direction(architecture, theirs)
         config = family(architecture).read_config(theirs, held(architecture, stored))
+        config = as_rounded(architecture, config, stored)
         layers = getattr(config, "own_layers", config.layers) + getattr(config, "decoder_layers", 0)
         if layers * FEWEST > len(stored):
             raise BadInput(f"{layers} layers are declared, but the weights have only {len(stored)} tensors")
@@ -113,13 +116,7 @@ def find_architecture(path: Path, theirs: dict[str, Any]) -> str:
     if kind is None:
         raise BadInput(f"{path} has no model_type{nearest('', known)}")
     if not isinstance(kind, str) or kind not in known:
-        near = difflib.get_close_matches(str(kind), known, n=1, cutoff=0.75)  # mamba is no mbart
-        meant = (
-            f'; did you mean "{near[0]}"?'
-            if near
-            else f", which heedful does not read; it reads {', '.join(known)}"
-        )
-        raise BadInput(f"{path}: model_type is {short(kind)}{meant}")
+        raise BadInput(f"{path}: {refusal(kind, known)}")
     return known[kind]
 
 
@@ -193,10 +190,29 @@ def check_fixed(table: Table, stored: Mapping[str, Stored]) -> None:
     for name, fixed in table.fixed.items():
         if name in stored:
             check_tensor(stored[name], fixed.shape)
-            ((_, found),) = read_tensors({name: stored[name]})
-            if not torch.allclose(found.float(), fixed.make(), atol=ROUNDED):
+            if not distance(stored[name], fixed) <= ROUNDED:  # not a number is neither
                 fault = f"{stored[name].path}: {name} is not what {CONFIG} makes it (sinusoids)"
                 raise BadInput(f"{fault}, and heedful computes it: this is another model")
+
+
+def distance(tensor: Stored, fixed: Fixed) -> float:
+    """By how much a stored tensor differs from what it is to be."""
+    ((_, found),) = read_tensors({"": tensor})
+    return (found.float() - fixed.make()).abs().max().item()
+
+
+def as_rounded(architecture: str, config: Any, stored: Mapping[str, Stored]) -> Any:
+    """The config with sinusoids as exact as the table of them that a file holds, if it holds one.
+
+    A model that was saved in half precision computes with the rounded table.
+    """
+    if not hasattr(config, "sinusoid_precision"):
+        return config
+    for name, fixed in family(architecture).names(config).fixed.items():
+        if name in stored and stored[name].shape == fixed.shape:
+            ways = [replace(config, sinusoid_precision=precision) for precision in PRECISIONS]
+            return min(ways, key=lambda c: distance(stored[name], family(architecture).names(c).fixed[name]))
+    return config
 
 
 def fill(model: nn.Module, table: Table, plan: Mapping[str, Stored]) -> None:

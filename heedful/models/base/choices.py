@@ -21,7 +21,16 @@ from ...parts.positions import COMBINED
 from ...parts.positions import POSITIONS as SCHEMES
 from ...parts.positions.base import NoPosition, Position, PositionSizes
 from .config import Config
-from .fields import SIZE, Buckets, MaxDistance, RelationScope, SinusoidLayout, choices, position_names
+from .fields import (
+    SIZE,
+    Buckets,
+    MaxDistance,
+    RelationScope,
+    SinusoidLayout,
+    SinusoidPrecision,
+    choices,
+    position_names,
+)
 from .settings import Choices, derived
 
 
@@ -34,6 +43,7 @@ class OpenConfig(Config):
     buckets: Buckets = 32
     relation_scope: RelationScope = "edge"
     sinusoid_layout: SinusoidLayout = "interleaved"
+    sinusoid_precision: SinusoidPrecision = "float32"
     position_width: Annotated[int, SIZE, "concatenated positions: how much of the width is theirs"] = derived(
         "width / 4", lambda made: max(2, getattr(made, "width", 512) // 8 * 2)
     )
@@ -141,6 +151,7 @@ def build_position(side: Side, kind: type[Position]) -> Position:
             side.context,
             own_width=c.position_width,
             layout=c.sinusoid_layout,
+            precision=c.sinusoid_precision,
             clip=c.max_distance,
             buckets=c.buckets,
             both_ways=side.both_ways,

@@ -107,6 +107,9 @@ RelationScope = Annotated[
 SinusoidLayout = Annotated[
     str, one_of("interleaved", "halves"), "sinusoids: sin and cos alternate, or all sines come first"
 ]
+SinusoidPrecision = Annotated[
+    str, one_of("float32", "float16", "bfloat16"), "sinusoids: what the stored table was rounded to", GIVEN
+]
 ScaleEmbeddings = Annotated[bool, "multiply embeddings by the square root of their width"]
 TieEmbeddings = Annotated[bool, "use the embedding matrix for the output, too"]
 OutputBias = Annotated[bool, "a bias on the output scores"]

@@ -70,10 +70,18 @@ class Sinusoidal(Absolute):
     """Sines and cosines of falling frequency: no parameters, and PE(p + k) is a rotation of PE(p).
 
     layout: "interleaved" as in the paper (sin, cos, sin, cos, ...) or "halves" (all sines, then all cosines).
+    precision: what the sinusoids were rounded to, of a model that kept them in a table of half precision.
+    offset: the number of the first position; fairseq counts from its padding's id on.
     """
 
     def __init__(
-        self, width: int, layout: str = "interleaved", frequencies: str = "paper", base: float = 10000.0
+        self,
+        width: int,
+        layout: str = "interleaved",
+        frequencies: str = "paper",
+        base: float = 10000.0,
+        precision: str = "float32",
+        offset: int = 0,
     ) -> None:
         super().__init__()
         if width % 2:
@@ -81,15 +89,20 @@ class Sinusoidal(Absolute):
         if layout not in ("interleaved", "halves"):
             raise ValueError(f'layout is "interleaved" or "halves", not "{layout}"')
         self.width, self.layout, self.kind, self.base = width, layout, frequencies, base
+        self.precision, self.offset = PRECISIONS[precision], offset
 
     @classmethod
     def build(cls, sizes: PositionSizes) -> Sinusoidal:
-        return cls(sizes.width, layout=sizes.layout)
+        return cls(sizes.width, layout=sizes.layout, precision=sizes.precision)
 
     def encode(self, positions: Positions) -> Tensor:
-        index = index_of(positions)
+        index = index_of(positions).clamp(min=0) + self.offset
         w = frequencies(self.width, self.kind, self.base, index.device)
-        return sinusoids(index, w, self.layout == "interleaved")
+        exact = sinusoids(index, w, self.layout == "interleaved")
+        return exact if self.precision == torch.float32 else exact.float().to(self.precision).double()
+
+
+PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 class Learned(Absolute):

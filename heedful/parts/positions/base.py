@@ -66,6 +66,7 @@ class PositionSizes:
     context: int = 1024  # the longest sequence, of a learned table
     own_width: int = 1  # of encodings that have coordinates of their own
     layout: str = "interleaved"  # of sinusoids
+    precision: str = "float32"  # that sinusoids are rounded to
     clip: int = 16  # greater distances count as this one
     buckets: int = 32  # of distances
     both_ways: bool = True  # whether a token sees those after it
