@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import BadInput
-from ...files import inside, naming, present, read_json
+from ...files import inside, naming, present, read_json, short
 from ...models import family, kind_of, model_types, nearest
 from ...models.base import classifying
 from ...models.base.skeleton import skeleton, with_room
