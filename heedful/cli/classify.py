@@ -1,12 +1,13 @@
 """Classify texts or images.
 
-Prints the most likely label of each line. --json has the probability of every label. If the model was trained
-on pairs, separate the two texts of a line by a tab. For an image model, give file names as arguments, or one
-per line on stdin.
+Prints the most likely label of each line. --json has the probability of every label. A model whose labels do
+not exclude each other prints every label with its probability. A model with one output, such as a reranker or
+a regression, prints a number. If the model was trained on pairs, separate the two texts of a line by a tab.
+For an image model, give file names as arguments, or one per line on stdin.
 
 Examples: heedful classify runs/classify "a good film"; heedful classify runs/classify --json < reviews.txt;
 paste reviews.txt <(heedful classify runs/classify < reviews.txt);
-heedful classify runs/image-classify cat.png dog.jpg
+heedful classify ./reranker < pairs.tsv; heedful classify runs/image-classify cat.png dog.jpg
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..decode.options import check_batch
 from ..errors import BadInput
 from ..files import one_line, present, read_json
-from ..use.results import Label
+from ..use.results import ScoredLabels, SingleScore
 from ..use.texts import Tokenized
 from .shared.image_files import batches_of_names
 from .shared.lines import LineCommand, answer_lines
@@ -28,6 +29,7 @@ from .shared.options import LineOptions
 from .shared.terminal import flat
 
 if TYPE_CHECKING:
+    from ..use.classify import Judgment
     from ..use.model import Model
 
 
@@ -43,7 +45,7 @@ def classify(given: ClassifyOptions) -> None:
     answer_lines(given, TextLabeler(given))
 
 
-class TextLabeler(LineCommand[Label]):
+class TextLabeler(LineCommand["Judgment"]):
     what = "classify"
 
     def __init__(self, given: ClassifyOptions) -> None:
@@ -55,16 +57,32 @@ class TextLabeler(LineCommand[Label]):
         pairs = [text.partition("\t") for text in texts]
         return encode(model, [a for a, _, _ in pairs], [b for _, _, b in pairs])
 
-    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Label]:
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Judgment]:
         from ..use.classify import labeled
 
         return labeled(model, rows, self.given.batch)
 
-    def plain(self, result: Label) -> str:
-        return flat(result)
+    def plain(self, result: Judgment) -> str:
+        return plain(result)
 
-    def known(self, result: Label | None) -> dict[str, Any]:
-        return {"label": result, "probabilities": {} if result is None else result.probabilities}
+    def known(self, result: Judgment | None) -> dict[str, Any]:
+        return {"label": None, "probabilities": {}} if result is None else known(result)
+
+
+def plain(result: Judgment) -> str:
+    """A label, every label with its number, or one number."""
+    return f"{result:.6f}" if isinstance(result, SingleScore) else flat(str(result))
+
+
+def known(result: Judgment) -> dict[str, Any]:
+    """The same with everything that is known of it."""
+    if isinstance(result, SingleScore):
+        return {"score": float(result)} | ({"label": result.label} if result.label else {})
+    if not isinstance(result, ScoredLabels):
+        return {"label": result, "probabilities": result.probabilities}
+    if result.probabilities:
+        return {"labels": result.labels, "probabilities": dict(result)}
+    return {"scores": dict(result)}
 
 
 # Pictures
@@ -93,27 +111,27 @@ def classify_pictures(given: ClassifyOptions) -> None:
             print(line_of(name, label, given.json), flush=True)
 
 
-def answered(classify: object, names: list[str], given: ClassifyOptions) -> list[Label | str]:
-    """A label for each file; of one that cannot be read, why, unless that is to stop everything."""
+def answered(classify: object, names: list[str], given: ClassifyOptions) -> list[Judgment | BadInput]:
+    """An answer for each file; for one that cannot be read, why, unless that is to stop everything."""
     assert callable(classify)
     try:
         return list(classify(names, batch=given.batch))
     except BadInput:
         if given.text or given.bad_lines == "refuse":
             raise
-    found: list[Label | str] = []
+    found: list[Judgment | BadInput] = []
     for name in names:
         try:
             found.append(classify(name))
         except BadInput as error:
             print(one_line(f"{error}; answered by an empty line"), file=sys.stderr, flush=True)
-            found.append(str(error))
+            found.append(error)
     return found
 
 
-def line_of(name: str, label: Label | str, as_json: bool) -> str:
+def line_of(name: str, answer: Judgment | BadInput, as_json: bool) -> str:
     """An answer as a line of text or of JSON."""
-    if isinstance(label, Label):
-        found = {"file": name, "label": label, "probabilities": label.probabilities}
-        return json.dumps(found, ensure_ascii=False) if as_json else one_line(label)
-    return json.dumps({"file": name, "error": one_line(label)}, ensure_ascii=False) if as_json else ""
+    if not as_json:
+        return "" if isinstance(answer, BadInput) else one_line(plain(answer))
+    found = {"error": one_line(str(answer))} if isinstance(answer, BadInput) else known(answer)
+    return json.dumps({"file": name} | found, ensure_ascii=False)

@@ -16,6 +16,7 @@ from torch import nn
 from ..errors import BadInput
 from ..models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder
 from ..models.vit import PatchInputs
+from .hf.problem import Problem
 from .run_folder import A_STAGE, OF_STAGES
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Loaded:
     generation: dict[str, Any] = field(default_factory=dict)  # how to write, as a Hugging Face folder says
     chat: Chat | None = None  # how a conversation is written down
     unlike: str = ""  # what a run does with the model that its weights do not tell
+    problem: Problem = field(default_factory=Problem)  # what a classifier's scores mean
 
     @property
     def kind(self) -> type:

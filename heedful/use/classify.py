@@ -1,4 +1,4 @@
-"""Classify: the likeliest label of each text, pair of texts, or image file."""
+"""Classify: the likeliest label, all labels, or the score of each text, pair of texts, or image file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ from ..interop.loaded import ImageEncoder
 from ..models.base.shells import DecoderClassifier, Encoder
 from ..parts.places import Lengths
 from .batches import finite, in_batches
-from .results import Label
+from .results import Label, ScoredLabels, SingleScore
 from .texts import Tokenized, both, each, usable
 from .wording import encoded, judged, refuse_long, tokenize_by, unknown_ids
 
 if TYPE_CHECKING:
+    from ..interop.hf.problem import Problem
     from ..tasks.classify import ClassifierKind, TextBatch
     from ..tasks.task import VocabLike
     from .model import Model
+
+Judgment = Label | ScoredLabels | SingleScore
 
 
 def can(model: Model) -> bool:
@@ -43,19 +46,23 @@ def can(model: Model) -> bool:
 @overload
 def classify(  # type: ignore[overload-overlap]
     model: Model, texts: str, seconds: str | None = None, *, batch: int = 32
-) -> Label: ...
+) -> Judgment: ...
 @overload
 def classify(
     model: Model, texts: Iterable[str], seconds: Iterable[str] | None = None, *, batch: int = 32
-) -> list[Label]: ...
+) -> list[Judgment]: ...
 def classify(
     model: Model, texts: str | Iterable[str], seconds: str | Iterable[str] | None = None, *, batch: int = 32
-) -> Label | list[Label]:
-    """The likeliest label of each text, or of each text together with its second one.
+) -> Judgment | list[Judgment]:
+    """The label of each text, or of each text together with its second one.
 
     texts: a string, or several; for a model of images, the names of files. seconds: one for each text, if the
     model reads pairs. batch: texts at once. A run cuts what is longer than the texts it was trained on, as it
-    was cut in training. Returns a `Label` for a string, a list for several.
+    was cut in training.
+
+    Returns one result for a string, a list for several. The kind of a result depends on the model. It is a
+    `Label`, the likeliest one, if exactly one label is right. It is `ScoredLabels`, every label with its own
+    probability, if several can be right. It is a `SingleScore`, a number, if the model gives only one.
 
     >>> label = load("runs/toy-classify").classify("a good film")
     >>> label, label.probability > 0.5, sorted(label.probabilities)
@@ -77,37 +84,52 @@ def encode(model: Model, firsts: list[str], seconds: list[str]) -> list[Tokenize
     return model.classifier.encode(firsts, seconds)
 
 
-def labeled(model: Model, rows: list[Tokenized], batch: int) -> list[Label]:
+def labeled(model: Model, rows: list[Tokenized], batch: int) -> list[Judgment]:
     """The labels of texts, or of pairs of them."""
     classifier = model.classifier
     usable(rows)
 
-    def do(some: list[int]) -> list[list[float]]:
-        scores_BL = classifier.scores([rows[i] for i in some])
-        return finite(scores_BL.float(), model.folder).softmax(-1).tolist()
+    def do(some: list[int]) -> list[Judgment]:
+        scores_BL = finite(classifier.scores([rows[i] for i in some]).float(), model.folder)
+        return judgments(model.loaded.problem, classifier.labels, scores_BL)
 
-    return [label_of(classifier.labels, one) for one in in_batches([row.ids for row in rows], batch, do)]
+    return in_batches([row.ids for row in rows], batch, do)
 
 
-def label_of(labels: Sequence[str], probabilities: Sequence[float]) -> Label:
+def judgments(problem: Problem, labels: Sequence[str], scores_BL: Tensor) -> list[Judgment]:
+    """What the scores of each row mean."""
+    function, rows = problem.function(len(labels)), problem.values(scores_BL).tolist()
+    if len(labels) == 1:
+        named = "" if labels[0] in UNNAMED else labels[0]
+        return [SingleScore(value, named) for (value,) in rows]
+    named_rows = [dict(zip(labels, row, strict=True)) for row in rows]
+    if function == "softmax":
+        return [label_of(row) for row in named_rows]
+    return [ScoredLabels(row, function == "sigmoid") for row in named_rows]
+
+
+UNNAMED = ("0", "LABEL_0")  # what a label is called that nobody has named
+
+
+def label_of(probabilities: dict[str, float]) -> Label:
     """The likeliest label, with the probabilities of all."""
-    by_share = sorted(zip(labels, probabilities, strict=True), key=lambda pair: -pair[1])
+    by_share = sorted(probabilities.items(), key=lambda pair: -pair[1])
     return Label(by_share[0][0], dict(by_share))
 
 
 @torch.no_grad()
-def labeled_images(model: Model, files: list[str], batch: int) -> list[Label]:
+def labeled_images(model: Model, files: list[str], batch: int) -> list[Judgment]:
     """The labels of image files."""
     from ..tasks.image_classify import guesses
 
     check_batch(batch)
     data = model.image_settings
     names = model.loaded.labels or [str(number) for number in range(model.config.labels)]
-    found: list[Label] = []
+    found: list[Judgment] = []
     for start in range(0, len(files), batch):
         pixels_BHWC = np.stack([ready_file(name, data) for name in files[start : start + batch]])
-        shares = finite(guesses(model.model, data, pixels_BHWC), model.folder).softmax(-1).tolist()
-        found += [label_of(names, each) for each in shares]
+        scores_BL = finite(guesses(model.model, data, pixels_BHWC), model.folder)
+        found += judgments(model.loaded.problem, names, scores_BL)
     return found
 
 
@@ -208,9 +230,18 @@ class FolderClassifier:
     def scores(self, rows: list[Tokenized]) -> Tensor:
         """Scores [B, labels] of some rows."""
         network: Any = self.model.model
-        tokens_BT, lengths_B = pad([row.ids for row in rows], self.model.device)
         if self.model.kind is DecoderClassifier:
+            read = [without_padding(row.ids, self.model.special.get("pad")) for row in rows]
+            tokens_BT, lengths_B = pad(read, self.model.device)
             return network(tokens_BT, Lengths(lengths_B))
+        tokens_BT, lengths_B = pad([row.ids for row in rows], self.model.device)
         segments_BT, _ = pad([row.segments for row in rows], self.model.device)
         hidden_BTD = network.encoder(tokens_BT, Lengths(lengths_B), segments_BT)
         return network.heads["classify"](hidden_BTD, network.encoder.inputs)
+
+
+def without_padding(ids: list[int], padding: int | None) -> list[int]:
+    """A text up to its last token that is not padding, where Hugging Face's decoders are read. An end token
+    may serve as padding too."""
+    last = next((n for n in reversed(range(len(ids))) if ids[n] != padding), 0)
+    return ids[: last + 1]

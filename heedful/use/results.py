@@ -1,5 +1,5 @@
-"""Results: strings that know more about themselves. An `Answer` has its score, a `Label` its probability,
-`Filled` what else would fit; so the plain use stays plain."""
+"""Results: strings and numbers that know more about themselves. An `Answer` has its score, a `Label` its
+probability, `Filled` what else would fit; so the plain use stays plain."""
 
 from __future__ import annotations
 
@@ -71,6 +71,38 @@ class Label(str):
     @property
     def probability(self) -> float:
         return self.probabilities[str(self)]
+
+
+class SingleScore(float):
+    """The one number that a model gives a text or a pair of texts: a cross-encoder's, a reward model's.
+
+    It is between 0 and 1, unless the folder says that the model's output is to be taken as it is.
+    """
+
+    label: str  # what it is a score of, as the folder names it
+
+    def __new__(cls, value: float, label: str = "") -> Self:
+        self = super().__new__(cls, value)
+        self.label = label
+        return self
+
+
+class ScoredLabels(dict[str, float]):
+    """A number for every label, highest first: its own probability, or the output of a regression."""
+
+    probabilities: bool  # False: outputs of a regression
+
+    def __init__(self, scores: dict[str, float], probabilities: bool = True) -> None:
+        super().__init__(sorted(scores.items(), key=lambda pair: -pair[1]))
+        self.probabilities = probabilities
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels whose probability is at least one half."""
+        return [label for label, score in self.items() if self.probabilities and score >= 0.5]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{label} {score:.4f}" for label, score in self.items())
 
 
 class Tagged(str):

@@ -197,6 +197,6 @@ def labels_of(loaded: Loaded, x_BCHW: Tensor) -> list[tuple[str, float]]:
     """Every label with its probability, most likely first; none of a model without such a head."""
     if not set(HEADS.values()) & set(loaded.model.heads):  # type: ignore[arg-type]
         return []
-    shares = scores(loaded.model, x_BCHW).float().softmax(-1)[0].tolist()  # type: ignore[arg-type]
+    shares = loaded.problem.values(scores(loaded.model, x_BCHW).float())[0].tolist()  # type: ignore[arg-type]
     names = loaded.labels or [str(i) for i in range(len(shares))]
     return sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])

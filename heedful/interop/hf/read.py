@@ -25,6 +25,7 @@ from ..loaded import SPECIAL, Loaded, some, tokens_of
 from ..run_folder import CONFIG, RECIPE, check_written, refuse_stages, runs_inside
 from .chat_files import read_chat
 from .generation import read_generation
+from .problem import read_problem
 from .tokenizer import read_target, read_tokenizer
 from .tokenizer_files import reads_special_tokens_as_text
 from .unread import refusal
@@ -45,6 +46,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         said = read_json(inside(folder, CONFIG))
         labels, generation = label_names(said.get("id2label")), read_generation(folder, said)
         chat = read_chat(folder)
+        problem = read_problem(folder, said)
         table = family(architecture).names(config)
         with naming(folder / CONFIG):
             if classifying.is_classifier(architecture, said):
@@ -57,7 +59,18 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         check_fixed(table, stored)
     model = with_room(model.to(dtype), device)
     fill(model, table, plan)
-    return Loaded(architecture, config, model.eval(), tokenizer, special, target, labels, generation, chat)
+    return Loaded(
+        architecture,
+        config,
+        model.eval(),
+        tokenizer,
+        special,
+        target,
+        labels,
+        generation,
+        chat=chat,
+        problem=problem,
+    )
 
 
 def label_names(theirs: Any) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from ...models.base.shells import DecoderClassifier
 from ..loaded import Loaded, check_export
 from ..run_folder import CONFIG
 from .generation import GENERATION, generation_config, token_ids
+from .problem import problem_config
 from .tokenizer_files import as_json, tokenizer_files, write_files
 from .weights import SINGLE, write_tensors
 
@@ -87,6 +88,7 @@ def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], Mapping[str, Tensor]
         config.pop("num_labels", None)
         config["id2label"] = {str(number): label for number, label in enumerate(loaded.labels)}
         config["label2id"] = {label: number for number, label in enumerate(loaded.labels)}
+    config |= problem_config(loaded.problem)
     dtype = next(iter(weights.values())).dtype
     config["dtype"] = str(dtype).removeprefix("torch.")
     weights = {**weights, **{name: fixed.make().to(dtype) for name, fixed in table.fixed.items()}}
