@@ -36,7 +36,7 @@ from .base.settings import same_as
 from .base.shells import Decoder, Encoder, EncoderDecoder
 from .hf.folder import read, refuse_unless
 from .hf.names import Rule, Table, reshaped, same, weight_and_bias
-from .transformer import read_sizes, stack_names, write_sizes
+from .transformer import COMMON_NAMES, read_sizes, stack_names, write_sizes  # noqa: F401 (also theirs)
 
 OFFSET = 2  # rows before the first position's; fairseq kept them for padding
 

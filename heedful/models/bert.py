@@ -167,7 +167,8 @@ def find_heads(
     signs: {head: a weight that only it has}. pooler: how the name of the pooling layer's weight ends;
     None: there is no such layer.
     """
-    architecture = read_architecture(theirs, architectures)
+    named = theirs.get("architectures")
+    architecture = read_architecture(theirs, architectures) if named else by_weights(names, architectures)
     heads = set(architectures[architecture])
     heads |= {head for head, sign in signs.items() if sign in names}
     if names and pooler is not None:
@@ -177,6 +178,17 @@ def find_heads(
             heads.discard("pooled")
     order = ("pooled", "masked_lm", "next_sentence", "sentence_order", "classify", "tag", "span")
     return tuple(head for head in order if head in heads)
+
+
+def by_weights(names: Collection[str], architectures: Mapping[str, tuple[str, ...]]) -> str:
+    """The class whose head is in a file; the one without a head, where none of these is."""
+    inner = ("pooler.dense.weight", "pooler.weight", "classifier.dense.weight", "pre_classifier.weight")
+    head = None
+    if "qa_outputs.weight" in names:
+        head = "span"
+    elif {"classifier.weight", "classifier.out_proj.weight"} & set(names):
+        head = "classify" if any(name.endswith(inner) for name in names) else "tag"
+    return next(name for name, heads in architectures.items() if head is None or head in heads)
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BertConfig:

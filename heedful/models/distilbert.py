@@ -104,6 +104,9 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
 }
 
 
+COMMON_NAMES = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+
+
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> DistilBertConfig:
     """Whether its positions began as sinusoids makes no difference: the table is in the file."""
     refuse_unless(theirs, "tie_word_embeddings", True)

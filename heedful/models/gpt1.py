@@ -75,6 +75,12 @@ def build_block(c: GPT1Config) -> Block:
 # Hugging Face, where GPT-1 is "openai-gpt"; its "gelu" is the tanh form.
 
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
+COMMON_NAMES = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPT1Config:

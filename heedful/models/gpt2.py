@@ -90,6 +90,13 @@ def initialize(model: Decoder) -> Decoder:
 
 # Hugging Face
 
+COMMON_NAMES = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPT2Config:
     refuse_unless(theirs, "scale_attn_weights", True)

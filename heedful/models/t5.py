@@ -156,6 +156,12 @@ def initialize(model: EncoderDecoder) -> None:
 
 # Hugging Face
 
+COMMON_NAMES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+    "head_dim": "d_kv",
+}
 TIED = {"lm_head.weight": "shared.weight"}  # in every config; a file that holds two matrices has two
 
 

@@ -129,6 +129,13 @@ MODEL_TYPE = {"post": "marian", "pre": "pegasus"}
 CLASSES = {"post": "MarianMTModel", "pre": "PegasusForConditionalGeneration"}
 
 
+COMMON_NAMES = {
+    "num_attention_heads": "encoder_attention_heads",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "encoder_layers",
+}
+
+
 def read_sizes(theirs: dict[str, Any]) -> dict[str, Any]:
     """What the configs of Marian, Pegasus and BART say in the same words."""
     return {

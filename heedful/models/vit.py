@@ -220,10 +220,18 @@ ARCHITECTURES = {
 }
 
 
+def find_class(theirs: dict[str, Any], names: Collection[str], known: Collection[str]) -> str:
+    """The class that a config names, or else the one whose head is in the file."""
+    if theirs.get("architectures"):
+        return read_architecture(theirs, known)
+    both = "cls_classifier.weight" in names
+    return list(known)[2 if both else 1 if "classifier.weight" in names else 0]
+
+
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> ViTConfig:
     refuse_unless(theirs, "pooler_act", "tanh")
     kind = "deit" if theirs.get("model_type") == "deit" else "vit"
-    heads = ARCHITECTURES[kind][read_architecture(theirs, ARCHITECTURES[kind])]
+    heads = ARCHITECTURES[kind][find_class(theirs, names, ARCHITECTURES[kind])]
     if names and not any(name.endswith("pooler.dense.weight") for name in names):
         heads = tuple(head for head in heads if head != "pooled")
     if theirs.get("pooler_output_size") is not None:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from helpers import hf_zoo
 from helpers.encoder_cases import _no_progress_bars  # noqa: F401 (fixtures)
-from helpers.random_settings import outcome
+from helpers.random_settings import compared, in_common_names, outcome, without_its_class
 
 FIRST, MANY = 1000, 200  # seeds that no other test uses
 
@@ -29,3 +29,35 @@ def test_two_hundred_random_configurations_are_equal_or_refused(name, tmp_path):
     found = check(name, range(FIRST, FIRST + MANY), tmp_path)
     print(f"{name}: {dict(found)}")
     assert found["equal"] >= MANY / 4, "a reader that refuses everything proves nothing"
+
+
+PARTS = (
+    "Model",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "albert", "deberta"])
+def test_a_folder_that_names_no_class_is_read_by_its_weights(name, tmp_path):
+    cases = {}
+    for seed in range(60):
+        case = hf_zoo.make(name, seed)
+        cases.setdefault(type(case.theirs).__name__, case)
+    for part in PARTS:
+        case = next(case for kind, case in cases.items() if kind.endswith(part))
+        assert compared(case, {}, tmp_path / part, without_its_class) == "equal", part
+
+
+@pytest.mark.parametrize("name", ["gpt1", "gpt2", "t5", "distilbert", "transformer", "bart"])
+def test_settings_may_have_the_names_that_all_families_share(name, tmp_path):
+    assert compared(hf_zoo.make(name, 3), {}, tmp_path, in_common_names) == "equal"
+
+
+def test_two_names_of_one_setting_must_agree(tmp_path):
+    def twice(said, config):
+        return said | {"num_hidden_layers": said["n_layer"] + 1}
+
+    assert compared(hf_zoo.make("gpt2", 3), {}, tmp_path, twice) == "refused"

@@ -18,7 +18,7 @@ from ...files import inside, naming, present, read_json, short
 from ...models import family, kind_of, model_types, nearest
 from ...models.base import classifying
 from ...models.base.skeleton import skeleton, with_room
-from ...models.hf.folder import read_labels
+from ...models.hf.folder import in_own_names, read_labels
 from ...models.hf.names import Fixed, Table
 from ...parts.positions.absolute import PRECISIONS
 from ..loaded import SPECIAL, Loaded, some, tokens_of
@@ -49,7 +49,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         problem = read_problem(folder, said)
         table = family(architecture).names(config)
         with naming(folder / CONFIG):
-            if classifying.is_classifier(architecture, said):
+            if classifying.is_classifier(architecture, said, stored.keys()):
                 config, table = classifying.config_of(config), classifying.names(table)
                 model = classifying.without_bias(skeleton(architecture, config, read_labels(said)))
             else:
@@ -96,6 +96,7 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
     stored = find_weights(folder)
     with naming(path):
         check_direction(architecture, theirs)
+        theirs = in_own_names(theirs, getattr(family(architecture), "COMMON_NAMES", {}))
         config = family(architecture).read_config(theirs, held(architecture, stored))
         config = as_rounded(architecture, config, stored)
         layers = getattr(config, "own_layers", config.layers) + getattr(config, "decoder_layers", 0)

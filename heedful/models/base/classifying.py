@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +20,12 @@ FAMILIES = (*LAST_BIAS, "llama")
 OFF = 1e-6  # by how much, of its own size, a bias may be off after it was moved
 
 
-def is_classifier(architecture: str, theirs: Mapping[str, Any]) -> bool:
-    """Whether a config describes a decoder that classifies."""
+def is_classifier(architecture: str, theirs: Mapping[str, Any], names: Collection[str] = ()) -> bool:
+    """Whether a config describes a decoder that classifies; if it names no class, whether the weights do."""
     named = theirs.get("architectures")
-    first = named[0] if isinstance(named, list) and named else named
+    if not named:
+        return architecture in FAMILIES and "score.weight" in names
+    first = named[0] if isinstance(named, list) else named
     return architecture in FAMILIES and isinstance(first, str) and first.endswith(ENDING)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from reprlib import repr as short
 from typing import Any, TypeVar
 
@@ -32,6 +32,18 @@ ACTIVATION_NAMES = {
 
 
 Setting = TypeVar("Setting", bool, int, float, str)
+
+
+def in_own_names(theirs: dict[str, Any], common: Mapping[str, str]) -> dict[str, Any]:
+    """A config in the family's own names. common: {name that all families have: the family's own}."""
+    said = dict(theirs)
+    for name, own in common.items():
+        if name in said:
+            value = said.pop(name)
+            if said.setdefault(own, value) != value:
+                other = short(said[own])
+                raise BadInput(f"{name} is {short(value)} and {own} is {other}, though they are one setting")
+    return said
 
 
 def read(theirs: dict[str, Any], key: str, default: Setting) -> Setting:
