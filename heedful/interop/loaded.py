@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from .hf.chat import Chat
+    from .hf.sentences import Sentences, UnreadSentences
 
 
 class ImageEncoder:
@@ -62,6 +63,7 @@ class Loaded:
     labels: tuple[str, ...] = ()  # what a classifier tells apart, by their numbers
     generation: dict[str, Any] = field(default_factory=dict)  # how to write, as a Hugging Face folder says
     chat: Chat | None = None  # how a conversation is written down
+    sentences: Sentences | UnreadSentences | None = None  # how a text becomes one vector
     unlike: str = ""  # what a run does with the model that its weights do not tell
     problem: Problem = field(default_factory=Problem)  # what a classifier's scores mean
 

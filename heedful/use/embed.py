@@ -137,8 +137,16 @@ def embedded(
 
     found = in_batches(rows, batch, do)
     vectors_ND = torch.stack(found) if found else torch.empty(0, len(pools) * model.config.width)
-    unit = model.sentences is not None and model.sentences.normalize if normalize is None else normalize
-    return torch.nn.functional.normalize(vectors_ND, dim=-1) if unit else vectors_ND
+    return finished(vectors_ND, model.sentences, normalize)
+
+
+def finished(vectors_ND: Tensor, said: Sentences | None, normalize: bool | None) -> Tensor:
+    """Vectors normalized and cut as the folder says. What the call says of their length comes last."""
+    unit = torch.nn.functional.normalize
+    if said is not None:
+        whole_ND = unit(vectors_ND, dim=-1) if normalize is None and said.normalize else vectors_ND
+        vectors_ND = whole_ND[:, : said.truncate_dim]
+    return unit(vectors_ND, dim=-1) if normalize else vectors_ND
 
 
 # Pooling: the vectors of a text's tokens become one.

@@ -25,7 +25,7 @@ from ..errors import BadInput
 from ..fast.decoding import FastModel, for_decoding, has_attention_cache
 from ..files import inside, naming, read_json, replacing_folder
 from ..interop.formats import load as read
-from ..interop.hf.sentences import Sentences, read_sentences
+from ..interop.hf.sentences import Sentences, UnreadSentences
 from ..interop.hf.write import write
 from ..interop.loaded import IN_WORDS, Loaded
 from ..interop.peft.write import write as write_adapter
@@ -315,7 +315,10 @@ class Model:
     @cached_property
     def sentences(self) -> Sentences | None:
         """How a folder of sentence-transformers turns texts into vectors; None of any other model."""
-        return None if self.own else read_sentences(Path(self.folder))
+        found = self.loaded.sentences
+        if isinstance(found, UnreadSentences):
+            raise BadInput(found.why)
+        return found
 
     @cached_property
     def sentence_reader(self) -> Tokenizer | None:

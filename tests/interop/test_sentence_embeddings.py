@@ -186,6 +186,68 @@ def test_the_command_prints_their_vectors(bert, tmp_path, capsys, monkeypatch):
     torch.testing.assert_close(torch.tensor(printed), agree(folder, ["the cat", "a"]), atol=1e-5, rtol=1e-4)
 
 
+# What is written again
+
+
+FORMS = {
+    "names": {"pooling": ("mean", "lasttoken", "cls"), "max_seq_length": 5},
+    "flags": {"pooling": ("cls", "max"), "normalize": True, "max_seq_length": 7, "do_lower_case": True},
+    "cut": {"normalize": True, "cut": 5},
+    "prompts": {"prompts": {"prompts": {"query": "query: ", "other": "on "}, "default_prompt_name": "query"}},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_saved_folder_gives_the_vectors_of_the_original(form, bert, tmp_path):
+    given = dict(FORMS[form])
+    cut, folder = given.pop("cut", None), tmp_path / "model"
+    embedder(bert, folder, **given)
+    name = folder / "config_sentence_transformers.json"
+    said = json.loads(name.read_text()) | {"truncate_dim": cut, "similarity_fn_name": "dot"}
+    name.write_text(json.dumps(said))
+    expected = agree(folder)
+    assert expected.shape[1] == (cut or 12 * len(heedful.load(folder).sentences.poolings))
+    heedful.save(heedful.load(folder), tmp_path / "saved")
+    assert torch.equal(agree(tmp_path / "saved"), expected)
+    first, again = (
+        SentenceTransformer(str(each), device="cpu", local_files_only=True)
+        for each in (folder, tmp_path / "saved")
+    )
+    assert first.prompts == again.prompts and first.default_prompt_name == again.default_prompt_name
+    assert again.similarity_fn_name == "dot" and first.truncate_dim == again.truncate_dim == cut
+    assert first.max_seq_length == again.max_seq_length
+    for some in TEXTS:
+        found = (
+            each.encode(some, prompt_name="other" if form == "prompts" else None) for each in (first, again)
+        )
+        assert (next(found) == next(found)).all()
+
+
+def test_vectors_are_cut_and_then_normalized_if_the_call_says_so(bert, tmp_path):
+    folder = embedder(bert, tmp_path / "model", normalize=True)
+    theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True, truncate_dim=5)
+    theirs.save(str(tmp_path / "cut"), create_model_card=False)
+    model = heedful.load(tmp_path / "cut")
+    expected = theirs.encode(TEXTS, normalize_embeddings=True, convert_to_tensor=True)
+    torch.testing.assert_close(model.embed(TEXTS, normalize=True), expected, atol=2e-6, rtol=1e-5)
+    assert model.embed([]).shape == (0, 5)
+
+
+def test_a_cross_encoder_is_saved_though_it_lists_modules(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "model")
+    (folder / "modules.json").write_text(json.dumps([module("Transformer")]))
+    (folder / "config_sentence_transformers.json").write_text('{"model_type": "CrossEncoder"}')
+    heedful.save(heedful.load(folder), tmp_path / "saved")
+    assert not (tmp_path / "saved" / "modules.json").exists()
+
+
+def test_what_would_be_lost_is_not_saved(bert, tmp_path):
+    folder = shutil.copytree(bert, tmp_path / "model")
+    (folder / "modules.json").write_text(json.dumps([*GOOD, module("Dense", "2_Dense")]))
+    with pytest.raises(heedful.BadInput, match=r"would be lost: .*Dense"):
+        heedful.save(heedful.load(folder), tmp_path / "saved")
+
+
 # Folders that are not read
 
 
@@ -210,6 +272,8 @@ BROKEN = {
     ),
     "a length that is a word": ("sentence_bert_config.json", {"max_seq_length": "long"}, "long"),
     "a length of nothing": ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length"),
+    "a cut that is a word": ("config_sentence_transformers.json", {"truncate_dim": "5"}, "truncate_dim"),
+    "prompts that are a list": ("config_sentence_transformers.json", {"prompts": [1]}, "prompts"),
     "a prompt that is not there": ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "'x'"),
 }
 

@@ -26,6 +26,7 @@ from ..run_folder import CONFIG, RECIPE, check_written, refuse_stages, runs_insi
 from .chat_files import read_chat
 from .generation import read_generation
 from .problem import read_problem
+from .sentences import find_sentences
 from .tokenizer import read_target, read_tokenizer
 from .tokenizer_files import reads_special_tokens_as_text
 from .unread import refusal
@@ -47,6 +48,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         labels, generation = label_names(said.get("id2label")), read_generation(folder, said)
         chat = read_chat(folder)
         problem = read_problem(folder, said)
+        sentences = find_sentences(folder)
         table = family(architecture).names(config)
         with naming(folder / CONFIG):
             if classifying.is_classifier(architecture, said, stored.keys()):
@@ -70,6 +72,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         generation,
         chat=chat,
         problem=problem,
+        sentences=sentences,
     )
 
 

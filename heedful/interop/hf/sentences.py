@@ -1,13 +1,14 @@
 """Sentence embedders: what a folder's sentence-transformers files say about turning a text into one vector.
 
 modules.json lists the steps: the model, a pooling of its vectors, and perhaps one that normalizes every
-vector. Other files say how long a text may be, whether it is lowercased, and what is put before every text.
+vector. Other files say how long a text may be, whether it is lowercased, what is put before every text, and
+how many of a vector's numbers are kept.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MODULES, PROMPTS, ENCODER = "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 POOLINGS = ("cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+PACKAGE = "sentence_transformers.models"
 OLDER = {  # one flag each, in this order
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -39,7 +41,16 @@ class Sentences:
     normalize: bool
     longest: int | None  # tokens of a text, its ends included; what is longer is cut
     lower: bool
-    prompt: str  # before every text
+    prompts: dict[str, str] = field(default_factory=dict)  # by name, for whoever asks for one
+    prompt_name: str | None = None  # which of them stands before every text
+    include_prompt: bool = True  # whether a prompt takes part in the pooling
+    truncate_dim: int | None = None  # numbers of a vector that are kept
+    similarity: str | None = None  # how two vectors are compared; only others use it
+
+    @property
+    def prompt(self) -> str:
+        """What stands before every text."""
+        return "" if self.prompt_name is None else self.prompts[self.prompt_name]
 
     def reader(self, theirs: Tokenizer, longest: int | None) -> Tokenizer:
         """The folder's tokenizer with these settings. longest: the tokens at which it truncates."""
@@ -55,6 +66,21 @@ class Sentences:
         return made
 
 
+@dataclass(frozen=True)
+class UnreadSentences:
+    """Sentence-transformers files that heedful does not read: the model itself can be used."""
+
+    why: str
+
+
+def find_sentences(folder: Path) -> Sentences | UnreadSentences | None:
+    """What the files say, or why it is not read; None for a folder that is no sentence embedder."""
+    try:
+        return read_sentences(folder)
+    except BadInput as error:
+        return UnreadSentences(str(error))
+
+
 def read_sentences(folder: Path) -> Sentences | None:
     """What the files say; None for a folder that is no sentence embedder."""
     if not present(folder / MODULES):
@@ -62,6 +88,9 @@ def read_sentences(folder: Path) -> Sentences | None:
     with naming(folder / MODULES):
         steps = [step_of(entry) for entry in read_list(inside(folder, MODULES))]
     kinds = [kind for kind, _ in steps]
+    about = read_below(folder, "", PROMPTS)
+    if about.get("model_type") == "CrossEncoder":  # which has scores and no vectors
+        return None
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         remedy = "heedful embeds by Transformer, Pooling and perhaps Normalize: give `pooling` from a folder "
         remedy += "without that file, or use sentence-transformers"
@@ -69,13 +98,19 @@ def read_sentences(folder: Path) -> Sentences | None:
     first, pooling = steps[0][1], steps[1][1]
     said = read_below(folder, first, ENCODER)
     poolings, whole = read_pooling(folder, pooling)
-    prompt = read_prompt(folder)
-    if prompt and not whole:
+    with naming(folder / PROMPTS):
+        prompts, name = read_prompts(about)
+        kept, similarity = about.get("truncate_dim"), about.get("similarity_fn_name")
+        if kept is not None and (type(kept) is not int or kept < 1):
+            raise BadInput(f"truncate_dim is {short(kept)}, where a number of dimensions is expected")
+    if name is not None and prompts[name] and not whole:
         raise BadInput(f"{folder / pooling / CONFIG} leaves its prompt out of the pooling, which is not read")
     with naming(folder / ENCODER):
         lower = read_unless_null(said, "do_lower_case", False)
         longest = read_length(said.get("max_seq_length")) or default_length(folder)
-    return Sentences(poolings, len(kinds) == 3, longest, lower, prompt)
+    similarity = similarity if isinstance(similarity, str) else None
+    more = (prompts, name, whole, kept, similarity)
+    return Sentences(poolings, len(kinds) == 3, longest, lower, *more)
 
 
 def read_list(path: Path) -> list[Any]:
@@ -133,18 +168,15 @@ def read_pooling(folder: Path, part: str) -> tuple[tuple[str, ...], bool]:
         return modes, whole
 
 
-def read_prompt(folder: Path) -> str:
-    """What stands before every text; prompts for other purposes are for who asks for them."""
-    said = read_below(folder, "", PROMPTS)
-    name, prompts = said.get("default_prompt_name"), said.get("prompts") or {}
-    if name is None:
-        return ""
-    prompt = prompts.get(name) if isinstance(name, str) and isinstance(prompts, dict) else None
-    if not isinstance(prompt, str):
-        raise BadInput(
-            f"{folder / PROMPTS} puts the prompt {short(name)} before every text, but has no such one"
-        )
-    return prompt
+def read_prompts(said: dict[str, Any]) -> tuple[dict[str, str], str | None]:
+    """The prompts by name, and the name of the one that stands before every text."""
+    listed, name = said.get("prompts") or {}, said.get("default_prompt_name")
+    if not isinstance(listed, dict):
+        raise BadInput(f"prompts is {short(listed)}, where an object of names and texts is expected")
+    prompts = {key: text for key, text in listed.items() if isinstance(text, str)}
+    if name is not None and (not isinstance(name, str) or name not in prompts):
+        raise BadInput(f"it puts the prompt {short(name)} before every text, but has no such one")
+    return prompts, name
 
 
 def read_length(said: Any) -> int | None:
@@ -161,3 +193,38 @@ def default_length(folder: Path) -> int | None:
     ]
     known = [size for size in sizes if type(size) is int and 3 <= size < 1 << 31]
     return min(known, default=None)
+
+
+# Out
+
+KINDS = ("Transformer", "Pooling", "Normalize")
+
+
+def sentence_files(said: Sentences | None, width: int) -> dict[str, str]:
+    """{name of a file: what is in it} that sentence-transformers of any version reads. width: of a vector."""
+    if said is None:
+        return {}
+    steps = KINDS if said.normalize else KINDS[:2]
+    modules = [
+        {"idx": n, "name": str(n), "path": f"{n}_{kind}" if n else "", "type": f"{PACKAGE}.{kind}"}
+        for n, kind in enumerate(steps)
+    ]
+    length = {} if said.longest is None else {"max_seq_length": said.longest}
+    about: dict[str, Any] = {"prompts": said.prompts, "default_prompt_name": said.prompt_name}
+    about |= {} if said.similarity is None else {"similarity_fn_name": said.similarity}
+    about |= {} if said.truncate_dim is None else {"truncate_dim": said.truncate_dim}
+    files = {
+        MODULES: modules,
+        ENCODER: length | {"do_lower_case": said.lower},
+        PROMPTS: about,
+        f"1_Pooling/{CONFIG}": pooling_config(said, width),
+    }
+    return {name: json.dumps(content, indent=2) + "\n" for name, content in files.items()}
+
+
+def pooling_config(said: Sentences, width: int) -> dict[str, Any]:
+    """A flag for each pooling; their names, where the order is another than that of the flags."""
+    found = {"word_embedding_dimension": width, "include_prompt": said.include_prompt}
+    if said.poolings != tuple(name for name in OLDER.values() if name in said.poolings):
+        return found | {"pooling_mode": list(said.poolings)}
+    return found | {flag: name in said.poolings for flag, name in OLDER.items()}

@@ -20,6 +20,7 @@ from ..loaded import Loaded, check_export
 from ..run_folder import CONFIG
 from .generation import GENERATION, generation_config, token_ids
 from .problem import problem_config
+from .sentences import UnreadSentences, sentence_files
 from .tokenizer_files import as_json, tokenizer_files, write_files
 from .weights import SINGLE, write_tensors
 
@@ -30,6 +31,7 @@ def refuse(loaded: Loaded) -> str | None:
     """Why Hugging Face has no such model, or None."""
     try:
         in_their_terms(loaded)
+        sentences_of(loaded)
     except BadInput as error:
         return str(error)
     return None
@@ -39,7 +41,7 @@ def write(loaded: Loaded, folder: str | os.PathLike[str], kind: str = "float32")
     """Write config.json, model.safetensors, the tokenizer and generation_config.json."""
     check_export(None, kind, KINDS, f"a Hugging Face folder is written as {' or '.join(KINDS)}")
     config, weights = in_their_terms(loaded)
-    files = tokenizer_files(loaded) | {CONFIG: as_json(config)}
+    files = tokenizer_files(loaded) | {CONFIG: as_json(config)} | sentences_of(loaded)
     if (writing := generation_config(loaded)) is not None:
         files[GENERATION] = as_json(writing)
     folder = Path(folder)
@@ -49,6 +51,13 @@ def write(loaded: Loaded, folder: str | os.PathLike[str], kind: str = "float32")
         write_tensors(aside / SINGLE, weights)
         write_files(aside, files)
         shutil.copymode(aside / CONFIG, aside / SINGLE)  # safetensors makes its files private
+
+
+def sentences_of(loaded: Loaded) -> dict[str, str]:
+    """The files of sentence-transformers, of a model that came with some."""
+    if isinstance(loaded.sentences, UnreadSentences):
+        raise BadInput(f"its sentence-transformers files would be lost: {loaded.sentences.why}")
+    return sentence_files(loaded.sentences, getattr(loaded.config, "width", 0))
 
 
 def in_their_terms(loaded: Loaded) -> tuple[dict[str, Any], Mapping[str, Tensor]]:
