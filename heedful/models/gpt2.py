@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from torch import nn
 
 from ..parts.blocks import Block, Stack
 from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
 from ..parts.layers import FeedForward, LayerNorm, PreNorm
+from ..parts.masks import causal, full
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Learned
 from .base.config import Config
@@ -30,7 +31,7 @@ from .base.fields import (
     ratio,
 )
 from .base.initialize import normal_
-from .base.settings import same_as
+from .base.settings import GIVEN, same_as
 from .base.shells import Decoder
 from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .hf.names import Rule, Table, same, thirds, transposed, weight_and_bias
@@ -49,6 +50,7 @@ class GPT2Config(Config):
     attention_dropout: AttentionDropout = same_as("dropout")
     eps: Eps = 1e-05
     tie_embeddings: TieEmbeddings = True
+    causal: Annotated[bool, "whether no token sees those after it", GIVEN] = True
 
 
 MODEL_TYPES = ("gpt2",)  # Hugging Face's
@@ -65,8 +67,8 @@ def build(config: GPT2Config) -> Decoder:
     c = config
     inputs = Inputs(TokenEmbedding(c.vocab, c.width), Learned(c.context, c.width), dropout=c.dropout)
     stack = Stack([build_block(c) for _ in range(c.layers)], LayerNorm(c.width, c.eps))
-    model = Decoder(inputs, stack, Tied() if c.tie_embeddings else Untied(c.width, c.vocab))
-    return initialize(model)
+    head = Tied() if c.tie_embeddings else Untied(c.width, c.vocab)
+    return initialize(Decoder(inputs, stack, head, (causal() if c.causal else full(),)))
 
 
 def build_block(c: GPT2Config) -> Block:
@@ -116,6 +118,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPT2Conf
         attention_dropout=read(theirs, "attn_pdrop", 0.1),
         eps=read(theirs, "layer_norm_epsilon", 1e-5),
         tie_embeddings=read(theirs, "tie_word_embeddings", True),
+        causal=read(theirs, "is_causal", True),
     )
 
 
@@ -135,6 +138,7 @@ def write_config(c: GPT2Config) -> dict[str, Any]:
         "attn_pdrop": c.attention_dropout,
         "layer_norm_epsilon": c.eps,
         "tie_word_embeddings": c.tie_embeddings,
+        **({} if c.causal else {"is_causal": False}),
     }
 
 

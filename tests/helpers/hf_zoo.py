@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from heedful.models.base.shells import WithHeads
 from heedful.parts.places import At, Lengths
 from heedful.parts.view import right_padded
-from helpers import deberta, hf_zoo_decoders
+from helpers import deberta, hf_zoo_decoders, hf_zoo_llamas
 from helpers.hf_cases import (
     Case,
     decoder_case,
@@ -45,40 +45,6 @@ def gpt1(rng: random.Random) -> Case:
         tie_word_embeddings=rng.random() < 0.4,
     )  # fmt: skip
     return decoder_case(hf.OpenAIGPTLMHeadModel(config), rng, n["vocab"])
-
-
-def llama(rng: random.Random) -> Case:
-    n = pick(rng)
-    config = hf.LlamaConfig(
-        vocab_size=n["vocab"], hidden_size=rng.choice([12, 18]), intermediate_size=n["hidden"],
-        num_hidden_layers=n["layers"], num_attention_heads=6, num_key_value_heads=rng.choice([1, 2, 3, 6]),
-        head_dim=rng.choice([4, 10]), attention_bias=rng.random() < 0.5, mlp_bias=rng.random() < 0.5,
-        tie_word_embeddings=rng.random() < 0.5,
-        rope_parameters={"rope_theta": rng.choice([10000.0, 500.0]), **rng.choice(ROPES)}, bos_token_id=0,
-        eos_token_id=0,
-    )  # fmt: skip
-    return decoder_case(hf.LlamaForCausalLM(config), rng, n["vocab"])
-
-
-ROPES = [
-    {"rope_type": "default"},
-    {"rope_type": "linear", "factor": 3.0},
-    {
-        "rope_type": "llama3", "factor": 5.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    },
-]  # fmt: skip
-
-
-def qwen2(rng: random.Random) -> Case:
-    n = pick(rng)
-    config = hf.Qwen2Config(
-        vocab_size=n["vocab"], hidden_size=rng.choice([12, 24]), intermediate_size=n["hidden"],
-        num_hidden_layers=n["layers"], num_attention_heads=6, num_key_value_heads=rng.choice([1, 2, 3, 6]),
-        tie_word_embeddings=rng.random() < 0.5, rope_parameters={"rope_theta": 700.0, **rng.choice(ROPES)},
-        max_position_embeddings=n["context"], bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
-    return decoder_case(hf.Qwen2ForCausalLM(config), rng, n["vocab"])
 
 
 def bert(rng: random.Random) -> Case:
@@ -364,7 +330,6 @@ FAMILIES = {
         gpt2,
         bert,
         t5,
-        llama,
         vit,
         roberta,
         distilbert,
@@ -374,8 +339,8 @@ FAMILIES = {
         deberta,
     )
 }
-FAMILIES |= {f.__name__: f for f in (pegasus, bart, mbart, qwen2)}
-FAMILIES |= hf_zoo_decoders.FAMILIES
+FAMILIES |= {f.__name__: f for f in (pegasus, bart, mbart)}
+FAMILIES |= hf_zoo_decoders.FAMILIES | hf_zoo_llamas.FAMILIES
 
 
 def make(family: str, seed: int) -> Case:

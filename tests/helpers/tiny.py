@@ -39,6 +39,7 @@ READER = {**ALONE, "heads": 3, "labels": 5}
 EVERY_TOKEN = ("masked_lm", "classify", "tag", "span")
 LLAMA = {**ALONE, "heads": 6, "key_width": 4}
 STRETCHED = {"rope_scaling": "llama3", "rope_factor": 4.0, "rope_original_context": 16}
+YARN = {"rope_scaling": "yarn", "rope_factor": 4.0, "rope_original_context": 16, "rope_magnitude": 1.2}
 
 OTHER = {"norm_kind": "rmsnorm", "norm_affine": False}
 
@@ -61,6 +62,10 @@ DECODERS: dict[str, tuple[object, Config]] = {
         llama.LlamaConfig(
             **LLAMA, **STRETCHED, kv_heads=3, tie_embeddings=True, attention_bias=True, out_bias=False
         ),
+    ),
+    "llama windowed, normalized": (
+        llama,
+        llama.LlamaConfig(**LLAMA, **YARN, kv_heads=2, qk_norm=True, window=3, windowed_layers=(1,)),
     ),
 }
 ENCODER_DECODERS: dict[str, tuple[object, Config]] = {

@@ -74,6 +74,7 @@ FEW = {
     "num_attention_heads": 3, "num_key_value_heads": 1, "bos_token_id": 0, "eos_token_id": [2, 7, 285],
     "pad_token_id": 1, "rope_parameters": TURNS, "max_position_embeddings": 190,
 }  # fmt: skip
+WINDOWED = {"use_sliding_window": True, "sliding_window": 7}
 THEIRS = {
     "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**PAIR)),
     "mbart": lambda: hf.MBartForConditionalGeneration(hf.MBartConfig(**PAIR)),
@@ -97,6 +98,11 @@ THEIRS = {
     ),
     "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**FEW, attention_bias=True)),
     "qwen2": lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**FEW, tie_word_embeddings=True)),
+    "mistral": lambda: hf.MistralForCausalLM(hf.MistralConfig(**FEW, sliding_window=5)),
+    "qwen3": lambda: hf.Qwen3ForCausalLM(
+        hf.Qwen3Config(**FEW, **WINDOWED, head_dim=6, layer_types=["sliding_attention", "full_attention"])
+    ),
+    "llama that sees all": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**FEW, is_causal=False)),
     "gpt2": lambda: hf.GPT2LMHeadModel(
         hf.GPT2Config(
             vocab_size=290, n_positions=190, n_embd=12, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=2

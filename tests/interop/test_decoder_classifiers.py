@@ -42,6 +42,12 @@ CLASSIFIERS = {
     "openai-gpt": lambda: hf.OpenAIGPTForSequenceClassification(hf.OpenAIGPTConfig(**WIDE, num_labels=3)),
     "llama": lambda: hf.LlamaForSequenceClassification(hf.LlamaConfig(**FEW, num_labels=2)),
     "qwen2": lambda: hf.Qwen2ForSequenceClassification(hf.Qwen2Config(**FEW, num_labels=4)),
+    "mistral": lambda: hf.MistralForSequenceClassification(
+        hf.MistralConfig(**FEW, sliding_window=3, num_labels=3)
+    ),
+    "qwen3 that sees all": lambda: hf.Qwen3ForSequenceClassification(
+        hf.Qwen3Config(**FEW, head_dim=4, is_causal=False, num_labels=2)
+    ),
 }
 
 

@@ -108,6 +108,10 @@ def test_refusals(tmp_path):
     assert to_gguf.refuse(ours) is None
     stretched = replace(MODELS["llama"], rope_scaling="linear", rope_factor=2.0)
     assert "scaled rotary" in to_gguf.refuse(loaded_of(stretched))
+    near = replace(MODELS["llama"], window=5)
+    assert "has no window, and this model has one of 5 tokens" in to_gguf.refuse(loaded_of(near))
+    assert to_gguf.refuse(loaded_of(replace(near, window=47))) is None
+    assert "sees them" in to_gguf.refuse(loaded_of(replace(MODELS["llama"], causal=False)))
     assert "silu" in to_gguf.refuse(loaded_of(replace(MODELS["llama"], activation="relu")))
     headed = classifier(ours.model, ours.config, 3)
     assert "another head" in to_gguf.refuse(replace(ours, model=headed))
@@ -151,6 +155,17 @@ def test_a_file_made_by_hand_is_read(version, tmp_path):
     expected = dict(loaded_of(MODELS["llama"]).model.named_parameters())
     assert all(torch.equal(weight, expected[name]) for name, weight in back.model.named_parameters())
     assert back.tokenizer is None and back.special == {}
+
+
+def test_a_file_whose_tokens_see_those_after_them_is_read_so(tmp_path):
+    both_ways = load_bytes(file_of(entries(TOKENS, **{"llama.attention.causal": False})), tmp_path)
+    causal = load_bytes(file_of(entries(TOKENS, **{"llama.attention.causal": True})), tmp_path)
+    assert causal.config == MODELS["llama"] == replace(both_ways.config, causal=True)
+    for model, later in ((both_ways, True), (causal, False)):
+        a, b = (logits(model.model, [5, 9, last]) for last in (7, 8))
+        assert (not torch.equal(a[0], b[0])) == later
+    with pytest.raises(heedful.BadInput, match="attention.causal is 0, not true or false"):
+        load_bytes(file_of(entries(TOKENS, **{"llama.attention.causal": 0})), tmp_path)
 
 
 def test_another_alignment_is_kept(tmp_path):

@@ -33,7 +33,7 @@ from ...parts.multihead import MultiHeadAttention
 from ...parts.positions.absolute import Learned, LearnedAfter, Sinusoidal
 from ...parts.positions.base import NoPosition
 from ...parts.positions.relative import T5Buckets
-from ...parts.positions.rotary import Rotary, StretchedRotary
+from ...parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
 
 SCALING_CODES = {"linear": 0, "llama3": 2}  # of rotary positions, by their numbers
 ACTIVATION_CODES = {
@@ -125,6 +125,9 @@ def of_side(side: Any, alone: bool) -> Iterator[str]:
     given = (type(side.inputs.position), type(first.attention.layer.position))
     if given not in POSITIONS:
         yield f"its positions ({', '.join(kind.__name__ for kind in given)}) are not supported"
+    stretch = getattr(first.attention.layer.position, "stretch", None)
+    if not isinstance(stretch, LinearScaling | Llama3Scaling | None):
+        yield f"its rotary positions are scaled in a way ({type(stretch).__name__}) that is not supported"
 
 
 # (at the input, in the attention)

@@ -18,7 +18,7 @@ from ...parts.attention import Dot
 from ...parts.layers import GatedFeedForward, LayerNorm, PreNorm, RMSNorm
 from ...parts.positions.absolute import LearnedAfter, Sinusoidal
 from ...parts.positions.relative import T5Buckets
-from ...parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, StretchedRotary
+from ...parts.positions.rotary import LinearScaling, Llama3Scaling, Rotary, Scaling, StretchedRotary
 from ..hf.tokenizer_files import tokenizer_files, write_files
 from ..loaded import Loaded, check_export
 from ..packages import needed
@@ -132,13 +132,14 @@ def place_attention(layer: Any, block: Any) -> None:
         layer.self_attention.__dict__.update(scaling_of(position.stretch))
 
 
-def scaling_of(stretch: LinearScaling | Llama3Scaling) -> dict[str, Any]:
+def scaling_of(stretch: Scaling) -> dict[str, Any]:
     """How rotary positions are stretched, in their variables."""
     if isinstance(stretch, LinearScaling):
         return {
             "rotary_scaling_type": np.int8(SCALING_CODES["linear"]),
             "rotary_scaling_factor": np.float32(stretch.factor),
         }
+    assert isinstance(stretch, Llama3Scaling)  # others are refused
     return {
         "rotary_scaling_type": np.int8(SCALING_CODES["llama3"]),
         "rotary_scaling_factor": np.float32(stretch.factor),

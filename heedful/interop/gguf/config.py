@@ -47,6 +47,12 @@ class Metadata:
             raise BadInput(f"{self.path}: {self.architecture}.{name} is {short(value)}, not a number above 0")
         return float(str(np.float32(value)))  # stored in fp32: the decimal that was meant
 
+    def truth(self, name: str, default: bool) -> bool:
+        value = self.get(name, default)
+        if type(value) is not bool:
+            raise BadInput(f"{self.path}: {self.architecture}.{name} is {short(value)}, not true or false")
+        return value
+
     def get(self, name: str, default: Any = None) -> Any:
         self.asked.add(name)
         return self.values.get(f"{self.architecture}.{name}", default)
@@ -106,6 +112,7 @@ def read_config(contents: Contents) -> LlamaConfig:
         rotary_base=metadata.number("rope.freq_base", 10000.0),
         eps=metadata.number("attention.layer_norm_rms_epsilon"),
         tie_embeddings="output.weight" not in tensors,
+        causal=metadata.truth("attention.causal", True),
         **read_scaling(metadata),
     )
     metadata.refuse_others()

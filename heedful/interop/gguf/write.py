@@ -34,6 +34,12 @@ def refuse(loaded: Loaded) -> str | None:
         return f"llama.cpp gates LLaMA's feed-forward layers with silu, and this model with {c.activation}"
     if c.rope_scaling != "none":
         return "GGUF export does not support scaled rotary positions"
+    if c.qk_norm:
+        return "GGUF export does not support norms of queries and keys"
+    if c.window is not None and c.window < c.context:
+        return f"llama.cpp's llama has no window, and this model has one of {c.window} tokens"
+    if not c.causal:
+        return "llama.cpp's llama hides the tokens after each one, and this model sees them"
     if c.ffn_bias and is_qwen(c):
         return "llama.cpp's qwen2 has no biases in its feed-forward layers, and this model has"
     return refuse_tokenizer(loaded)

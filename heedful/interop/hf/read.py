@@ -105,6 +105,7 @@ def read_description(folder: Path) -> tuple[str, Any, dict[str, int], dict[str, 
         layers = getattr(config, "own_layers", config.layers) + getattr(config, "decoder_layers", 0)
         if layers * FEWEST > len(stored):
             raise BadInput(f"{layers} layers are declared, but the weights have only {len(stored)} tensors")
+        refuse_both_ways(architecture, config, theirs)
     numbers = {name: theirs.get(f"{name}_token_id") for name in SPECIAL}
     known = range(tokens_of(config) or 0)  # some configs write -1 for "none"
     special = {name: number for name, number in numbers.items() if type(number) is int and number in known}
@@ -125,6 +126,14 @@ def are_equal(stored: Mapping[str, Stored], a: str, b: str) -> bool:
         return False
     (_, one), (_, other) = read_tensors({"a": stored[a], "b": stored[b]})
     return torch.equal(one, other)
+
+
+def refuse_both_ways(architecture: str, config: Any, theirs: Mapping[str, Any]) -> None:
+    """Refuse a decoder whose tokens see those after them (`is_causal`) if our config cannot say so."""
+    writes = kind_of(architecture) in ("Decoder", "EncoderDecoder")
+    if writes and theirs.get("is_causal", True) is not True and not hasattr(config, "causal"):
+        said = short(theirs["is_causal"])
+        raise BadInput(f"is_causal is {said}; heedful reads a {architecture} only without it, as causal")
 
 
 def find_architecture(path: Path, theirs: dict[str, Any]) -> str:

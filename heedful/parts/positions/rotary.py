@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -66,6 +66,7 @@ class LinearScaling:
     """Every frequency divided by `factor`: far positions look nearer (Chen et al. 2023)."""
 
     factor: float
+    magnitude: ClassVar[float] = 1.0
 
     def __call__(self, w: Tensor) -> Tensor:
         return w / self.factor
@@ -83,11 +84,64 @@ class Llama3Scaling:
     low: float
     high: float
     original: int  # the longest text that the model was trained on before
+    magnitude: ClassVar[float] = 1.0
 
     def __call__(self, w: Tensor) -> Tensor:
         turns = self.original * w / (2 * math.pi)  # within the original length
         kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
         return kept * w + (1 - kept) * w / self.factor
+
+
+@dataclass(frozen=True)
+class YarnScaling:
+    """YaRN (Peng et al. 2023): fast pairs are kept, slow pairs are divided by `factor`, with a ramp between.
+
+    A pair is kept if it turns more than `fast` times within the original length, and divided if it turns less
+    than `slow` times. Queries and keys are multiplied by `magnitude`, which makes attention sharper.
+    """
+
+    factor: float
+    fast: float
+    slow: float
+    original: int  # the longest text that the model was trained on before
+    base: float  # of the frequencies
+    whole: bool = True  # whether the ramp begins and ends at a whole pair
+    magnitude: float = 1.0
+
+    def __call__(self, w: Tensor) -> Tensor:
+        first, last = self.ramp(2 * len(w))
+        pairs = torch.arange(len(w), dtype=w.dtype, device=w.device)
+        divided = ((pairs - first) / (last - first)).clamp(0, 1)
+        return divided * w / self.factor + (1 - divided) * w
+
+    def ramp(self, width: int) -> tuple[float, float]:
+        """The last pair that is kept, and the first that is divided by the whole factor."""
+        first, last = self.pair_of(self.fast, width), self.pair_of(self.slow, width)
+        if self.whole:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, width - 1)
+        return first, last + 0.001 if first == last else last
+
+    def pair_of(self, turns: float, width: int) -> float:
+        """Which pair turns so many times within the original length: w_i = base^(-2i/width), solved for i."""
+        return width * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(self.base))
+
+
+@dataclass(frozen=True)
+class LongRopeScaling:
+    """LongRoPE (Ding et al. 2024): every frequency is divided by a factor of its own, found by search.
+
+    These are the factors for texts up to the original length. Longer texts have other factors.
+    """
+
+    factors: tuple[float, ...]
+    magnitude: float = 1.0
+
+    def __call__(self, w: Tensor) -> Tensor:
+        return w / torch.tensor(self.factors, dtype=w.dtype, device=w.device)
+
+
+Scaling = LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling
 
 
 class StretchedRotary(Rotary):
@@ -96,7 +150,7 @@ class StretchedRotary(Rotary):
     def __init__(
         self,
         width: int,
-        stretch: LinearScaling | Llama3Scaling,
+        stretch: Scaling,
         layout: str = "interleaved",
         base: float = 10000.0,
     ) -> None:
@@ -109,6 +163,23 @@ class StretchedRotary(Rotary):
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
         return self.stretch(super().frequencies(device))
+
+    def angles(self, index: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        cos, sin = super().angles(index, dtype)
+        m = self.stretch.magnitude
+        return (cos, sin) if m == 1 else (cos * m, sin * m)
+
+
+class PartialRotary(Position):
+    """Rotary positions in the first coordinates of each head; the others have none (GPT-J, GPT-NeoX, Phi)."""
+
+    def __init__(self, rotary: Rotary) -> None:
+        super().__init__()
+        self.rotary = rotary
+
+    def rotate(self, x_BHTK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
+        turned, kept = x_BHTK.tensor_split([self.rotary.width], dim=-1)
+        return torch.cat([self.rotary.rotate(turned, positions, memo), kept], dim=-1)
 
 
 SCHEMES: dict[str, type[Position]] = {
