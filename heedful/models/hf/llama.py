@@ -103,7 +103,8 @@ def read_biases(theirs: dict[str, Any], variant: str) -> dict[str, bool]:
 def read_windows(theirs: dict[str, Any], variant: str, layers: int) -> dict[str, Any]:
     """The window, and which layers have it."""
     if variant == "llama":
-        return {"window": no_window(theirs, layers)}
+        refuse_windows(theirs, layers)
+        return {}
     window = read_or_null({"sliding_window": 4096} | theirs, "sliding_window", 1)
     first = 0
     if variant in ("qwen2", "qwen3"):
@@ -118,7 +119,7 @@ def read_windows(theirs: dict[str, Any], variant: str, layers: int) -> dict[str,
     return windows_of(window, kinds)
 
 
-def no_window(theirs: dict[str, Any], layers: int) -> None:
+def refuse_windows(theirs: dict[str, Any], layers: int) -> None:
     """LLaMA's layers see everything before them."""
     if SLIDING in read_layer_types(theirs, layers) or theirs.get("sliding_window") is not None:
         raise BadInput('a llama has no sliding_window: remove it, or set model_type to "mistral"')

@@ -17,8 +17,8 @@ def rope_of(theirs: dict[str, Any]) -> dict[str, Any]:
     rope = theirs.get("rope_scaling") or theirs.get("rope_parameters") or {}
     if not isinstance(rope, dict):
         raise BadInput(f"rope_parameters must be an object {{...}}, not {short(rope)}")
-    beside = {key: theirs[key] for key in ("rope_theta", "partial_rotary_factor") if key in theirs}
-    rope = beside | rope
+    beside = ("rope_theta", "partial_rotary_factor")
+    rope = {**{key: theirs[key] for key in beside if key in theirs}, **rope}
     if theirs.get("original_max_position_embeddings") is not None:  # transformers prefers this one
         rope["original_max_position_embeddings"] = theirs["original_max_position_embeddings"]
     return rope
