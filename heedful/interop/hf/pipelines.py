@@ -7,26 +7,19 @@ leaves as it is.)
 
 from __future__ import annotations
 
-import json
-import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BadInput
 from ...files import short
-from .sentencepiece import BPE, CONTROL, NORMAL, UNIGRAM, USER, Pieces, merges_of, read_pieces
+from .sentencepiece import BPE, CONTROL, UNIGRAM, USER, Pieces, merges_of, read_pieces
 from .token_settings import TokenizerSettings, add_tokens, put_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPACE = "▁"  # what stands for a space within pieces
-TILDE, NEVER = (
-    "～",
-    "\ufdd0",
-)  # the one character that sentencepiece keeps from NFKC, and one that no text has
 END = "</s>"
 SENTINELS = 100  # T5's <extra_id_0> and so on
 
@@ -158,204 +151,7 @@ def need(tokenizer: Tokenizer, path: Path, token: str) -> tuple[str, int]:
     return token, number
 
 
-# Marian: the pieces of a file, the numbers of another
-
-
-@dataclass
-class Encoded:
-    """A text in token ids, as the library's `Encoding`."""
-
-    ids: list[int]
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
-    special_tokens_mask: list[int]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-class Marian:
-    """Marian's tokenizer: texts are cut by source.spm (or target.spm), and the pieces looked up in a
-    vocabulary that both sides share.
-
-    Even a piece that the file does not know is looked up, and one that is not found becomes the unknown
-    token. No tokenizer of the library does that, so this one cuts by one of them (`cuts`) and looks up the
-    pieces itself. For everything else, decoding and saving included, another stands in (`shown`). It differs
-    only in characters that the other side alone knows.
-    """
-
-    def __init__(
-        self, raw: bytes, cuts: Tokenizer, shown: Tokenizer, numbers: dict[str, int], unknown: str
-    ) -> None:
-        """raw: the file."""
-        self.raw, self.cuts, self.shown = raw, cuts, shown
-        self.numbers, self.unknown = numbers, numbers[unknown]
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.shown, name)
-
-    @property
-    def encode_special_tokens(self) -> bool:
-        return self.shown.encode_special_tokens
-
-    @encode_special_tokens.setter
-    def encode_special_tokens(self, value: bool) -> None:
-        self.cuts.encode_special_tokens = self.shown.encode_special_tokens = value
-
-    def encode(self, sequence: str, pair: str | None = None, add_special_tokens: bool = True) -> Encoded:
-        """A text, or two of them one after the other, and </s>."""
-        found = Encoded([], [], [], [])
-        for text in (sequence, pair):
-            if text is not None:
-                self.add(found, text)
-        if add_special_tokens:
-            put(found, END, self.numbers[END], (0, 0), 1)
-        return found
-
-    def encode_batch(self, input: list[Any], add_special_tokens: bool = True) -> list[Encoded]:
-        pairs = [(one, None) if isinstance(one, str) else one for one in input]
-        return [self.encode(text, pair, add_special_tokens) for text, pair in pairs]
-
-    def add(self, found: Encoded, text: str) -> None:
-        """The pieces of a text, after the language to translate into if it begins with one: >>fra<<."""
-        end = text.find("<<") + 2 if text.startswith(">>") and "<<" in text else 0
-        if end:
-            put(found, text[:end], self.numbers.get(text[:end], self.unknown), (0, end), 0)
-        cut = self.cuts.encode(text[end:])
-        for token, (start, stop) in zip(cut.tokens, cut.offsets, strict=True):
-            put(found, token, self.numbers.get(token, self.unknown), (end + start, end + stop), 0)
-
-
-def put(found: Encoded, token: str, number: int, place: tuple[int, int], special: int) -> None:
-    found.ids.append(number)
-    found.tokens.append(token)
-    found.offsets.append(place)
-    found.special_tokens_mask.append(special)
-
-
-def marian(model: Path, numbers: dict[str, int], settings: TokenizerSettings) -> Tokenizer:
-    """The tokenizer of one side."""
-    pieces = read_pieces(model)
-    if pieces.model != UNIGRAM:
-        raise BadInput(f"{model} is no unigram model, as those of Marian are")
-    unknown = settings.name("unk", "<unk>") or "<unk>"
-    for token in (unknown, END):
-        if token not in numbers:
-            raise BadInput(f"the vocabulary beside {model} has no {short(token)}, which Marian needs")
-    if sorted(numbers.values()) != list(range(len(numbers))):
-        raise BadInput(f"the vocabulary beside {model} does not number its {len(numbers)} tokens from 0 on")
-    scores = scored(pieces)
-    own = [(name if name in scores else f" {name}", scores.get(name, 0.0)) for name in pieces.names]
-    cuts = around_pieces(pieces, own, pieces.unknown)
-    shown = around_pieces(pieces, renumbered(numbers, scores, settings, unknown), numbers[unknown])
-    names = {"eos": END, "unk": unknown, "pad": "<pad>"}
-    for tokenizer in (cuts, shown):
-        special = [token for token in settings.special(names) if token.content in numbers]
-        tokenizer.add_special_tokens(special)
-    shown.add_tokens([name for name in numbers if is_code(name)])
-    around(shown, ["$A", END], ["$A", "$B", END], [(END, numbers[END])])
-    return cast("Tokenizer", Marian(pieces.path.read_bytes(), cuts, shown, numbers, unknown))
-
-
-def marian_files(reads: Marian, writes: Marian) -> dict[str, str | bytes]:
-    """{name of a file: what is in it} of both sides."""
-    files: dict[str, str | bytes] = {"source.spm": reads.raw, "target.spm": writes.raw}
-    files["vocab.json"] = json.dumps(reads.numbers, ensure_ascii=False)
-    if writes.numbers != reads.numbers:
-        files["target_vocab.json"] = json.dumps(writes.numbers, ensure_ascii=False)
-    return files
-
-
-def scored(pieces: Pieces) -> dict[str, float]:
-    """{piece: score} of those that can be found in a text; a user-defined one wins over any other."""
-    best = max((pieces.scores[n] for n in pieces.of_kind(NORMAL)), default=0.0)
-    found = {pieces.names[n]: pieces.scores[n] for n in pieces.of_kind(NORMAL)}
-    return found | {(name := pieces.names[n]): len(name) * best - 0.1 for n in pieces.of_kind(USER)}
-
-
-def renumbered(
-    numbers: dict[str, int], scores: dict[str, float], settings: TokenizerSettings, unknown: str
-) -> list[tuple[str, float]]:
-    """[(name, score)] in the order of the ids.
-
-    Those that this side lacks can be decoded, yet are never found in a text: their names here begin with a
-    space, which no text has any more when it is cut.
-    """
-    least = min(scores.values(), default=0.0)
-    kept = {unknown, END, settings.name("pad", "<pad>"), *filter(is_code, numbers)}
-    names = sorted(numbers, key=numbers.__getitem__)
-    return [
-        (name if name in scores or name in kept else f" {name}", scores.get(name, least)) for name in names
-    ]
-
-
-def is_code(name: str) -> bool:
-    """Whether it is a language to translate into, as >>fra<<."""
-    return name.startswith(">>") and name.endswith("<<")
-
-
-def around_pieces(pieces: Pieces, listed: list[tuple[str, float]], unknown: int) -> Tokenizer:
-    """Sentencepiece's own way of cleaning and cutting, with these pieces."""
-    from tokenizers import Tokenizer, decoders, models
-
-    tokenizer = Tokenizer(models.Unigram(listed, unknown, pieces.byte_fallback))
-    tokenizer.normalizer = as_sentencepiece(pieces)
-    words = decoders.Metaspace(prepend_scheme="always" if pieces.dummy_prefix else "never")
-    tokenizer.decoder = decoders.Sequence([decoders.Replace(" ", ""), words])
-    return tokenizer
-
-
-def as_sentencepiece(pieces: Pieces) -> Any:
-    """The cleaning that the sentencepiece package does, but for marks upon marks in an unusual order.
-
-    Its table maps the longest sequence that it knows. The library looks at characters one by one, and loses a
-    mark that follows one it replaces; composing everything first (NFKC, which such tables are made of) loses
-    little.
-    """
-    from tokenizers import Regex, normalizers
-
-    steps: list[Any] = []
-    if pieces.charsmap:
-        table = normalizers.Precompiled(pieces.charsmap)
-        if table.normalize_str("\r") == table.normalize_str("\n"):
-            steps = [normalizers.Replace("\r", "\n")]  # or the library takes the two for one character
-        different = differing(table)
-        if not different:
-            steps += [normalizers.NFKC()]
-        elif different == [TILDE]:
-            steps += [
-                normalizers.Replace(TILDE, NEVER),
-                normalizers.NFKC(),
-                normalizers.Replace(NEVER, TILDE),
-            ]
-        steps.append(table)
-    if pieces.squeezes:
-        ends = [normalizers.Replace(Regex(pattern), "") for pattern in (r"\A ", r"(?<![ ▁])[ ▁]+\z")]
-        steps += [normalizers.Replace(Regex(r" {2,}"), " "), *ends]
-    before = [normalizers.Prepend(SPACE)] if pieces.dummy_prefix else []
-    return normalizers.Sequence([*steps, *before, normalizers.Replace(" ", SPACE)])
-
-
-def differing(table: Any) -> list[str]:
-    """Characters that a table treats otherwise than what NFKC makes of them; a few are enough to know."""
-    different = []
-    for number in COMPATIBLE:
-        composed = unicodedata.normalize("NFKC", chr(number))
-        if composed != chr(number) and table.normalize_str(chr(number)) != table.normalize_str(composed):
-            different.append(chr(number))
-            if len(different) > 1:
-                break
-    return different
-
-
-COMPATIBLE = (
-    *range(0xA0, 0x3400),
-    *range(0xF900, 0x10000),
-    *range(0x1D400, 0x1D800),
-    *range(0x1F100, 0x1F252),
-)
+# Which family
 
 
 def read_whole_model(path: Path, settings: TokenizerSettings, rows: int | None) -> Tokenizer | None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import BadInput
 from ...files import MEGABYTE, inside, naming, objects, present, read_json, read_text, short
 from ...models.hf.folder import read_unless_null
-from .pipelines import marian, need, read_whole_model
+from .marian import marian
+from .pipelines import need, read_whole_model
 from .sentencepiece import check_tree
 from .token_settings import TokenizerSettings, add_tokens, put_ends
 

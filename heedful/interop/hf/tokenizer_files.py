@@ -13,7 +13,7 @@ from ...models.base.classifying import is_taught_here
 from ...models.base.shells import Decoder, DecoderClassifier, WithHeads
 from .chat_files import chat_files
 from .generation import token_ids
-from .pipelines import Marian, marian_files
+from .marian import Marian, marian_files
 from .token_settings import LIMIT, TOKENIZER_CONFIG
 from .tokenizer import TARGET_TOKENIZER, TOKENIZER
 
