@@ -171,12 +171,14 @@ def find_heads(
     architecture = read_architecture(theirs, architectures) if named else by_weights(names, architectures)
     heads = set(architectures[architecture])
     heads |= {head for head, sign in signs.items() if sign in names}
+    if any(name.startswith("embeddings.") for name in names):  # saved without its head, whatever it says
+        heads &= {"pooled"}
     if names and pooler is not None:
         has_pooler = any(name.endswith(pooler) for name in names)
         heads = heads | {"pooled"} if has_pooler else heads
         if not has_pooler and architecture == next(iter(architectures)):  # saved without its pooling layer
             heads.discard("pooled")
-    order = ("pooled", "masked_lm", "next_sentence", "sentence_order", "classify", "tag", "span")
+    order = ("pooled", "masked_lm", "replaced", "next_sentence", "sentence_order", "classify", "tag", "span")
     return tuple(head for head in order if head in heads)
 
 

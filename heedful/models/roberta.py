@@ -1,5 +1,7 @@
 """RoBERTa (Liu et al. 2019): BERT trained longer on more text, without sentence pairs.
 
+XLM-RoBERTa (Conneau et al. 2020) and CamemBERT (Martin et al. 2020) are the same network for other languages.
+
 Positions count from the number of the padding token. The sentence head has a layer of its own, where BERT
 reads the pooled vector of pre-training.
 """
@@ -16,8 +18,9 @@ from ..errors import BadInput
 from ..parts.embeddings import Inputs, TokenEmbedding
 from ..parts.layers import LayerNorm
 from ..parts.positions.absolute import LearnedAfter
-from .base.fields import SIZE, Eps, PredictionHeads, Segments, Vocab
+from .base.fields import SIZE, Eps, PredictionHeads, Segments, Vocab, one_of
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
+from .base.settings import GIVEN
 from .base.shells import WithHeads
 from .bert import (
     IGNORED,
@@ -32,6 +35,7 @@ from .bert import (
     read_sizes,
     write_sizes,
 )
+from .hf.folder import one_of as one_of_theirs
 from .hf.folder import read_token
 from .hf.names import Table, same, weight_and_bias
 
@@ -43,10 +47,20 @@ class RobertaConfig(BertConfig):
     eps: Eps = 1e-05
     prediction_heads: PredictionHeads = ("pooled",)
     offset: Annotated[int, SIZE, "unused rows before the first of the position table"] = 2
+    published_as: Annotated[
+        str,
+        one_of("roberta", "xlm-roberta", "camembert"),
+        "name under which Hugging Face has this network",
+        GIVEN,
+    ] = "roberta"
 
 
-MODEL_TYPES = ("roberta",)  # Hugging Face's
-PRESETS = {"roberta-base": RobertaConfig()}
+MODEL_TYPES = ("roberta", "xlm-roberta", "camembert")  # Hugging Face's
+PRESETS = {
+    "roberta-base": RobertaConfig(),
+    "xlm-roberta-base": RobertaConfig(vocab=250002, published_as="xlm-roberta"),
+    "camembert-base": RobertaConfig(vocab=32005, published_as="camembert"),
+}
 
 
 def build(config: RobertaConfig) -> WithHeads:
@@ -77,18 +91,28 @@ def build_heads(c: RobertaConfig) -> dict[str, nn.Module]:
 
 # Hugging Face
 
-ARCHITECTURES = {
-    "RobertaModel": ("pooled",),
-    "RobertaForMaskedLM": ("masked_lm",),
-    "RobertaForSequenceClassification": ("classify",),
-    "RobertaForTokenClassification": ("tag",),
-    "RobertaForQuestionAnswering": ("span",),
+PARTS = {
+    "Model": ("pooled",),
+    "ForMaskedLM": ("masked_lm",),
+    "ForSequenceClassification": ("classify",),
+    "ForTokenClassification": ("tag",),
+    "ForQuestionAnswering": ("span",),
 }
-USUAL = RobertaConfig(segments=2, eps=1e-12)  # what settings mean that a config leaves out
+CLASSES = {"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}
+ARCHITECTURES = {
+    kind: {f"{name}{part}": heads for part, heads in PARTS.items()} for kind, name in CLASSES.items()
+}
+# What settings mean that a config leaves out.
+USUAL = {
+    "roberta": RobertaConfig(segments=2, eps=1e-12),
+    "xlm-roberta": RobertaConfig(vocab=30522, segments=2, eps=1e-12),
+    "camembert": RobertaConfig(vocab=30522, segments=2, eps=1e-12),
+}
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> RobertaConfig:
-    sizes = read_sizes(theirs, USUAL)
+    kind = one_of_theirs(MODEL_TYPES, "model_type", theirs.get("model_type", "roberta"))
+    sizes = read_sizes(theirs, USUAL[kind])
     offset = read_token(theirs, "pad_token_id", 1, sizes["vocab"]) + 1
     if sizes["context"] <= offset:
         raise BadInput(
@@ -96,14 +120,14 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> RobertaC
             f"the first token's would be {offset}"
         )
     sizes["context"] -= offset
-    heads = find_heads(theirs, names, ARCHITECTURES, {"masked_lm": "lm_head.dense.weight"})
-    return RobertaConfig(**sizes, prediction_heads=heads, offset=offset)
+    heads = find_heads(theirs, names, ARCHITECTURES[kind], {"masked_lm": "lm_head.dense.weight"})
+    return RobertaConfig(**sizes, prediction_heads=heads, offset=offset, published_as=kind)
 
 
 def write_config(c: RobertaConfig) -> dict[str, Any]:
     return {
-        "model_type": "roberta",
-        "architectures": [find_architecture(c.prediction_heads, ARCHITECTURES)],
+        "model_type": c.published_as,
+        "architectures": [find_architecture(c.prediction_heads, ARCHITECTURES[c.published_as])],
         **write_sizes(c),
         "max_position_embeddings": c.context + c.offset,
         "pad_token_id": c.offset - 1,

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+import transformers as hf
 from torch import Tensor, nn
 
-from heedful.models.base.shells import EncoderDecoder
+from heedful.models.base.shells import EncoderDecoder, WithHeads
 from heedful.parts.places import At, Lengths
 from heedful.parts.view import left_padded, right_padded
 
@@ -82,3 +83,59 @@ def pairs(rng: random.Random, n: dict[str, int]) -> dict[str, object]:
         "scale_embedding": rng.random() < 0.5, "pad_token_id": 1, "eos_token_id": 2,
         "decoder_start_token_id": 2, "forced_eos_token_id": None,
     }  # fmt: skip
+
+
+def encoder_case(
+    family: str,
+    config: hf.PretrainedConfig,
+    rng: random.Random,
+    segments: int = 0,
+    counts_itself: bool = False,
+) -> Case:
+    """One of the classes of an encoder's family. segments: how many it tells apart; counts_itself: finds
+    places itself."""
+    part, outputs = rng.choice([(part, heads) for part, heads in HEADS.items() if hasattr(hf, family + part)])
+    config.num_labels = 2 if "span" in outputs else rng.choice([2, 3, 5])
+    theirs = getattr(hf, family + part)(config)
+    B, T, pad = 3, rng.choice([5, 9]), config.pad_token_id
+    lengths, positions, side = lengths_and_positions(rng, B, T)
+    if side == "left" and not {"masked_lm", "tag", "span"} & outputs.keys():  # the first slot must be real
+        lengths, positions, side = torch.full((B,), T), right_padded(torch.full((B,), T), T), "right"
+    real = positions >= 0
+    others = torch.tensor([number for number in range(config.vocab_size) if number != pad])
+    tokens = torch.where(real, others[torch.randint(len(others), (B, T))], pad)
+    types = torch.randint(segments, (B, T)) if segments else None
+
+    def compare(theirs: nn.Module, ours: WithHeads) -> Iterator[tuple[Tensor, Tensor]]:
+        given = {"token_type_ids": types} if segments else {}
+        if side == "left" and not counts_itself:
+            given["position_ids"] = positions.clamp(min=0)
+        expected = theirs(input_ids=tokens, attention_mask=real.long(), **given)
+        ways = [At(positions), *([Lengths(lengths)] if side == "right" else [])]
+        for places in ways:
+            found = ours(tokens, places, types)
+            found["hidden"] = ours.encoder(tokens, places, types)
+            for head, field in outputs.items():
+                if not hasattr(expected, field):  # DistilBERT and DeBERTa have no pooling layer
+                    continue
+                a, b = getattr(expected, field), found[head]
+                a = torch.stack([a, expected.end_logits], -1) if head == "span" else a
+                yield (a[real], b[real]) if a.ndim == 3 or head == "replaced" else (a, b)
+
+    return Case(theirs, compare)
+
+
+HEADS = {
+    "Model": {"hidden": "last_hidden_state", "pooled": "pooler_output"},
+    "ForPreTraining": {
+        "replaced": "logits",
+        "masked_lm": "prediction_logits",
+        "next_sentence": "seq_relationship_logits",
+        "sentence_order": "sop_logits",
+    },
+    "ForMaskedLM": {"masked_lm": "logits"},
+    "ForNextSentencePrediction": {"next_sentence": "logits"},
+    "ForSequenceClassification": {"classify": "logits"},
+    "ForTokenClassification": {"tag": "logits"},
+    "ForQuestionAnswering": {"span": "start_logits"},
+}

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from heedful.models.base.shells import WithHeads
 from heedful.parts.places import At, Lengths
 from heedful.parts.view import right_padded
-from helpers import deberta, hf_zoo_decoders, hf_zoo_llamas
+from helpers import deberta, hf_zoo_decoders, hf_zoo_encoders, hf_zoo_llamas
 from helpers.hf_cases import (
     Case,
     decoder_case,
+    encoder_case,
     encoder_decoder_case,
     lengths_and_positions,
     pairs,
@@ -94,73 +95,6 @@ BERT_HEADS = {
     hf.BertForTokenClassification: {"tag": "logits"},
     hf.BertForQuestionAnswering: {"span": "start_logits"},
 }
-
-
-def encoder_case(
-    family: str,
-    config: hf.PretrainedConfig,
-    rng: random.Random,
-    segments: int = 0,
-    counts_itself: bool = False,
-) -> Case:
-    """One of the classes of an encoder's family. segments: how many it tells apart; counts_itself: finds
-    places itself."""
-    part, outputs = rng.choice([(part, heads) for part, heads in HEADS.items() if hasattr(hf, family + part)])
-    config.num_labels = 2 if "span" in outputs else rng.choice([2, 3, 5])
-    theirs = getattr(hf, family + part)(config)
-    B, T, pad = 3, rng.choice([5, 9]), config.pad_token_id
-    lengths, positions, side = lengths_and_positions(rng, B, T)
-    if side == "left" and not {"masked_lm", "tag", "span"} & outputs.keys():  # the first slot must be real
-        lengths, positions, side = torch.full((B,), T), right_padded(torch.full((B,), T), T), "right"
-    real = positions >= 0
-    others = torch.tensor([number for number in range(config.vocab_size) if number != pad])
-    tokens = torch.where(real, others[torch.randint(len(others), (B, T))], pad)
-    types = torch.randint(segments, (B, T)) if segments else None
-
-    def compare(theirs: nn.Module, ours: WithHeads) -> Iterator[tuple[Tensor, Tensor]]:
-        given = {"token_type_ids": types} if segments else {}
-        if side == "left" and not counts_itself:
-            given["position_ids"] = positions.clamp(min=0)
-        expected = theirs(input_ids=tokens, attention_mask=real.long(), **given)
-        ways = [At(positions), *([Lengths(lengths)] if side == "right" else [])]
-        for places in ways:
-            found = ours(tokens, places, types)
-            found["hidden"] = ours.encoder(tokens, places, types)
-            for head, field in outputs.items():
-                if not hasattr(expected, field):  # DistilBERT and DeBERTa have no pooling layer
-                    continue
-                a, b = getattr(expected, field), found[head]
-                a = torch.stack([a, expected.end_logits], -1) if head == "span" else a
-                yield (a[real], b[real]) if a.ndim == 3 else (a, b)
-
-    return Case(theirs, compare)
-
-
-HEADS = {
-    "Model": {"hidden": "last_hidden_state", "pooled": "pooler_output"},
-    "ForPreTraining": {
-        "masked_lm": "prediction_logits",
-        "next_sentence": "seq_relationship_logits",
-        "sentence_order": "sop_logits",
-    },
-    "ForMaskedLM": {"masked_lm": "logits"},
-    "ForNextSentencePrediction": {"next_sentence": "logits"},
-    "ForSequenceClassification": {"classify": "logits"},
-    "ForTokenClassification": {"tag": "logits"},
-    "ForQuestionAnswering": {"span": "start_logits"},
-}
-
-
-def roberta(rng: random.Random) -> Case:
-    n, pad, segments = pick(rng), rng.choice([0, 1, 4]), rng.choice([1, 2])
-    config = hf.RobertaConfig(
-        vocab_size=n["vocab"], hidden_size=n["width"], num_hidden_layers=n["layers"],
-        num_attention_heads=n["heads"], intermediate_size=n["hidden"],
-        max_position_embeddings=n["context"] + pad + 1, hidden_act=rng.choice(["gelu", "relu"]),
-        type_vocab_size=segments, layer_norm_eps=1e-5, pad_token_id=pad,
-        classifier_dropout=rng.choice([None, 0.3]), bos_token_id=5, eos_token_id=7,
-    )  # fmt: skip
-    return encoder_case("Roberta", config, rng, segments, counts_itself=True)
 
 
 def distilbert(rng: random.Random) -> Case:
@@ -331,7 +265,6 @@ FAMILIES = {
         bert,
         t5,
         vit,
-        roberta,
         distilbert,
         ernie,
         deit,
@@ -340,7 +273,7 @@ FAMILIES = {
     )
 }
 FAMILIES |= {f.__name__: f for f in (pegasus, bart, mbart)}
-FAMILIES |= hf_zoo_decoders.FAMILIES | hf_zoo_llamas.FAMILIES
+FAMILIES |= hf_zoo_decoders.FAMILIES | hf_zoo_encoders.FAMILIES | hf_zoo_llamas.FAMILIES
 
 
 def make(family: str, seed: int) -> Case:

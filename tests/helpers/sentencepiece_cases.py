@@ -61,6 +61,8 @@ MADE = {
         {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "vocab_size": 401}
         | {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"},
     ),
+    "xlm-roberta": ("sentencepiece.bpe.model", {"vocab_size": 403}),
+    "camembert": ("sentencepiece.bpe.model", {"vocab_size": 409}),
     "llama": (
         "tokenizer.model",
         {"model_type": "bpe", "byte_fallback": True, "normalization_rule_name": "identity", "vocab_size": 709}
@@ -74,6 +76,7 @@ SPECIAL = {
 }
 THEIRS = {
     "t5": hf.T5Tokenizer, "albert": hf.AlbertTokenizer, "deberta": hf.DebertaV2Tokenizer,
+    "xlm-roberta": hf.XLMRobertaTokenizer, "camembert": hf.CamembertTokenizer,
     "llama": hf.LlamaTokenizer, "roberta": hf.RobertaTokenizer, "gpt2": hf.GPT2Tokenizer,
     "qwen2": hf.Qwen2Tokenizer,
 }  # fmt: skip

@@ -12,6 +12,7 @@ from heedful.models import (
     deberta,
     decoder,
     distilbert,
+    electra,
     encoder,
     ernie,
     gpt1,
@@ -21,6 +22,7 @@ from heedful.models import (
     mixture,
     mixture_transformer,
     modern,
+    mpnet,
     roberta,
     t5,
     transformer,
@@ -116,6 +118,11 @@ ENCODERS: dict[str, tuple[object, Config]] = {
         roberta,
         roberta.RobertaConfig(**READER, offset=4, prediction_heads=("pooled", *EVERY_TOKEN)),
     ),
+    "electra": (
+        electra,
+        electra.ElectraConfig(**READER, embedding_width=7, prediction_heads=(*EVERY_TOKEN, "replaced")),
+    ),
+    "mpnet": (mpnet, mpnet.MPNetConfig(**READER, prediction_heads=("pooled", *EVERY_TOKEN))),
     "distilbert": (distilbert, distilbert.DistilBertConfig(**READER, prediction_heads=EVERY_TOKEN)),
     "ernie": (
         ernie,

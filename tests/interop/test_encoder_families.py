@@ -31,6 +31,10 @@ PARTS = (
 )
 CLASSES = {
     "roberta": [f"Roberta{part}" for part in PARTS],
+    "xlm_roberta": [f"XLMRoberta{part}" for part in PARTS],
+    "camembert": [f"Camembert{part}" for part in PARTS],
+    "electra": [f"Electra{part}" for part in (*PARTS, "ForPreTraining")],
+    "mpnet": [f"MPNet{part}" for part in PARTS],
     "distilbert": [f"DistilBert{part}" for part in PARTS],
     "ernie": [f"Ernie{part}" for part in (*PARTS, "ForPreTraining", "ForNextSentencePrediction")],
     "albert": [f"Albert{part}" for part in (*PARTS, "ForPreTraining")],
@@ -105,6 +109,35 @@ PUBLISHED = {  # parameters of their class with the published sizes
                 vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5
             )
         ),
+    ),
+    "xlm-roberta-base": (
+        278_043_648,
+        lambda: hf.XLMRobertaModel(
+            hf.XLMRobertaConfig(
+                vocab_size=250002, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5
+            )
+        ),
+    ),
+    "camembert-base": (
+        110_621_952,
+        lambda: hf.CamembertModel(
+            hf.CamembertConfig(
+                vocab_size=32005, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5
+            )
+        ),
+    ),
+    "electra-small": (13_549_057, lambda: hf.ElectraForPreTraining(hf.ElectraConfig())),
+    "electra-base": (
+        108_891_648 + 591_361,
+        lambda: hf.ElectraForPreTraining(
+            hf.ElectraConfig(
+                hidden_size=768, num_attention_heads=12, intermediate_size=3072, embedding_size=768
+            )
+        ),
+    ),
+    "mpnet-base": (
+        109_486_464,
+        lambda: hf.MPNetModel(hf.MPNetConfig(max_position_embeddings=514, layer_norm_eps=1e-5)),
     ),
     "distilbert-base": (66_362_880, lambda: hf.DistilBertModel(hf.DistilBertConfig())),
     "ernie-1.0-base": (
@@ -252,6 +285,17 @@ def test_deberta_v3_as_published_has_places_and_a_discriminator_that_nothing_rea
     assert ours.can[0] == "fill" and not ours.config.legacy
     with torch.no_grad():
         assert (ours.model(ids)["masked_lm"] - model(ids).logits).abs().max() < 1e-5
+
+
+def test_a_folder_that_was_saved_without_its_head_is_an_encoder_whatever_its_config_says(tmp_path):
+    """As all-mpnet-base-v2 and all-distilroberta-v1, whose configs name the class they were trained from."""
+    config = hf.MPNetConfig(**SMALL, vocab_size=31, max_position_embeddings=21)
+    model, ids = hf.MPNetModel(config).eval(), torch.randint(2, 31, (2, 7))
+    said = sizes_of(config) | {"architectures": ["MPNetForMaskedLM"]}
+    ours = published(tmp_path / "m", model, said, lambda weights: None)
+    assert ours.config.prediction_heads == ("pooled",) and "embed" in ours.can
+    with torch.no_grad():
+        assert (ours.model.encoder(ids) - model(ids).last_hidden_state).abs().max() < 1e-5
 
 
 # Parts

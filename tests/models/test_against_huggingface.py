@@ -49,8 +49,10 @@ def test_what_we_save_they_load(name, seed, tmp_path):
     loaded = heedful.load(tmp_path / "theirs")
     heedful.save(loaded, tmp_path / "ours")
     again = type(case.theirs).from_pretrained(tmp_path / "ours").eval()
+    first, second = case.theirs.state_dict(), again.state_dict()
+    assert first.keys() == second.keys() and all(torch.equal(first[key], second[key]) for key in first)
     with torch.no_grad():
         pairs = zip(case.compare(case.theirs, loaded.model), case.compare(again, loaded.model), strict=True)
         for (before, _), (after, found) in pairs:
-            assert torch.equal(before, after)
+            assert (before - after).abs().max() < 1e-6  # of one weight, sums depend on where it lies
             assert (after - found).abs().max() < 1e-5

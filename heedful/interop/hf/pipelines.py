@@ -79,6 +79,55 @@ def deberta(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> To
     return between_cls_and_sep(tokenizer, pieces, settings, rows, {"unk": "[UNK]", "pad": "[PAD]"})
 
 
+def xlm_roberta(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
+    """fairseq's numbers: its own four tokens first, then the file's pieces from the fourth on."""
+    first = [(settings.name(which, token) or token, 0.0) for which, token in FAIRSEQ.items()]
+    return of_fairseq(pieces, first, pieces.names[3:], settings, rows)
+
+
+def camembert(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
+    """fairseq's tokens, of which three are not used, then all pieces of the file but the first."""
+    pad, unknown = (settings.name(which, FAIRSEQ[which]) or FAIRSEQ[which] for which in ("pad", "unk"))
+    first = [("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unknown, 0.0), ("<unk>NOTUSED", -100.0)]
+    if isinstance(mask := settings.said.get("mask_token", "<mask>"), str):  # it takes the space before it
+        settings.said["mask_token"] = {"content": mask, "lstrip": True, "normalized": False}
+    return of_fairseq(pieces, first, pieces.names[1:], settings, rows)
+
+
+FAIRSEQ = {"bos": "<s>", "pad": "<pad>", "eos": END, "unk": "<unk>"}  # in the order of their numbers
+
+
+def of_fairseq(
+    pieces: Pieces,
+    first: list[tuple[str, float]],
+    kept: list[str],
+    settings: TokenizerSettings,
+    rows: int | None,
+) -> Tokenizer:
+    """Pieces between other tokens and <mask>, which comes last; <s> text </s>, and <s> a </s></s> b </s>."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    if pieces.model != UNIGRAM:
+        raise BadInput(f"{pieces.path} is no unigram model, as those of its family are")
+    scores, mask = dict(zip(pieces.names, pieces.scores, strict=True)), settings.name("mask", "<mask>")
+    listed = [*first, *((name, scores[name]) for name in kept), (mask or "<mask>", 0.0)]
+    if len(dict(listed)) < len(listed):
+        raise BadInput(f"{pieces.path} has a piece that fairseq numbers itself: it is another family's file")
+    tokenizer = Tokenizer(models.Unigram(listed, 3, False))
+    if pieces.charsmap:
+        tokenizer.normalizer = normalizers.Precompiled(pieces.charsmap)
+    where = "always" if settings.flag("add_prefix_space", True) else "never"
+    cuts = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=where)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme=where)
+    names = FAIRSEQ | {"cls": "<s>", "sep": END, "mask": "<mask>"}
+    add_tokens(tokenizer, settings, names, rows)
+    bos, eos = (settings.name(which, names[which]) or names[which] for which in ("bos", "eos"))
+    ends = [need(tokenizer, pieces.path, token) for token in dict.fromkeys((bos, eos))]
+    around(tokenizer, [bos, "$A", eos], [bos, "$A", eos, eos, "$B", eos], ends)
+    return tokenizer
+
+
 def llama(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """Pieces merged by rank, what none has spelled by its bytes; spaces are kept, each of them."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -170,4 +219,13 @@ def likely(pieces: Pieces) -> str:
     return "debertav2" if pieces.path.name == "spm.model" else "albert"
 
 
-FAMILIES = {"t5": t5, "mt5": t5, "albert": albert, "debertav2": deberta, "llama": llama, "mistral": llama}
+FAMILIES = {
+    "xlmroberta": xlm_roberta,
+    "camembert": camembert,
+    "t5": t5,
+    "mt5": t5,
+    "albert": albert,
+    "debertav2": deberta,
+    "llama": llama,
+    "mistral": llama,
+}

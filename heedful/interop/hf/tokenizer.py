@@ -351,6 +351,6 @@ READERS: dict[tuple[str, ...], Callable[[list[Path], TokenizerSettings, int | No
     ("vocab.txt",): read_word_piece,
     **{
         (name,): lambda paths, settings, rows: read_whole_model(paths[0], settings, rows)
-        for name in ("spiece.model", "spm.model", "tokenizer.model")
+        for name in ("spiece.model", "spm.model", "tokenizer.model", "sentencepiece.bpe.model")
     },
 }

@@ -272,6 +272,7 @@ OUTPUTS = {
     "classify": (("logits",), {}),
     "classify_mean": (("logits",), {}),
     "tag": (("logits",), {1: LENGTH}),
+    "replaced": (("logits",), {1: LENGTH}),
     "span": (("start_logits", "end_logits"), {1: LENGTH}),
     "next_sentence": (("seq_relationship_logits",), {}),
     "sentence_order": (("sop_logits",), {}),

@@ -85,6 +85,19 @@ class Tag(nn.Module):
         return self.linear(self.dropout(hidden_BTD))
 
 
+class Replaced(nn.Module):
+    """Whether each token was put in another's place: one score a token, [B, T] (ELECTRA's discriminator)."""
+
+    def __init__(self, width: int, activation_name: str) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = activation(activation_name)
+        self.linear = nn.Linear(width, 1)
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        return self.linear(self.activation(self.dense(hidden_BTD))).squeeze(-1)
+
+
 class Span(nn.Module):
     """Where an answer starts and ends: [B, T, 2] scores, S . h_i and E . h_i."""
 
