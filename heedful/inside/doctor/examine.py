@@ -15,7 +15,8 @@ from ...models.base.settings import Range
 from ...tasks.recipe.settings import Recipe
 from .finding import Finding, NotApplicable
 from .heads import heads
-from .invariance import batch, cache, finite_weights, no_leak, padding
+from .invariance import batch, cache, finite_weights, padding
+from .leaks import no_leak
 from .loss import first_loss, held_out
 from .patient import Patient
 from .tokenizer import round_trip, used_vocabulary

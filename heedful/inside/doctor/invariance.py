@@ -1,19 +1,15 @@
-"""Checks of what a model must not depend on: the future, padding, its batch, and the cache; and of its
-weights."""
+"""Checks of what a model must not depend on: padding, its batch, and the cache; and of its weights."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...data.tensor_files import is_finite
 from ...models.base.shells import EncoderDecoder
 from ...parts.cache import Cache
 from ...parts.places import Lengths
-from .finding import FAIL, OK, WARN, Finding, NotApplicable, apart, compared, finite, short, worse
+from .finding import FAIL, OK, Finding, NotApplicable, apart, compared, worse
 from .patient import B, Patient
 
 
@@ -26,42 +22,6 @@ def finite_weights(p: Patient) -> Finding:
     remedy = "training diverged, or the file is damaged: "
     remedy += "go back to a checkpoint, with a lower train.learning_rate or train.max_grad_norm"
     return Finding(FAIL if bad else OK, float(count), summary, "0", remedy)
-
-
-def no_leak(p: Patient) -> Finding:
-    """d scores_t / d embedding_s is exactly 0 for every later token s > t."""
-    if p.decoder is None:
-        raise NotApplicable("an encoder attends in both directions")
-    tokens_1T = p.targets(1)
-    embedded: list[Tensor] = []
-
-    def keep(module: nn.Module, given: Any, out: Tensor) -> Tensor:
-        embedded.append(out.detach().requires_grad_())
-        return embedded[-1]
-
-    source = None
-    if isinstance(p.model, EncoderDecoder):
-        with torch.no_grad():
-            source = p.model.read(p.inputs(1))
-    hook = p.decoder.inputs.register_forward_hook(keep)
-    try:
-        with torch.enable_grad():
-            scores_TV = p.decoder(tokens_1T, source=source)[0]
-            mixed_T = scores_TV @ torch.randn(scores_TV.shape[1], generator=p.random).to(scores_TV)
-            rows = [torch.autograd.grad(score, embedded[-1], retain_graph=True)[0] for score in mixed_T]
-    finally:
-        hook.remove()
-    seen_TT = torch.cat(rows).abs().amax(-1).cpu()
-    future = float(seen_TT.triu(1).max())
-    past = float(seen_TT.tril(-1).max()) if len(seen_TT) > 1 else 1.0
-    summary = (
-        f"largest gradient from a later token: {short(future)}" if math.isfinite(future) else "not finite"
-    )
-    verdict = FAIL if future != 0 else WARN if past == 0 else OK
-    remedy = "a mask shows later tokens: check the masks of the decoder"
-    if verdict == WARN:
-        summary, remedy = "no gradient from any other token", "the model ignores all earlier tokens"
-    return Finding(verdict, finite(future), summary, "exactly 0", remedy)
 
 
 @torch.no_grad()
