@@ -22,7 +22,7 @@ FARTHEST = 1 << 14  # positions
 KERNEL_TOKENS = 1024  # of the kernels' own check, at most
 WIDTH = 4  # of its queries and keys
 
-Kernel = Callable[[Tensor, Tensor, Tensor, View], Tensor]
+Kernel = Callable[..., Tensor]
 
 
 def heads_of(mask: Mask) -> int:
