@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from ..errors import BadInput
 from ..models.base.shells import Decoder, Encoder, EncoderDecoder
 from ..parts.attention import Dot, ScaledDot
-from ..parts.blocks import AttentionStack, Block, StackLike
+from ..parts.blocks import AttentionStack, Block, ParallelBlock, StackLike
 from ..parts.cache import Cache, KeysValues, LayerCache
 from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
-from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
+from ..parts.layers import Branch, FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
 from ..parts.multihead import MultiHeadAttention
 from ..parts.positions.absolute import Absolute, Sinusoidal
 from ..parts.positions.base import Memo, Position, Positions, index_of, once
@@ -92,14 +92,15 @@ class PackedStack(AttentionStack):
             for i, block in enumerate(self.packed):
                 layer_cache = None if cache is None else cache.layers[i]
                 x_RD = block(x_RD, B, views[i % len(views)], source_BSD, source_view, layer_cache)
-            return self.last(x_RD[: B * T]).view(x_BTD.shape)
+            return self.last(x_RD[: B * T]).view(B, T, -1)
 
 
 def packed_block(block: Block, make: Matrices) -> Callable[..., Tensor]:
     """A block that is made of known parts, packed; any other as it is."""
     parts = [part for part in (block.attention, block.cross, block.feed_forward) if part is not None]
-    known = all(isinstance(part, PreNorm | PostNorm) and joinable(part.layer) for part in parts)
-    return PackedBlock(block, make) if known else UnpackedBlock(block)
+    known = all(isinstance(part, PreNorm | PostNorm | Branch) and joinable(part.layer) for part in parts)
+    kind = PACKED.get(type(block)) if known else None
+    return UnpackedBlock(block) if kind is None else kind(block, make)
 
 
 def joinable(layer: nn.Module) -> bool:
@@ -145,6 +146,37 @@ class PackedBlock:
         if self.cross is not None:
             x_RD = self.cross(x_RD, B, source_view, cache, source_BSD)
         return self.feed_forward(x_RD)
+
+
+class PackedParallelBlock:
+    """A block whose attention and feed-forward layer read the same vectors."""
+
+    def __init__(self, block: ParallelBlock, make: Matrices) -> None:
+        attention: Any = block.attention
+        feed_forward: Any = block.feed_forward
+        self.attention = PackedSelfAttention(attention.layer, make)
+        self.feed_forward = packed_feed(feed_forward.layer, make)
+        self.before_attention = norm_of(attention.norm)
+        self.before_feed_forward = (
+            None if feed_forward.norm is attention.norm else norm_of(feed_forward.norm)
+        )  # GPT-J has one norm for both
+
+    def __call__(
+        self,
+        x_RD: Tensor,
+        B: int,
+        view: View,
+        source_BSD: Tensor | None,
+        source_view: View | None,
+        cache: LayerCache | None,
+    ) -> Tensor:
+        normed_RD = self.before_attention(x_RD)
+        y_RD = self.attention(x_RD, normed_RD, B, view, cache)
+        other_RD = normed_RD if self.before_feed_forward is None else self.before_feed_forward(x_RD)
+        return self.feed_forward(y_RD, other_RD)
+
+
+PACKED: dict[type[Block], Callable[..., Any]] = {Block: PackedBlock, ParallelBlock: PackedParallelBlock}
 
 
 def residual(module: PreNorm | PostNorm, layer: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -17,7 +17,7 @@ from ..models.base.shells import Decoder
 from ..parts.attention import Dot, ScaledDot
 from ..parts.blocks import AttentionStack, Block
 from ..parts.cache import KeysValues
-from ..parts.embeddings import Tied, Untied
+from ..parts.embeddings import Inputs, Tied, Untied
 from ..parts.layers import ACTIVATIONS as FUNCTIONS
 from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
 from ..parts.masks import causal
@@ -29,6 +29,7 @@ from .kernels.attend import HALVES, INTERLEAVED, attend_cached, attend_source
 from .kernels.embed import embed
 from .kernels.linear import ACTIVATIONS, LAYER, NO_NORM, RMS, WIDEST, Norm, linear, linear_sum, normalize
 from .kernels.loss import MULTIPLE
+from .training import plain_class
 
 Pair = tuple[Tensor, Tensor | None]  # a weight and its bias
 
@@ -163,6 +164,8 @@ class GPUDecoder:
         if not isinstance(stack, AttentionStack):
             raise NoKernel("layers without attention")
         position = inputs.position
+        if plain_class(inputs) is not Inputs:
+            raise NoKernel(type(inputs).__name__)
         if not isinstance(position, NoPosition | Absolute) or inputs.segments is not None:
             raise NoKernel("inputs")
         if norm_of(inputs.norm) is not NO_NORM:

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .aux_loss import Aux
 from .cache import Cache, GrowingCache, LayerCache, StaticCache
+from .layers import Branch
 from .long.windowed_cache import OwnCache, Remembering
 from .positions.base import CLOSED
 from .view import View
@@ -48,6 +49,27 @@ class Block(nn.Module):
         if self.cross is not None:
             x_BTD = self.cross(x_BTD, source_view, source_BSD, cache=cache)
         return self.feed_forward(x_BTD) if aux is None else self.feed_forward(x_BTD, aux)
+
+
+class ParallelBlock(Block):
+    """x + attention(norm(x)) + feed_forward(norm(x)): both read the same vectors (GPT-J, GPT-NeoX).
+
+    One layer does not wait for the other (Wang and Komatsuzaki 2021).
+    """
+
+    def __init__(self, attention: Branch, feed_forward: Branch) -> None:
+        super().__init__(attention, feed_forward)
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        view: View | None = None,
+        source_BSD: Tensor | None = None,
+        source_view: View | None = None,
+        cache: LayerCache | None = None,
+        aux: Aux | None = None,
+    ) -> Tensor:
+        return x_BTD + self.attention(x_BTD, view, cache=cache) + self.feed_forward(x_BTD)
 
 
 class StackLike(Protocol):

@@ -177,4 +177,15 @@ class PostNorm(nn.Module):
         return self.norm(x_BTD + self.dropout(self.layer(x_BTD, *args, **kwargs)))
 
 
+class Branch(nn.Module):
+    """dropout(layer(norm(x))): what one of several layers side by side adds to x (`ParallelBlock`)."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layer, self.norm, self.dropout = layer, norm, nn.Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
+        return self.dropout(self.layer(self.norm(x_BTD), *args, **kwargs))
+
+
 RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}

@@ -41,14 +41,15 @@ def lengths_and_positions(rng: random.Random, B: int, T: int) -> tuple[Tensor, T
     return lengths, (left_padded if side == "left" else right_padded)(lengths, T), side
 
 
-def decoder_case(theirs: nn.Module, rng: random.Random, vocab: int) -> Case:
+def decoder_case(theirs: nn.Module, rng: random.Random, vocab: int, counts_itself: bool = False) -> Case:
+    """counts_itself: finds positions itself, from the mask."""
     B, T = 3, rng.choice([5, 9])
     tokens = torch.randint(vocab, (B, T))
     lengths, positions, side = lengths_and_positions(rng, B, T)
     real = positions >= 0
 
     def compare(theirs: nn.Module, ours: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
-        given = {"position_ids": positions.clamp(min=0)} if side == "left" else {}
+        given = {"position_ids": positions.clamp(min=0)} if side == "left" and not counts_itself else {}
         expected = theirs(input_ids=tokens, attention_mask=real.long(), **given).logits
         yield expected[real], ours(tokens, At(positions))[real]
         if side == "right":
@@ -57,13 +58,19 @@ def decoder_case(theirs: nn.Module, rng: random.Random, vocab: int) -> Case:
     return Case(theirs, compare)
 
 
-def encoder_decoder_case(theirs: nn.Module, rng: random.Random, source_vocab: int, vocab: int) -> Case:
+def encoder_decoder_case(
+    theirs: nn.Module, rng: random.Random, source_vocab: int, vocab: int, pad: int | None = None
+) -> Case:
+    """pad: the number of padding, for a model that counts positions of all other tokens."""
     B, S, T = 3, rng.choice([7, 11]), rng.choice([4, 6])
     source, target = torch.randint(source_vocab, (B, S)), torch.randint(vocab, (B, T))
     source_lengths = torch.tensor([S, rng.randint(1, S), rng.randint(1, S)])
     target_lengths = torch.tensor([T, rng.randint(1, T), rng.randint(1, T)])
     keep = right_padded(source_lengths, S) >= 0
     real = right_padded(target_lengths, T) >= 0
+    if pad is not None:
+        source, target = (torch.where(ids == pad, pad + 1, ids) for ids in (source, target))
+        source = torch.where(keep, source, pad)
 
     def compare(theirs: nn.Module, ours: EncoderDecoder) -> Iterator[tuple[Tensor, Tensor]]:
         expected = theirs(input_ids=source, attention_mask=keep.long(), decoder_input_ids=target).logits

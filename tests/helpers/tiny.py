@@ -9,6 +9,7 @@ from heedful.models import (
     albert,
     bart,
     bert,
+    bloom,
     deberta,
     decoder,
     distilbert,
@@ -18,11 +19,15 @@ from heedful.models import (
     gpt1,
     gpt2,
     gpt3,
+    gpt_neox,
+    gptj,
     llama,
+    m2m100,
     mixture,
     mixture_transformer,
     modern,
     mpnet,
+    opt,
     roberta,
     t5,
     transformer,
@@ -69,6 +74,13 @@ DECODERS: dict[str, tuple[object, Config]] = {
         llama,
         llama.LlamaConfig(**LLAMA, **YARN, kv_heads=2, qk_norm=True, window=3, windowed_layers=(1,)),
     ),
+    "opt narrow, unbiased": (
+        opt,
+        opt.OPTConfig(**ALONE, heads=3, embedding_width=10, bias=False, norm_affine=False),
+    ),
+    "gpt_neox": (gpt_neox, gpt_neox.GPTNeoXConfig(**ALONE, heads=2, rotary_width=2)),
+    "gptj": (gptj, gptj.GPTJConfig(**ALONE, heads=2, rotary_width=4, tie_embeddings=True)),
+    "bloom": (bloom, bloom.BloomConfig(vocab=VOCAB, context=31, layers=2, width=12, heads=3)),
 }
 ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
     "transformer": (
@@ -100,6 +112,7 @@ ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
     ),
     "bart": (bart, bart.BartConfig(**SHALLOW, **THINNER, context=31)),
     "mbart": (bart, bart.BartConfig(**DEEP, **WIDER, context=31, norm="pre", scale_embeddings=True)),
+    "m2m100": (m2m100, m2m100.M2M100Config(**SHALLOW, **THINNER, context=31, offset=3)),
 }
 ENCODERS: dict[str, tuple[object, Config]] = {
     "bert": (

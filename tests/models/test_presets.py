@@ -35,6 +35,18 @@ COUNTS = {
     "t5-small": 60_506_624,
     "t5-base": 222_903_552,
     "mt5-small": 300_176_768,
+    "opt-125m": 125_239_296,
+    "opt-350m": 331_196_416,
+    "opt-1.3b": 1_315_758_080,
+    "pythia-70m": 70_426_624,
+    "pythia-160m": 162_322_944,
+    "gpt-neox-20b": 20_554_567_680,
+    "gpt-j-6b": 6_050_882_784,
+    "bloom-560m": 559_214_592,
+    "bloom-1b7": 1_722_408_960,
+    "bloom": 176_247_271_424,
+    "m2m100-418m": 483_905_536,
+    "nllb-200-600m": 615_073_792,
     "bart-base": 139_470_681,  # 139,420,416 and the bias on its scores, which theirs does not count
     "bart-large": 406_341_721,
     "decoder-124m": 123_653_376,  # GPT-2 without its 1,024 positions

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...models.albert import NarrowInputs
 from ...models.ernie import TaskInputs
+from ...models.opt import WidenedInputs
 from ...models.vit import PatchInputs
 from ...parts.before.characters import CharacterCNN, Spelled
 from ...parts.embeddings import Inputs
@@ -38,8 +39,12 @@ Embedded = tuple[
 def tokens(tally: Tally, inputs: Inputs, T: int) -> Embedded:
     """A table of tokens, positions, perhaps segments and tasks; ALBERT's are widened at the end."""
     rows, width = tally.batch * T, inputs.tokens.weight.shape[1]
-    parts = [
-        tally.table("tokens", inputs.tokens.weight),
+    parts = [tally.table("tokens", inputs.tokens.weight)]
+    if isinstance(inputs, WidenedInputs):
+        widen = tally.linear("projection", inputs.widen, rows)
+        parts.append(replace(widen, kept=tally.number * rows * width))
+        width = inputs.widen.out_features
+    parts += [
         input_position(tally, inputs.position, T, width),
     ]
     if inputs.segments is not None:

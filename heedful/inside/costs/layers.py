@@ -13,7 +13,7 @@ from ...parts.attention import Dot, ScaledDot
 from ...parts.blocks import Block, Stack
 from ...parts.disentangled import ConvolvedBlock
 from ...parts.experts import Experts
-from ...parts.layers import FeedForward, GatedFeedForward, PostNorm, PreNorm
+from ...parts.layers import Branch, FeedForward, GatedFeedForward, PostNorm, PreNorm
 from ...parts.long.compressed import RATE, CompressedAttention, CompressedInput
 from ...parts.long.linear import CHUNK, KernelAttention
 from ...parts.long.windowed_cache import Remembering
@@ -188,7 +188,7 @@ def block_cost(tally: Tally, block: Any, T: int, S: int, width: int) -> Part:
     for name, residual in names.items():
         if residual is None:
             continue
-        if not isinstance(residual, PreNorm | PostNorm):
+        if not isinstance(residual, PreNorm | PostNorm | Branch):
             part = layer_cost(tally, residual, T, S if name == "cross-attention" else T, width)
             parts.append(replace(part, name=name))
             continue

@@ -75,6 +75,8 @@ class Tally:
             return Part("norm")
         if isinstance(norm, nn.Sequential):
             return replace(whole("norm", [self.norm(each, rows, width) for each in norm]), parts=())
+        if isinstance(norm, nn.Linear):  # OPT's way back to narrower embeddings
+            return replace(self.linear("norm", norm, rows), kept=self.number * rows * width)
         if isinstance(norm, nn.Dropout):
             return Part("norm", kept=self.dropout(norm, rows * width))
         if isinstance(norm, LayerNorm | RMSNorm):

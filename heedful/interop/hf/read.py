@@ -33,7 +33,7 @@ from .unread import refusal
 from .weights import Stored, check_tensor, find_weights, read_tensors
 
 ROUNDED = 1e-6  # how far a stored table may be off what is computed
-FEWEST = 8  # tensors in a layer, of any family
+FEWEST = 6  # tensors in a layer, of any family
 
 
 def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded:

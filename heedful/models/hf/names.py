@@ -49,6 +49,20 @@ def thirds(theirs: str, *ours: str) -> Rule:
     )
 
 
+def by_heads(theirs: str, heads: int, *ours: str) -> Rule:
+    """Query, key and value of one head side by side, then those of the next, along the first axis."""
+
+    def split(t: Tensor) -> list[Tensor]:
+        return [part.flatten(0, 1) for part in t.unflatten(0, (heads, len(ours), -1)).unbind(1)]
+
+    def join(ts: Sequence[Tensor]) -> Tensor:
+        if ts[0].is_meta:  # a shape: torch would import its compiler
+            return ts[0].new_empty(len(ts) * len(ts[0]), *ts[0].shape[1:])
+        return torch.stack([t.unflatten(0, (heads, -1)) for t in ts], 1).flatten(0, 2)
+
+    return Rule(theirs, ours, split, join)
+
+
 def side_by_side(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors joined along the last axis. On the meta device a shape: torch would import its compiler."""
     first = tensors[0]
