@@ -61,15 +61,17 @@ def build_block(c: BloomConfig) -> Block:
 
 # Hugging Face
 
+COMMON_NAMES = {"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}
+
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BloomConfig:
+    refuse_unless(theirs, "is_causal", True)
     refuse_unless(theirs, "apply_residual_connection_post_layernorm", False)
-    older = read(theirs, "n_embed", read(theirs, "hidden_size", 64))
     return BloomConfig(
         vocab=read(theirs, "vocab_size", 250880),
         context=read(theirs, "seq_length", 2048),
         layers=read(theirs, "n_layer", 2),
-        width=older,
+        width=read(theirs, "hidden_size", 64),
         heads=read(theirs, "n_head", 8),
         dropout=read(theirs, "hidden_dropout", 0.0),
         attention_dropout=read(theirs, "attention_dropout", 0.0),

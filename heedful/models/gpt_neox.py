@@ -95,6 +95,7 @@ def build_block(c: GPTNeoXConfig) -> Block:
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPTNeoXConfig:
+    refuse_unless(theirs, "is_causal", True)
     width, heads = read(theirs, "hidden_size", 6144), read(theirs, "num_attention_heads", 64)
     return GPTNeoXConfig(
         vocab=read(theirs, "vocab_size", 50432),

@@ -31,6 +31,7 @@ from .base.fields import (
 from .base.initialize import normal_
 from .base.settings import derived
 from .base.shells import Decoder
+from .gpt2 import COMMON_NAMES  # noqa: F401 (also theirs)
 from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .hf.names import Rule, Table, same, weight_and_bias
 
@@ -83,6 +84,7 @@ def build_block(c: GPTJConfig) -> ParallelBlock:
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> GPTJConfig:
+    refuse_unless(theirs, "is_causal", True)
     refuse_unless(theirs, "resid_pdrop", read(theirs, "embd_pdrop", 0.0), default=0.0)
     width, heads = read(theirs, "n_embd", 4096), read(theirs, "n_head", 16)
     turned = read(theirs, "rotary_dim", 64)

@@ -36,7 +36,7 @@ from .base.settings import same_as
 from .base.shells import Decoder, Encoder, EncoderDecoder
 from .hf.folder import read, read_token, refuse_unless
 from .hf.names import Table, same
-from .transformer import read_sizes, stack_names, write_sizes
+from .transformer import COMMON_NAMES, read_sizes, stack_names, write_sizes  # noqa: F401 (also theirs)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from .base.fields import (
 from .base.initialize import normal_
 from .base.settings import same_as
 from .base.shells import Decoder
-from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_unless_null
+from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_unless_null, refuse_unless
 from .hf.names import Table, same, weight_and_bias
 from .transformer import attention_names
 
@@ -119,6 +119,7 @@ def build_norm(c: OPTConfig) -> nn.Module:
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> OPTConfig:
+    refuse_unless(theirs, "is_causal", True)
     width = read(theirs, "hidden_size", 768)
     before = read(theirs, "do_layer_norm_before", True)
     return OPTConfig(

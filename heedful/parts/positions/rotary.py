@@ -182,18 +182,6 @@ class PartialRotary(Position):
         return torch.cat([self.rotary.rotate(turned, positions, memo), kept], dim=-1)
 
 
-class PartialRotary(Position):
-    """Rotary positions in the first coordinates of each head; the others know no order (GPT-J, GPT-NeoX)."""
-
-    def __init__(self, rotary: Rotary) -> None:
-        super().__init__()
-        self.rotary = rotary
-
-    def rotate(self, x_BHTK: Tensor, positions: Positions, memo: Memo | None = None) -> Tensor:
-        turned, rest = x_BHTK.tensor_split((self.rotary.width,), dim=-1)
-        return torch.cat([self.rotary.rotate(turned, positions, memo), rest], dim=-1)
-
-
 def rotary_of(width: int, turned: int, layout: str, base: float = 10000.0) -> Rotary | PartialRotary:
     """Rotary positions in the first `turned` coordinates of heads of this width."""
     rotary = Rotary(turned, layout, base)
