@@ -95,7 +95,7 @@ def reads_pictures(folder: str) -> bool:
         found = read_json(path) if present(path) else {}
     except (OSError, ValueError):
         return False
-    return "vit" in (found.get("heedful"), found.get("model_type"))
+    return found.get("heedful") == "vit" or found.get("model_type") in ("vit", "deit")
 
 
 def classify_pictures(given: ClassifyOptions) -> None:

@@ -245,11 +245,10 @@ def show(text: str) -> None:
 
 def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> None:
     """What a model attends to in the image of a file."""
-    from ..data.images.prepare import ready_file
     from ..inside.look.captions import look_at_caption
     from ..inside.look.images import look_at_image
     from ..models.captioner import CaptionerConfig
-    from ..tasks.image_classify import data_of
+    from ..use.model import Model
 
     writes = isinstance(loaded.config, CaptionerConfig)
     for name in ("which", "query", "trees", *(() if writes else ("target",))):
@@ -257,14 +256,12 @@ def look_at_file(given: LookOptions, loaded: Loaded, output: Path | None) -> Non
             raise BadInput(f"--{name} applies to texts, and {given.run} reads images: leave it out")
     assert given.text is not None
     folder = Path(given.run)
-    data = data_of(read_run(folder)[0] if is_run(folder) else None, loaded.config)
-    pixels_HWC = ready_file(given.text, data)
+    model = Model(loaded, given.run, own=is_run(folder))
+    what = model.read_picture(given.text), model.preprocessing, given.text
     how: dict[str, Any] = {"layer": given.layer, "head": head_of(given.head)}
     if writes:
-        return tell_caption(
-            given, look_at_caption(loaded, pixels_HWC, data, given.text, target=given.target, **how), output
-        )
-    seen = look_at_image(loaded, pixels_HWC, data, given.text, **how)
+        return tell_caption(given, look_at_caption(loaded, *what, target=given.target, **how), output)
+    seen = look_at_image(loaded, *what, **how)
     if given.json:
         picture = save(seen.picture(), output) if output else None
         return print(json.dumps({"run": given.run, **seen.as_json(), "picture": picture}, indent=2))

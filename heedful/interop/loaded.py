@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ..data.images.preprocessing import Preprocessing
 from ..errors import BadInput
 from ..models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder
 from ..models.vit import PatchInputs
@@ -66,6 +67,7 @@ class Loaded:
     sentences: Sentences | UnreadSentences | None = None  # how a text becomes one vector
     unlike: str = ""  # what a run does with the model that its weights do not tell
     problem: Problem = field(default_factory=Problem)  # what a classifier's scores mean
+    preprocessing: Preprocessing | None = None  # how its pictures are made ready
 
     @property
     def kind(self) -> type:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -430,15 +430,6 @@ def show(
         told = f"    held-out picture {i + 1} → {labels[mine]}"
         lines.append(told if mine == right else f"{told}    (expected: {labels[right]})")
     return lines
-
-
-def data_of(recipe: Recipe | None, config: Any) -> NormalizedPictures:
-    """How pictures are made ready for a model: as its run says, or as published ones were."""
-    return (
-        recipe.data
-        if recipe is not None
-        else NormalizedPictures(image_size=config.image_size, color=config.channels == 3)
-    )
 
 
 EPOCHS, MOST_STEPS = 60, 9000

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.images.prepare import ready_file
 from ..decode.options import BEAM, DecodingOptions, options_from, takes_options
 from ..interop.loaded import Captioner
 from ..models.base.shells import EncoderDecoder, WithPictures
@@ -78,11 +77,9 @@ def write(
 
 def with_pictures(model: Model, network: EncoderDecoder, rows: Sequence[Tokenized]) -> EncoderDecoder:
     """The same network, shown the pictures of the files that it reads next."""
-    from ..tasks.caption import model_input
-
-    data = model.image_settings
+    weight = next(model.model.parameters())
     names = [row.text for row in rows]
-    images = [one.pixels_HWC if isinstance(one, ReadyImage) else ready_file(one, data) for one in names]
-    pixels_BHWC = torch.from_numpy(np.stack(images))
-    encoder = WithPictures(network.encoder, model_input(network, data, pixels_BHWC))
+    images = [one.pixels_HWC if isinstance(one, ReadyImage) else model.read_picture(one) for one in names]
+    x_BCHW = model.preprocessing.numbers(torch.from_numpy(np.stack(images)).to(weight.device))
+    encoder = WithPictures(network.encoder, x_BCHW.to(weight.dtype))
     return EncoderDecoder(encoder, network.decoder)  # type: ignore[arg-type]

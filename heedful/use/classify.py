@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.images.prepare import ready_file
 from ..data.vocab import read_vocab
 from ..decode.options import check_batch
 from ..decode.prompts import pad
@@ -120,15 +119,16 @@ def label_of(probabilities: dict[str, float]) -> Label:
 @torch.no_grad()
 def labeled_images(model: Model, files: list[str], batch: int) -> list[Judgment]:
     """The labels of image files."""
-    from ..tasks.image_classify import guesses
+    from ..tasks.image_classify import scores
 
     check_batch(batch)
-    data = model.image_settings
+    weight = next(model.model.parameters())
     names = model.loaded.labels or [str(number) for number in range(model.config.labels)]
     found: list[Judgment] = []
     for start in range(0, len(files), batch):
-        pixels_BHWC = np.stack([ready_file(name, data) for name in files[start : start + batch]])
-        scores_BL = finite(guesses(model.model, data, pixels_BHWC), model.folder)
+        pixels_BHWC = np.stack([model.read_picture(name) for name in files[start : start + batch]])
+        x_BCHW = model.preprocessing.numbers(torch.from_numpy(pixels_BHWC).to(weight.device))
+        scores_BL = finite(scores(model.model, x_BCHW.to(weight.dtype)).float(), model.folder)  # type: ignore[arg-type]
         found += judgments(model.loaded.problem, names, scores_BL)
     return found
 

@@ -81,12 +81,12 @@ def look_at(
         raise BadInput(
             f"{model.folder} is {IN_WORDS[model.kind]}, which reads no pictures: look takes a text"
         )
-    data = model.image_settings
+    how = model.preprocessing
     if model.kind is Captioner:
-        pixels_HWC = ready_file(file, data)
-        return look_at_caption(model.loaded, pixels_HWC, data, file, target=target, layer=layer, head=head)
+        pixels_HWC = model.read_picture(file)
+        return look_at_caption(model.loaded, pixels_HWC, how, file, target=target, layer=layer, head=head)
     if target is not None:
         raise BadInput(
             f"{model.folder} is {IN_WORDS[model.kind]}, which writes no caption: leave out `target`"
         )
-    return look_at_image(model.loaded, ready_file(file, data), data, file, layer=layer, head=head)
+    return look_at_image(model.loaded, model.read_picture(file), how, file, layer=layer, head=head)

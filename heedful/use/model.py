@@ -16,15 +16,18 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
+from ..data.images.preprocessing import Preprocessing
 from ..data.letters import SpelledVocab
 from ..decode.options import DecodingOptions
 from ..errors import BadInput
 from ..fast.decoding import FastModel, for_decoding, has_attention_cache
 from ..files import inside, naming, read_json, replacing_folder
 from ..interop.formats import load as read
+from ..interop.hf.image_processor import PREPROCESSOR
 from ..interop.hf.sentences import Sentences, UnreadSentences
 from ..interop.hf.write import write
 from ..interop.loaded import IN_WORDS, Loaded
@@ -33,7 +36,7 @@ from ..interop.quantize import quantize_weights
 from ..interop.run.read import BORROWED
 from ..interop.run_folder import is_run, refuse_stage
 from ..tasks.recipe import from_json
-from ..tasks.recipe.settings import NormalizedPictures, Recipe
+from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
 from . import (
     answer,
@@ -290,17 +293,29 @@ class Model:
         return self.vocab if letters and isinstance(self.vocab, SpelledVocab) else None
 
     @cached_property
-    def image_settings(self) -> NormalizedPictures:
+    def preprocessing(self) -> Preprocessing:
         """How pictures are made ready for it."""
-        from ..tasks.image_classify import data_of
-
-        found = data_of(self.recipe, self.config)
-        if found.image_size != self.config.image_size:
+        if self.recipe is not None and self.recipe.data.image_size != self.config.image_size:
             raise BadInput(
                 f"{self.folder} reads {self.config.image_size} pixels a side, and its recipe says "
-                f"{found.image_size}: put back its own"
+                f"{self.recipe.data.image_size}: put back its own"
             )
-        return found
+        if self.loaded.preprocessing is None:
+            raise BadInput(
+                f"{self.folder} has no {PREPROCESSOR}, which says how pictures are made ready: put it there"
+            )
+        return self.loaded.preprocessing
+
+    def read_picture(self, file: str) -> np.ndarray:
+        """The picture of a file as the model reads it: pixels [H, W, C], 0 to 255."""
+        pixels_HWC, side = self.preprocessing.read(file), self.config.image_size
+        if pixels_HWC.shape[:2] != (side, side):
+            height, width = pixels_HWC.shape[:2]
+            raise BadInput(
+                f"{file} becomes {height} x {width} pixels by the {PREPROCESSOR} of {self.folder}, and the "
+                f"model reads {side} x {side}: crop the picture, or mend size and crop_size there"
+            )
+        return pixels_HWC
 
     @cached_property
     def classifier(self) -> RunClassifier | FolderClassifier:

@@ -11,8 +11,9 @@ import torch
 from helpers.image_files import H, W, by_class, huge_png, idx, pixels, put
 from PIL import Image
 
-from heedful.data.images import augment, folders, prepare
+from heedful.data.images import augment, folders, prepare, resample
 from heedful.data.images import files as images
+from heedful.data.images.preprocessing import in_channels
 from heedful.data.report import Report
 from heedful.errors import BadInput
 from heedful.tasks.image_classify import ImageData
@@ -270,27 +271,38 @@ def test_json_lines_that_are_no_captions_are_refused(tmp_path):
 # Made ready
 
 
-def test_resizing_equals_pillows():
-    known = pixels(3, 40, 40)
-    smooth = np.array(Image.fromarray(known).resize((40, 40)).resize((80, 80), Image.Resampling.BICUBIC))
-    for side in (17, 32, 50, 96):
-        theirs = np.array(Image.fromarray(smooth).resize((side, side), Image.Resampling.BILINEAR)).astype(int)
-        assert np.abs(prepare.resized(smooth, side).astype(int) - theirs).max() <= 1, side
-    assert prepare.resized(smooth, 80) is not None and np.array_equal(prepare.resized(smooth, 80), smooth)
+@pytest.mark.parametrize("name", resample.FILTERS)
+def test_resizing_without_pillow_equals_pillows(name):
+    rng = np.random.default_rng(3)
+    for height, width, side in ((31, 17, 8), (7, 12, 29), (40, 41, 13), (1, 3, 2)):
+        known = (rng.integers(0, 2, (height, width, 3)) * 255).astype(np.uint8)
+        for size in ((height, side), (side, width)):  # one direction at a time: Pillow chooses the first
+            theirs = np.array(Image.fromarray(known).resize(size[::-1], resample.FILTERS.index(name)))
+            assert np.array_equal(resample.without_pillow(known, *size, name), theirs)
+            assert np.array_equal(resample.resample(known, *size, name), theirs)
+    smooth = np.array(Image.fromarray(pixels(3, 40, 40)).resize((80, 80), Image.Resampling.BICUBIC))
+    theirs = np.array(Image.fromarray(smooth).resize((32, 17), resample.FILTERS.index(name))).astype(int)
+    assert np.abs(resample.without_pillow(smooth, 17, 32, name) - theirs).max() <= 1
+    assert np.array_equal(resample.resample(smooth[..., :1], 17, 32, name)[..., 0], theirs[..., 0])
+    assert np.array_equal(resample.resample(smooth, 80, 80, name), smooth)
 
 
 def test_what_is_no_square_is_cropped_padded_or_stretched():
     wide = np.zeros((4, 8, 1), np.uint8)
     wide[:, 2:6] = 100
     wide[:, 6:] = 200
-    assert (prepare.resized(wide, 4, "crop") == 100).all()
-    padded = prepare.resized(wide, 8, "pad")
+
+    def resized(side, resize):
+        return prepare.ready(wide, ImageData(image_size=side, resize=resize, color=False))
+
+    assert (resized(4, "crop") == 100).all()
+    padded = resized(8, "pad")
     assert (
         padded.shape == (8, 8, 1)
         and np.array_equal(padded[0], wide[0])
         and np.array_equal(padded[7], wide[3])
     )
-    stretched = prepare.resized(wide, 4, "stretch")
+    stretched = resized(4, "stretch")
     assert stretched[0, 0] == 0 or stretched[0, 0] < stretched[0, 3] and stretched.shape == (4, 4, 1)
     assert (stretched[:, 3] > stretched[:, 0]).all()
 
@@ -299,8 +311,10 @@ def test_channels_are_joined_or_repeated():
     gray = prepare.ready(pixels(), ImageData(image_size=5, color=False))
     assert gray.shape == (5, 5, 1) and gray.dtype == np.uint8
     known = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255], [9, 9, 9]]], np.uint8)
-    assert prepare.in_channels(known, False)[0, :, 0].tolist() == [76, 150, 29, 9]
-    assert prepare.in_channels(known[..., :1], True).tolist() == [[[255] * 3, [0] * 3, [0] * 3, [9] * 3]]
+    assert in_channels(known, False)[0, :, 0].tolist() == [76, 150, 29, 9]
+    many = pixels(3, 40, 40)
+    assert np.array_equal(in_channels(many, False)[..., 0], np.array(Image.fromarray(many).convert("L")))
+    assert in_channels(known[..., :1], True).tolist() == [[[255] * 3, [0] * 3, [0] * 3, [9] * 3]]
 
 
 def test_normalizing_goes_there_and_back():

@@ -15,6 +15,7 @@ from helpers.look_cases import imported, saved
 import heedful
 from heedful.cli.main import main
 from heedful.corpora import phrasebook
+from heedful.data.images.preprocessing import Preprocessing
 from heedful.errors import BadInput, NotFinite
 from heedful.inside.look import heads
 from heedful.inside.look.attention import look
@@ -175,7 +176,8 @@ def test_folders_that_hold_no_model_to_look_at_are_refused(command, tmp_path):
     assert "is not a folder" in command("nowhere", "text")[2]
     config = tiny.VIT
     vit = Loaded("vit", dataclasses.replace(config, prediction_heads=("classify",)), None, None, {})
-    vit = dataclasses.replace(vit, model=tiny.build((tiny.vit, vit.config), torch.float32))
+    model = tiny.build((tiny.vit, vit.config), torch.float32)
+    vit = dataclasses.replace(vit, model=model, preprocessing=Preprocessing())
     heedful.save(vit, tmp_path / "vit")
     code, _, err = command(tmp_path / "vit", "text")
     assert code == 2 and "text is not there" in err  # it reads pictures: tests/tasks/test_image_classify.py

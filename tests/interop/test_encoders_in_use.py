@@ -17,7 +17,6 @@ from helpers.tokenizer_cases import byte_level, word_piece
 import heedful
 from heedful.cli.main import main
 from heedful.data.images.files import png_bytes
-from heedful.data.images.prepare import normal
 from heedful.models import vit
 
 # In use
@@ -146,12 +145,13 @@ def test_a_deit_classifies_pictures_and_shows_where_it_looks(tmp_path, capsys):
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
     model.save_pretrained(tmp_path / "deit")
+    (tmp_path / "deit" / "preprocessor_config.json").write_text(json.dumps({"size": 12, "crop_size": 12}))
     pixels = np.random.default_rng(2).integers(0, 256, (12, 12, 3), dtype=np.uint8)
     (tmp_path / "a.png").write_bytes(png_bytes(pixels))
     ours = heedful.load(tmp_path / "deit")
     assert ours.can == ("classify", "look")
     with torch.no_grad():
-        x = normal(torch.from_numpy(pixels[None]), ours.image_settings)
+        x = (torch.from_numpy(pixels[None]).permute(0, 3, 1, 2) / 255 - 0.5) / 0.5
         shares = model(x).logits[0].softmax(-1).tolist()
     found = ours.classify(str(tmp_path / "a.png")).probabilities
     assert found == pytest.approx({f"LABEL_{i}": share for i, share in enumerate(shares)}, abs=1e-5)

@@ -19,6 +19,7 @@ from heedful.corpora import shapes
 from heedful.data.images.augment import moved
 from heedful.data.images.files import png_bytes
 from heedful.data.images.prepare import normal, ready_file
+from heedful.data.images.preprocessing import Preprocessing
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
 from heedful.errors import BadInput
@@ -450,7 +451,7 @@ def test_the_weights_of_a_word_are_those_by_which_it_was_chosen():
     ).loaded
     pixels = np.random.default_rng(3).integers(256, size=(12, 12, 3), dtype=np.uint8)
     data = CaptionData(image_size=12)
-    seen = look_at_caption(loaded, pixels, data, target="5 6 7")
+    seen = look_at_caption(loaded, pixels, Preprocessing(), target="5 6 7")
     layer = model.get_submodule(paths_of(model, "cross")[1])
     given = []
     hook = layer.register_forward_pre_hook(

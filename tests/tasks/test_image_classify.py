@@ -17,6 +17,7 @@ import heedful
 from heedful.cli.main import main
 from heedful.corpora import shapes
 from heedful.data.images.files import png_bytes
+from heedful.data.images.prepare import normal, ready_file
 from heedful.errors import BadInput
 from heedful.inside.look import images as look_images
 from heedful.models import vit
@@ -412,10 +413,7 @@ def test_look_shows_the_models_own_weights(place):
     assert [head.name for head in seen.chosen] == ["layer 1, mean of its heads", "layer 2, mean of its heads"]
     assert seen.labels[0][0] == "red" and seen.through.shape == (2, 2)
     one = model.look_at(file, layer=2, head=1)
-    from heedful.data.images.prepare import normal, ready_file
-
-    data = model.image_settings
-    x_BCHW = normal(torch.from_numpy(ready_file(file, data))[None], data)
+    x_BCHW = normal(torch.from_numpy(ready_file(file, model.recipe.data))[None], model.recipe.data)
     with heedful.watch(model.model) as trace, torch.no_grad():
         model.model.encoder(x_BCHW)
     weights = trace["encoder.stack.blocks.1.attention.layer"].weights[-1][0, 0]

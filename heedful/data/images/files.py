@@ -39,10 +39,10 @@ def is_image(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS
 
 
-def read_image(path: str | Path) -> np.ndarray:
+def read_image(path: str | Path, on_white: bool = True) -> np.ndarray:
     """An image as [H, W, 1] (gray) or [H, W, 3] (red, green, blue), 0 to 255.
 
-    What is transparent lies on white.
+    on_white: what is transparent is laid on white; otherwise its color counts as if it could be seen.
     """
     path = Path(path)
     with naming(path):
@@ -56,7 +56,7 @@ def read_image(path: str | Path) -> np.ndarray:
         with open(path, "rb") as file:
             first = file.read(2)
             file.seek(0)
-            return read_netpbm(file.read()) if first in (b"P5", b"P6") else read_by_pillow(file)
+            return read_netpbm(file.read()) if first in (b"P5", b"P6") else read_by_pillow(file, on_white)
 
 
 def refuse_large(width: int, height: int) -> None:
@@ -87,7 +87,7 @@ def read_netpbm(data: bytes) -> np.ndarray:
     return pixels.reshape(height, width, channels)
 
 
-def read_by_pillow(file: BinaryIO) -> np.ndarray:
+def read_by_pillow(file: BinaryIO, on_white: bool) -> np.ndarray:
     """A PNG or JPEG."""
     image_module = pillow()
     with warnings.catch_warnings():
@@ -110,7 +110,8 @@ def read_by_pillow(file: BinaryIO) -> np.ndarray:
             upright = import_module("PIL.ImageOps").exif_transpose(
                 image
             )  # a camera may have been held sideways
-            return flattened(upright.convert(MODES[image.mode]), image_module)
+            mode = MODES[image.mode] if on_white or MODES[image.mode] != "RGBA" else "RGB"
+            return flattened(upright.convert(mode), image_module)
         except Exception as error:  # noqa: BLE001
             why = one_line(str(error))[:120] or type(error).__name__
             raise BadInput(f"the image is damaged or cut off ({why}): put a whole copy there") from None

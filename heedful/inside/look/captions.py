@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...data.images.files import png_bytes
+from ...data.images.preprocessing import Preprocessing
 from ...decode.greedy import greedy
 from ...decode.step import step_of
 from ...errors import BadInput
@@ -22,8 +23,7 @@ from ...interop.loaded import Loaded
 from ...models.base.shells import EncoderDecoder
 from ...models.captioner import CaptionerConfig
 from ...parts.watch import watch
-from ...tasks.caption import LONGEST, model_input
-from ...tasks.recipe.settings import NormalizedPictures
+from ...tasks.caption import LONGEST
 from .drawing import Drawing
 from .heads import Head, choose, information
 from .images import GAP, PANEL, ROOM, overlaid
@@ -125,7 +125,7 @@ class CaptionLook:
 def look_at_caption(
     loaded: Loaded,
     pixels_HWC: np.ndarray,
-    data: NormalizedPictures,
+    how: Preprocessing,
     name: str = "the picture",
     *,
     target: str | None = None,
@@ -133,7 +133,7 @@ def look_at_caption(
     head: int | str | None = None,
 ) -> CaptionLook:
     """Where each word of a caption looks in one picture, which is ready for the model
-    (`data.images.prepare.ready`).
+    (`Preprocessing.read`).
 
     target: the caption, instead of the model's own greedy one. layer: one of them, from 1. head: one of them,
     "mean", or "best"; without either, the mean of each layer's heads.
@@ -145,7 +145,8 @@ def look_at_caption(
             f"this model sees a picture as one vector ({config.source}), so its words have nothing to choose "
             "from: look at one that was trained with model.source=grid"
         )
-    x_1CHW = model_input(model, data, torch.from_numpy(np.array(pixels_HWC[None])))
+    weight = next(model.parameters())
+    x_1CHW = how.numbers(torch.from_numpy(np.array(pixels_HWC[None])).to(weight.device)).to(weight.dtype)
     start, eos = ends_of(loaded)
     answers = caption_of(loaded, x_1CHW, start, eos) if target is None else words_of(loaded, target)
     refuse_size(len(answers), "the caption")

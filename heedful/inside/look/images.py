@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from ...data.images.files import png_bytes
-from ...data.images.prepare import in_channels, normal, resized
+from ...data.images.preprocessing import Preprocessing, in_channels
+from ...data.images.resample import resample
 from ...errors import BadInput, NotFinite
 from ...interop.loaded import Loaded
 from ...models.vit import ViTConfig
 from ...parts.watch import watch
 from ...tasks.image_classify import HEADS, scores
-from ...tasks.recipe.settings import NormalizedPictures
 from .drawing import Drawing
 from .heads import Head, choose, information
 from .layers import paths_of
@@ -148,7 +148,8 @@ def overlaid(pixels_HWC: np.ndarray, grid: Tensor | None) -> np.ndarray:
     times = max(1, -(-FINE * 32 // height))
     large_HWC = pixels_HWC.repeat(times, 0).repeat(times, 1)
     shares = (grid / grid.max().clamp(min=1e-12)).clamp(0, 1)
-    light_HW1 = resized((shares * 255).round().to(torch.uint8)[..., None].numpy(), height * times, "stretch")
+    light_HW1 = (shares * 255).round().to(torch.uint8)[..., None].numpy()
+    light_HW1 = resample(light_HW1, height * times, width * times)
     heat_HW1 = STRONG * light_HW1.astype(np.float64) / 255
     pale_HW1 = PALE * 255 + (1 - PALE) * in_channels(large_HWC, False).astype(np.float64)
     return np.rint(pale_HW1 + heat_HW1 * (HEAT - pale_HW1)).astype(np.uint8)
@@ -158,13 +159,13 @@ def overlaid(pixels_HWC: np.ndarray, grid: Tensor | None) -> np.ndarray:
 def look_at_image(
     loaded: Loaded,
     pixels_HWC: np.ndarray,
-    data: NormalizedPictures,
+    how: Preprocessing,
     name: str = "the picture",
     *,
     layer: int | None = None,
     head: int | str | None = None,
 ) -> ImageLook:
-    """What a model attends to in one image, which is ready for it (`data.images.prepare.ready`).
+    """What a model attends to in one image, which is ready for it (`Preprocessing.read`).
 
     layer: one of them, from 1. head: one of them, "mean", or "best"; without either, the mean of each layer's
     heads.
@@ -173,7 +174,7 @@ def look_at_image(
     if not isinstance(config, ViTConfig):
         raise BadInput(f"a {loaded.architecture} reads no pictures: give it a text")
     weight = next(model.parameters())
-    x_BCHW = normal(torch.from_numpy(np.array(pixels_HWC[None])).to(weight.device), data).to(weight.dtype)
+    x_BCHW = how.numbers(torch.from_numpy(np.array(pixels_HWC[None])).to(weight.device)).to(weight.dtype)
     with watch(model) as trace:
         hidden_BTD = model.encoder(x_BCHW)  # type: ignore[operator]
     if not torch.isfinite(hidden_BTD).all():

@@ -25,6 +25,7 @@ from ..loaded import SPECIAL, Loaded, some, tokens_of
 from ..run_folder import CONFIG, RECIPE, check_written, refuse_stages, runs_inside
 from .chat_files import read_chat
 from .generation import read_generation
+from .image_processor import read_preprocessing
 from .problem import read_problem
 from .sentences import find_sentences
 from .tokenizer import read_target, read_tokenizer
@@ -49,6 +50,9 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         chat = read_chat(folder)
         problem = read_problem(folder, said)
         sentences = find_sentences(folder)
+        pictures = None
+        if hasattr(config, "channels"):
+            pictures = read_preprocessing(folder, said["model_type"], config.channels)
         table = family(architecture).names(config)
         with naming(folder / CONFIG):
             if classifying.is_classifier(architecture, said, stored.keys()):
@@ -73,6 +77,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         chat=chat,
         problem=problem,
         sentences=sentences,
+        preprocessing=pictures,
     )
 
 

@@ -19,6 +19,7 @@ from ...models.base.shells import DecoderClassifier
 from ..loaded import Loaded, check_export
 from ..run_folder import CONFIG
 from .generation import GENERATION, generation_config, token_ids
+from .image_processor import PREPROCESSOR, preprocessor_config
 from .problem import problem_config
 from .sentences import UnreadSentences, sentence_files
 from .tokenizer_files import as_json, tokenizer_files, write_files
@@ -32,6 +33,8 @@ def refuse(loaded: Loaded) -> str | None:
     try:
         in_their_terms(loaded)
         sentences_of(loaded)
+        if loaded.preprocessing is not None:
+            preprocessor_config(loaded.preprocessing)
     except BadInput as error:
         return str(error)
     return None
@@ -42,6 +45,8 @@ def write(loaded: Loaded, folder: str | os.PathLike[str], kind: str = "float32")
     check_export(None, kind, KINDS, f"a Hugging Face folder is written as {' or '.join(KINDS)}")
     config, weights = in_their_terms(loaded)
     files = tokenizer_files(loaded) | {CONFIG: as_json(config)} | sentences_of(loaded)
+    if loaded.preprocessing is not None:
+        files[PREPROCESSOR] = as_json(preprocessor_config(loaded.preprocessing))
     if (writing := generation_config(loaded)) is not None:
         files[GENERATION] = as_json(writing)
     folder = Path(folder)

@@ -19,6 +19,7 @@ from ...parts.blocks import Stack
 from ...parts.cache import GrowingCache
 from ...parts.experts import Experts
 from ..hf.generation import GENERATION, generation_config, token_ids
+from ..hf.image_processor import PREPROCESSOR, preprocessor_config
 from ..hf.tokenizer_files import as_json, tokenizer_files, write_files
 from ..hf.write import in_their_terms
 from ..loaded import Loaded, check_export
@@ -70,6 +71,8 @@ def beside(loaded: Loaded) -> dict[str, str | bytes]:
     except BadInput:  # there is no such model at Hugging Face, but its graph runs
         config = {"model_type": loaded.architecture, "heedful": asdict(loaded.config)} | token_ids(loaded)
     files = tokenizer_files(loaded) | {CONFIG: as_json(config)}
+    if loaded.preprocessing is not None and not loaded.preprocessing.pad:
+        files[PREPROCESSOR] = as_json(preprocessor_config(loaded.preprocessing))
     writing = generation_config(loaded)
     return files if writing is None else files | {GENERATION: as_json(writing)}
 

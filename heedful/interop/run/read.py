@@ -28,6 +28,7 @@ from ..hf.tokenizer import TARGET_TOKENIZER, TOKENIZER, read_alone
 from ..hf.weights import SINGLE, check_tensor, find_weights, read_tensors
 from ..loaded import SPECIAL, Load, Loaded, some, tokens_of
 from ..run_folder import CONFIG, LABELS, RECIPE, check_written, is_run
+from .pictures import preprocessing_in_run
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -93,7 +94,16 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype, load: Loa
         special |= {name: n for name, n in theirs.items() if type(n) is int and n in known}
     unlike = reads_otherwise(folder, tokenizer, special) if isinstance(model, DecoderClassifier) else ""
     return Loaded(
-        architecture, config, model.eval(), tokenizer, special, target, labels, chat=chat, unlike=unlike
+        architecture,
+        config,
+        model.eval(),
+        tokenizer,
+        special,
+        target,
+        labels,
+        chat=chat,
+        unlike=unlike,
+        preprocessing=preprocessing_in_run(folder, config),
     )
 
 
