@@ -1,4 +1,4 @@
-"""DeBERTa, versions 2 and 3 (He et al. 2021): an encoder with separate scores for content and distance."""
+"""DeBERTa, versions 1 to 3 (He et al. 2021): an encoder with separate scores for content and distance."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .base.fields import (
     ratio,
 )
 from .base.heads import Classify, MaskedLM, Pooled, Span, Tag
-from .base.settings import same_as
+from .base.settings import GIVEN, same_as
 from .base.shells import WithHeads
 from .bert import assemble, find_architecture, find_heads, make_heads
 from .hf.folder import (
@@ -48,7 +48,7 @@ from .hf.folder import (
     refuse_unless,
     write_labels,
 )
-from .hf.names import Rule, Table, same, weight_and_bias
+from .hf.names import Rule, Table, by_heads, same, weight_and_bias
 
 WAYS = ("c2p", "p2c")
 
@@ -89,6 +89,7 @@ class DebertaConfig(Config):
         float | None, RATE, "dropout rate before the classifier; None: as dropout"
     ] = None
     legacy: Annotated[bool, "the masked-LM head has BERT's names"] = False
+    first_version: Annotated[bool, "version 1: no bias of keys, and every distance has a row", GIVEN] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,6 +99,11 @@ class DebertaConfig(Config):
             raise ValueError(
                 f"{self.buckets} buckets cannot be laid over distances up to {self.reach}: "
                 f"half of them are exact"
+            )
+        later = (self.buckets, self.convolution) != (None, None)
+        if self.first_version and (later or self.norm_distances or self.share_projections):
+            raise ValueError(
+                "version 1 has no buckets, no convolution, no norm of distances and no shared projections"
             )
         if self.convolution is not None and self.convolution % 2 == 0:
             raise ValueError(f"a convolution sees as many tokens before as after: not {self.convolution}")
@@ -113,8 +119,11 @@ class DebertaConfig(Config):
         return self.buckets or self.reach
 
 
-MODEL_TYPES = ("deberta-v2",)  # Hugging Face's
-PRESETS = {"deberta-v3-base": DebertaConfig()}
+FIRST = DebertaConfig(
+    vocab=50265, share_projections=False, buckets=None, norm_distances=False, first_version=True
+)
+MODEL_TYPES = ("deberta-v2", "deberta")  # Hugging Face's
+PRESETS = {"deberta-v3-base": DebertaConfig(), "deberta-base": FIRST}
 
 
 def build(config: DebertaConfig) -> WithHeads:
@@ -147,9 +156,18 @@ def build_block(c: DebertaConfig, table: Distances | None) -> Block:
     if table is None:
         score = ScaledByTerms(1 + len(c.ways))
         attention = MultiHeadAttention(c.width, c.heads, dropout=c.attention_dropout, score=score)
+        if c.first_version:
+            attention.key = nn.Linear(c.width, c.width, bias=False)
     else:
         attention = DisentangledAttention(
-            c.width, c.heads, table, c.ways, c.share_projections, c.attention_dropout, c.dropout
+            c.width,
+            c.heads,
+            table,
+            c.ways,
+            c.share_projections,
+            c.attention_dropout,
+            c.dropout,
+            key_bias=not c.first_version,
         )
     feed_forward = FeedForward(c.width, c.ffn_width, c.activation)
     return Block(
@@ -172,34 +190,41 @@ def build_heads(c: DebertaConfig) -> dict[str, nn.Module]:
 
 # Hugging Face
 
-ARCHITECTURES: dict[str, tuple[str, ...]] = {
-    "DebertaV2Model": (),
-    "DebertaV2ForMaskedLM": ("masked_lm",),
-    "DebertaV2ForSequenceClassification": ("classify",),
-    "DebertaV2ForTokenClassification": ("tag",),
-    "DebertaV2ForQuestionAnswering": ("span",),
+PARTS: dict[str, tuple[str, ...]] = {
+    "Model": (),
+    "ForMaskedLM": ("masked_lm",),
+    "ForSequenceClassification": ("classify",),
+    "ForTokenClassification": ("tag",),
+    "ForQuestionAnswering": ("span",),
+}
+ARCHITECTURES = {
+    kind: {f"{name}{part}": heads for part, heads in PARTS.items()}
+    for kind, name in (("deberta-v2", "DebertaV2"), ("deberta", "Deberta"))
 }
 OWN, BERTS = "lm_predictions.lm_head.dense.weight", "cls.predictions.transform.dense.weight"
 
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> DebertaConfig:
-    width, heads = read(theirs, "hidden_size", 1536), read(theirs, "num_attention_heads", 24)
+    first = theirs.get("model_type") == "deberta"
+    width = read(theirs, "hidden_size", 768 if first else 1536)
+    heads = read(theirs, "num_attention_heads", 12 if first else 24)
     refuse_unless(theirs, "tie_word_embeddings", True)
     refuse_unless(theirs, "embedding_size", width)
     refuse_unless(theirs, "pooler_hidden_size", width)
     refuse_unless(theirs, "attention_head_size", width // heads)
     refuse_unless(theirs, "conv_groups", 1)
+    refuse_unless(theirs, "talking_head", False)
     legacy = read(theirs, "legacy", True)
     if OWN in names or BERTS in names:  # published files have one or the other, whatever their config says
         legacy = OWN not in names
     return DebertaConfig(
-        vocab=read(theirs, "vocab_size", 128100),
+        vocab=read(theirs, "vocab_size", 50265 if first else 128100),
         context=read(theirs, "max_position_embeddings", 512),
         segments=read_if_any(theirs, "type_vocab_size"),
-        layers=read(theirs, "num_hidden_layers", 24),
+        layers=read(theirs, "num_hidden_layers", 12 if first else 24),
         width=width,
         heads=heads,
-        ffn_width=read(theirs, "intermediate_size", 6144),
+        ffn_width=read(theirs, "intermediate_size", 3072 if first else 6144),
         activation=read_activation(theirs, "hidden_act", "gelu"),
         dropout=read(theirs, "hidden_dropout_prob", 0.1),
         attention_dropout=read(theirs, "attention_probs_dropout_prob", 0.1),
@@ -207,20 +232,25 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> DebertaC
         absolute_positions=read(theirs, "position_biased_input", True),
         relative_positions=read(theirs, "relative_attention", False),
         ways=read_ways(theirs),
-        share_projections=read(theirs, "share_att_key", False),
-        buckets=read_if_any(theirs, "position_buckets"),
+        share_projections=not first and read(theirs, "share_att_key", False),
+        buckets=None if first else read_if_any(theirs, "position_buckets"),
         max_distance=read_if_any(theirs, "max_relative_positions"),
-        norm_distances=read_norm(theirs),
-        convolution=read_if_any(theirs, "conv_kernel_size"),
+        norm_distances=not first and read_norm(theirs),
+        convolution=None if first else read_if_any(theirs, "conv_kernel_size"),
         convolution_activation=read_activation(theirs, "conv_act", "tanh"),
         prediction_heads=find_heads(
-            theirs, names, ARCHITECTURES, {"masked_lm": BERTS if legacy else OWN}, None
+            theirs,
+            names,
+            ARCHITECTURES["deberta" if first else "deberta-v2"],
+            {"masked_lm": BERTS if legacy else OWN},
+            None,
         ),
         labels=read_labels(theirs),
         pool_activation=read_activation(theirs, "pooler_hidden_act", "gelu"),
         pool_dropout=read(theirs, "pooler_dropout", 0.0),
         classifier_dropout=read_or_null(theirs, "cls_dropout", 0.0),
         legacy=legacy,
+        first_version=first,
     )
 
 
@@ -244,10 +274,16 @@ def read_norm(theirs: dict[str, Any]) -> bool:
 
 
 def write_config(c: DebertaConfig) -> dict[str, Any]:
+    kind = "deberta" if c.first_version else "deberta-v2"
     convolved = {"conv_kernel_size": c.convolution, "conv_act": ACTIVATION_NAMES[c.convolution_activation]}
+    later = {
+        "share_att_key": c.share_projections,
+        "position_buckets": c.buckets or -1,
+        "norm_rel_ebd": "layer_norm" if c.norm_distances else "none",
+    }
     return {
-        "model_type": "deberta-v2",
-        "architectures": [find_architecture(c.prediction_heads, ARCHITECTURES)],
+        "model_type": kind,
+        "architectures": [find_architecture(c.prediction_heads, ARCHITECTURES[kind])],
         "vocab_size": c.vocab,
         "max_position_embeddings": c.context,
         "type_vocab_size": c.segments or 0,
@@ -262,14 +298,12 @@ def write_config(c: DebertaConfig) -> dict[str, Any]:
         "position_biased_input": c.absolute_positions,
         "relative_attention": c.relative_positions,
         "pos_att_type": list(c.ways),
-        "share_att_key": c.share_projections,
-        "position_buckets": c.buckets or -1,
         "max_relative_positions": c.max_distance or -1,
-        "norm_rel_ebd": "layer_norm" if c.norm_distances else "none",
         "pooler_hidden_act": ACTIVATION_NAMES[c.pool_activation],
         "pooler_hidden_size": c.width,
         "pooler_dropout": c.pool_dropout,
         "legacy": c.legacy,
+        **({} if c.first_version else later),
         **({} if c.convolution is None else convolved),
         **({} if c.classifier_dropout is None else {"cls_dropout": c.classifier_dropout}),
         **write_labels(c.labels),
@@ -287,11 +321,7 @@ def names(c: DebertaConfig) -> Table:
         *weight_and_bias("deberta.encoder.LayerNorm", f"{table}.norm"),
         *weight_and_bias("deberta.encoder.conv.conv", f"{first}.convolution"),
         *weight_and_bias("deberta.encoder.conv.LayerNorm", f"{first}.norm"),
-        *weight_and_bias(f"{layer}.attention.self.query_proj", f"{attention}.query"),
-        *weight_and_bias(f"{layer}.attention.self.key_proj", f"{attention}.key"),
-        *weight_and_bias(f"{layer}.attention.self.value_proj", f"{attention}.value"),
-        *weight_and_bias(f"{layer}.attention.self.pos_key_proj", f"{attention}.position.key"),
-        *weight_and_bias(f"{layer}.attention.self.pos_query_proj", f"{attention}.position.query"),
+        *(first_projections if c.first_version else projections)(c, f"{layer}.attention.self", attention),
         *weight_and_bias(f"{layer}.attention.output.dense", f"{attention}.out"),
         *weight_and_bias(f"{layer}.attention.output.LayerNorm", f"{block}.attention.norm"),
         *weight_and_bias(f"{layer}.intermediate.dense", f"{block}.feed_forward.layer.up"),
@@ -319,6 +349,28 @@ def names(c: DebertaConfig) -> Table:
         else None,
         ignored=("embeddings.position_ids", *(() if c.absolute_positions else (places,)), *DISCRIMINATOR),
     )
+
+
+def projections(c: DebertaConfig, theirs: str, ours: str) -> list[Rule]:
+    return [
+        *weight_and_bias(f"{theirs}.query_proj", f"{ours}.query"),
+        *weight_and_bias(f"{theirs}.key_proj", f"{ours}.key"),
+        *weight_and_bias(f"{theirs}.value_proj", f"{ours}.value"),
+        *weight_and_bias(f"{theirs}.pos_key_proj", f"{ours}.position.key"),
+        *weight_and_bias(f"{theirs}.pos_query_proj", f"{ours}.position.query"),
+    ]
+
+
+def first_projections(c: DebertaConfig, theirs: str, ours: str) -> list[Rule]:
+    """Those of version 1: one matrix for query, key and value, head after head, and their biases apart."""
+    parts = (f"{ours}.{part}.weight" for part in ("query", "key", "value"))
+    return [
+        by_heads(f"{theirs}.in_proj.weight", c.heads, *parts),
+        same(f"{theirs}.q_bias", f"{ours}.query.bias"),
+        same(f"{theirs}.v_bias", f"{ours}.value.bias"),
+        same(f"{theirs}.pos_proj.weight", f"{ours}.position.key.weight"),
+        *weight_and_bias(f"{theirs}.pos_q_proj", f"{ours}.position.query"),
+    ]
 
 
 def blank_names(c: DebertaConfig) -> list[Rule]:

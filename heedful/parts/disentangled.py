@@ -118,7 +118,8 @@ class Disentangled(Position):
 class DisentangledAttention(MultiHeadAttention):
     """Attention by content and by distance.
 
-    ways: of c2p and p2c; shared: content's projections serve distances too.
+    ways: of c2p and p2c; shared: content's projections serve distances too. key_bias: whether keys, of
+    content and of distances, have one.
     """
 
     def __init__(
@@ -130,10 +131,13 @@ class DisentangledAttention(MultiHeadAttention):
         shared: bool,
         dropout: float = 0.0,
         table_dropout: float = 0.0,
+        key_bias: bool = True,
     ) -> None:
         terms = 1 + len(ways)
         super().__init__(width, heads, dropout=dropout, score=ScaledByTerms(terms))
-        key: Project = self.own_key if shared else nn.Linear(width, width)
+        if not key_bias:
+            self.key = nn.Linear(width, width, bias=False)
+        key: Project = self.own_key if shared else nn.Linear(width, width, bias=key_bias)
         query: Project = self.own_query if shared else nn.Linear(width, width)
         self.position = Disentangled(
             table,

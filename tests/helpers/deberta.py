@@ -4,4 +4,4 @@ import warnings
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
-    from transformers import DebertaV2Model  # noqa: F401
+    from transformers import DebertaModel, DebertaV2Model  # noqa: F401

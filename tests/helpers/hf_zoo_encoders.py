@@ -57,4 +57,18 @@ def mpnet(rng: random.Random) -> Case:
     return encoder_case("MPNet", config, rng, counts_itself=True)
 
 
-FAMILIES = {f.__name__: f for f in (roberta, xlm_roberta, camembert, electra, mpnet)}
+def deberta_v1(rng: random.Random) -> Case:
+    n, segments, relative = pick(rng), rng.choice([0, 0, 2]), rng.random() < 0.85
+    config = hf.DebertaConfig(
+        vocab_size=n["vocab"], hidden_size=n["width"], num_hidden_layers=n["layers"],
+        num_attention_heads=n["heads"], intermediate_size=n["hidden"],
+        max_position_embeddings=n["context"], hidden_act=rng.choice(["gelu", "relu"]),
+        type_vocab_size=segments, relative_attention=relative, max_relative_positions=rng.choice([-1, 9, 4]),
+        position_biased_input=rng.random() < 0.4 or not relative,
+        pos_att_type=rng.choice([["p2c", "c2p"], ["c2p"], ["p2c"], []]),
+        pooler_hidden_act=rng.choice(["gelu", "tanh"]), legacy=rng.random() < 0.5, pad_token_id=0,
+    )  # fmt: skip
+    return encoder_case("Deberta", config, rng, segments)
+
+
+FAMILIES = {f.__name__: f for f in (roberta, xlm_roberta, camembert, electra, mpnet, deberta_v1)}

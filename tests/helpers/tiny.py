@@ -151,6 +151,18 @@ ENCODERS: dict[str, tuple[object, Config]] = {
             prediction_heads=("pooled", "masked_lm", "sentence_order", *EVERY_TOKEN[1:]),
         ),
     ),
+    "deberta version 1": (
+        deberta,
+        deberta.DebertaConfig(
+            **READER,
+            buckets=None,
+            max_distance=5,
+            norm_distances=False,
+            share_projections=False,
+            first_version=True,
+            prediction_heads=EVERY_TOKEN,
+        ),
+    ),
     "deberta": (
         deberta,
         deberta.DebertaConfig(**READER, buckets=8, convolution=3, prediction_heads=EVERY_TOKEN),

@@ -39,6 +39,7 @@ CLASSES = {
     "ernie": [f"Ernie{part}" for part in (*PARTS, "ForPreTraining", "ForNextSentencePrediction")],
     "albert": [f"Albert{part}" for part in (*PARTS, "ForPreTraining")],
     "deberta": [f"DebertaV2{part}" for part in PARTS],
+    "deberta_v1": [f"Deberta{part}" for part in PARTS],
     "deit": ["DeiTModel", "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"],
 }
 EVERY = [(name, kind) for name, kinds in CLASSES.items() for kind in kinds]
@@ -138,6 +139,14 @@ PUBLISHED = {  # parameters of their class with the published sizes
     "mpnet-base": (
         109_486_464,
         lambda: hf.MPNetModel(hf.MPNetConfig(max_position_embeddings=514, layer_norm_eps=1e-5)),
+    ),
+    "deberta-base": (
+        138_601_728,
+        lambda: hf.DebertaModel(
+            hf.DebertaConfig(
+                relative_attention=True, pos_att_type="p2c|c2p", position_biased_input=False, legacy=False
+            )
+        ),
     ),
     "distilbert-base": (66_362_880, lambda: hf.DistilBertModel(hf.DistilBertConfig())),
     "ernie-1.0-base": (
