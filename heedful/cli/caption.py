@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from ..decode.options import BEAM, DecodingOptions, options_from
+from ..decode.options import BEAM, DecodingOptions
 from ..errors import BadInput
 from ..files import one_line
 from ..use.results import Answer
@@ -25,7 +25,7 @@ from .shared.image_files import batches_of_names
 from .shared.lines import utf8_out, write
 from .shared.options import Positional, WriterOptions, arg, decoding_of, takes_decoding
 from .shared.terminal import flat
-from .shared.writing import as_object
+from .shared.writing import as_object, check_decoding
 
 if TYPE_CHECKING:
     from ..use.model import Model
@@ -45,17 +45,18 @@ CaptionOrFault = Answer | BadInput  # a caption, or why there is none
 
 def caption(given: CaptionOptions) -> None:
     """Answer each file by its caption."""
-    how = options_from("caption", decoding_of(given, "caption"))
-    how.width(BEAM)  # what can be seen to be wrong before anything is loaded
+    options = decoding_of(given, "caption")
+    check_decoding("caption", options, given.run)
     utf8_out()
     from ..use.model import load
 
     model = load(given.run, given.device, weights=given.weights, quantize=given.quantize)
     model.check_can("caption")
+    how = model.decoding("caption", options)
     done = 0
     for names in batches_of_names(given):
         found = answered(model, names, how, range(done, done + len(names)), given)
-        write("".join(shown(name, one, given, how.n_best) for name, one in zip(names, found, strict=True)))
+        write("".join(shown(name, one, given, how) for name, one in zip(names, found, strict=True)))
         done += len(names)
 
 
@@ -81,10 +82,13 @@ def answered(
     return found
 
 
-def shown(name: str, found: CaptionOrFault, given: CaptionOptions, n_best: int) -> str:
+def shown(name: str, found: CaptionOrFault, given: CaptionOptions, how: DecodingOptions) -> str:
     """A line of output, or the several that n-best has."""
+    n_best = how.n_best
     if given.json:
-        told = {"error": one_line(str(found))} if isinstance(found, BadInput) else {"answers": objects(found)}
+        told: dict[str, object] = {"error": one_line(str(found))}
+        if not isinstance(found, BadInput):
+            told = {"answers": objects(found), "settings": how.in_use(BEAM)}
         return json.dumps({"file": name, **told}, ensure_ascii=False) + "\n"
     if isinstance(found, BadInput):
         return "\n" * n_best

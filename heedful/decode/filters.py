@@ -2,9 +2,9 @@
 
     filters = [repetition_penalty(1.2), temperature(0.7), top_p(0.9)]
 
-They apply in the order given: first what must or must not be written, then temperature, then what cuts off
-the tail (which might otherwise cut off all that is allowed). A filter sees the scores of the next token and
-the context before it, the prompt included.
+They apply in the order given, which for options is that of transformers' logits processors: what was written
+before, what must or must not be written, then temperature, then what cuts off the tail. A filter sees the
+scores of the next token and the context before it, the prompt included.
 """
 
 from __future__ import annotations
@@ -175,6 +175,28 @@ def no_repeat_ngram(n: int) -> Filter:
     return forbid
 
 
+def no_repeat_source_ngram(rows: tuple[int, Sequence[Sequence[int]]]) -> Filter:
+    """No n tokens in a row that stand so in the source. rows: n, and the source of each row of the batch."""
+    n, sources = rows
+    longest = max((len(source) for source in sources), default=0)
+
+    @cache
+    def ngrams(device: torch.device) -> Tensor:
+        padded = [[*source, *[-1] * (max(longest, n) - len(source))] for source in sources]
+        return torch.tensor(padded, device=device).unfold(1, n, 1)
+
+    def forbid(scores_BV: Tensor, context: Context) -> Tensor:
+        T = context.tokens_BT.shape[1]
+        if T < n - 1:
+            return scores_BV
+        ngrams_BXN = ngrams(scores_BV.device)[context.rows_B]
+        ending_BM = context.tokens_BT[:, T - n + 1 :]
+        again_BX = (ngrams_BXN[..., :-1] == ending_BM[:, None]).all(-1) & (ngrams_BXN >= 0).all(-1)
+        return scores_BV.masked_fill(named(ngrams_BXN[..., -1], again_BX, scores_BV.shape[-1]), NEVER)
+
+    return forbid
+
+
 def forbidden(sequences: Sequence[Sequence[int] | int]) -> Filter:
     """Tokens never to write, and sequences never to complete (those begun in the prompt included)."""
     by_length: dict[int, list[list[int]]] = defaultdict(list)
@@ -226,6 +248,41 @@ def forced_prefix(prefixes: Sequence[Sequence[int]]) -> Filter:
         return torch.where((wanted_B >= 0)[:, None], only(forced_BV, scores_BV), scores_BV)
 
     return force
+
+
+def suppressed(tokens: Sequence[int]) -> Filter:
+    """Tokens never to write."""
+    return forbidden(list(tokens))
+
+
+def suppressed_first(rows: tuple[Sequence[int], Sequence[int]]) -> Filter:
+    """Tokens not to write at one place. rows: the tokens, and the place in each row of the batch, from 0."""
+    tokens, places = rows
+
+    def forbid(scores_BV: Tensor, context: Context) -> Tensor:
+        check_known(max(tokens), scores_BV.shape[-1])
+        here_B = context.counts_B == torch.tensor(places, device=scores_BV.device)[context.rows_B]
+        return torch.where(here_B[:, None], scores_BV.index_fill(1, to(scores_BV, tokens), NEVER), scores_BV)
+
+    return forbid
+
+
+def forced_end(rows: tuple[Sequence[int], Sequence[int]]) -> Filter:
+    """One of some tokens at the last place. rows: the tokens, and that place in each row of the batch."""
+    tokens, places = rows
+
+    def force(scores_BV: Tensor, context: Context) -> Tensor:
+        check_known(max(tokens), scores_BV.shape[-1])
+        here_B = context.counts_B == torch.tensor(places, device=scores_BV.device)[context.rows_B]
+        forced_BV = torch.zeros_like(scores_BV, dtype=torch.bool).index_fill(1, to(scores_BV, tokens), True)
+        return torch.where(here_B[:, None], only(forced_BV, scores_BV), scores_BV)
+
+    return force
+
+
+def to(scores_BV: Tensor, tokens: Sequence[int]) -> Tensor:
+    """Tokens where the scores are."""
+    return torch.tensor(tokens, dtype=torch.long, device=scores_BV.device)
 
 
 def minimum_length(least: int | Sequence[int], eos: Ends) -> Filter:

@@ -30,7 +30,7 @@ class Use:
 
     filter: str = ""  # the function of filters.py that its value is given to
     needs: Literal["", "sample", "beam", "draft"] = ""  # the option without which it does nothing
-    commands: tuple[str, ...] = COMMANDS  # those that have it
+    commands: tuple[str, ...] = COMMANDS  # those that have it; none: only a folder's settings say it
     value: str = ""  # what help calls its value
     default: str = ""  # what help says of a default that is None or empty
 
@@ -86,11 +86,24 @@ class DecodingOptions:
         Use(needs="beam"),
         "Cost of a token that an earlier group has written at the same position.",
     ] = 0.0
-    prefix: Annotated[
-        str,
-        Use("forced_prefix", commands=TRANSLATING, value="TEXT", default="none"),
-        "Text that every answer begins with.",
-    ] = ""
+    repetition_penalty: Annotated[
+        float,
+        Range(0.001, 1000.0),
+        Use("repetition_penalty"),
+        "Penalty on tokens that occur in the text so far. 1 means none; above 1 discourages repetition.",
+    ] = 1.0
+    no_repeat_ngram_size: Annotated[
+        int,
+        Range(0, 10**6),
+        Use("no_repeat_ngram"),
+        "No sequence of this many tokens occurs twice. 0 means no limit.",
+    ] = 0
+    encoder_no_repeat_ngram_size: Annotated[
+        int,
+        Range(0, 10**6),
+        Use("no_repeat_source_ngram", commands=("translate", "summarize", "generate")),
+        "No sequence of this many tokens of the source, or of the prompt, is written. 0 means no limit.",
+    ] = 0
     bad_words: Annotated[
         tuple[str, ...] | list[str],
         Use("forbidden", value="WORD", default="none"),
@@ -108,18 +121,20 @@ class DecodingOptions:
         Use(default="translate: 2 x source + 20; generate: 100; others: as in training"),
         "Maximum number of tokens to write.",
     ] = None
-    no_repeat_ngram_size: Annotated[
-        int | None,
-        Range(1, 10**6),
-        Use("no_repeat_ngram", default="none"),
-        "No sequence of this many tokens occurs twice.",
-    ] = None
-    repetition_penalty: Annotated[
-        float,
-        Range(0.001, 1000.0),
-        Use("repetition_penalty"),
-        "Penalty on tokens that occur in the text so far. 1 means none; above 1 discourages repetition.",
-    ] = 1.0
+    prefix: Annotated[
+        str,
+        Use("forced_prefix", commands=TRANSLATING, value="TEXT", default="none"),
+        "Text that every answer begins with.",
+    ] = ""
+    forced_last: Annotated[
+        tuple[int, ...],
+        Use("forced_end", commands=()),
+        "Token that an answer of the greatest length ends with.",
+    ] = ()
+    suppress_tokens: Annotated[tuple[int, ...], Use("suppressed", commands=()), "Tokens never written."] = ()
+    begin_suppress_tokens: Annotated[
+        tuple[int, ...], Use("suppressed_first", commands=()), "Tokens that no answer begins with."
+    ] = ()
     sample: Annotated[bool, "Draw each token at random by its probability instead of searching."] = False
     temperature: Annotated[
         float,
@@ -128,11 +143,11 @@ class DecodingOptions:
         "With `sample`: divisor of the logits. Below 1 favors likely tokens.",
     ] = 1.0
     top_k: Annotated[
-        int | None,
-        Range(1, 10**9),
-        Use("top_k", needs="sample", default="all"),
-        "With `sample`: draw from the k most likely tokens.",
-    ] = None
+        int,
+        Range(0, 10**9),
+        Use("top_k", needs="sample"),
+        "With `sample`: draw from the k most likely tokens. 0 means all.",
+    ] = 0
     top_p: Annotated[
         float,
         Range(0.0, 1.0),
@@ -170,6 +185,18 @@ class DecodingOptions:
     batch: Annotated[
         int, Range(1, 10**5), "Texts computed at once. Use fewer if memory is short; answers stay the same."
     ] = 32
+    folder_settings: Annotated[
+        Literal["use", "ignore"],
+        "Whether the generation settings of a Hugging Face folder are the defaults of these options.",
+    ] = "use"
+    forced_first: Annotated[tuple[int, ...], Use(commands=()), "Token that every answer begins with."] = ()
+    bad_tokens: Annotated[
+        tuple[tuple[int, ...], ...], Use(commands=()), "Sequences of tokens never written."
+    ] = ()
+    min_length: Annotated[int, Use(commands=()), "Minimum number of tokens, with those of the prompt."] = 0
+    max_length: Annotated[
+        int | None, Use(commands=()), "Maximum number of tokens, with those of the prompt."
+    ] = None
 
     def __post_init__(self) -> None:
         for option in decoding_options().values():
@@ -178,11 +205,6 @@ class DecodingOptions:
         self.refuse_idle("draft", self.draft is not None)
         if self.sample and (self.beam or 1) > 1:
             raise BadInput("`sample` draws one token at a time and `beam` searches: give one of them")
-        if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
-            raise BadInput(
-                f"`min_new_tokens` is {self.min_new_tokens} and `max_new_tokens` is {self.max_new_tokens}: "
-                f"the minimum must not exceed the maximum"
-            )
 
     def refuse_idle(self, needed: str, given: bool) -> None:
         """Refuse options that do nothing without another that was not given."""
@@ -199,6 +221,25 @@ class DecodingOptions:
         if searches and self.draft is not None:
             raise BadInput("`draft` works with one hypothesis: leave out `beam`, or leave out `draft`")
         return width
+
+    def bounds(self, prompt: int, otherwise: int) -> tuple[int, int]:
+        """The least and the greatest number of tokens to write after a prompt of so many."""
+        longest = self.max_new_tokens or otherwise
+        if self.max_new_tokens is None and self.max_length is not None:
+            longest = self.max_length - prompt
+            if longest < 1:
+                raise BadInput(
+                    f"the text has {prompt:,} tokens, and the folder's generation settings have a max_length "
+                    f"of {self.max_length:,} with the text: give `max_new_tokens`"
+                )
+        return min(longest, max(self.min_new_tokens, self.min_length - prompt)), longest
+
+    def in_use(self, otherwise: int) -> dict[str, Any]:
+        """The options that differ from their defaults, by name, and the width of the beam."""
+        known = {name: getattr(self, name) for name in decoding_options() if name not in ("beam", "draft")}
+        defaults = {name: option.default for name, option in decoding_options().items()}
+        used = {name: value for name, value in known.items() if value != defaults[name]}
+        return {"beam": self.width(otherwise)} | used
 
     def signature(self, otherwise: int) -> str:
         """The search as evaluations report it: "beam:4|length_penalty:gnmt|length_alpha:0.6"."""
@@ -221,6 +262,8 @@ class DecodingOption:
 
     def check(self, value: Any) -> None:
         """Refuse a value of the wrong type or out of range."""
+        if not self.use.commands:
+            return
         if self.setting is not None:
             if isinstance(value, str) and self.setting.kind is not str:  # text that looks like a number
                 limits = "" if self.setting.limits is None else f" {self.setting.limits}"
@@ -253,16 +296,56 @@ def decoding_options(command: str = "") -> dict[str, DecodingOption]:
     return found
 
 
-def options_from(command: str, given: Mapping[str, Any]) -> DecodingOptions:
-    """Options by name; one that a command does not have is refused, with the nearest that it has."""
-    known, every = decoding_options(command), decoding_options()
-    for name in given:
-        if name in every and name not in known:
-            commands = ", ".join(every[name].use.commands)
-            raise BadInput(f"`{name}` is an option of {commands} and not of {command}: leave it out")
+def options_from(
+    command: str, given: Mapping[str, Any], folder: Mapping[str, Any] | None = None
+) -> DecodingOptions:
+    """Options by name. folder: what a folder's settings say, for options that are not given."""
+    check_given(command, given)
+    if not folder or given.get("folder_settings") == "ignore":
+        return DecodingOptions(**given)
+    return DecodingOptions(**fitting(command, given, folder), **given)
+
+
+def check_given(command: str, given: Mapping[str, Any]) -> None:
+    """Refuse an option that a command does not have, with the nearest that it has, and a wrong value."""
+    every, known = decoding_options(), decoding_options(command)
+    for name, value in given.items():
+        commands = every[name].use.commands if name in every else ()
+        if name not in known and commands:
+            listed = ", ".join(commands)
+            raise BadInput(f"`{name}` is an option of {listed} and not of {command}: leave it out")
         if name not in known:
             raise BadInput(f'there is no option "{name}"{nearest(name, known)}')
-    return DecodingOptions(**given)
+        every[name].check(value)
+    least, most = given.get("min_new_tokens", 0), given.get("max_new_tokens")
+    if most is not None and least > most:
+        raise BadInput(
+            f"`min_new_tokens` is {least} and `max_new_tokens` is {most}: "
+            f"the minimum must not exceed the maximum"
+        )
+
+
+def fitting(command: str, given: Mapping[str, Any], folder: Mapping[str, Any]) -> dict[str, Any]:
+    """What a folder's settings say beside options that go before them; what has no effect is left out."""
+    every, kept = decoding_options(), {name: x for name, x in folder.items() if name not in given}
+    if "max_new_tokens" in given:
+        kept.pop("max_length", None)
+    if "min_new_tokens" in given:
+        kept.pop("min_length", None)
+    if given.get("sample") or given.get("draft") is not None:
+        kept.pop("beam", None)
+    if given.get("beam") is not None or given.get("beam_groups", 1) > 1:
+        kept.pop("sample", None)
+    whole = kept | dict(given)
+    beam = (whole.get("beam") or 1) > 1 or whole.get("beam_groups", 1) > 1
+    if beam and kept.get("sample"):
+        raise BadInput(
+            "the folder's generation settings combine beam search with sampling, which heedful does not do: "
+            "give `beam` or `sample`"
+        )
+    has = {"": True, "beam": beam, "sample": bool(whole.get("sample")), "draft": True}
+    other = [name for name in kept if every[name].use.commands and command not in every[name].use.commands]
+    return {name: x for name, x in kept.items() if has[every[name].use.needs] and name not in other}
 
 
 def takes_options(command: str = "") -> Callable[[Method], Method]:
@@ -276,6 +359,7 @@ def takes_options(command: str = "") -> Callable[[Method], Method]:
                 one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.hint
             )
             for one in decoding_options(command).values()
+            if one.use.commands
         ]
         method.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
         return method

@@ -62,7 +62,7 @@ class Loaded:
     special: dict[str, int]  # ids of tokens with a meaning: pad, bos, eos, decoder_start
     target_tokenizer: Tokenizer | None = None  # what the model writes, if that has a vocabulary of its own
     labels: tuple[str, ...] = ()  # what a classifier tells apart, by their numbers
-    generation: dict[str, Any] = field(default_factory=dict)  # how to write, as a Hugging Face folder says
+    generation: dict[str, Any] | None = None  # how to write, as a Hugging Face folder says; None of any other
     chat: Chat | None = None  # how a conversation is written down
     sentences: Sentences | UnreadSentences | None = None  # how a text becomes one vector
     unlike: str = ""  # what a run does with the model that its weights do not tell

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..decode.options import BEAM, DecodingOptions, options_from, takes_options
+from ..decode.options import BEAM, DecodingOptions, takes_options
 from ..interop.loaded import Captioner
 from ..models.base.shells import EncoderDecoder, WithPictures
 from .results import Answer
@@ -38,7 +38,7 @@ def caption(model: Model, files: str | Iterable[str], **options: Any) -> Answer 
     default a caption has at most as many tokens as those of training. Returns an `Answer` for one name, a
     list for several."""
     model.check_can("caption")
-    how = options_from("caption", options)
+    how = model.decoding("caption", options)
     return each(files, lambda names: write(model, encode(model, names), how, range(len(names))))
 
 
@@ -66,10 +66,10 @@ def write(
     from ..tasks.caption import LONGEST
 
     search = search_of(model, how, BEAM, partial(with_pictures, model))
-    prefix = model.wording.beginning(how.prefix)
-    longest = how.max_new_tokens or (LONGEST if model.recipe is None else model.recipe.data.max_length)
+    prefix = [*how.forced_first, *model.wording.beginning(how.prefix)]
+    bounds = how.bounds(1, LONGEST if model.recipe is None else model.recipe.data.max_length)
     requests = [
-        Request([model.wording.start], longest, row, number, prefix)
+        Request([model.wording.start], *bounds, row, number, prefix)
         for row, number in zip(rows, numbers, strict=True)
     ]
     return answers(model, search, requests)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from ..decode.options import DecodingOptions, options_from, takes_options
+from ..decode.options import DecodingOptions, takes_options
 from ..errors import BadInput
 from ..interop.hf.chat import Chat, Refused
 from ..interop.hf.chat_files import FILE
@@ -34,7 +34,8 @@ def generate(model: Model, texts: Iterable[str], **options: Any) -> list[Answer]
 def generate(model: Model, texts: str | Iterable[str], **options: Any) -> Answer | list[Answer]:
     """Continuations of texts: greedy, unless the options choose sampling or a beam; at most 100 tokens.
 
-    texts: a string, or several. options: those of `heedful.decode.options.DecodingOptions`. When the context
+    texts: a string, or several. options: those of `heedful.decode.options.DecodingOptions`; the generation
+    settings of a Hugging Face folder are their defaults. When the context
     is full, decoding drops the older half and continues; beam search stops. Returns an `Answer` for a string,
     a list for several.
 
@@ -45,7 +46,7 @@ def generate(model: Model, texts: str | Iterable[str], **options: Any) -> Answer
     ' sat on th'
     """
     model.check_can("generate")
-    how = options_from("generate", options)
+    how = model.decoding("generate", options)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
 
 
@@ -73,11 +74,12 @@ def requests(
                 f"text {place} is empty, and {model.folder} knows no token that begins a text: "
                 f"give it a first word"
             )
-    longest = how.max_new_tokens or LONGEST
-    return [
-        Request(row.ids, longest, None, number, continues=True)
-        for row, number in zip(rows, numbers, strict=True)
-    ]
+    found: list[Request | None] = []
+    for row, number in zip(rows, numbers, strict=True):
+        first = list(how.forced_first) if len(row.ids) == 1 else []  # as transformers: at the very beginning
+        bounds = how.bounds(len(row.ids), LONGEST)
+        found.append(Request(row.ids, *bounds, None, number, first, continues=True))
+    return found
 
 
 def chat_prompt(model: Model, conversation: str | list[dict[str, Any]]) -> str:

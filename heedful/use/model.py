@@ -10,7 +10,7 @@ and its like are tiny models that know a few sentences by heart, as the tests tr
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -22,15 +22,16 @@ from torch import nn
 
 from ..data.images.preprocessing import Preprocessing
 from ..data.letters import SpelledVocab
-from ..decode.options import DecodingOptions
+from ..decode.options import DecodingOptions, options_from
 from ..errors import BadInput
 from ..fast.decoding import FastModel, for_decoding, has_attention_cache
 from ..files import inside, naming, read_json, replacing_folder
 from ..interop.formats import load as read
+from ..interop.hf.generation_settings import as_options, refuse_unknown
 from ..interop.hf.image_processor import PREPROCESSOR
 from ..interop.hf.sentences import Sentences, UnreadSentences
 from ..interop.hf.write import write
-from ..interop.loaded import IN_WORDS, Loaded
+from ..interop.loaded import IN_WORDS, Loaded, tokens_of
 from ..interop.peft.write import write as write_adapter
 from ..interop.quantize import quantize_weights
 from ..interop.run.read import BORROWED
@@ -278,6 +279,18 @@ class Model:
             return ArticleWording(self.loaded, self.folder, self.recipe.data)
         own = self.own and not is_borrowed(Path(self.folder))
         return (RunWording if own else FolderWording)(self.loaded, self.folder)
+
+    def decoding(self, command: str, given: Mapping[str, Any], beam: int | None = None) -> DecodingOptions:
+        """The options of a command: those that were given, and otherwise what the folder's settings say.
+
+        beam: a width that goes before that of the folder.
+        """
+        said, vocab = self.loaded.generation, tokens_of(self.config) or 0
+        folder = None if said is None else as_options(said, vocab) | ({} if beam is None else {"beam": beam})
+        how = options_from(command, given, folder)
+        if said is not None and how.folder_settings == "use":
+            refuse_unknown(said, self.folder, how.sample, (how.beam or 1) > 1)
+        return how
 
     @cached_property
     def vocab(self) -> Vocabulary:

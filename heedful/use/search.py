@@ -43,16 +43,34 @@ class Request:
     """One text as a search is given it."""
 
     prompt: list[int]  # what the decoder begins with
+    least: int  # tokens to write before an end
     longest: int  # tokens to write at most
     source: Tokenized | None = None  # what the encoder reads, if there is one
     number: int = 0  # among all the texts of a call
     prefix: list[int] = field(default_factory=list)  # what must be written first
     continues: bool = False  # the answer goes on in the text of the prompt
     written: int = 0  # tokens at the end of the prompt that belong to the answer
+    read: tuple[int, ...] = ()  # the whole prompt, where it is read in several parts
+    most: int = 0  # tokens of the whole answer at most, where it is written in several parts
 
     @property
     def length(self) -> int:
         return len(self.prompt) if self.source is None else len(self.source.ids)
+
+    @property
+    def text(self) -> Sequence[int]:
+        """The source, or the prompt."""
+        return self.source.ids if self.source is not None else self.read or self.prompt
+
+    @property
+    def first(self) -> int:
+        """The place of the first token that is not forced, from 0; -1 if it is written already."""
+        return len(self.prefix) if self.prefix or not self.written else -1
+
+    @property
+    def last(self) -> int:
+        """The last place of the answer, from 0."""
+        return (self.most or self.longest) - 1 - self.written
 
 
 def answers(model: Model, search: Search, requests: Sequence[Request | None]) -> list[Answer]:
@@ -90,7 +108,7 @@ def search_of(model: Model, how: DecodingOptions, beam: int = 1, reading: Readin
             f"and {model.folder} is {IN_WORDS[model.kind]}, which has none: leave it out"
         )
     words = model.wording
-    banned = [*words.never, *words.banned(how.bad_words)]
+    banned = [*map(list, how.bad_tokens), *words.banned(how.bad_words)]
     draft = None if how.draft is None else draft_for(model, how.draft)
     return Search(model.writing, how, how.width(beam), words.ends, banned, draft, reading)
 
@@ -191,7 +209,8 @@ class Search:
         if len(row) > table:
             row = row[-max(1, table // 2) :]
         most = min(one.longest - written, table - len(row) + 1)  # the newest token is not fed
-        return replace(one, prompt=row, longest=most, prefix=one.prefix[written:], written=written)
+        whole = {"read": tuple(one.prompt), "most": one.longest, "written": written}
+        return replace(one, prompt=row, longest=most, prefix=one.prefix[written:], **whole)
 
     def once(self, requests: list[Request], window: int, soon: bool) -> Iterator[list[Token]]:
         """One pass with fresh steps. A draft changes how soon tokens come, and not their distribution."""
@@ -232,10 +251,19 @@ class Search:
 
     def filters(self, requests: list[Request]) -> list[Filter]:
         """The filters of the options, whose texts are given as tokens."""
+        how = self.how
         prefixes = [one.prefix for one in requests] if any(one.prefix for one in requests) else []
-        least = [max(0, self.how.min_new_tokens - one.written) for one in requests]
-        tokens = {"prefix": prefixes, "bad_words": self.banned, "min_new_tokens": least if any(least) else 0}
-        return make_filters(self.how, tokens, self.ends)
+        least = [max(0, one.least - one.written) for one in requests]
+        ends = bool(self.ends) or how.min_new_tokens > 0  # without ends, the latter is refused
+        tokens: dict[str, Any] = {"prefix": prefixes, "bad_words": self.banned}
+        tokens["min_new_tokens"] = least if any(least) and ends else 0
+        if n := how.encoder_no_repeat_ngram_size:
+            tokens["encoder_no_repeat_ngram_size"] = n, [one.text for one in requests]
+        if how.begin_suppress_tokens:
+            tokens["begin_suppress_tokens"] = how.begin_suppress_tokens, [one.first for one in requests]
+        if how.forced_last:
+            tokens["forced_last"] = how.forced_last, [one.last for one in requests]
+        return make_filters(how, tokens, self.ends)
 
     @property
     def model(self) -> Network:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..decode.options import DecodingOptions, options_from, takes_options
+from ..decode.options import DecodingOptions, takes_options
 from ..errors import BadInput
 from . import generate, translate
 from .search import pieces, search_of
@@ -35,7 +35,7 @@ def stream(model: Model, text: str, **options: Any) -> Iterator[str]:
     model.check_can("stream")
     if not isinstance(text, str):
         raise BadInput(f"stream takes one text, a string, not {type(text).__name__}")
-    how = options_from("translate" if translate.can(model) else "generate", options)
+    how = model.decoding("translate" if translate.can(model) else "generate", options, beam=1)
     if how.width(1) > 1 or how.beam_groups > 1:
         raise BadInput("beam search decides at the end, so it cannot stream: leave out `beam`")
     if how.align:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from ..decode.options import BEAM, DecodingOptions, options_from, takes_options
+from ..decode.options import BEAM, DecodingOptions, takes_options
 from ..models.base.shells import EncoderDecoder
 from .results import Answer
 from .search import Request, answers, search_of
@@ -41,7 +41,7 @@ def summarize(model: Model, texts: str | Iterable[str], **options: Any) -> Answe
     'cat and dog'
     """
     model.check_can("summarize")
-    how = options_from("summarize", options)
+    how = model.decoding("summarize", options)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
 
 
@@ -63,14 +63,15 @@ def requests(
 ) -> list[Request | None]:
     """Articles as a search is given them, for an encoder or for the decoder itself; None: no words."""
     assert model.recipe is not None
-    words, longest = model.wording, how.max_new_tokens or model.recipe.data.max_summary_length
-    prefix = words.beginning(how.prefix)
+    words, longest = model.wording, model.recipe.data.max_summary_length
+    prefix = [*how.forced_first, *words.beginning(how.prefix)]
     found: list[Request | None] = []
     for row, number in zip(rows, numbers, strict=True):
         if not row.text.strip() or not row.ids:
             found.append(None)
         elif model.kind is EncoderDecoder:
-            found.append(Request([words.start], longest, row, number, prefix))
+            found.append(Request([words.start], *how.bounds(1, longest), row, number, prefix))
         else:
-            found.append(Request([*row.ids, words.named("[SEP]")], longest, None, number, prefix))
+            prompt = [*row.ids, words.named("[SEP]")]
+            found.append(Request(prompt, *how.bounds(len(prompt), longest), None, number, prefix))
     return found

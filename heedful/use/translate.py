@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from ..data.trees import Parsed, words_of_pieces
-from ..decode.options import BEAM, DecodingOptions, options_from, takes_options
+from ..decode.options import BEAM, DecodingOptions, takes_options
 from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder, needs_tree
 from .align import aligned
@@ -33,8 +33,9 @@ def translate(model: Model, texts: Iterable[str], **options: Any) -> list[Answer
 def translate(model: Model, texts: str | Iterable[str], **options: Any) -> Answer | list[Answer]:
     """Translations, by a beam of 4 unless the options choose another search. An empty text has an empty one.
 
-    texts: a string, or several. options: those of `heedful.decode.options.DecodingOptions`. By default a
-    translation has at most twice as many tokens as its source, and 20. Returns an `Answer` for a string, a
+    texts: a string, or several. options: those of `heedful.decode.options.DecodingOptions`; the generation
+    settings of a Hugging Face folder are their defaults. Without a limit, a translation has at most twice as
+    many tokens as its source, and 20. Returns an `Answer` for a string, a
     list for several: strings with their score, their tokens and the next best.
 
     >>> model = load("runs/toy")
@@ -52,7 +53,7 @@ def translate(model: Model, texts: str | Iterable[str], **options: Any) -> Answe
     True
     """
     model.check_can("translate")
-    how = options_from("translate", options)
+    how = model.decoding("translate", options)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
 
 
@@ -93,12 +94,12 @@ def requests(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Request | None]:
     """Texts as a search is given them; None for a text that says nothing."""
-    words, prefix = model.wording, model.wording.beginning(how.prefix)
+    words, prefix = model.wording, [*how.forced_first, *model.wording.beginning(how.prefix)]
     found: list[Request | None] = []
     for row, number in zip(rows, numbers, strict=True):
-        longest = how.max_new_tokens or 2 * len(row.ids) + 20 + len(prefix)
+        bounds = how.bounds(1, 2 * len(row.ids) + 20 + len(prefix))
         silent = not row.text.strip() or not row.ids
-        found.append(None if silent else Request([words.start], longest, row, number, prefix))
+        found.append(None if silent else Request([words.start], *bounds, row, number, prefix))
     return found
 
 

@@ -21,6 +21,7 @@ from ..data.vocab import refuse_long as refuse_endless
 from ..errors import BadInput
 from ..files import inside, naming, present, read_json
 from ..interop.hf.chat import Prompt
+from ..interop.hf.generation_settings import CONFIG, tokens_in
 from ..models.base.shells import shells_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ from .texts import LONGEST, Tokenized, fault_of
 
 MASK = "[MASK]"
 MASKS = (MASK, "<mask>")  # as vocabularies spell it: BERT's and RoBERTa's
-CONFIGS = ("generation_config.json", "config.json")  # what the first says goes before what the second says
 TAIL = 8  # tokens of a prompt that are enough to see how the text goes on
 HALF = "\ufffd"  # what a decoder writes for a part of a character
 UNKNOWN = ("[UNK]", "<unk>", "<UNK>")  # what stands for everything that a vocabulary does not know
@@ -42,7 +42,6 @@ class Wording(ABC):
     """What a text becomes before a model is given it, and what its numbers mean afterwards."""
 
     ends: list[int]  # tokens after which nothing follows
-    never: list[list[int]]  # sequences that the folder itself says are never to be written
 
     def __init__(self, loaded: Loaded, folder: str) -> None:
         if loaded.tokenizer is None:
@@ -127,7 +126,7 @@ class Wording(ABC):
 
     def beginning(self, prefix: str) -> list[int]:
         """What a translation is made to begin with."""
-        ids = self.target([prefix])[0] if prefix else []
+        ids = tokenize(self.writes, [prefix])[0].ids if prefix else []
         if self.unknown in ids:
             raise BadInput(f'not all of "{prefix}" is in the vocabulary, so no translation can begin with it')
         return ids
@@ -192,7 +191,6 @@ class RunWording(Wording):
     def __init__(self, loaded: Loaded, folder: str) -> None:
         super().__init__(loaded, folder)
         self.ends = [loaded.special["eos"]] if "eos" in loaded.special else []
-        self.never = []
 
     def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
         return tokenize(self.reads, texts, spans=spans)
@@ -226,7 +224,7 @@ class ArticleWording(Wording):
     def __init__(self, loaded: Loaded, folder: str, data: SummaryData) -> None:
         super().__init__(loaded, folder)
         self.data, self.vocab = data, read_vocab(Path(folder) / "tokenizer.json")
-        self.ends, self.never = [self.vocab.eos], []
+        self.ends = [self.vocab.eos]
 
     def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
         """Articles as they are read: their paragraphs in order, cut at the length of training."""
@@ -248,25 +246,19 @@ class FolderWording(Wording):
 
     def __init__(self, loaded: Loaded, folder: str) -> None:
         super().__init__(loaded, folder)
-        said = [read_if_there(Path(folder), name) for name in CONFIGS]
+        said = [loaded.generation or {}, read_if_there(Path(folder), CONFIG)]  # the first goes before
         vocab = getattr(loaded.config, "target_vocab", getattr(loaded.config, "vocab", 0))
-        kept = numbers(loaded.special.get("eos"), vocab)  # where no config lies beside adapters
-        self.ends = next(filter(None, (numbers(some.get("eos_token_id"), vocab) for some in said)), kept)
-        banned: list[Any] = next(filter(None, (some.get("bad_words_ids") for some in said)), [])
-        self.never = [row for row in banned if row and numbers(row, vocab) == row]
+        kept = tokens_in(loaded.special.get("eos"), vocab)  # where no config lies beside adapters
+        self.ends = next(filter(None, (tokens_in(some.get("eos_token_id"), vocab) for some in said)), kept)
         for name in ("decoder_start", "bos"):
-            found = [ids for some in said if (ids := numbers(some.get(f"{name}_token_id"), vocab))]
+            found = [ids for some in said if (ids := tokens_in(some.get(f"{name}_token_id"), vocab))]
             if found:
                 self.special = {name: found[0][0]} | self.special
         # What every answer begins with: BART's <s>, mBART's language.
-        forced = (numbers(some.get("forced_bos_token_id"), vocab) for some in said)
-        self.first = next(filter(None, forced), [])[:1]
+        self.first = tokens_in(said[0].get("forced_bos_token_id"), vocab)[:1]
 
     def target(self, texts: list[str]) -> list[list[int]]:
         return [[*self.first, *row] for row in super().target(texts)]
-
-    def beginning(self, prefix: str) -> list[int]:
-        return super().beginning(prefix) if prefix else list(self.first)
 
     def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
         return tokenize(self.reads, texts, around=True, spans=spans)
@@ -362,12 +354,6 @@ def read_if_there(folder: Path, name: str) -> dict[str, Any]:
         return {}
     with naming(folder / name):
         return read_json(inside(folder, name))
-
-
-def numbers(said: Any, vocab: int) -> list[int]:
-    """One token or several, as a config says them; what is no number of the vocabulary is left out."""
-    given = said if isinstance(said, list) else [said]
-    return [number for number in given if type(number) is int and 0 <= number < vocab]
 
 
 def judged(rows: Sequence[Tokenized], network: Any, least: int = 1) -> list[Tokenized]:

@@ -125,7 +125,8 @@ def test_json_has_everything_that_is_known(given, load):
     assert found[1] == {"line": 2, "input": "", "unknown": 0, "answers": []}
     expected = load("demo").translate(texts, n_best=2)
     for number in (0, 2):
-        assert found[number].keys() == {"line", "input", "unknown", "answers"}
+        assert found[number].keys() == {"line", "input", "unknown", "answers", "settings"}
+        assert found[number]["settings"] == {"beam": 4, "n_best": 2}
         assert (found[number]["line"], found[number]["input"]) == (number + 1, texts[number])
         for answer, one in zip(found[number]["answers"], expected[number].n_best, strict=True):
             assert answer == {

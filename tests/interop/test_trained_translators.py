@@ -85,7 +85,7 @@ def test_a_translator_trained_here_translates_in_transformers(name, kind, traine
     beam = {"beam": 4, "length_penalty": "power", "length_alpha": 0.6, "max_new_tokens": NEW}
     assert their_texts(tmp_path, TEXTS, tokenizer, max_new_tokens=NEW) == model.translate(TEXTS, **beam)
     again = heedful.load(tmp_path)
-    assert again.translate(TEXTS, max_new_tokens=NEW) == model.translate(TEXTS, max_new_tokens=NEW)
+    assert again.translate(TEXTS, max_new_tokens=NEW) == model.translate(TEXTS, **beam)
     assert again.translate(TEXTS, beam=1, max_new_tokens=NEW) == greedy
 
 

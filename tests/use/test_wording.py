@@ -52,7 +52,8 @@ def test_the_special_tokens_of_a_folder_are_where_it_says(theirs):
     assert t5.wording.source(["cat"])[0].ids[-1] == tokens.token_to_id("</s>") == t5.wording.ends[0]
     assert t5.wording.start == tokens.token_to_id("<pad>")
     _, marian, tokens = theirs("marian")
-    assert marian.wording.never == [[tokens.token_to_id("<pad>")], [5], [11, 3]]
+    never = marian.decoding("translate", {}).bad_tokens
+    assert never == ((tokens.token_to_id("<pad>"),), (5,), (11, 3))
     _, gpt, tokens = theirs("gpt2")
     assert ids_of(gpt.wording.prompt(["", "cat"])) == [[0], tokens.encode("cat").ids]
     ended = template(byte_level(), "$A <|endoftext|>")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
-from ...decode.options import DecodingOptions, decoding_options
+from ...decode.options import DecodingOption, DecodingOptions, decoding_options
 
 Positional = tyro.conf.Positional  # a word that belongs to no option
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def takes_decoding(command: str) -> Callable[[type[T]], type[T]]:
 
     def extended(kind: type[T]) -> type[T]:
         more = [
-            (name, Annotated[typed_as(option.hint), *notes_on(name)], field(default=option.default))
+            (name, Annotated[typed_as(option), *notes_on(name)], field(default=typed_default(option)))
             for name, option in decoding_options(command).items()
         ]
         named = {"__module__": kind.__module__, "__doc__": kind.__doc__}
@@ -150,14 +150,23 @@ def decoding_arg(name: str, default: str = "", commands: Sequence[str] = ()) -> 
     if setting is not None and setting.kind is not bool:
         value = value or "|".join(setting.choices) or {int: "INT", float: "FLOAT"}[setting.kind]
     default = default or as_typed(option.use.default)
+    if not default:
+        default = f"{option.default:g}" if isinstance(option.default, float) else str(option.default)
     return arg(value or None, default or None, help=only + as_typed(option.help))
 
 
-def typed_as(hint: Any) -> Any:
+def typed_as(option: DecodingOption) -> Any:
     """A type as the command line reads it: a model is a folder, words are one or several."""
-    if hint is Any:
+    if option.hint is Any:
         return str | None
-    return tuple[str, ...] if hint == tuple[str, ...] | list[str] else hint
+    if isinstance(option.default, tuple):
+        return tuple[str, ...]
+    return option.hint if typed_default(option) is not None else option.hint | None
+
+
+def typed_default(option: DecodingOption) -> Any:
+    """What an option that was not typed is: None, so that a folder's settings can stand for it."""
+    return option.default if isinstance(option.default, tuple) or option.name == "batch" else None
 
 
 def as_typed(text: str) -> str:
@@ -166,5 +175,6 @@ def as_typed(text: str) -> str:
 
 
 def decoding_of(given: Any, command: str) -> dict[str, Any]:
-    """The decoding options of a command, by their names."""
-    return {name: getattr(given, name) for name in decoding_options(command)}
+    """The decoding options of a command that were given, by their names."""
+    typed = {name: getattr(given, name) for name in decoding_options(command)}
+    return {name: value for name, value in typed.items() if value not in (None, ())}

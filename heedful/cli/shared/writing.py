@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...data.conllu import read_sentences
-from ...decode.options import BEAM, DecodingOptions, options_from
+from ...decode.options import BEAM, DecodingOptions, check_given, options_from
 from ...errors import BadInput
 from ...files import one_line
+from ...interop.run_folder import is_run
 from ...use.results import Answer
 from ...use.texts import LONGEST, Tokenized
 from .lines import Line, LineCommand, Streamer
@@ -32,15 +34,17 @@ class TextWriter(LineCommand[Answer]):
         self.check()
         trees = getattr(given, "trees", None)
         self.trees = None if trees is None else read_sentences(trees)
-        self.n_best: int = self.options["n_best"]
+        self.n_best: int = self.options.get("n_best", 1)
         self.nothing = "\n" * (self.n_best - 1)
+
+        self.used: dict[str, Any] = {}  # the decoding options in use
 
     def read(self, line: str) -> Line:
         return self.reads(line) if line.strip() else line
 
     def check(self) -> None:
         """What can be seen to be wrong before anything is loaded."""
-        options_from(self.what, self.options).width(1 if self.what == "generate" else BEAM)
+        check_decoding(self.what, self.options, getattr(self.given, "run", ""))
 
     def how(self, model: Model) -> DecodingOptions:
         from ...use.model import load
@@ -49,7 +53,9 @@ class TextWriter(LineCommand[Answer]):
         if isinstance(draft, str):
             given = self.given
             self.options["draft"] = load(draft, model.device, weights=given.weights, quantize=given.quantize)
-        return options_from(self.what, self.options)
+        how = model.decoding(self.what, self.options)
+        self.used = how.in_use(otherwise(self.what))
+        return how
 
     def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
         from ...use.model import WRITERS
@@ -95,7 +101,9 @@ class TextWriter(LineCommand[Answer]):
         return self.n_best == 1 and result.alignment is None
 
     def known(self, result: Answer | None) -> dict[str, Any]:
-        return {"answers": [] if result is None else [as_object(one) for one in result.n_best]}
+        if result is None:
+            return {"answers": []}
+        return {"answers": [as_object(one) for one in result.n_best], "settings": self.used}
 
     def streamer(self, model: Model) -> Streamer | None:
         from ...use.stream import streamed
@@ -104,6 +112,18 @@ class TextWriter(LineCommand[Answer]):
         if self.what != "generate" or how.width(1) > 1 or how.beam_groups > 1:
             return None
         return lambda row, number: streamed(model, row, how, number)
+
+
+def otherwise(command: str) -> int:
+    """The width of the beam where neither options nor a folder's settings say it."""
+    return 1 if command == "generate" else BEAM
+
+
+def check_decoding(command: str, options: dict[str, Any], run: str) -> None:
+    """What can be seen to be wrong with options before a model is loaded."""
+    check_given(command, options)
+    if is_run(Path(run)) or not Path(run).exists():  # any other folder may have settings of its own
+        options_from(command, options).width(otherwise(command))
 
 
 def with_links(one: Answer) -> str:

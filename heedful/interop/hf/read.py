@@ -24,7 +24,7 @@ from ...parts.positions.absolute import PRECISIONS
 from ..loaded import SPECIAL, Loaded, some, tokens_of
 from ..run_folder import CONFIG, RECIPE, check_written, refuse_stages, runs_inside
 from .chat_files import read_chat
-from .generation import read_generation
+from .generation_settings import read_generation
 from .image_processor import read_preprocessing
 from .problem import read_problem
 from .sentences import find_sentences

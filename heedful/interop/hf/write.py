@@ -18,7 +18,8 @@ from ...models.base import classifying
 from ...models.base.shells import DecoderClassifier
 from ..loaded import Loaded, check_export
 from ..run_folder import CONFIG
-from .generation import GENERATION, generation_config, token_ids
+from .generation import generation_config, token_ids
+from .generation_settings import GENERATION
 from .image_processor import PREPROCESSOR, preprocessor_config
 from .problem import problem_config
 from .sentences import UnreadSentences, sentence_files

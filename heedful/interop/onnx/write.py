@@ -18,7 +18,8 @@ from ...models.vit import PatchInputs
 from ...parts.blocks import Stack
 from ...parts.cache import GrowingCache
 from ...parts.experts import Experts
-from ..hf.generation import GENERATION, generation_config, token_ids
+from ..hf.generation import generation_config, token_ids
+from ..hf.generation_settings import GENERATION
 from ..hf.image_processor import PREPROCESSOR, preprocessor_config
 from ..hf.tokenizer_files import as_json, tokenizer_files, write_files
 from ..hf.write import in_their_terms
