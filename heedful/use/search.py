@@ -209,7 +209,7 @@ class Search:
         if len(row) > table:
             row = row[-max(1, table // 2) :]
         most = min(one.longest - written, table - len(row) + 1)  # the newest token is not fed
-        whole = {"read": tuple(one.prompt), "most": one.longest, "written": written}
+        whole: dict[str, Any] = {"read": tuple(one.prompt), "most": one.longest, "written": written}
         return replace(one, prompt=row, longest=most, prefix=one.prefix[written:], **whole)
 
     def once(self, requests: list[Request], window: int, soon: bool) -> Iterator[list[Token]]:

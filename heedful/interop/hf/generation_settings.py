@@ -94,7 +94,7 @@ def as_options(said: Mapping[str, Any], vocab: int) -> dict[str, Any]:
     """
     rows = [row for row in said.get("bad_words_ids", []) if tokens_in(row, vocab) == row]
     ends = tokens_in(said.get("eos_token_id"), vocab)
-    tokens = {
+    tokens: dict[str, list[Any]] = {
         "forced_first": tokens_in(said.get("forced_bos_token_id"), vocab)[:1],
         "forced_last": tokens_in(said.get("forced_eos_token_id"), vocab),
         "suppress_tokens": tokens_in(said.get("suppress_tokens", []), vocab),
