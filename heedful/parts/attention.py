@@ -115,6 +115,17 @@ class ScaledDot(Score):
         return q_BHTK, k_BGSK, 1 / math.sqrt(q_BHTK.shape[-1])
 
 
+class ScaledBy(Score):
+    """q . k times a number of its own (Gemma's need not be 1 / sqrt(K))."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def as_dot(self, q_BHTK: Tensor, k_BGSK: Tensor) -> tuple[Tensor, Tensor, float]:
+        return q_BHTK, k_BGSK, self.scale
+
+
 class Bilinear(Score):
     """q W k^T, also called general (Luong et al. 2015): query and key widths may differ."""
 

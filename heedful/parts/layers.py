@@ -123,6 +123,19 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
+class OffsetRMSNorm(nn.Module):
+    """`rms_norm` with a gain of 1 + weight: weights of zero change nothing (Gemma)."""
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        full = x.to(torch.promote_types(x.dtype, torch.float32))
+        return F.rms_norm(full, self.weight.shape, 1 + self.weight.to(full.dtype), self.eps).to(x.dtype)
+
+
 class BareLayerNorm(nn.Module):
     """(x - mean) / sqrt(variance + eps): no gain and no bias (OLMo)."""
 
@@ -186,6 +199,17 @@ class Branch(nn.Module):
 
     def forward(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
         return self.dropout(self.layer(self.norm(x_BTD), *args, **kwargs))
+
+
+class SandwichNorm(nn.Module):
+    """x + dropout(after(layer(norm(x)))): a norm before the layer and one after it (CogView, Gemma)."""
+
+    def __init__(self, layer: nn.Module, norm: nn.Module, after: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layer, self.norm, self.after, self.dropout = layer, norm, after, nn.Dropout(dropout)
+
+    def forward(self, x_BTD: Tensor, *args: object, **kwargs: object) -> Tensor:
+        return x_BTD + self.dropout(self.after(self.layer(self.norm(x_BTD), *args, **kwargs)))
 
 
 RESIDUALS: dict[str, type[PreNorm | PostNorm]] = {"pre": PreNorm, "post": PostNorm}

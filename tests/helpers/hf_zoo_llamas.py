@@ -120,6 +120,25 @@ def qwen3(rng: random.Random) -> Case:
     return case(hf.Qwen3ForCausalLM(config), rng, n["vocab"])
 
 
+def gemma3(rng: random.Random) -> Case:
+    n = pick(rng)
+    given = sizes(rng, n) | {"rope_parameters": rng.choice([None, GEMMA_ROPE]), "hidden_act": None}
+    config = hf.Gemma3TextConfig(
+        **given, layer_types=kinds(rng, n["layers"]), head_dim=rng.choice([4, 10]),
+        attention_bias=rng.random() < 0.3,
+        query_pre_attn_scalar=rng.choice([7, 24]), sliding_window=rng.choice([2, 5]),
+        hidden_activation=rng.choice(["gelu_pytorch_tanh", "silu"]),
+        use_bidirectional_attention=rng.random() < 0.3,
+    )  # fmt: skip
+    return case(hf.Gemma3ForCausalLM(config), rng, n["vocab"])
+
+
+GEMMA_ROPE = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 3000.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+}
+
+
 def gpt2_both_ways(rng: random.Random) -> Case:
     n = pick(rng)
     config = hf.GPT2Config(
@@ -129,4 +148,4 @@ def gpt2_both_ways(rng: random.Random) -> Case:
     return case(hf.GPT2LMHeadModel(config), rng, n["vocab"])
 
 
-FAMILIES = {f.__name__: f for f in (llama, mistral, ministral, qwen2, qwen3, gpt2_both_ways)}
+FAMILIES = {f.__name__: f for f in (llama, mistral, ministral, qwen2, qwen3, gemma3, gpt2_both_ways)}

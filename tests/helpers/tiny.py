@@ -16,6 +16,7 @@ from heedful.models import (
     electra,
     encoder,
     ernie,
+    gemma3,
     gpt1,
     gpt2,
     gpt3,
@@ -81,6 +82,7 @@ DECODERS: dict[str, tuple[object, Config]] = {
     "gpt_neox": (gpt_neox, gpt_neox.GPTNeoXConfig(**ALONE, heads=2, rotary_width=2)),
     "gptj": (gptj, gptj.GPTJConfig(**ALONE, heads=2, rotary_width=4, tie_embeddings=True)),
     "bloom": (bloom, bloom.BloomConfig(vocab=VOCAB, context=31, layers=2, width=12, heads=3)),
+    "gemma3": (gemma3, gemma3.Gemma3Config(**LLAMA, kv_heads=3, window=4, global_layers=(0,))),
 }
 ENCODER_DECODERS: dict[str, tuple[object, Config]] = {
     "transformer": (

@@ -75,6 +75,7 @@ FEW = {
     "pad_token_id": 1, "rope_parameters": TURNS, "max_position_embeddings": 190,
 }  # fmt: skip
 WINDOWED = {"use_sliding_window": True, "sliding_window": 7}
+PATTERN = {"sliding_window_pattern": 2, "sliding_window": 6, "query_pre_attn_scalar": 9}
 THEIRS = {
     "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**PAIR)),
     "mbart": lambda: hf.MBartForConditionalGeneration(hf.MBartConfig(**PAIR)),
@@ -101,6 +102,9 @@ THEIRS = {
     "mistral": lambda: hf.MistralForCausalLM(hf.MistralConfig(**FEW, sliding_window=5)),
     "qwen3": lambda: hf.Qwen3ForCausalLM(
         hf.Qwen3Config(**FEW, **WINDOWED, head_dim=6, layer_types=["sliding_attention", "full_attention"])
+    ),
+    "gemma3": lambda: hf.Gemma3ForCausalLM(
+        hf.Gemma3TextConfig(**FEW | {"rope_parameters": None}, head_dim=6, **PATTERN)
     ),
     "llama that sees all": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**FEW, is_causal=False)),
     "gpt2": lambda: hf.GPT2LMHeadModel(

@@ -45,6 +45,11 @@ CLASSIFIERS = {
     "mistral": lambda: hf.MistralForSequenceClassification(
         hf.MistralConfig(**FEW, sliding_window=3, num_labels=3)
     ),
+    "gemma3": lambda: hf.Gemma3TextForSequenceClassification(
+        hf.Gemma3TextConfig(
+            **FEW | {"rope_parameters": None}, head_dim=4, use_bidirectional_attention=True, num_labels=3
+        )
+    ),
     "qwen3 that sees all": lambda: hf.Qwen3ForSequenceClassification(
         hf.Qwen3Config(**FEW, head_dim=4, is_causal=False, num_labels=2)
     ),

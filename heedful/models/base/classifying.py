@@ -16,7 +16,8 @@ from .shells import DecoderClassifier
 ENDING = "ForSequenceClassification"
 # Each of our files, with the last bias before the head, which the head's own can be put into.
 LAST_BIAS = {"gpt1": "decoder.stack.blocks.{last}.feed_forward.norm.bias", "gpt2": "decoder.stack.norm.bias"}
-FAMILIES = (*LAST_BIAS, "llama")
+FAMILIES = (*LAST_BIAS, "llama", "gemma3")
+TEXT_ONLY = {"Gemma3": "Gemma3Text"}  # whose own name classifies texts with pictures
 OFF = 1e-6  # by how much, of its own size, a bias may be off after it was moved
 
 
@@ -33,7 +34,7 @@ def class_name(language_model: str) -> str:
     """GPT2LMHeadModel, LlamaForCausalLM: the class of the same family that classifies."""
     for ending in ("LMHeadModel", "ForCausalLM"):
         language_model = language_model.removesuffix(ending)
-    return language_model + ENDING
+    return TEXT_ONLY.get(language_model, language_model) + ENDING
 
 
 def names(table: Table) -> Table:
