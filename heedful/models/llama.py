@@ -81,7 +81,11 @@ class LlamaConfig(Config):
     window: Annotated[int | None, SIZE, "tokens that a windowed layer sees; None: all"] = None
     windowed_layers: Annotated[tuple[int, ...], "the layers that have it, if not all have", GIVEN] = ()
     causal: Annotated[bool, "whether no token sees those after it", GIVEN] = True
-    saved_as: Annotated[str, "Hugging Face's model_type, if other settings do not tell it", GIVEN] = ""
+    saved_as: Annotated[
+        Literal["", "llama", "mistral", "ministral", "qwen2", "qwen3"],
+        "Hugging Face's model_type, if other settings do not tell it",
+        GIVEN,
+    ] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

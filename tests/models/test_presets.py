@@ -54,6 +54,8 @@ COUNTS = {
     "smollm2-135m": 134_515_008,
     "llama3-8b": 8_030_261_248,
     "qwen2-0.5b": 494_032_768,
+    "gemma3-270m": 268_098_176,
+    "gemma3-1b": 999_885_952,
     "modern-162m": 162_152_448,  # 2 V D + 12 (4 D D + 2 D F) and gains
     "mixture-8x124m": 521_271_552,  # GPT-2, 12 x 7 experts more of 4,722,432, 12 x 2 gate matrices of 768 x 8
     "transformer-8x63m": 239_556_608,  # base, 12 x 7 more experts of 2,099,712, 12 x 2 gates of 512 x 8
