@@ -136,8 +136,10 @@ def build_block(c: Gemma3Config, layer: int) -> Block:
         qk_norm=lambda width: OffsetRMSNorm(width, c.eps),
     )
     feed_forward = GatedFeedForward(c.width, c.ffn_width, c.activation)
-    norms = [OffsetRMSNorm(c.width, c.eps) for _ in range(4)]
-    return Block(SandwichNorm(attention, *norms[:2]), SandwichNorm(feed_forward, *norms[2:]))
+    return Block(
+        SandwichNorm(attention, OffsetRMSNorm(c.width, c.eps), OffsetRMSNorm(c.width, c.eps)),
+        SandwichNorm(feed_forward, OffsetRMSNorm(c.width, c.eps), OffsetRMSNorm(c.width, c.eps)),
+    )
 
 
 def build_position(c: Gemma3Config, layer: int) -> Rotary:
