@@ -2,16 +2,17 @@
 
 By default on all the held-out data that the run's recipe names (training itself tries only a part,
 evaluate.rows); or on files of your own. translate: BLEU with its signature, exact match, loss and
-perplexity. lm: loss, perplexity and bits per byte. mlm: the same of the blanks, and how many are filled in
-right. classify: accuracy, F1 of all labels and of each; tag: the same of words. span: exact match and F1 as
-SQuAD has them. choose: accuracy. parse: words that hang where they should (UAS), with the right relation
-(LAS). summarize: ROUGE-1, -2 and -L of summaries by a beam of 4, loss and perplexity. image-classify: as
-classify. caption: exact match (of shapes, by what a caption says), BLEU and loss. Shares come with their 95
-% interval. The run is not changed.
+perplexity. lm: loss, perplexity and bits per byte; with --text, the same of any language model that loads.
+mlm: the same of the blanks, and how many are filled in right. classify: accuracy, F1 of all labels and of
+each; tag: the same of words. span: exact match and F1 as SQuAD has them. choose: accuracy. parse: words that
+hang where they should (UAS), with the right relation (LAS). summarize: ROUGE-1, -2 and -L of summaries by a
+beam of 4, loss and perplexity. image-classify: as classify. caption: exact match (of shapes, by what a
+caption says), BLEU and loss. Shares come with their 95 % interval. The run is not changed.
 
 Examples: heedful evaluate runs/demo --split test; heedful evaluate runs/translate --json;
 heedful evaluate runs/translate --source test.en --target test.de --output test.out;
-heedful evaluate runs/lm --text book.txt; heedful evaluate runs/classify --data test.tsv
+heedful evaluate runs/lm --text book.txt; heedful evaluate runs/classify --data test.tsv;
+heedful evaluate ./gpt2 --text book.txt --stride 512
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ SEARCHING = ("translate", "summarize", "caption")  # tasks whose answers are sea
 class EvaluateOptions:
     """The options of `heedful evaluate`."""
 
-    run: Annotated[str, Positional, arg("RUN")]
+    run: Annotated[str, Positional, arg("RUN|FOLDER")]
     """The folder that `heedful train` wrote; an interrupted run has a model too, once it was tried on
-    held-out data."""
+    held-out data. With --text, any language model that loads: also a Hugging Face, PEFT or GGUF folder."""
 
     split: Annotated[
         Literal["valid", "test", "combinations", "long"] | None, arg("valid|test|combinations|long", "valid")
@@ -73,7 +74,14 @@ class EvaluateOptions:
     """translate: their translations, line by line."""
 
     text: Annotated[str | None, arg("PATH", "none")] = None
-    """lm, mlm: a text file or a folder of them."""
+    """lm, mlm, and language models that are no runs: a text file or a folder of them."""
+
+    context: Annotated[int | None, arg("TOKENS", "the model's")] = None
+    """--text, language models: tokens that a window of the text has."""
+
+    stride: Annotated[int | None, arg("TOKENS", "the context")] = None
+    """--text, language models: tokens from one window to the next. Every token counts once; with a shorter
+    stride it has at least context - stride tokens before it."""
 
     data: Annotated[str | None, arg("FILE", "none")] = None
     """classify: texts and labels; translate: sentences and translations; summarize: articles and summaries;
@@ -99,8 +107,8 @@ class EvaluateOptions:
     """text-to-image: the model that tells what pictures show: a run of text-to-image with
     train.stage=judge, or, where captions are classes, of image-classify."""
 
-    quantize: Annotated[Literal["int8", "int4"] | None, arg("int8|int4", "none")] = None
-    """Judge the model twice, as it is and with the weights of its blocks rounded to 8 or 4 bits (torchao):
+    quantize: Annotated[Literal["int8"] | None, arg("int8", "none")] = None
+    """Judge the model twice, as it is and with the weights of its blocks rounded to 8 bits (torchao):
     what is printed are the figures of the rounded one, each beside that of fp32."""
 
     json: bool = False
@@ -126,6 +134,9 @@ def evaluate(given: EvaluateOptions) -> None:
                 one_line(f"--quantize is for one model, and {run} holds one for each stage: leave it out")
             )
         return evaluate_painter(given)
+    alone = given.text is not None and not present(run / RECIPE)
+    if alone or given.stride is not None or given.context is not None:
+        return evaluate_text(given)
     if present(run / RECIPE):
         say(f"evaluating {run}")  # at once: torch is imported with the run's task
     recipe, facts = read_run(run)
@@ -154,7 +165,7 @@ def evaluate(given: EvaluateOptions) -> None:
 
 
 def measure(
-    given: EvaluateOptions, run: Path, source: EvaluationData, quantize: Literal["int8", "int4"] | None = None
+    given: EvaluateOptions, run: Path, source: EvaluationData, quantize: Literal["int8"] | None = None
 ) -> Measured:
     """Load the model, round its weights if asked to, and let its task judge it."""
     import torch
@@ -162,6 +173,7 @@ def measure(
     from ..tasks.evaluation import EvaluationRequest
     from ..use.model import load
 
+    assert source.recipe is not None
     model = load(run, given.device, quantize=quantize)
     asked = EvaluationRequest(run, source.recipe, given.split or "valid", source.own, given.batch, track)
     if source.recipe.task in SEARCHING:
@@ -170,6 +182,56 @@ def measure(
         asked = replace(asked, write=write, decoding=how.signature(BEAM))
     with torch.no_grad():
         return find_task(source.recipe.task).measure(model.model, asked)
+
+
+def evaluate_text(given: EvaluateOptions) -> None:
+    """Measure how well any language model predicts a text, window by window."""
+    check_text_options(given)
+    source = EvaluationData(None, {"text": str(given.text)}, True)
+    say(f"evaluating {given.run}; data: {source.told}")
+    measured = measure_text(given)
+    if given.quantize is not None:
+        measured, plain = measure_text(given, given.quantize), measured
+        measured = replace(measured, beside={"fp32": plain.metrics})
+    refuse_not_finite(measured)
+    described = {"task": "lm", "run": given.run, "step": None}
+    described |= {"quantize": given.quantize} if given.quantize else {}
+    if given.json:
+        print(json.dumps(described | as_json(source, measured), indent=2))
+    else:
+        parts = figures(measured), signatures(measured)
+        print("\n".join([heading(described, source, measured), *(line for part in parts for line in part)]))
+
+
+def check_text_options(given: EvaluateOptions) -> None:
+    """Only a text can judge a language model that is no run."""
+    if given.text is None:
+        raise BadInput("--context and --stride cut windows from a text: give --text PATH too")
+    if not is_there(given.text):
+        raise BadInput(one_line(f"--text {given.text} is not there"))
+    others = {name for name in vars(given) if getattr(given, name) not in (None, ())}
+    for name in sorted(others - {"run", "text", "context", "stride", "quantize", "json", "batch", "device"}):
+        raise BadInput(f"--{name.replace('_', '-')} does not fit --text on a language model: leave it out")
+
+
+def measure_text(given: EvaluateOptions, quantize: Literal["int8"] | None = None) -> Measured:
+    """The figures of a text, with intervals."""
+    from ..data.documents import read_texts
+    from ..tasks.evaluation import Measured
+    from ..use.model import load
+    from ..use.perplexity import perplexity
+
+    model = load(given.run, given.device, quantize=quantize)
+    text = "".join(read_texts(str(given.text)))
+    found = perplexity(model, text, given.context, given.stride, given.batch)
+    return Measured(
+        found.windows,
+        "windows",
+        found.metrics,
+        intervals=found.intervals,
+        signature={"loss": f"windows|context:{found.context}|stride:{found.stride}"},
+        counts={"tokens": len(found.nll), "bytes": found.bytes},
+    )
 
 
 def search(given: EvaluateOptions) -> DecodingOptions:
@@ -195,7 +257,7 @@ def write_answers(model: Model, how: DecodingOptions, sources: list[Any]) -> lis
 class EvaluationData:
     """What the model is judged by."""
 
-    recipe: Recipe  # with the user's own files, if there are any
+    recipe: Recipe | None  # with the user's own files, if there are any; None if the model is no run
     data: dict[str, str]  # which they are
     own: bool
 

@@ -75,14 +75,14 @@ def load(
     dtype: torch.dtype | None = None,
     weights: Literal["fp32", "fp16", "int8"] = "fp32",
     base: str | os.PathLike[str] | None = None,
-    quantize: Literal["int8", "int4"] | None = None,
+    quantize: Literal["int8"] | None = None,
 ) -> Model:
     """The model of a folder, ready for use: a run of heedful's own, or a Hugging Face folder.
 
     device: "cpu", "cuda", or "auto" for the GPU if there is one. dtype: torch.float32 unless said. weights:
     what `translate`, `generate` and `stream` read on a CPU; fewer bits are read sooner, and "int8" may change
     a word. base: of a folder that holds only adapters (PEFT's), the model that they stand beside, if it is
-    not where they say. quantize: round the weights of all blocks to 8 or 4 bits, through torchao, on any
+    not where they say. quantize: round the weights of all blocks to 8 bits, through torchao, on any
     device.
 
     >>> model = load("runs/toy")

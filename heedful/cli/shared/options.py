@@ -113,8 +113,8 @@ class WriterOptions(LineOptions):
     """Weight precision on a CPU: half (fp16) or a quarter (int8) of the memory traffic. int8 may change a
     word."""
 
-    quantize: Annotated[Literal["int8", "int4"] | None, arg("int8|int4", "none")] = None
-    """Round the weights of all blocks to 8 or 4 bits by torchao, on any device. `heedful evaluate
+    quantize: Annotated[Literal["int8"] | None, arg("int8", "none")] = None
+    """Round the weights of all blocks to 8 bits by torchao, on any device. `heedful evaluate
     --quantize` measures the loss in quality."""
 
 
