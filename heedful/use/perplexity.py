@@ -12,7 +12,7 @@ least `context - stride` tokens before it, and takes `context / stride` times as
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,11 @@ class TextScores:
         if error is None:
             return {}
         ends = [self.loss - NORMAL * error, self.loss + NORMAL * error]
-        forms = {"loss": float, "perplexity": self.perplexity, "bits_per_byte": self.bits}
+        forms: dict[str, Callable[[float], float]] = {
+            "loss": float,
+            "perplexity": self.perplexity,
+            "bits_per_byte": self.bits,
+        }
         return {name: (form(ends[0]), form(ends[1])) for name, form in forms.items()}
 
 
