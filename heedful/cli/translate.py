@@ -8,7 +8,8 @@ Examples: heedful translate runs/demo "The small girl eats a red apple.";
 heedful translate runs/demo < in.en > out.fr;
 heedful translate runs/demo --beam 8 --length-alpha 1 --length-penalty power < in.en;
 heedful translate runs/demo --align "The cat was fast.";
-heedful translate runs/demo --n-best 3 --json < in.en; heedful translate ./opus-mt --prefix "Je" < in.en
+heedful translate runs/demo --n-best 3 --json < in.en; heedful translate ./opus-mt --prefix "Je" < in.en;
+heedful translate ./nllb --source-lang eng_Latn --target-lang fra_Latn < in.en
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class TranslateOptions(WriterOptions):
     trees: Annotated[str | None, arg("FILE", "none")] = None
     """The trees of the texts, CoNLL-U, for a model whose positions come from syntax: one for each line that
     says something."""
+    source_lang: Annotated[str | None, arg("CODE", "as the folder says")] = None
+    """The language of the texts, for a model that knows many (NLLB, M2M100, mBART): eng_Latn, en or en_XX."""
+    target_lang: Annotated[str | None, arg("CODE", "as the folder says")] = None
+    """The language to translate into, for a model that knows many."""
 
 
 def translate(given: TranslateOptions) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from .hf.chat import Chat
+    from .hf.languages import Languages
     from .hf.sentences import Sentences, UnreadSentences
 
 
@@ -65,6 +66,7 @@ class Loaded:
     generation: dict[str, Any] | None = None  # how to write, as a Hugging Face folder says; None of any other
     chat: Chat | None = None  # how a conversation is written down
     sentences: Sentences | UnreadSentences | None = None  # how a text becomes one vector
+    languages: Languages | None = None  # those of a translator that knows many
     unlike: str = ""  # what a run does with the model that its weights do not tell
     problem: Problem = field(default_factory=Problem)  # what a classifier's scores mean
     preprocessing: Preprocessing | None = None  # how its pictures are made ready

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..decode.options import DecodingOptions, takes_options
 from ..errors import BadInput
 from . import generate, translate
+from .languages import speaking
 from .search import pieces, search_of
 from .texts import Tokenized
 
@@ -21,12 +22,14 @@ def can(model: Model) -> bool:
 
 
 @takes_options()
-def stream(model: Model, text: str, **options: Any) -> Iterator[str]:
+def stream(
+    model: Model, text: str, *, source_lang: str | None = None, target_lang: str | None = None, **options: Any
+) -> Iterator[str]:
     """The same text piece by piece, as it is written; no piece ends inside a character.
 
-    text: one string. options: those of `heedful.decode.options.DecodingOptions` without those of beam search.
-    `prefix` is for encoder-decoders; `draft` and `draft_tokens` are for decoders. Returns an iterator of
-    strings.
+    text: one string. source_lang, target_lang: as in `translate`. options: those of
+    `heedful.decode.options.DecodingOptions` without those of beam search. `prefix` is for encoder-decoders;
+    `draft` and `draft_tokens` are for decoders. Returns an iterator of strings.
 
     >>> model = load("runs/toy-lm")
     >>> print(*model.stream("the cat", max_new_tokens=6), sep="|")
@@ -35,6 +38,7 @@ def stream(model: Model, text: str, **options: Any) -> Iterator[str]:
     model.check_can("stream")
     if not isinstance(text, str):
         raise BadInput(f"stream takes one text, a string, not {type(text).__name__}")
+    model = speaking(model, source_lang, target_lang)
     how = model.decoding("translate" if translate.can(model) else "generate", options, beam=1)
     if how.width(1) > 1 or how.beam_groups > 1:
         raise BadInput("beam search decides at the end, so it cannot stream: leave out `beam`")

@@ -11,6 +11,7 @@ from ..decode.options import BEAM, DecodingOptions, takes_options
 from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder, needs_tree
 from .align import aligned
+from .languages import first_tokens, speaking
 from .results import Answer
 from .search import Request, Search, answers, search_of
 from .texts import Tokenized, each
@@ -25,18 +26,33 @@ def can(model: Model) -> bool:
     return model.kind is EncoderDecoder and model.task != "summarize"
 
 
+Code = str | None  # a language
+
+
 @overload
-def translate(model: Model, texts: str, **options: Any) -> Answer: ...
+def translate(
+    model: Model, texts: str, *, source_lang: Code = None, target_lang: Code = None, **options: Any
+) -> Answer: ...
 @overload
-def translate(model: Model, texts: Iterable[str], **options: Any) -> list[Answer]: ...
+def translate(
+    model: Model, texts: Iterable[str], *, source_lang: Code = None, target_lang: Code = None, **options: Any
+) -> list[Answer]: ...
 @takes_options("translate")
-def translate(model: Model, texts: str | Iterable[str], **options: Any) -> Answer | list[Answer]:
+def translate(
+    model: Model,
+    texts: str | Iterable[str],
+    *,
+    source_lang: Code = None,
+    target_lang: Code = None,
+    **options: Any,
+) -> Answer | list[Answer]:
     """Translations, by a beam of 4 unless the options choose another search. An empty text has an empty one.
 
-    texts: a string, or several. options: those of `heedful.decode.options.DecodingOptions`; the generation
-    settings of a Hugging Face folder are their defaults. Without a limit, a translation has at most twice as
-    many tokens as its source, and 20. Returns an `Answer` for a string, a
-    list for several: strings with their score, their tokens and the next best.
+    texts: a string, or several. source_lang, target_lang: of a model that knows many languages (NLLB, M2M100,
+    mBART), those to translate from and into, such as "eng_Latn". options: those of
+    `heedful.decode.options.DecodingOptions`; the generation settings of a Hugging Face folder are their
+    defaults. Without a limit, a translation has at most twice as many tokens as its source, and 20. Returns
+    an `Answer` for a string, a list for several: strings with their score, their tokens and the next best.
 
     >>> model = load("runs/toy")
     >>> model.translate(["the cat sleeps", "i am a student"])
@@ -53,6 +69,7 @@ def translate(model: Model, texts: str | Iterable[str], **options: Any) -> Answe
     True
     """
     model.check_can("translate")
+    model = speaking(model, source_lang, target_lang)
     how = model.decoding("translate", options)
     return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
 
@@ -94,7 +111,8 @@ def requests(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Request | None]:
     """Texts as a search is given them; None for a text that says nothing."""
-    words, prefix = model.wording, [*how.forced_first, *model.wording.beginning(how.prefix)]
+    words = model.wording
+    prefix = [*first_tokens(model, how.forced_first), *words.beginning(how.prefix)]
     found: list[Request | None] = []
     for row, number in zip(rows, numbers, strict=True):
         bounds = how.bounds(1, 2 * len(row.ids) + 20 + len(prefix))

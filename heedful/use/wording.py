@@ -256,12 +256,19 @@ class FolderWording(Wording):
                 self.special = {name: found[0][0]} | self.special
         # What every answer begins with: BART's <s>, mBART's language.
         self.first = tokens_in(said[0].get("forced_bos_token_id"), vocab)[:1]
+        self.languages = loaded.languages
+        if self.languages is not None and self.languages.target is not None:
+            start = self.languages.is_start
+            self.first = [] if start else [self.languages.number(self.languages.target)]
 
     def target(self, texts: list[str]) -> list[list[int]]:
         return [[*self.first, *row] for row in super().target(texts)]
 
     def source(self, texts: list[str], spans: bool = False) -> list[Tokenized]:
-        return tokenize(self.reads, texts, around=True, spans=spans)
+        rows = tokenize(self.reads, texts, around=True, spans=spans)
+        if self.languages is None:
+            return rows
+        return [replace(row, ids=self.languages.of_source(row.ids)) for row in rows]
 
     @property
     def around(self) -> tuple[int, int]:

@@ -60,13 +60,19 @@ class TextWriter(LineCommand[Answer]):
     def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
         from ...use.model import WRITERS
 
-        return WRITERS[self.what].encode(model, texts)
+        return WRITERS[self.what].encode(self.speaking(model), texts)
 
     def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Answer]:
         from ...use.model import WRITERS
 
         rows = self.with_trees(model, rows, numbers)
-        return WRITERS[self.what].write(model, rows, self.how(model), numbers)
+        return WRITERS[self.what].write(self.speaking(model), rows, self.how(model), numbers)
+
+    def speaking(self, model: Model) -> Model:
+        """The model in the languages that were given."""
+        from ...use.languages import speaking
+
+        return speaking(model, *(getattr(self.given, f"{side}_lang", None) for side in ("source", "target")))
 
     def with_trees(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Tokenized]:
         """Texts with the next trees of the file, if one was given."""

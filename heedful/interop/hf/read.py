@@ -26,6 +26,7 @@ from ..run_folder import CONFIG, RECIPE, check_written, refuse_stages, runs_insi
 from .chat_files import read_chat
 from .generation_settings import read_generation
 from .image_processor import read_preprocessing
+from .languages import read_languages
 from .problem import read_problem
 from .sentences import find_sentences
 from .tokenizer import read_target, read_tokenizer
@@ -45,6 +46,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         target = read_target(folder, config.target_vocab) if hasattr(config, "target_vocab") else None
         if tokenizer is not None and reads_special_tokens_as_text(folder):
             tokenizer.encode_special_tokens = True
+        languages = read_languages(folder, tokenizer)
         said = read_json(inside(folder, CONFIG))
         labels, generation = label_names(said.get("id2label")), read_generation(folder, said)
         chat = read_chat(folder)
@@ -78,6 +80,7 @@ def read(folder: Path, device: str | torch.device, dtype: torch.dtype) -> Loaded
         problem=problem,
         sentences=sentences,
         preprocessing=pictures,
+        languages=languages,
     )
 
 

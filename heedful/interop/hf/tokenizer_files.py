@@ -13,6 +13,7 @@ from ...models.base.classifying import is_taught_here
 from ...models.base.shells import Decoder, DecoderClassifier, WithHeads
 from .chat_files import chat_files
 from .generation import token_ids
+from .languages import language_settings
 from .marian import Marian, marian_files
 from .token_settings import LIMIT, TOKENIZER_CONFIG
 from .tokenizer import TARGET_TOKENIZER, TOKENIZER
@@ -126,6 +127,7 @@ def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
         # A text that says [EOS] is only a text; [MASK] in a text for an encoder is a blank.
         **({"split_special_tokens": True} if as_text and not encoder else {}),
         **(names if loaded.chat is None else loaded.chat.tokens),  # what a template may name, and no more
+        **language_settings(loaded.languages),
     }
 
 

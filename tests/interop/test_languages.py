@@ -1,0 +1,135 @@
+"""Translators of many languages: NLLB, M2M100 and mBART write what transformers writes, in each language."""
+
+import io
+import json
+
+import pytest
+import sentencepiece
+import torch
+import transformers as hf
+from helpers import hf_zoo
+from helpers.encoder_cases import _no_progress_bars  # noqa: F401 (fixtures)
+
+import heedful
+from heedful.cli.main import main
+from heedful.errors import BadInput
+
+TEXTS = ["the cat sat on the mat", "je suis étudiant", "größe, straße  und fluß!"]
+CODES = {
+    "nllb": ["deu_Latn", "eng_Latn", "fra_Latn"],
+    "mbart": ["de_DE", "en_XX", "fr_XX"],
+    "mbart50": ["de_DE", "en_XX", "fr_XX"],
+}
+CLASSES = {"nllb": hf.NllbTokenizer, "mbart": hf.MBartTokenizer, "mbart50": hf.MBart50Tokenizer}
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """{kind: a SentencePiece file}."""
+    found = {}
+    for kind in ("bpe", "unigram"):
+        made = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXTS * 30), model_writer=made, vocab_size=70, model_type=kind,
+            unk_id=0, bos_id=1, eos_id=2, pad_id=-1, minloglevel=2, hard_vocab_limit=kind == "bpe",
+        )  # fmt: skip
+        found[kind] = tmp_path_factory.mktemp(kind) / "sentencepiece.bpe.model"
+        found[kind].write_bytes(made.getvalue())
+    return found
+
+
+def network(kind, tokens, folder):
+    """A tiny model that knows so many tokens, and knows each language."""
+    torch.manual_seed(3)
+    sizes = {
+        "vocab_size": tokens, "d_model": 12, "encoder_layers": 1, "decoder_layers": 2,
+        "encoder_attention_heads": 3, "decoder_attention_heads": 2, "encoder_ffn_dim": 14,
+        "decoder_ffn_dim": 10, "max_position_embeddings": 40, "pad_token_id": 1, "eos_token_id": 2,
+        "forced_eos_token_id": None,
+    }  # fmt: skip
+    many = kind in ("nllb", "m2m100")
+    config = (hf.M2M100Config if many else hf.MBartConfig)(**sizes, decoder_start_token_id=2)
+    model = (hf.M2M100ForConditionalGeneration if many else hf.MBartForConditionalGeneration)(config)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn_like(weight) * 0.4 + (weight.ndim == 1) * weight)
+    model.eval().save_pretrained(folder)
+    return model
+
+
+@pytest.fixture
+def translator(pieces, tmp_path):
+    """The folder of a tiny translator, with its model and its tokenizer as transformers loads them."""
+
+    def make(kind, **settings):
+        folder = tmp_path / kind
+        folder.mkdir()
+        source = pieces["bpe" if kind == "nllb" else "unigram"]
+        (folder / source.name).write_bytes(source.read_bytes())
+        named = {"extra_special_tokens": CODES[kind]} if kind == "nllb" else {}  # others name them all
+        tokenizer = CLASSES[kind].from_pretrained(folder, **named, **settings)
+        (folder / source.name).unlink()
+        tokenizer.save_pretrained(folder)
+        return folder, network(kind, len(tokenizer), folder), tokenizer
+
+    return make
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_each_language_is_translated_as_transformers_does(kind, translator):
+    folder, model, tokenizer = translator(kind)
+    ours = heedful.load(folder)
+    first, _, last = CODES[kind]
+    seen = set()
+    for source, target in ((first, last), (last, first)):
+        tokenizer.src_lang = source
+        for text in TEXTS:
+            given = tokenizer(text, return_tensors="pt")
+            number = tokenizer.convert_tokens_to_ids(target)
+            name = "decoder_start_token_id" if kind == "mbart" else "forced_bos_token_id"
+            expected = model.generate(
+                **given, num_beams=3, max_new_tokens=9, length_penalty=0.0, **{name: number}
+            )[0].tolist()
+            found = ours.translate(
+                text, source_lang=source, target_lang=target, beam=3, max_new_tokens=9, length_alpha=0.0
+            )
+            new = expected[1:]
+            assert found.tokens == tokenizer.convert_ids_to_tokens(new)[: len(found.tokens)]
+            seen.add(tuple(found.tokens))
+    assert len(seen) > 2  # the languages matter
+
+
+def test_a_saved_translator_keeps_its_languages(translator, tmp_path):
+    folder, _, tokenizer = translator("nllb", src_lang="fra_Latn")
+    loaded = heedful.load(folder)
+    heedful.save(loaded, tmp_path / "saved")
+    again, theirs = heedful.load(tmp_path / "saved"), hf.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    for text in TEXTS:
+        ids = tokenizer(text).input_ids
+        assert again.wording.source([text])[0].ids == theirs(text).input_ids == ids
+        assert theirs.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids, skip_special_tokens=True)
+    theirs.src_lang = "deu_Latn"
+    assert theirs(TEXTS[0]).input_ids[0] == tokenizer.convert_tokens_to_ids("deu_Latn")
+    how = {"target_lang": "deu_Latn", "max_new_tokens": 7}
+    assert again.translate(TEXTS, **how) == loaded.translate(TEXTS, **how)
+
+
+def test_a_language_must_be_given_and_known(translator, capsys):
+    folder, _, _ = translator("nllb")
+    ours = heedful.load(folder)
+    with pytest.raises(BadInput, match="translates into 3 languages: give one as `target_lang`"):
+        ours.translate(TEXTS[0])
+    with pytest.raises(BadInput, match='no language "fra" among 3 languages.*did you mean fra_Latn'):
+        ours.translate(TEXTS[0], target_lang="fra")
+    languages = ["--source-lang", "eng_Latn", "--target-lang", "fra_Latn"]
+    assert main(["translate", str(folder), *languages, "--max-new-tokens", "7", "--json", TEXTS[0]]) == 0
+    said = json.loads(capsys.readouterr().out)["answers"][0]
+    how = {"source_lang": "eng_Latn", "target_lang": "fra_Latn", "max_new_tokens": 7}
+    assert said["text"] == ours.translate(TEXTS[0], **how)
+    assert said["tokens"][0] == "fra_Latn"
+
+
+def test_a_model_of_one_language_has_no_choice(tmp_path):
+    hf_zoo.write(hf_zoo.make("t5", 0), tmp_path)
+    with pytest.raises(BadInput, match="has no tokens that name languages"):
+        heedful.load(tmp_path).translate("a text", target_lang="fra_Latn")
