@@ -98,7 +98,7 @@ def put_around(tokenizer: Tokenizer, language: int, after: bool) -> None:
     """Let a tokenizer write LANGUAGE text </s>, or text </s> LANGUAGE."""
     from tokenizers import processors
 
-    name, end = tokenizer.id_to_token(language), tokenizer.token_to_id(END)
+    name, end = str(tokenizer.id_to_token(language)), tokenizer.token_to_id(END)
     if end is None:
         raise BadInput(f"its tokenizer has no {END}, which ends every text")
     first, last = ([], [END, name]) if after else ([name], [END])
