@@ -274,6 +274,70 @@ def test_settings_beside_a_tokenizer_json_decide_about_capitals(lower, tmp_path)
         assert ours.encode(text).ids == theirs(text, add_special_tokens=False)["input_ids"]
 
 
+# The settings beside a tokenizer.json
+
+
+def token(content, **flags):
+    """An entry of added_tokens_decoder."""
+    plain = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+    return {"content": content, **plain, **flags}
+
+
+BESIDE = {
+    "nothing": {},
+    "new tokens": {"more": [token("<tool>", rstrip=True), token("cat", special=False, single_word=True)]},
+    "other flags": {"flags": {"lstrip": True, "rstrip": True}},
+    "a padding token": {"pad_token": "<newpad>"},
+    "special tokens": {"extra_special_tokens": ["<a>", "<b>"]},
+    "a prefix": {"add_prefix_space": True},
+}
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("what", BESIDE)
+@pytest.mark.parametrize("name", ["llama", "roberta", "qwen2", "t5"])
+def test_settings_beside_a_tokenizer_json_go_first(name, what, named, made, tmp_path):
+    source = shutil.copytree(made[0] / name, tmp_path / "source")
+    both(source, name)[1].save_pretrained(tmp_path)
+    spec = json.loads((tmp_path / "tokenizer.json").read_text())
+    if name == "llama" and not what.startswith("a"):  # as older files have it
+        prepend, spaces = {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "content": "▁"}
+        steps = [prepend, spaces | {"pattern": {"String": " "}}]
+        spec |= {"pre_tokenizer": None, "normalizer": {"type": "Sequence", "normalizers": steps}}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    said, given = json.loads((tmp_path / "tokenizer_config.json").read_text()), dict(BESIDE[what])
+    listed = {
+        one["id"]: {key: flag for key, flag in one.items() if key != "id"} for one in spec["added_tokens"]
+    }
+    count = len(hf.AutoTokenizer.from_pretrained(tmp_path))
+    if what in ("new tokens", "other flags"):
+        first = min(listed)
+        listed[first] |= given.pop("flags", {})
+        listed |= {count + n: one for n, one in enumerate(given.pop("more", []))}
+        given["added_tokens_decoder"] = listed
+    said |= given | ({} if named else {"tokenizer_class": "PreTrainedTokenizerFast"})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(said))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": name}))
+    theirs = hf.AutoTokenizer.from_pretrained(tmp_path)
+    ours = read_tokenizer(tmp_path, len(theirs) + 3)
+    for text in [
+        *odd_texts(60),
+        "the <tool>  cat<mask> cats <a><b>",
+        " <tool>x </s> y <s>z<unk> ",
+        "<newpad>",
+    ]:
+        assert ours.encode(text).ids == theirs(text)["input_ids"], text
+
+
+def test_settings_that_contradict_a_tokenizer_json_are_refused(made, tmp_path):
+    source = shutil.copytree(made[0] / "albert", tmp_path / "source")
+    both(source, "albert")[1].save_pretrained(tmp_path)
+    said = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(said | {"keep_accents": True}))
+    with pytest.raises(heedful.BadInput, match="keep_accents is true, and tokenizer.json does the opposite"):
+        read_tokenizer(tmp_path)
+
+
 def test_a_family_that_nobody_names_is_known_by_its_pieces(made, tmp_path):
     for name in MADE:
         shutil.copytree(made[0] / name, tmp_path / name)

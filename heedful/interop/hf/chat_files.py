@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import BadInput
 from ...files import inside, naming, present, read_json, read_text, short, stays
 from .chat import DEFAULT, LONGEST, Chat
-from .token_settings import GENERIC, NAMES, TOKENIZER_CONFIG, TokenizerSettings
+from .token_settings import NAMES, TOKENIZER_CONFIG, TokenizerSettings
 
 FILE, MORE = "chat_template.jinja", "additional_chat_templates"
 OF_RUN = "chat.json"
@@ -67,8 +67,7 @@ def templates_in_settings(said: Any) -> dict[str, Any]:
 
 def token_names(settings: TokenizerSettings) -> dict[str, str]:
     """What a template may name: bos_token and so on."""
-    generic = settings.said.get("tokenizer_class") in GENERIC
-    habits = {} if generic else HABITS.get(settings.kind, {})
+    habits = {} if settings.generic else HABITS.get(settings.kind, {})
     tokens = {f"{name}_token": settings.name(name, habits.get(name)) for name in NAMES}
     return {name: token for name, token in tokens.items() if token is not None}
 

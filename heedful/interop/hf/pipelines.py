@@ -130,21 +130,29 @@ def of_fairseq(
 
 def llama(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
     """Pieces merged by rank, what none has spelled by its bytes; spaces are kept, each of them."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, models
 
     if pieces.model != BPE:
         raise BadInput(f"{pieces.path} is no BPE model, as those of LLaMA's family are")
     numbers = {name: number for number, name in enumerate(pieces.names)}
     tokenizer = Tokenizer(models.BPE(numbers, merges_of(pieces), fuse_unk=True, byte_fallback=True))
-    before = settings.flag("add_prefix_space", True)
-    where = "never" if not before else "always" if settings.flag("legacy", False) else "first"
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=where, split=False)
-    words = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    tokenizer.decoder = decoders.Sequence([*words, *([decoders.Strip(" ", 1, 0)] if before else [])])
+    tokenizer.pre_tokenizer, tokenizer.decoder = metaspace_of_llama(settings)
     add_own(tokenizer, pieces)
     add_tokens(tokenizer, settings, {"bos": "<s>", "eos": END, "unk": "<unk>"}, rows)
     put_ends(tokenizer, settings, "<s>", END)
     return tokenizer
+
+
+def metaspace_of_llama(settings: TokenizerSettings) -> tuple[Any, Any]:
+    """How spaces become a part of pieces, and how they come back: a space goes before the first word, or (as
+    the first versions did) after every special token too."""
+    from tokenizers import decoders, pre_tokenizers
+
+    before = settings.flag("add_prefix_space", True)
+    where = "never" if not before else "always" if settings.flag("legacy", False) else "first"
+    words = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    back = decoders.Sequence([*words, *([decoders.Strip(" ", 1, 0)] if before else [])])
+    return pre_tokenizers.Metaspace(prepend_scheme=where, split=False), back
 
 
 def unigram(pieces: Pieces, more: Sequence[tuple[str, float]] = ()) -> Tokenizer:

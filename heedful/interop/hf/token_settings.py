@@ -19,6 +19,7 @@ TOKENIZER_CONFIG, CONFIG = "tokenizer_config.json", "config.json"
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
 LIMIT = 24 * MEGABYTE  # some repeat every added token
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+AS_IT_IS = ("mistral", "mixtral", "ministral", "mistral3", "phi3", "modernbert")  # whatever class is named
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes of any family
 FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
 MOST = 1 << 16  # tokens added
@@ -60,6 +61,12 @@ class TokenizerSettings:
         if isinstance(named, str) and named not in GENERIC:
             return named.removesuffix("Fast").removesuffix("Tokenizer").lower()
         return str(self.model or "").replace("-", "").replace("_", "")
+
+    @property
+    def generic(self) -> bool:
+        """Whether a tokenizer.json is taken as it is, by the folder's class or the model's."""
+        named = self.said.get("tokenizer_class") in GENERIC and self.model != "qwen2"
+        return named or self.model in AS_IT_IS
 
     def flag(self, name: str, default: bool) -> bool:
         with naming(self.path):
@@ -137,13 +144,7 @@ def add_tokens(
     A special token that the vocabulary lacks, and that only the family names, is added if the model has room
     for it.
     """
-    tokenizer.add_tokens([token for _, token in sorted(settings.added.items())])
-    for number, token in settings.added.items():
-        found = tokenizer.token_to_id(token.content)
-        if found != number:
-            raise BadInput(
-                f"{settings.path} gives {short(token.content)} the number {number}, where {found} is due"
-            )
+    add_listed(tokenizer, settings)
     room = 0 if rows is None else max(0, rows - tokenizer.get_vocab_size())
     kept = []
     for token in settings.special(defaults):
@@ -152,6 +153,17 @@ def add_tokens(
             kept.append(token)
             room -= new
     tokenizer.add_special_tokens(kept)
+
+
+def add_listed(tokenizer: Tokenizer, settings: TokenizerSettings) -> None:
+    """Add the tokens that the folder lists with their ids, in the order of these."""
+    tokenizer.add_tokens([token for _, token in sorted(settings.added.items())])
+    for number, token in settings.added.items():
+        found = tokenizer.token_to_id(token.content)
+        if found != number:
+            raise BadInput(
+                f"{settings.path} gives {short(token.content)} the number {number}, where {found} is due"
+            )
 
 
 def put_ends(tokenizer: Tokenizer, settings: TokenizerSettings, bos: str | None, eos: str | None) -> None:

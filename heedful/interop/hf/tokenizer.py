@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import BadInput
-from ...files import MEGABYTE, inside, naming, objects, present, read_json, read_text, short
-from ...models.hf.folder import read_unless_null
+from ...files import MEGABYTE, inside, objects, present, read_json, read_text, short
+from .beside import cleaning, with_settings
 from .marian import marian
 from .pipelines import need, read_whole_model
 from .sentencepiece import check_tree
@@ -149,20 +149,6 @@ def read_whole(path: Path) -> Tokenizer:
             )
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return tokenizer
-
-
-def as_told(tokenizer: Tokenizer, settings: TokenizerSettings) -> Tokenizer:
-    """BERT's capitals and accents, if the settings beside a tokenizer.json speak of them: they come first."""
-    from tokenizers import normalizers
-
-    step = tokenizer.normalizer
-    if isinstance(step, normalizers.BertNormalizer) and "do_lower_case" in settings.said:
-        state = {"lowercase": step.lowercase, "handle_chinese_chars": step.handle_chinese_chars}
-        accents = {} if step.strip_accents is None else {"strip_accents": step.strip_accents}
-        tokenizer.normalizer = normalizers.BertNormalizer(
-            clean_text=step.clean_text, **cleaning(settings, state | accents)
-        )
     return tokenizer
 
 
@@ -319,18 +305,6 @@ def read_word_piece(paths: list[Path], settings: TokenizerSettings, rows: int | 
     return tokenizer
 
 
-def cleaning(settings: TokenizerSettings, already: dict[str, bool]) -> dict[str, bool]:
-    """Arguments of BERT's normalizer: lower case drops accents too, unless the folder says otherwise."""
-    with naming(settings.path):
-        lower = read_unless_null(settings.said, "do_lower_case", already["lowercase"])
-        accents, chinese = already.get("strip_accents", lower), already.get("handle_chinese_chars", True)
-        return {
-            "lowercase": lower,
-            "strip_accents": read_unless_null(settings.said, "strip_accents", accents),
-            "handle_chinese_chars": read_unless_null(settings.said, "tokenize_chinese_chars", chinese),
-        }
-
-
 def lines(path: Path) -> list[str]:
     """The lines of a text; only a newline ends one, since a token may hold any other space."""
     found = read_text(path, LIMIT).replace("\r\n", "\n").split("\n")
@@ -346,7 +320,7 @@ MARIAN = ("source.spm", "target.spm", "vocab.json")
 
 READERS: dict[tuple[str, ...], Callable[[list[Path], TokenizerSettings, int | None], Tokenizer | None]] = {
     MARIAN: read_marian,  # first, as it is to transformers
-    (TOKENIZER,): lambda paths, settings, rows: as_told(read_whole(paths[0]), settings),
+    (TOKENIZER,): lambda paths, settings, rows: with_settings(read_whole(paths[0]), settings, rows),
     ("vocab.json", "merges.txt"): read_bpe,
     ("vocab.txt",): read_word_piece,
     **{
