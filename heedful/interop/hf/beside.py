@@ -66,7 +66,7 @@ def as_llama(tokenizer: Tokenizer, settings: TokenizerSettings) -> Tokenizer:
     named = str(settings.said.get("tokenizer_class")).removesuffix("Fast") == "LlamaTokenizer"
     spec = json.loads(tokenizer.to_str())
     if named and not has_step(spec, "ByteLevel"):
-        tokenizer.normalizer = None  # type: ignore[assignment]
+        tokenizer.normalizer = None
         tokenizer.pre_tokenizer, tokenizer.decoder = metaspace_of_llama(settings)
     return tokenizer
 
