@@ -1,9 +1,12 @@
-"""Tag each word with its part of speech.
+"""Tag each word with its part of speech, or find the entities of each line.
 
 Reads one sentence per line, with words and punctuation separated by spaces, and prints word/TAG pairs on the
-same line. --json has words, tags and their probabilities. A parser can tag too if its treebank had tags.
+same line. --json has words, tags and their probabilities. A parser can tag too if its treebank had tags. An
+imported model for entities (labels such as B-PER and I-PER) reads any text and prints entity/LABEL pairs,
+separated by tabs; --json has the place and the probability of each.
 
-Examples: heedful tag runs/tag "The cat sleeps ."; heedful tag runs/tag --json < words.txt
+Examples: heedful tag runs/tag "The cat sleeps ."; heedful tag runs/tag --json < words.txt;
+heedful tag ./bert-ner "Angela lives in Paris."
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..use.results import Tagged
+from ..use.results import Entities, Tagged
 from ..use.texts import Tokenized
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
@@ -31,26 +34,28 @@ def tag(given: TagOptions) -> None:
     answer_lines(given, WordTagger(given))
 
 
-class WordTagger(LineCommand[Tagged]):
+class WordTagger(LineCommand[Tagged | Entities]):
     what = "tag"
 
     def __init__(self, given: TagOptions) -> None:
         self.given = given
 
     def encode(self, model: Model, texts: list[str]) -> list[Tokenized]:
-        from ..use.sentences import encode
+        from ..use.tag import encode
 
         return encode(model, texts)
 
-    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Tagged]:
+    def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Tagged | Entities]:
         from ..use.tag import tagged
 
         return tagged(model, rows, self.given.batch)
 
-    def plain(self, result: Tagged) -> str:
-        return flat(result)
+    def plain(self, result: Tagged | Entities) -> str:
+        return flat(str(result))
 
-    def known(self, result: Tagged | None) -> dict[str, Any]:
+    def known(self, result: Tagged | Entities | None) -> dict[str, Any]:
+        if isinstance(result, Entities):
+            return {"entities": [one._asdict() for one in result]}
         if result is None:
             return {"words": [], "tags": [], "probabilities": []}
         return {"words": result.words, "tags": result.tags, "probabilities": result.probabilities}

@@ -118,6 +118,23 @@ class Tagged(str):
         return self
 
 
+class Entity(NamedTuple):
+    """A name in a text, and what it is the name of."""
+
+    text: str
+    label: str
+    probability: float  # the mean of its tokens'
+    start: int  # its first character in the text
+    end: int  # the one after its last
+
+
+class Entities(list[Entity]):
+    """The entities of a text, in their order."""
+
+    def __str__(self) -> str:
+        return "\t".join(f"{one.text}/{one.label}" for one in self)
+
+
 class AnswerSpan(str):
     """The answer to a question, as a text has it."""
 

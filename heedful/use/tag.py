@@ -1,4 +1,4 @@
-"""Tag: the part of speech of each word, by a run that learned it."""
+"""Tag: the part of speech of each word, or the entities of each text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, overload
 from torch import Tensor
 
 from ..models.base.shells import Encoder
+from . import entities, sentences
 from .batches import finite
-from .results import Tagged
-from .sentences import each_sentence, encode
+from .results import Entities, Tagged
 from .texts import Tokenized, each
 
 if TYPE_CHECKING:
@@ -20,18 +20,26 @@ if TYPE_CHECKING:
 
 
 def can(model: Model) -> bool:
-    """Whether it is a run with a head for tags."""
-    return model.kind is Encoder and "tag" in model.heads and model.own
+    """Whether it has a head for tags."""
+    return model.kind is Encoder and "tag" in model.heads
 
 
 @overload
-def tag(model: Model, texts: str, *, batch: int = 32) -> Tagged: ...  # type: ignore[overload-overlap]
+def tag(  # type: ignore[overload-overlap]
+    model: Model, texts: str, *, batch: int = 32
+) -> Tagged | Entities: ...
 @overload
-def tag(model: Model, texts: Iterable[str], *, batch: int = 32) -> list[Tagged]: ...
-def tag(model: Model, texts: str | Iterable[str], *, batch: int = 32) -> Tagged | list[Tagged]:
-    """The part of speech of each word; words, and marks, are separated by spaces.
+def tag(model: Model, texts: Iterable[str], *, batch: int = 32) -> list[Tagged | Entities]: ...
+def tag(
+    model: Model, texts: str | Iterable[str], *, batch: int = 32
+) -> Tagged | Entities | list[Tagged | Entities]:
+    """The tag of each word, or the entities of each text.
 
-    texts: a string, or several. batch: texts at once. Returns a `Tagged` for a string, a list for several.
+    texts: a string, or several. A run of heedful's own reads words, and marks, that are separated by spaces.
+    batch: texts at once.
+
+    Returns one result for a string, a list for several: a `Tagged`, or `Entities` from an imported model
+    whose labels begin and continue entities (B-PER, I-PER).
 
     >>> load("runs/toy-parse").tag("the cat sleeps")
     'the/DET cat/NOUN sleeps/VERB'
@@ -40,8 +48,20 @@ def tag(model: Model, texts: str | Iterable[str], *, batch: int = 32) -> Tagged 
     return each(texts, lambda some: tagged(model, encode(model, some), batch))
 
 
-def tagged(model: Model, sentences: list[Tokenized], batch: int) -> list[Tagged]:
-    """Sentences with the tag of each word."""
+def encode(model: Model, texts: list[str]) -> list[Tokenized]:
+    """Texts as the model reads them."""
+    return sentences.encode(model, texts) if model.own else entities.encode(model, texts)
+
+
+def tagged(model: Model, rows: list[Tokenized], batch: int) -> list[Tagged | Entities]:
+    """Texts with the tags of their words, or with their entities."""
+    if not model.own:
+        return entities.entities_or_tags(model, rows, batch)
+    return [*tagged_by_run(model, rows, batch)]
+
+
+def tagged_by_run(model: Model, rows: list[Tokenized], batch: int) -> list[Tagged]:
+    """Sentences with the tag of each word, by a run of heedful's own."""
     from ..tasks import words
 
     labels = list(words.read_labels(Path(model.folder), model.config).tags)
@@ -54,10 +74,10 @@ def tagged(model: Model, sentences: list[Tokenized], batch: int) -> list[Tagged]
             best(shares_WL[:count], labels) for shares_WL, count in zip(shares_BWL, made.words_B, strict=True)
         ]
 
-    found = each_sentence(model, sentences, batch, do)
+    found = sentences.each_sentence(model, rows, batch, do)
     return [
         Tagged(one.text.split(), [name for name, _ in some], [share for _, share in some])
-        for one, some in zip(sentences, found, strict=True)
+        for one, some in zip(rows, found, strict=True)
     ]
 
 
