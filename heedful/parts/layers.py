@@ -111,6 +111,18 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps).to(x.dtype)
 
 
+class GainLayerNorm(nn.Module):
+    """`layer_norm` with learned gain and no bias, by torch's kernel (ModernBERT)."""
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, None, self.eps).to(x.dtype)
+
+
 class RMSNorm(nn.Module):
     """`rms_norm` with learned gain, by torch's kernel."""
 

@@ -71,4 +71,23 @@ def deberta_v1(rng: random.Random) -> Case:
     return encoder_case("Deberta", config, rng, segments)
 
 
-FAMILIES = {f.__name__: f for f in (roberta, xlm_roberta, camembert, electra, mpnet, deberta_v1)}
+def modernbert(rng: random.Random) -> Case:
+    n, local, layers = pick(rng), rng.choice([2, 3, 6]), rng.choice([1, 2, 4])
+    turns = {
+        kind: {"rope_type": "default", "rope_theta": rng.choice([160000.0, 500.0])}
+        for kind in ("full_attention", "sliding_attention")
+    }
+    config = hf.ModernBertConfig(
+        vocab_size=n["vocab"], hidden_size=n["width"], num_hidden_layers=layers,
+        num_attention_heads=n["heads"], intermediate_size=n["hidden"], max_position_embeddings=n["context"],
+        hidden_activation=rng.choice(["gelu", "silu"]), local_attention=local, rope_parameters=turns,
+        layer_types=rng.choice([None, [rng.choice(list(turns)) for _ in range(layers)]]),
+        attention_bias=rng.random() < 0.5, mlp_bias=rng.random() < 0.5, norm_bias=rng.random() < 0.5,
+        decoder_bias=rng.random() < 0.7, classifier_bias=rng.random() < 0.5,
+        classifier_activation=rng.choice(["gelu", "relu"]), classifier_pooling=rng.choice(["cls", "mean"]),
+        norm_eps=rng.choice([1e-5, 1e-3]), pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    return encoder_case("ModernBert", config, rng)
+
+
+FAMILIES = {f.__name__: f for f in (roberta, xlm_roberta, camembert, electra, mpnet, deberta_v1, modernbert)}

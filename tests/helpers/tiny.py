@@ -27,6 +27,7 @@ from heedful.models import (
     mixture,
     mixture_transformer,
     modern,
+    modernbert,
     mpnet,
     opt,
     roberta,
@@ -151,6 +152,12 @@ ENCODERS: dict[str, tuple[object, Config]] = {
             **READER,
             embedding_width=7,
             prediction_heads=("pooled", "masked_lm", "sentence_order", *EVERY_TOKEN[1:]),
+        ),
+    ),
+    "modernbert": (
+        modernbert,
+        modernbert.ModernBertConfig(
+            **READER | {"layers": 4}, window=4, rotary_base=500.0, pool="mean", prediction_heads=EVERY_TOKEN
         ),
     ),
     "deberta version 1": (

@@ -40,6 +40,7 @@ CLASSES = {
     "albert": [f"Albert{part}" for part in (*PARTS, "ForPreTraining")],
     "deberta": [f"DebertaV2{part}" for part in PARTS],
     "deberta_v1": [f"Deberta{part}" for part in PARTS],
+    "modernbert": [f"ModernBert{part}" for part in PARTS],
     "deit": ["DeiTModel", "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"],
 }
 EVERY = [(name, kind) for name, kinds in CLASSES.items() for kind in kinds]
@@ -148,6 +149,7 @@ PUBLISHED = {  # parameters of their class with the published sizes
             )
         ),
     ),
+    "modernbert-base": (149_014_272, lambda: hf.ModernBertModel(hf.ModernBertConfig())),
     "distilbert-base": (66_362_880, lambda: hf.DistilBertModel(hf.DistilBertConfig())),
     "ernie-1.0-base": (
         99_866_112,

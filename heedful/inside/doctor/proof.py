@@ -40,6 +40,7 @@ BY_TOKEN: frozenset[type[nn.Module]] = frozenset(
         layers.GatedFeedForward,
         layers.LayerNorm,
         layers.RMSNorm,
+        layers.GainLayerNorm,
         layers.BareLayerNorm,
         layers.BareRMSNorm,
         layers.PreNorm,

@@ -41,6 +41,14 @@ class MeanOverTokens(nn.Module):
         return hidden_BTD[:, self.first :].mean(1)
 
 
+class MeanOverReal(nn.Module):
+    """The mean of all vectors that are not padding, which is 0 in an encoder that says `zero_padding`."""
+
+    def forward(self, hidden_BTD: Tensor, inputs: nn.Module) -> Tensor:
+        real_BT1 = (hidden_BTD != 0).any(-1, keepdim=True)
+        return hidden_BTD.sum(1) / real_BT1.sum(1)
+
+
 class MaxOverTokens(nn.Module):
     """The largest of every number over all tokens, and 0: padding, which is 0, changes nothing."""
 

@@ -33,9 +33,14 @@ class Encoder(nn.Module):
         stack: StackLike,
         masks: Sequence[Mask] = (full(),),
         project_out: nn.Module | None = None,
+        zero_padding: bool = False,
     ) -> None:
-        """project_out: a layer after the stack; without it, the stack's vectors are the output."""
+        """project_out: a layer after the stack; without it, the stack's vectors are the output.
+
+        zero_padding: the output is 0 at padding, for heads that take a mean over tokens.
+        """
         super().__init__()
+        self.zero_padding = zero_padding
         self.inputs, self.stack, self.masks = inputs, stack, tuple(masks)
         self.project_out = nn.Identity() if project_out is None else project_out
 
@@ -59,10 +64,13 @@ class Encoder(nn.Module):
             check_length(T, self.inputs.position)
         positions = places.positions(T)
         masks, embedded_at = places.apart(self.masks, T)
-        views = [View(mask, T, T, tokens.device, positions, positions) for mask in masks]
+        alike = {mask: View(mask, T, T, tokens.device, positions, positions) for mask in masks}
+        views = [alike[mask] for mask in masks]  # layers with one mask share its tables
         x_BTD = self.inputs(tokens, views[0].q_pos if embedded_at is None else embedded_at, segments_BT)
         x_BTD = self.stack(x_BTD, views) if aux is None else self.stack(x_BTD, views, aux=aux)
-        return self.project_out(x_BTD)
+        x_BTD = self.project_out(x_BTD)
+        real_BT = places.real(T) if self.zero_padding else None
+        return x_BTD if real_BT is None else x_BTD * real_BT[..., None]
 
 
 class Decoder(nn.Module):

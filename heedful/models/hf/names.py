@@ -49,6 +49,17 @@ def thirds(theirs: str, *ours: str) -> Rule:
     )
 
 
+def stacked(theirs: str, *ours: str) -> Rule:
+    """Matrices of one size, or their biases, one after another along the first axis."""
+
+    def join(ts: Sequence[Tensor]) -> Tensor:
+        if ts[0].is_meta:  # a shape: torch would import its compiler
+            return ts[0].new_empty(len(ts) * len(ts[0]), *ts[0].shape[1:])
+        return torch.cat(list(ts))
+
+    return Rule(theirs, ours, lambda t: t.tensor_split(len(ours)), join)
+
+
 def by_heads(theirs: str, heads: int, *ours: str) -> Rule:
     """Query, key and value of one head side by side, then those of the next, along the first axis."""
 
