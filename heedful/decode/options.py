@@ -121,6 +121,11 @@ class DecodingOptions:
         Use(default="translate: 2 x source + 20; generate: 100; others: as in training"),
         "Maximum number of tokens to write.",
     ] = None
+    stop: Annotated[
+        tuple[str, ...] | list[str],
+        Use(value="TEXT", default="none"),
+        "Text before which an answer ends. On the command line, repeat the option for each text.",
+    ] = ()
     prefix: Annotated[
         str,
         Use("forced_prefix", commands=TRANSLATING, value="TEXT", default="none"),
@@ -218,6 +223,8 @@ class DecodingOptions:
         width = self.beam or (1 if self.sample or self.draft is not None else otherwise)
         searches = width > 1 or self.beam_groups > 1
         self.refuse_idle("beam", searches)
+        if searches and self.stop:
+            raise BadInput("`stop` works with one hypothesis: give a `beam` of 1, or leave out `stop`")
         if searches and self.draft is not None:
             raise BadInput("`draft` works with one hypothesis: leave out `beam`, or leave out `draft`")
         return width

@@ -23,7 +23,7 @@ from .prompts import Ends, checked
 from .sampling import Dice, draw, row_seeds
 from .scores import NEVER, apply, check_choice, precise
 from .step import Step
-from .streaming import Hypothesis, Token, hypotheses
+from .streaming import Hypothesis, Stop, Token, hypotheses
 
 Distribution = Callable[[Tensor], Tensor]  # scores [B, V], to probabilities
 
@@ -153,10 +153,11 @@ def speculate(
     eos: Ends = None,
     ahead: int = 4,
     seed: int | Sequence[int] = 0,
+    stop: Stop | None = None,
 ) -> Iterator[list[Token]]:
     """After each round, the new tokens of every row that still writes: from one to `ahead` + 1 of them.
 
-    Both steps must be fresh, and know the same vocabulary.
+    Both steps must be fresh, and know the same vocabulary. stop: says of each token whether its row is over.
     """
     if ahead < 1:
         raise BadInput(f"to guess {ahead} tokens ahead is no speculation: ahead must be at least 1")
@@ -173,9 +174,22 @@ def speculate(
     while len(text.rows_B):
         limits_R, uniform_RU = limits_B[text.rows_B], dice.roll()[text.rows_B]
         text, written = one_round(step, draft, text, limits_R, ends_E, ahead, distribution, uniform_RU)
+        written = written if stop is None else until_stop(written, stop)
         yield written
         over = {token.row for token in written if token.last}
         text = go_on(text, [row not in over for row in text.rows_B.tolist()], step, draft)
+
+
+def until_stop(written: list[Token], stop: Stop) -> list[Token]:
+    """The tokens of every row up to the one that stops it."""
+    found: list[Token] = []
+    over: set[int] = set()
+    for token in written:
+        if token.row not in over:
+            stopped = stop(token.row, token.token)
+            over |= {token.row} if stopped else set()
+            found.append(token._replace(last=token.last or stopped))
+    return found
 
 
 def one_round(

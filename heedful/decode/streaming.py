@@ -23,6 +23,7 @@ from .scores import NEVER, apply, argmax, check_choice, log_probability, precise
 from .step import Step
 
 Choose = Callable[[Tensor, Tensor], Tensor]  # scores [B, V] and the rows they belong to, to tokens [B]
+Stop = Callable[[int, int], bool]  # of a row and its new token: whether nothing follows
 Choice = tuple[Tensor, ...]  # tokens, their log-probabilities, and their scores
 
 
@@ -36,11 +37,11 @@ def stream(
     eos: Ends = None,
     filters: Sequence[Filter] = (),
     soon: bool = True,
+    stop: Stop | None = None,
 ) -> Iterator[list[Token]]:
     """After each step, the new token of every row that goes on; otherwise as `stream_chunks`."""
-    for chunk in stream_chunks(
-        step, prompts_BT, lengths_B, choose=choose, longest=longest, eos=eos, filters=filters, soon=soon
-    ):
+    how = {"choose": choose, "longest": longest, "eos": eos, "filters": filters, "soon": soon, "stop": stop}
+    for chunk in stream_chunks(step, prompts_BT, lengths_B, **how):  # type: ignore[arg-type]
         yield from chunk.by_token()
 
 
@@ -55,13 +56,15 @@ def stream_chunks(
     eos: Ends = None,
     filters: Sequence[Filter] = (),
     soon: bool = False,
+    stop: Stop | None = None,
 ) -> Iterator[Chunk]:
     """A few tokens more of every row that is still being written, again and again.
 
     A row ends with an end of sentence or after `longest` tokens (one number for all rows, or one each), and
     then costs nothing any more. The step must be fresh: the prompts are fed to it here. A chunk has as many
     tokens as the step writes at once (`step.chunk`), and the first few chunks fewer if somebody waits for
-    them (`soon`). What a row wrote after its end is thrown away.
+    them (`soon`). What a row wrote after its end is thrown away. stop: says of each token whether its row is
+    over.
     """
     lengths_B, limits, last = checked(prompts_BT, lengths_B, longest, eos)
     ends, rows, done = frozenset(last), list(range(len(prompts_BT))), 0  # rows still written, tokens in each
@@ -76,6 +79,7 @@ def stream_chunks(
         lead = 0 if soon and N < step.chunk else step.head_start(run, room, bool(ends))
         parts = [writer.write(lead)] if lead else []
         chunk, doubtful = read_chunk(copy.wait(), rows, start, limits, ends)
+        chunk = chunk if stop is None else chunk.until(stop)
         yield chunk
         check_choice(*doubtful)
         going = [r for r, over in enumerate(chunk.over) if not over]
@@ -250,6 +254,22 @@ class Chunk:
     log_probabilities: list[list[float]]
     over: list[bool]  # nothing follows in this row
     ended: list[bool]  # because its last token is the end of sentence
+
+    def until(self, stop: Stop) -> Chunk:
+        """The same up to the token of each row that stops it."""
+        counts = []
+        for row, tokens in zip(self.rows, self.tokens, strict=True):
+            counts.append(next((n for n, token in enumerate(tokens, 1) if stop(row, token)), None))
+        over = [was or n is not None for was, n in zip(self.over, counts, strict=True)]
+        ended = [
+            was and n in (None, len(tokens))
+            for was, n, tokens in zip(self.ended, counts, self.tokens, strict=True)
+        ]
+        tokens, log_p = (
+            [row[:n] for row, n in zip(rows, counts, strict=True)]
+            for rows in (self.tokens, self.log_probabilities)
+        )
+        return Chunk(self.rows, tokens, log_p, over, ended)
 
     def by_token(self) -> Iterator[list[Token]]:
         """The first token of every row, then the second, and so on."""

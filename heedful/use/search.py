@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,13 +22,14 @@ from ..decode.prompts import pad
 from ..decode.sampling import Sampler
 from ..decode.speculative import FilteredDistribution, all_on_the_argmax, softmax, speculate
 from ..decode.step import Step, step_of
-from ..decode.streaming import Hypothesis, Token, greedy_choice, hypotheses, stream
+from ..decode.streaming import Hypothesis, Stop, Token, greedy_choice, hypotheses, stream
 from ..errors import BadInput
 from ..fast.decoding import FastModel
 from ..interop.loaded import IN_WORDS, Captioner
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..tasks.evaluation import by_length
 from .results import Answer
+from .stops import StopStrings
 from .texts import Tokenized
 
 if TYPE_CHECKING:
@@ -76,16 +78,23 @@ class Request:
 def answers(model: Model, search: Search, requests: Sequence[Request | None]) -> list[Answer]:
     """What a model writes for each request; nothing is the answer to None."""
     found = iter(search.write([request for request in requests if request is not None]))
-    return [Answer("") if one is None else answer_of(model, one, next(found)) for one in requests]
-
-
-def answer_of(model: Model, request: Request, found: list[Hypothesis]) -> Answer:
-    """Hypotheses, best first, as text."""
-    words, before = model.wording, request.prompt if request.continues else []
-    written = [
-        Answer(words.text(h.words, before), h.score, words.names(h.tokens), h.log_probabilities, h.ended)
-        for h in found
+    return [
+        Answer("") if one is None else answer_of(model, one, next(found), search.stops) for one in requests
     ]
+
+
+def answer_of(
+    model: Model, request: Request, found: list[Hypothesis], stops: StopStrings | None = None
+) -> Answer:
+    """Hypotheses, best first, as text, which ends before a stop string."""
+    words, before = model.wording, request.prompt if request.continues else []
+    written = []
+    for h in found:
+        text, ended = words.text(h.words, before), h.ended
+        cut = None if stops is None else stops.cut(text)
+        if cut is not None:
+            text, ended = cut, True
+        written.append(Answer(text, h.score, words.names(h.tokens), h.log_probabilities, ended))
     for one in written:
         one.n_best = written
     return written[0]
@@ -95,9 +104,10 @@ def pieces(model: Model, search: Search, request: Request | None) -> Iterator[st
     """The text of one request, piece by piece as it is written."""
     if request is None:
         return
-    ends = set(model.wording.ends)
+    ends = set(search.ends)
     tokens = (token.token for new in search.streamed([request]) for token in new if token.token not in ends)
-    yield from model.wording.pieces(tokens, request.prompt if request.continues else ())
+    found = model.wording.pieces(tokens, request.prompt if request.continues else ())
+    yield from found if search.stops is None else search.stops.stream(found)
 
 
 def search_of(model: Model, how: DecodingOptions, beam: int = 1, reading: Reading | None = None) -> Search:
@@ -110,7 +120,9 @@ def search_of(model: Model, how: DecodingOptions, beam: int = 1, reading: Readin
     words = model.wording
     banned = [*map(list, how.bad_tokens), *words.banned(how.bad_words)]
     draft = None if how.draft is None else draft_for(model, how.draft)
-    return Search(model.writing, how, how.width(beam), words.ends, banned, draft, reading)
+    stops = StopStrings(words, tuple(how.stop)) if how.stop else None
+    ends = words.ends if stops is None else [*words.ends, *stops.tokens]
+    return Search(model.writing, how, how.width(beam), ends, banned, draft, reading, stops)
 
 
 def draft_for(model: Model, draft: Any) -> Decoder:
@@ -152,6 +164,7 @@ class Search:
     reading: Reading | None = (
         None  # makes the network ready for the sources it reads next: their trees, or images
     )
+    stops: StopStrings | None = None
 
     # Many texts.
 
@@ -184,16 +197,17 @@ class Search:
         """The new tokens of every text, as they come. soon: somebody waits for each of them."""
         rows: list[list[int]] = [list(one.prompt) for one in requests]
         going, window = list(range(len(requests))), 0
+        stop, stopped = self.stop_watch(requests)
         while going:
             fed = [self.within(requests[i], rows[i]) for i in going]
             over = list(going)
-            for news in self.once(fed, window, soon):
+            for news in self.once(fed, window, soon, None if stop is None else partial(stop, tuple(going))):
                 new = []
                 for token in news:
                     i = going[token.row]
                     rows[i].append(token.token)
                     left = requests[i].longest - (len(rows[i]) - len(requests[i].prompt))
-                    last = token.ended or left == 0
+                    last = token.ended or left == 0 or (i in stopped and token.last)
                     new.append(token._replace(row=i, last=last))
                     if last:
                         over.remove(i)
@@ -212,7 +226,25 @@ class Search:
         whole: dict[str, Any] = {"read": tuple(one.prompt), "most": one.longest, "written": written}
         return replace(one, prompt=row, longest=most, prefix=one.prefix[written:], **whole)
 
-    def once(self, requests: list[Request], window: int, soon: bool) -> Iterator[list[Token]]:
+    def stop_watch(
+        self, requests: list[Request]
+    ) -> tuple[Callable[[Sequence[int], int, int], bool] | None, set[int]]:
+        """What ends rows at stop strings, and the rows that it has ended."""
+        stopped: set[int] = set()
+        if self.stops is None:
+            return None, stopped
+        is_stopped = self.stops.watch(requests)
+
+        def stop(going: Sequence[int], row: int, token: int) -> bool:
+            if token not in self.ends and is_stopped(going[row], token):
+                stopped.add(going[row])
+            return going[row] in stopped
+
+        return stop, stopped
+
+    def once(
+        self, requests: list[Request], window: int, soon: bool, stop: Stop | None = None
+    ) -> Iterator[list[Token]]:
         """One pass with fresh steps. A draft changes how soon tokens come, and not their distribution."""
         seeds = [seed_of(self.how.seed, one.number, window) for one in requests]
         step, fed = self.step(requests), self.fed(requests)
@@ -222,11 +254,11 @@ class Search:
             )
             draft = step_of(self.draft)
             yield from speculate(
-                step, draft, **fed, distribution=drawn, ahead=self.how.draft_tokens, seed=seeds
+                step, draft, **fed, distribution=drawn, ahead=self.how.draft_tokens, seed=seeds, stop=stop
             )
         else:
             choose: Callable[..., Any] = Sampler(seeds, self.device) if self.how.sample else greedy_choice
-            yield from stream(step, **fed, choose=choose, soon=soon)
+            yield from stream(step, **fed, choose=choose, soon=soon, stop=stop)
 
     # What every search is given.
 

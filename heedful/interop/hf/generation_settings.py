@@ -101,7 +101,9 @@ def as_options(said: Mapping[str, Any], vocab: int) -> dict[str, Any]:
         "begin_suppress_tokens": tokens_in(said.get("begin_suppress_tokens", []), vocab),
         "bad_tokens": [tuple(row) for row in rows if row not in [[end] for end in ends]],
     }
+    stops = said.get("stop_strings", [])
     numbers = {
+        "stop": (stops,) if isinstance(stops, str) else tuple(stops),
         "beam": max(1, said.get("num_beams", 1)),
         "length_penalty": "power",
         "length_alpha": float(said.get("length_penalty", 1.0)),
