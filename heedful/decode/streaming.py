@@ -257,18 +257,14 @@ class Chunk:
 
     def until(self, stop: Stop) -> Chunk:
         """The same up to the token of each row that stops it."""
-        counts = []
-        for row, tokens in zip(self.rows, self.tokens, strict=True):
-            counts.append(next((n for n, token in enumerate(tokens, 1) if stop(row, token)), None))
-        over = [was or n is not None for was, n in zip(self.over, counts, strict=True)]
-        ended = [
-            was and n in (None, len(tokens))
-            for was, n, tokens in zip(self.ended, counts, self.tokens, strict=True)
-        ]
-        tokens, log_p = (
-            [row[:n] for row, n in zip(rows, counts, strict=True)]
-            for rows in (self.tokens, self.log_probabilities)
-        )
+        tokens, log_p, over, ended = [], [], [], []
+        for r, row in enumerate(self.rows):
+            new = self.tokens[r]
+            count = next((n for n, token in enumerate(new, 1) if stop(row, token)), None)
+            tokens.append(new[:count])
+            log_p.append(self.log_probabilities[r][:count])
+            over.append(self.over[r] or count is not None)
+            ended.append(self.ended[r] and count in (None, len(new)))
         return Chunk(self.rows, tokens, log_p, over, ended)
 
     def by_token(self) -> Iterator[list[Token]]:
