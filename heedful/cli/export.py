@@ -6,6 +6,7 @@ outputs, and the tokens of difficult texts. OUT/parity.json has the results. In 
 `heedful info` lists the export formats of a model.
 
 Examples: heedful export runs/demo demo-hf;
+heedful export runs/demo demo-hf --quantize bfloat16;
 heedful export runs/demo demo-ct2 --to ctranslate2 --quantize int8;
 heedful export ./gpt2 gpt2-onnx --to onnx; heedful export ./smollm2 smollm2-gguf --to gguf --json
 """
@@ -35,7 +36,8 @@ class ExportOptions:
     for onnxruntime, named as Optimum names them. gguf: LLaMA-style models, for llama.cpp."""
 
     quantize: Annotated[str | None, arg("KIND", "float32")] = None
-    """Precision of the stored weights: float32, or a smaller type that the format supports, such as int8."""
+    """Type of the stored weights: float32, or a smaller one that the format supports. hf: bfloat16, float16.
+    ctranslate2 and onnx: int8. gguf: q8_0."""
 
     replace: bool = False
     """Replace an earlier export in OUT."""

@@ -98,13 +98,20 @@ def load(
     return Model(found, os.fspath(folder), own=is_run(Path(folder)), weights=weights, quantize=quantize)
 
 
-def save(model: Model | Loaded, folder: str | os.PathLike[str]) -> None:
-    """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json."""
+def save(
+    model: Model | Loaded,
+    folder: str | os.PathLike[str],
+    kind: Literal["float32", "bfloat16", "float16"] = "float32",
+) -> None:
+    """Write a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json.
+
+    kind: how weights are stored. A folder of bfloat16 or float16 has half the size.
+    """
     if isinstance(model, Model) and model.quantize:
         raise BadInput(
             f"{model.folder} was loaded with rounded weights, which are not saved: load it without `quantize`"
         )
-    write(model.loaded if isinstance(model, Model) else model, folder)
+    write(model.loaded if isinstance(model, Model) else model, folder, kind)
 
 
 def save_adapter(run: str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:

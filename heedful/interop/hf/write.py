@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...errors import BadInput
@@ -16,6 +17,7 @@ from ...files import replacing_folder
 from ...models import family
 from ...models.base import classifying
 from ...models.base.shells import DecoderClassifier
+from ...parts.positions.absolute import PRECISIONS
 from ..loaded import Loaded, check_export
 from ..run_folder import CONFIG
 from .generation import generation_config, token_ids
@@ -26,7 +28,7 @@ from .sentences import UnreadSentences, sentence_files
 from .tokenizer_files import as_json, tokenizer_files, write_files
 from .weights import SINGLE, write_tensors
 
-KINDS = ("float32",)
+KINDS = ("float32", "bfloat16", "float16")
 
 
 def refuse(loaded: Loaded) -> str | None:
@@ -42,9 +44,14 @@ def refuse(loaded: Loaded) -> str | None:
 
 
 def write(loaded: Loaded, folder: str | os.PathLike[str], kind: str = "float32") -> None:
-    """Write config.json, model.safetensors, the tokenizer and generation_config.json."""
+    """Write config.json, model.safetensors, the tokenizer and generation_config.json.
+
+    kind: of the weights; float32 leaves them as they are.
+    """
     check_export(None, kind, KINDS, f"a Hugging Face folder is written as {' or '.join(KINDS)}")
     config, weights = in_their_terms(loaded)
+    if kind != KINDS[0]:
+        config, weights = config | {"dtype": kind}, rounded(weights, kind)
     files = tokenizer_files(loaded) | {CONFIG: as_json(config)} | sentences_of(loaded)
     if loaded.preprocessing is not None:
         files[PREPROCESSOR] = as_json(preprocessor_config(loaded.preprocessing))
@@ -57,6 +64,19 @@ def write(loaded: Loaded, folder: str | os.PathLike[str], kind: str = "float32")
         write_tensors(aside / SINGLE, weights)
         write_files(aside, files)
         shutil.copymode(aside / CONFIG, aside / SINGLE)  # safetensors makes its files private
+
+
+def rounded(weights: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
+    """Weights in half precision; refused if one is too large for it."""
+    dtype = PRECISIONS[kind]
+    for name, weight in weights.items():
+        largest = float(weight.detach().abs().max()) if weight.numel() else 0.0
+        if largest > torch.finfo(dtype).max:
+            raise BadInput(
+                f"{name} has a weight of {largest:.3g}, and {kind} ends at {torch.finfo(dtype).max:.3g}: "
+                f"export as bfloat16 or float32"
+            )
+    return {name: weight.to(dtype) for name, weight in weights.items()}
 
 
 def sentences_of(loaded: Loaded) -> dict[str, str]:
