@@ -264,7 +264,7 @@ print([name for name in theirs if name in sys.modules], file=sys.stderr)
         (
             "gpt2",
             ["--quantize", "int8"],
-            "hf stores weights as float32 or bfloat16 or float16, not as int8: leave out --quantize, or give another --to",
+            "hf stores weights as float32 or bfloat16 or float16, not as int8: leave out --quantize",
         ),
         (
             "gpt2",

@@ -83,7 +83,8 @@ TABLE = [
     row("export as what it cannot be", "export run-lm new --to gguf",
         "run-lm cannot be exported as gguf: …; it can be exported as hf, ctranslate2, onnx"),
     row("export in bits that are none", "export run-lm new --quantize int3",
-        "hf stores weights as float32, not as int3: leave out --quantize, or give another --to"),
+        "hf stores weights as float32 or bfloat16 or float16, not as int3: leave out --quantize, "
+        "or give another --to"),
     row("export of a run that was altered", "export run-cut new", f"run-cut/model.safetensors {DAMAGED}"),
     row("export of a run without a model", "export run-bare new", f"run-bare {NO_MODEL} run-bare`"),
     row("a question for a classifier", "answer run-classify who",
