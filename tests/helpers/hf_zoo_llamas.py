@@ -120,6 +120,28 @@ def qwen3(rng: random.Random) -> Case:
     return case(hf.Qwen3ForCausalLM(config), rng, n["vocab"])
 
 
+def phi3(rng: random.Random) -> Case:
+    n = pick(rng)
+    heads = rng.choice([4, 10])
+    given = sizes(rng, n) | {"hidden_size": 2 * heads, "max_position_embeddings": 40}
+    given |= {"num_attention_heads": 2, "num_key_value_heads": rng.choice([None, 1, 2])}
+    rope = rng.choice([{}, {}, longrope(rng, 2), longrope(rng, heads // 2)])
+    share = 1.0 if len(rope.get("short_factor", [0] * 2)) != 2 else 4 / heads
+    given["rope_parameters"] = {"rope_theta": 300.0, "partial_rotary_factor": share, **rope}
+    config = hf.Phi3Config(
+        **given | {"original_max_position_embeddings": rng.choice([17, 20]), "pad_token_id": 0},
+        sliding_window=rng.choice([None, 5]),
+    )  # fmt: skip
+    return case(hf.Phi3ForCausalLM(config), rng, n["vocab"])
+
+
+def longrope(rng: random.Random, count: int) -> dict[str, Any]:
+    """Factors of so many frequencies, for short and for long texts."""
+    short, long = ([rng.choice([1.0, 1.5, 2.25]) for _ in range(count)] for _ in range(2))
+    magnitude = rng.choice([{}, {"attention_factor": 1.3}, {"factor": 8.0}])
+    return {"rope_type": "longrope", "short_factor": short, "long_factor": long, **magnitude}
+
+
 def gemma3(rng: random.Random) -> Case:
     n = pick(rng)
     given = sizes(rng, n) | {"rope_parameters": rng.choice([None, GEMMA_ROPE]), "hidden_act": None}
@@ -148,4 +170,4 @@ def gpt2_both_ways(rng: random.Random) -> Case:
     return case(hf.GPT2LMHeadModel(config), rng, n["vocab"])
 
 
-FAMILIES = {f.__name__: f for f in (llama, mistral, ministral, qwen2, qwen3, gemma3, gpt2_both_ways)}
+FAMILIES = {f.__name__: f for f in (llama, mistral, ministral, qwen2, qwen3, phi3, gemma3, gpt2_both_ways)}

@@ -76,6 +76,9 @@ FEW = {
 }  # fmt: skip
 WINDOWED = {"use_sliding_window": True, "sliding_window": 7}
 PATTERN = {"sliding_window_pattern": 2, "sliding_window": 6, "query_pre_attn_scalar": 9}
+LONGROPE = {
+    "rope_type": "longrope", "partial_rotary_factor": 0.5, "short_factor": [2.0], "long_factor": [3.0]
+}  # fmt: skip
 THEIRS = {
     "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**PAIR)),
     "mbart": lambda: hf.MBartForConditionalGeneration(hf.MBartConfig(**PAIR)),
@@ -105,6 +108,13 @@ THEIRS = {
     ),
     "gemma3": lambda: hf.Gemma3ForCausalLM(
         hf.Gemma3TextConfig(**FEW | {"rope_parameters": None}, head_dim=6, **PATTERN)
+    ),
+    "phi3": lambda: hf.Phi3ForCausalLM(
+        hf.Phi3Config(
+            **FEW | {"rope_parameters": dict(LONGROPE), "max_position_embeddings": 9000},
+            sliding_window=11,
+            original_max_position_embeddings=190,
+        )
     ),
     "llama that sees all": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**FEW, is_causal=False)),
     "gpt2": lambda: hf.GPT2LMHeadModel(

@@ -50,6 +50,9 @@ CLASSIFIERS = {
             **FEW | {"rope_parameters": None}, head_dim=4, use_bidirectional_attention=True, num_labels=3
         )
     ),
+    "phi3": lambda: hf.Phi3ForSequenceClassification(
+        hf.Phi3Config(**FEW | {"rope_parameters": None}, num_labels=2)
+    ),
     "qwen3 that sees all": lambda: hf.Qwen3ForSequenceClassification(
         hf.Qwen3Config(**FEW, head_dim=4, is_causal=False, num_labels=2)
     ),

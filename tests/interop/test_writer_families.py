@@ -11,6 +11,7 @@ from helpers.small_runs import (
     small_run,  # noqa: F401 (fixtures)
 )
 from helpers.writer_cases import (
+    LONGROPE,
     THEIRS,
     TURNS,
     _no_progress_bars,  # noqa: F401 (fixtures)
@@ -178,12 +179,49 @@ def test_rotary_settings_are_read_as_older_configs_spell_them(theirs, tmp_path):
     assert (found.rope_scaling, found.rotary_base) == ("none", 5e5)
 
 
+def test_the_original_context_that_a_config_states_beside_its_rotary_settings_counts(theirs, tmp_path):
+    """As transformers does: it prefers the one outside."""
+    _, folder = theirs("qwen2")
+    yarn = {"rope_type": "yarn", "rope_theta": 900.0, "factor": 3.0, "original_max_position_embeddings": 12}
+    said = {"rope_parameters": yarn, "original_max_position_embeddings": 21}
+    found = load(altered(folder, tmp_path / "both", **said))
+    assert (found.config.rope_original_context, found.config.rope_scaling) == (21, "yarn")
+    tokens = torch.randint(290, (2, 33))
+    with torch.no_grad():
+        expected = hf.AutoModelForCausalLM.from_pretrained(tmp_path / "both").eval()(tokens).logits
+        assert (found.model(tokens) - expected).abs().max() < 1e-5 * max(1, expected.abs().max())
+    older = {"rope_parameters": None, "rope_theta": 900.0, "rope_scaling": {**yarn, "rope_type": None}}
+    older["rope_scaling"] |= {"type": "yarn", "original_max_position_embeddings": 21}
+    older["rope_scaling"].pop("rope_type")
+    assert load(altered(folder, tmp_path / "older", **older)).config == found.config
+
+
+def test_a_text_beyond_longropes_original_context_is_refused(theirs, tmp_path):
+    """transformers then uses other factors for the whole text."""
+    model, folder = theirs("phi3")
+    ours = heedful.load(folder)
+    tokens = torch.randint(290, (1, 191))
+    with torch.no_grad():
+        expected = model(tokens[:, :190]).logits
+        assert (ours.model(tokens[:, :190]) - expected).abs().max() < 1e-5 * expected.abs().max()
+        with pytest.raises(ValueError, match="191 tokens does not fit LongRoPE's original context of 190"):
+            ours.model(tokens)
+    with pytest.raises(BadInput, match="190"):
+        ours.generate("the cat " * 200)
+
+
 @pytest.mark.parametrize(
     "name, said, words",
     [
         ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}}, "rope_type is 'dynamic'"),
         ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1}}, "YaRN needs more than 1"),
         ("llama", {"sliding_window": 7}, "a llama has no sliding_window"),
+        ("mistral", {"layer_types": ["full_attention"] * 2}, 'set model_type to "ministral"'),
+        ("gemma3", {"rope_parameters": {"rope_type": "default"}}, "describe full_attention and sliding"),
+        ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping is 30.0"),
+        ("phi3", {"rope_parameters": LONGROPE | {"long_factor": [1.0, 2.0]}}, "as many short and long"),
+        ("phi3", {"rope_parameters": LONGROPE | {"short_factor": 7}}, "short_factor must be a list"),
+        ("phi3", {"resid_pdrop": 0.1}, "resid_pdrop is 0.1"),
         ("bart", {"is_causal": False}, "is_causal is False"),
         ("llama", {"rope_parameters": TURNS | {"factor": 0.5}}, "stretched by 1 or more"),
         ("llama", {"rope_parameters": TURNS | {"low_freq_factor": 4.0}}, "from low to high"),

@@ -16,7 +16,7 @@ from .shells import DecoderClassifier
 ENDING = "ForSequenceClassification"
 # Each of our files, with the last bias before the head, which the head's own can be put into.
 LAST_BIAS = {"gpt1": "decoder.stack.blocks.{last}.feed_forward.norm.bias", "gpt2": "decoder.stack.norm.bias"}
-FAMILIES = (*LAST_BIAS, "llama", "gemma3")
+FAMILIES = (*LAST_BIAS, "llama", "gemma3", "phi3")
 TEXT_ONLY = {"Gemma3": "Gemma3Text"}  # whose own name classifies texts with pictures
 OFF = 1e-6  # by how much, of its own size, a bias may be off after it was moved
 

@@ -74,6 +74,18 @@ def by_heads(theirs: str, heads: int, *ours: str) -> Rule:
     return Rule(theirs, ours, split, join)
 
 
+def one_below_another(theirs: str, ours: Mapping[str, int]) -> Rule:
+    """Several matrices as one: {name of ours: its rows}, along the first axis."""
+    rows = list(ours.values())
+
+    def join(ts: Sequence[Tensor]) -> Tensor:
+        if ts[0].is_meta:  # a shape: torch would import its compiler
+            return ts[0].new_empty(sum(rows), *ts[0].shape[1:])
+        return torch.cat(list(ts))
+
+    return Rule(theirs, tuple(ours), lambda t: t.split(rows), join)
+
+
 def side_by_side(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors joined along the last axis. On the meta device a shape: torch would import its compiler."""
     first = tensors[0]

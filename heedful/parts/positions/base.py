@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 
@@ -83,7 +84,8 @@ class Position(nn.Module):
     one_for_all = False  # whether all layers share one, and not only one of a kind
     without_tree: type[Position] | None = None  # for texts without one, if it needs a tree
     added_width = 0  # how much `embed` widens its input (only concatenation does)
-    longest: int | None = None  # the last position it knows, plus one (only learned tables end)
+    longest: int | None = None  # the last position it knows, plus one (most know any)
+    limit = "the learned position table"  # what ends there
     uses_values = False  # whether `values` needs the attention weights, which no fused kernel hands out
     needs_tree = False  # whether positions must be a `Tree` (only those from syntax)
 
@@ -116,12 +118,26 @@ class NoPosition(Position):
     """No order: the model sees a bag of words (or gets order from the causal mask alone)."""
 
 
+class UpTo(NoPosition):
+    """No order at the input, and an end: for models whose attention knows positions up to some length."""
+
+    def __init__(self, longest: int, limit: str) -> None:
+        super().__init__()
+        self.longest, self.limit = longest, limit
+
+    def embed(self, x_BTD: Tensor, positions: Positions) -> Tensor:
+        index = index_of(positions)
+        if index.device.type == "cpu" and not torch.compiler.is_compiling() and index.numel():
+            check_length(int(index.max()) + 1, self)
+        return x_BTD
+
+
 def check_length(size: int, position: Position) -> None:
     """Refuse a sequence that a learned table cannot hold."""
     if position.longest is not None and size > position.longest:
         raise ValueError(
-            f"a sequence of {size} tokens does not fit the learned position table of {position.longest}: "
-            f"shorten it, or use a model with a longer table"
+            f"a sequence of {size} tokens does not fit {position.limit} of {position.longest}: "
+            f"shorten it, or use a model with a longer {position.limit.split()[-1]}"
         )
 
 
