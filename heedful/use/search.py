@@ -27,6 +27,7 @@ from ..errors import BadInput
 from ..fast.decoding import FastModel
 from ..interop.loaded import IN_WORDS, Captioner
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
+from ..parts.positions.base import UpTo
 from ..tasks.evaluation import by_length
 from .results import Answer
 from .stops import StopStrings
@@ -187,6 +188,7 @@ class Search:
         """The answers of a beam search."""
         same = [f.name for f in fields(BeamSettings) if f.name != "width"]
         settings = BeamSettings(width=self.width, **{name: getattr(self.how, name) for name in same})
+        self.refuse_beyond(max(len(one.prompt) + one.longest - 1 for one in requests))
         fed = [self.within(one) for one in requests]
         step = self.step(fed, watched=bool(settings.coverage_penalty))
         return beam_search(step, **self.fed(fed), settings=settings)
@@ -221,10 +223,18 @@ class Search:
         if table is None:
             return one
         if len(row) > table:
+            self.refuse_beyond(len(row))
             row = row[-max(1, table // 2) :]
         most = min(one.longest - written, table - len(row) + 1)  # the newest token is not fed
         whole: dict[str, Any] = {"read": tuple(one.prompt), "most": one.longest, "written": written}
         return replace(one, prompt=row, longest=most, prefix=one.prefix[written:], **whole)
+
+    def refuse_beyond(self, tokens: int) -> None:
+        """Refuse a text that a model would read in another way as a whole, beyond some length (LongRoPE)."""
+        position = decoder_of(self.model).inputs.position
+        if isinstance(position, UpTo) and tokens > position.longest:
+            longest = f"{position.limit} of {position.longest} tokens"
+            raise BadInput(f"a text of {tokens} tokens passes {longest}: shorten it, or lower max_new_tokens")
 
     def stop_watch(
         self, requests: list[Request]

@@ -206,8 +206,11 @@ def test_a_text_beyond_longropes_original_context_is_refused(theirs, tmp_path):
         assert (ours.model(tokens[:, :190]) - expected).abs().max() < 1e-5 * expected.abs().max()
         with pytest.raises(ValueError, match="191 tokens does not fit LongRoPE's original context of 190"):
             ours.model(tokens)
-    with pytest.raises(BadInput, match="190"):
+    with pytest.raises(BadInput, match="passes LongRoPE's original context of 190 tokens: shorten it"):
         ours.generate("the cat " * 200)
+    for how in ({}, {"beam": 2}):
+        with pytest.raises(BadInput, match="tokens passes .* or lower max_new_tokens"):
+            ours.generate("the cat", max_new_tokens=250, min_new_tokens=240, **how)
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,8 @@ class NoPosition(Position):
 class UpTo(NoPosition):
     """No order at the input, and an end: for models whose attention knows positions up to some length."""
 
+    longest: int
+
     def __init__(self, longest: int, limit: str) -> None:
         super().__init__()
         self.longest, self.limit = longest, limit
