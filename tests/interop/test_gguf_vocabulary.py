@@ -1,11 +1,15 @@
 """The tokenizers of GGUF files: they come back the same, and bad ones are refused."""
 
 import io
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import pytest
 import sentencepiece
+import transformers
 from helpers.gguf_cases import (
     MODELS,
     SPECIAL_TOKENS,
@@ -18,6 +22,8 @@ from helpers.gguf_cases import (
     own_tensors,
 )
 from helpers.hostile_files import loads_or_says_why
+from helpers.odd_texts import odd_texts
+from helpers.sentencepiece_cases import made  # noqa: F401 (a fixture)
 
 import heedful
 from heedful.interop.gguf import vocabulary as gguf_words
@@ -99,6 +105,47 @@ def test_sentencepiece_scores_give_its_own_pieces(tmp_path):
     (tmp_path / "a.gguf").unlink()
     again = heedful.load(tmp_path).tokenizer
     assert all(again.encode(probe).ids == back.tokenizer.encode(probe).ids for probe in corpus())
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_llama_with_only_a_sentencepiece_file_goes_out(legacy, made, tmp_path):
+    """transformers reads the same ids from the file as from the folder; so does llama.cpp's way of spaces."""
+    folder = shutil.copytree(made[0] / "llama", tmp_path / "llama")
+    rows = made[1]["llama"].get_piece_size() + 2
+    sizes = {"hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 3}
+    config = transformers.LlamaConfig(vocab_size=rows, bos_token_id=1, eos_token_id=2, **sizes)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    more = {str(rows - 2): {"content": "<|im_start|>", "special": True, "normalized": False}}
+    said = {"tokenizer_class": "LlamaTokenizer", "legacy": legacy, "add_bos_token": True}
+    said |= {
+        "chat_template": "{{ bos_token }}[INST] {{ messages[0].content }} [/INST]<|im_start|>x{{ eos_token }}"
+    }
+    named = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(said | named | {"added_tokens_decoder": more}))
+    model = heedful.load(folder)
+    (tmp_path / "out").mkdir()
+    to_gguf.write(model.loaded, tmp_path / "out")
+    back = heedful.load(tmp_path / "out")
+    theirs, opened = transformers.AutoTokenizer.from_pretrained(folder), reopen(tmp_path / "out")
+    for text in [*corpus(), *odd_texts(150)]:
+        ids = theirs(text)["input_ids"]
+        assert model.tokenizer.encode(text).ids == back.tokenizer.encode(text).ids == ids, text
+        assert opened.tokens(text) == (None if legacy else ids), text
+    assert back.chat_prompt("hi </s>") == model.chat_prompt("hi </s>")
+    prompts = [model.chat_prompt("hi </s> there")]
+    expected = theirs.apply_chat_template([{"role": "user", "content": "hi </s> there"}])["input_ids"]
+    assert [row.ids for row in back.wording.prompt(prompts)] == [expected] and rows - 2 in expected
+    metadata = to_gguf.vocabulary(model.loaded)
+    kinds = dict(zip(metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"], strict=True))
+    wanted = {"<unk>": 2, "<s>": 3, "<|im_start|>": 3, "<0x0A>": 6, "▁the": 1, f"[PAD{rows - 1}]": 5}
+    assert {token: kinds[token] for token in wanted} == wanted
+    held = {key: value for key, value in metadata.items() if key != gguf_words.SPACES}
+    lists = ("tokenizer.ggml.scores", "tokenizer.ggml.token_type")
+    held |= {key: numpy.array(held[key]) for key in lists}
+    plain, _ = gguf_words.read_vocabulary(tmp_path, held, rows)  # as llama.cpp reads it
+    for text in corpus():
+        if text and text[0] not in " ▁" and "<" not in text and "\0" not in text:
+            assert plain.encode(text).ids == [1, *made[1]["llama"].encode(text)], text
 
 
 def test_many_and_long_tokens_are_refused_or_read_soon(tmp_path):

@@ -12,7 +12,7 @@ from ..hf.reopen import OFFLINE
 from ..packages import needed, quiet
 from .file import read_contents
 from .read import find
-from .vocabulary import AS_TEXT
+from .vocabulary import AS_TEXT, SPACES
 from .write import FILE
 
 THEIR_SPLITS = ("gpt-2", "llama-bpe")  # which transformers reads as llama.cpp does
@@ -44,7 +44,8 @@ class GGUFModel:
             ).eval()
             known = (
                 metadata.get("tokenizer.ggml.pre") in THEIR_SPLITS
-                and metadata["tokenizer.ggml.model"] == "gpt2"
+                if metadata["tokenizer.ggml.model"] == "gpt2"
+                else metadata.get(SPACES) == "first"
             )
             self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), **named) if known else None
 

@@ -28,6 +28,9 @@ MERGES = 1 << 20
 CUTS = 1 << 22  # places at which tokens could be cut in two: LLaMA 2 has 150,000
 LETTERS = 1 << 24  # characters of all merges that are made: each is a token's length, and tokens have many
 AS_TEXT = "heedful.special_tokens_are_text"  # a key of ours: a text that spells such a token is only a text
+# A key of ours: a space goes before the first word ("first"), or after special tokens too ("always"), unless
+# a space stands there. llama.cpp puts one there in any case.
+SPACES = "heedful.space_prefix"
 SPECIAL = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id"}
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -179,6 +182,7 @@ def spelled(path: Path, metadata: dict[str, Any], tokens: list[str], kinds: list
     scores = values_per_token(path, metadata, "tokenizer.ggml.scores", len(tokens), [0.0] * len(tokens))
     unknown = next((token for token, kind in zip(tokens, kinds, strict=True) if kind == UNKNOWN), None)
     prefix = metadata.get("tokenizer.ggml.add_space_prefix", True) is not False
+    where = metadata.get(SPACES) if prefix else None
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     steps = [{"type": "Prepend", "prepend": SPACE}, replace] if prefix else [replace]
     back = [
@@ -191,7 +195,8 @@ def spelled(path: Path, metadata: dict[str, Any], tokens: list[str], kinds: list
         json.dumps(
             {
                 "version": "1.0",
-                "normalizer": {"type": "Sequence", "normalizers": steps},
+                "normalizer": None if where in SCHEMES else {"type": "Sequence", "normalizers": steps},
+                "pre_tokenizer": metaspace(where) if where in SCHEMES else None,
                 "decoder": {"type": "Sequence", "decoders": back},
                 "model": {
                     "type": "BPE",
@@ -204,6 +209,14 @@ def spelled(path: Path, metadata: dict[str, Any], tokens: list[str], kinds: list
             }
         )
     )
+
+
+SCHEMES = ("first", "always")
+
+
+def metaspace(where: str) -> dict[str, Any]:
+    """Spaces as a part of words, with one before the first."""
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": where, "split": False}
 
 
 def merges_by_score(
@@ -249,9 +262,9 @@ def vocabulary_metadata(tokenizer: Tokenizer, special: dict[str, int], rows: int
             "tokenizer.ggml.model": "llama",
             "tokenizer.ggml.pre": "default",
             "tokenizer.ggml.scores": [-float(rank.get(token, len(merges))) for token in tokens],
-            "tokenizer.ggml.add_space_prefix": '"Prepend"' in json.dumps(spec.get("normalizer")),
+            **spaces_of(spec),
         }
-        unknown = model.get("unk_token")
+        unknown = model.get("unk_token") or "<unk>"
         kinds = [
             BYTE if is_byte(token) else UNKNOWN if token == unknown else kind
             for token, kind in zip(tokens, kinds, strict=True)
@@ -273,6 +286,14 @@ def vocabulary_metadata(tokenizer: Tokenizer, special: dict[str, int], rows: int
     metadata |= {AS_TEXT: True} if tokenizer.encode_special_tokens else {}
     check_same(tokenizer, metadata, rows, why)
     return metadata
+
+
+def spaces_of(spec: dict[str, Any]) -> dict[str, Any]:
+    """{key: value} that say where a space is put before a word."""
+    step = spec.get("pre_tokenizer") or {}
+    where = step.get("prepend_scheme") if step.get("type") == "Metaspace" else None
+    prefix = where in SCHEMES or '"Prepend"' in json.dumps(spec.get("normalizer"))
+    return {"tokenizer.ggml.add_space_prefix": prefix} | ({SPACES: where} if where in SCHEMES else {})
 
 
 def listed(spec: dict[str, Any], rows: int) -> tuple[list[str], list[int]]:
