@@ -18,6 +18,37 @@ CONFIGS = {
     "roberta": lambda n, pad: hf.RobertaConfig(
         **SMALL, vocab_size=n, pad_token_id=pad, max_position_embeddings=60 + pad + 1, type_vocab_size=1
     ),
+    "xlm_roberta": lambda n, pad: hf.XLMRobertaConfig(
+        **SMALL, vocab_size=n, pad_token_id=pad, max_position_embeddings=60 + pad + 1, type_vocab_size=1
+    ),
+    "camembert": lambda n, pad: hf.CamembertConfig(
+        **SMALL, vocab_size=n, pad_token_id=pad, max_position_embeddings=60 + pad + 1, type_vocab_size=1
+    ),
+    "electra": lambda n, pad: hf.ElectraConfig(
+        **SMALL, vocab_size=n, pad_token_id=pad, max_position_embeddings=60, embedding_size=12
+    ),
+    "mpnet": lambda n, pad: hf.MPNetConfig(**SMALL, vocab_size=n, max_position_embeddings=62),
+    "deberta_v1": lambda n, pad: hf.DebertaConfig(
+        **SMALL,
+        vocab_size=n,
+        pad_token_id=pad,
+        max_position_embeddings=60,
+        relative_attention=True,
+        pos_att_type="c2p|p2c",
+        position_biased_input=False,
+    ),
+    "modernbert": lambda n, pad: hf.ModernBertConfig(
+        **SMALL | {"num_hidden_layers": 4},
+        vocab_size=n,
+        pad_token_id=pad,
+        bos_token_id=None,
+        eos_token_id=None,
+        cls_token_id=None,
+        sep_token_id=None,
+        max_position_embeddings=60,
+        local_attention=4,
+        classifier_pooling="mean",
+    ),
     "distilbert": lambda n, pad: hf.DistilBertConfig(
         vocab_size=n,
         pad_token_id=pad,

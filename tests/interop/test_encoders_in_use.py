@@ -42,14 +42,44 @@ def bert_tokens() -> tk.Tokenizer:
     return template(word_piece(), "[CLS]", "[SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
 
 
+def mpnet_tokens() -> tk.Tokenizer:
+    """BERT's pieces between RoBERTa's tokens; <pad> has the number 1."""
+    words = ["<s>", "<pad>", "</s>", "[UNK]", "the", "cat", "sat", "on", "mat", "a", "##s", ",", "'", "?"]
+    numbers = {word: number for number, word in enumerate(words)}
+    made = tk.Tokenizer(tk.models.WordPiece(numbers, unk_token="[UNK]"))
+    made.normalizer = tk.normalizers.BertNormalizer()
+    made.pre_tokenizer = tk.pre_tokenizers.BertPreTokenizer()
+    made.add_special_tokens(["<s>", "<pad>", "</s>", tk.AddedToken("<mask>", lstrip=True, special=True)])
+    return template(made, "<s>", "</s>", "<s> $A </s> </s> $B </s>")
+
+
+def cls_and_bytes() -> tk.Tokenizer:
+    made = byte_level()
+    mask = tk.AddedToken("[MASK]", lstrip=True, special=True)
+    made.add_special_tokens(["[CLS]", "[PAD]", "[SEP]", "[UNK]", mask])
+    return template(made, "[CLS]", "[SEP]", "[CLS] $A [SEP] $B [SEP]")
+
+
 TOKENS = {
     "roberta": roberta_tokens,
+    "xlm_roberta": roberta_tokens,
+    "camembert": roberta_tokens,
+    "electra": bert_tokens,
+    "mpnet": mpnet_tokens,
+    "deberta_v1": cls_and_bytes,
+    "modernbert": cls_and_bytes,
     "distilbert": bert_tokens,
     "ernie": bert_tokens,
     "albert": bert_tokens,
     "deberta": bert_tokens,
 }
 PREFIX = {
+    "xlm_roberta": "XLMRoberta",
+    "camembert": "Camembert",
+    "electra": "Electra",
+    "mpnet": "MPNet",
+    "deberta_v1": "Deberta",
+    "modernbert": "ModernBert",
     "roberta": "Roberta",
     "distilbert": "DistilBert",
     "ernie": "Ernie",
@@ -71,7 +101,8 @@ def folders(tmp_path_factory):
                 tokenizer.token_to_id(t) for t in ("<pad>", "[PAD]") if tokenizer.token_to_id(t) is not None
             )
             config = CONFIGS[name](tokenizer.get_vocab_size() + 3, pad)
-            config.id2label = {0: "bad", 1: "good", 2: "so-so"}
+            labels = ("start", "end") if part == "ForQuestionAnswering" else ("bad", "good", "so-so")
+            config.id2label = dict(enumerate(labels))
             model = getattr(hf, PREFIX[name] + part)(config)
             with torch.no_grad():
                 for weight in model.parameters():
@@ -124,6 +155,30 @@ def test_they_classify_texts_and_pairs(name, folders):
         shares = said_of(model, tokenizer.encode(*texts)).logits[0].softmax(-1).tolist()
         found = ours.classify(*texts).probabilities
         assert found == pytest.approx(dict(zip(["bad", "good", "so-so"], shares, strict=True)), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["xlm_roberta", "electra", "mpnet", "deberta_v1", "modernbert"])
+def test_they_answer_and_tag(name, folders):
+    folder, model, tokenizer = folders(name, "ForQuestionAnswering")
+    question, context = "the cat", "on the mat a cat sat"
+    found = heedful.load(folder).answer(question, context)
+    encoding = tokenizer.encode(question, context)
+    said = said_of(model, encoding)
+    inside = [i for i, part in enumerate(encoding.sequence_ids) if part == 1]
+    spans = [(i, j) for i in inside for j in inside if i <= j]
+    best = max(spans, key=lambda ij: float(said.start_logits[0, ij[0]] + said.end_logits[0, ij[1]]))
+    start, end = encoding.offsets[best[0]][0], encoding.offsets[best[1]][1]
+    assert found.strip() == context[start:end].strip()
+    folder, model, tokenizer = folders(name, "ForTokenClassification")
+    encoding = tokenizer.encode("the cat sat")
+    shares = said_of(model, encoding).logits[0].softmax(-1).amax(-1)
+    loaded = heedful.load(folder)
+    assert "tag" in loaded.can
+    real = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
+    with torch.no_grad():
+        ours = loaded.model(torch.tensor([encoding.ids]))["tag"][0].softmax(-1).amax(-1)
+    torch.testing.assert_close(ours[real], shares[real], atol=1e-5, rtol=0)
+    assert loaded.tag("the cat sat") is not None
 
 
 @pytest.mark.parametrize("name", TOKENS)
