@@ -170,7 +170,9 @@ def compared(case: hf_zoo.Case, changes: dict[str, Any], folder: Path, told: Tel
             pairs = list(case.compare(theirs, ours))
         except Meaningless:
             raise
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            if "does not fit the learned position table" in str(error):  # theirs may wrap around
+                raise Meaningless from error
             return f"computing failed with {error!r}"
     if not all(torch.isfinite(expected).all() for expected, _ in pairs):
         raise Meaningless

@@ -110,6 +110,9 @@ def folders(tmp_path_factory):
             folder = root / f"{name} {part}"
             model.eval().save_pretrained(folder)
             tokenizer.save(str(folder / "tokenizer.json"))
+            if name in ("albert", "deberta"):  # whose own tokenizers would lower, strip accents, add spaces
+                said = {"do_lower_case": False, "keep_accents": True, "add_prefix_space": False}
+                (folder / "tokenizer_config.json").write_text(json.dumps(said))
             made[name, part] = folder, model, tokenizer
         return made[name, part]
 
