@@ -66,6 +66,8 @@ COMMON_NAMES = {"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_
 
 def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> BloomConfig:
     refuse_unless(theirs, "is_causal", True)
+    if theirs.get("pretraining_tp", 1) != 1:  # in slices, theirs leaves out a bias
+        refuse_unless(theirs, "slow_but_exact", False)
     refuse_unless(theirs, "apply_residual_connection_post_layernorm", False)
     return BloomConfig(
         vocab=read(theirs, "vocab_size", 250880),
