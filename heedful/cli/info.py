@@ -117,7 +117,7 @@ def list_presets(args: InfoOptions) -> None:
     from rich.table import Table
 
     from ..inside.costs import count_parameters
-    from ..models import presets
+    from ..models import model_types, presets
     from ..models.base.skeleton import skeleton
 
     found = {
@@ -126,13 +126,14 @@ def list_presets(args: InfoOptions) -> None:
     }
     if args.json:
         rows = {name: {"architecture": family, "parameters": n} for name, (family, n) in found.items()}
-        return print(json.dumps({"presets": rows}, indent=2))
+        return print(json.dumps({"presets": rows, "model_types": model_types()}, indent=2))
     table = Table(box=None, pad_edge=False)
     for heading, side in (("preset", "left"), ("architecture", "left"), ("parameters", "right")):
         table.add_column(heading, justify=side)  # type: ignore[arg-type]
     for name, (family, n) in found.items():
         table.add_row(name, family, units(n, "kMBT"))
     show_rich(table, "", "heedful info NAME shows one of them: its parts, FLOPs and memory.")
+    print(f"\nHugging Face folders are read with model_type {', '.join(sorted(model_types()))}")
 
 
 def as_json(name: str, architecture: str, config: Any, found: Costs) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ...parts.multihead import MultiHeadAttention
 from ...parts.positions.absolute import Absolute, Concatenated, Sinusoidal
 from ...parts.positions.base import NoPosition, Position
 from ...parts.positions.relative import ALiBi, T5Buckets
-from ...parts.positions.rotary import Rotary
+from ...parts.positions.rotary import PartialRotary, Rotary
 from .drawing import Drawing
 from .layers import attending_shells
 from .sheets import Sheet, sheets
@@ -121,10 +121,12 @@ def of_shells(names: list[str]) -> str:
 
 def same(position: Position) -> Any:
     """Two positions with the same key give the same numbers."""
+    if isinstance(position, PartialRotary):
+        return same(position.rotary)
     if isinstance(position, Rotary):
         return position.kind
     if isinstance(position, Sinusoidal):
-        return "sinusoidal", position.width, position.layout, position.kind, position.base
+        return "sinusoidal", position.width, position.layout, position.kind, position.base, position.offset
     if isinstance(position, ALiBi):
         return "alibi", position.heads
     return id(position)
@@ -138,6 +140,8 @@ def order_of(where: str, position: Position, causal: bool, length: int, model: n
         )
     if isinstance(position, Absolute | Concatenated):
         return absolute(where, position, length, next(model.parameters()).device)
+    if isinstance(position, PartialRotary):
+        position = position.rotary  # of the dimensions that it turns
     if isinstance(position, Rotary):
         return rotary(where, position, length)
     if isinstance(position, ALiBi | T5Buckets):
