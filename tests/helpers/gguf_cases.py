@@ -36,6 +36,8 @@ MODELS = {
         **SIZES | {"key_width": 5 * 2, "heads": 3, "kv_heads": 1}, attention_bias=True, out_bias=False
     ),
 }
+# transformers reads Qwen3 from such files only with heads of this width
+MODELS["qwen3"] = LlamaConfig(**SIZES | {"key_width": 128, "heads": 2, "kv_heads": 1}, qk_norm=True, eps=1e-5)
 SPECIAL = {"bos": 0, "eos": 1, "pad": 2}
 SPECIAL_TOKENS = ("<|begin|>", "<|end|>", "<|endoftext|>")
 

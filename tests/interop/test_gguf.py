@@ -111,6 +111,8 @@ def test_refusals(tmp_path):
     near = replace(MODELS["llama"], window=5)
     assert "has no window, and this model has one of 5 tokens" in to_gguf.refuse(loaded_of(near))
     assert to_gguf.refuse(loaded_of(replace(near, window=47))) is None
+    both = replace(MODELS["qwen3"], attention_bias=True)
+    assert "qwen3 has no biases, and this model has" in to_gguf.refuse(loaded_of(both))
     assert "sees them" in to_gguf.refuse(loaded_of(replace(MODELS["llama"], causal=False)))
     assert "silu" in to_gguf.refuse(loaded_of(replace(MODELS["llama"], activation="relu")))
     headed = classifier(ours.model, ours.config, 3)

@@ -15,7 +15,7 @@ from ...parts.positions.rotary import Llama3Scaling
 from ..loaded import by
 from .file import Contents
 
-ARCHITECTURES = ("llama", "qwen2")
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
 # Metadata of an architecture that change nothing here, or are read from the tensors.
 HARMLESS = ("vocab_size", "rope.dimension_count", "attention.value_length", "attention.key_length")
 FACTORS = "rope_freqs.weight"  # by how much slower each pair of numbers turns (LLaMA 3.1)
@@ -30,7 +30,8 @@ class Metadata:
         self.architecture = contents.metadata.get("general.architecture")
         if self.architecture not in ARCHITECTURES:
             fault = f"{self.path} is of the architecture {short(self.architecture)}"
-            raise BadInput(f"{fault}; heedful reads {', '.join(ARCHITECTURES)}")
+            known = f"heedful reads {', '.join(ARCHITECTURES)} from such files"
+            raise BadInput(f"{fault}; {known}: try the Hugging Face folder that it was made from")
         self.asked: set[str] = set()
 
     def whole(self, name: str, default: int | None = None) -> int:
@@ -112,6 +113,7 @@ def read_config(contents: Contents) -> LlamaConfig:
         rotary_base=metadata.number("rope.freq_base", 10000.0),
         eps=metadata.number("attention.layer_norm_rms_epsilon"),
         tie_embeddings="output.weight" not in tensors,
+        qk_norm="blk.0.attn_q_norm.weight" in tensors,
         causal=metadata.truth("attention.causal", True),
         **read_scaling(metadata),
     )

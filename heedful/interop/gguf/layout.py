@@ -15,6 +15,8 @@ NAMES = {
     "output.weight": "head.linear.weight",
     "blk.{}.attn_norm.weight": "stack.blocks.{}.attention.norm.weight",
     "blk.{}.ffn_norm.weight": "stack.blocks.{}.feed_forward.norm.weight",
+    "blk.{}.attn_q_norm.weight": "stack.blocks.{}.attention.layer.query_norm.weight",
+    "blk.{}.attn_k_norm.weight": "stack.blocks.{}.attention.layer.key_norm.weight",
 } | {
     f"blk.{{}}.{theirs}.{part}": f"stack.blocks.{{}}.{ours}.{part}"
     for theirs, ours in {

@@ -34,8 +34,8 @@ def refuse(loaded: Loaded) -> str | None:
         return f"llama.cpp gates LLaMA's feed-forward layers with silu, and this model with {c.activation}"
     if c.rope_scaling != "none":
         return "GGUF export does not support scaled rotary positions"
-    if c.qk_norm:
-        return "GGUF export does not support norms of queries and keys"
+    if c.qk_norm and (c.attention_bias or c.ffn_bias):
+        return "llama.cpp's qwen3 has no biases, and this model has"
     if c.window is not None and c.window < c.context:
         return f"llama.cpp's llama has no window, and this model has one of {c.window} tokens"
     if not c.causal:
@@ -52,6 +52,11 @@ def refuse_tokenizer(loaded: Loaded) -> str | None:
     except BadInput as error:
         return str(error)
     return None
+
+
+def architecture_of(c: LlamaConfig) -> str:
+    """The architecture of llama.cpp that has such a model."""
+    return "qwen3" if c.qk_norm else "qwen2" if is_qwen(c) else "llama"
 
 
 def is_qwen(c: LlamaConfig) -> bool:
@@ -72,7 +77,7 @@ def write(loaded: Loaded, folder: Path, kind: str = "float32") -> None:
     """Write model.gguf into a folder, which is there."""
     check_export(refuse(loaded), kind, KINDS, f"GGUF files are written as {', '.join(KINDS)}")
     c, gguf = loaded.config, needed("gguf", "gguf")
-    architecture = "qwen2" if is_qwen(c) else "llama"
+    architecture = architecture_of(c)
     with quiet():
         writer = gguf.GGUFWriter(str(folder / FILE), architecture)
         describe(writer, loaded, kind)
