@@ -29,7 +29,7 @@ from ..data.report import Report
 from ..errors import BadInput
 from ..files import inside, naming, one_line, read_json, write_json
 from ..interop.formats import load
-from ..interop.run_folder import LABELS, is_run
+from ..interop.run_folder import LABELS
 from ..models import nearest, vit
 from ..models.base.settings import Part, Share
 from ..models.base.shells import WithHeads
@@ -60,6 +60,7 @@ from .recipe.settings import (
     WarmupSteps,
     WeightDecay,
 )
+from .started_pictures import differences, preprocessing_at, taken_over
 from .task import Corpus, Job, Starts, Task, chunks, label_predictions
 
 HEADS = {"class": "classify", "mean": "classify_mean"}
@@ -308,19 +309,16 @@ def find_start(recipe: Recipe, run: Path, say: Callable[[str], None]) -> Origin:
         return read_origin(read_json(inside(run, FROM)))
 
 
-def check_pictures(folder: str, config: ViTConfig, d: PictureSettings, say: Callable[[str], None]) -> None:
+def check_pictures(folder: str, config: ViTConfig, d: NormalizedPictures, say: Callable[[str], None]) -> None:
     """The model must read pictures of this kind; numbers that it is not used to are said."""
     if config.channels != (3 if d.color else 1):
         kind = "colors" if config.channels == 3 else "gray"
         raise BadInput(
             one_line(f"{folder} reads pictures of {kind}: set data.color={str(config.channels == 3).lower()}")
         )
-    if not is_run(Path(folder)):
-        return
-    before = read_json(inside(Path(folder), "recipe.json")).get("data", {})
-    for name in ("mean", "std"):
-        if before.get(name) not in (None, getattr(d, name)):
-            say(f"warning: data.{name} is {getattr(d, name):g}, and {folder} learned with {before[name]:g}")
+    how = preprocessing_at(Path(folder))
+    for told in () if how is None else differences(how, d):
+        say(one_line(f"warning: {folder} reads pictures otherwise: {told}"))
 
 
 def describe_start(origin: Origin, d: PictureSettings) -> str:
@@ -437,8 +435,10 @@ BATCH = {"cuda": 512, "cpu": 64}  # pictures in a step
 
 
 def foresee(recipe: Recipe) -> Iterator[Choice]:
-    """Small square pictures keep their own size, and gray ones stay gray."""
-    shape = None if recipe.train.from_ else own_shape(recipe.data)
+    """Small square pictures keep their own size, and gray ones stay gray; a start is followed."""
+    if recipe.train.from_:
+        return (yield from taken_over(recipe.train.from_))
+    shape = own_shape(recipe.data)
     if shape is not None and shape[0] % recipe.model.sizes.get("patch_size", 1) == 0:
         yield Choice("data.image_size", shape[0])
         yield Choice("data.color", shape[1])
@@ -471,8 +471,9 @@ TASK = Task(
         "train.batch_tokens": f"{BATCH['cpu']} pictures on a CPU, {BATCH['cuda']} on a GPU",
         "data.image_size": "that of the pictures where it is small, else {default}",
         "data.color": "that of the pictures where they are small, else {default}",
-        "data.mean": "that of the pictures",
-        "data.std": "that of the pictures",
+        "data.resize": "that of the model to start from, else {default}",
+        "data.mean": "that of the pictures, or of the model to start from",
+        "data.std": "that of the pictures, or of the model to start from",
     },
     read=read,
     job=job,

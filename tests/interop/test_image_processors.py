@@ -222,3 +222,20 @@ def test_transformers_sees_the_pixels_that_a_run_of_heedfuls_own_sees(data, run_
 def test_pictures_that_are_padded_with_their_edges_are_not_exported(run_of, tmp_path):
     with pytest.raises(BadInput, match="padded with the color of their edges .*data.resize=pad"):
         heedful.save(heedful.load(run_of(resize="pad")), tmp_path)
+
+
+def test_a_run_that_starts_from_a_folder_makes_pictures_ready_as_it_does(weights, run_of, tmp_path):
+    said = {"size": SIDE, **MEANS, "image_std": [0.2, 0.25, 0.3], "resample": 3}
+    folder, images = with_processor(weights / "vit", said), run_of(resize="stretch").parent / "images"
+    settings = {"data.images": str(images), "data.image_size": SIDE, "train.from": str(folder)}
+    settings |= {"train.steps": 1, "train.batch_tokens": 40, "data.std": 0.26}
+    quiet = Quiet()
+    trainer.start(recipe.make("image-classify", settings=settings), tmp_path / "run", quiet, CPU)
+    how = heedful.load(tmp_path / "run").preprocessing
+    assert (how.size.height, how.crop, how.mean, how.std) == (SIDE, None, (0.449,), (0.26,))
+    told = [line for line in quiet.lines if "reads pictures otherwise" in line]
+    assert [line.partition("otherwise: ")[2] for line in told] == [
+        "pictures are resampled bilinearly, and its own by bicubic",
+        "data.mean is 0.449, and its own 0.485, 0.456, 0.406",
+        "data.std is 0.26, and its own 0.2, 0.25, 0.3",
+    ]

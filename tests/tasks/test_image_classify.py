@@ -213,7 +213,7 @@ def test_what_cannot_be_begun_from_is_refused(place, tmp_path):
     learned = json.loads((place / "run" / "recipe.json").read_text())["data"]
     for name, value in {"mean": 0.4, "std": 0.3}.items():
         warned = [line for line in talk.lines if f"data.{name} is {value}, and" in line]
-        assert len(warned) == 1 and f"learned with {learned[name]}" in warned[0]
+        assert len(warned) == 1 and f"its own {learned[name]}" in warned[0]
     with pytest.raises(BadInput, match="model.width cannot be set with --from: sizes come with the model"):
         recipe.make("image-classify", settings=TUNED | pictures | {"model.width": 8})
 
