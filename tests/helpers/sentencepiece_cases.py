@@ -73,12 +73,13 @@ SPECIAL = {
     "roberta": ["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
     "gpt2": ["<|endoftext|>"],
     "qwen2": ["<|endoftext|>"],
+    "deberta_v1": ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"],
 }
 THEIRS = {
     "t5": hf.T5Tokenizer, "albert": hf.AlbertTokenizer, "deberta": hf.DebertaV2Tokenizer,
     "xlm-roberta": hf.XLMRobertaTokenizer, "camembert": hf.CamembertTokenizer,
     "llama": hf.LlamaTokenizer, "roberta": hf.RobertaTokenizer, "gpt2": hf.GPT2Tokenizer,
-    "qwen2": hf.Qwen2Tokenizer,
+    "qwen2": hf.Qwen2Tokenizer, "deberta_v1": hf.DebertaTokenizer, "mpnet": hf.MPNetTokenizer,
 }  # fmt: skip
 
 
@@ -91,8 +92,10 @@ def made(tmp_path_factory):
     for name, special in SPECIAL.items():
         byte_level(root / name, special)
         (root / name / "tokenizer_config.json").write_text(
-            json.dumps({"tokenizer_class": f"{name.title()}Tokenizer"})
+            json.dumps({"tokenizer_class": THEIRS[name].__name__})
         )
+    (root / "mpnet").mkdir()
+    (root / "mpnet" / "vocab.txt").write_text("\n".join(word_pieces()) + "\n")
     marian = root / "marian"
     processors["source"] = train(marian / "source.spm", vocab_size=397)
     processors["target"] = train(marian / "target.spm", vocab_size=301, character_coverage=0.98)
@@ -100,6 +103,14 @@ def made(tmp_path_factory):
         json.dumps(numbered(processors["source"], processors["target"], more=[">>fra<<", "<pad>"]))
     )
     return root, processors
+
+
+def word_pieces():
+    """A vocabulary of MPNet: special tokens, words, and every character at a word's start and inside one."""
+    words = sorted({word for line in LINES for word in line.lower().split() if word.isascii()})
+    letters = sorted({letter for word in words for letter in word})
+    pieces = [*words, *letters, *(f"##{letter}" for letter in letters)]
+    return ["<s>", "<pad>", "</s>", "[UNK]", *dict.fromkeys(pieces), "<mask>"]
 
 
 def numbered(*processors, more=("<pad>",)):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BadInput
 from ...files import short
 from .sentencepiece import BPE, CONTROL, UNIGRAM, USER, Pieces, merges_of, read_pieces
-from .token_settings import TokenizerSettings, add_tokens, put_ends
+from .token_settings import TokenizerSettings, add_tokens, mask_takes_space, put_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -89,8 +89,7 @@ def camembert(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> 
     """fairseq's tokens, of which three are not used, then all pieces of the file but the first."""
     pad, unknown = (settings.name(which, FAIRSEQ[which]) or FAIRSEQ[which] for which in ("pad", "unk"))
     first = [("<s>NOTUSED", 0.0), (pad, 0.0), ("</s>NOTUSED", 0.0), (unknown, 0.0), ("<unk>NOTUSED", -100.0)]
-    if isinstance(mask := settings.said.get("mask_token", "<mask>"), str):  # it takes the space before it
-        settings.said["mask_token"] = {"content": mask, "lstrip": True, "normalized": False}
+    mask_takes_space(settings, "<mask>")
     return of_fairseq(pieces, first, pieces.names[1:], settings, rows)
 
 

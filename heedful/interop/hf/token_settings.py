@@ -136,6 +136,12 @@ class TokenizerSettings:
         return int(given)
 
 
+def mask_takes_space(settings: TokenizerSettings, name: str) -> None:
+    """The space before a blank belongs to the blank, unless the folder says more of it than its name."""
+    if isinstance(mask := settings.said.get("mask_token", name), str):
+        settings.said["mask_token"] = {"content": mask, "lstrip": True, "normalized": False}
+
+
 def add_tokens(
     tokenizer: Tokenizer, settings: TokenizerSettings, defaults: dict[str, str], rows: int | None
 ) -> None:

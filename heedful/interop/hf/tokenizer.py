@@ -17,9 +17,9 @@ from ...errors import BadInput
 from ...files import MEGABYTE, inside, objects, present, read_json, read_text, short
 from .beside import cleaning, with_settings
 from .marian import marian
-from .pipelines import need, read_whole_model
+from .pipelines import around, need, read_whole_model
 from .sentencepiece import check_tree
-from .token_settings import TokenizerSettings, add_tokens, put_ends
+from .token_settings import TokenizerSettings, add_tokens, mask_takes_space, put_ends
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -66,6 +66,9 @@ KNOWN_PATTERNS = (
 )
 
 ROBERTA = ("roberta", "bart", "longformer", "led")
+MPNET = {"bos": "<s>", "eos": "</s>", "unk": "[UNK]", "sep": "</s>", "pad": "<pad>", "cls": "<s>"} | {
+    "mask": "<mask>"
+}
 BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 
 Ids = dict[str, int]
@@ -202,6 +205,8 @@ def read_bpe(paths: list[Path], settings: TokenizerSettings, rows: int | None) -
     numbers, ranks = read_ids(vocab), read_merges(merges)
     if any(token.endswith("</w>") for token in numbers):
         return of_letters(numbers, ranks, settings, rows)
+    if settings.kind == "deberta":
+        return of_first_deberta(vocab, numbers, ranks, settings, rows)
     if settings.kind in ROBERTA or (settings.kind == "" and {"<s>", "</s>"} <= numbers.keys()):
         return of_sentences(vocab, numbers, ranks, settings, rows)
     return of_bytes(numbers, ranks, settings, rows)
@@ -260,6 +265,22 @@ def of_sentences(
     return tokenizer
 
 
+def of_first_deberta(
+    path: Path, numbers: Ids, ranks: Ranks, settings: TokenizerSettings, rows: int | None
+) -> Tokenizer:
+    """DeBERTa's before version 2: GPT-2's, between [CLS] and [SEP]."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE(numbers, ranks))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(settings.flag("add_prefix_space", False))
+    tokenizer.decoder = decoders.ByteLevel()
+    add_tokens(tokenizer, settings, {"bos": "[CLS]", "eos": "[SEP]"} | BERT, rows)
+    cls, sep = (settings.name(which, BERT[which]) or BERT[which] for which in ("cls", "sep"))
+    ends = [need(tokenizer, path, token) for token in (cls, sep)]
+    around(tokenizer, [cls, "$A", sep], [cls, "$A", sep, sep, "$B", sep], ends)
+    return tokenizer
+
+
 def read_ids(path: Path) -> dict[str, int]:
     """{token: its number}."""
     numbers = read_json(path, LIMIT)
@@ -287,7 +308,8 @@ def read_word_piece(paths: list[Path], settings: TokenizerSettings, rows: int | 
     (path,) = paths
     tokens = lines(path)
     vocab = {token: number for number, token in enumerate(tokens)}
-    names = {which: settings.name(which, token) or token for which, token in BERT.items()}
+    usual = MPNET if settings.kind == "mpnet" else BERT
+    names = {which: settings.name(which, token) or token for which, token in usual.items()}
     for token in ("unk", "cls", "sep"):
         if names[token] not in vocab:
             raise BadInput(f"{path} has no {names[token][:50]}, without which BERT reads nothing")
@@ -296,12 +318,14 @@ def read_word_piece(paths: list[Path], settings: TokenizerSettings, rows: int | 
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     cls, sep = names["cls"], names["sep"]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=[cls, "$A", sep],
-        pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
-        special_tokens=[(token, vocab[token]) for token in (cls, sep)],
-    )
-    add_tokens(tokenizer, settings, BERT, rows)
+    if usual is MPNET:
+        ends = ((sep, vocab[sep]), (cls, vocab[cls]))
+        tokenizer.post_processor = processors.RobertaProcessing(*ends, add_prefix_space=False)
+        mask_takes_space(settings, usual["mask"])
+    else:
+        tokens_around = [(token, vocab[token]) for token in (cls, sep)]
+        around(tokenizer, [cls, "$A", sep], [cls, "$A", sep, "$B:1", f"{sep}:1"], tokens_around)
+    add_tokens(tokenizer, settings, usual, rows)
     return tokenizer
 
 
