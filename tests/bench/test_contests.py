@@ -149,6 +149,21 @@ def test_what_nanogpt_and_gpt_fast_need(tmp_path):
     }
 
 
+def test_gpt_fast_is_compiled_with_the_settings_of_its_own_script():
+    import torch._functorch.config as functorch
+    import torch._inductor.config as inductor
+
+    from heedful.bench.peers import gptfast
+
+    with (
+        inductor.patch(coordinate_descent_tuning=False, fx_graph_cache=False),
+        functorch.patch(enable_autograd_cache=False),
+    ):
+        gptfast.set_compiler()
+        assert inductor.coordinate_descent_tuning and inductor.fx_graph_cache
+        assert inductor.triton.unique_kernel_names and functorch.enable_autograd_cache
+
+
 # What a work cannot do without
 
 
