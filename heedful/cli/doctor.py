@@ -1,9 +1,10 @@
-"""Check whether a model is sound: ten self-checks, each with its value, its limit and a remedy.
+"""Check whether a model is sound: sixteen self-checks, each with its value, its limit and a remedy.
 
-The checks: weights are finite; no gradient reaches a later token; padding, batching and the cache change
-nothing; the tokenizer restores texts; the vocabulary is used; a fresh model of these sizes has a loss near
-ln V; heads are in use; a run is better than guessing on its held-out data. Works on runs of every task and
-on Hugging Face folders, and changes nothing. The exit code is 3 if a check failed.
+The checks: weights are finite; no token sees a later one; padding, batching and the cache change nothing; the
+tokenizer restores texts, is used, and fits the model; padding is not the end; embeddings and positions were
+trained; a fresh model of these sizes has a loss near ln V; the residual stream is level; attention is not
+saturated; heads are in use; a run is better than guessing on its held-out data. Works on runs of every task
+and on Hugging Face folders, and changes nothing. The exit code is 3 if a check failed.
 
 Examples: heedful doctor runs/demo; heedful doctor ./gpt2 --json
 """

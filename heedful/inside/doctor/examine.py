@@ -13,12 +13,15 @@ from pathlib import Path
 from ...interop.loaded import Loaded
 from ...models.base.settings import Range
 from ...tasks.recipe.settings import Recipe
+from .embeddings import trained_embeddings
 from .finding import Finding, NotApplicable
+from .fit import padding_and_end, tokenizer_fits, trained_context
 from .heads import heads
 from .invariance import batch, cache, finite_weights, padding
 from .leaks import no_leak
 from .loss import first_loss, held_out
 from .patient import Patient
+from .signals import residual_stream, softmax_saturation
 from .tokenizer import round_trip, used_vocabulary
 
 SEEDS = Range(0, 2**63 - 1)
@@ -32,7 +35,13 @@ CHECKS: dict[str, Callable[[Patient], Finding]] = {
     "cached equals uncached": cache,
     "tokenizer round trip": round_trip,
     "the vocabulary is used": used_vocabulary,
+    "tokenizer fits the model": tokenizer_fits,
+    "padding is not the end": padding_and_end,
+    "embeddings were trained": trained_embeddings,
+    "positions were trained": trained_context,
     "first loss near ln V": first_loss,
+    "residual stream is level": residual_stream,
+    "softmax is not saturated": softmax_saturation,
     "heads are in use": heads,
     "better than guessing": held_out,
 }

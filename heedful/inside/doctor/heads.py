@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...decode.greedy import greedy
 from ...decode.step import step_of
 from ...errors import BadInput, NotFinite
 from ...parts.masks import Mask
+from ...parts.multihead import MultiHeadAttention
 from ...parts.view import View
 from ...parts.watch import watch
 from ..look.heads import entropy, practice
@@ -23,6 +24,7 @@ from .patient import Patient, T
 from .tokenizer import there_and_back
 
 IDLE = 0.99  # of a head's attention on one key, or of the entropy of uniform attention
+SILENT = 1e-3  # of the weights of the median head
 TWINS = 0.005  # of their attention in which two heads differ
 
 
@@ -34,6 +36,7 @@ class HeadStates:
     dead: list[str]  # all queries attend to one key
     uniform: list[str]  # all keys get the same attention
     twins: list[str]  # pairs of one layer with equal attention
+    silent: list[str] = field(default_factory=list)  # nothing of what they read is written
 
 
 @torch.no_grad()
@@ -51,11 +54,13 @@ def heads(p: Patient) -> Finding:
             weights_NHTS = torch.stack([trace[path] for trace in traces])
             finite = finite and bool(torch.isfinite(weights_NHTS).all())
             judge_layer(found, weights_NHTS, mask_of(p.model, which, layer), f"{which} {layer}")
-    idle = len(found.dead) + len(found.uniform) + len(found.twins)
+            found.silent += silent_heads(p.model.get_submodule(path), f"{which} {layer}")
+    idle = len(found.dead) + len(found.uniform) + len(found.twins) + len(found.silent)
     summary = [f"{idle} of {found.total} idle"]
     summary += [f"all queries attend to one key: {some(found.dead)}"] if found.dead else []
     summary += [f"uniform: {some(found.uniform)}"] if found.uniform else []
     summary += [f"equal: {some(found.twins)}"] if found.twins else []
+    summary += [f"output is 0: {some(found.silent)}"] if found.silent else []
     remedy = "normal in a fresh model; in a trained one these heads can be pruned: `heedful look` shows them"
     if not finite:
         return Finding(FAIL, None, "attention is not finite", "0", "see whether the weights are finite")
@@ -84,6 +89,20 @@ def judge_layer(found: HeadStates, weights_NHTS: Tensor, mask: Mask, where: str)
     for a, b in combinations(sorted(set(range(len(names))) - idle), 2):
         if (weights_NHTS[:, a] - weights_NHTS[:, b]).abs().sum(-1).mean() / 2 < TWINS:
             found.twins.append(f"{names[a]} and {names[b]}")
+
+
+def silent_heads(layer: nn.Module, where: str) -> list[str]:
+    """Heads whose values or output weights are 0, next to those of the other heads."""
+    if not isinstance(layer, MultiHeadAttention):
+        return []
+    value_HLD = layer.value.weight.detach().float().unflatten(0, (layer.kv_heads, -1))
+    out_HDL = layer.out.weight.detach().float().unflatten(1, (layer.heads, -1)).transpose(0, 1)
+    read_H = value_HLD.flatten(1).norm(dim=-1).repeat_interleave(layer.heads // layer.kv_heads)
+    if layer.value.bias is not None:
+        bias_G = layer.value.bias.detach().float().unflatten(0, (layer.kv_heads, -1)).norm(dim=-1)
+        read_H = read_H + bias_G.repeat_interleave(layer.heads // layer.kv_heads)
+    size_H = read_H * out_HDL.flatten(1).norm(dim=-1)
+    return [f"{where}.{h + 1}" for h, size in enumerate(size_H) if size < SILENT * size_H.median()]
 
 
 def some(names: list[str]) -> str:
