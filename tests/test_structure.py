@@ -34,6 +34,7 @@ FOLDERS = [
     "inside",
     "runs",
     "use",
+    "certify",
     "bench",
     "compare",
     "cli",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from .shared.exchange import StageProgress, aside_of, check_place, compared, finish, refuse
+from .shared.exchange import StageProgress, aside_of, check_place, finish, refuse
 from .shared.options import Positional, arg
 
 
@@ -51,6 +51,7 @@ def export(given: ExportOptions) -> int:
     source, out = Path(given.run), Path(given.out)
     check_place(source, out, given.replace)
     with StageProgress(f"exporting {given.run} as {given.to}") as tell:
+        from ..certify.compare import compared
         from ..interop.formats import FORMATS, check_kind, load
 
         form, kind = FORMATS[given.to], check_kind(given.to, given.quantize)
@@ -59,5 +60,5 @@ def export(given: ExportOptions) -> int:
         with aside_of(out) as aside:
             tell(f"writing {form.title}, {kind}")
             form.write(loaded, aside, kind)
-            certificate = compared(loaded, aside, given.to, kind, tell)
+            certificate = compared(loaded, aside, given.to, kind, tell, given.run)
             return finish(certificate, aside, out, given.json, tell)

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from .shared.exchange import StageProgress, aside_of, check_place, compared, finish, refuse
+from .shared.exchange import StageProgress, aside_of, check_place, finish, refuse
 from .shared.options import Positional, arg
 
 if TYPE_CHECKING:
     from ..interop.loaded import Loaded
-    from ..interop.parity.certificate import Certificate
+    from ..certify.certificate import Certificate
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ def import_(given: ImportOptions) -> int:
     source, out = Path(given.folder), Path(given.out)
     check_place(source, out, given.replace)
     with StageProgress(f"importing {given.folder}") as tell:
+        from ..certify.compare import compared
         from ..interop.formats import load
 
         loaded = load(source)
@@ -54,41 +55,18 @@ def import_(given: ImportOptions) -> int:
             from ..interop.hf.write import write
 
             write(loaded, aside)
-            tell("reading it again")
-            weights = again(loaded, aside)
-            certificate = whole(compared(loaded, aside, "hf", "float32", tell), weights)
+            certificate = compared(loaded, aside, "hf", "float32", tell, given.folder)
             certificate = with_source(certificate, loaded, source, tell)
             return finish(certificate, aside, out, given.json, tell)
-
-
-def again(loaded: Loaded, folder: Path) -> dict[str, Any]:
-    """What was written, read again: every weight that Hugging Face knows must be the same, bit for bit."""
-    from ..interop.formats import load
-    from ..interop.hf.write import in_their_terms
-
-    (_, before), (_, after) = in_their_terms(loaded), in_their_terms(load(folder))
-    same = [name for name in before if name in after and before[name].equal(after[name])]
-    return {"tensors": len(before), "same": len(same) if before.keys() == after.keys() else 0}
-
-
-def whole(certificate: Certificate, weights: dict[str, Any]) -> Certificate:
-    """A certificate that knows of the weights too."""
-    from ..interop.parity.certificate import DIFFERENT
-
-    certificate = replace(certificate, more={"weights": weights})
-    if weights["same"] == weights["tensors"]:
-        return certificate
-    total = weights["tensors"]
-    fault = f"{total - weights['same']} of {total} weights differ when read again"
-    return replace(certificate, verdict=DIFFERENT, faults=(*certificate.faults, fault))
 
 
 def with_source(
     certificate: Certificate, loaded: Loaded, source: Path, tell: Callable[[str], None]
 ) -> Certificate:
     """Beside it, how the library that the model comes from reads the original."""
+    from ..certify.certificate import DIFFERENT
+    from ..certify.compare import compared
     from ..interop.formats import FORMATS, format_of
-    from ..interop.parity.certificate import DIFFERENT
 
     to = format_of(source)
     if to not in FORMATS:

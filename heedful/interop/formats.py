@@ -24,7 +24,7 @@ from .run.read import read as read_run
 
 if TYPE_CHECKING:
     from .loaded import Loaded
-    from .parity.foreign import ForeignModel
+    from .foreign import ForeignModel
 
 
 def load(
@@ -75,9 +75,9 @@ class Format:
         """Write a model into a folder that is there and empty."""
         part(self.name, "write").write(loaded, folder, kind)
 
-    def reopen(self, folder: Path) -> ForeignModel:
-        """A folder of this format as the other library opens it."""
-        return part(self.name, "reopen").reopen(folder)
+    def reopen(self, folder: Path, exact: bool = False) -> ForeignModel:
+        """A folder of this format as the other library opens it. exact: products in float32."""
+        return part(self.name, "reopen").reopen(folder, exact)
 
 
 def part(format: str, file: str) -> Any:

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ...errors import BadInput, NotInstalled
+from ...errors import BadInput
 from ...files import flush, naming, one_line, present
 
 if TYPE_CHECKING:
     from ...interop.loaded import Loaded
-    from ...interop.parity.certificate import Certificate
+    from ...certify.certificate import Certificate
 
 DID_NOT_HOLD = 3  # the exit code
 PARITY = "parity.json"
@@ -104,48 +104,18 @@ def refuse(name: str, loaded: Loaded, to: str) -> None:
         raise BadInput(f"{name} cannot be exported as {to}: {why.rstrip('.')}; {able}")
 
 
-def compared(
-    loaded: Loaded, folder: Path, to: str, kind: str | None, tell: Callable[[str], None]
-) -> Certificate:
-    """A loaded model beside what another library makes of a folder. kind: of its numbers; None: ask it."""
-    from ...interop.formats import FORMATS
-    from ...interop.parity.certificate import DIFFERENT, Certificate, unchecked, versions
-    from ...interop.parity.compare import certify
-
-    form = FORMATS[to]
-    tell(f"opening it with {form.packages[0]}")
-    try:
-        theirs = form.reopen(folder)
-        computes: str = getattr(theirs, "computes", "float32")
-        return certify(
-            loaded, theirs, format=to, kind=kind or computes, packages=form.packages, progress=tell
-        )
-    except NotInstalled as why:
-        return unchecked(loaded, to, kind or "float32", str(why), form.packages)
-    except MemoryError:
-        raise
-    except Exception as error:
-        if os.environ.get("HEEDFUL_DEBUG") == "1":
-            raise
-        fault = one_line(f"{form.packages[0]} cannot use it: {type(error).__name__}: {error}")
-        return Certificate(
-            DIFFERENT, to, kind or "float32", loaded.architecture, versions(form.packages), (fault,)
-        )
-
-
 def finish(
     certificate: Certificate, aside: Path, out: Path, as_json: bool, tell: Callable[[str], None]
 ) -> int:
     """Write parity.json, name the folder by the verdict, and print the result."""
-    from ...interop.parity.certificate import DIFFERENT, UNCHECKED, write_certificate
+    from ...certify.certificate import UNCHECKED, write_certificate
 
-    write_certificate(certificate, aside)
-    different = certificate.verdict == DIFFERENT
+    content, different = write_certificate(certificate, aside), certificate.differs
     place = free_name(out) if different else out
     put_in_place(aside, place)
     tell("")
     if as_json:
-        print(json.dumps({"out": str(place)} | certificate.as_json(), indent=2, allow_nan=False))
+        print(json.dumps({"out": str(place)} | content, indent=2, allow_nan=False))
     else:
         first = one_line(f"{place}: {headline(certificate)}")
         print("\n".join([first, *(f"  {line}" for line in certificate.summary())]))
@@ -162,13 +132,13 @@ def headline(certificate: Certificate) -> str:
     from ...interop.formats import FORMATS
 
     package = FORMATS[certificate.format].packages[0]
-    version = certificate.versions.get(package, "")
+    library = f"{package} {certificate.versions.get(package, '')}".rstrip()
     found = {
-        "same": f"the same model in {package} {version}",
-        "different": f"a different model in {package} {version}",
+        "same": f"the same model in {library}",
+        "different": f"a different model in {library}",
         "not checked": "written, not checked",
-    }[certificate.verdict]
-    return f"{certificate.architecture} as {certificate.format}, {certificate.kind}: {found.rstrip()}"
+    }.get(certificate.verdict, f"{certificate.verdict} in {library}")
+    return f"{certificate.architecture} as {certificate.format}, {certificate.kind}: {found}"
 
 
 # Talking

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..binary import mapped
+from ..foreign import NetworkInput, Outputs
 from ..hf.tokenizer import TOKENIZER
 from ..hf.tokenizer_files import reads_special_tokens_as_text
 from ..packages import needed
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-def reopen(folder: Path) -> CTranslate2Model:
-    """The model as CTranslate2 opens it, on the CPU."""
-    return CTranslate2Model(folder)
+def reopen(folder: Path, exact: bool = False) -> CTranslate2Model:
+    """The model as CTranslate2 opens it, on the CPU. exact: products in float32, whatever is stored."""
+    return CTranslate2Model(folder, exact)
 
 
 class CTranslate2Model:
     """A CTranslate2 folder, by its own library."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, exact: bool = False) -> None:
         library = needed("ctranslate2", "ctranslate2")
         with mapped(folder / MODEL) as data:
             self.kind = read_head(data)[0]
@@ -38,7 +39,12 @@ class CTranslate2Model:
             "TransformerDecoderSpec": library.Generator,
             "TransformerEncoderSpec": library.Encoder,
         }[self.kind]
-        self.model = opened(str(folder), inter_threads=1, intra_threads=torch.get_num_threads())
+        self.model = opened(
+            str(folder),
+            inter_threads=1,
+            intra_threads=torch.get_num_threads(),
+            compute_type="float32" if exact else "default",
+        )
         self.computes = self.model.compute_type.partition("_")[0]  # int8_float32: products of whole numbers
         kept = [folder / name for name in VOCABULARIES if (folder / name).exists()]
         lists = [json.loads(path.read_text(encoding="utf-8")) for path in kept]
@@ -46,17 +52,30 @@ class CTranslate2Model:
         self.numbers = {word: number for number, word in enumerate(self.writes)}
         self.tokenizer = opened_tokenizer(folder)
 
-    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
+    def outputs(self, rows: list[NetworkInput]) -> list[Outputs]:
         if self.kind == "TransformerDecoderSpec":
-            return tensor(self.model.forward_batch([ids]))[0]
+            return [{"logits": tensor(self.model.forward_batch([row.ids]))[0]} for row in rows]
         if self.kind == "TransformerEncoderSpec":
-            output = self.model.forward_batch([ids])
-            hidden_TD, pooled = tensor(output.last_hidden_state)[0], output.pooler_output
-            return hidden_TD if pooled is None else torch.cat([hidden_TD, tensor(pooled)])
-        forced = [self.writes[number] for number in (target or [])[1:]]
+            return [self.encoded(row) for row in rows]
+        return [{"logits": self.decoded(row)} for row in rows]
+
+    def encoded(self, row: NetworkInput) -> Outputs:
+        segments = None if row.segments is None else [row.segments]
+        output = self.model.forward_batch([row.ids], token_type_ids=segments)
+        found = {"last_hidden_state": tensor(output.last_hidden_state)[0]}
+        pooled = output.pooler_output
+        return found if pooled is None else found | {"pooler_output": tensor(pooled)}
+
+    def decoded(self, row: NetworkInput) -> Tensor:
+        """Logits after each token of the target, which the search is made to follow."""
+        forced = [self.writes[number] for number in (row.target or [])[1:]]
         how = {"beam_size": 1, "max_decoding_length": len(forced) + 1, "min_decoding_length": 0}
         output = self.model.translate_batch(
-            [self.source(ids)], target_prefix=[forced], max_input_length=0, return_logits_vocab=True, **how
+            [self.source(row.ids)],
+            target_prefix=[forced],
+            max_input_length=0,
+            return_logits_vocab=True,
+            **how,
         )
         return torch.stack([tensor(step).flatten() for step in output[0].logits[0]])
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..binary import mapped
+from ..foreign import NetworkInput, Outputs
 from ..hf.reopen import OFFLINE
 from ..packages import needed, quiet
 from .file import read_contents
@@ -18,7 +19,7 @@ from .write import FILE
 THEIR_SPLITS = ("gpt-2", "llama-bpe")  # which transformers reads as llama.cpp does
 
 
-def reopen(folder: Path) -> GGUFModel:
+def reopen(folder: Path, exact: bool = False) -> GGUFModel:
     """The file as Hugging Face transformers opens it: with its own reader, and nothing of ours."""
     return GGUFModel(folder)
 
@@ -50,8 +51,12 @@ class GGUFModel:
             self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), **named) if known else None
 
     @torch.no_grad()
-    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
-        return self.model(input_ids=torch.tensor([ids])).logits[0].float()
+    def outputs(self, rows: list[NetworkInput]) -> list[Outputs]:
+        return [{"logits": self.model(input_ids=torch.tensor([row.ids])).logits[0].float()} for row in rows]
+
+    def embedding(self) -> Tensor:
+        """The rows of its token embedding."""
+        return self.model.get_input_embeddings().weight.detach().float()
 
     def greedy(self, ids: list[int], new: int) -> list[int] | None:
         return self.written(ids, new, 1)

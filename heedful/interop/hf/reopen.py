@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import BadInput
 from ...files import inside, present, read_json
+from ..foreign import NetworkInput, Outputs, each_text, padded, real
 from ..packages import needed, quiet
-from ..parity.foreign import each_text, padded, real
+
 from ..run_folder import CONFIG
 from .token_settings import LIMIT, TOKENIZER_CONFIG
 from .weights import find_weights
@@ -25,7 +25,7 @@ OFFLINE = {"local_files_only": True, "trust_remote_code": False}
 MEANINGS = ("pad", "bos", "eos", "decoder_start")
 
 
-def reopen(folder: Path) -> TransformersModel:
+def reopen(folder: Path, exact: bool = False) -> TransformersModel:
     """The model of a folder as transformers loads it."""
     return TransformersModel(folder)
 
@@ -72,10 +72,14 @@ class TransformersModel:
 
     def kind(self) -> Any:
         """The Auto class for the class that the config names."""
-        named = str((self.said.get("architectures") or [""])[0])
         return getattr(
-            self.hf, next((auto for end, auto in AUTOS.items() if named.endswith(end)), "AutoModel")
+            self.hf, next((auto for end, auto in AUTOS.items() if self.named.endswith(end)), "AutoModel")
         )
+
+    @property
+    def named(self) -> str:
+        """The class that the config names."""
+        return str((self.said.get("architectures") or [""])[0])
 
     def read_tokenizer(self, folder: Path) -> Any:
         """Its tokenizer; None if the folder has none."""
@@ -92,37 +96,45 @@ class TransformersModel:
     # What is asked of it
 
     @torch.no_grad()
-    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
-        return self.batch([ids], [target])[0]
-
-    @torch.no_grad()
-    def batch(self, rows: list[list[int]], targets: list[list[int] | None]) -> list[Tensor]:
-        """The same of several texts at once, padded at their ends; one by one where they know no padding."""
+    def outputs(self, rows: list[NetworkInput]) -> list[Outputs]:
+        """Of several texts at once, padded at their ends; one by one where the model knows no padding."""
         if len(rows) > 1 and "pad" not in self.special and not self.model.can_generate():
-            return [self.batch([row], [target])[0] for row, target in zip(rows, targets, strict=True)]
-        tokens_BT, lengths_B = padded(rows, self.special.get("pad", 0))
+            return [self.outputs([row])[0] for row in rows]
+        tokens_BT, lengths_B = padded([row.ids for row in rows], self.special.get("pad", 0))
         given: dict[str, Any] = {"input_ids": tokens_BT, "attention_mask": real(tokens_BT, lengths_B)}
+        if rows[0].segments is not None:
+            given["token_type_ids"], _ = padded([row.segments or [0] for row in rows])
         if self.model.config.is_encoder_decoder:
-            given["decoder_input_ids"], lengths_B = padded([target or [0] for target in targets])
+            given["decoder_input_ids"], lengths_B = padded([row.target or [0] for row in rows])
         if self.model.can_generate():
             given["use_cache"] = False
-        out = self.model(**given)
-        return each_text(said_first(out), lengths_B, out.get("pooler_output"))
+        return each_text(self.run(**given), lengths_B)
 
     @torch.no_grad()
-    def other_heads(self, ids: list[int]) -> list[Tensor]:
-        if self.model.can_generate() or self.model.config.is_encoder_decoder:
-            return []
-        out = self.model(
-            input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long)
-        )
-        return [out[name].float() for name in SECOND if out.get(name) is not None]
+    def pictures(self, images_BCHW: Tensor) -> list[Outputs]:
+        found = self.run(pixel_values=images_BCHW)
+        length = found["last_hidden_state"].shape[1]
+        return each_text(found, torch.full((len(images_BCHW),), length))
 
-    @torch.no_grad()
-    def pictures(self, images_BCHW: Tensor) -> list[Tensor]:
-        out = self.model(pixel_values=images_BCHW)
-        found = said_first(out)
-        return each_text(found, torch.full((len(found),), found.shape[1]), out.get("pooler_output"))
+    def run(self, **given: Tensor) -> dict[str, Tensor]:
+        """Every output of the model, by name, and the last hidden states of the network below its heads."""
+        below: dict[str, Any] = {}
+        body = self.model.base_model
+        hook = body.register_forward_hook(lambda _, args, out: below.update(out))
+        try:
+            out = below | dict(self.model(**given))
+        finally:
+            hook.remove()
+        if self.model.config.is_encoder_decoder or self.model.can_generate():
+            return {"logits": out["logits"]}
+        found = {RENAMED.get(name, name): part for name, part in out.items() if name in COMPARED}
+        if self.named.endswith("ForNextSentencePrediction"):
+            found["seq_relationship_logits"] = found.pop("logits")
+        return found
+
+    def embedding(self) -> Tensor:
+        """The rows of its token embedding."""
+        return self.model.get_input_embeddings().weight.detach().float()
 
     def greedy(self, ids: list[int], new: int) -> list[int] | None:
         return self.write(ids, new)
@@ -204,15 +216,8 @@ CLASSES = (
     "OpenAIGPTTokenizer", "PegasusTokenizer", "PreTrainedTokenizer", "Qwen2Tokenizer", "RobertaTokenizer",
     "T5Tokenizer", "TokenizersBackend",
 )  # fmt: skip
-SECOND = ("seq_relationship_logits", "sop_logits")  # what a head beside the first says
-
-
-def said_first(out: Any) -> Tensor:
-    """What our first head says too, of every token or of the whole; hidden states where there is no head."""
-    if getattr(out, "start_logits", None) is not None:
-        return torch.stack([out.start_logits, out.end_logits], -1)
-    for name in ("prediction_logits", "logits", "last_hidden_state"):
-        found = getattr(out, name, None)
-        if found is not None:
-            return found
-    raise BadInput(f"transformers gives {', '.join(out.keys())}, none of which heedful can compare")
+COMPARED = (
+    "logits", "prediction_logits", "seq_relationship_logits", "sop_logits", "start_logits", "end_logits",
+    "pooler_output", "last_hidden_state",
+)  # fmt: skip
+RENAMED = {"prediction_logits": "logits"}  # of models with two heads

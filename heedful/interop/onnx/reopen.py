@@ -9,28 +9,32 @@ from torch import Tensor
 
 from ...decode.step import Step
 from ...files import present, read_json
+from ..foreign import NetworkInput, Outputs, Searched, each_text, padded, real
 from ..packages import needed, quiet
-from ..parity.foreign import Searched, each_text, padded, real
 from ..run_folder import CONFIG
+from .exact import exact_graph
 from .modules import ENCODER, FIRST, MODEL, NEXT
 
 
-def reopen(folder: Path) -> OnnxModel:
-    """The graphs of a folder in onnxruntime."""
-    return OnnxModel(folder)
+def reopen(folder: Path, exact: bool = False) -> OnnxModel:
+    """The graphs of a folder in onnxruntime. exact: products in float32, whatever is stored."""
+    return OnnxModel(folder, exact)
 
 
 class Session:
     """One graph, given and giving tensors by name."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, exact: bool = False) -> None:
+        changed = exact_graph(path) if exact else None
         with quiet():
             runtime = needed("onnxruntime", "onnx")
             how = runtime.SessionOptions()
             how.log_severity_level = 3
             how.intra_op_num_threads = torch.get_num_threads()
             how.add_session_config_entry("session.intra_op.allow_spinning", "0")
-            self.session = runtime.InferenceSession(str(path), how, providers=["CPUExecutionProvider"])
+            self.session = runtime.InferenceSession(
+                changed or str(path), how, providers=["CPUExecutionProvider"]
+            )
         self.inputs = {value.name: value.shape for value in self.session.get_inputs()}
         self.outputs = [value.name for value in self.session.get_outputs()]
 
@@ -43,49 +47,35 @@ class Session:
 class OnnxModel(Searched):
     """A model in onnxruntime. heedful's own searches use its scores, token by token through the cache."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, exact: bool = False) -> None:
         config = read_json(folder / CONFIG)
         numbers = {name: config.get(f"{name}_token_id") for name in ("bos", "eos", "decoder_start")}
         special = {name: number for name, number in numbers.items() if type(number) is int}
         self.end, self.start = special.get("eos"), special.get("decoder_start", special.get("bos", 0))
         self.pairs = present(folder / ENCODER)
         names = (ENCODER, FIRST, NEXT) if self.pairs else (MODEL,)
-        self.sessions = {name: Session(folder / name) for name in names}
+        self.sessions = {name: Session(folder / name, exact) for name in names}
 
     @property
     def writes(self) -> bool:
         return self.pairs or any("past_key_values" in name for name in self.sessions[MODEL].inputs)
 
-    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
-        return self.batch([ids], [target])[0]
-
-    def batch(self, rows: list[list[int]], targets: list[list[int] | None]) -> list[Tensor]:
-        """Scores of several texts at once, padded at their ends."""
-        tokens_BT, lengths_B = padded(rows)
+    def outputs(self, rows: list[NetworkInput]) -> list[Outputs]:
+        """Of several texts at once, padded at their ends."""
+        tokens_BT, lengths_B = padded([row.ids for row in rows])
         if self.writes:
             step: OnnxStep = self.step(tokens_BT, lengths_B)
             if self.pairs:
-                tokens_BT, lengths_B = padded([target or [self.start] for target in targets])
-            scores_BTV = step(tokens_BT, lengths_B)
-            return each_text(scores_BTV, lengths_B)
-        mask_BT = real(tokens_BT, lengths_B)
-        given = {"token_type_ids": torch.zeros_like(tokens_BT)}
-        out = self.sessions[MODEL](input_ids=tokens_BT, attention_mask=mask_BT, **given)
-        return each_text(said_first(out), lengths_B, out.get("pooler_output"))
+                tokens_BT, lengths_B = padded([row.target or [self.start] for row in rows])
+            return each_text({"logits": step(tokens_BT, lengths_B)}, lengths_B)
+        segments_BT, _ = padded([row.segments or [0] * len(row.ids) for row in rows])
+        given = {"attention_mask": real(tokens_BT, lengths_B), "token_type_ids": segments_BT}
+        return each_text(self.sessions[MODEL](input_ids=tokens_BT, **given), lengths_B)
 
-    def other_heads(self, ids: list[int]) -> list[Tensor]:
-        if self.writes:
-            return []
-        tokens_1T = torch.tensor([ids])
-        given = {"attention_mask": torch.ones_like(tokens_1T), "token_type_ids": torch.zeros_like(tokens_1T)}
-        out = self.sessions[MODEL](input_ids=tokens_1T, **given)
-        firsts = ("last_hidden_state", "pooler_output", "logits", "start_logits", "end_logits")
-        return [part[0] if part.ndim == 3 else part for name, part in out.items() if name not in firsts]
-
-    def pictures(self, images_BCHW: Tensor) -> list[Tensor]:
-        out = self.sessions[MODEL](pixel_values=images_BCHW)
-        found = said_first(out)
-        return each_text(found, torch.full((len(found),), found.shape[1]), out.get("pooler_output"))
+    def pictures(self, images_BCHW: Tensor) -> list[Outputs]:
+        found = self.sessions[MODEL](pixel_values=images_BCHW)
+        length = max(part.shape[1] for part in found.values())
+        return each_text(found, torch.full((len(images_BCHW),), length))
 
     def step(self, tokens_BT: Tensor, lengths_B: Tensor) -> OnnxStep:
         if not self.pairs:
@@ -100,12 +90,6 @@ class OnnxModel(Searched):
 
     def tokens(self, text: str) -> list[int] | None:
         return None  # onnxruntime has no tokenizer: the folder's is heedful's own
-
-
-def said_first(out: dict[str, Tensor]) -> Tensor:
-    """What the first head says, of every token or of the whole."""
-    first, *others = out.values()
-    return torch.stack([first, others[0]], -1) if "start_logits" in list(out)[:1] else first
 
 
 class OnnxStep(Step):

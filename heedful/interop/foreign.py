@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ...decode.beam import beam_search
-from ...decode.beam_settings import BeamSettings
-from ...decode.greedy import greedy
-from ...decode.step import Step
+from ..decode.beam import beam_search
+from ..decode.beam_settings import BeamSettings
+from ..decode.greedy import greedy
+from ..decode.step import Step
+
+Outputs = dict[str, Tensor]  # {name: [T, V], or [1, V] of the whole text}
+SPANS = ("start_logits", "end_logits")  # a number for each token
+
+
+@dataclass(frozen=True)
+class NetworkInput:
+    """One input of a network: its tokens, for an encoder-decoder what is decoded, and segments if it has any."""
+
+    ids: list[int]
+    target: list[int] | None = None
+    segments: list[int] | None = None
 
 
 class ForeignModel(Protocol):
     """A model opened in another library. A method returns None where that library has no answer.
 
-    An attribute `computes` names the dtype that it computes with, if that is not float32. An attribute
-    `says_log_probabilities` is True if `logits` returns log-probabilities. Three more methods are optional:
+    More methods are optional, and so is each of a file in heedful/certify/checks:
 
-        pictures(images_BCHW) -> list[Tensor]     `logits` of each picture
-        batch(rows, targets) -> list[Tensor]      `logits` of several texts, which the library pads
-        other_heads(ids) -> list[Tensor]          outputs of the heads after the first
+        pictures(images_BCHW) -> list[Outputs]    `outputs` of each picture
+        embedding() -> Tensor                     the rows of the token embedding, as the library holds them
     """
 
-    def logits(self, ids: list[int], target: list[int] | None) -> Tensor | None:
-        """Scores [T, V] in fp32 after each token of one text.
+    def outputs(self, rows: list[NetworkInput]) -> list[Outputs]:
+        """Everything that the network returns for each row of one batch, by Hugging Face's names.
 
-        decoder            after each token of `ids`
-        encoder-decoder    reads `ids`; after each token of `target`, the first of which starts decoding
-        encoder            output of its first head (pooling is none), one row if it judges the whole text;
-                           without a head, the hidden states and, as a last row, the pooled vector
+        decoder            logits after each token of `ids`
+        encoder-decoder    reads `ids`; logits after each token of `target`, the first of which starts decoding
+        encoder            last_hidden_state, pooler_output, and what each head returns
         """
 
     def greedy(self, ids: list[int], new: int) -> list[int] | None:
@@ -77,15 +87,13 @@ class Searched(ABC):
         return beam_search(step, prompt_1T, longest=new, eos=self.end, settings=settings)[0][0].words
 
 
-def each_text(found: Tensor, lengths_B: Tensor, pooled_BD: Tensor | None = None) -> list[Tensor]:
-    """Outputs of each text of a padded batch: a row for every real token, or one for the whole text. A pooled
-    vector is the last row."""
-    if found.ndim == 2:
-        return list(found[:, None].float())
-    rows = [row[:n].float() for row, n in zip(found, lengths_B.tolist(), strict=True)]
-    if pooled_BD is None:
-        return rows
-    return [torch.cat([row, one[None].float()]) for row, one in zip(rows, pooled_BD, strict=True)]
+def each_text(found: Mapping[str, Tensor], lengths_B: Tensor) -> list[Outputs]:
+    """Outputs of each text of a padded batch, in fp32: a row for every real token, or one for the whole."""
+    parts = {name: part[..., None] if name in SPANS else part for name, part in found.items()}
+    return [
+        {name: part[at, :n].float() if part.ndim == 3 else part[at][None].float() for name, part in parts.items()}
+        for at, n in enumerate(lengths_B.tolist())
+    ]
 
 
 def padded(rows: Sequence[list[int]], pad: int = 0) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,1 @@
+"""The certificate that an exported model is the same model: checks, comparison, verdict."""

@@ -1,0 +1,1 @@
+"""The checks of a certificate, one file each."""
