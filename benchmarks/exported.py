@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from heedful.certify.own import OwnModel
 from heedful.cli.main import main as heedful
 from heedful.corpora import phrasebook
+from heedful.interop.foreign import ForeignModel
 from heedful.interop.formats import FORMATS, load
-from heedful.interop.parity.foreign import ForeignModel
-from heedful.interop.parity.own import OwnModel
 
 BEAM, LONGEST = 4, 64
 

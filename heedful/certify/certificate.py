@@ -83,7 +83,9 @@ class Certificate:
         """Everything, as parity.json has it."""
         found = asdict(self)
         more = found.pop("more")
-        return finite(found | {"faults": list(self.faults), "checks": [as_entry(c) for c in self.checks]} | more)
+        return finite(
+            found | {"faults": list(self.faults), "checks": [as_entry(c) for c in self.checks]} | more
+        )
 
     def summary(self) -> list[str]:
         """The same in lines, for people."""

@@ -75,9 +75,7 @@ def compared(
         return Certificate(DIFFERENT, to, kind or "float32", loaded.architecture, noted, (fault,))
 
 
-def by_weights(
-    loaded: Loaded, folder: Path, to: str, kind: str | None, tell: Tell, why: str
-) -> Certificate:
+def by_weights(loaded: Loaded, folder: Path, to: str, kind: str | None, tell: Tell, why: str) -> Certificate:
     """What can be said without the other library: heedful reads the weights of the export again."""
     stored, packages = kind or "float32", FORMATS[to].packages
     if kind is None:

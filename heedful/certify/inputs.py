@@ -17,7 +17,7 @@ from torch import nn
 from ..interop.foreign import NetworkInput
 from ..interop.hf.probes import corpus
 from ..interop.hf.tokenizer_files import tells_segments
-from ..models.base.shells import Decoder, EncoderDecoder, shells_of
+from ..models.base.shells import Decoder, EncoderDecoder, WithHeads, shells_of
 from .own import OwnModel
 
 SEED = 20170612
@@ -55,10 +55,10 @@ class ProbeInputs:
 
 def inputs_for(here: OwnModel) -> ProbeInputs:
     """The inputs of a model, always the same ones."""
-    return Drawing(here).inputs()
+    return InputDrawing(here).inputs()
 
 
-class Drawing:
+class InputDrawing:
     """How inputs of one model are drawn."""
 
     def __init__(self, here: OwnModel) -> None:
@@ -100,9 +100,9 @@ class Drawing:
     def row(self, ids: list[int], target: int) -> NetworkInput:
         """An input with what is decoded (of random tokens) and with segments, where the model has them."""
         segments = None
-        if hasattr(self.model, "encoder") and not self.both and tells_segments(self.model):
-            kinds = len(self.model.encoder.inputs.segments.weight)
-            segments = [self.dice.randrange(kinds) for _ in ids]
+        if isinstance(self.model, WithHeads) and tells_segments(self.model):
+            table: Any = self.model.encoder.inputs.segments
+            segments = [self.dice.randrange(len(table.weight)) for _ in ids]
         decoded = None
         if self.both:
             length = max(1, min(target, self.longest))
@@ -120,7 +120,7 @@ class Drawing:
         """Inputs with every token that those before do not read, until the work is too much."""
         weights = sum(weight.numel() for weight in self.model.parameters())
         left = WORK / weights - sum(len(row.ids) + len(row.target or ()) for row in before)
-        seen = [set(token for row in before for token in part(row)) for part in (ids_of, target_of)]
+        seen = [{token for row in before for token in part(row)} for part in (ids_of, target_of)]
         sides = range(len(self.sizes) if self.both else 1)
         rest = [[token for token in self.free(side) if token not in seen[side]] for side in sides]
         size = max(1, min(self.longest, CHUNK) - 1)

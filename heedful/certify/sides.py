@@ -52,14 +52,14 @@ class Sides:
 def opened(
     loaded: Loaded, folder: Path, format: str, kind: str | None, tell: Tell, source: str = "the model"
 ) -> Sides:
-    """Both sides of an export. kind: how its weights are stored; None: they are what heedful has read from it,
+    """Both sides of an export. kind: how weights are stored; None: they are what heedful has read from it,
     and the other library says how it computes."""
     tell(f"opening it with {FORMATS[format].packages[0]}")
     used = FORMATS[format].reopen(folder)
     computes: str = getattr(used, "computes", "float32")
     rounded = loaded
-    if kind is not None:
-        rounded = with_weights(loaded, values) if (values := as_stored(loaded, folder, format, kind)) else loaded
+    if kind is not None and (values := as_stored(loaded, folder, format, kind)):
+        rounded = with_weights(loaded, values)
     stored = kind or computes
     exact = FORMATS[format].reopen(folder, exact=True) if stored == "int8" else used
     ours = OwnModel(loaded)

@@ -13,7 +13,7 @@ heedful export ./gpt2 gpt2-onnx --to onnx; heedful export ./smollm2 smollm2-gguf
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -52,6 +52,7 @@ def export(given: ExportOptions) -> int:
     check_place(source, out, given.replace)
     with StageProgress(f"exporting {given.run} as {given.to}") as tell:
         from ..certify.compare import compared
+        from ..certify.verify import source_of
         from ..interop.formats import FORMATS, check_kind, load
 
         form, kind = FORMATS[given.to], check_kind(given.to, given.quantize)
@@ -61,4 +62,5 @@ def export(given: ExportOptions) -> int:
             tell(f"writing {form.title}, {kind}")
             form.write(loaded, aside, kind)
             certificate = compared(loaded, aside, given.to, kind, tell, given.run)
+            certificate = replace(certificate, more={"source": source_of(source)})
             return finish(certificate, aside, out, given.json, tell)

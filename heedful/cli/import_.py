@@ -19,8 +19,8 @@ from .shared.exchange import StageProgress, aside_of, check_place, finish, refus
 from .shared.options import Positional, arg
 
 if TYPE_CHECKING:
-    from ..interop.loaded import Loaded
     from ..certify.certificate import Certificate
+    from ..interop.loaded import Loaded
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,14 @@ def with_source(
     """Beside it, how the library that the model comes from reads the original."""
     from ..certify.certificate import DIFFERENT
     from ..certify.compare import compared
+    from ..certify.verify import source_of
     from ..interop.formats import FORMATS, format_of
 
-    to = format_of(source)
+    to, noted = format_of(source), source_of(source)
     if to not in FORMATS:
-        return certificate
+        return replace(certificate, more={"source": noted})
     origin = compared(loaded, source, to, None, tell)  # int8 in CTranslate2 rounds what it multiplies, too
-    more = certificate.more | {"source": origin.as_json() | {"path": str(source)}}
+    more = certificate.more | {"source": origin.as_json() | noted}
     if origin.verdict != DIFFERENT:
         return replace(certificate, more=more)
     faults = (*certificate.faults, *(f"the original: {fault}" for fault in origin.faults))

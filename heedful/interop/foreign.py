@@ -21,7 +21,7 @@ SPANS = ("start_logits", "end_logits")  # a number for each token
 
 @dataclass(frozen=True)
 class NetworkInput:
-    """One input of a network: its tokens, for an encoder-decoder what is decoded, and segments if it has any."""
+    """One input of a network: its tokens, what an encoder-decoder decodes, and segments if it has any."""
 
     ids: list[int]
     target: list[int] | None = None
@@ -41,7 +41,7 @@ class ForeignModel(Protocol):
         """Everything that the network returns for each row of one batch, by Hugging Face's names.
 
         decoder            logits after each token of `ids`
-        encoder-decoder    reads `ids`; logits after each token of `target`, the first of which starts decoding
+        encoder-decoder    reads `ids`; logits after each token of `target`, whose first one starts decoding
         encoder            last_hidden_state, pooler_output, and what each head returns
         """
 
@@ -91,7 +91,10 @@ def each_text(found: Mapping[str, Tensor], lengths_B: Tensor) -> list[Outputs]:
     """Outputs of each text of a padded batch, in fp32: a row for every real token, or one for the whole."""
     parts = {name: part[..., None] if name in SPANS else part for name, part in found.items()}
     return [
-        {name: part[at, :n].float() if part.ndim == 3 else part[at][None].float() for name, part in parts.items()}
+        {
+            name: part[at, :n].float() if part.ndim == 3 else part[at][None].float()
+            for name, part in parts.items()
+        }
         for at, n in enumerate(lengths_B.tolist())
     ]
 

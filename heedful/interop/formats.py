@@ -23,8 +23,8 @@ from .run.read import is_peft
 from .run.read import read as read_run
 
 if TYPE_CHECKING:
-    from .loaded import Loaded
     from .foreign import ForeignModel
+    from .loaded import Loaded
 
 
 def load(

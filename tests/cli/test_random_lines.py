@@ -26,14 +26,14 @@ from helpers.command_lines import (
 from helpers.refusals import at_most
 from torch import nn
 
-from heedful.cli import bench, export, import_
+from heedful.certify import certificate, compare
+from heedful.cli import bench
 from heedful.cli.completion import names_file
 from heedful.cli.main import HELP, main
 from heedful.cli.shared import arguments
 from heedful.cli.shared.commands import COMMANDS, options_of
 from heedful.corpora import phrasebook
 from heedful.interop.onnx.graph import Graph
-from heedful.interop.parity import certificate
 from heedful.runs import training
 from heedful.tasks import find_task, recipe, task_files
 
@@ -71,14 +71,13 @@ def here(world, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "Stop", AtOnce)
     monkeypatch.setattr(phrasebook, "split", first_pages)
     monkeypatch.setattr(nn.Module, "compile", lambda module: None)  # takes long; test_compiled.py has it
-    for command in (export, import_):  # the other library is heard in test_export.py
-        monkeypatch.setattr(command, "compared", unchecked)
+    monkeypatch.setattr(compare, "compared", unchecked)  # the other library is heard in test_export.py
     monkeypatch.setattr(Graph, "write", lambda graph, path: path.touch())
     monkeypatch.setattr(bench, "bench", lambda given: None)
     return tmp_path
 
 
-def unchecked(loaded, folder, to, kind, tell):
+def unchecked(loaded, folder, to, kind, tell, source=""):
     return certificate.unchecked(loaded, to, kind, "there is no time")
 
 

@@ -1,10 +1,11 @@
 """heedful export: what leaves is the same model elsewhere, and what is not does not get its name."""
 
+import hashlib
 import json
 import struct
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +20,12 @@ from helpers.look_cases import imported
 from safetensors.torch import load_file, save_file
 
 import heedful
+from heedful.certify.certificate import TOLERANCES
 from heedful.cli.main import main
 from heedful.cli.shared import exchange
 from heedful.errors import BadInput
 from heedful.interop.formats import FORMATS, part
 from heedful.interop.hf import write as to_hf
-from heedful.interop.parity.certificate import BOUNDS
 
 
 @pytest.fixture(scope="session")
@@ -67,12 +68,19 @@ def test_what_leaves_is_the_same_model_elsewhere(name, to, models, tmp_path, cap
         told["architecture"] == name
         and {"heedful", "torch", FORMATS[to].packages[0]} <= told["versions"].keys()
     )
-    assert told["tolerance"]["difference"] == 1e-5 > told["logits"]["relative"] > 0 < told["logits"]["mean"]
-    assert told["logits"]["argmax"] == 1 and told["logits"]["inputs"] >= 14
-    if name != "bert":
-        assert told["greedy"]["same"] == told["greedy"]["inputs"] == told["beam"]["same"] == 6
-        assert told["beam"]["width"] == 4
-    assert told["tokenizer"]["same"] == told["tokenizer"]["texts"] > 100
+    checks = {check["name"]: check for check in told["checks"]}
+    logits = checks["outputs"]["result"]["compared"]["logits"]
+    assert told["tolerance"]["exact"] == 1e-5 > logits["relative"] > 0 < logits["mean"]
+    assert logits["argmax"] == 1 and logits["inputs"] >= 17
+    rows = checks["outputs"]["inputs"]["embedding_rows"]
+    assert rows["of"] - 1 <= rows["read"] <= rows["of"]  # padding is no token of a text
+    assert checks["weights"]["result"]["equal"] == checks["weights"]["result"]["of"] > 20
+    for search in ("greedy", "beam") if name != "bert" else ():
+        assert checks[search]["result"]["equal"] == checks[search]["result"]["of"] == 6
+    assert checks["tokenizer"]["result"]["equal"] == checks["tokenizer"]["result"]["of"] > 100
+    found = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert told["files"].keys() == found.keys() - {"parity.json"}
+    assert all(hashlib.sha256(found[file]).hexdigest() == noted for file, noted in told["files"].items())
 
 
 def test_what_is_told_to_people(models, tmp_path, capsys):
@@ -80,15 +88,23 @@ def test_what_is_told_to_people(models, tmp_path, capsys):
     out, err = capsys.readouterr()
     first, *rest = out.splitlines()
     assert first.startswith(f"{tmp_path / 'out'}: gpt2 as hf, float32: the same model in transformers ")
-    assert [line.split(":")[0].strip() for line in rest] == ["logits", "greedy", "beam 4", "tokenizer"]
+    assert [line.split(":")[0].strip() for line in rest] == [
+        "weights", "outputs", "embedding", "greedy", "beam", "tokenizer",
+    ]  # fmt: skip
     assert err.splitlines()[0] == f"exporting {models('gpt2')} as hf"
 
 
-def test_fewer_bits_have_bounds_of_their_own(models, tmp_path):
+def test_fewer_bits_are_measured_and_have_a_tolerance_of_their_own(models, tmp_path, capsys):
     assert export(models, "gpt2", tmp_path / "out", "--to", "ctranslate2", "--quantize", "int8") == 0
     told = certificate(tmp_path / "out")
-    assert told["kind"] == "int8" and told["logits"]["relative"] > 1e-4  # it is stored in fewer bits
-    assert told["tolerance"] == {"difference": 0.1, "argmax": 0.85, "outputs": 0.0}
+    assert (told["kind"], told["verdict"]) == ("int8", "within the int8 tolerance")
+    assert told["tolerance"] == asdict(TOLERANCES["int8"])
+    checks = {check["name"]: check["result"] for check in told["checks"]}
+    assert checks["outputs"]["compared"]["logits"]["relative"] < 1e-5  # of our own rounding
+    found = checks["agreement"]
+    assert 0 < found["divergence"] < 0.1 and found["loss"]["difference"] != 0  # of the original
+    assert found["top_tokens"]["of"] > 200 and found["greedy"]["of"] == found["beam"]["of"] == 6
+    assert "within the int8 tolerance in ctranslate2" in capsys.readouterr().out
 
 
 def test_the_folder_is_as_private_as_others(models, tmp_path):
@@ -145,11 +161,11 @@ def a_row(name):
 @pytest.mark.parametrize(
     "name, to, change, fault",
     [
-        ("gpt2", "hf", change_tensors, "logits differ by"),
+        ("gpt2", "hf", change_tensors, "1 of 28 weights differ: transformer.h.0.mlp.c_fc.weight"),
         ("gpt2", "hf", change_settings, "logits differ by"),
         ("gpt2", "hf", change_words, "the tokenizers agree on only"),
-        ("gpt2", "ctranslate2", change_bytes("model.bin", a_row("gpt2")), "logits differ by"),
-        ("llama", "gguf", change_bytes("model.gguf", a_row("llama")), "logits differ by"),
+        ("gpt2", "ctranslate2", change_bytes("model.bin", a_row("gpt2")), "1 of 29 weights differ"),
+        ("llama", "gguf", change_bytes("model.gguf", a_row("llama")), "1 of "),
     ],
 )
 def test_one_number_changed_after_writing_is_found_and_kept_aside(
@@ -205,10 +221,12 @@ def test_without_the_other_library_it_is_written_and_said_to_be_unchecked(models
     without("transformers")
     assert export(models, "gpt2", tmp_path / "out") == 0
     out, err = capsys.readouterr()
-    assert out == f"{tmp_path / 'out'}: gpt2 as hf, float32: written, not checked\n"
+    first, *rest = out.splitlines()
+    assert first == f"{tmp_path / 'out'}: gpt2 as hf, float32: written, not checked"
+    assert rest == ["  weights: 28 of 28 tensors equal, bit for bit"]
     assert err.splitlines()[1:] == ['not checked: transformers is not installed: pip install "heedful[hf]"']
     told = certificate(tmp_path / "out")
-    assert told["verdict"] == "not checked" and told["logits"] is None
+    assert told["verdict"] == "not checked" and [check["name"] for check in told["checks"]] == ["weights"]
     assert told["faults"] == ['transformers is not installed: pip install "heedful[hf]"']
     assert heedful.load(tmp_path / "out").architecture == "gpt2"
 
@@ -232,7 +250,7 @@ for name in heedful.__all__:
 for command in ("export", "import"):
     heedful.cli.main.main([command, "--help"])
 import heedful.cli.export, heedful.cli.import_
-import heedful.interop.parity.compare
+import heedful.certify.compare
 from heedful.interop.formats import FORMATS, RECOGNIZED, part
 for name in FORMATS:
     part(name, "write"), part(name, "reopen")
@@ -363,7 +381,7 @@ def test_formats_are_those_of_the_option():
 
     assert get_args(get_type_hints(ExportOptions)["to"]) == tuple(FORMATS)
     for form in FORMATS.values():
-        assert form.kinds[0] == "float32" and set(form.kinds) <= BOUNDS.keys()
+        assert form.kinds[0] == "float32" and set(form.kinds) <= TOLERANCES.keys()
 
 
 def test_progress_is_told_when_it_takes_long(models, tmp_path, capsys, monkeypatch, without):

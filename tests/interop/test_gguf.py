@@ -29,6 +29,7 @@ from heedful.decode.beam import beam_search
 from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
+from heedful.interop.foreign import NetworkInput
 from heedful.interop.gguf import write as to_gguf
 from heedful.interop.gguf.blocks import KINDS, unpack
 from heedful.interop.gguf.reopen import reopen
@@ -80,7 +81,9 @@ def test_transformers_computes_and_writes_the_same(written):
     dice = random.Random(5)
     for length in (1, 4, 11):
         ids = [dice.randrange(3, ours.config.vocab) for _ in range(length)]
-        torch.testing.assert_close(there.logits(ids, None), logits(ours.model, ids), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            there.outputs([NetworkInput(ids)])[0]["logits"], logits(ours.model, ids), rtol=1e-5, atol=1e-5
+        )
         prompt = torch.tensor([ids])
         settings = BeamSettings(4, 1, "power", 0.0, stopping="exact")
         with torch.no_grad():
@@ -100,7 +103,9 @@ def test_other_kinds_are_near_and_transformers_reads_the_same_numbers(kind, far,
         assert (theirs[name] - weight).abs().max() < far
     assert not torch.equal(theirs["inputs.tokens.weight"], ours.model.inputs.tokens.weight)
     ids = [7, 3, 250, 9]
-    torch.testing.assert_close(there.logits(ids, None), logits(back.model, ids), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        there.outputs([NetworkInput(ids)])[0]["logits"], logits(back.model, ids), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_refusals(tmp_path):

@@ -13,6 +13,7 @@ import torch
 from helpers import tiny
 
 import heedful
+from heedful.certify.compare import compared
 from heedful.cli.main import main
 from heedful.decode.greedy import greedy
 from heedful.decode.step import step_of
@@ -21,8 +22,6 @@ from heedful.interop.loaded import Loaded
 from heedful.interop.onnx import graph, modules
 from heedful.interop.onnx import write as to_onnx
 from heedful.interop.onnx.reopen import reopen
-from heedful.interop.parity.certificate import BOUNDS
-from heedful.interop.parity.compare import certify
 from heedful.models import bert, family, gpt2, llama, transformer, vit
 from heedful.models.base.shells import classifier
 from heedful.parts.places import At, Lengths
@@ -332,8 +331,10 @@ def test_int8_is_smaller_and_about_the_same(exported, tmp_path):
     ours, folder = exported("gpt2")
     shutil.copytree(folder, tmp_path / "out")
     to_onnx.quantize(tmp_path / "out" / "model.onnx")
-    found = certify(ours, reopen(tmp_path / "out"), format="onnx", kind="int8")
-    assert found.verdict == "same" and 1e-4 < found.logits.relative < BOUNDS["int8"].difference
+    found = compared(ours, tmp_path / "out", "onnx", "int8", print)
+    assert found.verdict == "within the int8 tolerance"
+    assert found.check("outputs").result["compared"]["logits"]["relative"] < 1e-5  # of our own rounding
+    assert 0 < found.check("agreement").result["divergence"] < 0.1  # of the original
     assert not list((tmp_path / "out").glob("*whole*"))
 
 

@@ -1,10 +1,10 @@
 """Agreement: how far a quantized export is from its source, as it is used.
 
-    top tokens     the share of predictions whose likeliest token (or label) is the same one
-    loss           nats per token of the probe texts, the export's minus the source's
-    divergence     nats, KL(source || export), the mean over predictions
-    distance       of hidden states: root mean square of the difference, as a share of that of the source
-    outputs        greedy and beam outputs that are equal
+top tokens     the share of predictions whose likeliest token (or label) is the same one
+loss           nats per token of the probe texts, the export's minus the source's
+divergence     nats, KL(source || export), the mean over predictions
+distance       of hidden states: root mean square of the difference, as a share of that of the source
+outputs        greedy and beam outputs that are equal
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def check(sides: Sides) -> Check | None:
         "top_tokens": {"equal": found.equal, "of": found.predictions} if found.predictions else None,
         "divergence": found.mean_divergence if found.predictions else None,
         "distance": found.distance if found.whole else None,
-        "loss": {"heedful": found.losses[0] / found.tokens, "difference": found.loss} if found.tokens else None,
+        "loss": {"heedful": found.losses[0] / found.tokens, "difference": found.loss}
+        if found.tokens
+        else None,
         **outputs,
     }
     return Check(NAME, in_words(found, outputs), given(sides), result, tuple(faults_of(found, sides)))
@@ -96,7 +98,11 @@ def given(sides: Sides) -> dict[str, object]:
     if sides.ours.sees_pictures:
         return {"pictures": PICTURES, "seed": SEED}
     rows = sides.inputs.drawn + sides.inputs.texts
-    return {"random": len(sides.inputs.drawn), "texts": len(sides.inputs.texts), "tokens": sum(len(r.ids) for r in rows)}
+    return {
+        "random": len(sides.inputs.drawn),
+        "texts": len(sides.inputs.texts),
+        "tokens": sum(len(r.ids) for r in rows),
+    }
 
 
 def measured(sides: Sides) -> Iterator[tuple[NetworkInput | None, Outputs, Outputs]]:
@@ -145,7 +151,9 @@ def faults_of(found: Agreement, sides: Sides) -> list[str]:
 def in_words(found: Agreement, outputs: dict[str, dict[str, int]]) -> str:
     parts = []
     if found.predictions:
-        parts.append(f"top token equal in {found.equal} of {found.predictions} ({found.equal / found.predictions:.2%})")
+        parts.append(
+            f"top token equal in {found.equal} of {found.predictions} ({found.equal / found.predictions:.2%})"
+        )
     if found.tokens:
         parts.append(f"loss {found.loss:+.4f} nats per token")
     if found.predictions:

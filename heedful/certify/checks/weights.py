@@ -15,8 +15,7 @@ NAME = "weights"
 
 def check(sides: Sides) -> Check | None:
     """Compare every stored tensor; None of a format that heedful does not read."""
-    file = part(sides.format, "stored") if sides.format else None
-    if sides.folder is None or not hasattr(file, "stored"):
+    if sides.folder is None or not hasattr(file := part(sides.format, "stored"), "stored"):
         return None
     sides.tell("comparing weights")
     try:

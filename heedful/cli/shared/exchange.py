@@ -21,8 +21,8 @@ from ...errors import BadInput
 from ...files import flush, naming, one_line, present
 
 if TYPE_CHECKING:
-    from ...interop.loaded import Loaded
     from ...certify.certificate import Certificate
+    from ...interop.loaded import Loaded
 
 DID_NOT_HOLD = 3  # the exit code
 PARITY = "parity.json"

@@ -21,7 +21,9 @@ def rounded(loaded: Loaded, folder: Path, kind: str) -> dict[str, Tensor]:
         return {}
     if kind in HALVES:
         return {name: in_half(weight, kind) for name, weight in loaded.model.named_parameters()}
-    placed = {name for theirs, ours in names(loaded.model).items() if theirs.endswith("/weight") for name in ours}
+    placed = {
+        name for theirs, ours in names(loaded.model).items() if theirs.endswith("/weight") for name in ours
+    }
     weights = {name: weight for name, weight in loaded.model.named_parameters() if name in placed}
     return {name: int8_rows(weight) for name, weight in weights.items() if weight.ndim == 2}
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from ...files import inside, present, read_json
 from ..foreign import NetworkInput, Outputs, each_text, padded, real
 from ..packages import needed, quiet
-
 from ..run_folder import CONFIG
 from .token_settings import LIMIT, TOKENIZER_CONFIG
 from .weights import find_weights

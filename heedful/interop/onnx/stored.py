@@ -1,4 +1,4 @@
-"""The weights of ONNX graphs as heedful would round them. Tables that are looked up are rounded as a whole."""
+"""The weights of ONNX graphs as heedful rounds them. Tables that are looked up are rounded as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rounded(loaded: Loaded, folder: Path, kind: str) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, weight in loaded.model.named_parameters():
         module = loaded.model.get_submodule(name.rpartition(".")[0])
-        if any(table.endswith(f".{name}") or table.endswith(f".{tail(name)}") for table in looked_up):
+        if any(table.endswith((f".{name}", f".{tail(name)}")) for table in looked_up):
             found[name] = uint8_table(weight)
         elif type(module) is nn.Linear and weight.ndim == 2:
             found[name] = int8_channels(weight)
@@ -37,5 +37,8 @@ def tables(folder: Path) -> set[str]:
     with quiet():
         onnx = needed("onnx", "onnx")
         graphs = [onnx.load(path, load_external_data=False).graph for path in sorted(folder.glob("*.onnx"))]
-    weights = {each.name for graph in graphs for each in graph.initializer}
-    return {name.removesuffix(STORED) for name in weights if name.startswith("module.") and name.endswith(STORED)}
+    whole = onnx.TensorProto.UINT8  # a matrix is int8
+    weights = {each.name for graph in graphs for each in graph.initializer if each.data_type == whole}
+    return {
+        name.removesuffix(STORED) for name in weights if name.startswith("module.") and name.endswith(STORED)
+    }
