@@ -13,6 +13,8 @@ from helpers.encoder_cases import _no_progress_bars  # noqa: F401 (fixtures)
 import heedful
 from heedful.cli.main import main
 from heedful.errors import BadInput
+from heedful.interop.hf.language_files import MBART, MORE
+from heedful.interop.hf.tokenizer import read_tokenizer
 
 TEXTS = ["the cat sat on the mat", "je suis étudiant", "größe, straße  und fluß!"]
 CODES = {
@@ -112,6 +114,54 @@ def test_a_saved_translator_keeps_its_languages(translator, tmp_path):
     assert theirs(TEXTS[0]).input_ids[0] == tokenizer.convert_tokens_to_ids("deu_Latn")
     how = {"target_lang": "deu_Latn", "max_new_tokens": 7}
     assert again.translate(TEXTS, **how) == loaded.translate(TEXTS, **how)
+
+
+def test_sentencepiece_files_of_m2m100_are_read_as_transformers_reads_them(pieces, tmp_path):
+    names = sentencepiece.SentencePieceProcessor(model_file=str(pieces["bpe"]))
+    own = ["<s>", "<pad>", "</s>", "<unk>"]
+    known = [names.id_to_piece(n) for n in range(3, names.get_piece_size())]
+    (tmp_path / "vocab.json").write_text(json.dumps({name: n for n, name in enumerate([*own, *known])}))
+    (tmp_path / pieces["bpe"].name).write_bytes(pieces["bpe"].read_bytes())
+    tokenizer = hf.M2M100Tokenizer.from_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = network("m2m100", len(own) + len(known) + 100, tmp_path)
+    ours = heedful.load(tmp_path)
+    for source, target in (("en", "fr"), ("fr", "zu")):
+        tokenizer.src_lang = source
+        for text in (*TEXTS, "  many   spaces ☃☃ "):
+            given = tokenizer(text, return_tensors="pt")
+            how = {"max_new_tokens": 5, "do_sample": False}
+            expected = model.generate(**given, forced_bos_token_id=tokenizer.get_lang_id(target), **how)
+            found = ours.translate(text, source_lang=source, target_lang=target, beam=1, max_new_tokens=5)
+            numbers = [ours.tokenizer.token_to_id(token) for token in found.tokens]
+            assert numbers == expected[0, 1:].tolist()[: len(numbers)] and numbers[
+                0
+            ] == tokenizer.get_lang_id(target)
+
+
+@pytest.mark.parametrize("kind", ["nllb", "mbart50"])
+def test_a_sentencepiece_file_and_its_languages_have_the_numbers_of_fairseq(kind, pieces, tmp_path):
+    source, codes = pieces["bpe" if kind == "nllb" else "unigram"], CODES[kind]
+    codes = codes if kind == "nllb" else MBART + MORE
+    (tmp_path / source.name).write_bytes(source.read_bytes())
+    theirs = CLASSES[kind].from_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": CLASSES[kind].__name__, "additional_special_tokens": codes})
+    )
+    size = sentencepiece.SentencePieceProcessor(model_file=str(source)).get_piece_size() + 1
+    ours = read_tokenizer(tmp_path, size + len(codes) + 1)
+    assert [ours.token_to_id(token) for token in (*codes, "<mask>")] == [*range(size, size + len(codes) + 1)]
+    for text in (*TEXTS, "  many   spaces ☃☃ "):
+        assert (
+            ours.encode(text, add_special_tokens=False).ids
+            == theirs(text, add_special_tokens=False).input_ids
+        )
+    if kind == "nllb":
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "NllbTokenizer"}))
+        with pytest.raises(BadInput, match="nothing beside .* lists its languages"):
+            read_tokenizer(tmp_path)
+    else:
+        assert ours.get_vocab() == theirs.get_vocab()
 
 
 def test_a_language_must_be_given_and_known(translator, capsys):

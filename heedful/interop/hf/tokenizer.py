@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import BadInput
 from ...files import MEGABYTE, inside, objects, present, read_json, read_text, short
 from .beside import cleaning, with_settings
+from .language_files import m2m100, of_languages
 from .marian import marian
 from .pipelines import around, need, read_whole_model
-from .sentencepiece import check_tree
+from .sentencepiece import check_tree, read_pieces
 from .token_settings import TokenizerSettings, add_tokens, mask_takes_space, put_ends
 
 if TYPE_CHECKING:
@@ -340,15 +341,25 @@ def read_marian(paths: list[Path], settings: TokenizerSettings, rows: int | None
     return marian(source, read_ids(numbers), settings)
 
 
+def read_one_file(path: Path, settings: TokenizerSettings, rows: int | None) -> Tokenizer | None:
+    """One SentencePiece model, of a translator that knows many languages or of another family."""
+    if settings.kind in ("nllb", "mbart", "mbart50"):
+        return of_languages(read_pieces(path), settings, rows)
+    return read_whole_model(path, settings, rows)
+
+
 MARIAN = ("source.spm", "target.spm", "vocab.json")
 
 READERS: dict[tuple[str, ...], Callable[[list[Path], TokenizerSettings, int | None], Tokenizer | None]] = {
     MARIAN: read_marian,  # first, as it is to transformers
     (TOKENIZER,): lambda paths, settings, rows: with_settings(read_whole(paths[0]), settings, rows),
     ("vocab.json", "merges.txt"): read_bpe,
+    ("sentencepiece.bpe.model", "vocab.json"): lambda paths, settings, rows: m2m100(
+        paths[0], read_ids(paths[1]), settings, rows
+    ),
     ("vocab.txt",): read_word_piece,
     **{
-        (name,): lambda paths, settings, rows: read_whole_model(paths[0], settings, rows)
+        (name,): lambda paths, settings, rows: read_one_file(paths[0], settings, rows)
         for name in ("spiece.model", "spm.model", "tokenizer.model", "sentencepiece.bpe.model")
     },
 }
