@@ -42,7 +42,7 @@ from .base.shells import Decoder
 from .hf.folder import ACTIVATION_NAMES, one_of, read, read_activation, read_unless_null, refuse_unless
 from .hf.llama import FULL, SLIDING, read_layer_types
 from .hf.names import Rule, Table, same, weight_and_bias
-from .hf.rope import kind_of
+from .hf.rope import kind_of, read_base
 
 
 @dataclass(frozen=True)
@@ -207,12 +207,7 @@ def read_rotary(theirs: dict[str, Any]) -> dict[str, Any]:
     scaling = one_of(("default", "linear"), f"rope_type of {FULL}", kind_of(whole))
     for rope in (whole, near):
         refuse_unless(rope, "partial_rotary_factor", 1.0)
-        if read(rope, "rope_theta", 1.0) == 0:
-            raise BadInput("rope_theta must be more than 0")
-    found = {
-        "rotary_base": read(whole, "rope_theta", 1e6),
-        "local_rotary_base": read(near, "rope_theta", 1e4),
-    }
+    found = {"rotary_base": read_base(whole), "local_rotary_base": read_base(near)}
     if scaling == "default":
         return found
     return found | {"rope_scaling": "linear", "rope_factor": read(whole, "factor", 1.0)}

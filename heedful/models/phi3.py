@@ -46,7 +46,7 @@ from .hf.folder import (
 )
 from .hf.llama import read_key_width, read_kv_heads
 from .hf.names import Table, one_below_another, same
-from .hf.rope import kind_of, rope_of
+from .hf.rope import kind_of, read_base, rope_of
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def read_config(theirs: dict[str, Any], names: Collection[str] = ()) -> Phi3Conf
         ffn_width=read(theirs, "intermediate_size", 8192),
         activation=read_activation(theirs, "hidden_act", "silu"),
         attention_dropout=read(theirs, "attention_dropout", 0.0),
-        rotary_base=read(rope_of(theirs), "rope_theta", 10000.0),
+        rotary_base=read_base(rope_of(theirs)),
         rotary_share=read_unless_null(rope_of(theirs), "partial_rotary_factor", 1.0),
         eps=read(theirs, "rms_norm_eps", 1e-5),
         tie_embeddings=read(theirs, "tie_word_embeddings", False),

@@ -204,6 +204,9 @@ def read(recipe: Recipe, folder: Path, origin: Origin | None, say: Callable[[str
         raise BadInput(
             one_line(f"{origin.folder} remembers what it has read (xl): it cannot be started from yet")
         )
+    if origin is not None and not getattr(origin.config, "causal", True):
+        fault = f"{origin.folder} lets tokens see those after them (is_causal: false)"
+        raise BadInput(one_line(f"{fault}: it cannot learn to predict the next token; use classify"))
     vocab, train, valid, report = prepare(recipe, folder, origin)
     if report.counts:
         say(report.sentence())

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 import transformers as hf
+from helpers.runs import CPU, Quiet
 from helpers.small_runs import (
     PAIRS,
     small_run,  # noqa: F401 (fixtures)
@@ -24,6 +25,8 @@ from safetensors.torch import load_file, save_file
 import heedful
 from heedful.errors import BadInput
 from heedful.interop.formats import load
+from heedful.runs import trainer
+from heedful.tasks import recipe
 
 
 @pytest.mark.parametrize("name", THEIRS)
@@ -211,6 +214,14 @@ def test_a_text_beyond_longropes_original_context_is_refused(theirs, tmp_path):
     for how in ({}, {"beam": 2}):
         with pytest.raises(BadInput, match="tokens passes .* or lower max_new_tokens"):
             ours.generate("the cat", max_new_tokens=250, min_new_tokens=240, **how)
+
+
+def test_a_decoder_that_sees_what_comes_is_not_trained_to_predict_it(theirs, tmp_path):
+    _, folder = theirs("llama that sees all")
+    (tmp_path / "a.txt").write_text("the cat sat on the mat\n" * 9)
+    settings = {"data.text": str(tmp_path / "a.txt"), "train.from": str(folder)}
+    with pytest.raises(BadInput, match="is_causal: false.* cannot learn to predict the next token"):
+        trainer.start(recipe.make("lm", settings=settings), tmp_path / "run", Quiet(), CPU)
 
 
 @pytest.mark.parametrize(

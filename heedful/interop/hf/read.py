@@ -138,8 +138,8 @@ def are_equal(stored: Mapping[str, Stored], a: str, b: str) -> bool:
 
 def refuse_both_ways(architecture: str, config: Any, theirs: Mapping[str, Any]) -> None:
     """Refuse a decoder whose tokens see those after them (`is_causal`) if our config cannot say so."""
-    writes = kind_of(architecture) in ("Decoder", "EncoderDecoder")
-    if writes and theirs.get("is_causal", True) is not True and not hasattr(config, "causal"):
+    other = theirs.get("is_causal", True) is not True
+    if other and kind_of(architecture) == "Decoder" and not hasattr(config, "causal"):
         said = short(theirs["is_causal"])
         raise BadInput(f"is_causal is {said}; heedful reads a {architecture} only without it, as causal")
 

@@ -31,9 +31,7 @@ def kind_of(rope: dict[str, Any]) -> Any:
 def read_rope(rope: dict[str, Any], context: int, base: float = 10000.0) -> dict[str, Any]:
     """How positions turn, under our names. base: the default of rope_theta."""
     kind = one_of(ROPE_TYPES, "rope_type", kind_of(rope))
-    base = read(rope, "rope_theta", base)
-    if base == 0:
-        raise BadInput("rope_theta must be more than 0")
+    base = read_base(rope, base)
     found: dict[str, Any] = {"rotary_base": base, "rope_scaling": ROPE_TYPES[kind]}
     original = read(rope, "original_max_position_embeddings", context)
     if kind == "linear":
@@ -55,6 +53,14 @@ def read_rope(rope: dict[str, Any], context: int, base: float = 10000.0) -> dict
         found["rope_magnitude"] = yarn_magnitude(rope, factor)
         found["rope_truncate"] = read(rope, "truncate", True)
     return found
+
+
+def read_base(rope: dict[str, Any], default: float = 10000.0) -> float:
+    """The base of the frequencies. Below 1, single precision cannot hold the angles."""
+    base = read(rope, "rope_theta", default)
+    if base < 1:
+        raise BadInput(f"rope_theta is {base}; it must be at least 1")
+    return base
 
 
 def yarn_magnitude(rope: dict[str, Any], factor: float) -> float:
