@@ -108,13 +108,14 @@ def has_step(spec: dict[str, Any], kind: str) -> bool:
     return any(step.get("type") == kind for part in steps for step in objects(part))
 
 
-def cleaning(settings: TokenizerSettings, already: dict[str, bool]) -> dict[str, bool]:
+def cleaning(settings: TokenizerSettings, already: dict[str, bool]) -> dict[str, Any]:
     """Arguments of BERT's normalizer: lower case drops accents too, unless the folder says otherwise."""
     with naming(settings.path):
-        lower = read_unless_null(settings.said, "do_lower_case", already["lowercase"])
-        accents, chinese = already.get("strip_accents", lower), already.get("handle_chinese_chars", True)
+        accents, chinese = already.get("strip_accents"), already.get("handle_chinese_chars", True)
+        if settings.said.get("strip_accents") is not None:
+            accents = settings.flag("strip_accents", False)
         return {
-            "lowercase": lower,
-            "strip_accents": read_unless_null(settings.said, "strip_accents", accents),
+            "lowercase": read_unless_null(settings.said, "do_lower_case", already["lowercase"]),
+            "strip_accents": accents,
             "handle_chinese_chars": read_unless_null(settings.said, "tokenize_chinese_chars", chinese),
         }

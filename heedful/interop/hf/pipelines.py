@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BadInput
 from ...files import short
 from .sentencepiece import BPE, CONTROL, UNIGRAM, USER, Pieces, merges_of, read_pieces
-from .token_settings import TokenizerSettings, add_tokens, mask_takes_space, put_ends
+from .token_settings import (
+    AS_IT_IS,
+    GENERIC,
+    TokenizerSettings,
+    add_tokens,
+    mask_takes_space,
+    put_ends,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -142,6 +149,30 @@ def llama(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Toke
     return tokenizer
 
 
+def of_no_family(pieces: Pieces, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
+    """A file for which `transformers` has no class of a family: it puts no space before the first word."""
+    from tokenizers import Tokenizer, decoders, models
+    from tokenizers import normalizers as n
+
+    unknown = pieces.names[pieces.unknown]
+    if pieces.model == BPE:
+        numbers = {name: number for number, name in enumerate(pieces.names)}
+        how: dict[str, Any] = {"unk_token": unknown, "fuse_unk": True, "byte_fallback": pieces.byte_fallback}
+        tokenizer = Tokenizer(models.BPE(numbers, merges_of(pieces), **how))
+    else:
+        both = [*zip(pieces.names, pieces.scores, strict=True)]
+        tokenizer = Tokenizer(models.Unigram(both, pieces.unknown, pieces.byte_fallback))
+    first = [n.Precompiled(pieces.charsmap)] if pieces.charsmap else []
+    tokenizer.normalizer = n.Sequence([*first, n.Replace(" ", SPACE)])
+    bytes_back = [decoders.ByteFallback(), decoders.Fuse()] if pieces.byte_fallback else []
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), *bytes_back])
+    add_own(tokenizer, pieces)
+    known = {which: token for which, token in {"bos": "<s>", "eos": END}.items() if token in pieces.names}
+    add_tokens(tokenizer, settings, known | {"unk": unknown}, rows)
+    put_ends(tokenizer, settings, known.get("bos"), known.get("eos"))
+    return tokenizer
+
+
 def metaspace_of_llama(settings: TokenizerSettings) -> tuple[Any, Any]:
     """How spaces become a part of pieces, and how they come back: a space goes before the first word, or (as
     the first versions did) after every special token too."""
@@ -213,6 +244,9 @@ def need(tokenizer: Tokenizer, path: Path, token: str) -> tuple[str, int]:
 def read_whole_model(path: Path, settings: TokenizerSettings, rows: int | None) -> Tokenizer | None:
     """The tokenizer of a folder with one SentencePiece model; None where its family is not known here."""
     pieces = read_pieces(path)
+    unnamed = settings.said.get("tokenizer_class") in (None, *GENERIC)
+    if settings.model in AS_IT_IS or (settings.model == "llama" and unnamed):
+        return of_no_family(pieces, settings, rows)
     kind = settings.kind or likely(pieces)
     return FAMILIES[kind](pieces, settings, rows) if kind in FAMILIES else None
 
@@ -221,6 +255,8 @@ def likely(pieces: Pieces) -> str:
     """The family of a file that nothing else tells of."""
     if pieces.model == BPE:
         return "llama"
+    if pieces.path.name == "sentencepiece.bpe.model":
+        return "xlmroberta"
     if "[CLS]" not in pieces.names:
         return "t5"
     return "debertav2" if pieces.path.name == "spm.model" else "albert"

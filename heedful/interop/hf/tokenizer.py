@@ -228,13 +228,15 @@ def of_letters(numbers: Ids, ranks: Ranks, settings: TokenizerSettings, rows: in
 
 
 def of_bytes(numbers: Ids, ranks: Ranks, settings: TokenizerSettings, rows: int | None) -> Tokenizer:
-    """GPT-2's; Qwen 2 composes characters first, and cuts words otherwise."""
+    """GPT-2's; GPT-NeoX composes characters first; Qwen does too, and cuts words otherwise."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     tokenizer = Tokenizer(models.BPE(numbers, ranks))
     words: Any = pre_tokenizers.ByteLevel(settings.flag("add_prefix_space", False))
     names = dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>")
-    if settings.kind == "qwen2":
+    if settings.kind == "gptneox":
+        tokenizer.normalizer, names["pad"] = normalizers.NFC(), "<|padding|>"
+    if settings.kind in ("qwen2", "qwen3"):
         split = pre_tokenizers.Split(Regex(QWEN2), "isolated")
         words = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
         tokenizer.normalizer = normalizers.NFC()
