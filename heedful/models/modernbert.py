@@ -50,6 +50,7 @@ from .bert import find_architecture, find_heads, make_heads
 from .hf.folder import ACTIVATION_NAMES, read, read_activation, read_labels, refuse_unless, write_labels
 from .hf.folder import one_of as one_of_theirs
 from .hf.names import Rule, Table, same, stacked, weight_and_bias
+from .hf.rope import read_base
 
 POOLS = {"cls": FirstToken, "mean": MeanOverReal}
 EVERY = 3  # one layer in so many sees the whole text
@@ -258,7 +259,7 @@ def read_rotary(theirs: dict[str, Any]) -> tuple[float, float]:
     for kind, older, base in ((FULL, "global_rope_theta", 160000.0), (SLIDING, "local_rope_theta", 10000.0)):
         turns = said.get(kind) or {}
         refuse_unless(turns, "rope_type", "default")
-        found.append(float(read(turns, "rope_theta", float(read(theirs, older, base)))))
+        found.append(read_base(turns, read(theirs, older, base)))
     return found[0], found[1]
 
 
