@@ -170,7 +170,7 @@ def compared(case: hf_zoo.Case, changes: dict[str, Any], folder: Path, told: Tel
             pairs = list(case.compare(theirs, ours))
         except Meaningless:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             if isinstance(error, ValueError) and "does not fit" in str(error):  # the text is too long
                 return "refused"
             return f"computing failed with {error!r}"
