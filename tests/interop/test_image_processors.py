@@ -239,3 +239,45 @@ def test_a_run_that_starts_from_a_folder_makes_pictures_ready_as_it_does(weights
         "data.mean is 0.449, and its own 0.485, 0.456, 0.406",
         "data.std is 0.26, and its own 0.2, 0.25, 0.3",
     ]
+
+
+def drawn(rng) -> tuple[str, dict]:
+    """A processor at random: (class, the rest of its file)."""
+    kind = rng.choice(["ViTImageProcessor", "DeiTImageProcessor", "CLIPImageProcessor", "BitImageProcessor"])
+    low, high = sorted(int(n) for n in rng.integers(SIDE, 40, 2))
+    sizes = [low, [low, high], {"height": high, "width": low}, {"shortest_edge": low}]
+    sizes += [{"shortest_edge": low, "longest_edge": high}, {"max_height": high, "max_width": low}]
+    said = {
+        "size": sizes[rng.integers(len(sizes))],
+        "crop_size": SIDE,
+        "do_center_crop": True,
+        "resample": int(rng.integers(6)),
+        "do_resize": bool(rng.random() < 0.8),
+        "do_rescale": bool(rng.random() < 0.8),
+        "do_normalize": bool(rng.random() < 0.8),
+        "do_convert_rgb": bool(rng.random() < 0.5),
+        "rescale_factor": float(rng.choice([1 / 255, 0.01])),
+        "image_mean": rng.random(3).round(3).tolist(),
+        "image_std": (rng.random(3) + 0.1).round(3).tolist(),
+    }
+    kept = {key: value for key, value in said.items() if rng.random() < 0.8 or key in ("size", "crop_size")}
+    return kind, kept | {"do_center_crop": True}
+
+
+@pytest.mark.slow
+def test_two_hundred_random_processors_see_the_same_pixels(weights, tmp_path):
+    rng = np.random.default_rng(20)
+
+    for number in range(200):
+        kind, said = drawn(rng)
+        folder = with_processor(weights / "vit", {"image_processor_type": kind, **said})
+        height, width = rng.integers(3, 90, 2)
+        Image.fromarray(rng.integers(0, 256, (height, width, 3)).astype(np.uint8)).save(tmp_path / "a.png")
+        ours = heedful.load(folder)
+        processor = hf.AutoImageProcessor.from_pretrained(folder, backend="pil")
+        expected = processor(opened(str(tmp_path / "a.png"), processor), return_tensors="pt").pixel_values
+        found = ours.preprocessing.numbers(
+            torch.from_numpy(ours.preprocessing.read(tmp_path / "a.png").copy())[None]
+        )
+        assert found.shape == expected.shape, (number, kind, said)
+        assert torch.allclose(found, expected.float(), atol=1e-5, rtol=1e-5), (number, kind, said)
