@@ -55,7 +55,7 @@ class TextLabeler(LineCommand["Judgment"]):
         from ..use.classify import encode
 
         pairs = [text.partition("\t") for text in texts]
-        return encode(model, [a for a, _, _ in pairs], [b for _, _, b in pairs])
+        return encode(model, [a for a, _, _ in pairs], [b if tab else None for _, tab, b in pairs])
 
     def do(self, model: Model, rows: list[Tokenized], numbers: list[int]) -> list[Judgment]:
         from ..use.classify import labeled

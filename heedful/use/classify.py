@@ -73,12 +73,12 @@ def classify(
             raise BadInput(f"{model.folder} reads pictures, one by one: leave out the second ones")
         return each(texts, lambda files: labeled_images(model, files, batch))
     if seconds is None:
-        return each(texts, lambda some: labeled(model, encode(model, some, [""] * len(some)), batch))
+        return each(texts, lambda some: labeled(model, encode(model, some, [None] * len(some)), batch))
     return both(texts, seconds, lambda a, b: labeled(model, encode(model, a, b), batch))
 
 
-def encode(model: Model, firsts: list[str], seconds: list[str]) -> list[Tokenized]:
-    """Texts, or pairs of them, as the model reads them."""
+def encode(model: Model, firsts: list[str], seconds: Sequence[str | None]) -> list[Tokenized]:
+    """Texts, or pairs of them, as the model reads them. None: a text has no second one."""
     model.classifier.check(seconds)
     return model.classifier.encode(firsts, seconds)
 
@@ -166,7 +166,7 @@ class RunClassifier:
         make = partial(kind.collate, vocab, kind.layout, room_of(recipe.data, config.context, vocab))
         return cls(model, has_pairs(recipe.data), labels, vocab, kind, make)
 
-    def check(self, seconds: list[str]) -> None:
+    def check(self, seconds: Sequence[str | None]) -> None:
         """Refuse single texts where it learned from pairs, and pairs where it did not."""
         if self.pairs and not all(seconds):
             raise BadInput(
@@ -175,10 +175,11 @@ class RunClassifier:
         if not self.pairs and any(seconds):
             raise BadInput(f"{self.model.folder} was trained on single texts: leave out the second ones")
 
-    def encode(self, firsts: list[str], seconds: list[str]) -> list[Tokenized]:
+    def encode(self, firsts: list[str], seconds: Sequence[str | None]) -> list[Tokenized]:
         """Both texts of each row, one after the other."""
-        refuse_long(list(zip(firsts, seconds, strict=True)))
-        rows = zip(tokenize_by(self.vocab, firsts), tokenize_by(self.vocab, seconds), strict=True)
+        others = [second or "" for second in seconds]
+        refuse_long(list(zip(firsts, others, strict=True)))
+        rows = zip(tokenize_by(self.vocab, firsts), tokenize_by(self.vocab, others), strict=True)
         return [
             Tokenized(
                 a.text,
@@ -207,20 +208,22 @@ class FolderClassifier:
         count = network.linear.out_features if model.kind is DecoderClassifier else model.config.labels
         self.labels = model.loaded.labels or [str(number) for number in range(count)]
 
-    def check(self, seconds: list[str]) -> None:
+    def check(self, seconds: Sequence[str | None]) -> None:
         """Refuse pairs where the model tells no segments apart."""
         known = getattr(self.model.config, "segments", None)  # None: it tells none apart, and minds none
-        if any(seconds) and known and max(self.model.wording.reads.encode("a", "a").type_ids) >= known:
+        pairs = any(second is not None for second in seconds)
+        if pairs and known and max(self.model.wording.reads.encode("a", "a").type_ids) >= known:
             raise BadInput(f"{self.model.folder} knows one segment only: it cannot read pairs")
 
-    def encode(self, firsts: list[str], seconds: list[str]) -> list[Tokenized]:
+    def encode(self, firsts: list[str], seconds: Sequence[str | None]) -> list[Tokenized]:
         """Texts, or pairs of them, with what the tokenizer puts around them."""
-        texts = [(a, b) if b else a for a, b in zip(firsts, seconds, strict=True)]
+        texts = [a if b is None else (a, b) for a, b in zip(firsts, seconds, strict=True)]
         refuse_long(texts)
         tokenizer = self.model.wording.reads
         unknown = unknown_ids(tokenizer)
         rows = []
-        for *pair, one in zip(firsts, seconds, encoded(tokenizer, texts, True), strict=True):
+        others = [second or "" for second in seconds]
+        for *pair, one in zip(firsts, others, encoded(tokenizer, texts, True), strict=True):
             places = zip(one.ids, one.offsets, one.sequence_ids, strict=True)
             said = [pair[n][a:b] for number, (a, b), n in places if number in unknown and n is not None]
             words = [word.strip() or word for word in said]

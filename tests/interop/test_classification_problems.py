@@ -16,7 +16,7 @@ from heedful.use.results import Label, ScoredLabels, SingleScore
 
 FEW = {"num_hidden_layers": 2, "num_attention_heads": 3, "hidden_size": 12, "intermediate_size": 20}
 TEXTS = ["The cat sat on the mat.", "it's a", "we'll see"]
-SECONDS = ["the mat", "on the cat's mat", "dort!"]
+SECONDS = ["the mat", "on the cat's mat", ""]
 NAMES = ("bad", "good", "so-so", "fine")
 
 
