@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
@@ -14,6 +15,7 @@ from ..models.base.shells import Decoder
 from .results import Answer
 from .search import Request, answers, search_of
 from .texts import Tokenized, each, fault_of
+from .wording import table_of
 
 if TYPE_CHECKING:
     from .model import Model
@@ -35,7 +37,8 @@ def generate(model: Model, texts: str | Iterable[str], **options: Any) -> Answer
     """Continuations of texts: greedy, unless the options choose sampling or a beam; at most 100 tokens.
 
     texts: a string, or several. options: those of `heedful.decode.options.DecodingOptions`; the generation
-    settings of a Hugging Face folder are their defaults. When the context
+    settings of a Hugging Face folder are their defaults. A text beyond the context loses its beginning, with
+    a warning. When the context
     is full, decoding drops the older half and continues; beam search stops. Returns an `Answer` for a string,
     a list for several.
 
@@ -47,13 +50,30 @@ def generate(model: Model, texts: str | Iterable[str], **options: Any) -> Answer
     """
     model.check_can("generate")
     how = model.decoding("generate", options)
-    return each(texts, lambda some: write(model, encode(model, some), how, range(len(some))))
+    return each(texts, lambda some: write(model, warn_of_notes(encode(model, some)), how, range(len(some))))
 
 
 def encode(model: Model, texts: list[str]) -> list[Tokenized]:
     """Texts as the decoder goes on from them, however long they are."""
-    rows = model.wording.prompt(texts)
-    return [row if row.ids else replace(row, fault=fault_of(0, None, 1)) for row in rows]
+    rows, table = model.wording.prompt(texts), table_of(model.model)
+    rows = [row if row.ids else replace(row, fault=fault_of(0, None, 1)) for row in rows]
+    return [replace(row, note=note_on(len(row.ids), table)) for row in rows]
+
+
+def note_on(tokens: int, table: int | None) -> str | None:
+    """What is not read of a prompt that is longer than the context, if it is."""
+    if table is None or tokens <= table:
+        return None
+    read = max(1, table // 2)
+    return f"has {tokens:,} tokens, and the model reads at most {table:,}: it reads the last {read:,}"
+
+
+def warn_of_notes(rows: Sequence[Tokenized]) -> Sequence[Tokenized]:
+    """The same rows; a warning says which of them are read in part."""
+    for place, row in enumerate(rows, 1):
+        if row.note:
+            warnings.warn(f"text {place} {row.note}", stacklevel=4)
+    return rows
 
 
 def write(

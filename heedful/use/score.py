@@ -17,8 +17,8 @@ from ..parts.places import Lengths
 from . import translate
 from .batches import in_batches
 from .results import Scored
-from .texts import Tokenized, both, each, usable
-from .wording import judged
+from .texts import Tokenized, both, each, fault_of, usable
+from .wording import judged, table_of
 
 if TYPE_CHECKING:
     from .model import Model
@@ -76,7 +76,8 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
     rows, begin = words.prompt(texts), words.begin
     if begin is not None:
         rows = [row if row.ids[:1] == [begin] else replace(row, ids=[begin, *row.ids]) for row in rows]
-    return judged(rows, model.model, least=2)
+    table, before = table_of(model.model), 0 if begin is None else 1  # the last token is not fed
+    return [replace(row, fault=fault_of(len(row.ids) - before, table, 2 - before)) for row in rows]
 
 
 def scored_texts(model: Model, texts: list[Tokenized], batch: int) -> list[Scored]:
@@ -98,9 +99,14 @@ def scored_pairs(model: Model, sources: list[Tokenized], targets: list[str], bat
     rows, words = usable(sources), model.wording
     network: Any = model.model
     answers = [[*row, *words.ends[:1]] for row in words.target(targets)]
+    table = network.decoder.inputs.position.longest
     for place, row in enumerate(answers, 1):
         if not row:
             raise BadInput(f"target {place} is empty")
+        if table is not None and len(row) > table:
+            raise BadInput(
+                f"target {place} has {len(row):,} tokens, and the model writes at most {table:,}: cut it"
+            )
 
     def do(some: list[int]) -> Sequence[list[float]]:
         source_BS, lengths_B = pad([rows[i].ids for i in some], model.device)

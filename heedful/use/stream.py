@@ -10,7 +10,7 @@ from ..errors import BadInput
 from . import generate, translate
 from .languages import speaking
 from .search import pieces, search_of
-from .texts import Tokenized
+from .texts import Tokenized, usable
 
 if TYPE_CHECKING:
     from .model import Model
@@ -44,7 +44,10 @@ def stream(
         raise BadInput("beam search decides at the end, so it cannot stream: leave out `beam`")
     if how.align:
         raise BadInput("words are aligned once all are written, so they cannot stream: leave out `align`")
-    (row,) = (translate if translate.can(model) else generate).encode(model, [text])
+    if translate.can(model):
+        (row,) = usable(translate.encode(model, [text]))
+    else:
+        (row,) = generate.warn_of_notes(generate.encode(model, [text]))
     return streamed(model, row, how)
 
 

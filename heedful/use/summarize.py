@@ -9,7 +9,7 @@ from ..decode.options import BEAM, DecodingOptions, takes_options
 from ..models.base.shells import EncoderDecoder
 from .results import Answer
 from .search import Request, answers, search_of
-from .texts import Tokenized, each
+from .texts import Tokenized, each, usable
 from .wording import judged
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def write(
 ) -> list[Answer]:
     """Summaries of articles; numbers: which articles these are, among all that belong to one seed."""
     search = search_of(model, how, BEAM)
-    return answers(model, search, requests(model, rows, how, numbers))
+    return answers(model, search, requests(model, usable(rows), how, numbers))
 
 
 def requests(

@@ -10,9 +10,7 @@ from ..errors import BadInput
 from ..models.base.settings import Range, Setting
 
 T = TypeVar("T")
-LONGEST = (
-    30_000  # characters of a text, from the shell as from Python: attention takes the square of its tokens
-)
+LONGEST = 600_000  # characters of a text, from the shell as from Python: 128k tokens of a language model
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,7 @@ class Tokenized:
     spans: list[tuple[int, int]] = field(default_factory=list)  # where tokens stand, if it was kept
     segments: list[int] = field(default_factory=list)  # the number of the text, or word, of each token
     fault: str | None = None  # why the model cannot use it, if it cannot
+    note: str | None = None  # what of it the model does not read, if it is read in part
 
 
 def check_top(top: object) -> None:
@@ -82,7 +81,7 @@ def fault_of(tokens: int, table: int | None, least: int) -> str | None:
     return None
 
 
-def usable(rows: list[Tokenized]) -> list[Tokenized]:
+def usable(rows: Sequence[Tokenized]) -> Sequence[Tokenized]:
     """The same rows; the first that the model cannot use is refused."""
     for place, row in enumerate(rows, 1):
         if row.fault:

@@ -14,7 +14,7 @@ from .align import aligned
 from .languages import first_tokens, speaking
 from .results import Answer
 from .search import Request, Search, answers, search_of
-from .texts import Tokenized, each
+from .texts import Tokenized, each, usable
 from .wording import judged
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def write(
 ) -> list[Answer]:
     """Translations of texts; numbers: which texts these are, among all that belong to one seed."""
     search = search_for(model, how)
-    found = answers(model, search, requests(model, rows, how, numbers))
+    found = answers(model, search, requests(model, usable(rows), how, numbers))
     if how.align:
         align_answers(model, rows, found, how.batch)
     return found

@@ -221,7 +221,7 @@ BAD = {
     b"a\0b": "line 2: character 2 is NUL, which no text has",
     b"a" * (LONGEST + 1): f"line 2: longer than {LONGEST} characters",
     b"\xe2\x82\xac" * (LONGEST + 1): f"line 2: longer than {LONGEST} characters",
-    b"a" * (2 * READ + 40): f"line 2: longer than {LONGEST} characters",
+    b"a" * (LONGEST + 2 * READ + 40): f"line 2: longer than {LONGEST} characters",
 }
 
 

@@ -6,6 +6,7 @@ import shutil
 import warnings
 from pathlib import Path
 
+import pytest
 import torch
 import transformers as hf
 
@@ -87,6 +88,8 @@ class GenerationCase:
         moved = [n for n in self.settings if n in AS_OPTION and dice.random() < 0.3]
         beams = self.settings.get("num_beams", 1) > 1
         self.theirs = {n: self.settings[n] for n in moved if n != "length_penalty" or beams}
+        if self.theirs.get("min_new_tokens", 0) > self.theirs.get("max_new_tokens", 99):  # refused
+            del self.theirs["min_new_tokens"]
         self.options = {AS_OPTION[n]: value for n, value in self.theirs.items()}
         if self.settings.get("do_sample"):  # a beam that is given means a search
             self.options.pop("beam", None)
@@ -130,8 +133,15 @@ class GenerationCase:
 
     def compare(self) -> None:
         """Assert that both write the same, with the same score; sampling by its distribution."""
-        out, ability = self.generate(), translate if self.translates else generate
+        ability = translate if self.translates else generate
         how = self.model.decoding("translate" if self.translates else "generate", self.options)
+        if not self.translates and len(self.source) >= (how.max_length or 99):  # both refuse it
+            with pytest.raises(ValueError, match="Input length of input_ids"):
+                self.generate()
+            with pytest.raises(heedful.BadInput, match="give `max_new_tokens`"):
+                self.model.generate(self.text, **self.options)
+            return
+        out = self.generate()
         new = out.sequences[0, 1 if self.translates else len(self.source) :].tolist()
         rows = ability.encode(self.model, [self.text])
         ends = self.model.wording.ends

@@ -119,7 +119,7 @@ class Printer:
     def __init__(self, given: LineOptions, work: LineCommand[Any], model: Model, raw: bool) -> None:
         self.given, self.work, self.model = given, work, model
         self.raw = raw  # a person waits for one text: show it as it comes, with its line ends
-        self.lines = self.bad = 0
+        self.lines = self.bad = self.noted = 0
         self.unknown = UnknownWords()
 
     def chunk(self, lines: list[Line]) -> None:
@@ -150,6 +150,9 @@ class Printer:
         for number, line in enumerate(found, start + 1):
             if isinstance(line, Fault):
                 self.refuse(number, line)
+        for n, row in rows.items():
+            if row.note:
+                self.warn(start + n + 1, f"the text {row.note}")
         return found, {start + n: row for n, row in rows.items() if not row.fault}
 
     def refuse(self, number: int, fault: Fault) -> None:
@@ -161,9 +164,18 @@ class Printer:
         if self.bad <= NAMED:
             print(f"{told}; answered by an empty line", file=sys.stderr, flush=True)
 
+    def warn(self, number: int, note: str) -> None:
+        """Say what of a line is not read."""
+        self.noted += 1
+        if self.noted <= NAMED:
+            told = note if self.given.text else f"line {number}: {note}"
+            print(one_line(f"warning: {told}"), file=sys.stderr, flush=True)
+
     def end(self) -> None:
         if self.bad > NAMED:
             print(f"{self.bad:,} bad lines of {self.lines:,} in all", file=sys.stderr)
+        if self.noted > NAMED:
+            print(f"{self.noted:,} lines of {self.lines:,} are read in part", file=sys.stderr)
         if told := self.unknown.sentence(self.lines, alone=bool(self.given.text)):
             print(one_line(told), file=sys.stderr)
 

@@ -76,7 +76,7 @@ TABLE = [
     row("a line with NUL", "embed run-lm --bad-lines refuse", "line 1: character 4 is NUL, which no text has",
         stdin=b"the\0\n"),
     row("a line without end", "translate run-translate --bad-lines refuse",
-        f"line 1: longer than {LONGEST} characters: cut the line", stdin=b"x" * 99_999),
+        f"line 1: longer than {LONGEST} characters: cut the line", stdin=b"x" * (LONGEST + 9)),
     row("a line beyond the table", "embed run-mlm --bad-lines refuse",
         "line 2: the text has 17 tokens, and the model reads at most 12: cut it",
         stdin=b"the\nthe cat sat the\n"),
