@@ -1,4 +1,4 @@
-"""Families from Hugging Face, decoded by packed weights: what `generate` writes, by greedy and beam search."""
+"""Families from Hugging Face by packed weights: what `generate` writes, by greedy and by beam search."""
 
 import pytest
 from helpers.decoding_cases import Pair
