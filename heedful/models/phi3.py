@@ -72,6 +72,9 @@ class Phi3Config(Config):
     long_context: Annotated[int, SIZE, "the longest text that long_factors are for", GIVEN] = same_as(
         "context"
     )
+    original_context: Annotated[int, SIZE, "the longest text that short_factors are for", GIVEN] = same_as(
+        "context"
+    )
     magnitude: Annotated[float, AMOUNT, "what multiplies queries and keys, with factors", GIVEN] = 1.0
 
     def __post_init__(self) -> None:
@@ -101,7 +104,7 @@ def build(config: Phi3Config) -> Decoder:
     position = rotary if c.rotary_width == c.key_width else PartialRotary(rotary)
     model = llama.build_with(llama.LlamaConfig(**{name: getattr(c, name) for name in SAME}), position)
     if c.short_factors:
-        model.inputs.position = UpTo(c.context, "LongRoPE's original context")
+        model.inputs.position = UpTo(c.original_context, "LongRoPE's original context")
     return model
 
 
@@ -148,6 +151,7 @@ def read_factors(theirs: dict[str, Any], context: int) -> dict[str, Any]:
     return {
         "context": min(context, original),
         "long_context": context,
+        "original_context": original,
         "short_factors": read_numbers(rope, "short_factor"),
         "long_factors": read_numbers(rope, "long_factor"),
         "magnitude": longrope_magnitude(rope, context, original),
@@ -180,7 +184,7 @@ def write_config(c: Phi3Config) -> dict[str, Any]:
         "architectures": ["Phi3ForCausalLM"],
         "vocab_size": c.vocab,
         "max_position_embeddings": c.long_context,
-        "original_max_position_embeddings": c.context,
+        "original_max_position_embeddings": c.original_context,
         "num_hidden_layers": c.layers,
         "hidden_size": c.width,
         "num_attention_heads": c.heads,
