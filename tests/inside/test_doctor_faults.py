@@ -9,7 +9,7 @@ from helpers.look_cases import Runs, imported, saved
 from torch import nn
 
 from heedful.cli.main import main
-from heedful.inside.doctor import CHECKS, FAIL, OK, WARN, NotApplicable, Patient
+from heedful.inside.doctor import CHECKS, FAIL, OK, WARN, NotApplicable, Patient, embeddings
 from heedful.inside.doctor.fit import trained_rows
 from heedful.interop.formats import load
 from heedful.interop.loaded import Loaded
@@ -125,7 +125,8 @@ def test_rows_that_are_equal_or_zero_are_found():
     assert found.verdict == WARN and found.number == 6 and "6 of 29 rows equal" in found.summary
 
 
-def test_tokens_that_a_run_never_read_are_found(runs):
+def test_tokens_that_a_run_never_read_are_found(runs, monkeypatch):
+    monkeypatch.setattr(embeddings, "PER_ROW", 1)
     loaded = load(runs("lm"))
     rows = loaded.model.inputs.tokens.weight.shape[0]
     config = dataclasses.replace(loaded.config, vocab=2 * rows)

@@ -13,6 +13,7 @@ from .finding import OK, WARN, Finding, NotApplicable
 from .patient import Patient
 
 UNTRAINED = 0.1  # of the rows
+PER_ROW = 10  # tokens of the training text for each row, to judge by it
 SHOWN = 3  # tokens that are named
 READ = 1 << 24  # tokens of the training text that are counted
 
@@ -63,7 +64,9 @@ def tokens_read(p: Patient, rows: int) -> Tensor | None:
             streams = [store.stream(name)[:READ] for name in fields if name in store.fields]
         except (BadInput, OSError):
             return None
-        if streams and all(int(stream.max(initial=0)) < rows for stream in streams):
+        if sum(map(len, streams)) < PER_ROW * rows:
+            return None  # too short a text to say so
+        if all(int(stream.max(initial=0)) < rows for stream in streams):
             counts = sum(np.bincount(stream, minlength=rows) for stream in streams)
             return with_special(p, torch.from_numpy(np.asarray(counts)))
     return None
