@@ -153,6 +153,10 @@ def checked_context(model: Model, context: int | None) -> int:
 
 def check_decoder(model: Model) -> None:
     """Refuse what gives a text no probability, and say what to use instead."""
+    if not getattr(model.config, "causal", True):
+        raise BadInput(
+            f"{model.folder} attends in both directions, and so predicts no text: use a causal model"
+        )
     if model.kind is Decoder and model.task != "summarize":
         return
     pair = model.kind is EncoderDecoder

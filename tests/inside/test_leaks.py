@@ -7,7 +7,7 @@ import torch
 from helpers import before_cases, long_cases, tiny
 from torch import nn
 
-from heedful.inside.doctor import FAIL, OK, Patient
+from heedful.inside.doctor import FAIL, OK, NotApplicable, Patient
 from heedful.inside.doctor.leaks import no_leak
 from heedful.inside.doctor.proof import unproven
 from heedful.interop.loaded import Loaded
@@ -277,6 +277,12 @@ def test_sound_decoders_pass_with_a_proof(name):
 def test_the_text_is_longer_than_every_structure():
     made = loaded("xl")
     assert "measured at 142 tokens" in no_leak(Patient(made)).summary  # twice a memory of 70, and 2
+
+
+def test_a_decoder_that_is_to_see_both_directions_is_not_checked():
+    config = dataclasses.replace(CASES["gpt2"][1], causal=False)
+    with pytest.raises(NotApplicable, match="as its settings say"):
+        no_leak(Patient(Loaded("gpt2", config, gpt2.build(config).eval(), None, {})))
 
 
 def test_a_part_without_a_proof_is_named_and_measured():

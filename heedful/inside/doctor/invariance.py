@@ -61,6 +61,8 @@ def cache(p: Patient) -> Finding:
     """Decoding step by step with remembered keys and values gives what computing all at once gives."""
     if p.decoder is None:
         raise NotApplicable("an encoder does not decode")
+    if not getattr(p.loaded.config, "causal", True):
+        raise NotApplicable("this decoder attends in both directions, as its settings say")
     written_BT = p.targets()
     length = written_BT.shape[1]
     source = None

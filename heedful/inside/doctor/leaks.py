@@ -47,7 +47,7 @@ def no_leak(p: Patient) -> Finding:
     """No token sees a later one: by proof, and by measurement."""
     if p.decoder is None:
         raise NotApplicable("an encoder attends in both directions")
-    if getattr(p.loaded.config, "is_causal", True) is False:
+    if not getattr(p.loaded.config, "causal", True):
         raise NotApplicable("this decoder attends in both directions, as its settings say")
     text = Text(p, p.decoder)
     gap = unproven(p.decoder)
