@@ -16,6 +16,7 @@ from ..models.base.shells import Decoder, EncoderDecoder
 from ..parts.places import Lengths
 from . import translate
 from .batches import in_batches
+from .languages import first_tokens, speaking
 from .results import Scored
 from .texts import Tokenized, both, each, fault_of, usable
 from .wording import judged, table_of
@@ -33,20 +34,38 @@ def can(model: Model) -> bool:
 
 @overload
 def score(  # type: ignore[overload-overlap]
-    model: Model, texts: str, targets: str | None = None, *, batch: int = 32
+    model: Model,
+    texts: str,
+    targets: str | None = None,
+    *,
+    batch: int = 32,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
 ) -> Scored: ...
 @overload
 def score(
-    model: Model, texts: Iterable[str], targets: Iterable[str] | None = None, *, batch: int = 32
+    model: Model,
+    texts: Iterable[str],
+    targets: Iterable[str] | None = None,
+    *,
+    batch: int = 32,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
 ) -> list[Scored]: ...
 def score(
-    model: Model, texts: str | Iterable[str], targets: str | Iterable[str] | None = None, *, batch: int = 32
+    model: Model,
+    texts: str | Iterable[str],
+    targets: str | Iterable[str] | None = None,
+    *,
+    batch: int = 32,
+    source_lang: str | None = None,
+    target_lang: str | None = None,
 ) -> Scored | list[Scored]:
     """How likely each text is; with an encoder-decoder, how likely each target is as the answer to its text.
 
     texts: a string, or several. targets: one for each text, for an encoder-decoder only. batch: texts at
-    once. Where the model knows no token that begins a text, the first one is given and not scored. Returns a
-    `Scored` for a string, a list for several.
+    once. source_lang, target_lang: as in `translate`. Where the model knows no token that begins a text, the
+    first one is given and not scored. Returns a `Scored` for a string, a list for several.
 
     >>> model = load("runs/toy")
     >>> right = model.score("the cat sleeps", "le chat dort")
@@ -58,6 +77,7 @@ def score(
     (['t'], ['h', 'e', ' ', 'c', 'a', 't'], 6)
     """
     model.check_can("score")
+    model = speaking(model, source_lang, target_lang)
     pairs = model.kind is EncoderDecoder
     if pairs != (targets is not None):
         remedy = "give their targets too" if pairs else "it has no use for targets"
@@ -98,6 +118,7 @@ def scored_pairs(model: Model, sources: list[Tokenized], targets: list[str], bat
     """Each token of a target and its end, given its source and the tokens before it."""
     rows, words = usable(sources), model.wording
     network: Any = model.model
+    first_tokens(model, getattr(words, "first", []))  # or a refusal: a language must be known
     answers = [[*row, *words.ends[:1]] for row in words.target(targets)]
     table = network.decoder.inputs.position.longest
     for place, row in enumerate(answers, 1):

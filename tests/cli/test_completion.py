@@ -32,7 +32,7 @@ def test_bash_completes_commands_options_choices_and_files(tmp_path, monkeypatch
         ("heedful", "compare", "hi"): ["history"],
         ("heedful", "train", "--from", "m"): ["my run"],
         ("heedful", "info", "gpt2-"): ["gpt2-medium", "gpt2-large", "gpt2-xl"],
-        ("heedful", "info", "mo"): ["modern-162m"],
+        ("heedful", "info", "mi"): ["mixture-8x124m"],
         ("heedful", "info", "gpt2", "gpt2-"): [],
         ("heedful", "embed", "runs", "--json", "--po"): ["--pooling"],
         ("heedful", "--print-completion", "z"): ["zsh"],

@@ -169,6 +169,10 @@ def test_a_language_must_be_given_and_known(translator, capsys):
     ours = heedful.load(folder)
     with pytest.raises(BadInput, match="translates into 3 languages: give one as `target_lang`"):
         ours.translate(TEXTS[0])
+    with pytest.raises(BadInput, match="give one as `target_lang`"):
+        ours.score(TEXTS[0], TEXTS[1])
+    scored = ours.score(TEXTS[0], TEXTS[1], target_lang="fra_Latn")
+    assert scored.tokens[0] == "fra_Latn" and scored.tokens[-1] == "</s>"
     with pytest.raises(BadInput, match='no language "fra" among 3 languages.*did you mean fra_Latn'):
         ours.translate(TEXTS[0], target_lang="fra")
     languages = ["--source-lang", "eng_Latn", "--target-lang", "fra_Latn"]
