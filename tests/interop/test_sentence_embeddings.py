@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import transformers as hf
+from helpers.sentencepiece_cases import byte_level
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as models
 
@@ -231,6 +232,20 @@ def test_vectors_are_cut_and_then_normalized_if_the_call_says_so(bert, tmp_path)
     expected = theirs.encode(TEXTS, normalize_embeddings=True, convert_to_tensor=True)
     torch.testing.assert_close(model.embed(TEXTS, normalize=True), expected, atol=2e-6, rtol=1e-5)
     assert model.embed([]).shape == (0, 5)
+
+
+def test_a_saved_decoder_can_still_be_padded(tmp_path):
+    """config.json of GPT-2 names no padding: only the tokenizer's settings do."""
+    byte_level(tmp_path / "gpt2", ["<|endoftext|>"])
+    sizes = {"n_embd": 12, "n_layer": 1, "n_head": 3, "n_positions": 23, "bos_token_id": 0, "eos_token_id": 0}
+    hf.GPT2Model(hf.GPT2Config(vocab_size=331, **sizes)).save_pretrained(tmp_path / "gpt2")
+    said = {"tokenizer_class": "GPT2Tokenizer", "pad_token": "<|endoftext|>"}
+    (tmp_path / "gpt2" / "tokenizer_config.json").write_text(json.dumps(said))
+    folder = embedder(tmp_path / "gpt2", tmp_path / "model", "lasttoken", max_seq_length=19)
+    texts = [text for text in TEXTS if text]
+    expected = agree(folder, texts)
+    heedful.save(heedful.load(folder), tmp_path / "saved")
+    assert torch.equal(agree(tmp_path / "saved", texts), expected)
 
 
 def test_a_cross_encoder_is_saved_though_it_lists_modules(bert, tmp_path):

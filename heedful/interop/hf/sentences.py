@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BadInput
 from ...files import inside, is_plain, naming, present, read_json, read_text, short, stays
 from ...models.hf.folder import read, read_unless_null
+from .token_settings import TokenizerSettings
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -46,6 +47,7 @@ class Sentences:
     include_prompt: bool = True  # whether a prompt takes part in the pooling
     truncate_dim: int | None = None  # numbers of a vector that are kept
     similarity: str | None = None  # how two vectors are compared; only others use it
+    padding: dict[str, str] = field(default_factory=dict)  # pad_token and padding_side, which others need
 
     @property
     def prompt(self) -> str:
@@ -109,7 +111,7 @@ def read_sentences(folder: Path) -> Sentences | None:
         lower = read_unless_null(said, "do_lower_case", False)
         longest = read_length(said.get("max_seq_length")) or default_length(folder)
     similarity = similarity if isinstance(similarity, str) else None
-    more = (prompts, name, whole, kept, similarity)
+    more = (prompts, name, whole, kept, similarity, read_padding(folder))
     return Sentences(poolings, len(kinds) == 3, longest, lower, *more)
 
 
@@ -177,6 +179,14 @@ def read_prompts(said: dict[str, Any]) -> tuple[dict[str, str], str | None]:
     if name is not None and (not isinstance(name, str) or name not in prompts):
         raise BadInput(f"it puts the prompt {short(name)} before every text, but has no such one")
     return prompts, name
+
+
+def read_padding(folder: Path) -> dict[str, str]:
+    """How others fill up short texts: with which token, if one is named, and at which side."""
+    settings = TokenizerSettings(folder)
+    side = "left" if settings.said.get("padding_side") == "left" else "right"
+    token = settings.name("pad", None)
+    return {"padding_side": side} | ({} if token is None else {"pad_token": token})
 
 
 def read_length(said: Any) -> int | None:

@@ -15,6 +15,7 @@ from .chat_files import chat_files
 from .generation import token_ids
 from .languages import language_settings
 from .marian import Marian, marian_files
+from .sentences import Sentences
 from .token_settings import LIMIT, TOKENIZER_CONFIG
 from .tokenizer import TARGET_TOKENIZER, TOKENIZER
 
@@ -114,6 +115,7 @@ def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
         found = next((one for one in spellings if tokenizer.token_to_id(one) is not None), None)
         known.setdefault(name, found)
     names = {f"{name}_token": token for name, token in known.items() if token is not None}
+    padding = loaded.sentences.padding if isinstance(loaded.sentences, Sentences) else {}
     several = encoder and tells_segments(model)
     reads = ["input_ids", *(["token_type_ids"] if several else []), "attention_mask"]
     context = getattr(loaded.config, "context", None)
@@ -127,6 +129,7 @@ def tokenizer_config(loaded: Loaded, tokenizer: Tokenizer) -> dict[str, Any]:
         # A text that says [EOS] is only a text; [MASK] in a text for an encoder is a blank.
         **({"split_special_tokens": True} if as_text and not encoder else {}),
         **(names if loaded.chat is None else loaded.chat.tokens),  # what a template may name, and no more
+        **padding,
         **language_settings(loaded.languages),
     }
 
