@@ -20,7 +20,18 @@ from .certificate import (
     unchecked,
     versions,
 )
-from .checks import agreement, embedding, outputs, searches, tokenizer, weights
+from .checks import (
+    agreement,
+    chat,
+    classify,
+    embed,
+    embedding,
+    outputs,
+    pictures,
+    searches,
+    tokenizer,
+    weights,
+)
 from .own import OwnModel
 from .sides import Sides, Tell, as_stored, opened, with_weights
 
@@ -33,6 +44,10 @@ CHECKS: tuple[Callable[[Sides], Check | None], ...] = (
     searches.beam,
     agreement.check,
     tokenizer.check,
+    classify.check,
+    pictures.check,
+    chat.check,
+    embed.check,
 )
 NOTHING = "the other library returns nothing that can be compared"
 

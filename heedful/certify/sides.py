@@ -13,6 +13,8 @@ from ..interop.foreign import ForeignModel
 from ..interop.formats import FORMATS, part
 from ..interop.loaded import Loaded
 from ..interop.rounding import with_weights
+from ..interop.run_folder import is_run
+from ..use.model import Model
 from .certificate import Tolerance, tolerance_of
 from .inputs import ProbeInputs, inputs_for
 from .own import OwnModel
@@ -43,6 +45,11 @@ class Sides:
     def is_rounded(self) -> bool:
         """Whether the export differs from its source by more than rounding in float32."""
         return self.kind != "float32"
+
+    @cached_property
+    def model(self) -> Model:
+        """The source as people use it."""
+        return Model(self.ours.loaded, self.source, own=is_run(Path(self.source)))
 
     @cached_property
     def inputs(self) -> ProbeInputs:

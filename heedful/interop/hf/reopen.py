@@ -17,6 +17,7 @@ from ...files import inside, present, read_json
 from ..foreign import NetworkInput, Outputs, each_text, padded, real
 from ..packages import needed, quiet
 from ..run_folder import CONFIG
+from .answers import classified, embedded, prompt, seen
 from .token_settings import LIMIT, TOKENIZER_CONFIG
 from .weights import find_weights
 
@@ -58,7 +59,7 @@ class TransformersModel:
     """A model of the class that its config names, and its tokenizer."""
 
     def __init__(self, folder: Path) -> None:
-        self.said = read_json(inside(folder, CONFIG))
+        self.folder, self.said = folder, read_json(inside(folder, CONFIG))
         self.hf = needed("transformers", "hf")
         with only_data(folder) as data, quiet():
             config = self.hf.AutoConfig.from_pretrained(data, **OFFLINE)
@@ -177,6 +178,20 @@ class TransformersModel:
         with quiet():  # it remarks on long texts
             return None if self.tokenizer is None else self.tokenizer(text).input_ids
 
+    # What people call
+
+    def classify(self, texts: list[str]) -> list[dict[str, float]] | None:
+        return classified(self.hf, self.model, self.tokenizer, texts)
+
+    def see(self, files: list[str]) -> list[dict[str, float]] | None:
+        return seen(self.hf, self.model, self.folder, files)
+
+    def chat(self, conversation: list[dict[str, Any]]) -> str | None:
+        return prompt(self.tokenizer, conversation)
+
+    def embed(self, texts: list[str]) -> Tensor | None:
+        return embedded(self.folder, texts)
+
 
 # How a class of theirs ends, and what loads it.
 AUTOS = {
@@ -200,7 +215,7 @@ TOKENIZERS = (
 )  # fmt: skip
 BESIDE = (
     "model.safetensors.index.json", "generation_config.json", "merges.txt", "target.spm", "target_vocab.json",
-    "special_tokens_map.json", "added_tokens.json",
+    "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
 )  # fmt: skip
 LEADS_OUT = (
     "auto_map",
