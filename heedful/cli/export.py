@@ -1,9 +1,9 @@
 """Export a model for another library, and check that it is the same model there.
 
-If the other library is installed, it opens the export, and both are compared: logits, greedy and beam-4
-outputs, and the tokens of difficult texts. OUT/parity.json has the results. In float32, logits may differ by
-1e-5 of their scale. If they differ more, the export is kept as OUT.different and the exit code is 3.
-`heedful info` lists the export formats of a model.
+If the other library is installed, it opens the export, and both are compared: every output, greedy and beam-4
+outputs, tokens of difficult texts, and what people call. OUT/parity.json has the results. In float32, outputs
+may differ by 1e-5 of their scale. If they differ more, the export is kept as OUT.different and the exit code
+is 3. `heedful verify` compares again. `heedful info` lists the export formats of a model.
 
 Examples: heedful export runs/demo demo-hf;
 heedful export runs/demo demo-hf --quantize bfloat16;

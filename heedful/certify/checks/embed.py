@@ -8,7 +8,7 @@ from ...errors import BadInput
 from ...interop.hf.sentences import Sentences
 from ..certificate import Check
 from ..sides import Sides
-from .classify import TEXTS
+from .classify import fitting
 
 NAME = "embed"
 ALLOWED = 1e-4  # of the largest number
@@ -21,10 +21,10 @@ def check(sides: Sides) -> Check | None:
         return None
     sides.tell("comparing embeddings of texts")
     try:
-        ours_ND = sides.model.embed(list(TEXTS))
+        ours_ND = sides.model.embed(texts := fitting(sides))
     except BadInput:
         return None  # a vocabulary that has none of these words
-    if (theirs_ND := ask(list(TEXTS))) is None:
+    if not texts or (theirs_ND := ask(texts)) is None:
         return None
     worst = 1.0
     if ours_ND.shape == theirs_ND.shape:
@@ -34,5 +34,5 @@ def check(sides: Sides) -> Check | None:
         if not worst <= ALLOWED
         else ()
     )
-    return Check(NAME, f"{len(TEXTS)} vectors differ by at most {worst:.2g} of their scale",
-                 {"texts": len(TEXTS)}, {"largest": worst}, faults)  # fmt: skip
+    return Check(NAME, f"{len(texts)} vectors differ by at most {worst:.2g} of their scale",
+                 {"texts": len(texts)}, {"largest": worst}, faults)  # fmt: skip
