@@ -26,8 +26,9 @@ def check(sides: Sides) -> Check | None:
     if "classify" not in model.can or sides.ours.loaded.tokenizer is None or model.loaded.problem.activation:
         return None
     sides.tell("comparing classify")
+    texts = fitting(sides)
     try:
-        ours = [values_of(found) for found in model.classify(texts := fitting(sides))]
+        ours = [values_of(found) for found in model.classify(texts)]
     except BadInput:
         return None  # a vocabulary that has none of these words
     if not texts or (theirs := ask(texts)) is None:
