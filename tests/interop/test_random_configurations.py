@@ -56,6 +56,11 @@ def test_settings_may_have_the_names_that_all_families_share(name, tmp_path):
     assert compared(hf_zoo.make(name, 3), {}, tmp_path, in_common_names) == "equal"
 
 
+@pytest.mark.parametrize("name", ["bert", "vit"])
+def test_an_encoder_that_sees_only_the_past_is_refused(name, tmp_path):
+    assert compared(hf_zoo.make(name, 3), {"is_causal": True}, tmp_path) == "refused"
+
+
 def test_two_names_of_one_setting_must_agree(tmp_path):
     def twice(said, config):
         return said | {"num_hidden_layers": said["n_layer"] + 1}

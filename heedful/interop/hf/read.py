@@ -160,7 +160,7 @@ def check_direction(architecture: str, theirs: dict[str, Any]) -> None:
     A decoder's file reads it.
     """
     direction = theirs.get("is_causal")
-    if kind_of(architecture) == "WithHeads" and direction not in (None, False):
+    if kind_of(architecture) in ("WithHeads", "PictureEncoder") and direction not in (None, False):
         raise BadInput(f"is_causal is {short(direction)}; heedful implements only False for an encoder")
     if kind_of(architecture) == "EncoderDecoder" and direction is not None:
         raise BadInput(
