@@ -59,6 +59,7 @@ TABLE = [
     row("half an option of a summary", "summarize run-summarize the --temperature 2",
         f"--temperature {DRAWN_ONLY}"),
     row("import of nothing", "import", "import needs a FOLDER: see `heedful import --help`"),
+    row("verify of nothing", "verify", "verify needs an ARTIFACT: see `heedful verify --help`"),
     row("import to nowhere", "import hf-gpt2", "import needs an OUT: see `heedful import --help`"),
     row("import of what is not there", "import gone new", f"gone {NO_FOLDER}"),
     row("import over a file", "import hf-gpt2 text",

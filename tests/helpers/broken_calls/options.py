@@ -48,7 +48,7 @@ TABLE = [
         'translate takes the words of a text together, and "ba" stands apart: put options after them'),
     *(row(f"{command} of nothing", command, f"{command} needs a RUN: see `heedful {command} --help`")
       for command in COMMANDS
-      if command not in ("info", "demo", "compare", "import", *ELSEWHERE)),
+      if command not in ("info", "demo", "compare", "import", "verify", *ELSEWHERE)),
     # What a model cannot do
     row("a language model to translate", "translate run-lm the",
         "run-lm is a decoder, which cannot translate; it can generate, stream, score, embed and look"),
