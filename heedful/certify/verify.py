@@ -97,6 +97,8 @@ def compared_again(
     try:
         loaded = load(path)
     except BadInput as error:
+        if not noted:
+            raise  # it never was an export
         fault = (f"heedful cannot read it: {error}",)
         return Certificate(
             DIFFERENT, to, kind, str(noted.get("architecture", "")), versions(()), fault, more=more
