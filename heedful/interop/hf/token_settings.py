@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TOKENIZER_CONFIG, CONFIG = "tokenizer_config.json", "config.json"
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
-LIMIT = 24 * MEGABYTE  # some repeat every added token
+LIMIT = 48 * MEGABYTE  # some repeat every added token
 NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 AS_IT_IS = ("mistral", "mixtral", "ministral", "mistral3", "phi3", "modernbert")  # whatever class is named
 GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes of any family

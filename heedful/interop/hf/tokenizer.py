@@ -29,7 +29,7 @@ Found = TypeVar("Found", bound="Tokenizer | None")
 
 TOKENIZER = "tokenizer.json"
 TARGET_TOKENIZER = "target_tokenizer.json"  # of a run whose source and target have a vocabulary each
-LIMIT = 24 * MEGABYTE  # LLaMA 3 has 17; reading one takes twenty times as much memory
+LIMIT = 48 * MEGABYTE  # Gemma 3 has 33; reading one takes twenty times as much memory
 GROWTH = 64  # bytes for one character: the longest in Unicode's own tables are 33
 
 # A step of another kind would be read as whichever it resembles.
