@@ -1,8 +1,8 @@
-"""Write a sentence about each picture, with a model that was trained to.
+"""Write a caption for each image, with a model that was trained to.
 
-Each word is the name of an image file (PNG, JPEG, PPM), or each line of stdin; each caption is a line of
-stdout. --json has scores and tokens. A file that is no image stops everything; from stdin, it is answered
-by an empty line.
+Give the names of image files (PNG, JPEG, PPM), or one name per line of stdin. Each caption is a line of
+stdout. --json has scores and tokens. A file that is not an image stops the command; on stdin it gives an
+empty line.
 
 Examples: heedful caption runs/caption photo.png other.jpg;
 heedful caption runs/caption < names.txt > captions.txt;

@@ -1,8 +1,7 @@
-"""Go on writing where a text breaks off, with a language model.
+"""Continue texts with a language model.
 
-Prints what comes after each text, without the text. On a terminal, a single text is shown token by token as
-it is written. From stdin, every line is a text, and line ends in an answer become spaces (in JSON they
-stay).
+Prints the continuation without the text. A terminal shows the answer to a single text token by token. On
+stdin, each line is a text, and line ends in an answer become spaces; --json keeps them.
 
 Examples: heedful generate runs/lm "def read(";
 heedful generate runs/lm --sample --temperature 0.8 "Once upon";
@@ -31,9 +30,8 @@ class GenerateOptions(WriterOptions):
     """The options of `heedful generate`."""
 
     chat: bool = False
-    """Each text is a message to a model that was taught to talk, or a conversation, as a JSON list of
-    objects with a role and a content; the model's chat template says how that is written down. Prints the
-    model's answer."""
+    """Each text is a message, or a conversation: a JSON list of objects with a role and a content. The
+    model's chat template formats it. Prints the model's answer."""
 
 
 def generate(given: GenerateOptions) -> None:

@@ -1,9 +1,9 @@
-"""Write the lead of articles, with a model that was trained to.
+"""Summarize articles with a model that was trained to.
 
-Reads one article a line: its text, or a JSON object with "article" (or "source", "document", "text"), a
-text or a list of paragraphs, and a "title" if it has one. Writes each summary on the same line of stdout.
-What is longer than the articles it was trained on is cut; a run that extracts reads the paragraphs first
-that fit the title.
+Reads one article per line: its text, or a JSON object. The object has "article" (or "source", "document",
+"text"), a text or a list of paragraphs, and optionally a "title". Writes each summary on the same line of
+stdout. Articles longer than those of training are cut. A run that extracts first reads the paragraphs that
+match the title.
 
 Examples: heedful summarize runs/summarize < articles.jsonl > leads.txt;
 heedful summarize runs/summarize --beam 8 --json < articles.jsonl

@@ -1,8 +1,7 @@
 """Translate lines of text with a model that was trained to.
 
-Reads one sentence a line and writes its translation on the same line of stdout, however many lines there
-are. An empty line is answered by an empty line. A model that does anything else from text to text is used
-in the same way.
+Reads one sentence per line and writes its translation on the same line of stdout. An empty line gives an
+empty line. Use this command for every encoder-decoder that turns text into text.
 
 Examples: heedful translate runs/demo "The small girl eats a red apple.";
 heedful translate runs/demo < in.en > out.fr;

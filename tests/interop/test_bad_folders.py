@@ -148,8 +148,8 @@ BAD = {
     "dropout of everything in bert": ("bert", settings(classifier_dropout=1.5), ["classifier_dropout", 1.5]),
     "scaled rotation": (
         "llama",
-        settings(rope_parameters={"rope_type": "yarn", "factor": 8.0}),
-        ["rope_type", "yarn"],
+        settings(rope_parameters={"rope_type": "proportional", "factor": 8.0}),
+        ["rope_type", "proportional"],
     ),
     "scaled rotation, old spelling": (
         "llama",

@@ -363,7 +363,7 @@ def test_no_position_is_order_blind_and_every_other_is_not():
         Rotary,
         ALiBi,
         T5Buckets,
-        TransformerXL,
+        Concatenated,
     }
     x = normal(1, 6, D)
     order = torch.tensor([1, 0, 3, 2, 5, 4])
@@ -380,9 +380,11 @@ def test_no_position_is_order_blind_and_every_other_is_not():
         "structural-absolute": StructuralAbsolute(D),
         "structural-relative": StructuralRelative(2, K),
     }
-    assert schemes.keys() == POSITIONS.keys()
+    schemes["concatenated"] = Concatenated(Sinusoidal(4))
+    assert schemes.keys() - {"transformer-xl"} == POSITIONS.keys()  # which is for causal attention alone
     for name, scheme in schemes.items():
-        layer = MultiHeadAttention(D, H, position=scheme, score=Dot()).double()
+        wide = D + scheme.added_width
+        layer = MultiHeadAttention(wide, H, key_width=K, position=scheme, score=Dot()).double()
         torch.nn.init.normal_(layer.position.table) if name in ("t5", "learned") else None
         places = tree if "structural" in name else torch.arange(6)
 

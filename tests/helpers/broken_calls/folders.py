@@ -183,7 +183,7 @@ TABLE = [
         'run-lm/recipe.json: a recipe has no setting "model.moods"; model has …',
         changed("run-lm/recipe.json", model__moods=4)),
     row("a run of no architecture", "info run-lm",
-        'run-lm/config.json: there is no architecture "gpt9"; did you mean "gpt3"?',
+        'run-lm/config.json: there is no architecture "gpt9"; did you mean "gptj"?',
         changed("run-lm/config.json", heedful="gpt9")),
     row("a status that is no JSON", "evaluate run-lm", f"run-lm/status.json {NO_JSON}",
         written("run-lm/status.json", b"{")),

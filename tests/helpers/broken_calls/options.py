@@ -8,7 +8,7 @@ TABLE = [
     row("no command", "", "no command was given: the commands are above"),
     row("a command misspelled", "tarnslate", 'there is no command "tarnslate"; did you mean "translate"?'),
     row("a command like no other", "zzz",
-        'there is no command "zzz"; there are …, classify, compare, demo, …, translate'),
+        'there is no command "zzz"; there are …, classify, compare, demo, …, verify'),
     row("an empty command", "''", 'there is no command ""; there are …'),
     row("a command that would color the terminal", ["\x1b[31m"],
         r"there is no command '\x1b[31m'; there are …"),
