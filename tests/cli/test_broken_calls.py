@@ -22,7 +22,16 @@ from heedful.cli.main import main, overview
 from heedful.cli.shared.commands import COMMANDS
 
 # What may be said before the sentence.
-PROGRESS = ("evaluating ", "task: ", "Training a small ", "run: ", "warning: ", "measuring ", "exporting ", "verifying ")
+PROGRESS = (
+    "evaluating ",
+    "task: ",
+    "Training a small ",
+    "run: ",
+    "warning: ",
+    "measuring ",
+    "exporting ",
+    "verifying ",
+)
 PROGRESS += ("importing ",)
 
 

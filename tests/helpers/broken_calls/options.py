@@ -49,6 +49,12 @@ TABLE = [
     *(row(f"{command} of nothing", command, f"{command} needs a RUN: see `heedful {command} --help`")
       for command in COMMANDS
       if command not in ("info", "demo", "compare", "import", "verify", *ELSEWHERE)),
+    row("verify of two", "verify hf-bert run-lm",
+        'verify does not know what "run-lm" is for: see `heedful verify --help`'),
+    row("verify of no place", "verify nowhere",
+        "nowhere does not exist: give a folder or a file that heedful has exported"),
+    row("verify without a source", "verify hf-bert --source", "--source needs a value: MODEL"),
+    row("verify against no place", "verify hf-bert --source nowhere", "…nowhere…"),
     # What a model cannot do
     row("a language model to translate", "translate run-lm the",
         "run-lm is a decoder, which cannot translate; it can generate, stream, score, embed and look"),
