@@ -11,7 +11,7 @@ from helpers.look_cases import imported
 from helpers.tokenizer_cases import word_piece
 
 import heedful
-from heedful.certify.checks import chat, classify, embed, pictures
+from heedful.certify.checks import chat, classify, embed, generation, pictures
 from heedful.certify.sides import opened
 from heedful.interop.formats import load
 from heedful.interop.hf import write as to_hf
@@ -101,6 +101,20 @@ CASES = {
         lambda: replace(imported("gpt2"), special=ENDS),
         lambda folder: (folder / "chat_template.jinja").write_text(TEMPLATE),
         lambda folder: (folder / "chat_template.jinja").write_text(TEMPLATE.replace(" | trim", "")),
+    ),
+    "generation": (
+        generation.check,
+        lambda: replace(imported("gpt2"), special=ENDS),
+        lambda folder: change_json(folder / "generation_config.json", num_beams=3, no_repeat_ngram_size=2),
+        lambda folder: change_json(folder / "generation_config.json", num_beams=1, no_repeat_ngram_size=1),
+    ),
+    "generation of a translator": (
+        generation.check,
+        lambda: replace(imported("t5")),
+        lambda folder: change_json(folder / "generation_config.json", num_beams=2, repetition_penalty=1.5),
+        lambda folder: change_json(
+            folder / "generation_config.json", num_beams=2, suppress_tokens=[*range(20)]
+        ),
     ),
     "embed": (
         embed.check,

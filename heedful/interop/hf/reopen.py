@@ -69,6 +69,7 @@ class TransformersModel:
             how = {"config": config, "dtype": torch.float32, "use_safetensors": True, **OFFLINE}
             self.model = self.kind().from_pretrained(data, **how).eval()
             self.tokenizer = self.read_tokenizer(data)
+        self.settings = getattr(self.model, "generation_config", None)  # those of the folder
 
     def kind(self) -> Any:
         """The Auto class for the class that the config names."""
@@ -179,6 +180,19 @@ class TransformersModel:
             return None if self.tokenizer is None else self.tokenizer(text).input_ids
 
     # What people call
+
+    def generate(self, text: str, new: int) -> list[int] | None:
+        """The tokens after a text, by the folder's own settings; the end is left out."""
+        if self.tokenizer is None or not self.model.can_generate():
+            return None
+        with quiet(), torch.no_grad():
+            given = self.tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+            how = {"max_new_tokens": new, "do_sample": False, "use_cache": self.has_cache}
+            out = self.model.generate(**given, generation_config=self.settings, **how)
+        begun = 1 if self.model.config.is_encoder_decoder else given.input_ids.shape[1]
+        words, ends = out[0, begun:].tolist(), self.settings.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
+        return words[: next((n for n, word in enumerate(words) if word in ends), len(words))]
 
     def classify(self, texts: list[str]) -> list[dict[str, float]] | None:
         return classified(self.hf, self.model, self.tokenizer, texts)
