@@ -92,7 +92,8 @@ class PackedStack(AttentionStack):
             for i, block in enumerate(self.packed):
                 layer_cache = None if cache is None else cache.layers[i]
                 x_RD = block(x_RD, B, views[i % len(views)], source_BSD, source_view, layer_cache)
-            return self.last(x_RD[: B * T]).view(B, T, -1)
+            y_RD = self.last(x_RD[: B * T])
+            return y_RD.view(B, T, y_RD.shape[-1])
 
 
 def packed_block(block: Block, make: Matrices) -> Callable[..., Tensor]:

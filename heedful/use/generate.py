@@ -12,6 +12,7 @@ from ..errors import BadInput
 from ..interop.hf.chat import Chat, Refused
 from ..interop.hf.chat_files import FILE
 from ..models.base.shells import Decoder
+from ..parts.positions.base import UpTo
 from .results import Answer
 from .search import Request, answers, search_of
 from .texts import Tokenized, each, fault_of
@@ -55,7 +56,10 @@ def generate(model: Model, texts: str | Iterable[str], **options: Any) -> Answer
 
 def encode(model: Model, texts: list[str]) -> list[Tokenized]:
     """Texts as the decoder goes on from them, however long they are."""
-    rows, table = model.wording.prompt(texts), table_of(model.model)
+    rows, network = model.wording.prompt(texts), model.model
+    assert isinstance(network, Decoder)
+    refuses = isinstance(network.inputs.position, UpTo)  # longer texts, when they are to be continued
+    table = None if refuses else table_of(network)
     rows = [row if row.ids else replace(row, fault=fault_of(0, None, 1)) for row in rows]
     return [replace(row, note=note_on(len(row.ids), table)) for row in rows]
 

@@ -26,7 +26,7 @@ from helpers.command_lines import (
 from helpers.refusals import at_most
 from torch import nn
 
-from heedful.certify import certificate, compare
+from heedful.certify import certificate, compare, verify
 from heedful.cli import bench
 from heedful.cli.completion import names_file
 from heedful.cli.main import HELP, main
@@ -71,7 +71,8 @@ def here(world, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "Stop", AtOnce)
     monkeypatch.setattr(phrasebook, "split", first_pages)
     monkeypatch.setattr(nn.Module, "compile", lambda module: None)  # takes long; test_compiled.py has it
-    monkeypatch.setattr(compare, "compared", unchecked)  # the other library is heard in test_export.py
+    for module in (compare, verify):  # the other library is heard in test_export.py
+        monkeypatch.setattr(module, "compared", unchecked)
     monkeypatch.setattr(Graph, "write", lambda graph, path: path.touch())
     monkeypatch.setattr(bench, "bench", lambda given: None)
     return tmp_path

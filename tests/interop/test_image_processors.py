@@ -176,6 +176,9 @@ def run_of(tmp_path_factory):
         Image.fromarray(pixels).save(place / f"{i}.png")
 
     def train(**data):
+        run = folder / "-".join(map(str, data.values()))
+        if run.exists():
+            return run
         sizes = {"model.layers": 1, "model.width": 12, "model.heads": 3, "model.ffn_width": 20}
         settings = {
             **sizes,
@@ -187,7 +190,6 @@ def run_of(tmp_path_factory):
             "data.mean": 0.4,
             "data.std": 0.3,
         } | {f"data.{name}": value for name, value in data.items()}
-        run = folder / "-".join(map(str, data.values()))
         trainer.start(recipe.make("image-classify", settings=settings), run, Quiet(), CPU)
         return run
 

@@ -264,7 +264,7 @@ def test_a_file_of_100_megabytes_is_not_read(name, model):
         tk.Tokenizer.from_str(json.dumps(spec)).model.save(str(model))
     with open(model / name, "ab") as file:
         file.truncate(100 << 20)  # a file of holes: it takes no room on the disk
-    refused(model, name, 100 << 20, 24 << 20)
+    refused(model, name, 100 << 20, 48 << 20)
 
 
 VOCABULARIES = {

@@ -309,7 +309,8 @@ def test_a_run_is_sound(place):
     made = {one.name: one.verdict for one in found if not isinstance(one, tuple)}
     assert [name for name, verdict in made.items() if verdict == FAIL] == []
     left = dict(one for one in found if isinstance(one, tuple))
-    assert left == {"padding changes nothing": "all images have the same size"}
+    checks = ("padding changes nothing", "positions were trained")
+    assert left == dict.fromkeys(checks, "all images have the same size")
 
 
 def test_speed_is_told_in_pictures(place, tmp_path):

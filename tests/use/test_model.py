@@ -125,7 +125,7 @@ def test_a_notebook_shows_a_small_table(load):
 def test_help_of_stream_shows_every_option():
     shown = inspect.signature(heedful.Model.stream).parameters
     typed = [name for name, option in decoding_options().items() if option.use.commands]
-    assert list(shown)[2:] == typed
+    assert list(shown)[2:] == ["source_lang", "target_lang", *typed]
 
 
 def test_results_are_strings_and_can_be_copied():

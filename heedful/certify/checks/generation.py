@@ -58,7 +58,8 @@ def check(sides: Sides) -> Check | None:
     faults = () if first is None else (f"{NAME}: only {same + rounding} of {len(texts)} outputs are equal",)
     result = {"equal": same, "of": len(texts), "within_rounding": rounding, "first_difference": first}
     given = {"texts": len(texts), "new_tokens": NEW}
-    return Check(NAME, f"{same} of {len(texts)} texts continue equally", given, result, faults)
+    also = f", {rounding} more within rounding" if rounding else ""
+    return Check(NAME, f"{same} of {len(texts)} outputs equal{also}", given, result, faults)
 
 
 def model_of(sides: Sides) -> Model:

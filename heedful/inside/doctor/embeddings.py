@@ -54,7 +54,7 @@ def equal_rows(weight_VD: Tensor) -> Tensor:
 
 def tokens_read(p: Patient, rows: int) -> Tensor | None:
     """How often a run read every token, if it still has its training text; special tokens count as read."""
-    if p.folder is None or p.recipe is None or p.recipe.train.from_:
+    if p.folder is None or p.recipe is None or getattr(p.recipe.train, "from_", None):
         return None
     for folder, fields in (("train", ("text",)), ("data", ("source", "target"))):
         if not (p.folder / folder).is_dir():

@@ -49,6 +49,8 @@ def faults_of(p: Patient) -> Iterator[str]:
             yield f"token {highest:,} has no row: the embedding has {rows:,}"
     writes: Any = p.loaded.target_tokenizer or p.loaded.tokenizer
     for name, number in p.loaded.special.items():
+        if p.decoder is None and name != "pad":
+            continue  # a model that writes nothing has no use for them
         if writes.id_to_token(number) is None:
             yield f"{name} is token {number:,}, which the tokenizer does not have"
         elif (other := named_otherwise(writes, name, number)) is not None:

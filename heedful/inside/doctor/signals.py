@@ -26,7 +26,9 @@ def residual_stream(p: Patient) -> Finding:
     if not blocks:
         raise NotApplicable("this model has no residual stream")
     sizes, added = stream_of(p, list(blocks))
-    if not sizes or not all(map(torch.isfinite, sizes)):
+    if not sizes:
+        raise NotApplicable("this model has no residual stream")
+    if not all(map(torch.isfinite, sizes)):
         return Finding(FAIL, None, "not finite", "finite", "see whether the weights are finite")
     ratios = [float(size / sizes[0].clamp(min=1e-30)) for size in sizes]
     idle = [f"{name} block {i}".strip() for i, share in enumerate(added, 1) if share < IDLE]

@@ -69,7 +69,7 @@ class TransformersModel:
             how = {"config": config, "dtype": torch.float32, "use_safetensors": True, **OFFLINE}
             self.model = self.kind().from_pretrained(data, **how).eval()
             self.tokenizer = self.read_tokenizer(data)
-        self.settings = getattr(self.model, "generation_config", None)  # those of the folder
+        self.settings: Any = getattr(self.model, "generation_config", None)  # those of the folder
 
     def kind(self) -> Any:
         """The Auto class for the class that the config names."""
