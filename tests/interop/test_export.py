@@ -89,7 +89,7 @@ def test_what_is_told_to_people(models, tmp_path, capsys):
     first, *rest = out.splitlines()
     assert first.startswith(f"{tmp_path / 'out'}: gpt2 as hf, float32: the same model in transformers ")
     assert [line.split(":")[0].strip() for line in rest] == [
-        "weights", "outputs", "embedding", "greedy", "beam", "tokenizer",
+        "weights", "outputs", "embedding", "greedy", "beam", "generation", "tokenizer",
     ]  # fmt: skip
     assert err.splitlines()[0] == f"exporting {models('gpt2')} as hf"
 
