@@ -1,13 +1,13 @@
-"""What a trained model scores on held-out data.
+"""Evaluate a trained model on held-out data.
 
-By default on all the held-out data that the run's recipe names (training itself tries only a part,
-evaluate.rows); or on files of your own. translate: BLEU with its signature, exact match, loss and
+By default, uses all held-out data that the run's recipe names; training itself uses only a part
+(evaluate.rows). Or give files of your own. translate: BLEU with its signature, exact match, loss and
 perplexity. lm: loss, perplexity and bits per byte; with --text, the same of any language model that loads.
 mlm: the same of the blanks, and how many are filled in right. classify: accuracy, F1 of all labels and of
 each; tag: the same of words. span: exact match and F1 as SQuAD has them. choose: accuracy. parse: words that
-hang where they should (UAS), with the right relation (LAS). summarize: ROUGE-1, -2 and -L of summaries by a
-beam of 4, loss and perplexity. image-classify: as classify. caption: exact match (of shapes, by what a
-caption says), BLEU and loss. Shares come with their 95 % interval. The run is not changed.
+hang where they should (UAS), with the right relation (LAS). summarize: ROUGE-1, -2 and -L, loss and
+perplexity. image-classify: as classify. caption: exact match (of shapes, by what a caption says), BLEU and
+loss. Shares come with their 95 % interval. The run is not changed.
 
 Examples: heedful evaluate runs/demo --split test; heedful evaluate runs/translate --json;
 heedful evaluate runs/translate --source test.en --target test.de --output test.out;

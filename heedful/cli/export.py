@@ -1,8 +1,8 @@
 """Export a model for another library, and check that it is the same model there.
 
 If the other library is installed, it opens the export, and both are compared: every output, greedy and beam-4
-outputs, tokens of difficult texts, and what people call. OUT/parity.json has the results. In float32, outputs
-may differ by 1e-5 of their scale. If they differ more, the export is kept as OUT.different and the exit code
+outputs, tokens of difficult texts, and what people call. DIR/parity.json has the results. In float32, outputs
+may differ by 1e-5 of their scale. If they differ more, the export is kept as DIR.different and the exit code
 is 3. `heedful verify` compares again. `heedful info` lists the export formats of a model.
 
 Examples: heedful export runs/demo demo-hf;
@@ -40,7 +40,7 @@ class ExportOptions:
     ctranslate2 and onnx: int8. gguf: q8_0."""
 
     replace: bool = False
-    """Replace an earlier export in OUT."""
+    """Replace an earlier export in DIR."""
 
     json: bool = False
     """Print one JSON object instead: the contents of parity.json, and the folder."""

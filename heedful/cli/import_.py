@@ -2,8 +2,8 @@
 
 Reads a Hugging Face folder of a known family, a GGUF file, a CTranslate2 folder or a run. It reads the
 written weights again and compares them bit for bit. It also compares outputs with the library that the model
-comes from, if that is installed. OUT/parity.json has the results. If they differ, the exit code is 3 and the
-model is kept as OUT.different.
+comes from, if that is installed. DIR/parity.json has the results. If they differ, the exit code is 3 and the
+model is kept as DIR.different.
 
 Examples: heedful import ./gpt2 models/gpt2; heedful import smollm2.gguf models/smollm2 --json
 """
@@ -34,7 +34,7 @@ class ImportOptions:
     """The folder to write: new or empty."""
 
     replace: bool = False
-    """Replace an earlier import in OUT."""
+    """Replace an earlier import in DIR."""
 
     json: bool = False
     """Print one JSON object instead: the contents of parity.json, and the folder."""

@@ -1,7 +1,7 @@
-"""Draw pictures of a caption, with a model that was trained to.
+"""Draw images of a caption, with a model that was trained to.
 
-Draws several candidates, cell by cell, and keeps those that fit the caption best, as the run's ranker sees
-it. Writes each as a PNG, and all of them with their scores on a contact sheet, sheet.svg.
+Samples several candidates and keeps those that match the caption best by the run's ranker. Writes each image
+as a PNG, and all images with their scores as a contact sheet, sheet.svg.
 
 Examples: heedful paint runs/text-to-image "a small red circle above a blue square";
 heedful paint runs/text-to-image "a green cross" --pictures 8 --candidates 64 --top-k 32 --output crosses

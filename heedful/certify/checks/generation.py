@@ -6,8 +6,6 @@ so that the settings of the folder decide: beams, penalties, forced and suppress
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...errors import BadInput
 from ...interop.formats import load
 from ...models.base.shells import Decoder, EncoderDecoder
@@ -20,7 +18,7 @@ from ...use.translate import requests as source_requests
 from ..certificate import Check
 from ..inputs import context_of
 from ..sides import Sides
-from .searches import is_rounding, slack_of
+from .searches import WrittenPair, tallied
 
 NAME = "generation"
 TEXTS = ("a cat", "The cat sat on the mat.", "It was not good, and it was long.")
@@ -43,23 +41,13 @@ def check(sides: Sides) -> Check | None:
         ours = written(model_of(sides), texts)
     except BadInput:
         return None  # a vocabulary that has none of these words, or a language that must be named
-    same = rounding = 0
-    first: dict[str, Any] | None = None
+    pairs = []
     for text, (ids, expected) in zip(texts, ours, strict=True):
         found = ask(text, NEW)
         if found is None:
             return None
-        if found == expected:
-            same += 1
-        elif is_rounding(sides.rounded, ids, expected, found, NEW, slack_of(sides, ids), by_token=False):
-            rounding += 1
-        elif first is None:
-            first = {"text": text, "heedful": expected, "other": found}
-    faults = () if first is None else (f"{NAME}: only {same + rounding} of {len(texts)} outputs are equal",)
-    result = {"equal": same, "of": len(texts), "within_rounding": rounding, "first_difference": first}
-    given = {"texts": len(texts), "new_tokens": NEW}
-    also = f", {rounding} more within rounding" if rounding else ""
-    return Check(NAME, f"{same} of {len(texts)} outputs equal{also}", given, result, faults)
+        pairs.append(WrittenPair(ids, expected, found))
+    return tallied(sides, NAME, pairs, NEW, {"texts": len(texts)})
 
 
 def model_of(sides: Sides) -> Model:

@@ -6,7 +6,7 @@ counted apart.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...interop.foreign import NetworkInput
 from ..certificate import Check
@@ -31,25 +31,43 @@ def check(sides: Sides, name: str) -> Check | None:
     here, inputs = sides.rounded, sides.inputs if sides.rounded.writes else None
     if inputs is None:
         return None
-    same = rounding = 0
-    first: dict[str, Any] | None = None
+    pairs = []
     for number, ids in enumerate(inputs.prompts, 1):
         sides.tell(f"comparing {name}: input {number} of {len(inputs.prompts)}")
         found, expected = (written(each, name, ids, inputs.new) for each in (sides.exact, here))
         if found is None or expected is None:
             return None
-        if found == expected:
+        pairs.append(WrittenPair(ids, expected, found))
+    given = {"prompts": len(pairs)} | ({"width": WIDTH} if name == "beam" else {})
+    return tallied(sides, name, pairs, inputs.new, given, by_token=name == "greedy")
+
+
+class WrittenPair(NamedTuple):
+    """What both write after the same tokens."""
+
+    ids: list[int]
+    ours: list[int]
+    theirs: list[int]
+
+
+def tallied(
+    sides: Sides, name: str, pairs: list[WrittenPair], new: int, given: dict[str, Any], by_token: bool = False
+) -> Check:
+    """How many outputs are equal, and how many differ by rounding only."""
+    same = rounding = 0
+    first: dict[str, Any] | None = None
+    for pair in pairs:
+        if pair.ours == pair.theirs:
             same += 1
-        elif is_rounding(here, ids, expected, found, inputs.new, slack_of(sides, ids), name == "greedy"):
+        elif is_rounding(sides.rounded, *pair, new, slack_of(sides, pair.ids), by_token):
             rounding += 1
         elif first is None:
-            first = {"input": ids, "heedful": expected, "other": found}
-    total = len(inputs.prompts)
-    faults = () if first is None else (f"{name} outputs are equal in only {same + rounding} of {total}",)
-    result = {"equal": same, "of": total, "within_rounding": rounding, "first_difference": first}
-    given = {"prompts": total, "new_tokens": inputs.new} | ({"width": WIDTH} if name == "beam" else {})
+            first = {"input": pair.ids, "heedful": pair.ours, "other": pair.theirs}
+    faults = () if first is None else (f"{name} outputs are equal in only {same + rounding} of {len(pairs)}",)
+    result = {"equal": same, "of": len(pairs), "within_rounding": rounding, "first_difference": first}
     also = f", {rounding} more within rounding" if rounding else ""
-    return Check(name, f"{same} of {total} outputs equal{also}", given, result, faults)
+    said = f"{same} of {len(pairs)} outputs equal{also}"
+    return Check(name, said, given | {"new_tokens": new}, result, faults)
 
 
 def written(model: Any, name: str, ids: list[int], new: int) -> list[int] | None:
