@@ -1,0 +1,269 @@
+"""Requests as dataclasses: JSON is checked against the types of their fields, and so is the schema made.
+
+    @dataclass(frozen=True)
+    class FillRequest:
+        texts: Annotated[list[Annotated[str, Most("characters")]], Most("texts"), "texts with [MASK] in them"]
+        top: Annotated[int, Range(1, 1000), "words for each blank"] = 5
+
+`read(FillRequest, data, limits)` returns one, or refuses in a sentence that names the field.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
+from reprlib import repr as short
+from typing import Annotated, Any, Literal, TypeVar
+
+from ..models import nearest
+from ..models.base.settings import Range
+from .limits import Limits
+
+T = TypeVar("T")
+DEEPEST = 64  # levels of lists and objects in a body
+SCALARS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+@dataclass(frozen=True)
+class Most:
+    """How long a text or a list may be: a field of `Limits`. `least`: how short."""
+
+    limit: str
+    least: int = 0
+
+
+class Refused(Exception):
+    """A request that is not answered. `param`: the field that is to blame."""
+
+    def __init__(self, status: int, message: str, param: str | None = None, **headers: str) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.headers = status, message, param, headers
+
+
+# Bodies.
+
+
+def json_body(body: bytes) -> dict[str, Any]:
+    """The object that a body holds. What JSON leaves open (NaN, a key twice, endless nesting) is refused."""
+    try:
+        found = json.loads(body.decode("utf-8"), parse_constant=no_constant, object_pairs_hook=once_each)
+        check_depth(found)
+    except UnicodeDecodeError:
+        raise Refused(400, "the body is not UTF-8") from None
+    except RecursionError:
+        raise Refused(400, "the body is nested too deeply") from None
+    except ValueError as error:
+        raise Refused(400, f"the body is not valid JSON: {str(error)[:200]}") from None
+    if not isinstance(found, dict):
+        raise Refused(400, f"the body is {kind_of(found)}, where an object {{...}} is expected")
+    return found
+
+
+def no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def check_depth(found: Any) -> None:
+    level = [found]
+    for _ in range(DEEPEST):
+        level = [inner for node in level for inner in children(node)]
+        if not level:
+            return
+    raise RecursionError
+
+
+def children(node: Any) -> Iterator[Any]:
+    if isinstance(node, dict | list):
+        yield from node.values() if isinstance(node, dict) else node
+
+
+# Fields.
+
+
+def read(kind: type[T], given: dict[str, Any], limits: Limits, where: str = "") -> T:
+    """A request of this kind, every field checked; fields that it does not have are refused."""
+    hints, known = hints_of(kind), {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            raise Refused(400, f'there is no field "{shown(name)}"{nearest(name, known)}', shown(name))
+    found = {}
+    for name, field in known.items():
+        if name in given:
+            found[name] = value_of(hints[name], given[name], where + name, limits)
+        elif is_required(field):
+            raise Refused(400, f'"{where}{name}" is missing', where + name)
+    return kind(**found)
+
+
+def value_of(hint: Any, given: Any, name: str, limits: Limits) -> Any:
+    """A value of this type, checked."""
+    hint, notes = bare(hint)
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return one_of(hint, notes, given, name, limits)
+    if not fits(hint, given):
+        raise Refused(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
+    for note in notes:
+        check_note(note, hint, notes, given, name, limits)
+    return inside(hint, given, name, limits)
+
+
+def one_of(hint: Any, notes: list[Any], given: Any, name: str, limits: Limits) -> Any:
+    """The first member of a union that fits."""
+    members = typing.get_args(hint)
+    refused: Refused | None = None
+    for member in members:
+        if fits(bare(member)[0], given):
+            try:
+                return value_of(Annotated[member, *notes] if notes else member, given, name, limits)
+            except Refused as error:
+                refused = error  # another member may take it: texts or numbers
+    if refused is not None:
+        raise refused
+    kinds = " or ".join(described(bare(m)[0], notes, limits) for m in members if m is not type(None))
+    raise Refused(400, f'"{name}" must be {kinds}, not {short(given)}', name)
+
+
+def fits(hint: Any, given: Any) -> bool:
+    """Whether a value is of this type, from the outside."""
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return isinstance(given, str | int | bool) and given in typing.get_args(hint)
+    if hint is type(None):
+        return given is None
+    if hint is float:
+        return type(given) in (int, float) and abs(given) < 1e300 and math.isfinite(given)
+    if hint in SCALARS:
+        return type(given) is hint
+    if is_dataclass(hint) or origin is dict:
+        return isinstance(given, dict)
+    return isinstance(given, list) if origin is list else hint is Any
+
+
+def inside(hint: Any, given: Any, name: str, limits: Limits) -> Any:
+    """A value with what is in it checked as well."""
+    origin = typing.get_origin(hint)
+    if origin is list:
+        (item,) = typing.get_args(hint)
+        return [value_of(item, one, f"{name}[{number}]", limits) for number, one in enumerate(given)]
+    if origin is dict:
+        _, item = typing.get_args(hint)
+        return {key: value_of(item, one, f"{name}.{shown(key)}", limits) for key, one in given.items()}
+    if is_dataclass(hint):
+        return read(typing.cast(Any, hint), given, limits, f"{name}.")
+    if hint is str:
+        try:
+            given.encode()
+        except UnicodeEncodeError:
+            raise Refused(400, f'"{name}" holds half a character (a lone surrogate)', name) from None
+    return float(given) if hint is float else given
+
+
+def check_note(note: Any, hint: Any, notes: list[Any], given: Any, name: str, limits: Limits) -> None:
+    """Check a number's range, and the size of a text or a list."""
+    if isinstance(note, Range) and hint in (int, float) and given not in note:
+        raise Refused(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
+    if isinstance(note, Most) and isinstance(given, str | list | dict):
+        most, what = getattr(limits, note.limit), "characters" if isinstance(given, str) else "entries"
+        if len(given) > most:
+            raise Refused(413, f'"{name}" has {len(given):,} {what}, and {most:,} are allowed', name)
+        if len(given) < note.least:
+            raise Refused(400, f'"{name}" needs at least {note.least} {what}', name)
+
+
+def described(hint: Any, notes: list[Any], limits: Limits) -> str:
+    """What a field takes, in words."""
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(json.dumps(choice) for choice in typing.get_args(hint))
+    between = next((f" {note}" for note in notes if isinstance(note, Range) and hint in (int, float)), "")
+    return SCALARS.get(hint, "a list" if typing.get_origin(hint) is list else "an object") + between
+
+
+def kind_of(found: Any) -> str:
+    return "a list" if isinstance(found, list) else SCALARS.get(type(found), "null")
+
+
+def shown(name: str) -> str:
+    """A name that a stranger gave, fit for a sentence."""
+    return name if name.isprintable() and len(name) < 60 else short(name)
+
+
+def bare(hint: Any) -> tuple[Any, list[Any]]:
+    """A type without its notes, and the notes."""
+    notes: list[Any] = []
+    while typing.get_origin(hint) is Annotated:
+        hint, *more = typing.get_args(hint)
+        notes += more
+    return hint, notes
+
+
+@cache
+def hints_of(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+# The schema.
+
+
+def schema_of(hint: Any, limits: Limits) -> dict[str, Any]:
+    """The JSON Schema of a type, by the same rules."""
+    hint, notes = bare(hint)
+    origin = typing.get_origin(hint)
+    found: dict[str, Any] = {}
+    if origin in (typing.Union, types.UnionType):
+        members = [Annotated[m, *notes] if notes else m for m in typing.get_args(hint)]
+        found = {"anyOf": [schema_of(m, limits) for m in members]}
+    elif origin is Literal:
+        found = {"enum": list(typing.get_args(hint))}
+    elif origin is list:
+        found = {"type": "array", "items": schema_of(typing.get_args(hint)[0], limits)}
+    elif origin is dict:
+        found = {"type": "object", "additionalProperties": schema_of(typing.get_args(hint)[1], limits)}
+    elif is_dataclass(hint):
+        found = object_schema(typing.cast(Any, hint), limits)
+    elif hint in TYPES:
+        found = {"type": TYPES[hint]}
+    for note in notes:
+        found |= note_schema(note, found.get("type"), limits)
+    return found
+
+
+TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+SIZES = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
+
+
+def note_schema(note: Any, kind: str | None, limits: Limits) -> dict[str, Any]:
+    if isinstance(note, Range) and kind in ("integer", "number"):
+        low = "minimum" if note.ends[0] == "[" else "exclusiveMinimum"
+        high = "maximum" if note.ends[1] == "]" else "exclusiveMaximum"
+        return {low: note.least, high: note.most}
+    if isinstance(note, Most) and kind in SIZES:
+        least, most = SIZES[kind]
+        return {least: note.least, most: getattr(limits, note.limit)}
+    return {"description": note} if isinstance(note, str) else {}
+
+
+def object_schema(kind: type, limits: Limits) -> dict[str, Any]:
+    """The schema of a dataclass."""
+    hints, known = hints_of(kind), fields(kind)  # type: ignore[arg-type]
+    return {
+        "type": "object",
+        "properties": {field.name: schema_of(hints[field.name], limits) for field in known},
+        "required": [field.name for field in known if is_required(field)],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,112 @@
+"""The guard lets in who may call, and nobody else."""
+
+import asyncio
+import json
+
+import pytest
+
+from heedful.service.guard import Guard, Rules
+
+
+async def hello(scope, receive, send):
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+def call(rules: Rules, headers: list[tuple[str, str]], method: str = "GET", path: str = "/v1/models"):
+    """(status, headers, body) of a call."""
+    sent = []
+
+    async def main():
+        async def send(message):
+            sent.append(message)
+
+        raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
+        scope = {"type": "http", "method": method, "path": path, "headers": raw}
+        await Guard(hello, rules)(scope, None, send)
+
+    asyncio.run(main())
+    return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
+
+
+RULES = Rules.of("127.0.0.1", 8080)
+HERE = ("Host", "127.0.0.1:8080")
+JSON = ("Content-Type", "application/json; charset=utf-8")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost:8080", "LOCALHOST:8080", "[::1]:8080"])
+def test_its_own_names_are_let_in_with_headers_that_close_the_browser(host):
+    status, headers, body = call(RULES, [("Host", host)])
+    assert (status, body) == (200, b"hello")
+    assert headers[b"x-content-type-options"] == b"nosniff" and headers[b"cache-control"] == b"no-store"
+    assert b"access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        [], ["evil.test"], ["evil.test:8080"], ["127.0.0.1"], ["127.0.0.1:80"], ["127.0.0.1.evil.test:8080"],
+        ["localhost.:8080"], ["127.0.0.1:8080", "127.0.0.1:8080"], ["[::1]"], ["127.1:8080"],
+        ["2130706433:8080"], ["user@127.0.0.1:8080"], ["127.0.0.1:8080/"], ["0.0.0.0:8080"],
+        ["127.0.0.1:8080, evil.test"],
+    ],
+)  # fmt: skip
+def test_other_hosts_are_refused_on_every_path(hosts):
+    for path in ("/health", "/v1/models", "/nowhere"):
+        assert call(RULES, [("Host", host) for host in hosts], path=path)[0] == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Origin", "http://evil.test")],
+        [("Origin", "null")],
+        [("Origin", "http://127.0.0.1:8081")],
+        [("Origin", "https://127.0.0.1:8080")],
+        [("Origin", "http://127.0.0.1:8080.evil.test")],
+        [("Origin", "http://127.0.0.1:8080"), ("Origin", "http://evil.test")],
+        [("Sec-Fetch-Site", "cross-site")],
+        [("Sec-Fetch-Site", "same-site")],
+    ],
+)
+def test_pages_of_other_origins_are_refused(headers):
+    for method in ("GET", "POST"):
+        assert call(RULES, [HERE, JSON, *headers], method)[0] == 403
+
+
+def test_only_json_is_taken():
+    for kind in (
+        [],
+        ["text/plain"],
+        ["application/x-www-form-urlencoded"],
+        ["multipart/form-data"],
+        ["application/json", "a"],
+    ):
+        assert call(RULES, [HERE, *(("Content-Type", one) for one in kind)], "POST")[0] == 415
+    assert call(RULES, [HERE, JSON, ("Origin", "http://127.0.0.1:8080")], "POST")[0] == 200
+    assert call(RULES, [HERE, JSON, ("Content-Encoding", "gzip")], "POST")[0] == 415
+
+
+def test_a_key_is_asked_for_everywhere_but_at_the_signs_of_life():
+    rules = Rules.of("0.0.0.0", 8080, ["models.example:443"], key="secret")
+    host = ("Host", "models.example:443")
+    for given in ([], ["Bearer wrong"], ["Bearer "], ["secret"], ["Bearer secret", "Bearer secret"]):
+        status, headers, body = call(rules, [host, *(("Authorization", one) for one in given)])
+        assert status == 401 and headers[b"www-authenticate"] == b"Bearer" and b"secret" not in body
+    assert call(rules, [host, ("Authorization", "Bearer secret")])[0] == 200
+    assert call(rules, [host], path="/health")[0] == 200
+
+
+def test_an_allowed_origin_is_named_in_the_answer_and_no_other():
+    rules = Rules.of("127.0.0.1", 8080, origins=["https://app.example"], key="k")
+    page = ("Origin", "https://app.example")
+    status, headers, _ = call(rules, [HERE, page], "OPTIONS")
+    assert status == 204 and headers[b"access-control-allow-origin"] == b"https://app.example"
+    assert call(rules, [HERE, page, ("Authorization", "Bearer k"), JSON], "POST")[0] == 200
+    assert call(rules, [HERE, ("Origin", "https://app.example.evil.test")], "OPTIONS")[0] == 403
+
+
+def test_a_refusal_is_json_in_one_sentence_that_cannot_be_injected():
+    status, _, body = call(RULES, [("Host", 'evil"\x1b[31m<script>' + "a" * 1000)])
+    message = json.loads(body)["error"]["message"]
+    assert status == 403 and "--allow-host" in message and "\x1b" not in message and len(message) < 400
