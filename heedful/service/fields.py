@@ -260,7 +260,7 @@ def note_schema(note: Any, kind: str | None, limits: Limits) -> dict[str, Any]:
 
 def object_schema(kind: type, limits: Limits) -> dict[str, Any]:
     """The schema of a dataclass."""
-    hints, known = hints_of(kind), fields(kind)  # type: ignore[arg-type]
+    hints, known = hints_of(kind), fields(kind)
     return {
         "type": "object",
         "properties": {field.name: schema_of(hints[field.name], limits) for field in known},
