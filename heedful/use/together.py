@@ -1,0 +1,114 @@
+"""Together: answers to many requests at once, each of which joins and leaves when it likes.
+
+`Together` puts requests such as `generate` and `translate` make into the rows of one batch. What an answer
+says does not depend on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..decode.filters import Filter
+from ..decode.slots import News, Row, Slots, fits
+from .pieces import TextSoFar
+from .search import Request, Search, seed_of
+
+
+@dataclass(eq=False)
+class Writing:
+    """One answer on its way."""
+
+    request: Request
+    search: Search
+    text: TextSoFar
+    filters: Sequence[Filter] = ()  # beside those of the search
+    top: int = 0  # likeliest tokens to report with each token
+    tag: Any = None  # whose it is, for whoever asked
+    ids: list[int] = field(default_factory=list)  # the prompt and what follows it
+    window: int = 0  # how often the position table was full
+    row: Row | None = None
+
+    def __post_init__(self) -> None:
+        self.ids = list(self.request.prompt)
+
+    @property
+    def written(self) -> int:
+        return len(self.ids) - len(self.request.prompt)
+
+    def next_row(self) -> Row:
+        """The row that goes on from here. Past the end of a position table, its later half is read again."""
+        part, how = self.search.within(self.request, self.ids), self.search.how
+        self.row = Row(
+            part.prompt,
+            part.longest,
+            frozenset(self.search.ends),
+            None if part.source is None else part.source.ids,
+            [*self.search.filters([part]), *self.filters],
+            seed_of(how.seed, self.request.number, self.window) if how.sample else None,
+            self.top,
+        )
+        self.window += 1
+        return self.row
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What an answer has gained: a token, and the text that can be shown with it."""
+
+    writing: Writing
+    news: News
+    text: str
+    finish: str = ""  # why nothing follows: stop or length; fault if the model has no next token
+
+
+class Together:
+    """The rows of a model that answers many requests at once."""
+
+    def __init__(self, model: Any, prefill: int = 64) -> None:
+        self.slots = Slots(model, prefill)
+        self.writings: dict[Row, Writing] = {}
+
+    @property
+    def busy(self) -> bool:
+        return self.slots.busy
+
+    def add(self, writing: Writing) -> None:
+        """Let an answer be written, from the next turn on."""
+        row = writing.next_row()
+        self.writings[row] = writing
+        self.slots.add([row])
+
+    def remove(self, writing: Writing) -> None:
+        """Stop writing an answer; one that is done is not missed."""
+        if writing.row is not None and self.writings.pop(writing.row, None) is not None:
+            self.slots.remove(writing.row)
+
+    def turn(self) -> list[Piece]:
+        """One token more of every answer whose prompt has been read, and some reading."""
+        return [self.piece(news) for news in self.slots.turn()]
+
+    def piece(self, news: News) -> Piece:
+        writing = self.writings[news.row]
+        if news.fault:
+            return self.finished(Piece(writing, news, "", "fault"))
+        writing.ids.append(news.token)
+        text, stopped = writing.text.add(news.token, ended=news.ended)
+        if stopped or news.ended:
+            return self.finished(Piece(writing, news, text, "stop"))
+        if writing.written >= writing.request.longest:
+            return self.finished(Piece(writing, news, text + writing.text.rest(), "length"))
+        if news.last:  # the position table is full
+            del self.writings[news.row]
+            self.add(writing)
+        return Piece(writing, news, text)
+
+    def finished(self, piece: Piece) -> Piece:
+        self.remove(piece.writing)
+        return piece
+
+
+def can_write_together(model: Any) -> bool:
+    """Whether a model's rows can join a batch."""
+    return fits(model)
