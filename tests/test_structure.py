@@ -35,6 +35,7 @@ FOLDERS = [
     "runs",
     "use",
     "certify",
+    "service",
     "bench",
     "compare",
     "cli",
@@ -48,6 +49,7 @@ LEAN = {
     "parts": {"torch"},
     "models": {"torch"},
     "fast": {"torch", "triton"},
+    "service": {"starlette", "uvicorn", "h11", "torch", "numpy"},
 }
 ANYTHING = {"torch", "numpy", "safetensors", "tokenizers", "rich", "tyro"}
 

@@ -17,12 +17,12 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from .. import __version__
-from .fields import Refused, json_body
+from .fields import HttpError, json_body
 from .gate import Gate
-from .guard import Guard, Rules
+from .guard import Access, Guard
 from .limits import Limits
-from .metrics import Labels, Metrics
-from .workers import Worker
+from .metrics import Labels, ServiceMetrics
+from .workers import WorkerProcess
 
 LINE = 4096  # characters of a log line
 Events = AsyncIterator[dict[str, Any]]
@@ -33,39 +33,39 @@ Answer = Callable[["Service", Request], Awaitable[Response]]
 class Service:
     """Everything that requests share."""
 
-    workers: dict[str, Worker]
+    workers: dict[str, WorkerProcess]
     gates: dict[str, Gate]
     limits: Limits
     languages: tuple[str, str] = ("", "")
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
     closing: bool = False
 
-    def worker(self, name: str | None) -> Worker:
+    def worker(self, name: str | None) -> WorkerProcess:
         """The model that a request names; the only one, if it names none."""
         if name is None and len(self.workers) == 1:
             return next(iter(self.workers.values()))
         if name is None:
-            raise Refused(400, f'"model" is missing: there are {", ".join(self.workers)}', "model")
+            raise HttpError(400, f'"model" is missing: there are {", ".join(self.workers)}', "model")
         if name not in self.workers:
-            raise Refused(
+            raise HttpError(
                 404,
                 f"there is no model {json.dumps(name[:80])}: there are {', '.join(self.workers)}",
                 "model",
             )
         return self.workers[name]
 
-    async def able(self, name: str | None, ability: str) -> Worker:
+    async def able(self, name: str | None, ability: str) -> WorkerProcess:
         """The model that a request names, loaded, if it has this ability."""
         worker = self.worker(name)
         await worker.ready()
         able = worker.facts.get("can", [])
         if ability not in able:
             told = f"{worker.model.name} cannot {ability}: it can {', '.join(able) or 'nothing'}"
-            raise Refused(404, told, "model")
+            raise HttpError(404, told, "model")
         return worker
 
     async def ask(
-        self, worker: Worker, do: str, given: dict[str, Any], places: int = 1, blob: bytes = b""
+        self, worker: WorkerProcess, do: str, given: dict[str, Any], places: int = 1, blob: bytes = b""
     ) -> Events:
         """The events of a request, once there is room for it."""
         gate = self.gates[worker.model.name]
@@ -90,7 +90,7 @@ class Service:
     async def result(
         self,
         request: Request,
-        worker: Worker,
+        worker: WorkerProcess,
         do: str,
         given: dict[str, Any],
         places: int = 1,
@@ -180,11 +180,11 @@ def route(path: str, answer: Answer, service: Service, method: str = "POST") -> 
         try:
             response = await answer(service, request)
             status = response.status_code
-        except Refused as refused:
+        except HttpError as refused:
             response, status = error_response(refused), refused.status
         except TimeoutError:
-            refused = Refused(504, f"the answer took longer than {service.limits.request_seconds:g} seconds")
-            response, status = error_response(refused), 504
+            why = f"the answer took longer than {service.limits.request_seconds:g} seconds"
+            response, status = error_response(HttpError(504, why)), 504
         except (ClientGone, ClientDisconnect):
             service.metrics.count("cancelled_total")
             response = Response(status_code=499)
@@ -196,7 +196,7 @@ def route(path: str, answer: Answer, service: Service, method: str = "POST") -> 
     return Route(path, endpoint, methods=[method])
 
 
-def error_response(refused: Refused) -> Response:
+def error_response(refused: HttpError) -> Response:
     """An error in the form that OpenAI's clients read."""
     kind = "invalid_request_error" if refused.status < 500 else "server_error"
     error = {"message": refused.message, "type": kind, "param": refused.param, "code": None}
@@ -211,7 +211,7 @@ def log(**facts: Any) -> None:
 
 async def body_of(request: Request, most: int) -> dict[str, Any]:
     """The JSON object of a request, whose size is looked at before it is read."""
-    too_long = Refused(413, f"the body is longer than {most:,} bytes")
+    too_long = HttpError(413, f"the body is longer than {most:,} bytes")
     declared = request.headers.get("content-length", "0")
     if not declared.isdigit() or int(declared) > most:
         raise too_long
@@ -244,8 +244,8 @@ async def with_pings(pieces: AsyncIterator[bytes], service: Service) -> AsyncIte
                 piece = waiting.result()
             except StopAsyncIteration:
                 return
-            except (Refused, TimeoutError) as error:
-                message = error.message if isinstance(error, Refused) else "the answer took too long"
+            except (HttpError, TimeoutError) as error:
+                message = error.message if isinstance(error, HttpError) else "the answer took too long"
                 yield (
                     b"data: "
                     + json.dumps({"error": {"message": message, "type": "server_error"}}).encode()
@@ -287,11 +287,11 @@ async def figures(service: Service, request: Request) -> Response:
     return Response(service.metrics.text(service.gauges()), media_type="text/plain; version=0.0.4")
 
 
-def make_app(service: Service, rules: Rules, routes: list[Route]) -> Guard:
+def make_app(service: Service, access: Access, routes: list[Route]) -> Guard:
     """The application: routes behind the guard."""
     alive = [
         route("/health", health, service, "GET"),
         route("/ready", ready, service, "GET"),
         route("/metrics", figures, service, "GET"),
     ]
-    return Guard(Starlette(routes=[*alive, *routes], lifespan=service.lifespan), rules)
+    return Guard(Starlette(routes=[*alive, *routes], lifespan=service.lifespan), access)

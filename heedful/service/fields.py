@@ -37,7 +37,7 @@ class Most:
     least: int = 0
 
 
-class Refused(Exception):
+class HttpError(Exception):
     """A request that is not answered. `param`: the field that is to blame."""
 
     def __init__(self, status: int, message: str, param: str | None = None, **headers: str) -> None:
@@ -54,13 +54,13 @@ def json_body(body: bytes) -> dict[str, Any]:
         found = json.loads(body.decode("utf-8"), parse_constant=no_constant, object_pairs_hook=once_each)
         check_depth(found)
     except UnicodeDecodeError:
-        raise Refused(400, "the body is not UTF-8") from None
+        raise HttpError(400, "the body is not UTF-8") from None
     except RecursionError:
-        raise Refused(400, "the body is nested too deeply") from None
+        raise HttpError(400, "the body is nested too deeply") from None
     except ValueError as error:
-        raise Refused(400, f"the body is not valid JSON: {str(error)[:200]}") from None
+        raise HttpError(400, f"the body is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(found, dict):
-        raise Refused(400, f"the body is {kind_of(found)}, where an object {{...}} is expected")
+        raise HttpError(400, f"the body is {kind_of(found)}, where an object {{...}} is expected")
     return found
 
 
@@ -97,13 +97,13 @@ def read(kind: type[T], given: dict[str, Any], limits: Limits, where: str = "") 
     hints, known = hints_of(kind), {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            raise Refused(400, f'there is no field "{shown(name)}"{nearest(name, known)}', shown(name))
+            raise HttpError(400, f'there is no field "{shown(name)}"{nearest(name, known)}', shown(name))
     found = {}
     for name, field in known.items():
         if name in given:
             found[name] = value_of(hints[name], given[name], where + name, limits)
         elif is_required(field):
-            raise Refused(400, f'"{where}{name}" is missing', where + name)
+            raise HttpError(400, f'"{where}{name}" is missing', where + name)
     return kind(**found)
 
 
@@ -113,7 +113,7 @@ def value_of(hint: Any, given: Any, name: str, limits: Limits) -> Any:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return one_of(hint, notes, given, name, limits)
     if not fits(hint, given):
-        raise Refused(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
+        raise HttpError(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
     for note in notes:
         check_note(note, hint, notes, given, name, limits)
     return inside(hint, given, name, limits)
@@ -122,17 +122,17 @@ def value_of(hint: Any, given: Any, name: str, limits: Limits) -> Any:
 def one_of(hint: Any, notes: list[Any], given: Any, name: str, limits: Limits) -> Any:
     """The first member of a union that fits."""
     members = typing.get_args(hint)
-    refused: Refused | None = None
+    refused: HttpError | None = None
     for member in members:
         if fits(bare(member)[0], given):
             try:
                 return value_of(Annotated[member, *notes] if notes else member, given, name, limits)
-            except Refused as error:
+            except HttpError as error:
                 refused = error  # another member may take it: texts or numbers
     if refused is not None:
         raise refused
     kinds = " or ".join(described(bare(m)[0], notes, limits) for m in members if m is not type(None))
-    raise Refused(400, f'"{name}" must be {kinds}, not {short(given)}', name)
+    raise HttpError(400, f'"{name}" must be {kinds}, not {short(given)}', name)
 
 
 def fits(hint: Any, given: Any) -> bool:
@@ -166,20 +166,20 @@ def inside(hint: Any, given: Any, name: str, limits: Limits) -> Any:
         try:
             given.encode()
         except UnicodeEncodeError:
-            raise Refused(400, f'"{name}" holds half a character (a lone surrogate)', name) from None
+            raise HttpError(400, f'"{name}" holds half a character (a lone surrogate)', name) from None
     return float(given) if hint is float else given
 
 
 def check_note(note: Any, hint: Any, notes: list[Any], given: Any, name: str, limits: Limits) -> None:
     """Check a number's range, and the size of a text or a list."""
     if isinstance(note, Range) and hint in (int, float) and given not in note:
-        raise Refused(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
+        raise HttpError(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
     if isinstance(note, Most) and isinstance(given, str | list | dict):
         most, what = getattr(limits, note.limit), "characters" if isinstance(given, str) else "entries"
         if len(given) > most:
-            raise Refused(413, f'"{name}" has {len(given):,} {what}, and {most:,} are allowed', name)
+            raise HttpError(413, f'"{name}" has {len(given):,} {what}, and {most:,} are allowed', name)
         if len(given) < note.least:
-            raise Refused(400, f'"{name}" needs at least {note.least} {what}', name)
+            raise HttpError(400, f'"{name}" needs at least {note.least} {what}', name)
 
 
 def described(hint: Any, notes: list[Any], limits: Limits) -> str:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from .fields import Refused
+from .fields import HttpError
 
 REMEMBERED = 20  # waiting times that the advice to come back later is made of
 
@@ -47,7 +47,7 @@ class Gate:
         """
         places, start = min(places, self.places), time.monotonic()
         if self.closed:
-            raise Refused(503, "the service is shutting down", **self.later())
+            raise HttpError(503, "the service is shutting down", **self.later())
         if self.queue or self.used + places > self.places:
             await self.wait(places)
         else:
@@ -62,7 +62,7 @@ class Gate:
 
     async def wait(self, places: int) -> None:
         if self.waiting + places > self.most_waiting:
-            raise Refused(429, "too many requests are waiting: try again later", **self.later())
+            raise HttpError(429, "too many requests are waiting: try again later", **self.later())
         mine = Waiting(places, asyncio.get_running_loop().create_future())
         self.queue.append(mine)
         try:
@@ -75,7 +75,7 @@ class Gate:
                 mine.turn.cancel()
             self.admit()
             if isinstance(error, TimeoutError):
-                raise Refused(503, "the request waited too long for its turn", **self.later()) from None
+                raise HttpError(503, "the request waited too long for its turn", **self.later()) from None
             raise
 
     def admit(self) -> None:

@@ -26,7 +26,7 @@ OPEN = ("/health", "/ready")  # answered without a key: load balancers ask
 
 
 @dataclass(frozen=True)
-class Rules:
+class Access:
     """Who may call. hosts: values of the Host header. origins: pages of other origins, exact."""
 
     hosts: frozenset[str]
@@ -36,7 +36,7 @@ class Rules:
     @classmethod
     def of(
         cls, host: str, port: int, more: Iterable[str] = (), origins: Iterable[str] = (), key: str = ""
-    ) -> Rules:
+    ) -> Access:
         """For a service that listens there. more: other names under which it is reached."""
         names = LOOPBACK if host in ("127.0.0.1", "::1", "localhost") else (*LOOPBACK, bracketed(host))
         own = {f"{name}:{port}" for name in names} | ({*names} if port == 80 else set())
@@ -48,10 +48,10 @@ def bracketed(host: str) -> str:
 
 
 class Guard:
-    """Refuses what the rules do not allow, before anything is read; adds headers to every answer."""
+    """Refuses what `access` does not allow, before anything is read; adds headers to every answer."""
 
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
-        self.app, self.rules = app, rules
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -78,13 +78,13 @@ class Guard:
     def allowed_origin(self, scope: Scope) -> bytes:
         """The foreign origin that the call comes from, if it is one of those allowed."""
         found = values(scope, b"origin")
-        return found[0].encode() if len(found) == 1 and found[0] in self.rules.origins else b""
+        return found[0].encode() if len(found) == 1 and found[0] in self.access.origins else b""
 
     def refuse(self, scope: Scope) -> tuple[int, str, bytes] | None:
         """(status, why, a header) or None."""
         hosts, origins = values(scope, b"host"), values(scope, b"origin")
-        if len(hosts) != 1 or hosts[0].lower() not in self.rules.hosts:
-            why = f"the Host header names {shown(hosts)}, and this service is {min(self.rules.hosts)}"
+        if len(hosts) != 1 or hosts[0].lower() not in self.access.hosts:
+            why = f"the Host header names {shown(hosts)}, and this service is {min(self.access.hosts)}"
             return 403, f"{why}; for another name or a tunnel, start it with --allow-host NAME:PORT", b""
         if origins and not all(self.is_known(origin, hosts[0]) for origin in origins):
             return 403, f"pages of {shown(origins)} may not call this service: see --allow-origin", b""
@@ -95,15 +95,15 @@ class Guard:
             return 415, "send JSON, with the header content-type: application/json", b""
         if values(scope, b"content-encoding") not in ([], ["identity"]):
             return 415, "the body may not be compressed", b""
-        if self.rules.key and scope["path"] not in OPEN and scope["method"] != "OPTIONS":
+        if self.access.key and scope["path"] not in OPEN and scope["method"] != "OPTIONS":
             given = values(scope, b"authorization")
             sent = given[0].partition(" ")[2].strip() if len(given) == 1 else ""
-            if not hmac.compare_digest(sent.encode(), self.rules.key.encode()):
+            if not hmac.compare_digest(sent.encode(), self.access.key.encode()):
                 return 401, "give the key of this service: authorization: Bearer KEY", b"Bearer"
         return None
 
     def is_known(self, origin: str, host: str) -> bool:
-        return origin in self.rules.origins or origin.lower() == f"http://{host.lower()}"
+        return origin in self.access.origins or origin.lower() == f"http://{host.lower()}"
 
 
 def values(scope: Scope, name: bytes) -> list[str]:

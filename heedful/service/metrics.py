@@ -42,7 +42,7 @@ HISTOGRAMS = {
 
 
 @dataclass
-class Metrics:
+class ServiceMetrics:
     """Counters and histograms, by name and labels."""
 
     counters: dict[str, dict[Labels, float]] = field(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from ..models.base.settings import Range
-from .fields import Most, Refused, read, shown
+from .fields import HttpError, Most, read, shown
 from .limits import Limits
 
 Text = Annotated[str, Most("characters")]
@@ -124,7 +124,7 @@ def read_request(kind: type, body: dict[str, Any], limits: Limits) -> tuple[Any,
         if name not in NEUTRAL:
             ignored.append(shown(name))
         elif NEUTRAL[name] is not None and value not in NEUTRAL[name]:
-            raise Refused(400, f'"{name}" is not supported: leave it out', name)
+            raise HttpError(400, f'"{name}" is not supported: leave it out', name)
     return read(kind, body, limits), ignored
 
 
@@ -134,9 +134,9 @@ def read_request(kind: type, body: dict[str, Any], limits: Limits) -> tuple[Any,
 def writing(asked: Sampling, limits: Limits, most: int | None, top: int) -> dict[str, Any]:
     """How to write, in heedful's words."""
     if most is not None and most > limits.tokens:
-        raise Refused(400, f'"max_tokens" is {most:,}, and {limits.tokens:,} are allowed', "max_tokens")
+        raise HttpError(400, f'"max_tokens" is {most:,}, and {limits.tokens:,} are allowed', "max_tokens")
     if (n := asked.n or 1) > limits.answers:
-        raise Refused(400, f'"n" is {n:,}, and {limits.answers} are allowed', "n")
+        raise HttpError(400, f'"n" is {n:,}, and {limits.answers} are allowed', "n")
     temperature = 1.0 if asked.temperature is None else asked.temperature
     seed = secrets.randbits(32) if asked.seed is None else asked.seed
     options: dict[str, Any] = {"seed": seed}
@@ -161,7 +161,7 @@ def writing(asked: Sampling, limits: Limits, most: int | None, top: int) -> dict
 def biases(given: dict[str, float]) -> dict[str, float]:
     for name in given:
         if not (name.isascii() and name.isdigit() and len(name) < 10):
-            raise Refused(
+            raise HttpError(
                 400, f'"logit_bias" names the token "{shown(name)}", which is no number', "logit_bias"
             )
     return given

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .fields import Refused
+from .fields import HttpError
 from .frames import packed, read_frame
 from .limits import Limits
 
@@ -24,7 +24,7 @@ UNREAD = 1024  # events that a slow client may be behind
 
 
 @dataclass(frozen=True)
-class Model:
+class ServedModel:
     """A model to serve: its name, its folder, and what the worker is given beside it."""
 
     name: str
@@ -42,11 +42,11 @@ class Answered:
         self.events.put_nowait(event)
 
 
-class Worker:
+class WorkerProcess:
     """The process of one model. `state`: asleep, starting, ready, broken or stopped."""
 
     def __init__(
-        self, model: Model, limits: Limits, noticed: Callable[[str], None] = lambda line: None
+        self, model: ServedModel, limits: Limits, noticed: Callable[[str], None] = lambda line: None
     ) -> None:
         self.model, self.limits, self.noticed = model, limits, noticed
         self.state, self.fault, self.facts = "asleep", "", dict[str, Any]()
@@ -180,7 +180,7 @@ class Worker:
         while self.state == "starting":
             await self.changed.wait()
         if self.state != "ready":
-            raise Refused(503, f"{self.model.name} cannot be loaded: {self.fault}")
+            raise HttpError(503, f"{self.model.name} cannot be loaded: {self.fault}")
 
     async def ask(self, do: str, given: dict[str, Any], blob: bytes = b"") -> AsyncIterator[dict[str, Any]]:
         """The events of one request, up to its end. Whoever stops listening has it cancelled."""
@@ -193,11 +193,11 @@ class Worker:
             while not over:
                 event = await answered.events.get()
                 if answered.events.qsize() > UNREAD:
-                    raise Refused(503, "the answer was not read fast enough")
+                    raise HttpError(503, "the answer was not read fast enough")
                 if "fault" in event:
                     over = True
                     fault = event["fault"]
-                    raise Refused(fault.get("status", 500), fault["message"], fault.get("param"))
+                    raise HttpError(fault.get("status", 500), fault["message"], fault.get("param"))
                 over = bool(event.get("over"))
                 yield event
         finally:
@@ -215,6 +215,6 @@ class Worker:
             self.process.stdin.write(packed(message, blob))
 
 
-def command(model: Model) -> Sequence[str]:
+def command(model: ServedModel) -> Sequence[str]:
     """The command line of a worker."""
     return (sys.executable, "-m", "heedful.service.worker", model.folder, *model.options)

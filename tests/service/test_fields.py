@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.models.base.settings import Range
-from heedful.service.fields import Most, Refused, json_body, object_schema, read
+from heedful.service.fields import HttpError, Most, json_body, object_schema, read
 from heedful.service.limits import Limits
 
 LIMITS = Limits(characters=10, texts=3)
@@ -67,7 +67,7 @@ def test_a_request_is_read_with_its_defaults():
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(given, status, message):
-    with pytest.raises(Refused) as error:
+    with pytest.raises(HttpError) as error:
         read(Asked, given, LIMITS)
     assert error.value.status == status and message in error.value.message
 
@@ -90,7 +90,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(given, status, message):
     ],
 )
 def test_bodies_that_json_leaves_open_are_refused(body, message):
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(HttpError, match=message):
         json_body(body)
 
 
@@ -107,7 +107,7 @@ ANY = st.recursive(
 def test_anything_is_read_or_refused(asked: dict[str, Any]):
     try:
         read(Asked, json_body(json.dumps(asked).encode()), LIMITS)
-    except Refused as error:
+    except HttpError as error:
         assert error.status in (400, 413) and error.message and "\n" not in error.message
 
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from heedful.service.fields import Refused
+from heedful.service.fields import HttpError
 from heedful.service.gate import Gate
 
 
@@ -35,7 +35,7 @@ def test_a_full_queue_answers_429_with_when_to_come_back():
         async with gate.enter(1):
             waiting = asyncio.ensure_future(gate.enter(1).__aenter__())
             await asyncio.sleep(0)
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(HttpError) as refused:
                 async with gate.enter(1):
                     pass
             assert refused.value.status == 429 and int(refused.value.headers["retry-after"]) >= 1
@@ -49,7 +49,7 @@ def test_who_waits_too_long_gets_503_and_who_gives_up_leaves_the_queue():
     async def main():
         gate = Gate(1, 9, 0.02)
         async with gate.enter(1):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(HttpError) as refused:
                 async with gate.enter(1):
                     pass
             assert refused.value.status == 503
@@ -77,7 +77,7 @@ def test_a_request_for_more_places_than_there_are_takes_all_of_them():
 def test_a_closed_gate_lets_nobody_in():
     async def main():
         gate = Gate(3, 9, 1.0, closed=True)
-        with pytest.raises(Refused, match="shutting down"):
+        with pytest.raises(HttpError, match="shutting down"):
             async with gate.enter(1):
                 pass
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from heedful.service.guard import Guard, Rules
+from heedful.service.guard import Access, Guard
 
 
 async def hello(scope, receive, send):
@@ -13,7 +13,7 @@ async def hello(scope, receive, send):
     await send({"type": "http.response.body", "body": b"hello"})
 
 
-def call(rules: Rules, headers: list[tuple[str, str]], method: str = "GET", path: str = "/v1/models"):
+def call(access: Access, headers: list[tuple[str, str]], method: str = "GET", path: str = "/v1/models"):
     """(status, headers, body) of a call."""
     sent = []
 
@@ -23,13 +23,13 @@ def call(rules: Rules, headers: list[tuple[str, str]], method: str = "GET", path
 
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
         scope = {"type": "http", "method": method, "path": path, "headers": raw}
-        await Guard(hello, rules)(scope, None, send)
+        await Guard(hello, access)(scope, None, send)
 
     asyncio.run(main())
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
 
-RULES = Rules.of("127.0.0.1", 8080)
+RULES = Access.of("127.0.0.1", 8080)
 HERE = ("Host", "127.0.0.1:8080")
 JSON = ("Content-Type", "application/json; charset=utf-8")
 
@@ -88,22 +88,22 @@ def test_only_json_is_taken():
 
 
 def test_a_key_is_asked_for_everywhere_but_at_the_signs_of_life():
-    rules = Rules.of("0.0.0.0", 8080, ["models.example:443"], key="secret")
+    access = Access.of("0.0.0.0", 8080, ["models.example:443"], key="secret")
     host = ("Host", "models.example:443")
     for given in ([], ["Bearer wrong"], ["Bearer "], ["secret"], ["Bearer secret", "Bearer secret"]):
-        status, headers, body = call(rules, [host, *(("Authorization", one) for one in given)])
+        status, headers, body = call(access, [host, *(("Authorization", one) for one in given)])
         assert status == 401 and headers[b"www-authenticate"] == b"Bearer" and b"secret" not in body
-    assert call(rules, [host, ("Authorization", "Bearer secret")])[0] == 200
-    assert call(rules, [host], path="/health")[0] == 200
+    assert call(access, [host, ("Authorization", "Bearer secret")])[0] == 200
+    assert call(access, [host], path="/health")[0] == 200
 
 
 def test_an_allowed_origin_is_named_in_the_answer_and_no_other():
-    rules = Rules.of("127.0.0.1", 8080, origins=["https://app.example"], key="k")
+    access = Access.of("127.0.0.1", 8080, origins=["https://app.example"], key="k")
     page = ("Origin", "https://app.example")
-    status, headers, _ = call(rules, [HERE, page], "OPTIONS")
+    status, headers, _ = call(access, [HERE, page], "OPTIONS")
     assert status == 204 and headers[b"access-control-allow-origin"] == b"https://app.example"
-    assert call(rules, [HERE, page, ("Authorization", "Bearer k"), JSON], "POST")[0] == 200
-    assert call(rules, [HERE, ("Origin", "https://app.example.evil.test")], "OPTIONS")[0] == 403
+    assert call(access, [HERE, page, ("Authorization", "Bearer k"), JSON], "POST")[0] == 200
+    assert call(access, [HERE, ("Origin", "https://app.example.evil.test")], "OPTIONS")[0] == 403
 
 
 def test_a_refusal_is_json_in_one_sentence_that_cannot_be_injected():
