@@ -1,9 +1,10 @@
-"""The process that renders chat templates: started by chat.py, given its input on stdin, and not trusted.
+"""The process that renders chat templates: started by chat_process.py, and not trusted.
 
 A template is a program by whoever published the model. Jinja's sandbox keeps it from the interpreter, but not
-from taking all time and memory. So before it reads the template, this process gives up opening files, writing
-more than its answer, and more than a little time and memory. Breaking a limit ends the process, and nothing
-else.
+from taking all time and memory. So before it looks at the template, this process gives up opening and writing
+files, and more than a little memory; each conversation has a little time. Breaking a limit ends the process,
+and nothing else. Lines of JSON come in, the template first and then conversations, and each is answered by a
+line.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import json
+import signal
 import sys
 from datetime import datetime
 from importlib import import_module
@@ -18,24 +20,34 @@ from typing import Any
 
 
 def main() -> None:
-    asked = json.load(sys.stdin)
-    sys.path[:] = asked["path"]
-    environment = sandbox()
-    give_up(**asked["limits"])
-    json.dump(rendered(environment, asked), sys.stdout)
+    setup = json.loads(sys.stdin.readline())
+    sys.path[:] = setup["path"]
+    environment, limits = sandbox(), setup["limits"]
+    give_up(limits["memory"])
+    renderer = Renderer(environment, setup)
+    while line := sys.stdin.readline():
+        timed(limits["seconds"])
+        sys.stdout.write(json.dumps(renderer.answer(line)) + "\n")
+        timed(0)
+        sys.stdout.flush()
 
 
-def give_up(seconds: float, memory: int, written: int) -> None:
-    """Set the limits, for good. (Time is the processor's: a busy computer is no reason to be stopped.)"""
-    resource, signal = import_module("resource"), import_module("signal")
+def timed(seconds: float) -> None:
+    """End the process after so much work, whatever it is busy with; 0 takes that back. (The time is the
+    processor's: a busy computer is no reason to be stopped.)"""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def give_up(memory: int) -> None:
+    """Set the limits, for good."""
+    resource = import_module("resource")
     with contextlib.suppress(OSError, ValueError):  # where the system does not say, or has no such limit
         with open("/proc/self/statm") as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + memory,) * 2)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (written,) * 2)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))  # those that are open already
-    signal.setitimer(signal.ITIMER_PROF, seconds)  # ends the process, whatever it is busy with
 
 
 def sandbox() -> Any:
@@ -103,31 +115,39 @@ def as_json(
     )
 
 
-def rendered(environment: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    """{"texts": one per conversation, [None, why] for one that the template refuses}, or {"error": why}."""
-    error = import_module("jinja2").exceptions.TemplateError
-    try:
-        template = environment.from_string(asked["template"])
-        return {"texts": [one_text(template, said, asked, error) for said in asked["conversations"]]}
-    except MemoryError:
-        return {"error": "took more memory than it may"}
-    except RecursionError:
-        return {"error": "goes too deep"}
-    except Exception as found:  # noqa: BLE001 (a template can do anything, and can fail in any way)
-        return {"error": f"cannot be used: {type(found).__name__}: {str(found)[:500]}"}
+class Renderer:
+    """The template, made at the first conversation and kept."""
 
+    def __init__(self, environment: Any, setup: dict[str, Any]) -> None:
+        self.environment, self.setup = environment, setup
+        self.template: Any = None
+        self.error: type[Exception] = import_module("jinja2").exceptions.TemplateError
 
-def one_text(template: Any, said: Any, asked: dict[str, Any], error: type[Exception]) -> Any:
-    parts, size = [], 0
-    try:
-        for part in template.generate(messages=said, tools=None, documents=None, **asked["given"]):
-            parts.append(part)
-            size += len(part)
-            if size > asked["longest"]:
-                return [None, f"makes a text of more than {asked['longest']:,} characters of it"]
-    except error as found:
-        return [None, f"refuses it: {str(found)[:500]}"]
-    return "".join(parts)
+    def answer(self, line: str) -> dict[str, Any]:
+        """{"text": ...} or {"refused": why} of a conversation, or {"error": why} of the template."""
+        try:
+            if self.template is None:
+                self.template = self.environment.from_string(self.setup["template"])
+            return self.written(**json.loads(line))
+        except MemoryError:
+            return {"error": "took more memory than it may"}
+        except RecursionError:
+            return {"error": "goes too deep"}
+        except Exception as found:  # noqa: BLE001 (a template can do anything, and can fail in any way)
+            return {"error": f"cannot be used: {type(found).__name__}: {str(found)[:500]}"}
+
+    def written(self, messages: Any, answer: bool) -> dict[str, Any]:
+        given = {**self.setup["given"], "add_generation_prompt": answer}
+        parts, size, longest = [], 0, self.setup["longest"]
+        try:
+            for part in self.template.generate(messages=messages, tools=None, documents=None, **given):
+                parts.append(part)
+                size += len(part)
+                if size > longest:
+                    return {"refused": f"makes a text of more than {longest:,} characters of it"}
+        except self.error as found:
+            return {"refused": f"refuses it: {str(found)[:500]}"}
+        return {"text": "".join(parts)}
 
 
 if __name__ == "__main__":
