@@ -33,9 +33,9 @@ from .prompts import Ends, checked
 from .scores import NEVER, apply_to_log_probabilities, check_choice, top_tokens
 from .step import Step
 from .streaming import HostCopy, Hypothesis, to_device
+from .turns import Turns, finish
 
 
-@torch.no_grad()
 def beam_search(
     step: Step,
     prompts_BT: Tensor,
@@ -50,6 +50,22 @@ def beam_search(
 
     A hypothesis has at most `longest` tokens (one number for all, or one each). The step must be fresh.
     """
+    given = {"longest": longest, "eos": eos, "settings": settings, "filters": filters}
+    return finish(beam_steps(step, prompts_BT, lengths_B, **given))  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def beam_steps(
+    step: Step,
+    prompts_BT: Tensor,
+    lengths_B: Tensor | None = None,
+    *,
+    longest: int | Sequence[int],
+    eos: Ends,
+    settings: BeamSettings | None = None,
+    filters: Sequence[Filter] = (),
+) -> Turns[list[list[Hypothesis]]]:
+    """The same search in turns: once the prompts are read, and after each step, others may have theirs."""
     settings, device = settings or BeamSettings(), prompts_BT.device
     lengths_B, limits, ends = checked(prompts_BT, lengths_B, longest, eos)
     if not limits:
@@ -65,7 +81,7 @@ def beam_search(
         context = None if context is None else context.select(searches.sentences_N)
     tree = PrefixTree()
     searches = extend_by_one(searches, scores_RV, step, tree, rules, 1, context)
-    found = search(searches, step, tree, rules, limits, context)
+    found = yield from search(searches, step, tree, rules, limits, context)
     return [best_different(some, settings.n_best) for some in hypotheses_of(found, tree, rules)]
 
 
@@ -74,7 +90,7 @@ Found = list[list[tuple[float, int]]]  # of every sentence, scores and nodes of 
 
 def search(
     searches: Searches, step: Step, tree: PrefixTree, rules: Rules, limits: list[int], context: Context | None
-) -> Found:
+) -> Turns[Found]:
     """Go on from prefixes of one token until every search is over.
 
     Where looking means waiting for a device, several tokens are added before the host looks which searches
@@ -84,6 +100,7 @@ def search(
     sentences = [sentence for sentence in range(len(limits)) for _ in range(rules.settings.beam_groups)]
     n = 1
     while True:
+        yield
         copy, room = HostCopy(what_to_see(searches)), min(limits[sentence] for sentence in sentences) - n
         lead = step.head_start(step.chunk, room, bool(rules.ends))
         searches, context = extend_run(searches, step, tree, rules, n, lead, context)

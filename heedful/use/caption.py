@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..decode.options import BEAM, DecodingOptions, takes_options
+from ..decode.turns import Turns, finish
 from ..interop.loaded import Captioner
 from ..models.base.shells import EncoderDecoder, WithPictures
 from .results import Answer
@@ -63,6 +64,13 @@ def write(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Answer]:
     """Captions of image files; numbers: which files these are, among all that belong to one seed."""
+    return finish(write_in_turns(model, rows, how, numbers))
+
+
+def write_in_turns(
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
+) -> Turns[list[Answer]]:
+    """The same in turns: after each step of the search, others may have theirs."""
     from ..tasks.caption import LONGEST
 
     search = search_of(model, how, BEAM, partial(with_pictures, model))
@@ -72,7 +80,7 @@ def write(
         Request([model.wording.start], *bounds, row, number, prefix)
         for row, number in zip(rows, numbers, strict=True)
     ]
-    return answers(model, search, requests)
+    return (yield from answers(model, search, requests))
 
 
 def with_pictures(model: Model, network: EncoderDecoder, rows: Sequence[Tokenized]) -> EncoderDecoder:

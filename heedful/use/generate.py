@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from ..decode.options import DecodingOptions, takes_options
+from ..decode.turns import Turns, finish
 from ..errors import BadInput
 from ..interop.hf.chat import Chat, Refused
 from ..interop.hf.chat_files import FILE
@@ -84,8 +85,15 @@ def write(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Answer]:
     """What comes after texts; numbers: which texts these are, among all that belong to one seed."""
+    return finish(write_in_turns(model, rows, how, numbers))
+
+
+def write_in_turns(
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
+) -> Turns[list[Answer]]:
+    """The same in turns: after each step of the search, others may have theirs."""
     search = search_of(model, how)
-    return answers(model, search, requests(model, rows, how, numbers))
+    return (yield from answers(model, search, requests(model, rows, how, numbers)))
 
 
 def requests(

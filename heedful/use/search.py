@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..decode.beam import beam_search
+from ..decode.beam import beam_steps
 from ..decode.beam_settings import BeamSettings
 from ..decode.filters import Filter, make_filters
 from ..decode.options import DecodingOptions
@@ -23,6 +23,7 @@ from ..decode.sampling import Sampler
 from ..decode.speculative import FilteredDistribution, all_on_the_argmax, softmax, speculate
 from ..decode.step import Step, step_of
 from ..decode.streaming import Hypothesis, Stop, Token, greedy_choice, hypotheses, stream
+from ..decode.turns import Turns, finish
 from ..errors import BadInput
 from ..fast.decoding import FastModel
 from ..interop.loaded import IN_WORDS, Captioner
@@ -76,9 +77,10 @@ class Request:
         return (self.most or self.longest) - 1 - self.written
 
 
-def answers(model: Model, search: Search, requests: Sequence[Request | None]) -> list[Answer]:
-    """What a model writes for each request; nothing is the answer to None."""
-    found = iter(search.write([request for request in requests if request is not None]))
+def answers(model: Model, search: Search, requests: Sequence[Request | None]) -> Turns[list[Answer]]:
+    """What a model writes for each request, in turns; nothing is the answer to None."""
+    written = yield from search.write_in_turns([request for request in requests if request is not None])
+    found = iter(written)
     return [
         Answer("") if one is None else answer_of(model, one, next(found), search.stops) for one in requests
     ]
@@ -171,27 +173,37 @@ class Search:
 
     def write(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         """The answers to each, best first; texts of like length are done together."""
+        return finish(self.write_in_turns(requests))
+
+    def write_in_turns(self, requests: Sequence[Request]) -> Turns[list[list[Hypothesis]]]:
+        """The same, whatever the search: after each step of it, others may have their turn."""
         found: list[list[Hypothesis]] = [[] for _ in requests]
         most = max(1, MOST_TOKENS // (self.width * self.how.beam_groups))
         for some in by_length([one.length for one in requests], self.how.batch, most):
-            for i, hypotheses_of_one in zip(some, self.together([requests[i] for i in some]), strict=True):
+            written = yield from self.together([requests[i] for i in some])
+            for i, hypotheses_of_one in zip(some, written, strict=True):
                 found[i] = hypotheses_of_one
         return found
 
-    def together(self, requests: list[Request]) -> list[list[Hypothesis]]:
+    def together(self, requests: list[Request]) -> Turns[list[list[Hypothesis]]]:
         """The answers to one batch. Past the end of a position table, its later half is read again."""
         if self.width > 1 or self.how.beam_groups > 1:
-            return self.beam(requests)
-        return [[one] for one in hypotheses(self.streamed(requests, soon=False), len(requests))]
+            return (yield from self.beam(requests))
+        written: list[list[Token]] = []
+        for new in self.streamed(requests, soon=False):
+            written.append(new)
+            yield
+        return [[one] for one in hypotheses(written, len(requests))]
 
-    def beam(self, requests: list[Request]) -> list[list[Hypothesis]]:
+    def beam(self, requests: list[Request]) -> Turns[list[list[Hypothesis]]]:
         """The answers of a beam search."""
         same = [f.name for f in fields(BeamSettings) if f.name != "width"]
         settings = BeamSettings(width=self.width, **{name: getattr(self.how, name) for name in same})
         self.refuse_beyond(max(len(one.prompt) + one.longest - 1 for one in requests))
         fed = [self.within(one) for one in requests]
         step = self.step(fed, watched=bool(settings.coverage_penalty))
-        return beam_search(step, **self.fed(fed), settings=settings)
+        yield
+        return (yield from beam_steps(step, **self.fed(fed), settings=settings))
 
     # Token by token.
 

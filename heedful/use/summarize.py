@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from ..decode.options import BEAM, DecodingOptions, takes_options
+from ..decode.turns import Turns, finish
 from ..models.base.shells import EncoderDecoder
 from .results import Answer
 from .search import Request, answers, search_of
@@ -54,8 +55,15 @@ def write(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Answer]:
     """Summaries of articles; numbers: which articles these are, among all that belong to one seed."""
+    return finish(write_in_turns(model, rows, how, numbers))
+
+
+def write_in_turns(
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
+) -> Turns[list[Answer]]:
+    """The same in turns: after each step of the search, others may have theirs."""
     search = search_of(model, how, BEAM)
-    return answers(model, search, requests(model, usable(rows), how, numbers))
+    return (yield from answers(model, search, requests(model, usable(rows), how, numbers)))
 
 
 def requests(

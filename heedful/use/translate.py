@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..data.trees import Parsed, words_of_pieces
 from ..decode.options import BEAM, DecodingOptions, takes_options
+from ..decode.turns import Turns, finish
 from ..errors import BadInput
 from ..models.base.shells import EncoderDecoder, needs_tree
 from .align import aligned
@@ -83,9 +84,17 @@ def write(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> list[Answer]:
     """Translations of texts; numbers: which texts these are, among all that belong to one seed."""
+    return finish(write_in_turns(model, rows, how, numbers))
+
+
+def write_in_turns(
+    model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
+) -> Turns[list[Answer]]:
+    """The same in turns: after each step of the search, others may have theirs."""
     search = search_for(model, how)
-    found = answers(model, search, requests(model, usable(rows), how, numbers))
+    found = yield from answers(model, search, requests(model, usable(rows), how, numbers))
     if how.align:
+        yield
         align_answers(model, rows, found, how.batch)
     return found
 

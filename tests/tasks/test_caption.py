@@ -19,6 +19,7 @@ from heedful.data.images.augment import moved
 from heedful.data.images.files import png_bytes
 from heedful.data.images.prepare import normal, ready_file
 from heedful.data.images.preprocessing import Preprocessing
+from heedful.decode.turns import finish
 from heedful.errors import BadInput
 from heedful.inside.doctor import FAIL, examine
 from heedful.inside.look.captions import look_at_caption
@@ -29,6 +30,7 @@ from heedful.runs import setup, trainer
 from heedful.tasks import caption, recipe
 from heedful.tasks.caption import CaptionData
 from heedful.tasks.evaluation import EvaluationRequest
+from heedful.use import caption as use_caption
 from heedful.use.model import recipe_of
 
 SMALL = {
@@ -101,6 +103,10 @@ def test_a_run_writes_captions_of_files(place):
     assert model.caption(files[2], max_new_tokens=1, beam=1) == "blue"
     assert model.caption(files, sample=True, temperature=0.01, seed=4) == found
     assert heedful.load(place / "run", weights="int8").caption(files) == found
+    given = model, use_caption.encode(model, files), model.decoding("caption", {}), range(len(files))
+    turns = use_caption.write_in_turns(*given)
+    next(turns), turns.close()
+    assert finish(use_caption.write_in_turns(*given)) == found
 
 
 def test_what_a_captioner_does_not_do_is_said(place):

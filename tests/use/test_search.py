@@ -1,0 +1,70 @@
+"""Every search can take turns with others: it finds the same, and a search that is dropped leaves nothing."""
+
+import weakref
+
+import pytest
+from helpers.loaded_models import PROMPTS, SOURCES
+
+from heedful.decode.step import DecoderStep
+from heedful.decode.turns import finish
+from heedful.use import generate, translate
+
+TRANSLATIONS = [
+    {"beam": 3, "n_best": 2},
+    {"beam": 2, "beam_groups": 2, "diversity_penalty": 0.7},
+    {"coverage_penalty": 0.3, "align": True},
+    {"sample": True, "seed": 5},
+]
+CONTINUATIONS = [{"draft": "draft"}, {"draft": "draft", "sample": True}, {"beam": 2}, {"stop": ["a"]}]
+
+
+@pytest.fixture
+def searches(load):
+    """(what begins a search in turns, what it finds at once) of every kind."""
+    found = []
+    for command, name, texts, options in [
+        *((translate, "demo", SOURCES[:4], one) for one in TRANSLATIONS),
+        *((generate, "lm", PROMPTS[:3], one) for one in CONTINUATIONS),
+    ]:
+        model, numbers = load(name), range(len(texts))
+        options = {key: load(x) if key == "draft" else x for key, x in options.items()} | {"batch": 2}
+        how = model.decoding(command.__name__.split(".")[-1], options | {"max_new_tokens": 9})
+        given = model, command.encode(model, texts), how, numbers
+        found.append(
+            (lambda given=given, command=command: command.write_in_turns(*given), command.write(*given))
+        )
+    return found
+
+
+def test_searches_of_all_kinds_take_turns_and_find_what_they_find_alone(searches):
+    going = [(begin(), expected) for begin, expected in searches]
+    while going:
+        for one in list(going):
+            turns, expected = one
+            try:
+                next(turns)
+            except StopIteration as end:
+                assert end.value == expected
+                assert [a.n_best for a in end.value] == [a.n_best for a in expected]
+                assert [a.log_probabilities for a in end.value] == [a.log_probabilities for a in expected]
+                assert [a.alignment for a in end.value] == [a.alignment for a in expected]
+                going.remove(one)
+
+
+def test_searches_that_are_dropped_leave_nothing_and_disturb_nothing(searches, monkeypatch):
+    alive, make = weakref.WeakSet(), DecoderStep.__init__
+
+    def counted(step, *given, **options):
+        alive.add(step)
+        make(step, *given, **options)
+
+    monkeypatch.setattr(DecoderStep, "__init__", counted)
+    for begin, expected in searches:
+        for turns in (1, 2, 4):
+            dropped = begin()
+            for _ in range(turns):
+                next(dropped)
+            assert alive
+            dropped.close()
+            assert not alive
+        assert finish(begin()) == expected
