@@ -38,6 +38,7 @@ class Service:
     limits: Limits
     languages: tuple[str, str] = ("", "")
     metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
+    at_once: bool = False  # models are loaded at the start, not at their first request
     closing: bool = False
 
     def worker(self, name: str | None) -> WorkerProcess:
@@ -127,6 +128,9 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        if self.at_once:
+            for worker in self.workers.values():
+                worker.wake()
         yield
         await self.close()
 

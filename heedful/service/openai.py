@@ -38,7 +38,7 @@ class Sampling:
     """What completions of both kinds have in common."""
 
     model: Annotated[str | None, "one of /v1/models; may be left out where there is one"] = None
-    max_tokens: Annotated[int | None, Range(1, 10**9), "tokens to write at most"] = None
+    max_tokens: Annotated[int | None, Range(0, 10**9), "tokens to write at most"] = None
     temperature: Annotated[float | None, Range(0, 2), "0 is greedy"] = None
     top_p: Annotated[float | None, Range(0, 1, "(]"), "share of the likeliest tokens to draw from"] = None
     n: Annotated[int | None, Range(1, 10**9), "answers to each prompt"] = None
@@ -131,30 +131,36 @@ def read_request(kind: type, body: dict[str, Any], limits: Limits) -> tuple[Any,
 # What the worker is asked.
 
 
-def writing(asked: Sampling, limits: Limits, most: int | None, top: int) -> dict[str, Any]:
-    """How to write, in heedful's words."""
+def writing(asked: Sampling, limits: Limits, most: int | None) -> dict[str, Any]:
+    """How to write, as the worker reads it. most: tokens of an answer, if the request says so."""
     if most is not None and most > limits.tokens:
         raise HttpError(400, f'"max_tokens" is {most:,}, and {limits.tokens:,} are allowed', "max_tokens")
     if (n := asked.n or 1) > limits.answers:
         raise HttpError(400, f'"n" is {n:,}, and {limits.answers} are allowed', "n")
-    temperature = 1.0 if asked.temperature is None else asked.temperature
-    seed = secrets.randbits(32) if asked.seed is None else asked.seed
-    options: dict[str, Any] = {"seed": seed}
-    if temperature > 0:
-        options |= {"sample": True, "temperature": temperature}
+    sample = asked.temperature is None or asked.temperature > 0
+    options: dict[str, Any] = {"sample": sample}
+    if sample:
+        options["seed"] = secrets.randbits(32) if asked.seed is None else asked.seed
+        options |= {} if asked.temperature is None else {"temperature": max(asked.temperature, 0.001)}
         options |= {} if asked.top_p is None else {"top_p": asked.top_p}
-    if most is not None:
+    if most:
         options["max_new_tokens"] = most
-    stop = [asked.stop] if isinstance(asked.stop, str) else asked.stop or []
+    if asked.stop:
+        options["stop"] = [asked.stop] if isinstance(asked.stop, str) else asked.stop
+    if asked.presence_penalty:
+        options["presence_penalty"] = asked.presence_penalty
+    if asked.frequency_penalty:
+        options["frequency_penalty"] = asked.frequency_penalty
+    if asked.logit_bias:
+        options["logit_bias"] = biases(asked.logit_bias)
     return {
+        "ability": "generate",
         "options": options,
+        "beam": 1,
         "n": n,
-        "top": top,
-        "stop": stop,
-        "presence": asked.presence_penalty or 0.0,
-        "frequency": asked.frequency_penalty or 0.0,
-        "bias": biases(asked.logit_bias or {}),
-        "stream": bool(asked.stream),
+        "streams": bool(asked.stream),
+        "unwritten": most == 0,
+        "room": limits.tokens,
     }
 
 
@@ -167,13 +173,13 @@ def biases(given: dict[str, float]) -> dict[str, float]:
     return given
 
 
-def prompts_of(given: Any) -> list[dict[str, Any]]:
-    """Texts or tokens, one prompt each."""
+def prompts_of(given: Any) -> tuple[str, list[Any]]:
+    """("texts", several texts) or ("tokens", the tokens of several)."""
     if isinstance(given, str):
-        return [{"text": given}]
-    if given and isinstance(given[0], int):
-        return [{"tokens": given}]
-    return [{"text": one} if isinstance(one, str) else {"tokens": one} for one in given]
+        return "texts", [given]
+    if isinstance(given[0], int):
+        return "tokens", [given]
+    return "texts" if isinstance(given[0], str) else "tokens", given
 
 
 # What the client is answered.
@@ -255,22 +261,22 @@ def token_entry(one: dict[str, Any]) -> dict[str, Any]:
     """A token with its log-probability and the likeliest others."""
 
     def entry(text: str, log_probability: float) -> dict[str, Any]:
-        return {"token": text, "logprob": log_probability, "bytes": list(text.encode("utf-8", "replace"))}
+        whole = "\ufffd" not in text  # a token may be a part of a character
+        encoded = list(text.encode("utf-8", "replace")) if whole else None
+        return {"token": text, "logprob": log_probability, "bytes": encoded}
 
     return entry(one["text"], one["log_probability"]) | {
         "top_logprobs": [entry(*pair) for pair in one["top"]]
     }
 
 
-def embedding_reply(name: str, vectors: bytes, width: int, encoded: bool, tokens: int) -> dict[str, Any]:
-    """The answer of /v1/embeddings. vectors: float32, little-endian, one after the other."""
-    size = 4 * width
-    rows = [vectors[start : start + size] for start in range(0, len(vectors), size)]
+def embedding_reply(name: str, vectors: list[list[float]], encoded: bool, tokens: int) -> dict[str, Any]:
+    """The answer of /v1/embeddings. encoded: as float32, little-endian, in base64."""
 
-    def numbers(row: bytes) -> Any:
-        return base64.b64encode(row).decode() if encoded else list(struct.unpack(f"<{width}f", row))
+    def numbers(row: list[float]) -> Any:
+        return base64.b64encode(struct.pack(f"<{len(row)}f", *row)).decode() if encoded else row
 
-    data = [{"object": "embedding", "index": i, "embedding": numbers(row)} for i, row in enumerate(rows)]
+    data = [{"object": "embedding", "index": i, "embedding": numbers(row)} for i, row in enumerate(vectors)]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": name, "usage": usage}
 

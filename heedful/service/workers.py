@@ -30,6 +30,7 @@ class ServedModel:
     name: str
     folder: str
     options: tuple[str, ...] = ()
+    created: int = 0  # when its folder was written, in seconds since 1970
 
 
 @dataclass

@@ -15,7 +15,7 @@ from ..interop.hf.chat_files import FILE
 from ..models.base.shells import Decoder
 from ..parts.positions.base import UpTo
 from .results import Answer
-from .search import Request, answers, search_of
+from .search import Request, Search, answers, search_of
 from .texts import Tokenized, each, fault_of
 from .wording import table_of
 
@@ -92,8 +92,13 @@ def write_in_turns(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> Turns[list[Answer]]:
     """The same in turns: after each step of the search, others may have theirs."""
-    search = search_of(model, how)
+    search = search_for(model, how)
     return (yield from answers(model, search, requests(model, rows, how, numbers)))
+
+
+def search_for(model: Model, how: DecodingOptions) -> Search:
+    """The search for continuations: greedy, where the options do not say otherwise."""
+    return search_of(model, how)
 
 
 def requests(

@@ -9,7 +9,7 @@ from ..decode.options import BEAM, DecodingOptions, takes_options
 from ..decode.turns import Turns, finish
 from ..models.base.shells import EncoderDecoder
 from .results import Answer
-from .search import Request, answers, search_of
+from .search import Request, Search, answers, search_of
 from .texts import Tokenized, each, usable
 from .wording import judged
 
@@ -62,8 +62,13 @@ def write_in_turns(
     model: Model, rows: Sequence[Tokenized], how: DecodingOptions, numbers: Sequence[int]
 ) -> Turns[list[Answer]]:
     """The same in turns: after each step of the search, others may have theirs."""
-    search = search_of(model, how, BEAM)
+    search = search_for(model, how)
     return (yield from answers(model, search, requests(model, usable(rows), how, numbers)))
+
+
+def search_for(model: Model, how: DecodingOptions) -> Search:
+    """The search for summaries: a beam, where the options do not say otherwise."""
+    return search_of(model, how, BEAM)
 
 
 def requests(

@@ -6,12 +6,14 @@ says does not depend on the others.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..decode.filters import Filter
 from ..decode.slots import News, Row, Slots, fits
+from ..fast.decoding import FastModel
 from .pieces import TextSoFar
 from .search import Request, Search, seed_of
 
@@ -66,28 +68,48 @@ class Piece:
 class Together:
     """The rows of a model that answers many requests at once."""
 
-    def __init__(self, model: Any, prefill: int = 64) -> None:
-        self.slots = Slots(model, prefill)
+    def __init__(self, fast: FastModel, most: int = 8, prefill: int = 64) -> None:
+        """most: rows at once. prefill: tokens of prompts that are read between two steps."""
+        self.slots, self.most = Slots(fast.model, prefill), most
         self.writings: dict[Row, Writing] = {}
+        self.waiting: deque[Writing] = deque()
 
     @property
     def busy(self) -> bool:
-        return self.slots.busy
+        return bool(self.waiting) or self.slots.busy
+
+    @property
+    def rows(self) -> int:
+        """Rows in use."""
+        return len(self.writings)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of keys and values."""
+        return self.slots.cache.bytes
 
     def add(self, writing: Writing) -> None:
-        """Let an answer be written, from the next turn on."""
-        row = writing.next_row()
-        self.writings[row] = writing
-        self.slots.add([row])
+        """Let an answer be written, as soon as there is a row for it."""
+        self.waiting.append(writing)
 
     def remove(self, writing: Writing) -> None:
         """Stop writing an answer; one that is done is not missed."""
         if writing.row is not None and self.writings.pop(writing.row, None) is not None:
             self.slots.remove(writing.row)
+        elif writing in self.waiting:
+            self.waiting.remove(writing)
 
     def turn(self) -> list[Piece]:
         """One token more of every answer whose prompt has been read, and some reading."""
+        while self.waiting and self.rows < self.most:
+            self.begin(self.waiting.popleft())
         return [self.piece(news) for news in self.slots.turn()]
+
+    def begin(self, writing: Writing) -> None:
+        """Give an answer a row."""
+        row = writing.next_row()
+        self.writings[row] = writing
+        self.slots.add([row])
 
     def piece(self, news: News) -> Piece:
         writing = self.writings[news.row]
@@ -101,7 +123,7 @@ class Together:
             return self.finished(Piece(writing, news, text + writing.text.rest(), "length"))
         if news.last:  # the position table is full
             del self.writings[news.row]
-            self.add(writing)
+            self.begin(writing)
         return Piece(writing, news, text)
 
     def finished(self, piece: Piece) -> Piece:
@@ -109,6 +131,6 @@ class Together:
         return piece
 
 
-def can_write_together(model: Any) -> bool:
+def can_write_together(fast: FastModel) -> bool:
     """Whether a model's rows can join a batch."""
-    return fits(model)
+    return fits(fast.model)

@@ -1,0 +1,272 @@
+"""The loop of a worker: rows that are being written take a step together, and everything else takes turns.
+
+A request becomes a job, a generator that yields after at most about 50 ms, so that no request holds up the
+others for long. Texts that are written token by token become rows of `Together`; texts that a beam is needed
+for wait for others of their kind, and are searched for together.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..use.model import WRITERS, Model
+from ..use.together import Together, can_write_together
+from ..use.wording import table_of
+from .frames import Frame
+from .methods import METHODS
+from .writing import Event, Scores, WriteTask, plan, prompt_scores
+
+News = list[tuple[str, Event]]
+Work = Generator[Event | None, None, None]  # yields events, or None: others may have their turn
+TURN = 0.05  # seconds of other work between two tokens
+REPORT = 0.5  # seconds between two reports of memory and rows
+ROWS = {"cpu": 8}  # rows at once; 64 elsewhere
+PREFILL = {"cpu": 64}  # tokens of prompts read between two tokens; 2,048 elsewhere
+SEARCHED = 32  # texts of one search
+
+
+@dataclass(eq=False)
+class Job:
+    """Work that takes turns, for a request; "": for several."""
+
+    number: str
+    work: Work
+
+
+class Loop:
+    """Everything that a worker is doing."""
+
+    def __init__(self, model: Model, say: Callable[..., None], rows: int = 0, prefill: int = 0) -> None:
+        kind = model.device.type
+        self.model, self.say, self.rows = model, say, rows or ROWS.get(kind, 64)
+        self.together: Together | None = None
+        if not WRITERS.keys().isdisjoint(model.can) and can_write_together(model.writing):
+            self.together = Together(model.writing, self.rows, prefill or PREFILL.get(kind, 2048))
+        self.tasks: dict[str, WriteTask] = {}  # requests for texts that are being written
+        self.jobs: deque[Job] = deque()
+        self.searches: dict[str, list[WriteTask]] = {}  # {key: those that wait for a search of this kind}
+        self.reported = 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """What the HTTP process is told about the model."""
+        model = self.model
+        network: Any = model.model
+        return {
+            "can": [name for name in model.can if name not in ("stream", "look")],
+            "chat": "generate" in model.can and model.loaded.chat is not None,
+            "context": table_of(network) if "generate" in model.can else None,
+            "architecture": model.architecture,
+            "parameters": model.parameter_count,
+            "device": str(model.device),
+            "rows": self.rows,
+        }
+
+    # The loop.
+
+    def run(self, take: Callable[[bool], Iterable[Frame]]) -> None:
+        """Answer for ever."""
+        while True:
+            for frame in take(not self.busy):
+                self.send(self.hear(frame))
+            self.send([*self.write(), *self.work()])
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.jobs) or (self.together is not None and self.together.busy)
+
+    def send(self, news: News) -> None:
+        """Send all news at once; now and then, how much memory is used."""
+        if news:
+            self.say({"news": news})
+        if news and time.monotonic() - self.reported > REPORT:
+            self.report()
+
+    def report(self) -> None:
+        """Say how much is going on here."""
+        self.reported = time.monotonic()
+        rows, cached = (0, 0) if self.together is None else (self.together.rows, self.together.bytes)
+        self.say({"load": {"rows": rows, "cache_bytes": cached, "rss_bytes": resident()}})
+
+    # Requests.
+
+    def hear(self, frame: Frame) -> News:
+        """Take a message: a request, its cancellation, or the question whether this process lives."""
+        message = frame.message
+        if "cancel" in message:
+            self.cancel(message["cancel"])
+        elif "ask" in message:
+            number, do, given = message["ask"], message["do"], message["with"]
+            work = self.begin(number, given) if do == "write" else METHODS[do](self.model, given, frame.blob)
+            self.jobs.append(Job(number, work))
+        else:
+            self.report()
+        return []
+
+    def begin(self, number: str, given: dict[str, Any]) -> Work:
+        """Read a request for texts, and let it wait for what it needs."""
+        task = WriteTask(number, plan(self.model, given))
+        yield None
+        if task.plan.echoes:
+            yield from echoed(task)
+        yield from task.silent()
+        search = task.plan.search
+        single = search.width == 1 and search.how.beam_groups == 1 and search.draft is None
+        if task.left == 0:
+            yield task.over()
+        elif single and search.reading is None and self.together is not None:
+            self.tasks[number] = task
+            for writing in task.writings():
+                self.together.add(writing)
+        else:
+            self.tasks[number] = task
+            self.wait_for_search(task)
+
+    def cancel(self, number: str) -> None:
+        """Forget a request: its rows leave before the next token, its work is closed."""
+        task = self.tasks.pop(number, None)
+        if task is not None and self.together is not None:
+            for writing in task.rows:
+                self.together.remove(writing)
+        for waiting in self.searches.values():
+            if task in waiting:
+                waiting.remove(task)
+        for job in [job for job in self.jobs if job.number == number]:
+            self.jobs.remove(job)
+            job.work.close()
+
+    # Tokens.
+
+    def write(self) -> News:
+        """A token more in every row."""
+        if self.together is None or not self.together.busy:
+            return []
+        news: News = []
+        for piece in self.together.turn():
+            task, index = piece.writing.tag
+            if task.number not in self.tasks:
+                continue
+            if piece.finish == "fault":
+                self.cancel(task.number)
+                news.append((task.number, {"fault": {"status": 500, "message": piece.news.fault}}))
+                continue
+            news += [(task.number, event) for event in task.hear(index, piece)]
+            if task.left == 0:
+                news += self.finish(task)
+        return news
+
+    def finish(self, task: WriteTask) -> News:
+        """The end of a request whose texts are written; words may still have to be aligned."""
+        del self.tasks[task.number]
+        if not task.plan.aligns:
+            return [(task.number, task.over())]
+        self.jobs.append(Job(task.number, aligned(task)))
+        return []
+
+    # Searches.
+
+    def wait_for_search(self, task: WriteTask) -> None:
+        """Queue for a search; the first of its kind starts one."""
+        key = task.plan.key
+        if key in self.searches:
+            self.searches[key].append(task)
+        else:
+            self.searches[key] = [task]
+            self.jobs.append(Job("", self.search(key)))
+
+    def search(self, key: str) -> Work:
+        """Search for the texts of all requests of a kind that wait, until none does."""
+        try:
+            while waiting := self.searches[key]:
+                some = [waiting.pop(0)]
+                while waiting and sum(task.left for task in (*some, waiting[0])) <= SEARCHED:
+                    some.append(waiting.pop(0))
+                yield from self.search_for(some)
+        finally:
+            del self.searches[key]
+
+    def search_for(self, some: list[WriteTask]) -> Work:
+        """Search for the texts of several requests; alone, if something goes wrong with them together."""
+        requests = [one for task in some for one in task.plan.requests if one is not None]
+        try:
+            found = yield from some[0].plan.search.write_in_turns(requests)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer)
+            if len(some) > 1:
+                for task in some:
+                    yield from self.search_for([task])
+            elif self.tasks.pop(some[0].number, None) is not None:
+                self.send([(some[0].number, fault_event(error))])
+            return
+        for task in some:
+            own, found = found[: task.left], found[task.left :]
+            if task.number in self.tasks:
+                self.send([(task.number, event) for event in task.found(own)])
+                self.send(self.finish(task))
+
+    # Other work.
+
+    def work(self) -> News:
+        """Some work on the job whose turn it is."""
+        if not self.jobs:
+            return []
+        job, news, end = self.jobs.popleft(), News(), time.monotonic() + TURN
+        try:
+            while time.monotonic() < end:
+                event = next(job.work)
+                if event is not None:
+                    news.append((job.number, event))
+            self.jobs.append(job)
+        except StopIteration:
+            pass
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (a panic in a tokenizer is no Exception)
+            news.append((job.number, fault_event(error)))
+        return news
+
+
+def echoed(task: WriteTask) -> Work:
+    """Let every answer begin with its prompt."""
+    n = len(task.plan.requests) // len(task.plan.rows)
+    for place, row in enumerate(task.plan.rows):
+        scores: list[Scores] = []
+        if task.plan.scored:
+            scores = yield from prompt_scores(task.plan.model, row.ids, task.plan.top)
+        for index in range(place * n, (place + 1) * n):
+            yield from task.echo(index, scores)
+
+
+def aligned(task: WriteTask) -> Work:
+    """Link words, and end the request."""
+    yield from task.align()
+    yield task.over()
+
+
+def fault_event(error: BaseException) -> Event:
+    """What a client is told of an error. What is not its own fault is also written to stderr."""
+    if isinstance(error, BadInput):
+        return {"fault": {"status": 400, "message": str(error)}}
+    frames = traceback.extract_tb(error.__traceback__)[-4:]  # places, no values: texts stay out of logs
+    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
+    print(f"{type(error).__name__} at {places}", file=sys.stderr, flush=True)
+    short = "there is not enough memory" if is_memory(error) else f"the model failed ({type(error).__name__})"
+    return {"fault": {"status": 503 if is_memory(error) else 500, "message": short}}
+
+
+def is_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error)
+
+
+def resident() -> int:
+    """Bytes of memory that this process has; 0 where there is no /proc."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    except OSError:
+        return 0

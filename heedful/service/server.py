@@ -1,0 +1,64 @@
+"""The server: a socket, the application behind it, and an orderly end."""
+
+from __future__ import annotations
+
+import socket as sockets
+from dataclasses import dataclass
+
+import uvicorn
+
+from ..errors import BadInput
+from .app import Service, make_app
+from .gate import Gate
+from .guard import Access
+from .limits import Limits
+from .openai_routes import openai_routes
+from .strict import strict
+from .workers import ServedModel, WorkerProcess
+
+BACKLOG = 512
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What to serve, and to whom."""
+
+    models: list[ServedModel]
+    rows: int = 0  # 0: as the worker says
+    waiting: int = 0  # 0: four times the rows
+    languages: tuple[str, str] = ("", "")
+    at_once: bool = True  # load the models now
+    key: str = ""
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+
+
+def listen(host: str, port: int) -> sockets.socket:
+    """A socket that listens there."""
+    family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
+    found = sockets.socket(family, sockets.SOCK_STREAM)
+    found.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except (OSError, OverflowError) as error:
+        found.close()
+        raise BadInput(f"cannot listen on {host}, port {port}: {error}") from None
+    found.listen(BACKLOG)
+    return found
+
+
+def run(serving: Serving, host: str, socket: sockets.socket) -> int:
+    """Serve until a signal ends it."""
+    limits = Limits()
+    workers = {model.name: WorkerProcess(model, limits) for model in serving.models}
+    gates = {name: Gate(8, 32, limits.queue_seconds) for name in workers}
+    service = Service(workers, gates, limits, serving.languages, at_once=serving.at_once)
+    access = Access.of(host, socket.getsockname()[1], serving.hosts, serving.origins, serving.key)
+    app = make_app(service, access, openai_routes(service))
+    config = uvicorn.Config(
+        app, http=strict(limits), ws="none", log_config=None, access_log=False, server_header=False,
+        timeout_keep_alive=int(limits.idle_seconds), limit_concurrency=limits.connections,
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[socket])
+    return 0

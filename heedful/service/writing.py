@@ -1,0 +1,298 @@
+"""Texts that a worker writes: from a request to rows of a batch or to a search, and back to events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..decode.scores import precise, top_indices
+from ..decode.step import step_of
+from ..decode.streaming import Hypothesis
+from ..errors import BadInput
+from ..models.base.shells import Decoder
+from ..use import generate, summarize, translate
+from ..use.languages import speaking
+from ..use.model import Model
+from ..use.results import Answer
+from ..use.search import Request, Search, answer_of
+from ..use.texts import Tokenized, usable
+from ..use.together import Piece, TextSoFar, Writing
+
+Event = dict[str, Any]
+Scores = tuple[float | None, list[tuple[int, float]]]  # log p of a token, and the likeliest tokens
+BESIDE = 8  # tokens before one that decide how it is spelled
+CHUNK = 64  # tokens of a prompt that are scored between two turns
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a request wants, in the model's own terms."""
+
+    model: Model  # in the languages of the request
+    key: str  # requests with one key can be searched for together
+    search: Search
+    rows: list[Tokenized]
+    requests: list[Request | None]  # n of each row, one after the other; None: there is nothing to say
+    streams: bool  # pieces are sent as they come
+    scored: bool  # tokens are sent with their log-probabilities
+    top: int  # likeliest tokens to send with each token
+    echoes: bool  # the prompt comes first
+    aligns: bool
+    unwritten: bool  # no token is wanted: the prompt alone, perhaps with its scores
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(row.ids) for row in self.rows)
+
+    def row_of(self, index: int) -> Tokenized:
+        return self.rows[index * len(self.rows) // len(self.requests)]
+
+
+def plan(model: Model, given: dict[str, Any]) -> Plan:
+    """Read a request. given: ability, texts, tokens or messages, n, options, and how to answer."""
+    ability, n = given["ability"], given.get("n", 1)
+    model = speaking(model, given.get("source_lang"), given.get("target_lang"))
+    rows = rows_of(model, ability, given)
+    options = given["options"] | room_left(model, rows, given)
+    how = model.decoding(ability, options, beam=given.get("beam"))
+    numbers, several = range(n * len(rows)), [row for row in rows for _ in range(n)]
+    file: Any = {"generate": generate, "translate": translate, "summarize": summarize}[ability]
+    search = file.search_for(model, how)
+    unwritten = given.get("unwritten", False)
+    requests = [None] * len(several) if unwritten else file.requests(model, several, how, numbers)
+    return Plan(
+        model,
+        json.dumps([ability, options, given.get("source_lang"), given.get("target_lang")], sort_keys=True),
+        search,
+        rows,
+        requests,
+        streams=given.get("streams", False),
+        scored=given.get("scored", False),
+        top=given.get("top", 0),
+        echoes=given.get("echoes", False),
+        aligns=how.align,
+        unwritten=unwritten,
+    )
+
+
+def rows_of(model: Model, ability: str, given: dict[str, Any]) -> list[Tokenized]:
+    """The tokens of texts, of a conversation, or as they were sent."""
+    if "messages" in given:
+        texts = [generate.chat_prompt(model, given["messages"])]
+    elif "tokens" in given:
+        return [checked(model, ids) for ids in given["tokens"]]
+    else:
+        texts = given["texts"]
+    if ability != "generate":
+        return list(usable({"translate": translate, "summarize": summarize}[ability].encode(model, texts)))
+    rows = generate.encode(model, texts)
+    for place, row in enumerate(rows, 1):
+        if row.note is not None:
+            raise BadInput(f"text {place} {row.note.partition(':')[0]}: shorten it")
+    return rows
+
+
+def checked(model: Model, ids: list[int]) -> Tokenized:
+    """Tokens that a client sent as numbers."""
+    network: Any = model.model
+    known, table = network.inputs.tokens.weight.shape[0], network.inputs.position.longest
+    if max(ids) >= known:
+        raise BadInput(f"there is no token {max(ids)}: {model.folder} has {known:,}, counted from 0")
+    if table is not None and len(ids) > table:
+        raise BadInput(
+            f"the prompt has {len(ids):,} tokens, and the model reads at most {table:,}: shorten it"
+        )
+    return Tokenized(model.wording.decoded(ids), ids)
+
+
+def room_left(model: Model, rows: Sequence[Tokenized], given: dict[str, Any]) -> dict[str, Any]:
+    """The limit of tokens for a request that names none: what the context has room for, within a bound."""
+    if "max_new_tokens" in given["options"] or "room" not in given:
+        return {}
+    network: Any = model.model
+    table = network.inputs.position.longest
+    longest = max((len(row.ids) for row in rows), default=0)
+    return {"max_new_tokens": given["room"] if table is None else max(1, min(given["room"], table - longest))}
+
+
+# Scores of a prompt.
+
+
+@torch.no_grad()
+def prompt_scores(model: Model, ids: list[int], top: int) -> Generator[None, None, list[Scores]]:
+    """The log-probability of each token of a prompt, the first of which has none; a part in each turn."""
+    network: Any = model.model
+    assert isinstance(network, Decoder)
+    found: list[Scores] = [(None, [])]
+    step = step_of(network)
+    for start in range(0, len(ids) - 1, CHUNK):
+        fed = ids[start : min(start + CHUNK, len(ids) - 1)]
+        log_p_TV = precise(step(torch.tensor([fed], device=model.device))[0]).log_softmax(-1)
+        right = ids[start + 1 : start + 1 + len(fed)]
+        own = log_p_TV[range(len(fed)), right].tolist()
+        tokens_TK = top_indices(log_p_TV, min(top, log_p_TV.shape[1])) if top else log_p_TV[:, :0].long()
+        values = log_p_TV.gather(1, tokens_TK).tolist()
+        for log_p, names, some in zip(own, tokens_TK.tolist(), values, strict=True):
+            found.append((log_p, list(zip(names, some, strict=True))))
+        yield
+    return found
+
+
+# Answers.
+
+
+@dataclass
+class Written:
+    """One answer so far."""
+
+    tokens: list[int] = field(default_factory=list)
+    log_probabilities: list[float] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    entries: list[Event] = field(default_factory=list)  # tokens as they are sent
+    answer: Answer | None = None
+
+
+class WriteTask:
+    """A request for texts, and what has been written for it."""
+
+    def __init__(self, number: str, planned: Plan) -> None:
+        self.number, self.plan = number, planned
+        self.answers = [Written() for _ in planned.requests]
+        self.left = sum(request is not None for request in planned.requests)
+        self.counted = 0  # tokens written
+        self.rows: list[Writing] = []
+
+    # As rows of a batch.
+
+    def writings(self) -> list[Writing]:
+        """The rows of this request."""
+        plan, words = self.plan, self.plan.model.wording
+        for index, request in enumerate(plan.requests):
+            if request is not None:
+                before = request.prompt if request.continues else ()
+                text = TextSoFar(words, before, plan.search.how.stop)
+                self.rows.append(Writing(request, plan.search, text, top=plan.top, tag=(self, index)))
+        return self.rows
+
+    def hear(self, index: int, piece: Piece) -> list[Event]:
+        """The events that a new token makes."""
+        one, news, request = self.answers[index], piece.news, self.plan.requests[index]
+        assert request is not None
+        if self.plan.scored and not news.ended:
+            before = [*(request.prompt if request.continues else ()), *one.tokens][-BESIDE:]
+            one.entries.append(self.entry(news.token, before, news.log_probability, news.top))
+        one.tokens.append(news.token)
+        one.log_probabilities.append(news.log_probability)
+        one.pieces.append(piece.text)
+        self.counted += 1
+        if piece.finish:
+            ended = piece.finish == "stop"
+            found = Hypothesis(one.tokens, sum(one.log_probabilities), one.log_probabilities, news.ended)
+            text = "".join(one.pieces)
+            names = self.plan.model.wording.names(found.tokens)
+            one.answer = Answer(text, found.score, names, found.log_probabilities, ended)
+            return self.finished(index)
+        return self.event(index) if self.plan.streams else []
+
+    def entry(
+        self, token: int, before: list[int], log_p: float | None, top: Sequence[tuple[int, float]]
+    ) -> Event:
+        """A token as it is sent."""
+        text = self.plan.model.wording.text
+        return {
+            "text": text([token], before),
+            "log_probability": log_p,
+            "top": [[text([other], before), value] for other, value in top],
+        }
+
+    # As a search.
+
+    def found(self, hypotheses: Sequence[list[Hypothesis]]) -> list[Event]:
+        """The events of answers that are all there at once; hypotheses: of each request that is not None."""
+        events: list[Event] = []
+        rest = iter(hypotheses)
+        for index, request in enumerate(self.plan.requests):
+            if request is not None:
+                some, one = next(rest), self.answers[index]
+                one.answer = answer_of(self.plan.model, request, some, self.plan.search.stops)
+                one.tokens, one.log_probabilities = some[0].tokens, some[0].log_probabilities
+                one.pieces = [str(one.answer)]
+                self.counted += sum(len(h.tokens) for h in some)
+                if self.plan.scored:
+                    before = request.prompt if request.continues else []
+                    for place, (token, log_p) in enumerate(
+                        zip(some[0].words, one.log_probabilities, strict=False)
+                    ):
+                        beside = [*before, *some[0].tokens[:place]][-BESIDE:]
+                        one.entries.append(self.entry(token, beside, log_p, []))
+                events += self.finished(index)
+        return events
+
+    # Events.
+
+    def echo(self, index: int, scores: Sequence[Scores]) -> list[Event]:
+        """Let an answer begin with its prompt. scores: of the prompt's tokens, if they are wanted."""
+        one, row = self.answers[index], self.plan.row_of(index)
+        one.pieces.append(row.text)
+        for place, (log_p, top) in enumerate(scores):
+            before = row.ids[max(0, place - BESIDE) : place]
+            one.entries.append(self.entry(row.ids[place], before, log_p, top))
+        return self.event(index) if self.plan.streams else []
+
+    def event(self, index: int, finish: str | None = None) -> list[Event]:
+        """What can be sent of an answer now, which is then forgotten."""
+        one = self.answers[index]
+        piece, entries = "".join(one.pieces), one.entries
+        one.pieces, one.entries = [], []
+        if not piece and not entries and finish is None:
+            return []
+        return [{"index": index, "piece": piece, "tokens": entries, "finish": finish}]
+
+    def finished(self, index: int) -> list[Event]:
+        """The last event of an answer."""
+        self.left -= 1
+        answer = self.answers[index].answer
+        return self.event(index, "stop" if answer is None or answer.ended else "length")
+
+    def silent(self) -> list[Event]:
+        """The events of answers that are empty: there was nothing to say."""
+        finish = "length" if self.plan.unwritten else "stop"
+        return [e for i, one in enumerate(self.plan.requests) if one is None for e in self.event(i, finish)]
+
+    def over(self) -> Event:
+        """The end: how many tokens were read and written, and the answers with all that is known of them."""
+        read, written = self.plan.prompt_tokens, self.counted
+        usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+        answers = [answer_json(one.answer or Answer("")) for one in self.answers]
+        return {"over": True, "usage": usage, "result": {"answers": answers}}
+
+    def align(self) -> Generator[None, None, None]:
+        """Link the words of every answer to those of its source, one answer a turn."""
+        for index, one in enumerate(self.answers):
+            if one.answer is not None:
+                translate.align_answers(self.plan.model, [self.plan.row_of(index)], [one.answer], 1)
+                yield
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    """An answer with all that is known of it."""
+    found = {
+        "text": str(answer), "score": answer.score, "ended": answer.ended,
+        "tokens": answer.tokens, "log_probabilities": answer.log_probabilities,
+    }  # fmt: skip
+    if answer.alignment is not None:
+        found["alignment"] = answer.alignment
+    if len(answer.n_best) > 1:
+        found["n_best"] = [answer_json(single(other)) for other in answer.n_best]
+    return found
+
+
+def single(answer: Answer) -> Answer:
+    """One of several answers, without the others."""
+    found = Answer(str(answer), answer.score, answer.tokens, answer.log_probabilities, answer.ended)
+    found.alignment = answer.alignment
+    return found
