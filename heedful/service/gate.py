@@ -35,6 +35,11 @@ class Gate:
     times: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     closed: bool = False
 
+    def resize(self, places: int, most_waiting: int) -> None:
+        """Have other numbers of places from now on."""
+        self.places, self.most_waiting = places, most_waiting
+        self.admit()
+
     @property
     def waiting(self) -> int:
         return sum(one.places for one in self.queue)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket as sockets
+import sys
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
@@ -17,6 +19,7 @@ from .strict import strict
 from .workers import ServedModel, WorkerProcess
 
 BACKLOG = 512
+FEWEST = 8  # rows of a model, until it says how many it has
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,23 @@ def listen(host: str, port: int) -> sockets.socket:
     return found
 
 
+def worker_of(model: ServedModel, serving: Serving, gate: Gate) -> WorkerProcess:
+    """The process of a model; once it is ready, its gate has as many places as it has rows."""
+
+    def learned(facts: dict[str, Any]) -> None:
+        gate.resize(facts["rows"], serving.waiting or 4 * facts["rows"])
+
+    return WorkerProcess(model, lambda line: print(line, file=sys.stderr, flush=True), learned)
+
+
 def run(serving: Serving, host: str, socket: sockets.socket) -> int:
     """Serve until a signal ends it."""
     limits = Limits()
-    workers = {model.name: WorkerProcess(model, limits) for model in serving.models}
-    gates = {name: Gate(8, 32, limits.queue_seconds) for name in workers}
+    rows = serving.rows or FEWEST
+    gates = {
+        one.name: Gate(rows, serving.waiting or 4 * rows, limits.queue_seconds) for one in serving.models
+    }
+    workers = {one.name: worker_of(one, serving, gates[one.name]) for one in serving.models}
     service = Service(workers, gates, limits, serving.languages, at_once=serving.at_once)
     access = Access.of(host, socket.getsockname()[1], serving.hosts, serving.origins, serving.key)
     app = make_app(service, access, openai_routes(service))

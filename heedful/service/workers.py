@@ -14,7 +14,6 @@ from typing import Any
 
 from .fields import HttpError
 from .frames import packed, read_frame
-from .limits import Limits
 
 BEAT = 10.0  # seconds between two questions whether it lives
 MISSED = 2  # unanswered ones after which it is taken for dead
@@ -47,9 +46,13 @@ class WorkerProcess:
     """The process of one model. `state`: asleep, starting, ready, broken or stopped."""
 
     def __init__(
-        self, model: ServedModel, limits: Limits, noticed: Callable[[str], None] = lambda line: None
+        self,
+        model: ServedModel,
+        noticed: Callable[[str], None] = lambda line: None,
+        learned: Callable[[dict[str, Any]], None] = lambda facts: None,
     ) -> None:
-        self.model, self.limits, self.noticed = model, limits, noticed
+        """noticed: is given a line at every change of state. learned: the facts of a model that is ready."""
+        self.model, self.noticed, self.learned = model, noticed, learned
         self.state, self.fault, self.facts = "asleep", "", dict[str, Any]()
         self.restarts, self.deaths, self.began = 0, 0, 0.0
         self.load: dict[str, Any] = {}  # what it last said of itself: rows, bytes
@@ -59,6 +62,7 @@ class WorkerProcess:
         self.changed = asyncio.Event()  # set, and replaced, whenever the state changes
         self.tasks: set[asyncio.Task[None]] = set()
         self.unanswered = 0
+        self.unloadable = False  # it said that the model cannot be loaded
 
     # Its life.
 
@@ -90,14 +94,11 @@ class WorkerProcess:
             fault = await self.run()
             if self.state == "stopped":
                 return
-            was_ready = self.state == "ready"
-            self.deaths = 1 if time.monotonic() - self.began > HEALTHY else self.deaths + 1
             self.fail_all(fault)
-            if not was_ready and self.deaths >= len(
-                BACK_OFF
-            ):  # it cannot be loaded: the next request tries again
-                self.deaths = 0
-                self.enter("broken", fault)
+            self.deaths = 1 if time.monotonic() - self.began > HEALTHY else self.deaths + 1
+            if self.unloadable or (self.state != "ready" and self.deaths >= len(BACK_OFF)):
+                self.deaths, self.unloadable = 0, False
+                self.enter("broken", fault)  # the next request tries again
                 return
             self.restarts += 1
             self.enter("starting", fault)
@@ -130,9 +131,10 @@ class WorkerProcess:
             self.unanswered = 0
             if "ready" in message:
                 self.facts = message["ready"]
+                self.learned(self.facts)
                 self.enter("ready")
             elif "broken" in message:
-                self.fault = message["broken"]
+                self.fault, self.unloadable = message["broken"], True
             elif "load" in message:
                 self.load = message["load"]
             for number, event in message.get("news", ()):
