@@ -34,7 +34,7 @@ SEARCHED = 32  # texts of one search
 
 
 @dataclass(eq=False)
-class Job:
+class WaitingWork:
     """Work that takes turns, for a request; "": for several."""
 
     number: str
@@ -51,7 +51,7 @@ class Loop:
         if not WRITERS.keys().isdisjoint(model.can) and can_write_together(model.writing):
             self.together = Together(model.writing, self.rows, prefill or PREFILL.get(kind, 2048))
         self.tasks: dict[str, WriteTask] = {}  # requests for texts that are being written
-        self.jobs: deque[Job] = deque()
+        self.jobs: deque[WaitingWork] = deque()
         self.searches: dict[str, list[WriteTask]] = {}  # {key: those that wait for a search of this kind}
         self.reported = 0.0
 
@@ -105,7 +105,7 @@ class Loop:
         elif "ask" in message:
             number, do, given = message["ask"], message["do"], message["with"]
             work = self.begin(number, given) if do == "write" else METHODS[do](self.model, given, frame.blob)
-            self.jobs.append(Job(number, work))
+            self.jobs.append(WaitingWork(number, work))
         else:
             self.report()
         return []
@@ -167,7 +167,7 @@ class Loop:
         del self.tasks[task.number]
         if not task.plan.aligns:
             return [(task.number, task.over())]
-        self.jobs.append(Job(task.number, aligned(task)))
+        self.jobs.append(WaitingWork(task.number, aligned(task)))
         return []
 
     # Searches.
@@ -179,7 +179,7 @@ class Loop:
             self.searches[key].append(task)
         else:
             self.searches[key] = [task]
-            self.jobs.append(Job("", self.search(key)))
+            self.jobs.append(WaitingWork("", self.search(key)))
 
     def search(self, key: str) -> Work:
         """Search for the texts of all requests of a kind that wait, until none does."""
