@@ -1,32 +1,33 @@
-"""The HTTP process: routes, errors, logs and shutdown. It imports no torch."""
+"""The HTTP process: what requests share, signs of life, and the application. It imports no torch."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
-from .fields import HttpError, json_body
+from .answering import Endpoint, route
+from .fields import HttpError, error_body
 from .gate import Gate
-from .guard import Access, Guard
+from .guard import METHODS, Access, Guard
 from .limits import Limits
 from .metrics import Labels, ServiceMetrics
+from .records import RECORD, Record, log, log_fault, record
 from .workers import WorkerProcess
 
-LINE = 4096  # characters of a log line
-Events = AsyncIterator[dict[str, Any]]
-Answer = Callable[["Service", Request], Awaitable[Response]]
+Events = AsyncGenerator[dict[str, Any], None]
 
 
 @dataclass
@@ -39,7 +40,9 @@ class Service:
     languages: tuple[str, str] = ("", "")
     metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
     at_once: bool = False  # models are loaded at the start, not at their first request
+    running: int = 0  # requests that are being answered
     closing: bool = False
+    closed: bool = False
 
     def worker(self, name: str | None) -> WorkerProcess:
         """The model that a request names; the only one, if it names none."""
@@ -65,47 +68,45 @@ class Service:
             raise HttpError(404, told, "model")
         return worker
 
-    async def ask(
+    def ask(
         self, worker: WorkerProcess, do: str, given: dict[str, Any], places: int = 1, blob: bytes = b""
     ) -> Events:
-        """The events of a request, once there is room for it."""
-        gate = self.gates[worker.model.name]
-        async with gate.enter(places) as waited:
-            self.metrics.observe("queue_seconds", waited, model=worker.model.name)
-            begun, first = time.monotonic(), True
-            async with asyncio.timeout(self.limits.request_seconds):
-                async for event in worker.ask(do, given, blob):
-                    now = time.monotonic()
-                    if "piece" in event or "result" in event:
-                        kind = "first_token_seconds" if first else "token_seconds"
-                        self.metrics.observe(kind, now - begun, model=worker.model.name)
-                        begun, first = now, False
+        """The events of a request, once there is room for it. They end with the request at the latest."""
+        events = self.events(worker, do, given, places, blob)
+        record().opened.append(events)
+        return events
+
+    async def events(
+        self, worker: WorkerProcess, do: str, given: dict[str, Any], places: int, blob: bytes
+    ) -> Events:
+        model = record().model = worker.model.name
+        async with self.gates[model].enter(places) as waited:
+            self.metrics.observe("queue_seconds", waited, model=model)
+            begun, kind = time.monotonic(), "first_token_seconds"
+            asked = cast(Events, worker.ask(do, given, blob))
+            async with contextlib.aclosing(asked) as events:
+                async for event in events:
+                    if "piece" in event or (event.get("over") and kind == "first_token_seconds"):
+                        now = time.monotonic()
+                        self.metrics.observe(kind, now - begun, model=model)
+                        begun, kind = now, "token_seconds"
                     if "usage" in event:
-                        self.count_tokens(worker.model.name, event["usage"])
+                        self.count_tokens(model, event["usage"])
                     yield event
 
     def count_tokens(self, model: str, usage: dict[str, int]) -> None:
-        self.metrics.count("tokens_total", usage["prompt_tokens"], model=model, kind="read")
-        self.metrics.count("tokens_total", usage["completion_tokens"], model=model, kind="written")
+        for name, kind in (("prompt_tokens", "read"), ("completion_tokens", "written")):
+            self.metrics.count("tokens_total", usage.get(name, 0), model=model, kind=kind)
+        record().usage = usage
 
     async def result(
-        self,
-        request: Request,
-        worker: WorkerProcess,
-        do: str,
-        given: dict[str, Any],
-        places: int = 1,
-        blob: bytes = b"",
+        self, worker: WorkerProcess, do: str, given: dict[str, Any], places: int = 1, blob: bytes = b""
     ) -> dict[str, Any]:
         """The last event of a request that is answered in one piece."""
-
-        async def last() -> dict[str, Any]:
-            found: dict[str, Any] = {}
-            async for event in self.ask(worker, do, given, places, blob):
-                found = event
-            return found
-
-        return await until_gone(request, last())
+        found: dict[str, Any] = {}
+        async for event in self.ask(worker, do, given, places, blob):
+            found = event
+        return found
 
     def gauges(self) -> dict[str, dict[Labels, float]]:
         """Figures that are read off just now."""
@@ -135,136 +136,17 @@ class Service:
         await self.close()
 
     def stop_accepting(self) -> None:
+        """Refuse what comes from now on, and what waits; what runs may go on."""
         self.closing = True
         for gate in self.gates.values():
-            gate.closed = True
+            gate.close()
 
     async def close(self) -> None:
-        """Let running requests finish for a while, then end the workers."""
+        """End the workers. Requests that still run are answered with an error."""
         self.stop_accepting()
-        end = time.monotonic() + self.limits.drain_seconds
-        while any(gate.used for gate in self.gates.values()) and time.monotonic() < end:
-            await asyncio.sleep(0.02)
-        await asyncio.gather(*(worker.stop() for worker in self.workers.values()))
-
-
-class ClientGone(Exception):
-    """The client has hung up: nobody reads an answer."""
-
-
-async def until_gone(request: Request, work: Any) -> Any:
-    """What `work` returns; it is cancelled if the client goes away before."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(disconnected(request))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientGone
-        return task.result()
-    finally:
-        for one in (task, gone):
-            one.cancel()
-            with contextlib.suppress(BaseException):
-                await one
-
-
-async def disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-# Around every route.
-
-
-def route(path: str, answer: Answer, service: Service, method: str = "POST") -> Route:
-    """A route with what all have: errors as JSON, one line in the log, a count."""
-
-    async def endpoint(request: Request) -> Response:
-        begun, status = time.monotonic(), 499
-        try:
-            response = await answer(service, request)
-            status = response.status_code
-        except HttpError as refused:
-            response, status = error_response(refused), refused.status
-        except TimeoutError:
-            why = f"the answer took longer than {service.limits.request_seconds:g} seconds"
-            response, status = error_response(HttpError(504, why)), 504
-        except (ClientGone, ClientDisconnect):
-            service.metrics.count("cancelled_total")
-            response = Response(status_code=499)
-        finally:
-            service.metrics.count("requests_total", route=path, code=str(status))
-            log(route=path, method=method, status=status, seconds=round(time.monotonic() - begun, 4))
-        return response
-
-    return Route(path, endpoint, methods=[method])
-
-
-def error_response(refused: HttpError) -> Response:
-    """An error in the form that OpenAI's clients read."""
-    kind = "invalid_request_error" if refused.status < 500 else "server_error"
-    error = {"message": refused.message, "type": kind, "param": refused.param, "code": None}
-    return JSONResponse({"error": error}, refused.status, refused.headers)
-
-
-def log(**facts: Any) -> None:
-    """One line of JSON on stderr. It has no texts of requests or answers."""
-    line = json.dumps({"time": round(time.time(), 3), **facts})
-    print(line[:LINE], file=sys.stderr, flush=True)
-
-
-async def body_of(request: Request, most: int) -> dict[str, Any]:
-    """The JSON object of a request, whose size is looked at before it is read."""
-    too_long = HttpError(413, f"the body is longer than {most:,} bytes")
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or int(declared) > most:
-        raise too_long
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > most:
-            raise too_long
-    return json_body(body)
-
-
-def event_stream(
-    service: Service, pieces: AsyncIterator[bytes], headers: dict[str, str]
-) -> StreamingResponse:
-    """An answer that is sent as it comes, with a sign of life where nothing comes for long."""
-    return StreamingResponse(with_pings(pieces, service), media_type="text/event-stream", headers=headers)
-
-
-async def with_pings(pieces: AsyncIterator[bytes], service: Service) -> AsyncIterator[bytes]:
-    """The pieces; comments between them while they are waited for; an error as the last event."""
-    waiting: asyncio.Future[bytes] | None = None
-    try:
-        while True:
-            waiting = waiting or asyncio.ensure_future(anext(pieces))
-            done, _ = await asyncio.wait({waiting}, timeout=service.limits.ping_seconds)
-            if not done:
-                yield b": ping\n\n"
-                continue
-            try:
-                piece = waiting.result()
-            except StopAsyncIteration:
-                return
-            except (HttpError, TimeoutError) as error:
-                message = error.message if isinstance(error, HttpError) else "the answer took too long"
-                yield (
-                    b"data: "
-                    + json.dumps({"error": {"message": message, "type": "server_error"}}).encode()
-                    + b"\n\n"
-                )
-                return
-            finally:
-                waiting = None
-            yield piece
-    finally:
-        if waiting is not None:  # the client went away
-            service.metrics.count("cancelled_total")
-            waiting.cancel()
-        with contextlib.suppress(BaseException):
-            await pieces.aclose()  # type: ignore[attr-defined]
+        if not self.closed:
+            self.closed = True
+            await asyncio.gather(*(worker.stop() for worker in self.workers.values()))
 
 
 # Signs of life.
@@ -291,11 +173,76 @@ async def figures(service: Service, request: Request) -> Response:
     return Response(service.metrics.text(service.gauges()), media_type="text/plain; version=0.0.4")
 
 
-def make_app(service: Service, access: Access, routes: list[Route]) -> Guard:
+# The application.
+
+
+class Application:
+    """Everything behind one door: each request has an id, is logged once and counted once."""
+
+    def __init__(self, service: Service, app: ASGIApp) -> None:
+        self.service, self.app = service, app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        mine = Record()
+        RECORD.set(mine)
+        sent = 0
+
+        async def with_id(message: Message) -> None:
+            nonlocal sent
+            if message["type"] == "http.response.start":
+                sent = message["status"]
+                headers = [*message["headers"], (b"x-request-id", mine.id.encode())]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            await self.app(scope, receive, with_id)
+        except Exception as error:  # noqa: BLE001 (whatever failed, the client is answered)
+            log_fault(error, mine.id)
+            mine.status = 500
+            if not sent:
+                await failed(mine)(scope, receive, with_id)
+        finally:
+            mine.status = mine.status or sent
+            route = path_of(scope)
+            self.service.metrics.count("requests_total", route=route, code=str(mine.status))
+            log(**mine.line(route, scope["method"] if scope["method"] in METHODS else "other"))
+
+
+def path_of(scope: Scope) -> str:
+    """The route of a request, as it was declared: paths themselves are strangers' words."""
+    endpoint = scope.get("endpoint")
+    return endpoint.path if isinstance(endpoint, Endpoint) else "other"
+
+
+def failed(mine: Record) -> Response:
+    error = HttpError(500, f"the service failed at this request: see {mine.id} in its log")
+    return Response(error_body(error), 500, media_type="application/json")
+
+
+async def no_route(request: Request, error: Exception) -> Response:
+    """No such path, or another method: as JSON."""
+    assert isinstance(error, HTTPException)
+    messages = {
+        404: "there is nothing at this path: see /openapi.json",
+        405: "this path takes another method",
+    }
+    message = messages.get(error.status_code, "the request cannot be answered")
+    refused = HttpError(error.status_code, message)
+    return Response(error_body(refused), error.status_code, error.headers, media_type="application/json")
+
+
+def make_app(service: Service, access: Access, routes: list[Route]) -> Application:
     """The application: routes behind the guard."""
     alive = [
         route("/health", health, service, "GET"),
         route("/ready", ready, service, "GET"),
         route("/metrics", figures, service, "GET"),
     ]
-    return Guard(Starlette(routes=[*alive, *routes], lifespan=service.lifespan), access)
+    handlers = {HTTPException: no_route}
+    inner = Starlette(routes=[*alive, *routes], lifespan=service.lifespan, exception_handlers=handlers)
+    inner.router.redirect_slashes = False
+    return Application(service, Guard(inner, access))

@@ -31,7 +31,7 @@ SCALARS = {str: "a text", int: "a whole number", float: "a number", bool: "true 
 
 @dataclass(frozen=True)
 class Most:
-    """How long a text or a list may be: a field of `Limits`. `least`: how short."""
+    """How long a text or a list may be, or how large a number: a field of `Limits`. `least`: how short."""
 
     limit: str
     least: int = 0
@@ -45,13 +45,24 @@ class HttpError(Exception):
         self.status, self.message, self.param, self.headers = status, message, param, headers
 
 
+KINDS = {401: "authentication_error", 403: "permission_error", 408: "timeout_error", 429: "rate_limit_error"}
+
+
+def error_body(refused: HttpError) -> bytes:
+    """An error in the form that OpenAI's clients read."""
+    kind = KINDS.get(refused.status, "invalid_request_error" if refused.status < 500 else "server_error")
+    error = {"message": refused.message, "type": kind, "param": refused.param, "code": None}
+    return json.dumps({"error": error}).encode()
+
+
 # Bodies.
 
 
 def json_body(body: bytes) -> dict[str, Any]:
     """The object that a body holds. What JSON leaves open (NaN, a key twice, endless nesting) is refused."""
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=no_constant, object_pairs_hook=once_each)
+        text = body.decode("utf-8")
+        found = json.loads(text, parse_constant=no_constant, parse_float=finite, object_pairs_hook=once_each)
         check_depth(found)
     except UnicodeDecodeError:
         raise HttpError(400, "the body is not UTF-8") from None
@@ -66,6 +77,13 @@ def json_body(body: bytes) -> dict[str, Any]:
 
 def no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
+
+
+def finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return number
 
 
 def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -97,7 +115,7 @@ def read(kind: type[T], given: dict[str, Any], limits: Limits, where: str = "") 
     hints, known = hints_of(kind), {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            raise HttpError(400, f'there is no field "{shown(name)}"{nearest(name, known)}', shown(name))
+            raise HttpError(400, f'there is no field "{shown(name)}"{nearest(name[:60], known)}', shown(name))
     found = {}
     for name, field in known.items():
         if name in given:
@@ -139,7 +157,7 @@ def fits(hint: Any, given: Any) -> bool:
     """Whether a value is of this type, from the outside."""
     origin = typing.get_origin(hint)
     if origin is Literal:
-        return isinstance(given, str | int | bool) and given in typing.get_args(hint)
+        return any(type(given) is type(choice) and given == choice for choice in typing.get_args(hint))
     if hint is type(None):
         return given is None
     if hint is float:
@@ -174,6 +192,8 @@ def check_note(note: Any, hint: Any, notes: list[Any], given: Any, name: str, li
     """Check a number's range, and the size of a text or a list."""
     if isinstance(note, Range) and hint in (int, float) and given not in note:
         raise HttpError(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
+    if isinstance(note, Most) and hint is int and given > (most := getattr(limits, note.limit)):
+        raise HttpError(400, f'"{name}" is {short(given)}, and {most:,} are allowed', name)
     if isinstance(note, Most) and isinstance(given, str | list | dict):
         most, what = getattr(limits, note.limit), "characters" if isinstance(given, str) else "entries"
         if len(given) > most:
@@ -244,7 +264,11 @@ def schema_of(hint: Any, limits: Limits) -> dict[str, Any]:
 
 
 TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-SIZES = {"string": ("minLength", "maxLength"), "array": ("minItems", "maxItems")}
+SIZES = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "object": ("minProperties", "maxProperties"),
+}
 
 
 def note_schema(note: Any, kind: str | None, limits: Limits) -> dict[str, Any]:
@@ -252,6 +276,8 @@ def note_schema(note: Any, kind: str | None, limits: Limits) -> dict[str, Any]:
         low = "minimum" if note.ends[0] == "[" else "exclusiveMinimum"
         high = "maximum" if note.ends[1] == "]" else "exclusiveMaximum"
         return {low: note.least, high: note.most}
+    if isinstance(note, Most) and kind == "integer":
+        return {"maximum": getattr(limits, note.limit)}
     if isinstance(note, Most) and kind in SIZES:
         least, most = SIZES[kind]
         return {least: note.least, most: getattr(limits, note.limit)}

@@ -61,4 +61,10 @@ def sizes(head: bytes) -> tuple[int, int]:
 
 
 def unpacked(data: bytes, text: int) -> Frame:
-    return Frame(json.loads(data[:text].decode("utf-8", "surrogatepass")), data[text:])
+    try:
+        message = json.loads(data[:text].decode("utf-8", "surrogatepass"))
+    except RecursionError:
+        raise ValueError("a frame is nested too deeply") from None
+    if type(message) is not dict:
+        raise ValueError("a frame is no object of JSON")
+    return Frame(message, data[text:])

@@ -21,6 +21,7 @@ class Waiting:
 
     places: int
     turn: asyncio.Future[None]
+    admitted: bool = False
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Gate:
         """
         places, start = min(places, self.places), time.monotonic()
         if self.closed:
-            raise HttpError(503, "the service is shutting down", **self.later())
+            raise self.shutting_down()
         if self.queue or self.used + places > self.places:
             await self.wait(places)
         else:
@@ -71,24 +72,41 @@ class Gate:
         mine = Waiting(places, asyncio.get_running_loop().create_future())
         self.queue.append(mine)
         try:
-            await asyncio.wait_for(asyncio.shield(mine.turn), self.queue_seconds)
+            async with asyncio.timeout(self.queue_seconds):
+                await mine.turn
         except BaseException as error:
-            if mine.turn.done() and not mine.turn.cancelled():  # its turn came in the same moment
-                self.used -= places
-            else:
-                self.queue.remove(mine)
-                mine.turn.cancel()
-            self.admit()
+            self.leave(mine)
             if isinstance(error, TimeoutError):
                 raise HttpError(503, "the request waited too long for its turn", **self.later()) from None
             raise
+
+    def leave(self, mine: Waiting) -> None:
+        """Give up: the turn may have come in the same moment."""
+        if mine in self.queue:
+            self.queue.remove(mine)
+        if mine.admitted:
+            self.used -= mine.places
+        self.admit()
 
     def admit(self) -> None:
         """Let those in whose turn it is, in the order they came."""
         while self.queue and self.used + self.queue[0].places <= self.places:
             first = self.queue.popleft()
-            self.used += first.places
-            first.turn.set_result(None)
+            if not first.turn.done():  # a request that was cancelled just now has yet to leave
+                self.used += first.places
+                first.admitted = True
+                first.turn.set_result(None)
+
+    def close(self) -> None:
+        """Let nobody in any more. Those in the queue are refused, those inside stay."""
+        self.closed = True
+        while self.queue:
+            turn = self.queue.popleft().turn
+            if not turn.done():
+                turn.set_exception(self.shutting_down())
+
+    def shutting_down(self) -> HttpError:
+        return HttpError(503, "the service is shutting down", **self.later())
 
     def later(self) -> dict[str, str]:
         """When to come back: about as long as others have waited."""

@@ -6,12 +6,16 @@ other machines must have the key.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
-import json
+import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import BadInput
+from .fields import HttpError, error_body
 
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -23,15 +27,26 @@ HEADERS = (
 )
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OPEN = ("/health", "/ready")  # answered without a key: load balancers ask
+METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may call. hosts: values of the Host header. origins: pages of other origins, exact."""
+    """Who may call. hosts: values of the Host header. origins: pages of other origins, exact.
+
+    port: where it listens on every address, so that each of them is a Host (a name never is: rebinding).
+    """
 
     hosts: frozenset[str]
     origins: frozenset[str] = frozenset()
     key: str = ""
+    port: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.origins and not self.key:
+            raise BadInput(
+                "--allow-origin lets pages of other sites call this service: give it a key as well"
+            )
 
     @classmethod
     def of(
@@ -40,7 +55,23 @@ class Access:
         """For a service that listens there. more: other names under which it is reached."""
         names = LOOPBACK if host in ("127.0.0.1", "::1", "localhost") else (*LOOPBACK, bracketed(host))
         own = {f"{name}:{port}" for name in names} | ({*names} if port == 80 else set())
-        return cls(frozenset({*own, *(name.lower() for name in more)}), frozenset(origins), key)
+        everywhere = port if host in ("0.0.0.0", "::", "") else None
+        return cls(frozenset({*own, *(name.lower() for name in more)}), frozenset(origins), key, everywhere)
+
+    def is_host(self, name: str) -> bool:
+        """Whether this service goes by that name."""
+        return name.lower() in self.hosts or (self.port is not None and is_address(name, self.port))
+
+
+def is_address(name: str, port: int) -> bool:
+    """Whether a Host header is the number of a machine and this port."""
+    address, colon, number = name.rpartition(":")
+    if not colon and port == 80:
+        address, number = name, "80"
+    with contextlib.suppress(ValueError):
+        bare = address[1:-1] if address.startswith("[") and address.endswith("]") else address
+        return number == str(port) and bracketed(str(ipaddress.ip_address(bare))) == address
+    return False
 
 
 def bracketed(host: str) -> str:
@@ -58,7 +89,8 @@ class Guard:
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # nothing here speaks WebSocket
+            await send({"type": "websocket.close", "code": 1008})  # nothing here speaks WebSocket
+            return
         origin = self.allowed_origin(scope)
 
         async def with_headers(message: Message) -> None:
@@ -68,10 +100,10 @@ class Guard:
                 message = {**message, "headers": [*message["headers"], *more]}
             await send(message)
 
-        if (refusal := self.refuse(scope)) is not None:
-            await answer(with_headers, *refusal)
+        if (refused := self.refuse(scope)) is not None:
+            await answer(with_headers, refused.status, error_body(refused), refused.headers)
         elif scope["method"] == "OPTIONS" and origin:
-            await answer(with_headers, 204, "", b"")
+            await answer(with_headers, 204, b"", {})
         else:
             await self.app(scope, receive, with_headers)
 
@@ -80,27 +112,36 @@ class Guard:
         found = values(scope, b"origin")
         return found[0].encode() if len(found) == 1 and found[0] in self.access.origins else b""
 
-    def refuse(self, scope: Scope) -> tuple[int, str, bytes] | None:
-        """(status, why, a header) or None."""
+    def refuse(self, scope: Scope) -> HttpError | None:
+        """Why a request is not let in."""
         hosts, origins = values(scope, b"host"), values(scope, b"origin")
-        if len(hosts) != 1 or hosts[0].lower() not in self.access.hosts:
+        if len(hosts) != 1 or not self.access.is_host(hosts[0]):
             why = f"the Host header names {shown(hosts)}, and this service is {min(self.access.hosts)}"
-            return 403, f"{why}; for another name or a tunnel, start it with --allow-host NAME:PORT", b""
-        if origins and not all(self.is_known(origin, hosts[0]) for origin in origins):
-            return 403, f"pages of {shown(origins)} may not call this service: see --allow-origin", b""
+            return HttpError(
+                403, f"{why}; for another name or a tunnel, start it with --allow-host NAME:PORT"
+            )
+        if len(origins) > 1 or not all(self.is_known(origin, hosts[0]) for origin in origins):
+            return HttpError(403, f"pages of {shown(origins)} may not call this service: see --allow-origin")
         site = values(scope, b"sec-fetch-site")
         if site and not origins and not set(site) <= {"same-origin", "none"}:
-            return 403, "pages of other sites may not call this service", b""
-        if scope["method"] not in ("GET", "HEAD", "OPTIONS") and not is_json(values(scope, b"content-type")):
-            return 415, "send JSON, with the header content-type: application/json", b""
+            return HttpError(403, "pages of other sites may not call this service")
+        if scope["method"] not in METHODS:
+            return HttpError(405, "use GET or POST", allow=", ".join(METHODS))
+        if scope["method"] == "POST" and not is_json(values(scope, b"content-type")):
+            return HttpError(415, "send JSON, with the header content-type: application/json")
         if values(scope, b"content-encoding") not in ([], ["identity"]):
-            return 415, "the body may not be compressed", b""
-        if self.access.key and scope["path"] not in OPEN and scope["method"] != "OPTIONS":
-            given = values(scope, b"authorization")
-            sent = given[0].partition(" ")[2].strip() if len(given) == 1 else ""
-            if not hmac.compare_digest(sent.encode(), self.access.key.encode()):
-                return 401, "give the key of this service: authorization: Bearer KEY", b"Bearer"
+            return HttpError(415, "the body may not be compressed")
+        if scope["path"] not in OPEN and scope["method"] != "OPTIONS" and not self.has_key(scope):
+            why = "give the key of this service: authorization: Bearer KEY"
+            return HttpError(401, why, **{"www-authenticate": "Bearer"})
         return None
+
+    def has_key(self, scope: Scope) -> bool:
+        """Whether a call carries the key, if there is one; compared in constant time."""
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        kind, _, sent = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        same = hmac.compare_digest(sent.strip(), self.access.key.encode())
+        return not self.access.key or (same and kind.lower() == b"bearer")
 
     def is_known(self, origin: str, host: str) -> bool:
         return origin in self.access.origins or origin.lower() == f"http://{host.lower()}"
@@ -127,15 +168,15 @@ def cors(origin: bytes) -> list[tuple[bytes, bytes]]:
         (b"access-control-allow-origin", origin),
         (b"access-control-allow-headers", b"authorization, content-type"),
         (b"access-control-allow-methods", b"GET, POST"),
+        (b"access-control-expose-headers", b"retry-after, x-request-id, x-heedful-ignored"),
         (b"vary", b"origin"),
     ]
 
 
-async def answer(send: Send, status: int, why: str, challenge: bytes) -> None:
+async def answer(send: Send, status: int, body: bytes, more: dict[str, str]) -> None:
     """Answer at once."""
-    error = {"message": why, "type": "invalid_request_error", "param": None, "code": None}
-    body = json.dumps({"error": error}).encode() if why else b""
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    headers += [(b"www-authenticate", challenge)] if challenge else []
+    headers = [(name.encode(), value.encode()) for name, value in more.items()]
+    if body:
+        headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..models.base.settings import Range
+from ..errors import BadInput
+from ..models import nearest
+from ..models.base.settings import Range, settings_of
 
 SECONDS = Range(0.1, 86400.0)
 
@@ -33,3 +36,16 @@ class Limits:
     request_seconds: Annotated[float, SECONDS, "time that a request may take in all"] = 300.0
     drain_seconds: Annotated[float, SECONDS, "time that running requests have left at shutdown"] = 10.0
     ping_seconds: Annotated[float, SECONDS, "time between two signs of life in a stream"] = 10.0
+
+
+def with_limits(pairs: Iterable[str]) -> Limits:
+    """The limits with some of them set, each as "NAME=VALUE"."""
+    known, found = settings_of(Limits), {}
+    for pair in pairs:
+        name, given, value = pair.partition("=")
+        if not given:
+            raise BadInput(f'--limit takes NAME=VALUE, such as queue_seconds=5, and not "{pair[:80]}"')
+        if name not in known:
+            raise BadInput(f'there is no limit "{name[:80]}"{nearest(name[:80], known)}')
+        found[name] = known[name].convert(f"the limit {name}", value)
+    return Limits(**found)

@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from .app import Service, body_of, event_stream, route, until_gone
+from .answering import body_of, event_stream, route
+from .app import Service
 from .fields import HttpError
 from .openai import (
     ChatRequest,
@@ -71,7 +72,7 @@ async def completions(service: Service, request: Request) -> Response:
     given = writing(asked, service.limits, most) | {kind: prompts, "echoes": bool(asked.echo)}
     given |= {"scored": asked.logprobs is not None, "top": asked.logprobs or 0}
     reply = Reply("text_completion", worker.model.name, given["options"].get("seed", 0))
-    return await answered(service, request, worker, asked, given, reply, ignored)
+    return await answered(service, worker, asked, given, reply, ignored)
 
 
 async def chat(service: Service, request: Request) -> Response:
@@ -87,7 +88,7 @@ async def chat(service: Service, request: Request) -> Response:
     given = writing(asked, service.limits, most) | {"messages": messages}
     given |= {"scored": bool(asked.logprobs), "top": asked.top_logprobs or 0}
     reply = Reply("chat.completion", worker.model.name, given["options"].get("seed", 0))
-    return await answered(service, request, worker, asked, given, reply, ignored)
+    return await answered(service, worker, asked, given, reply, ignored)
 
 
 async def read_body(service: Service, request: Request, kind: type) -> tuple[Any, dict[str, str]]:
@@ -99,7 +100,6 @@ async def read_body(service: Service, request: Request, kind: type) -> tuple[Any
 
 async def answered(
     service: Service,
-    request: Request,
     worker: WorkerProcess,
     asked: Sampling,
     given: dict[str, Any],
@@ -112,7 +112,7 @@ async def answered(
     events = service.ask(worker, "write", given, places)
     if asked.stream:
         return event_stream(service, streamed(events, reply, asked), headers)
-    found = await until_gone(request, collected(events))
+    found = [event async for event in events]
     usage = found.pop()["usage"]
     wanted = given["scored"]
     if isinstance(asked, ChatRequest):
@@ -123,16 +123,12 @@ async def answered(
     return JSONResponse(reply.whole(choices, usage), headers=headers)
 
 
-async def collected(events: Any) -> list[dict[str, Any]]:
-    return [event async for event in events]
-
-
 async def embeddings(service: Service, request: Request) -> Response:
     """Vectors of texts."""
     asked, ignored = await read_body(service, request, EmbeddingRequest)
     worker = await service.able(asked.model, "embed")
     kind, inputs = prompts_of(asked.input)
-    over = await service.result(request, worker, "embed", {kind: inputs})
+    over = await service.result(worker, "embed", {kind: inputs})
     vectors = over["result"]["vectors"]
     if asked.dimensions not in (None, len(vectors[0])):
         raise HttpError(400, f'"dimensions" of {worker.model.name} are {len(vectors[0])}', "dimensions")

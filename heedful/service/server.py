@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import socket as sockets
-import sys
 from dataclasses import dataclass
 from typing import Any
 
-import uvicorn
-
 from ..errors import BadInput
 from .app import Service, make_app
+from .draining import serve
 from .gate import Gate
 from .guard import Access
-from .limits import Limits
+from .limits import with_limits
 from .openai_routes import openai_routes
-from .strict import strict
+from .records import log
 from .workers import ServedModel, WorkerProcess
 
 BACKLOG = 512
@@ -44,7 +42,7 @@ def listen(host: str, port: int) -> sockets.socket:
     found.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         found.close()
         raise BadInput(f"cannot listen on {host}, port {port}: {error}") from None
     found.listen(BACKLOG)
@@ -57,12 +55,12 @@ def worker_of(model: ServedModel, serving: Serving, gate: Gate) -> WorkerProcess
     def learned(facts: dict[str, Any]) -> None:
         gate.resize(facts["rows"], serving.waiting or 4 * facts["rows"])
 
-    return WorkerProcess(model, lambda line: print(line, file=sys.stderr, flush=True), learned)
+    return WorkerProcess(model, lambda line: log(notice=line), learned)
 
 
 def run(serving: Serving, host: str, socket: sockets.socket) -> int:
     """Serve until a signal ends it."""
-    limits = Limits()
+    limits = with_limits(serving.limits)
     rows = serving.rows or FEWEST
     gates = {
         one.name: Gate(rows, serving.waiting or 4 * rows, limits.queue_seconds) for one in serving.models
@@ -71,9 +69,5 @@ def run(serving: Serving, host: str, socket: sockets.socket) -> int:
     service = Service(workers, gates, limits, serving.languages, at_once=serving.at_once)
     access = Access.of(host, socket.getsockname()[1], serving.hosts, serving.origins, serving.key)
     app = make_app(service, access, openai_routes(service))
-    config = uvicorn.Config(
-        app, http=strict(limits), ws="none", log_config=None, access_log=False, server_header=False,
-        timeout_keep_alive=int(limits.idle_seconds), limit_concurrency=limits.connections,
-    )  # fmt: skip
-    uvicorn.Server(config).run(sockets=[socket])
+    serve(app, socket, limits)
     return 0

@@ -6,12 +6,17 @@ uvicorn waits for ever for the rest of a request; a few hundred half-sent ones w
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from .fields import HttpError, error_body
 from .limits import Limits
+
+HEAD = 16 << 10  # bytes of a request before its body
+LINGER = 1.0  # seconds in which a refused client can read why
 
 
 class StrictProtocol(H11Protocol):
@@ -20,33 +25,52 @@ class StrictProtocol(H11Protocol):
     limits = Limits()
     deadline: asyncio.TimerHandle | None = None
     stalled: asyncio.TimerHandle | None = None
+    state = ""  # what the deadline is for: a new state starts a new one
+    refused = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.timeout_keep_alive = self.limits.idle_seconds  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.watch()
+        if len(self.connections) > self.limits.connections:
+            self.refuse(HttpError(503, "there are too many connections: try again later"))
+        else:
+            self.watch()
 
     def data_received(self, data: bytes) -> None:
+        if self.refused:
+            return
+        if self.conn.their_state is h11.IDLE and is_long(self.conn.trailing_data[0] + data):
+            self.refuse(HttpError(431, f"the headers are longer than {HEAD:,} bytes"))
+            return
+        before = self.cycle
         super().data_received(data)
+        if self.cycle is not before and not self.flow.write_paused:
+            self.let_reader()  # the next request: the answer before has been taken
         self.watch()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.mind_reader()
         self.watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.state = ""
         self.set_deadline(None)
-        self.resume_writing()
+        self.let_reader()
         super().connection_lost(exc)
 
-    # Sending to us.
+    def _should_upgrade(self) -> bool:
+        return False  # nothing here speaks WebSocket: such a request is one of HTTP
 
-    state = ""  # what the deadline is for: a new state starts a new one
+    # Sending to us.
 
     def watch(self) -> None:
         """Set the deadline of the state that the connection is in."""
         state = self.state_now()
-        if state == self.state:
+        if state == self.state or self.refused:
             return
         self.state = state
         seconds = {"headers": self.limits.header_seconds, "body": self.limits.body_seconds}
@@ -65,26 +89,69 @@ class StrictProtocol(H11Protocol):
         self.deadline = None if seconds is None else self.loop.call_later(seconds, self.expire)
 
     def expire(self) -> None:
-        """Too slow: 408 where no answer has begun, and the end of the connection."""
+        """Too slow, or refused a while ago."""
+        if self.refused:
+            self.transport.abort()
+        else:
+            self.refuse(HttpError(408, "the request was not sent in time"))
+
+    def send_400_response(self, msg: str) -> None:
+        self.refuse(HttpError(400, "the request is not valid HTTP"))
+
+    def refuse(self, refused: HttpError) -> None:
+        """Say why, where no answer has begun, and end the connection. What else comes is not looked at."""
+        self.refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
-            body = b'{"error":{"message":"the request was not sent in time","type":"timeout","code":null}}'
-            lines = [b"HTTP/1.1 408 Request Timeout", b"content-type: application/json", b"connection: close"]
-            lines.append(b"content-length: %d" % len(body))
-            self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
-        self.transport.close()
+            self.transport.write(whole_response(refused))
+            self.transport.write_eof()
+            self.set_deadline(LINGER)
+        else:
+            self.transport.close()
+            self.mind_reader()
 
     # Taking from us.
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.stalled = self.loop.call_later(self.limits.stall_seconds, self.transport.abort)
+        self.mind_reader()
 
     def resume_writing(self) -> None:
+        self.let_reader()
+        if self.flow is not None:
+            super().resume_writing()
+        if self.cycle is not None and self.cycle.response_complete:
+            self.mind_reader()
+
+    def mind_reader(self) -> None:
+        """Cut the connection off later, if what is to be sent is not taken."""
+        if self.stalled is None and self.transport.get_write_buffer_size():
+            self.stalled = self.loop.call_later(self.limits.stall_seconds, self.cut_reader)
+
+    def let_reader(self) -> None:
         if self.stalled is not None:
             self.stalled.cancel()
             self.stalled = None
-        if self.flow is not None:
-            super().resume_writing()
+
+    def cut_reader(self) -> None:
+        self.stalled = None
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+
+def is_long(head: bytes) -> bool:
+    """Whether a request has more before its body than it may."""
+    return len(head) > HEAD and b"\r\n\r\n" not in head[:HEAD] and b"\n\n" not in head[:HEAD]
+
+
+def whole_response(refused: HttpError) -> bytes:
+    """An error as it travels, where there is no application to send it."""
+    body = error_body(refused)
+    head = f"HTTP/1.1 {refused.status} {HTTPStatus(refused.status).phrase}\r\n"
+    headers = f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+    return (head + headers).encode() + body
 
 
 def strict(limits: Limits) -> type[StrictProtocol]:

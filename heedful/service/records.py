@@ -1,0 +1,86 @@
+"""The log: one line of JSON on stderr for each request and each fault, without texts, tokens or keys."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import sys
+import time
+import traceback
+from collections.abc import AsyncGenerator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+LINE = 4096  # characters of a line
+FRAMES = 8  # places in the code that a fault names
+
+
+@dataclass
+class Record:
+    """What is known of a request while it is answered."""
+
+    id: str = field(default_factory=lambda: f"req-{secrets.token_hex(8)}")
+    begun: float = field(default_factory=time.monotonic)
+    status: int = 0  # 499: the client went away
+    model: str = ""
+    usage: dict[str, int] = field(default_factory=dict)
+    opened: list[AsyncGenerator[Any, None]] = field(default_factory=list)  # closed when it is over
+
+    def line(self, route: str, method: str) -> dict[str, Any]:
+        """What the log says of it."""
+        found = {"id": self.id, "route": route, "method": method, "status": self.status}
+        found |= {"model": self.model} if self.model else {}
+        found |= {name: count for name, count in self.usage.items() if isinstance(count, int)}
+        return {**found, "seconds": round(time.monotonic() - self.begun, 4)}
+
+
+RECORD: ContextVar[Record] = ContextVar("record")
+
+
+def record() -> Record:
+    """That of the request being answered."""
+    found = RECORD.get(None)
+    if found is None:
+        found = Record()
+        RECORD.set(found)
+    return found
+
+
+def log(**facts: Any) -> None:
+    """Write one line. JSON escapes control characters; what is too long is cut, and the line stays JSON."""
+    facts = {"time": round(time.time(), 3), **facts}
+    line = json.dumps(facts)
+    if len(line) > LINE:
+        short = {
+            name: value if isinstance(value, int | float) else str(value)[:80]
+            for name, value in facts.items()
+        }
+        line = json.dumps(short)[:LINE]
+    print(line, file=sys.stderr, flush=True)
+
+
+def log_fault(error: BaseException, what: str = "") -> None:
+    """Write where the program failed. The message is left out, since it may quote a request."""
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
+    where = [f"{frame.filename.rpartition('site-packages/')[2]}:{frame.lineno}" for frame in frames]
+    log(fault=type(error).__name__, what=what[:200], where=where)
+
+
+class LogLines(logging.Handler):
+    """What uvicorn and asyncio have to say, in the same form."""
+
+    def emit(self, given: logging.LogRecord) -> None:
+        what = str(given.msg).partition("\n")[0]  # without its values: they may quote a request
+        if given.exc_info and given.exc_info[1] is not None:
+            log_fault(given.exc_info[1], what)
+        else:
+            log(notice=what[:200], level=given.levelname.lower())
+
+
+def log_as_lines() -> None:
+    """Let the libraries write lines of ours, from warnings on."""
+    for name in ("uvicorn", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [LogLines(logging.WARNING)], False
