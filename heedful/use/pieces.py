@@ -1,71 +1,68 @@
-"""Text as it comes: tokens one by one, and after each what can be shown, up to a stop string."""
+"""Text as it comes: tokens are pushed one by one, and after each there is what can be shown.
+
+No piece ends inside a character, and what may become a stop string is held back. All pieces together are the
+text of all tokens, cut before the stop string that is complete first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .stops import begun, first_stop
+from .wording import HALF, added
+
 if TYPE_CHECKING:
     from .wording import Wording
 
-HALF = "\ufffd"  # what decoding makes of a part of a character
-TAIL = 8  # tokens before the first that decide how it is spelled
-
 
 class TextSoFar:
-    """The text of tokens that come one by one. What may become a stop string is kept back."""
+    """The text of tokens that come one by one, after a prompt if it goes on in its text."""
 
     def __init__(self, wording: Wording, prompt: Sequence[int] = (), stop: Sequence[str] = ()) -> None:
         self.wording, self.stop = wording, tuple(stop)
-        self.ids = list(prompt[-TAIL:])
-        self.start, self.read = 0, len(self.ids)
+        self.ids = wording.tail(prompt)
+        self.start, self.read = 0, len(self.ids)  # where the tokens begin that `said` is the text of, and end
         self.said = wording.decoded(self.ids)
-        self.kept = ""  # text that is not shown yet
+        self.held = ""  # text that may be the beginning of a stop string
         self.stopped = False
 
     def add(self, token: int, ended: bool = False) -> tuple[str, bool]:
-        """The text that can be shown now, and whether a stop string was met. ended: by this token."""
+        """The text that can be shown now, and whether a stop string is complete. ended: by this token."""
         if not ended:
             self.ids.append(token)
-            self.kept += self.fresh()
-        else:
-            self.kept += self.remaining()
         return self.shown(whole=ended), self.stopped
 
     def rest(self) -> str:
-        """What was kept back, when nothing follows."""
-        self.kept += self.remaining()
+        """What was held back, when nothing follows."""
         return self.shown(whole=True)
 
-    def fresh(self) -> str:
-        """Whole characters that the newest token has completed."""
-        now = self.wording.decoded(self.ids[self.start :])
-        if len(now) <= len(self.said) or now.endswith(HALF):
-            return ""
-        new = now[len(self.said) :]
-        self.start, self.read = self.read, len(self.ids)
-        self.said = self.wording.decoded(self.ids[self.start : self.read])
-        return new
-
-    def remaining(self) -> str:
-        """The rest of the tokens as text, half characters included."""
-        now = self.wording.decoded(self.ids[self.start :])
-        new = now[len(self.said) :]
-        self.said = now
-        return new
-
     def shown(self, whole: bool) -> str:
-        """Take from what was kept all that no stop string can begin with."""
-        found = [place for place in map(self.kept.find, self.stop) if place >= 0]
-        if found:
-            self.stopped, shown, self.kept = True, self.kept[: min(found)], ""
-            return shown
-        back = 0 if whole else max((overlap(self.kept, stop) for stop in self.stop), default=0)
-        shown, self.kept = self.kept[: len(self.kept) - back], self.kept[len(self.kept) - back :]
-        return shown
+        """All that no later token can change. whole: no token follows."""
+        if self.stopped:
+            return ""
+        new = self.newest()
+        is_half = new.endswith(HALF) and not whole
+        text = self.held + (new.rstrip(HALF) if is_half else new)
+        found = first_stop(text, self.stop)
+        if found is not None:
+            self.stopped = True
+            return text[:found]
+        if is_half:
+            return ""
+        if new:
+            self.go_on()
+        safe = len(text) - (0 if whole else begun(text, self.stop))
+        self.held = text[safe:]
+        return text[:safe]
 
+    def newest(self) -> str:
+        """The text of the tokens that have none yet; its last character may be half."""
+        now = added(self.said, self.wording.decoded(self.ids[self.start :]))
+        return self.wording.decoded(self.ids[self.read :]) if now is None else now
 
-def overlap(text: str, stop: str) -> int:
-    """How many characters at the end of a text are the beginning of a stop string."""
-    most = min(len(text), len(stop) - 1)
-    return next((size for size in range(most, 0, -1) if text.endswith(stop[:size])), 0)
+    def go_on(self) -> None:
+        """The newest tokens have a text: they are what the next ones are read after."""
+        self.start = self.start if self.said.endswith(HALF) else self.read
+        self.read = len(self.ids)
+        self.said = self.wording.decoded(self.ids[self.start :])

@@ -30,6 +30,7 @@ from ..interop.loaded import IN_WORDS, Captioner
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..parts.positions.base import UpTo
 from ..tasks.evaluation import by_length
+from .pieces import TextSoFar
 from .results import Answer
 from .stops import StopStrings
 from .texts import Tokenized
@@ -86,15 +87,13 @@ def answers(model: Model, search: Search, requests: Sequence[Request | None]) ->
     ]
 
 
-def answer_of(
-    model: Model, request: Request, found: list[Hypothesis], stops: StopStrings | None = None
-) -> Answer:
+def answer_of(model: Model, request: Request, found: list[Hypothesis], stops: StopStrings) -> Answer:
     """Hypotheses, best first, as text, which ends before a stop string."""
     words, before = model.wording, request.prompt if request.continues else []
     written = []
     for h in found:
         text, ended = words.text(h.words, before), h.ended
-        cut = None if stops is None else stops.cut(text)
+        cut = stops.cut(text)
         if cut is not None:
             text, ended = cut, True
         written.append(Answer(text, h.score, words.names(h.tokens), h.log_probabilities, ended))
@@ -107,10 +106,14 @@ def pieces(model: Model, search: Search, request: Request | None) -> Iterator[st
     """The text of one request, piece by piece as it is written."""
     if request is None:
         return
-    ends = set(search.ends)
-    tokens = (token.token for new in search.streamed([request]) for token in new if token.token not in ends)
-    found = model.wording.pieces(tokens, request.prompt if request.continues else ())
-    yield from found if search.stops is None else search.stops.stream(found)
+    text = search.text_so_far(request)
+    for new in search.streamed([request]):
+        for token in new:
+            piece, _ = text.add(token.token, token.token in search.ends)
+            if piece:
+                yield piece
+    if rest := text.rest():
+        yield rest
 
 
 def search_of(model: Model, how: DecodingOptions, beam: int = 1, reading: Reading | None = None) -> Search:
@@ -123,9 +126,9 @@ def search_of(model: Model, how: DecodingOptions, beam: int = 1, reading: Readin
     words = model.wording
     banned = [*map(list, how.bad_tokens), *words.banned(how.bad_words)]
     draft = None if how.draft is None else draft_for(model, how.draft)
-    stops = StopStrings(words, tuple(how.stop)) if how.stop else None
-    ends = words.ends if stops is None else [*words.ends, *stops.tokens]
-    return Search(model.writing, how, how.width(beam), ends, banned, draft, reading, stops)
+    stops = StopStrings(words, tuple(how.stop))
+    ends = [*words.ends, *stops.tokens]
+    return Search(model.writing, how, how.width(beam), ends, banned, stops, draft, reading)
 
 
 def draft_for(model: Model, draft: Any) -> Decoder:
@@ -163,11 +166,11 @@ class Search:
     width: int
     ends: list[int]
     banned: list[list[int]]
+    stops: StopStrings
     draft: Decoder | None = None
     reading: Reading | None = (
         None  # makes the network ready for the sources it reads next: their trees, or images
     )
-    stops: StopStrings | None = None
 
     # Many texts.
 
@@ -248,17 +251,22 @@ class Search:
             longest = f"{position.limit} of {position.longest} tokens"
             raise BadInput(f"a text of {tokens} tokens passes {longest}: shorten it, or lower max_new_tokens")
 
+    def text_so_far(self, request: Request) -> TextSoFar:
+        """The text of an answer as its tokens come."""
+        before = request.prompt if request.continues else ()
+        return TextSoFar(self.stops.words, before, self.stops.strings)
+
     def stop_watch(
         self, requests: list[Request]
     ) -> tuple[Callable[[Sequence[int], int, int], bool] | None, set[int]]:
         """What ends rows at stop strings, and the rows that it has ended."""
         stopped: set[int] = set()
-        if self.stops is None:
+        if not self.stops.strings:
             return None, stopped
-        is_stopped = self.stops.watch(requests)
+        texts = [self.text_so_far(request) for request in requests]
 
         def stop(going: Sequence[int], row: int, token: int) -> bool:
-            if token not in self.ends and is_stopped(going[row], token):
+            if texts[going[row]].add(token, token in self.ends)[1]:
                 stopped.add(going[row])
             return going[row] in stopped
 

@@ -1,18 +1,28 @@
-"""Stop strings: an answer ends before the first of them, wherever tokens begin and end."""
+"""Stop strings: an answer ends before the one that is complete first, wherever tokens begin and end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
 
 if TYPE_CHECKING:
-    from .search import Request
     from .wording import Wording
 
-MARGIN = 8  # tokens before those that can hold a stop string: enough to see how the text goes on
+
+def first_stop(text: str, stops: Sequence[str]) -> int | None:
+    """Where the stop string begins that is complete first, or None. If two are, the longer one counts."""
+    found = [(place + len(stop), place) for stop in stops if (place := text.find(stop)) >= 0]
+    return min(found)[1] if found else None
+
+
+def begun(text: str, stops: Sequence[str]) -> int:
+    """How many characters at the end of a text may be the beginning of a stop string."""
+    longest = min(len(text), max(map(len, stops), default=1) - 1)
+    ends = (n for n in range(longest, 0, -1) if any(stop.startswith(text[-n:]) for stop in stops))
+    return next(ends, 0)
 
 
 @dataclass(frozen=True)
@@ -34,41 +44,5 @@ class StopStrings:
 
     def cut(self, text: str) -> str | None:
         """The text before the first stop string; None if it has none."""
-        places = [place for string in self.strings if (place := text.find(string)) >= 0]
-        return text[: min(places)] if places else None
-
-    def watch(self, requests: Sequence[Request]) -> Callable[[int, int], bool]:
-        """What says of each new token (its row, and the token) whether a stop string is now complete."""
-        rows: list[list[int]] = [[] for _ in requests]
-        tail = max(len(string.encode()) for string in self.strings) + MARGIN
-
-        def is_stopped(row: int, token: int) -> bool:
-            rows[row].append(token)
-            before = requests[row].prompt if requests[row].continues else ()
-            if len(rows[row]) > tail and self.cut(self.words.decoded(rows[row][-tail:])) is None:
-                return False
-            return self.cut(self.words.text(rows[row], before)) is not None
-
-        return is_stopped
-
-    def stream(self, pieces: Iterable[str]) -> Iterator[str]:
-        """The pieces of a text up to the first stop string; what may begin one is held back."""
-        held = ""
-        for piece in pieces:
-            held += piece
-            if (rest := self.cut(held)) is not None:
-                if rest:
-                    yield rest
-                return
-            safe = len(held) - self.begun(held)
-            if safe:
-                yield held[:safe]
-            held = held[safe:]
-        if held:
-            yield held
-
-    def begun(self, text: str) -> int:
-        """How many characters at the end of a text are the beginning of a stop string."""
-        longest = min(len(text), max(map(len, self.strings)) - 1)
-        ends = (n for n in range(longest, 0, -1) if any(s.startswith(text[-n:]) for s in self.strings))
-        return next(ends, 0)
+        place = first_stop(text, self.strings)
+        return None if place is None else text[:place]

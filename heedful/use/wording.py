@@ -153,24 +153,15 @@ class Wording(ABC):
 
     def text(self, ids: Sequence[int], prompt: Sequence[int] = ()) -> str:
         """What tokens say, after a prompt if there was one; special tokens say nothing."""
-        tail = list(prompt[-TAIL:])
-        before, whole = self.decoded(tail), self.decoded([*tail, *ids])
-        return whole[len(before) :] if whole.startswith(before) else self.decoded(ids)
+        tail = self.tail(prompt)
+        found = added(self.decoded(tail), self.decoded([*tail, *ids]))
+        return self.decoded(ids) if found is None else found
 
-    def pieces(self, tokens: Iterable[int], prompt: Sequence[int] = ()) -> Iterator[str]:
-        """The same text as it comes, a piece after a token or after several: never a part of a character."""
-        ids = list(prompt[-TAIL:])
-        start, read = 0, len(ids)
-        said = self.decoded(ids)
-        for token in tokens:
-            ids.append(token)
-            now = self.decoded(ids[start:])
-            if len(now) > len(said) and not now.endswith(HALF):
-                yield now[len(said) :]
-                start, read = read, len(ids)
-                said = self.decoded(ids[start:read])
-        if rest := self.decoded(ids[start:])[len(said) :]:
-            yield rest
+    def tail(self, prompt: Sequence[int]) -> list[int]:
+        """The last tokens of a prompt, which do not begin inside a character if there are such."""
+        sizes = range(TAIL, TAIL + 4)  # a character has at most four bytes, and each may be a token
+        whole = (n for n in sizes if not self.decoded(prompt[-n:]).startswith(HALF))
+        return list(prompt[-next(whole, TAIL) :]) if prompt else []
 
     def decoded(self, ids: Sequence[int]) -> str:
         with no_panic("token numbers cannot be turned into text"):
@@ -183,6 +174,14 @@ class Wording(ABC):
     def word(self, number: int) -> str:
         """A token as one reads it."""
         return self.decoded([number]) or self.names([number])[0]
+
+
+def added(before: str, whole: str) -> str | None:
+    """What a text has gained, even if it ended inside a character; None if it is another text."""
+    for known in (before, before.rstrip(HALF)):
+        if whole.startswith(known):
+            return whole[len(known) :]
+    return None
 
 
 class RunWording(Wording):
