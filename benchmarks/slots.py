@@ -25,7 +25,7 @@ from heedful.models import gpt2, transformer
 from heedful.models.base.shells import Decoder, EncoderDecoder
 
 HOW: dict[str, Callable[[], list]] = {
-    "greedy": lambda: [],
+    "greedy": list,
     "top-p 0.9": lambda: [temperature(0.8), top_p(0.9)],
     "top-k 50": lambda: [temperature(0.8), top_k(50)],
     "top-p 0.9, penalty": lambda: [repetition_penalty(1.2), temperature(0.8), top_p(0.9)],

@@ -18,7 +18,7 @@ from ..errors import BadInput, NotFinite
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..parts.blocks import AttentionStack
 from ..parts.cache import GrowingCache
-from ..parts.slots import SlotCache
+from ..parts.slots import SlotCache, room_for
 from .filters import Context, Filter
 from .prompts import pad
 from .sampling import Dice, draw
@@ -44,6 +44,7 @@ class Row:
 
     def begin(self, device: torch.device) -> None:
         """Before the first token."""
+        self.written = 0
         prompt_1T = torch.tensor([self.prompt], device=device)
         self.context = Context.prompts(prompt_1T, None) if self.filters else None
         self.dice = None if self.seed is None else Dice([self.seed], torch.device("cpu"))
@@ -59,71 +60,171 @@ class News(NamedTuple):
     ended: bool = False  # this is an end of sentence
     last: bool = True  # nothing follows
     fault: str = ""
+    cause: Exception | None = None  # of the fault, if an error was raised
 
 
 class Slots:
-    """A model that writes many texts at once. `prefill`: tokens of prompts read between two steps."""
+    """A model that writes many texts at once.
 
-    def __init__(self, model: Decoder | EncoderDecoder, prefill: int = 64) -> None:
+    prefill: tokens of prompts read between two steps. most_bytes: of the memory of keys and values; texts
+    for which there is no room wait. A fault ends the texts that it concerns, and no others.
+    """
+
+    def __init__(
+        self, model: Decoder | EncoderDecoder, prefill: int = 64, most_bytes: int | None = None
+    ) -> None:
         if not fits(model):
             raise BadInput("rows join a batch where the cache is keys and values, and this model has another")
-        self.model, self.decoder, self.prefill = model, decoder_of(model), prefill
+        self.model, self.decoder = model, decoder_of(model)
+        self.prefill, self.most_bytes = prefill, most_bytes
         self.cache = SlotCache(len(self.decoder.stack.blocks))
+        self.token_bytes, self.source_token_bytes = token_bytes(self.decoder)
         self.rows: list[Row] = []
-        self.waiting: list[Row] = []
-        self.reading: PartlyRead | None = None  # a prompt longer than `prefill`
+        self.waiting: list[Row] = []  # in the order in which they came
+        self.reading: dict[Row, PartlyRead] = {}  # those of them whose prompts are longer than `prefill`
+        self.refused: list[News] = []
+        self.shortest_first = False  # whose turn it is to be read
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.rows or self.waiting or self.reading)
+        return bool(self.rows or self.waiting or self.refused)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Let texts wait for their turn."""
-        self.waiting += rows
+        """Let texts wait for their turn. Of one that cannot be written, the next turn says why."""
+        for row in rows:
+            try:
+                self.check(row)
+                self.waiting.append(row)
+            except BadInput as error:
+                self.refused.append(failed(row, error))
 
     def remove(self, row: Row) -> None:
         """Forget a text, wherever it is; one that is not here is not missed."""
+        self.refused = [news for news in self.refused if news.row is not row]
+        self.reading.pop(row, None)
         if row in self.waiting:
             self.waiting.remove(row)
-        elif self.reading is not None and row is self.reading.row:
-            self.reading = None
-        elif row in self.rows:
+        if row in self.rows:
             self.leave(self.rows.index(row))
 
     @torch.no_grad()
     def turn(self) -> list[News]:
         """Read some tokens of waiting prompts, and write a token in every row."""
-        return [*self.write(), *self.read()]
+        refused, self.refused = self.refused, []
+        try:
+            written = self.write()
+        except Exception as error:  # noqa: BLE001  a model may fail in any way
+            written = [failed(row, error) for row in self.empty()]
+        return [*refused, *written, *self.read()]
+
+    def empty(self) -> list[Row]:
+        """Drop all rows that are being written, and their memory."""
+        rows, self.rows = self.rows, []
+        self.cache = SlotCache(len(self.decoder.stack.blocks))
+        return rows
 
     # Prompts.
 
+    def check(self, row: Row) -> None:
+        """Refuse a text that cannot be written, before it disturbs others."""
+        table, vocab = self.decoder.inputs.position.longest, len(self.decoder.inputs.tokens.weight)
+        if not row.prompt or row.source == []:
+            raise BadInput("a prompt is empty: give at least one token, such as the beginning of sentence")
+        if row.longest < 1:
+            raise BadInput(f"the greatest length is {row.longest}: at least one token must be allowed")
+        if not 0 <= min(row.prompt) <= max(row.prompt) < vocab:
+            wrong = next(token for token in row.prompt if not 0 <= token < vocab)
+            raise BadInput(f"token {wrong} does not exist in a vocabulary of {vocab}")
+        if table is not None and final_length(row) > table:
+            raise BadInput(
+                f"a prompt of {len(row.prompt)} tokens and {row.longest} more do not fit its {table} "
+                "positions: shorten one of them"
+            )
+        if self.most_bytes is not None and self.bytes_for([row]) > self.most_bytes:
+            raise BadInput(
+                f"a prompt of {len(row.prompt)} tokens and {row.longest} more need {self.bytes_for([row])} "
+                f"bytes of keys and values, and {self.most_bytes} are allowed: shorten one of them"
+            )
+
+    def bytes_for(self, rows: Sequence[Row]) -> int:
+        """The memory of keys and values once all of these texts are written to their greatest lengths."""
+        sources = [len(row.source) for row in rows if row.source is not None]
+        R, S = room_for(len(rows), max(map(final_length, rows), default=0))
+        R_source, S_source = room_for(len(sources), max(sources, default=0))
+        return R * S * self.token_bytes + R_source * S_source * self.source_token_bytes
+
     def read(self) -> list[News]:
         """Read at most `prefill` tokens of prompts; those that are done join, with their first token."""
-        if self.reading is None and not self.waiting:
-            return []
-        if self.reading is None:
-            some = self.next_prompts()
-            if len(some) > 1 or len(some[0].prompt) <= self.prefill:
-                return self.read_whole(some)
-            self.reading = PartlyRead(some[0], step_for(self.model, some))
-        scores_1V = self.reading.read(self.prefill)
+        some = self.next_prompts()
+        try:
+            return self.read_some(some) if some else []
+        except Exception as error:  # noqa: BLE001
+            for row in some:
+                self.remove(row)
+            if len(some) == 1:
+                return [failed(some[0], error)]
+            return [news for row in some for news in self.read_alone(row)]
+
+    def read_alone(self, row: Row) -> list[News]:
+        """Read a prompt that could not be read together with others."""
+        try:
+            return self.read_whole([row])
+        except Exception as error:  # noqa: BLE001
+            self.remove(row)
+            return [failed(row, error)]
+
+    def read_some(self, some: list[Row]) -> list[News]:
+        """Read prompts whole, or one a little further."""
+        if not self.is_long(some[0]):
+            self.waiting = [row for row in self.waiting if row not in some]
+            return self.read_whole(some)
+        (row,) = some
+        part = self.reading[row] = self.reading.get(row) or PartlyRead(row, step_for(self.model, some))
+        scores_1V = part.read(self.prefill)
         if scores_1V is None:
             return []
-        done, self.reading = self.reading, None
-        return self.join([done.row], done.step, scores_1V)
+        self.waiting.remove(row)
+        del self.reading[row]
+        return self.join(some, part.step, scores_1V)
 
     def next_prompts(self) -> list[Row]:
-        """As many waiting texts as are read together in one turn, at least one."""
+        """Texts that are read in this turn: those with least left to read, then the one that came first.
+
+        The two take turns, so that a long prompt neither holds up others nor is held up by them.
+        """
+        ready = self.with_room()
+        self.shortest_first = not self.shortest_first
+        ready = sorted(ready, key=self.left) if self.shortest_first else ready
+        if not ready or self.is_long(ready[0]):
+            return ready[:1]
+        some, longest = ready[:1], self.left(ready[0])
+        for row in ready[1:]:
+            longer = max(longest, self.left(row))
+            if not self.is_long(row) and longer * (len(some) + 1) <= self.prefill:
+                some, longest = [*some, row], longer
+        return [row for row in self.waiting if row in some]
+
+    def with_room(self) -> list[Row]:
+        """Waiting texts for which there is memory beside those that are being written, first come first."""
+        if self.most_bytes is None:
+            return self.waiting
         some: list[Row] = []
-        longest = 0
         for row in self.waiting:
-            longest = max(longest, len(row.prompt), len(row.source or ()))
-            if some and longest * (len(some) + 1) > self.prefill:
+            if self.bytes_for([*self.rows, *some, row]) > self.most_bytes:
                 break
             some.append(row)
-        del self.waiting[: len(some)]
         return some
+
+    def left(self, row: Row) -> int:
+        """Tokens of a text that are still to be read."""
+        if row in self.reading:
+            return len(row.prompt) - self.reading[row].done
+        return max(len(row.prompt), len(row.source or ()))
+
+    def is_long(self, row: Row) -> bool:
+        """Whether a text is read alone, a part at a time."""
+        return row in self.reading or self.left(row) > self.prefill
 
     def read_whole(self, some: list[Row]) -> list[News]:
         """Read several prompts together."""
@@ -138,9 +239,9 @@ class Slots:
         sources = [len(row.source) for row in some if row.source is not None]
         self.cache.join(step.cache, [len(row.prompt) for row in some], sources)
         first = self.cache.rows - len(some)
+        self.rows += some
         for row in some:
             row.begin(self.device)
-        self.rows += some
         return self.choose(scores_BV, list(range(first, self.cache.rows)))
 
     # Tokens.
@@ -211,6 +312,28 @@ def step_for(model: Decoder | EncoderDecoder, rows: Sequence[Row]) -> DecoderSte
     return step_of(model, *(pad(sources, device) if sources else ()))
 
 
+def final_length(row: Row) -> int:
+    """Tokens of a row when it is over; the last one is not fed."""
+    return len(row.prompt) + row.longest - 1
+
+
+def token_bytes(decoder: Decoder) -> tuple[int, int]:
+    """The memory of the keys and values of one token, and of one token of a source."""
+    blocks, size = decoder.stack.blocks, decoder.inputs.tokens.weight.itemsize
+    crosses = [block.cross.layer for block in blocks if block.cross is not None]  # type: ignore[union-attr]
+    own, sources = (
+        sum(layer.kv_heads * (layer.key_width + layer.value_width) for layer in layers)  # type: ignore
+        for layers in (decoder.attentions(), crosses)
+    )
+    return own * size, sources * size
+
+
+def failed(row: Row, error: Exception) -> News:
+    """What there is to say of a row that an error has ended."""
+    told = isinstance(error, BadInput | NotFinite)
+    return News(row, fault=str(error) if told else f"{type(error).__name__}: {error}", cause=error)
+
+
 # Choices: each row has its own filters and its own dice.
 
 
@@ -218,13 +341,17 @@ def chosen(rows: Sequence[Row], scores_BV: Tensor) -> tuple[list[int], list[str]
     """The next token of each row, and what is wrong with a row, if anything."""
     scores_BV = precise(scores_BV)
     filtered = [place for place, row in enumerate(rows) if row.filters]
+    wrong: dict[int, str] = {}
     if filtered:
         scores_BV = scores_BV.clone()
         for place in filtered:
-            context = rows[place].context
-            scores_BV[place] = apply(rows[place].filters, scores_BV[place, None], context)[0]
+            row = rows[place]
+            try:
+                scores_BV[place] = apply(row.filters, scores_BV[place, None], row.context)[0]
+            except Exception as error:  # noqa: BLE001
+                wrong[place] = failed(row, error).fault
     best_B, tokens = scores_BV.amax(-1).tolist(), argmax(scores_BV).tolist()
-    faults = [fault_of(best) for best in best_B]
+    faults = [wrong.get(place) or fault_of(best) for place, best in enumerate(best_B)]
     drawn = [place for place, row in enumerate(rows) if row.dice is not None]
     if drawn:
         uniform_B = torch.cat([rows[place].dice.roll()[0] for place in drawn]).to(scores_BV.device)  # type: ignore[union-attr]

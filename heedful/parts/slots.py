@@ -39,17 +39,19 @@ class SlotCache(Cache):
     # Rows come and go.
 
     def join(self, cache: GrowingCache, lengths: Sequence[int], source_lengths: Sequence[int] = ()) -> None:
-        """Add the rows of a cache behind those that are here. lengths: the real tokens of each."""
+        """Add the rows of a cache behind those that are here. lengths: the real tokens of each.
+
+        If this fails, nothing has joined.
+        """
         check_rows(len(lengths), len(cache.lengths()), "the cache that joins")
-        start = self.rows
-        self.lengths += lengths
-        self.source_lengths += source_lengths
         for layer, other in zip(self.layers, cache.layers, strict=True):
             assert other.kv is not None
-            layer.own.put(start, other.kv, max(lengths))
+            layer.own.put(self.rows, other.kv, lengths, self.lengths)
             if source_lengths:
                 assert other.source_kv is not None
-                layer.sources.put(start, other.source_kv, max(source_lengths))
+                layer.sources.put(self.rows, other.source_kv, source_lengths, self.source_lengths)
+        self.lengths += lengths
+        self.source_lengths += source_lengths
 
     def leave(self, row: int) -> None:
         """Drop a row; the last one takes its place."""
@@ -60,6 +62,9 @@ class SlotCache(Cache):
         for lengths in filter(None, (self.lengths, self.source_lengths)):
             lengths[row] = lengths[-1]
             lengths.pop()
+        for layer in self.layers:
+            layer.own.shrink(self.lengths)
+            layer.sources.shrink(self.source_lengths)
 
     def source(self) -> Source | None:
         """The sources of all rows, as a decoder is given them: their keys and values are remembered here."""
@@ -143,14 +148,14 @@ class Buffers:
     def bytes(self) -> int:
         return self.k.nbytes + self.v.nbytes
 
-    def put(self, start: int, kv: KeysValues, longest: int) -> None:
-        """Copy rows in, from row `start` on; `longest` slots of each."""
+    def put(self, start: int, kv: KeysValues, lengths: Sequence[int], others: Sequence[int]) -> None:
+        """Copy rows of these lengths in, from row `start` on. others: the lengths of those before."""
         if not self.k.numel():
             self.k, self.v = (x.new_zeros(0, x.shape[1], 0, x.shape[3]) for x in kv)
-        B = len(kv[0])
-        self.make_room(start + B, longest)
+        end, longest = start + len(lengths), max(lengths)
+        self.make_room(end, max(longest, *others) if others else longest)
         for mine, new in zip((self.k, self.v), kv, strict=True):
-            mine[start : start + B, :, :longest] = new[:, :, :longest]
+            mine[start:end, :, :longest] = new[:, :, :longest]
 
     def move(self, row: int, to: int, length: int) -> None:
         """Copy a row over another."""
@@ -162,14 +167,32 @@ class Buffers:
         return self.k[:rows, :, :slots], self.v[:rows, :, :slots]
 
     def make_room(self, rows: int, slots: int) -> None:
-        """Let so many rows and slots fit, by doubling."""
+        """Let so many rows and slots fit."""
+        R, _, S, _ = self.k.shape
+        if rows > R or slots > S:
+            self.resize(*room_for(rows, slots))
+
+    def shrink(self, lengths: Sequence[int]) -> None:
+        """Give memory back once rows of these lengths need a quarter of it."""
+        R, _, S, _ = self.k.shape
+        rows, slots = room_for(len(lengths), max(lengths, default=0))
+        if R * S >= 4 * max(1, rows * slots):
+            self.resize(rows, slots)
+
+    def resize(self, rows: int, slots: int) -> None:
         R, G, S, _ = self.k.shape
-        if rows <= R and slots <= S:
-            return
-        R_new, S_new = (
-            have if need <= have else max(need, 2 * have) for need, have in ((rows, R), (slots, S))
-        )
-        S_new = -(-S_new // 32) * 32
-        k, v = (x.new_zeros(R_new, G, S_new, x.shape[3]) for x in (self.k, self.v))
-        k[:R, :, :S], v[:R, :, :S] = self.k, self.v
+        R, S = min(R, rows), min(S, slots)
+        k, v = (x.new_zeros(rows, G, slots, x.shape[3]) for x in (self.k, self.v))
+        k[:R, :, :S], v[:R, :, :S] = self.k[:R, :, :S], self.v[:R, :, :S]
         self.k, self.v = k, v
+
+
+def room_for(rows: int, slots: int) -> tuple[int, int]:
+    """The size of buffers for so many rows of so many slots: a few more, so that few rows cause a copy."""
+    return rounded(rows), 32 * rounded(-(-slots // 32))
+
+
+def rounded(count: int) -> int:
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 and so on."""
+    power = 1 << max(0, count - 1).bit_length()
+    return 0 if not count else 3 * power // 4 if power >= 4 and count <= 3 * power // 4 else power
