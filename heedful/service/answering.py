@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from .fields import HttpError, error_body, json_body
-from .records import Record, log_fault, record
+from .records import RequestRecord, log_fault, record
 
 if TYPE_CHECKING:
     from .app import Service
@@ -109,7 +109,7 @@ class Endpoint:
             if mine.status == GONE:
                 service.metrics.count("cancelled_total")
 
-    async def work(self, scope: Scope, call: Call, mine: Record) -> None:
+    async def work(self, scope: Scope, call: Call, mine: RequestRecord) -> None:
         """Answer, or say why not."""
         try:
             response = await self.answer(self.service, Request(scope, call.receive))

@@ -24,7 +24,7 @@ from .gate import Gate
 from .guard import METHODS, Access, Guard
 from .limits import Limits
 from .metrics import Labels, ServiceMetrics
-from .records import RECORD, Record, log, log_fault, record
+from .records import RECORD, RequestRecord, log, log_fault, record
 from .workers import WorkerProcess
 
 Events = AsyncGenerator[dict[str, Any], None]
@@ -186,7 +186,7 @@ class Application:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        mine = Record()
+        mine = RequestRecord()
         RECORD.set(mine)
         sent = 0
 
@@ -218,7 +218,7 @@ def path_of(scope: Scope) -> str:
     return endpoint.path if isinstance(endpoint, Endpoint) else "other"
 
 
-def failed(mine: Record) -> Response:
+def failed(mine: RequestRecord) -> Response:
     error = HttpError(500, f"the service failed at this request: see {mine.id} in its log")
     return Response(error_body(error), 500, media_type="application/json")
 

@@ -18,7 +18,7 @@ FRAMES = 8  # places in the code that a fault names
 
 
 @dataclass
-class Record:
+class RequestRecord:
     """What is known of a request while it is answered."""
 
     id: str = field(default_factory=lambda: f"req-{secrets.token_hex(8)}")
@@ -36,14 +36,14 @@ class Record:
         return {**found, "seconds": round(time.monotonic() - self.begun, 4)}
 
 
-RECORD: ContextVar[Record] = ContextVar("record")
+RECORD: ContextVar[RequestRecord] = ContextVar("record")
 
 
-def record() -> Record:
+def record() -> RequestRecord:
     """That of the request being answered."""
     found = RECORD.get(None)
     if found is None:
-        found = Record()
+        found = RequestRecord()
         RECORD.set(found)
     return found
 

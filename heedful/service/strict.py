@@ -34,7 +34,10 @@ class StrictProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
+        others: Any = self.connections
+        if len(others) > 2 * self.limits.connections:
+            transport.abort()
+        elif sum(not one.refused for one in others) > self.limits.connections:
             self.refuse(HttpError(503, "there are too many connections: try again later"))
         else:
             self.watch()

@@ -76,6 +76,7 @@ class Running:
     """A service that runs in a thread of this process, and how to speak to it."""
 
     service: Service
+    server: DrainingServer
     port: int
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -168,7 +169,7 @@ def running(limits: Limits, key: str = "", routes: Any = routes_of, **options: A
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
-        yield Running(service, port, {"authorization": f"Bearer {key}"} if key else {})
+        yield Running(service, server, port, {"authorization": f"Bearer {key}"} if key else {})
     finally:
         server.should_exit = True
         thread.join(30)

@@ -82,9 +82,9 @@ class Stub:
 
 
 def flood(stub: Stub, number: str) -> None:
-    """More events at once than a client may be behind."""
+    """More bytes than the buffers of two sockets hold."""
     for _ in range(40):
-        stub.say({"news": [[number, {"index": 0, "piece": "x" * 100}]] * 100})
+        stub.say({"news": [[number, {"index": 0, "piece": "x" * 500_000}]]})
     stub.say({"news": [[number, {"over": True, "result": {"text": ""}}]]})
 
 
