@@ -76,7 +76,7 @@ def test_a_slow_sender_gets_408(server, part):
     sent = {"nothing": b"", "headers": whole[:30], "body": whole[:-3], "chunks": chunks}[part]
     with server.connect() as client:
         client.sendall(sent)
-        status, headers, body = parsed(everything(client))
+        status, _, body = parsed(everything(client))
     assert (status, json.loads(body)["error"]["type"]) == (408, "timeout_error")
     server.until(lambda: server.service.running == 0)
 
