@@ -7,6 +7,7 @@ for wait for others of their kind, and are searched for together.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import traceback
@@ -16,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
+from ..decode.streaming import Hypothesis
+from ..decode.turns import Turns
+from ..errors import BadInput, NotFinite
 from ..use.model import WRITERS, Model
-from ..use.together import Together, can_write_together
+from ..use.together import Piece, Together, can_write_together
 from ..use.wording import table_of
 from .frames import Frame
 from .methods import METHODS
@@ -26,7 +29,8 @@ from .writing import Event, Scores, WriteTask, plan, prompt_scores
 
 News = list[tuple[str, Event]]
 Work = Generator[Event | None, None, None]  # yields events, or None: others may have their turn
-TURN = 0.05  # seconds of other work between two tokens
+TURN = 0.05  # seconds of other work at once; while tokens are written, no longer than they took
+LEAST = 0.002  # seconds of it, however soon the tokens are written
 REPORT = 0.5  # seconds between two reports of memory and rows
 ROWS = {"cpu": 8}  # rows at once; 64 elsewhere
 PREFILL = {"cpu": 64}  # tokens of prompts read between two tokens; 2,048 elsewhere
@@ -51,6 +55,7 @@ class Loop:
         if not WRITERS.keys().isdisjoint(model.can) and can_write_together(model.writing):
             self.together = Together(model.writing, self.rows, prefill or PREFILL.get(kind, 2048))
         self.tasks: dict[str, WriteTask] = {}  # requests for texts that are being written
+        self.new: deque[WaitingWork] = deque()  # requests that nobody has looked at
         self.jobs: deque[WaitingWork] = deque()
         self.searches: dict[str, list[WriteTask]] = {}  # {key: those that wait for a search of this kind}
         self.reported = 0.0
@@ -75,12 +80,26 @@ class Loop:
         """Answer for ever."""
         while True:
             for frame in take(not self.busy):
-                self.send(self.hear(frame))
-            self.send([*self.write(), *self.work()])
+                self.hear(frame)
+            self.turn()
+
+    def turn(self) -> None:
+        """A token more in every row, and then other work for as long as that took."""
+        start = time.monotonic()
+        news = self.write()
+        self.send(news)
+        took = time.monotonic() - start
+        self.send(self.work(min(TURN, max(LEAST, took)) if self.writes else TURN))
+        if not self.busy:
+            self.report()
 
     @property
     def busy(self) -> bool:
-        return bool(self.jobs) or (self.together is not None and self.together.busy)
+        return self.writes or bool(self.jobs) or bool(self.new)
+
+    @property
+    def writes(self) -> bool:
+        return self.together is not None and self.together.busy
 
     def send(self, news: News) -> None:
         """Send all news at once; now and then, how much memory is used."""
@@ -97,18 +116,19 @@ class Loop:
 
     # Requests.
 
-    def hear(self, frame: Frame) -> News:
-        """Take a message: a request, its cancellation, or the question whether this process lives."""
+    def hear(self, frame: Frame) -> None:
+        """Take a message: a request, or its cancellation."""
         message = frame.message
         if "cancel" in message:
             self.cancel(message["cancel"])
         elif "ask" in message:
             number, do, given = message["ask"], message["do"], message["with"]
-            work = self.begin(number, given) if do == "write" else METHODS[do](self.model, given, frame.blob)
-            self.jobs.append(WaitingWork(number, work))
-        else:
-            self.report()
-        return []
+            work = self.begin(number, given) if do == "write" else self.other(do, given, frame.blob)
+            self.new.append(WaitingWork(number, work))
+
+    def other(self, do: str, given: dict[str, Any], blob: bytes) -> Work:
+        """A request for anything but texts."""
+        yield from METHODS[do](self.model, given, blob)
 
     def begin(self, number: str, given: dict[str, Any]) -> Work:
         """Read a request for texts, and let it wait for what it needs."""
@@ -138,9 +158,10 @@ class Loop:
         for waiting in self.searches.values():
             if task in waiting:
                 waiting.remove(task)
-        for job in [job for job in self.jobs if job.number == number]:
-            self.jobs.remove(job)
-            job.work.close()
+        for waiting_work in (self.new, self.jobs):
+            for job in [job for job in waiting_work if job.number == number]:
+                waiting_work.remove(job)
+                job.work.close()
 
     # Tokens.
 
@@ -151,22 +172,32 @@ class Loop:
         news: News = []
         for piece in self.together.turn():
             task, index = piece.writing.tag
-            if task.number not in self.tasks:
-                continue
-            if piece.finish == "fault":
-                self.cancel(task.number)
-                news.append((task.number, {"fault": {"status": 500, "message": piece.news.fault}}))
-                continue
-            news += [(task.number, event) for event in task.hear(index, piece)]
-            if task.left == 0:
-                news += self.finish(task)
+            if self.is_wanted(task):
+                news += [(task.number, event) for event in self.tell(task, index, piece)]
         return news
 
-    def finish(self, task: WriteTask) -> News:
+    def is_wanted(self, task: WriteTask) -> bool:
+        """Whether somebody still waits for it."""
+        return self.tasks.get(task.number) is task
+
+    def tell(self, task: WriteTask, index: int, piece: Piece) -> list[Event]:
+        """The events of a piece of an answer. A fault ends the request with all its answers."""
+        try:
+            if piece.error is not None:
+                raise piece.error
+            events = task.hear(index, piece)
+            return [*events, *self.finish(task)] if task.left == 0 else events
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (a panic in a tokenizer is no Exception)
+            self.cancel(task.number)
+            return [fault_event(error)]
+
+    def finish(self, task: WriteTask) -> list[Event]:
         """The end of a request whose texts are written; words may still have to be aligned."""
         del self.tasks[task.number]
         if not task.plan.aligns:
-            return [(task.number, task.over())]
+            return [task.over()]
         self.jobs.append(WaitingWork(task.number, aligned(task)))
         return []
 
@@ -194,42 +225,62 @@ class Loop:
 
     def search_for(self, some: list[WriteTask]) -> Work:
         """Search for the texts of several requests; alone, if something goes wrong with them together."""
-        requests = [one for task in some for one in task.plan.requests if one is not None]
+        some = [task for task in some if self.is_wanted(task)]
         try:
-            found = yield from some[0].plan.search.write_in_turns(requests)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer)
+            found = yield from self.while_wanted(some)
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (whatever it is, it is the answer)
             if len(some) > 1:
                 for task in some:
                     yield from self.search_for([task])
-            elif self.tasks.pop(some[0].number, None) is not None:
+            elif self.is_wanted(some[0]):
+                self.cancel(some[0].number)
                 self.send([(some[0].number, fault_event(error))])
             return
         for task in some:
             own, found = found[: task.left], found[task.left :]
-            if task.number in self.tasks:
-                self.send([(task.number, event) for event in task.found(own)])
-                self.send(self.finish(task))
+            if self.is_wanted(task):
+                events = [*task.found(own), *self.finish(task)]
+                self.send([(task.number, event) for event in events])
+
+    def while_wanted(self, some: list[WriteTask]) -> Turns[list[list[Hypothesis]]]:
+        """The answers to all texts of these requests; nothing, once nobody waits for any of them."""
+        requests = [one for task in some for one in task.plan.requests if one is not None]
+        with contextlib.closing(some[0].plan.search.write_in_turns(requests)) as turns:
+            while any(map(self.is_wanted, some)):
+                try:
+                    next(turns)
+                except StopIteration as end:
+                    return end.value
+                yield
+        return [[] for _ in requests]
 
     # Other work.
 
-    def work(self) -> News:
-        """Some work on the job whose turn it is."""
-        if not self.jobs:
-            return []
-        job, news, end = self.jobs.popleft(), News(), time.monotonic() + TURN
+    def work(self, seconds: float) -> News:
+        """Work on requests for so long, or a little longer: on new ones first, then on all in turn."""
+        news, end = News(), time.monotonic() + seconds
+        while self.new and time.monotonic() < end:
+            news += self.work_on(self.new.popleft())
+        while self.jobs:
+            news += self.work_on(self.jobs.popleft())
+            if time.monotonic() >= end:
+                break
+        return news
+
+    def work_on(self, job: WaitingWork) -> News:
+        """One piece of a job, which then waits for its next turn."""
         try:
-            while time.monotonic() < end:
-                event = next(job.work)
-                if event is not None:
-                    news.append((job.number, event))
+            event = next(job.work)
             self.jobs.append(job)
         except StopIteration:
-            pass
+            return []
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 (a panic in a tokenizer is no Exception)
-            news.append((job.number, fault_event(error)))
-        return news
+            event = fault_event(error)
+        return [] if event is None else [(job.number, event)]
 
 
 def echoed(task: WriteTask) -> Work:
@@ -251,8 +302,8 @@ def aligned(task: WriteTask) -> Work:
 
 def fault_event(error: BaseException) -> Event:
     """What a client is told of an error. What is not its own fault is also written to stderr."""
-    if isinstance(error, BadInput):
-        return {"fault": {"status": 400, "message": str(error)}}
+    if isinstance(error, BadInput | NotFinite):
+        return {"fault": {"status": 400 if isinstance(error, BadInput) else 500, "message": str(error)}}
     frames = traceback.extract_tb(error.__traceback__)[-4:]  # places, no values: texts stay out of logs
     places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
     print(f"{type(error).__name__} at {places}", file=sys.stderr, flush=True)

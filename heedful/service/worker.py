@@ -12,6 +12,8 @@ import os
 import queue
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,38 +21,57 @@ from ..errors import BadInput
 from .frames import Frame, Unpacker, packed
 
 READ = 1 << 16  # bytes at once
+NEW_LINE = "\n"
 
 
 class Pipe:
-    """The two ends of a worker: frames that came in, and a way to send some."""
+    """The two ends of a worker: frames that came in, and a way to send some.
+
+    A thread listens, so that the question whether this process lives is answered during long work too.
+    """
 
     def __init__(self) -> None:
         self.incoming: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self.source = os.dup(0)
         self.sink = os.dup(1)
         os.dup2(2, 1)  # what anything prints goes to stderr, and never between two frames
+        self.sending = threading.Lock()
+        self.working: float | None = time.monotonic()  # since when; None while there is nothing to do
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
         """Put frames into the queue as they come; the end of them is the end of the process."""
         unpacker = Unpacker()
-        while data := os.read(self.source, READ):
-            for frame in unpacker.feed(data):
-                self.incoming.put(frame)
-        os._exit(0)
+        try:
+            while data := os.read(self.source, READ):
+                for frame in unpacker.feed(data):
+                    if "alive" in frame.message:
+                        self.say({"alive": self.seconds_at_work()})
+                    else:
+                        self.incoming.put(frame)
+        finally:
+            os._exit(0)
+
+    def seconds_at_work(self) -> float:
+        """How long the work that is going on has not looked for news."""
+        since = self.working
+        return 0.0 if since is None else time.monotonic() - since
 
     def take(self, wait: bool) -> list[Frame]:
         """The frames that have come; wait: for at least one."""
+        self.working = None
         found = [self.incoming.get()] if wait else []
         while not self.incoming.empty():
             found.append(self.incoming.get())
+        self.working = time.monotonic()
         return found
 
     def say(self, message: dict[str, Any], blob: bytes = b"") -> None:
         """Send a frame."""
         rest = memoryview(packed(message, blob))
-        while rest:
-            rest = rest[os.write(self.sink, rest) :]
+        with self.sending:
+            while rest:
+                rest = rest[os.write(self.sink, rest) :]
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -79,6 +100,10 @@ def main() -> int:
     except BadInput as error:
         pipe.say({"broken": str(error)})
         return 2
+    except Exception as error:  # noqa: BLE001 (whatever it is, the client is to be told)
+        traceback.print_exc()
+        pipe.say({"broken": f"it failed with {type(error).__name__}: {str(error).partition(NEW_LINE)[0]}"})
+        return 1
     pipe.say({"ready": loop.facts()})
     loop.run(pipe.take)
     return 0

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,9 +18,16 @@ from .frames import packed, read_frame
 
 BEAT = 10.0  # seconds between two questions whether it lives
 MISSED = 2  # unanswered ones after which it is taken for dead
+STUCK = 300.0  # seconds after which a single piece of work is taken for one that never ends
 BACK_OFF = (0.0, 0.5, 2.0, 10.0)  # seconds before it is started again, the more often it dies
 HEALTHY = 60.0  # seconds after which a death counts as the first again
+PATIENCE = 30.0  # seconds that a request waits for a worker that is starting
+MOST_PATIENT = 64  # requests that wait for it
+RETRY = 5.0  # seconds before a model that could not be loaded is tried again
 UNREAD = 1024  # events that a slow client may be behind
+LATER = {"retry-after": "5"}
+ENDING = 2.0  # seconds that a worker has to end by itself
+SECRET = {"KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "AUTH"}
 
 
 @dataclass(frozen=True)
@@ -37,9 +45,16 @@ class Answered:
     """What a worker has said about one request."""
 
     events: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
+    closed: bool = False  # nothing more is taken
 
-    def put(self, event: dict[str, Any]) -> None:
-        self.events.put_nowait(event)
+    def put(self, event: dict[str, Any]) -> bool:
+        """Keep an event; False, and an error as the last one, if the client is too far behind."""
+        if self.closed:
+            return True
+        self.closed = behind = self.events.qsize() >= UNREAD
+        late = {"fault": {"status": 503, "message": "the answer was not read fast enough"}}
+        self.events.put_nowait(late if behind else event)
+        return not behind
 
 
 class WorkerProcess:
@@ -61,14 +76,17 @@ class WorkerProcess:
         self.numbers = itertools.count()
         self.changed = asyncio.Event()  # set, and replaced, whenever the state changes
         self.tasks: set[asyncio.Task[None]] = set()
-        self.unanswered = 0
+        self.unanswered, self.why = 0, ""  # why the process that runs ends, if that is known
+        self.patient = 0  # requests that wait until it is ready
+        self.broken_at = 0.0
         self.unloadable = False  # it said that the model cannot be loaded
 
     # Its life.
 
     def wake(self) -> None:
-        """Start it, if it is not running."""
-        if self.state in ("asleep", "broken"):
+        """Start it, if it is not running, and has not just failed to start."""
+        failed = self.state == "broken" and time.monotonic() - self.broken_at > RETRY
+        if self.state == "asleep" or failed:
             self.enter("starting")
             self.spawn(self.live())
 
@@ -94,35 +112,46 @@ class WorkerProcess:
             fault = await self.run()
             if self.state == "stopped":
                 return
-            self.fail_all(fault)
+            self.fail_all(f"the model stopped: {fault}; try again")
             self.deaths = 1 if time.monotonic() - self.began > HEALTHY else self.deaths + 1
             if self.unloadable or (self.state != "ready" and self.deaths >= len(BACK_OFF)):
-                self.deaths, self.unloadable = 0, False
-                self.enter("broken", fault)  # the next request tries again
+                self.deaths, self.unloadable, self.broken_at = 0, False, time.monotonic()
+                self.enter("broken", fault)  # a later request tries again
                 return
             self.restarts += 1
             self.enter("starting", fault)
 
     async def run(self) -> str:
         """One process from start to end; how it ended."""
-        self.process = await asyncio.create_subprocess_exec(
-            *command(self.model),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        self.unanswered = 0
+        self.unanswered, self.why = 0, ""
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                *command(self.model),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                env=environment(),
+            )
+        except OSError as error:
+            return f"the worker cannot be started: {error}"
         beat = asyncio.ensure_future(self.beat())
         try:
             await self.listen()
-        except (ValueError, KeyError) as error:
-            self.kill()
-            return f"the worker said something that is no frame: {error}"
+        except Exception as error:  # noqa: BLE001 (what it said is not what a worker says)
+            self.why = f"the worker sent something that is no frame ({type(error).__name__})"
         finally:
             beat.cancel()
-            code = await self.process.wait()
-        return self.fault if self.fault else f"the worker ended with exit code {code}"
+        code = await self.end()
+        return self.why or f"the worker ended with {exit_in_words(code)}"
+
+    async def end(self) -> int:
+        """Wait for the process, which has nothing more to say; it is killed if it stays."""
+        assert self.process is not None
+        try:
+            return await asyncio.wait_for(self.process.wait(), ENDING)
+        except TimeoutError:
+            self.kill()
+            return await self.process.wait()
 
     async def listen(self) -> None:
         assert self.process is not None and self.process.stdout is not None
@@ -134,12 +163,15 @@ class WorkerProcess:
                 self.learned(self.facts)
                 self.enter("ready")
             elif "broken" in message:
-                self.fault, self.unloadable = message["broken"], True
+                self.why, self.unloadable = message["broken"], True
             elif "load" in message:
                 self.load = message["load"]
+            elif message.get("alive", 0) > STUCK:
+                self.give_up(f"the worker was busy with one piece of work for {STUCK:g} seconds")
             for number, event in message.get("news", ()):
-                if number in self.asked:
-                    self.asked[number].put(event)
+                answered = self.asked.get(number)
+                if answered is not None and not answered.put(event):
+                    self.say({"cancel": number})
 
     async def beat(self) -> None:
         """Ask now and then whether it lives, while somebody waits for it; kill it if it does not say so."""
@@ -148,11 +180,14 @@ class WorkerProcess:
             if self.state != "ready":
                 continue
             if self.unanswered >= MISSED and self.asked:
-                self.fault = "the worker no longer answered"
-                self.kill()
+                self.give_up("the worker no longer answered")
                 return
             self.unanswered += 1
             self.say({"alive": True})
+
+    def give_up(self, why: str) -> None:
+        self.why = why
+        self.kill()
 
     def kill(self) -> None:
         if self.process is not None:
@@ -165,25 +200,41 @@ class WorkerProcess:
         self.fail_all("the service is shutting down")
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
-            try:
-                await asyncio.wait_for(self.process.wait(), 2)
-            except TimeoutError:
-                self.kill()
+            await self.end()
+        for task in list(self.tasks):
+            task.cancel()
 
     def fail_all(self, why: str) -> None:
         """Tell all who wait that no answer comes."""
         for answered in self.asked.values():
-            answered.put({"fault": {"status": 503, "message": f"the model stopped: {why}; try again"}})
+            answered.put({"fault": {"status": 503, "message": why}})
 
     # Requests.
 
     async def ready(self) -> None:
-        """Wait until it answers; refuse where it cannot be loaded."""
+        """Wait until it answers, but not for ever; refuse where it cannot be loaded."""
         self.wake()
-        while self.state == "starting":
-            await self.changed.wait()
+        if self.state == "starting":
+            await self.started()
+        if self.state == "stopped":
+            raise HttpError(503, "the service is shutting down")
         if self.state != "ready":
-            raise HttpError(503, f"{self.model.name} cannot be loaded: {self.fault}")
+            raise HttpError(503, f"{self.model.name} cannot be loaded: {self.fault}", **LATER)
+
+    async def started(self) -> None:
+        """Wait until it has started, or has failed to."""
+        later = HttpError(503, f"{self.model.name} is being loaded: try again later", **LATER)
+        if self.patient >= MOST_PATIENT:
+            raise later
+        self.patient += 1
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while self.state == "starting":
+                    await self.changed.wait()
+        except TimeoutError:
+            raise later from None
+        finally:
+            self.patient -= 1
 
     async def ask(self, do: str, given: dict[str, Any], blob: bytes = b"") -> AsyncIterator[dict[str, Any]]:
         """The events of one request, up to its end. Whoever stops listening has it cancelled."""
@@ -195,8 +246,6 @@ class WorkerProcess:
             self.say({"ask": number, "do": do, "with": given}, blob)
             while not over:
                 event = await answered.events.get()
-                if answered.events.qsize() > UNREAD:
-                    raise HttpError(503, "the answer was not read fast enough")
                 if "fault" in event:
                     over = True
                     fault = event["fault"]
@@ -221,3 +270,19 @@ class WorkerProcess:
 def command(model: ServedModel) -> Sequence[str]:
     """The command line of a worker."""
     return (sys.executable, "-m", "heedful.service.worker", model.folder, *model.options)
+
+
+def environment() -> dict[str, str]:
+    """The environment of a worker: ours, without what looks like a secret."""
+    ours = {name: value for name, value in os.environ.items() if SECRET.isdisjoint(name.upper().split("_"))}
+    return {**ours, "PYTHONUNBUFFERED": "1"}
+
+
+def exit_in_words(code: int) -> str:
+    """How a process ended. A negative code is the number of a signal."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"

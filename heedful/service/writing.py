@@ -25,6 +25,7 @@ from ..use.together import Piece, TextSoFar, Writing
 Event = dict[str, Any]
 Scores = tuple[float | None, list[tuple[int, float]]]  # log p of a token, and the likeliest tokens
 BESIDE = 8  # tokens before one that decide how it is spelled
+KIND = ("beam", "source_lang", "target_lang")  # beside the options: what makes two searches differ
 CHUNK = 64  # tokens of a prompt that are scored between two turns
 
 
@@ -66,7 +67,7 @@ def plan(model: Model, given: dict[str, Any]) -> Plan:
     requests = [None] * len(several) if unwritten else file.requests(model, several, how, numbers)
     return Plan(
         model,
-        json.dumps([ability, options, given.get("source_lang"), given.get("target_lang")], sort_keys=True),
+        json.dumps([ability, options, *(given.get(name) for name in KIND)], sort_keys=True),
         search,
         rows,
         requests,
@@ -181,7 +182,7 @@ class WriteTask:
     def hear(self, index: int, piece: Piece) -> list[Event]:
         """The events that a new token makes."""
         one, news, request = self.answers[index], piece.news, self.plan.requests[index]
-        assert request is not None
+        assert request is not None and news is not None
         if self.plan.scored and not news.ended:
             before = [*(request.prompt if request.continues else ()), *one.tokens][-BESIDE:]
             one.entries.append(self.entry(news.token, before, news.log_probability, news.top))

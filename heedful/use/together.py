@@ -13,6 +13,7 @@ from typing import Any
 
 from ..decode.filters import Filter
 from ..decode.slots import News, Row, Slots, fits
+from ..errors import NotFinite
 from ..fast.decoding import FastModel
 from .pieces import TextSoFar
 from .search import Request, Search, seed_of
@@ -57,12 +58,13 @@ class Writing:
 
 @dataclass(frozen=True)
 class Piece:
-    """What an answer has gained: a token, and the text that can be shown with it."""
+    """What an answer has gained: a token, and the text that can be shown with it; or why there is no more."""
 
     writing: Writing
-    news: News
-    text: str
-    finish: str = ""  # why nothing follows: stop or length; fault if the model has no next token
+    news: News | None
+    text: str = ""
+    finish: str = ""  # why nothing follows: stop, length, or fault
+    error: BaseException | None = None  # of a fault
 
 
 class Together:
@@ -70,7 +72,8 @@ class Together:
 
     def __init__(self, fast: FastModel, most: int = 8, prefill: int = 64) -> None:
         """most: rows at once. prefill: tokens of prompts that are read between two steps."""
-        self.slots, self.most = Slots(fast.model, prefill), most
+        self.fast, self.most, self.prefill = fast, most, prefill
+        self.slots = Slots(fast.model, prefill)
         self.writings: dict[Row, Writing] = {}
         self.waiting: deque[Writing] = deque()
 
@@ -101,9 +104,25 @@ class Together:
 
     def turn(self) -> list[Piece]:
         """One token more of every answer whose prompt has been read, and some reading."""
+        faults = []
         while self.waiting and self.rows < self.most:
-            self.begin(self.waiting.popleft())
-        return [self.piece(news) for news in self.slots.turn()]
+            writing = self.waiting.popleft()
+            try:
+                self.begin(writing)
+            except Exception as error:  # noqa: BLE001 (a filter that cannot be made, a text too long)
+                faults.append(self.failed(writing, error))
+        try:
+            news = self.slots.turn()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (a panic of a library is no Exception)
+            return [*faults, *self.restart(error)]
+        return [*faults, *map(self.piece, news)]
+
+    def restart(self, error: BaseException) -> list[Piece]:
+        """Begin anew without the answers that are being written: nobody knows what the error left behind."""
+        self.slots = Slots(self.fast.model, self.prefill)
+        return [self.failed(writing, error) for writing in list(self.writings.values())]
 
     def begin(self, writing: Writing) -> None:
         """Give an answer a row."""
@@ -112,9 +131,18 @@ class Together:
         self.slots.add([row])
 
     def piece(self, news: News) -> Piece:
+        """What a new token means for its answer."""
         writing = self.writings[news.row]
         if news.fault:
-            return self.finished(Piece(writing, news, "", "fault"))
+            return self.failed(writing, news.cause or NotFinite(news.fault))
+        try:
+            return self.written(writing, news)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 (a panic in a tokenizer is no Exception)
+            return self.failed(writing, error)
+
+    def written(self, writing: Writing, news: News) -> Piece:
         writing.ids.append(news.token)
         text, stopped = writing.text.add(news.token, ended=news.ended)
         if stopped or news.ended:
@@ -129,6 +157,9 @@ class Together:
     def finished(self, piece: Piece) -> Piece:
         self.remove(piece.writing)
         return piece
+
+    def failed(self, writing: Writing, error: BaseException) -> Piece:
+        return self.finished(Piece(writing, None, finish="fault", error=error))
 
 
 def can_write_together(fast: FastModel) -> bool:
