@@ -138,7 +138,7 @@ class WorkerProcess:
         try:
             await self.listen()
         except Exception as error:  # noqa: BLE001 (what it said is not what a worker says)
-            self.why = f"the worker sent something that is no frame ({type(error).__name__})"
+            self.give_up(f"the worker sent something that is no frame ({type(error).__name__})")
         finally:
             beat.cancel()
         code = await self.end()
