@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .options import DecodingOptions, decoding_options
+from .options import BAN, DecodingOptions, decoding_options
 from .prompts import Ends, ends_of
 from .scores import NEVER
 
@@ -71,8 +71,9 @@ def make_filters(how: DecodingOptions, tokens: Mapping[str, Any], eos: Ends) -> 
     made = []
     for name, option in decoding_options().items():
         value = tokens.get(name, getattr(how, name))
-        if option.use.filter and value != option.default and value != []:
+        if option.use.filter and value != option.default and value not in ([], {}):
             make = globals()[option.use.filter]
+            value = value if option.use.read is None else option.use.read(value)
             made.append(make(value, eos) if "eos" in signature(make).parameters else make(value))
     return made
 
@@ -155,6 +156,71 @@ def repetition_penalty(penalty: float) -> Filter:
         return torch.where(seen_BV, lower_BV, scores_BV)
 
     return penalize
+
+
+Penalty = float | tuple[float, Sequence[Sequence[int]]]  # or with tokens that each row has written before
+
+
+def presence(penalty: Penalty) -> Filter:
+    """Subtract the penalty from every token that was written, the prompt not included (OpenAI's)."""
+    return lowered(penalty, lambda counts_BV: (counts_BV > 0).to(counts_BV))
+
+
+def frequency(penalty: Penalty) -> Filter:
+    """Subtract the penalty from every token as often as it was written (OpenAI's)."""
+    return lowered(penalty, lambda counts_BV: counts_BV)
+
+
+def lowered(penalty: Penalty, weight: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Context], Tensor]:
+    """Scores less the penalty times a weight, which follows from how often a token was written."""
+    alpha, earlier = penalty if isinstance(penalty, tuple) else (penalty, ())
+    if not math.isfinite(alpha):
+        raise BadInput(f"a penalty of {alpha:g} cannot be subtracted: give a finite number")
+
+    @cache
+    def earlier_counts(device: torch.device, V: int) -> Tensor:
+        counts = [torch.bincount(torch.tensor(row, dtype=torch.long), minlength=V) for row in earlier]
+        return torch.stack(counts).to(device)
+
+    def lower(scores_BV: Tensor, context: Context) -> Tensor:
+        V = scores_BV.shape[-1]
+        counts_BV = written_counts(context, V)
+        if any(earlier):
+            counts_BV = counts_BV + earlier_counts(scores_BV.device, V)[context.rows_B]
+        return scores_BV - alpha * weight(counts_BV.to(scores_BV.dtype))
+
+    return lower
+
+
+def written_counts(context: Context, V: int) -> Tensor:
+    """[B, V]: how often each token of the vocabulary was written in a row, after its prompt."""
+    tokens_BT, spare = context.tokens_BT, V
+    T = tokens_BT.shape[1]
+    new_BT = torch.arange(T, device=tokens_BT.device) >= T - context.counts_B[:, None]
+    counts_BX = torch.zeros(len(tokens_BT), V + 1, dtype=torch.long, device=tokens_BT.device)
+    return counts_BX.scatter_add_(1, torch.where(new_BT, tokens_BT, spare), new_BT.long())[:, :V]
+
+
+def biased(bias: Mapping[int, float]) -> Filter:
+    """Add to the scores of some tokens. -100 forbids a token, 100 forbids all others (OpenAI's)."""
+    never = [token for token, value in bias.items() if value <= -BAN]
+    forced = [token for token, value in bias.items() if value >= BAN]
+    largest = max(bias, default=-1)
+
+    @cache
+    def table(device: torch.device, V: int) -> Tensor:
+        added_V = torch.full((V,), NEVER if forced else 0.0, dtype=torch.double)
+        if not forced:
+            added_V[list(bias)] = torch.tensor(list(bias.values()), dtype=torch.double)
+        added_V[forced], added_V[never] = 0.0, NEVER
+        return added_V.to(device)
+
+    def add(scores_BV: Tensor, context: Context) -> Tensor:
+        V = scores_BV.shape[-1]
+        check_known(largest, V)
+        return scores_BV + table(scores_BV.device, V).to(scores_BV.dtype)
+
+    return add
 
 
 def no_repeat_ngram(n: int) -> Filter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from reprlib import repr as short
@@ -16,9 +16,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from ..errors import BadInput
 from ..models import nearest
-from ..models.base.settings import NAMES, Range, Setting, settings_of
+from ..models.base.settings import NAMES, Range, Setting, read_number, read_whole, settings_of
 
 BEAM = 4  # hypotheses of a translation, a summary and a caption (Vaswani et al. 2017)
+BAN = 100  # a bias that leaves no choice
 COMMANDS = ("translate", "summarize", "caption", "generate")
 TRANSLATING = ("translate", "summarize", "caption")  # those that do not continue their text
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -33,6 +34,32 @@ class Use:
     commands: tuple[str, ...] = COMMANDS  # those that have it; none: only a folder's settings say it
     value: str = ""  # what help calls its value
     default: str = ""  # what help says of a default that is None or empty
+    read: Callable[[Any], Any] | None = None  # refuses a value, or says what it stands for
+
+
+def read_bias(value: Any) -> dict[int, float]:
+    """{token: bias} from such a mapping, as JSON has it too, or from texts such as "198=-100"."""
+    rows = value.items() if isinstance(value, Mapping) else value
+    if isinstance(rows, str) or not isinstance(rows, Iterable):
+        raise BadInput(
+            f"`logit_bias` takes tokens and their biases, such as {{198: -100}}, not {short(value)}"
+        )
+    found = {}
+    for row in rows:
+        try:
+            token, bias = row.split("=") if isinstance(row, str) else row
+            found[read_whole(token)] = read_number(bias)
+        except (TypeError, ValueError, OverflowError):
+            raise BadInput(
+                f"`logit_bias` takes the number of a token and its bias, such as 198=-100, not {short(row)}"
+            ) from None
+    for token, bias in found.items():
+        if token < 0 or not -BAN <= bias <= BAN:
+            raise BadInput(
+                f"the bias of token {token} is {bias:g}: tokens are numbered from 0, and biases lie "
+                f"between -{BAN} (never written) and {BAN} (nothing else is)"
+            )
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +113,30 @@ class DecodingOptions:
         Use(needs="beam"),
         "Cost of a token that an earlier group has written at the same position.",
     ] = 0.0
+    logit_bias: Annotated[
+        Mapping[int, float] | tuple[str, ...],
+        Use("biased", value="TOKEN=BIAS", default="none", read=read_bias),
+        "Added to the logits of tokens, by their numbers. -100 means never, 100 means nothing else. "
+        "On the command line, repeat the option for each token.",
+    ] = ()
     repetition_penalty: Annotated[
         float,
         Range(0.001, 1000.0),
         Use("repetition_penalty"),
         "Penalty on tokens that occur in the text so far. 1 means none; above 1 discourages repetition.",
     ] = 1.0
+    presence_penalty: Annotated[
+        float,
+        Range(-2.0, 2.0),
+        Use("presence"),
+        "Subtracted from the logits of tokens that the answer has already. Below 0 encourages them.",
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float,
+        Range(-2.0, 2.0),
+        Use("frequency"),
+        "Subtracted from the logits of tokens as often as the answer has them already.",
+    ] = 0.0
     no_repeat_ngram_size: Annotated[
         int,
         Range(0, 10**6),
@@ -271,7 +316,9 @@ class DecodingOption:
         """Refuse a value of the wrong type or out of range."""
         if not self.use.commands:
             return
-        if self.setting is not None:
+        if self.use.read is not None:
+            self.use.read(value)
+        elif self.setting is not None:
             if isinstance(value, str) and self.setting.kind is not str:  # text that looks like a number
                 limits = "" if self.setting.limits is None else f" {self.setting.limits}"
                 raise BadInput(

@@ -54,7 +54,7 @@ class Request:
     number: int = 0  # among all the texts of a call
     prefix: list[int] = field(default_factory=list)  # what must be written first
     continues: bool = False  # the answer goes on in the text of the prompt
-    written: int = 0  # tokens at the end of the prompt that belong to the answer
+    earlier: tuple[int, ...] = ()  # tokens of the answer that are written already
     read: tuple[int, ...] = ()  # the whole prompt, where it is read in several parts
     most: int = 0  # tokens of the whole answer at most, where it is written in several parts
 
@@ -66,6 +66,10 @@ class Request:
     def text(self) -> Sequence[int]:
         """The source, or the prompt."""
         return self.source.ids if self.source is not None else self.read or self.prompt
+
+    @property
+    def written(self) -> int:
+        return len(self.earlier)
 
     @property
     def first(self) -> int:
@@ -234,15 +238,15 @@ class Search:
     def within(self, one: Request, row: list[int] | None = None) -> Request:
         """The tokens that are read of a text, and how many may follow; a long text loses its beginning."""
         row = one.prompt if row is None else row
-        written, table = len(row) - len(one.prompt), self.table
+        earlier, table = tuple(row[len(one.prompt) :]), self.table
         if table is None:
             return one
         if len(row) > table:
             self.refuse_beyond(len(row))
             row = row[-max(1, table // 2) :]
-        most = min(one.longest - written, table - len(row) + 1)  # the newest token is not fed
-        whole: dict[str, Any] = {"read": tuple(one.prompt), "most": one.longest, "written": written}
-        return replace(one, prompt=row, longest=most, prefix=one.prefix[written:], **whole)
+        most = min(one.longest - len(earlier), table - len(row) + 1)  # the newest token is not fed
+        whole: dict[str, Any] = {"read": tuple(one.prompt), "most": one.longest, "earlier": earlier}
+        return replace(one, prompt=row, longest=most, prefix=one.prefix[len(earlier) :], **whole)
 
     def refuse_beyond(self, tokens: int) -> None:
         """Refuse a text that a model would read in another way as a whole, beyond some length (LongRoPE)."""
@@ -321,6 +325,9 @@ class Search:
         tokens["min_new_tokens"] = least if any(least) and ends else 0
         if n := how.encoder_no_repeat_ngram_size:
             tokens["encoder_no_repeat_ngram_size"] = n, [one.text for one in requests]
+        for name in ("presence_penalty", "frequency_penalty"):
+            if penalty := getattr(how, name):
+                tokens[name] = penalty, [one.earlier for one in requests]
         if how.begin_suppress_tokens:
             tokens["begin_suppress_tokens"] = how.begin_suppress_tokens, [one.first for one in requests]
         if how.forced_last:

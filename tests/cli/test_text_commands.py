@@ -37,6 +37,11 @@ from heedful.use.texts import LONGEST
             {"sample": True, "top_k": 3, "top_p": 0.9, "min_p": 0.01},
         ),
         (["--bad-words", "chat", "--bad-words", "je"], {"bad_words": ["chat", "je"]}),
+        (
+            ["--presence-penalty", "-0.5", "--frequency-penalty=2"],
+            {"presence_penalty": -0.5, "frequency_penalty": 2.0},
+        ),
+        (["--logit-bias", "9=-100", "--logit-bias", "11=2.5"], {"logit_bias": {9: -100, 11: 2.5}}),
         (["--prefix", "le chien", "--max-new-tokens", "5"], {"prefix": "le chien", "max_new_tokens": 5}),
         (
             ["--repetition-penalty", "1.5", "--no-repeat-ngram-size", "2"],

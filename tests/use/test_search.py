@@ -3,11 +3,15 @@
 import weakref
 
 import pytest
+import torch
 from helpers.loaded_models import PROMPTS, SOURCES
 
+from heedful.decode.filters import Context
+from heedful.decode.options import DecodingOptions
 from heedful.decode.step import DecoderStep
 from heedful.decode.turns import finish
 from heedful.use import generate, translate
+from heedful.use.search import search_of
 
 TRANSLATIONS = [
     {"beam": 3, "n_best": 2},
@@ -68,3 +72,16 @@ def test_searches_that_are_dropped_leave_nothing_and_disturb_nothing(searches, m
             dropped.close()
             assert not alive
         assert finish(begin()) == expected
+
+
+def test_penalties_count_the_whole_answer_when_the_position_table_is_full(load):
+    model = load("lm")
+    (row,) = generate.encode(model, ["the cat"])
+    (request,) = generate.requests(model, [row], DecodingOptions(max_new_tokens=90), [0])
+    search = search_of(model, DecodingOptions(frequency_penalty=0.5))
+    answer = [3, 5, 5] * 25
+    part = search.within(request, [*request.prompt, *answer])
+    assert len(part.prompt) < len(answer) and part.written == len(answer)
+    (lower,) = search.filters([part])
+    found = lower(torch.zeros(1, model.config.vocab), Context.prompts(torch.tensor([part.prompt]), None))
+    assert found[0, 3:7].tolist() == [-12.5, 0, -25, 0]
