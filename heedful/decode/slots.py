@@ -223,8 +223,9 @@ class Slots:
         return max(len(row.prompt), len(row.source or ()))
 
     def is_long(self, row: Row) -> bool:
-        """Whether a text is read alone, a part at a time."""
-        return row in self.reading or self.left(row) > self.prefill
+        """Whether a text is read a part at a time: not where its tokens see those that follow."""
+        past_only = all(mask.past_only for mask in self.decoder.masks)
+        return row in self.reading or past_only and self.left(row) > self.prefill
 
     def read_whole(self, some: list[Row]) -> list[News]:
         """Read several prompts together."""

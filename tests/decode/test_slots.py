@@ -1,93 +1,15 @@
-"""Rows that join and leave a running batch write what they would write alone."""
+"""Rows that join and leave a running batch: their news, their memory, their faults, their turns."""
 
 import random
 
 import pytest
 import torch
-from helpers import tiny
 from helpers.decoding_cases import model_of
+from helpers.slot_cases import alone, random_rows, together
 
-from heedful.decode.filters import no_repeat_ngram, repetition_penalty, temperature, top_k
-from heedful.decode.greedy import greedy
-from heedful.decode.sampling import sample
 from heedful.decode.slots import Row, Slots, fits
-from heedful.decode.step import step_of
 from heedful.errors import BadInput
-from heedful.fast.cpu_decoder import packed
 from heedful.models import xl
-from heedful.models.base.shells import EncoderDecoder
-
-WRITERS = {**tiny.DECODERS, **tiny.ENCODER_DECODERS}
-END = 2
-
-
-def random_rows(model, dice: random.Random, count: int) -> list[Row]:
-    """Rows of all kinds."""
-    vocab, rows = 17, []
-    for number in range(count):
-        filters = [[], [], [repetition_penalty(1.3)], [no_repeat_ngram(2), temperature(0.7), top_k(5)]]
-        rows.append(
-            Row(
-                [dice.randrange(vocab) for _ in range(dice.randint(1, 14))],
-                dice.randint(1, 12),
-                frozenset([END]),
-                [dice.randrange(vocab) for _ in range(dice.randint(1, 9))]
-                if isinstance(model, EncoderDecoder)
-                else None,
-                dice.choice(filters),
-                dice.choice([None, None, 1000 + number]),
-            )
-        )
-    return rows
-
-
-def alone(model, row: Row) -> tuple[list[int], list[float]]:
-    """What a search of this text alone writes."""
-    source = () if row.source is None else (torch.tensor([row.source]), torch.tensor([len(row.source)]))
-    how = {"longest": row.longest, "eos": END, "filters": row.filters}
-    if row.seed is not None:
-        (found,) = sample(step_of(model, *source), torch.tensor([row.prompt]), **how, seed=[row.seed])
-    else:
-        (found,) = greedy(step_of(model, *source), torch.tensor([row.prompt]), **how)
-    return found.tokens, found.log_probabilities
-
-
-def together(slots: Slots, rows: list[Row], dice: random.Random, dropped: set[int] = frozenset()):
-    """What the rows write when each joins at a random moment; those dropped are removed at one."""
-    waiting, written = list(enumerate(rows)), {number: ([], []) for number in range(len(rows))}
-    numbers = {id(row): number for number, row in waiting}
-    while waiting or slots.busy:
-        for _ in range(min(len(waiting), dice.choice([0, 0, 1, 3]))):
-            slots.add([waiting.pop(0)[1]])
-        for news in slots.turn():
-            written[numbers[id(news.row)]][0].append(news.token)
-            written[numbers[id(news.row)]][1].append(news.log_probability)
-        for number in dropped:
-            if dice.random() < 0.2:
-                slots.remove(rows[number])
-    return written
-
-
-@pytest.mark.parametrize("name", WRITERS)
-def test_rows_that_join_at_random_write_what_they_write_alone(name):
-    model, dice = model_of(name, 17, sharper=3.0), random.Random(name)
-    rows = random_rows(model, dice, 12)
-    slots = Slots(model, prefill=6)
-    for number, (tokens, log_p) in together(slots, rows, dice).items():
-        expected, their_log_p = alone(model, rows[number])
-        assert tokens == expected
-        assert log_p == pytest.approx(their_log_p, abs=1e-9)
-    assert not slots.cache.lengths and not slots.busy
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama", "transformer", "t5"])
-def test_packed_weights_write_the_same(name):
-    model, dice = model_of(name, 17, sharper=3.0).float(), random.Random(name)
-    rows = random_rows(model, dice, 9)
-    found = together(Slots(packed(model), prefill=6), rows, dice)
-    assert {n: tokens for n, (tokens, _) in found.items()} == {
-        n: alone(model, row)[0] for n, row in enumerate(rows)
-    }
 
 
 def test_rows_that_are_dropped_leave_the_others_alone():
