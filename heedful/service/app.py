@@ -55,6 +55,7 @@ class Service:
                 404,
                 f"there is no model {json.dumps(name[:80])}: there are {', '.join(self.workers)}",
                 "model",
+                "model_not_found",
             )
         return self.workers[name]
 

@@ -38,20 +38,24 @@ class Most:
 
 
 class HttpError(Exception):
-    """A request that is not answered. `param`: the field that is to blame."""
+    """A request that is not answered. `param`: the field that is to blame. `code`: why, for programs."""
 
-    def __init__(self, status: int, message: str, param: str | None = None, **headers: str) -> None:
+    def __init__(
+        self, status: int, message: str, param: str | None = None, code: str | None = None, **headers: str
+    ) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self.headers = status, message, param, headers
+        self.code = code or CODES.get(status)
 
 
+CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded"}  # as OpenAI's
 KINDS = {401: "authentication_error", 403: "permission_error", 408: "timeout_error", 429: "rate_limit_error"}
 
 
 def error_body(refused: HttpError) -> bytes:
     """An error in the form that OpenAI's clients read."""
     kind = KINDS.get(refused.status, "invalid_request_error" if refused.status < 500 else "server_error")
-    error = {"message": refused.message, "type": kind, "param": refused.param, "code": None}
+    error = {"message": refused.message, "type": kind, "param": refused.param, "code": refused.code}
     return json.dumps({"error": error}).encode()
 
 

@@ -145,6 +145,8 @@ class Loop:
             self.tasks[number] = task
             for writing in task.writings():
                 self.together.add(writing)
+        elif task.plan.top:
+            raise BadInput("this model reports no other tokens beside those written: give 0 for their number")
         else:
             self.tasks[number] = task
             self.wait_for_search(task)
@@ -302,8 +304,10 @@ def aligned(task: WriteTask) -> Work:
 
 def fault_event(error: BaseException) -> Event:
     """What a client is told of an error. What is not its own fault is also written to stderr."""
-    if isinstance(error, BadInput | NotFinite):
-        return {"fault": {"status": 400 if isinstance(error, BadInput) else 500, "message": str(error)}}
+    if isinstance(error, BadInput):
+        return {"fault": {"status": 400, "message": str(error), "code": getattr(error, "code", None)}}
+    if isinstance(error, NotFinite):
+        return {"fault": {"status": 500, "message": str(error)}}
     frames = traceback.extract_tb(error.__traceback__)[-4:]  # places, no values: texts stay out of logs
     places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
     print(f"{type(error).__name__} at {places}", file=sys.stderr, flush=True)

@@ -11,20 +11,8 @@ from starlette.routing import Route
 from .answering import body_of, event_stream, route
 from .app import Service
 from .fields import HttpError
-from .openai import (
-    ChatRequest,
-    CompletionRequest,
-    EmbeddingRequest,
-    Reply,
-    Sampling,
-    chat_choice,
-    completion_choice,
-    embedding_reply,
-    prompts_of,
-    read_request,
-    streamed,
-    writing,
-)
+from .openai import ChatRequest, CompletionRequest, EmbeddingRequest, prompts_of, read_request, writing
+from .replies import Reply, chat_choice, completion_choice, embedding_reply, likeliest, streamed
 from .workers import WorkerProcess
 
 COMPLETION = 16  # tokens of a completion that says nothing else, as OpenAI's
@@ -34,7 +22,7 @@ def openai_routes(service: Service) -> list[Route]:
     """All of them."""
     return [
         route("/v1/models", models, service, "GET"),
-        route("/v1/models/{name}", one_model, service, "GET"),
+        route("/v1/models/{name:path}", one_model, service, "GET"),
         route("/v1/completions", completions, service),
         route("/v1/chat/completions", chat, service),
         route("/v1/embeddings", embeddings, service),
@@ -66,29 +54,41 @@ def model_entry(worker: WorkerProcess) -> dict[str, Any]:
 async def completions(service: Service, request: Request) -> Response:
     """Continue texts."""
     asked, ignored = await read_body(service, request, CompletionRequest)
+    n, tried = asked.n or 1, asked.best_of or asked.n or 1
+    if tried < n:
+        raise HttpError(400, f'"best_of" is {tried} and "n" is {n}: it must not be smaller', "best_of")
+    if tried > n and asked.stream:
+        raise HttpError(400, '"best_of" above "n" cannot be streamed: leave one of them out', "best_of")
     worker = await service.able(asked.model, "generate")
     kind, prompts = prompts_of(asked.prompt)
     most = COMPLETION if asked.max_tokens is None else asked.max_tokens
-    given = writing(asked, service.limits, most) | {kind: prompts, "echoes": bool(asked.echo)}
-    given |= {"scored": asked.logprobs is not None, "top": asked.logprobs or 0}
-    reply = Reply("text_completion", worker.model.name, given["options"].get("seed", 0))
-    return await answered(service, worker, asked, given, reply, ignored)
+    given = writing(asked, service.limits, most) | {"n": tried, kind: prompts, "echoes": bool(asked.echo)}
+    if asked.stream:
+        return stream_of(service, worker, asked, given, ignored)
+    events, over = await all_events(service, worker, given)
+    groups = [events[first : first + tried] for first in range(0, len(events), tried)]
+    kept = [event for group in groups for event in likeliest(group, over["result"]["answers"], n)]
+    choices = [completion_choice(event | {"index": i}, given["scored"]) for i, event in enumerate(kept)]
+    reply = reply_to(asked, worker, given)
+    return JSONResponse(reply.whole(choices, over["usage"]), headers=ignored)
 
 
 async def chat(service: Service, request: Request) -> Response:
     """Answer in a conversation."""
     asked, ignored = await read_body(service, request, ChatRequest)
+    if asked.top_logprobs and not asked.logprobs:
+        raise HttpError(400, '"top_logprobs" needs "logprobs": true', "top_logprobs")
     worker = await service.able(asked.model, "generate")
     if not worker.facts.get("chat"):
         raise HttpError(404, f"{worker.model.name} has no chat template: use /v1/completions", "model")
     most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
-    if asked.top_logprobs and not asked.logprobs:
-        raise HttpError(400, '"top_logprobs" needs "logprobs": true', "top_logprobs")
-    messages = [{"role": one.role, "content": one.content} for one in asked.messages]
-    given = writing(asked, service.limits, most) | {"messages": messages}
-    given |= {"scored": bool(asked.logprobs), "top": asked.top_logprobs or 0}
-    reply = Reply("chat.completion", worker.model.name, given["options"].get("seed", 0))
-    return await answered(service, worker, asked, given, reply, ignored)
+    given = writing(asked, service.limits, most) | {"messages": [one.plain() for one in asked.messages]}
+    if asked.stream:
+        return stream_of(service, worker, asked, given, ignored)
+    events, over = await all_events(service, worker, given)
+    choices = [chat_choice(event, given["scored"], "message") for event in events]
+    reply = reply_to(asked, worker, given)
+    return JSONResponse(reply.whole(choices, over["usage"]), headers=ignored)
 
 
 async def read_body(service: Service, request: Request, kind: type) -> tuple[Any, dict[str, str]]:
@@ -98,29 +98,35 @@ async def read_body(service: Service, request: Request, kind: type) -> tuple[Any
     return asked, {"x-heedful-ignored": names} if names else {}
 
 
-async def answered(
+def places_of(given: dict[str, Any]) -> int:
+    """Rows that a request takes."""
+    return given["n"] * len(given.get("texts") or given.get("tokens") or [0])
+
+
+def reply_to(asked: CompletionRequest | ChatRequest, worker: WorkerProcess, given: dict[str, Any]) -> Reply:
+    kind: Any = "chat.completion" if isinstance(asked, ChatRequest) else "text_completion"
+    counts = asked.stream_options is not None and bool(asked.stream_options.include_usage)
+    return Reply(kind, worker.model.name, given["options"].get("seed"), counts)
+
+
+def stream_of(
     service: Service,
     worker: WorkerProcess,
-    asked: Sampling,
+    asked: CompletionRequest | ChatRequest,
     given: dict[str, Any],
-    reply: Reply,
     headers: dict[str, str],
 ) -> Response:
-    """The answer to a request for texts, as it comes or whole."""
-    assert isinstance(asked, CompletionRequest | ChatRequest)
-    places = given["n"] * len(given.get("texts") or given.get("tokens") or [0])
-    events = service.ask(worker, "write", given, places)
-    if asked.stream:
-        return event_stream(service, streamed(events, reply, asked), headers)
-    found = [event async for event in events]
-    usage = found.pop()["usage"]
-    wanted = given["scored"]
-    if isinstance(asked, ChatRequest):
-        choices = [chat_choice(event, wanted, "message") for event in found]
-    else:
-        choices = [completion_choice(event, 0, wanted) for event in found]
-    choices.sort(key=lambda choice: choice["index"])
-    return JSONResponse(reply.whole(choices, usage), headers=headers)
+    """The answer as it comes."""
+    events = service.ask(worker, "write", given, places_of(given))
+    return event_stream(service, streamed(events, reply_to(asked, worker, given), asked), headers)
+
+
+async def all_events(
+    service: Service, worker: WorkerProcess, given: dict[str, Any]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The events of an answer that is sent whole, one for each text in their order, and the last."""
+    *found, over = [event async for event in service.ask(worker, "write", given, places_of(given))]
+    return sorted(found, key=lambda event: event["index"]), over
 
 
 async def embeddings(service: Service, request: Request) -> Response:

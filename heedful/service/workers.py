@@ -249,7 +249,9 @@ class WorkerProcess:
                 if "fault" in event:
                     over = True
                     fault = event["fault"]
-                    raise HttpError(fault.get("status", 500), fault["message"], fault.get("param"))
+                    raise HttpError(
+                        fault.get("status", 500), fault["message"], fault.get("param"), fault.get("code")
+                    )
                 over = bool(event.get("over"))
                 yield event
         finally:

@@ -21,12 +21,18 @@ from ..use.results import Answer
 from ..use.search import Request, Search, answer_of
 from ..use.texts import Tokenized, usable
 from ..use.together import Piece, TextSoFar, Writing
+from .spelling import Speller
 
 Event = dict[str, Any]
 Scores = tuple[float | None, list[tuple[int, float]]]  # log p of a token, and the likeliest tokens
-BESIDE = 8  # tokens before one that decide how it is spelled
 KIND = ("beam", "source_lang", "target_lang")  # beside the options: what makes two searches differ
 CHUNK = 64  # tokens of a prompt that are scored between two turns
+
+
+class ContextExceeded(BadInput):
+    """A prompt that is longer than the context of the model."""
+
+    code = "context_length_exceeded"
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,17 @@ class Plan:
 
 
 def plan(model: Model, given: dict[str, Any]) -> Plan:
-    """Read a request. given: ability, texts, tokens or messages, n, options, and how to answer."""
+    """Read a request. given: ability, texts, tokens or messages, n, options, and how to answer.
+
+    With `seeded`, a text is drawn alike alone and beside others; without, equal texts are drawn differently.
+    """
     ability, n = given["ability"], given.get("n", 1)
     model = speaking(model, given.get("source_lang"), given.get("target_lang"))
     rows = rows_of(model, ability, given)
     options = given["options"] | room_left(model, rows, given)
     how = model.decoding(ability, options, beam=given.get("beam"))
-    numbers, several = range(n * len(rows)), [row for row in rows for _ in range(n)]
+    several = [row for row in rows for _ in range(n)]
+    numbers = [*range(n)] * len(rows) if given.get("seeded") else [*range(len(several))]
     file: Any = {"generate": generate, "translate": translate, "summarize": summarize}[ability]
     search = file.search_for(model, how)
     unwritten = given.get("unwritten", False)
@@ -83,7 +93,7 @@ def plan(model: Model, given: dict[str, Any]) -> Plan:
 def rows_of(model: Model, ability: str, given: dict[str, Any]) -> list[Tokenized]:
     """The tokens of texts, of a conversation, or as they were sent."""
     if "messages" in given:
-        texts = [generate.chat_prompt(model, given["messages"])]
+        texts = [generate.chat_prompt(model, for_template(model, given["messages"]))]
     elif "tokens" in given:
         return [checked(model, ids) for ids in given["tokens"]]
     else:
@@ -93,8 +103,16 @@ def rows_of(model: Model, ability: str, given: dict[str, Any]) -> list[Tokenized
     rows = generate.encode(model, texts)
     for place, row in enumerate(rows, 1):
         if row.note is not None:
-            raise BadInput(f"text {place} {row.note.partition(':')[0]}: shorten it")
+            raise ContextExceeded(f"text {place} {row.note.partition(':')[0]}: shorten it")
     return rows
+
+
+def for_template(model: Model, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages with "developer" as "system", unless the template knows developers."""
+    chat = model.loaded.chat
+    if chat is None or "developer" in chat.template:
+        return messages
+    return [one | {"role": "system"} if one["role"] == "developer" else one for one in messages]
 
 
 def checked(model: Model, ids: list[int]) -> Tokenized:
@@ -104,7 +122,7 @@ def checked(model: Model, ids: list[int]) -> Tokenized:
     if max(ids) >= known:
         raise BadInput(f"there is no token {max(ids)}: {model.folder} has {known:,}, counted from 0")
     if table is not None and len(ids) > table:
-        raise BadInput(
+        raise ContextExceeded(
             f"the prompt has {len(ids):,} tokens, and the model reads at most {table:,}: shorten it"
         )
     return Tokenized(model.wording.decoded(ids), ids)
@@ -155,6 +173,7 @@ class Written:
     pieces: list[str] = field(default_factory=list)
     entries: list[Event] = field(default_factory=list)  # tokens as they are sent
     answer: Answer | None = None
+    speller: Speller | None = None
 
 
 class WriteTask:
@@ -184,8 +203,8 @@ class WriteTask:
         one, news, request = self.answers[index], piece.news, self.plan.requests[index]
         assert request is not None and news is not None
         if self.plan.scored and not news.ended:
-            before = [*(request.prompt if request.continues else ()), *one.tokens][-BESIDE:]
-            one.entries.append(self.entry(news.token, before, news.log_probability, news.top))
+            entry = self.speller(index).entry(news.token, news.log_probability, news.top)
+            one.entries.append(entry)
         one.tokens.append(news.token)
         one.log_probabilities.append(news.log_probability)
         one.pieces.append(piece.text)
@@ -199,16 +218,13 @@ class WriteTask:
             return self.finished(index)
         return self.event(index) if self.plan.streams else []
 
-    def entry(
-        self, token: int, before: list[int], log_p: float | None, top: Sequence[tuple[int, float]]
-    ) -> Event:
-        """A token as it is sent."""
-        text = self.plan.model.wording.text
-        return {
-            "text": text([token], before),
-            "log_probability": log_p,
-            "top": [[text([other], before), value] for other, value in top],
-        }
+    def speller(self, index: int) -> Speller:
+        """What spells the tokens of an answer one by one."""
+        one, row, request = self.answers[index], self.plan.row_of(index), self.plan.requests[index]
+        if one.speller is None:
+            continues = request is not None and request.continues
+            one.speller = Speller(self.plan.model.wording, *((row.ids, len(row.text)) if continues else ()))
+        return one.speller
 
     # As a search.
 
@@ -221,15 +237,12 @@ class WriteTask:
                 some, one = next(rest), self.answers[index]
                 one.answer = answer_of(self.plan.model, request, some, self.plan.search.stops)
                 one.tokens, one.log_probabilities = some[0].tokens, some[0].log_probabilities
-                one.pieces = [str(one.answer)]
+                one.pieces.append(str(one.answer))
                 self.counted += sum(len(h.tokens) for h in some)
                 if self.plan.scored:
-                    before = request.prompt if request.continues else []
-                    for place, (token, log_p) in enumerate(
-                        zip(some[0].words, one.log_probabilities, strict=False)
-                    ):
-                        beside = [*before, *some[0].tokens[:place]][-BESIDE:]
-                        one.entries.append(self.entry(token, beside, log_p, []))
+                    spells = self.speller(index)
+                    scores = zip(some[0].words, one.log_probabilities, strict=False)
+                    one.entries += [spells.entry(token, log_p, []) for token, log_p in scores]
                 events += self.finished(index)
         return events
 
@@ -239,9 +252,9 @@ class WriteTask:
         """Let an answer begin with its prompt. scores: of the prompt's tokens, if they are wanted."""
         one, row = self.answers[index], self.plan.row_of(index)
         one.pieces.append(row.text)
-        for place, (log_p, top) in enumerate(scores):
-            before = row.ids[max(0, place - BESIDE) : place]
-            one.entries.append(self.entry(row.ids[place], before, log_p, top))
+        spells = Speller(self.plan.model.wording)
+        for token, (log_p, top) in zip(row.ids, scores, strict=False):
+            one.entries.append(spells.entry(token, log_p, top))
         return self.event(index) if self.plan.streams else []
 
     def event(self, index: int, finish: str | None = None) -> list[Event]:
