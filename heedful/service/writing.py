@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,7 @@ def plan(model: Model, given: dict[str, Any]) -> Plan:
     rows = rows_of(model, ability, given)
     options = given["options"] | room_left(model, rows, given)
     how = model.decoding(ability, options, beam=given.get("beam"))
+    check_biases(model, how.logit_bias)
     several = [row for row in rows for _ in range(n)]
     numbers = [*range(n)] * len(rows) if given.get("seeded") else [*range(len(several))]
     file: Any = {"generate": generate, "translate": translate, "summarize": summarize}[ability]
@@ -88,6 +89,14 @@ def plan(model: Model, given: dict[str, Any]) -> Plan:
         aligns=how.align,
         unwritten=unwritten,
     )
+
+
+def check_biases(model: Model, biases: Iterable[Any]) -> None:
+    """Refuse a bias for a token that the model does not have."""
+    known = getattr(model.config, "target_vocab", getattr(model.config, "vocab", 0))
+    for token in map(int, biases):
+        if token >= known:
+            raise BadInput(f"`logit_bias` names the token {token}, and there are {known:,}, counted from 0")
 
 
 def rows_of(model: Model, ability: str, given: dict[str, Any]) -> list[Tokenized]:

@@ -110,6 +110,10 @@ SPECIAL = [
 
 @pytest.fixture
 def folder(tmp_path):
+    return write_llama(tmp_path / "model")
+
+
+def write_llama(folder):
     """A tiny LLaMA that reads bytes, with a tokenizer that knows the tokens of templates."""
     tokenizer = tk.Tokenizer(tk.models.BPE())
     tokenizer.pre_tokenizer, tokenizer.decoder = (
@@ -134,9 +138,9 @@ def folder(tmp_path):
         eos_token_id=1,
         max_position_embeddings=999,
     )
-    hf.LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
-    tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
-    return tmp_path / "model"
+    hf.LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
 
 
 def tell(folder, template, **more):
