@@ -265,8 +265,8 @@ class Slots:
         for row, token, (log_p, top), fault in zip(rows, tokens, tops, faults, strict=True):
             row.written, row.newest = row.written + 1, token
             ended = token in row.ends
-            last = bool(fault) or ended or row.written >= row.longest
-            news.append(News(row, token, log_p, top, ended, last, fault))
+            last = ended or row.written >= row.longest
+            news.append(News(row, token, log_p, top, ended, last) if fault is None else failed(row, fault))
         for place, one in sorted(zip(places, news, strict=True), key=lambda pair: -pair[0]):
             if one.last:
                 self.leave(place)
@@ -338,11 +338,11 @@ def failed(row: Row, error: Exception) -> News:
 # Choices: each row has its own filters and its own dice.
 
 
-def chosen(rows: Sequence[Row], scores_BV: Tensor) -> tuple[list[int], list[str]]:
+def chosen(rows: Sequence[Row], scores_BV: Tensor) -> tuple[list[int], list[Exception | None]]:
     """The next token of each row, and what is wrong with a row, if anything."""
     scores_BV = precise(scores_BV)
     filtered = [place for place, row in enumerate(rows) if row.filters]
-    wrong: dict[int, str] = {}
+    wrong: dict[int, Exception] = {}
     if filtered:
         scores_BV = scores_BV.clone()
         for place in filtered:
@@ -350,7 +350,7 @@ def chosen(rows: Sequence[Row], scores_BV: Tensor) -> tuple[list[int], list[str]
             try:
                 scores_BV[place] = apply(row.filters, scores_BV[place, None], row.context)[0]
             except Exception as error:  # noqa: BLE001
-                wrong[place] = failed(row, error).fault
+                wrong[place] = error
     best_B, tokens = scores_BV.amax(-1).tolist(), argmax(scores_BV).tolist()
     faults = [wrong.get(place) or fault_of(best) for place, best in enumerate(best_B)]
     drawn = [place for place, row in enumerate(rows) if row.dice is not None]
@@ -365,13 +365,13 @@ def chosen(rows: Sequence[Row], scores_BV: Tensor) -> tuple[list[int], list[str]
     return tokens, faults
 
 
-def fault_of(best: float) -> str:
-    """What is wrong with scores of which this is the best, or ""."""
+def fault_of(best: float) -> Exception | None:
+    """What is wrong with scores of which this is the best."""
     try:
         check_choice([best], [0])
     except (BadInput, NotFinite) as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
 def alternatives(

@@ -263,12 +263,11 @@ class Loop:
     def work(self, seconds: float) -> News:
         """Work on requests for so long, or a little longer: on new ones first, then on all in turn."""
         news, end = News(), time.monotonic() + seconds
-        while self.new and time.monotonic() < end:
-            news += self.work_on(self.new.popleft())
-        while self.jobs:
-            news += self.work_on(self.jobs.popleft())
-            if time.monotonic() >= end:
-                break
+        for waiting in (self.new, self.jobs):  # one of each at least
+            while waiting:
+                news += self.work_on(waiting.popleft())
+                if time.monotonic() >= end:
+                    break
         return news
 
     def work_on(self, job: WaitingWork) -> News:

@@ -13,7 +13,6 @@ from typing import Any
 
 from ..decode.filters import Filter
 from ..decode.slots import News, Row, Slots, fits
-from ..errors import NotFinite
 from ..fast.decoding import FastModel
 from .pieces import TextSoFar
 from .search import Request, Search, seed_of
@@ -133,8 +132,8 @@ class Together:
     def piece(self, news: News) -> Piece:
         """What a new token means for its answer."""
         writing = self.writings[news.row]
-        if news.fault:
-            return self.failed(writing, news.cause or NotFinite(news.fault))
+        if news.cause is not None:
+            return self.failed(writing, news.cause)
         try:
             return self.written(writing, news)
         except (KeyboardInterrupt, SystemExit):
