@@ -5,10 +5,10 @@ import time
 
 import pytest
 import torch
+from helpers.loop_cases import Desk, writing
 
 import heedful
 from heedful.service import loop as loops
-from helpers.loop_cases import Desk, writing
 
 TEXTS = ["the cat", "once upon a time there was", "a dog and"]
 REQUESTS = {  # what is cancelled, and beside it what is not
@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_an_answer_too(lm):
     desk = Desk(lm)
     desk.ask("unknown", "dance")
     desk.ask("wrong", **writing("the", temperature=-1.0, sample=True))
-    desk.ask("empty", **{"ability": "generate"})
+    desk.ask("empty", ability="generate")
     desk.finish()
     assert [desk.fault(number)["status"] for number in ("unknown", "wrong", "empty")] == [500, 400, 500]
     assert desk.calm()
