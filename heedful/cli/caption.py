@@ -46,7 +46,7 @@ CaptionOrFault = Answer | BadInput  # a caption, or why there is none
 def caption(given: CaptionOptions) -> None:
     """Answer each file by its caption."""
     options = decoding_of(given, "caption")
-    check_decoding("caption", options, given.run)
+    check_decoding("caption", options, given.run, given.json)
     utf8_out()
     from ..use.model import load
 

@@ -214,6 +214,12 @@ class DecodingOptions:
         int,
         "With `sample`: seed of the random numbers. A line gets the same answer whatever lines surround it.",
     ] = 0
+    top: Annotated[
+        int,
+        Range(0, 1000),
+        "Likeliest tokens to report at each token of an answer, with their log-probabilities. "
+        "The command line shows them with `json`.",
+    ] = 0
     align: Annotated[
         bool,
         Use(commands=("translate",)),
@@ -268,8 +274,11 @@ class DecodingOptions:
         width = self.beam or (1 if self.sample or self.draft is not None else otherwise)
         searches = width > 1 or self.beam_groups > 1
         self.refuse_idle("beam", searches)
-        if searches and self.stop:
-            raise BadInput("`stop` works with one hypothesis: give a `beam` of 1, or leave out `stop`")
+        for name in ("stop", "top"):
+            if searches and getattr(self, name):
+                raise BadInput(
+                    f"`{name}` works with one hypothesis: give a `beam` of 1, or leave out `{name}`"
+                )
         if searches and self.draft is not None:
             raise BadInput("`draft` works with one hypothesis: leave out `beam`, or leave out `draft`")
         return width

@@ -23,7 +23,7 @@ from .prompts import Ends, checked
 from .sampling import Dice, draw, row_seeds
 from .scores import NEVER, apply, check_choice, precise
 from .step import Step
-from .streaming import Hypothesis, Stop, Token, hypotheses
+from .streaming import Hypothesis, Stop, Token, alternatives, hypotheses
 
 Distribution = Callable[[Tensor], Tensor]  # scores [B, V], to probabilities
 
@@ -154,10 +154,12 @@ def speculate(
     ahead: int = 4,
     seed: int | Sequence[int] = 0,
     stop: Stop | None = None,
+    top: int = 0,
 ) -> Iterator[list[Token]]:
     """After each round, the new tokens of every row that still writes: from one to `ahead` + 1 of them.
 
     Both steps must be fresh, and know the same vocabulary. stop: says of each token whether its row is over.
+    top: how many of the likeliest tokens to report with each.
     """
     if ahead < 1:
         raise BadInput(f"to guess {ahead} tokens ahead is no speculation: ahead must be at least 1")
@@ -173,7 +175,7 @@ def speculate(
     dice = Dice(row_seeds(seed, B), device, each=2 * ahead + 1)
     while len(text.rows_B):
         limits_R, uniform_RU = limits_B[text.rows_B], dice.roll()[text.rows_B]
-        text, written = one_round(step, draft, text, limits_R, ends_E, ahead, distribution, uniform_RU)
+        text, written = one_round(step, draft, text, limits_R, ends_E, ahead, distribution, uniform_RU, top)
         written = written if stop is None else until_stop(written, stop)
         yield written
         over = {token.row for token in written if token.last}
@@ -201,20 +203,27 @@ def one_round(
     ahead: int,
     distribution: FilteredDistribution,
     uniform_BU: Tensor,
+    top: int = 0,
 ) -> tuple[DraftedText, list[Token]]:
     """Guess and check once; the tokens that were right, and one of the target's own, are written."""
     room_B = limits_B - (text.lengths_B - text.prompts_B)
     ahead_B = (room_B - 1).clamp(max=ahead)
     text, q = guess(draft, text, ahead_B, distribution, uniform_BU)
-    text, right_B, log_p_BT = check(step, text, ahead_B, q, distribution, uniform_BU[:, ahead:])
+    text, right_B, scores_BTV = check(step, text, ahead_B, q, distribution, uniform_BU[:, ahead:])
+    log_p_BTV = precise(scores_BTV).log_softmax(-1)
     new_BT, places_T = text.read(text.lengths_B, len(q) + 1), torch.arange(len(q) + 1, device=ends.device)
     ended_BT = torch.isin(new_BT, ends) & (places_T <= right_B[:, None])
     count_B = torch.where(ended_BT.any(1), ended_BT.int().argmax(1), right_B) + 1
     over_B1 = (ended_BT.any(1) | (count_B >= room_B))[:, None]
     last_BT, real_BT = over_B1 & (places_T == count_B[:, None] - 1), places_T < count_B[:, None]
     rows_BT = text.rows_B[:, None].expand_as(new_BT)
+    log_p_BT = log_p_BTV.gather(-1, new_BT[..., None])[..., 0]
     columns = (x[real_BT].tolist() for x in (rows_BT, new_BT, log_p_BT, last_BT, ended_BT))
     written = [Token(*row) for row in zip(*columns, strict=True)]
+    if top:
+        best = log_p_BTV[real_BT].topk(min(top, log_p_BTV.shape[-1]))
+        tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        written = [one._replace(top=alternatives(*pair)) for one, pair in zip(written, tops, strict=True)]
     return replace(text, lengths_B=text.lengths_B + count_B), written
 
 
@@ -246,7 +255,7 @@ def check(
     distribution: FilteredDistribution,
     uniform_BU: Tensor,
 ) -> tuple[DraftedText, Tensor, Tensor]:
-    """The text with the target's token after the right guesses, their number, and log-probabilities."""
+    """The text with the target's token after the right guesses, their number, and the target's scores."""
     G, rows_B = len(q), torch.arange(len(ahead_B), device=ahead_B.device)
     fed_BT = text.read(text.lengths_B - 1, G + 1)
     scores_BTV = step(fed_BT, ahead_B + 1)
@@ -264,8 +273,7 @@ def check(
     rest_BV = (p_BV - q_BV).clamp(min=0)
     rest_BV = torch.where(rest_BV.sum(-1, keepdim=True) > 0, rest_BV, p_BV)  # p = q but for rounding
     text = text.put(text.lengths_B + right_B, draw(rest_BV, uniform_BU[:, -1]))
-    new_BT1 = text.read(text.lengths_B, G + 1)[..., None]
-    return text, right_B, precise(scores_BTV).log_softmax(-1).gather(-1, new_BT1)[..., 0]
+    return text, right_B, scores_BTV
 
 
 def accepted(p_BTV: Tensor, q_BTV: Tensor, guesses_BG: Tensor, uniform_BU: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ of the next chunk. `stream` hands the same over token by token; `Hypothesis` is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -19,12 +19,13 @@ from torch import Tensor
 
 from .filters import Context, Filter
 from .prompts import Ends, checked
-from .scores import NEVER, apply, argmax, check_choice, log_probability, precise
+from .scores import NEVER, apply, argmax, check_choice, log_probability, precise, top_tokens
 from .step import Step
 
 Choose = Callable[[Tensor, Tensor], Tensor]  # scores [B, V] and the rows they belong to, to tokens [B]
 Stop = Callable[[int, int], bool]  # of a row and its new token: whether nothing follows
-Choice = tuple[Tensor, ...]  # tokens, their log-probabilities, and their scores
+Choice = tuple[Tensor, ...]  # tokens, their log-probabilities, and their scores; then the likeliest tokens
+Alternatives = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-probabilities, best first
 
 
 def stream(
@@ -38,10 +39,11 @@ def stream(
     filters: Sequence[Filter] = (),
     soon: bool = True,
     stop: Stop | None = None,
+    top: int = 0,
 ) -> Iterator[list[Token]]:
     """After each step, the new token of every row that goes on; otherwise as `stream_chunks`."""
     how = {"choose": choose, "longest": longest, "eos": eos, "filters": filters, "soon": soon, "stop": stop}
-    for chunk in stream_chunks(step, prompts_BT, lengths_B, **how):  # type: ignore[arg-type]
+    for chunk in stream_chunks(step, prompts_BT, lengths_B, **how, top=top):  # type: ignore[arg-type]
         yield from chunk.by_token()
 
 
@@ -57,6 +59,7 @@ def stream_chunks(
     filters: Sequence[Filter] = (),
     soon: bool = False,
     stop: Stop | None = None,
+    top: int = 0,
 ) -> Iterator[Chunk]:
     """A few tokens more of every row that is still being written, again and again.
 
@@ -64,21 +67,22 @@ def stream_chunks(
     then costs nothing any more. The step must be fresh: the prompts are fed to it here. A chunk has as many
     tokens as the step writes at once (`step.chunk`), and the first few chunks fewer if somebody waits for
     them (`soon`). What a row wrote after its end is thrown away. stop: says of each token whether its row is
-    over.
+    over. top: how many of the likeliest tokens to report with each.
     """
     lengths_B, limits, last = checked(prompts_BT, lengths_B, longest, eos)
     ends, rows, done = frozenset(last), list(range(len(prompts_BT))), 0  # rows still written, tokens in each
     if not rows:
         return
-    writer = TokenWriter(step, choose, filters, prompts_BT, lengths_B)
+    writer = TokenWriter(step, choose, filters, prompts_BT, lengths_B, top)
     news = writer.read(prompts_BT, lengths_B)
     while True:
-        copy, N = HostCopy(*news), len(news[0])
+        copy, more, N = HostCopy(*news[:3]), HostCopy(*news[3:]) if top else None, len(news[0])
         run, start, done = min(2 * N, step.chunk) if soon else step.chunk, done, done + N
         room = shortest(rows, limits) - done
         lead = 0 if soon and N < step.chunk else step.head_start(run, room, bool(ends))
         parts = [writer.write(lead)] if lead else []
         chunk, doubtful = read_chunk(copy.wait(), rows, start, limits, ends)
+        chunk = chunk if more is None else chunk.with_top(*more.wait())
         chunk = chunk if stop is None else chunk.until(stop)
         yield chunk
         check_choice(*doubtful)
@@ -109,35 +113,38 @@ class TokenWriter:
         filters: Sequence[Filter],
         prompts_BT: Tensor,
         lengths_B: Tensor | None,
+        top: int = 0,
     ) -> None:
-        self.step, self.choose, self.filters = step, choose, filters
+        self.step, self.choose, self.filters, self.top = step, choose, filters, top
         self.context = Context.prompts(prompts_BT, lengths_B) if filters else None
         self.rows_R = torch.arange(len(prompts_BT), device=prompts_BT.device)
         self.tokens_R = self.rows_R  # the newest, once there are any
 
     def read(self, prompts_BT: Tensor, lengths_B: Tensor | None) -> Choice:
         """Feed the prompts, and write a token in every row: [1, R] each."""
-        tokens_R, log_p_R, best_R = self.choose_from(self.step.last(prompts_BT, lengths_B))
-        return tokens_R[None], log_p_R[None], best_R[None]
+        return tuple(x[None] for x in self.choose_from(self.step.last(prompts_BT, lengths_B)))
 
     def write(self, count: int) -> Choice:
         """Feed the newest tokens, and write so many more in every row: [N, R] each."""
         quick = None
-        if self.choose is greedy_choice and not self.filters:
+        if self.choose is greedy_choice and not self.filters and not self.top:
             quick = self.step.greedy_tokens(self.tokens_R, count)
         if quick is not None:
             self.tokens_R = quick[0][-1]
             return quick
         chosen = [self.choose_from(self.step.last(self.tokens_R[:, None])) for _ in range(count)]
-        tokens_NR, log_p_NR, best_NR = map(torch.stack, zip(*chosen, strict=True))
-        return tokens_NR, log_p_NR, best_NR
+        return tuple(map(torch.stack, zip(*chosen, strict=True)))
 
     def choose_from(self, scores_RV: Tensor) -> Choice:
         """The next token of every row."""
         allowed_RV = apply(self.filters, scores_RV, self.context)
         self.tokens_R = self.choose(allowed_RV, self.rows_R)
         self.context = None if self.context is None else self.context.then(self.tokens_R)
-        return self.tokens_R, log_probability(precise(scores_RV), self.tokens_R), allowed_RV.amax(-1)
+        chosen = self.tokens_R, log_probability(precise(scores_RV), self.tokens_R), allowed_RV.amax(-1)
+        if not self.top:
+            return chosen
+        log_p_RK, _, tokens_RK = top_tokens(scores_RV, min(self.top, scores_RV.shape[1]))
+        return *chosen, tokens_RK, log_p_RK
 
     def keep(self, some_R: Tensor) -> None:
         """Go on with these rows only."""
@@ -208,6 +215,7 @@ class Hypothesis:
     score: float
     log_probabilities: list[float]
     ended: bool  # False: cut off at the greatest length
+    top: list[Alternatives] = field(default_factory=list)  # at each token, if they were wanted
 
     @property
     def words(self) -> list[int]:
@@ -223,6 +231,7 @@ class Token(NamedTuple):
     log_probability: float
     last: bool  # nothing follows in this row
     ended: bool  # because this is the end of sentence
+    top: Alternatives = ()
 
 
 def hypotheses(streamed: Iterable[Sequence[Token]], rows: int) -> list[Hypothesis]:
@@ -237,6 +246,7 @@ def hypotheses(streamed: Iterable[Sequence[Token]], rows: int) -> list[Hypothesi
             sum(t.log_probability for t in row),
             [t.log_probability for t in row],
             bool(row) and row[-1].ended,
+            [t.top for t in row if t.top],
         )
         for row in written
     ]
@@ -254,10 +264,21 @@ class Chunk:
     log_probabilities: list[list[float]]
     over: list[bool]  # nothing follows in this row
     ended: list[bool]  # because its last token is the end of sentence
+    top: list[list[Alternatives]] = field(default_factory=list)  # of each row and token, if they are wanted
+
+    def with_top(self, tokens_NRK: Tensor, log_p_NRK: Tensor) -> Chunk:
+        """The same with the likeliest tokens at each place."""
+        pairs = [
+            [alternatives(*both) for both in zip(names, log_p, strict=True)]
+            for names, log_p in zip(
+                tokens_NRK.long().transpose(0, 1).tolist(), log_p_NRK.transpose(0, 1).tolist(), strict=True
+            )
+        ]
+        return replace(self, top=[row[: len(new)] for row, new in zip(pairs, self.tokens, strict=True)])
 
     def until(self, stop: Stop) -> Chunk:
         """The same up to the token of each row that stops it."""
-        tokens, log_p, over, ended = [], [], [], []
+        tokens, log_p, over, ended, top = [], [], [], [], []
         for r, row in enumerate(self.rows):
             new = self.tokens[r]
             count = next((n for n, token in enumerate(new, 1) if stop(row, token)), None)
@@ -265,7 +286,8 @@ class Chunk:
             log_p.append(self.log_probabilities[r][:count])
             over.append(self.over[r] or count is not None)
             ended.append(self.ended[r] and count in (None, len(new)))
-        return Chunk(self.rows, tokens, log_p, over, ended)
+            top += [self.top[r][:count]] if self.top else []
+        return Chunk(self.rows, tokens, log_p, over, ended, top)
 
     def by_token(self) -> Iterator[list[Token]]:
         """The first token of every row, then the second, and so on."""
@@ -278,23 +300,30 @@ class Chunk:
                     self.log_probabilities[r][n],
                     self.over[r] and n == lengths[r] - 1,
                     self.ended[r] and n == lengths[r] - 1,
+                    self.top[r][n] if self.top else (),
                 )
                 for r, row in enumerate(self.rows)
                 if n < lengths[r]
             ]
 
 
+def alternatives(tokens: list[int], log_probabilities: list[float]) -> Alternatives:
+    return tuple(zip(tokens, log_probabilities, strict=True))
+
+
 def join_chunks(chunks: Iterable[Chunk], rows: int) -> list[Hypothesis]:
     """What was written in each row, chunk by chunk."""
     tokens: list[list[int]] = [[] for _ in range(rows)]
     log_p: list[list[float]] = [[] for _ in range(rows)]
+    top: list[list[Alternatives]] = [[] for _ in range(rows)]
     ended = [False] * rows
     for chunk in chunks:
         for r, row in enumerate(chunk.rows):
             tokens[row] += chunk.tokens[r]
             log_p[row] += chunk.log_probabilities[r]
+            top[row] += chunk.top[r] if chunk.top else []
             ended[row] = chunk.ended[r]
-    return [Hypothesis(*row) for row in zip(tokens, map(sum, log_p), log_p, ended, strict=True)]
+    return [Hypothesis(*row) for row in zip(tokens, map(sum, log_p), log_p, ended, top, strict=True)]
 
 
 # Between host and device.

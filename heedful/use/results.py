@@ -9,6 +9,13 @@ from math import exp
 from typing import NamedTuple, Self
 
 
+class Alternative(NamedTuple):
+    """A token that a model might have written."""
+
+    token: str  # as the vocabulary spells it
+    log_probability: float  # before any filter or temperature
+
+
 class Answer(str):
     """A text that a model wrote. It is a string; what else is known of it are its attributes."""
 
@@ -17,6 +24,7 @@ class Answer(str):
     log_probabilities: list[float]  # of each token, before any filter or temperature
     ended: bool  # False: cut off at the greatest length
     n_best: list[Answer]  # this one and the next best: `n_best` of them
+    top: list[list[Alternative]]  # with `top`: at each token, the likeliest ones, best first
     alignment: list[tuple[int, int]] | None  # with `align`: (source word, target word), counted from 0
 
     def __new__(
@@ -26,11 +34,12 @@ class Answer(str):
         tokens: Sequence[str] = (),
         log_probabilities: Sequence[float] = (),
         ended: bool = True,
+        top: Sequence[list[Alternative]] = (),
     ) -> Self:
         self = super().__new__(cls, text)
         self.score, self.ended = score, ended
         self.tokens, self.log_probabilities = list(tokens), list(log_probabilities)
-        self.n_best = [self]
+        self.n_best, self.top = [self], list(top)
         self.alignment = None
         return self
 

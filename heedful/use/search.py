@@ -31,7 +31,7 @@ from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..parts.positions.base import UpTo
 from ..tasks.evaluation import by_length
 from .pieces import TextSoFar
-from .results import Answer
+from .results import Alternative, Answer
 from .stops import StopStrings
 from .texts import Tokenized
 
@@ -100,7 +100,8 @@ def answer_of(model: Model, request: Request, found: list[Hypothesis], stops: St
         cut = stops.cut(text)
         if cut is not None:
             text, ended = cut, True
-        written.append(Answer(text, h.score, words.names(h.tokens), h.log_probabilities, ended))
+        top = [[Alternative(words.names([t])[0], log_p) for t, log_p in some] for some in h.top]
+        written.append(Answer(text, h.score, words.names(h.tokens), h.log_probabilities, ended, top))
     for one in written:
         one.n_best = written
     return written[0]
@@ -287,12 +288,11 @@ class Search:
                 softmax if self.how.sample else all_on_the_argmax, fed.pop("filters")
             )
             draft = step_of(self.draft)
-            yield from speculate(
-                step, draft, **fed, distribution=drawn, ahead=self.how.draft_tokens, seed=seeds, stop=stop
-            )
+            how = {"ahead": self.how.draft_tokens, "seed": seeds, "stop": stop, "top": self.how.top}
+            yield from speculate(step, draft, **fed, distribution=drawn, **how)  # type: ignore[arg-type]
         else:
             choose: Callable[..., Any] = Sampler(seeds, self.device) if self.how.sample else greedy_choice
-            yield from stream(step, **fed, choose=choose, soon=soon, stop=stop)
+            yield from stream(step, **fed, choose=choose, soon=soon, stop=stop, top=self.how.top)
 
     # What every search is given.
 

@@ -42,6 +42,8 @@ def stream(
     how = model.decoding("translate" if translate.can(model) else "generate", options, beam=1)
     if how.width(1) > 1 or how.beam_groups > 1:
         raise BadInput("beam search decides at the end, so it cannot stream: leave out `beam`")
+    if how.top:
+        raise BadInput("a stream is text alone, without the likeliest tokens: leave out `top`")
     if how.align:
         raise BadInput("words are aligned once all are written, so they cannot stream: leave out `align`")
     if translate.can(model):

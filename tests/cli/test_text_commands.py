@@ -76,6 +76,16 @@ def test_texts_are_continued_as_python_continues_them(given, load, small_run):
         assert (code, said, out) == (0, "", [*expected, ""])
 
 
+def test_the_likeliest_tokens_are_shown_in_json(given, load):
+    code, out, said = given("generate", "lm", "--top", "2", "--max-new-tokens=3", "--json", stdin="the cat\n")
+    answer = load("lm").generate("the cat", top=2, max_new_tokens=3)
+    (shown,) = json.loads(out[0])["answers"]
+    assert code == 0 and shown["tokens"] == answer.tokens
+    assert shown["top"] == [[one._asdict() for one in some] for some in answer.top]
+    code, out, said = given("generate", "lm", "--top", "2", stdin="the cat\n")
+    assert code == 2 and "--top is shown in JSON only: give --json too" in said
+
+
 def test_what_is_drawn_for_a_line_depends_on_its_number_only(given, load, monkeypatch):
     """However the input is cut into chunks."""
     texts, how = ["the cat", "the dog"] * 20, ["--sample", "--temperature=3", "--batch=2"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers.loaded_models import PROMPTS, SOURCES
 
+from heedful import BadInput
 from heedful.decode.filters import Context
 from heedful.decode.options import DecodingOptions
 from heedful.decode.step import DecoderStep
@@ -85,3 +86,29 @@ def test_penalties_count_the_whole_answer_when_the_position_table_is_full(load):
     (lower,) = search.filters([part])
     found = lower(torch.zeros(1, model.config.vocab), Context.prompts(torch.tensor([part.prompt]), None))
     assert found[0, 3:7].tolist() == [-12.5, 0, -25, 0]
+
+
+@pytest.mark.parametrize("options", [{}, {"sample": True, "seed": 4}, {"draft": "draft"}, {"batch": 1}])
+def test_answers_have_the_likeliest_tokens_of_the_models_own_distribution(options, load):
+    model = load("lm")
+    options = {key: load(x) if key == "draft" else x for key, x in options.items()}
+    how = options | {"max_new_tokens": 7, "repetition_penalty": 1.5}
+    answers, plain = model.generate(PROMPTS[:2], top=3, **how), model.generate(PROMPTS[:2], **how)
+    for text, answer, other in zip(PROMPTS[:2], answers, plain, strict=True):
+        assert answer == other and other.top == []
+        ids = model.wording.prompt([text])[0].ids
+        for n, some in enumerate(answer.top):
+            written = [model.wording.writes.token_to_id(token) for token in answer.tokens[:n]]
+            log_p = model.model(torch.tensor([[*ids, *written]]))[0, -1].log_softmax(-1)
+            values, tokens = log_p.topk(3)
+            assert [one.token for one in some] == model.wording.names(tokens.tolist())
+            assert [one.log_probability for one in some] == pytest.approx(values.tolist(), abs=1e-4)
+        assert len(answer.top) == len(answer.tokens)
+
+
+def test_the_likeliest_tokens_are_refused_where_there_are_none(load):
+    with pytest.raises(BadInput, match="`top` works with one hypothesis: give a `beam` of 1"):
+        load("demo").translate("the cat", top=2)
+    assert len(load("demo").translate("the cat", top=2, beam=1).top[0]) == 2
+    with pytest.raises(BadInput, match="a stream is text alone"):
+        load("lm").stream("the cat", top=2)

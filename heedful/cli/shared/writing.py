@@ -44,7 +44,7 @@ class TextWriter(LineCommand[Answer]):
 
     def check(self) -> None:
         """What can be seen to be wrong before anything is loaded."""
-        check_decoding(self.what, self.options, getattr(self.given, "run", ""))
+        check_decoding(self.what, self.options, getattr(self.given, "run", ""), self.given.json)
 
     def how(self, model: Model) -> DecodingOptions:
         from ...use.model import load
@@ -125,9 +125,11 @@ def otherwise(command: str) -> int:
     return 1 if command == "generate" else BEAM
 
 
-def check_decoding(command: str, options: dict[str, Any], run: str) -> None:
-    """What can be seen to be wrong with options before a model is loaded."""
+def check_decoding(command: str, options: dict[str, Any], run: str, json: bool) -> None:
+    """What can be seen to be wrong with options before a model is loaded. json: how answers are shown."""
     check_given(command, options)
+    if options.get("top") and not json:
+        raise BadInput("`top` is shown in JSON only: give `json` too, or leave out `top`")
     if is_run(Path(run)) or not Path(run).exists():  # any other folder may have settings of its own
         options_from(command, options).width(otherwise(command))
 
@@ -141,6 +143,7 @@ def with_links(one: Answer) -> str:
 
 def as_object(one: Answer) -> dict[str, Any]:
     alignment = {} if one.alignment is None else {"alignment": [list(link) for link in one.alignment]}
+    top = {"top": [[other._asdict() for other in some] for some in one.top]} if one.top else {}
     return {
         "text": str(one),
         "score": one.score,
@@ -148,5 +151,6 @@ def as_object(one: Answer) -> dict[str, Any]:
         "ended": one.ended,
         "tokens": one.tokens,
         "log_probabilities": one.log_probabilities,
+        **top,
         **alignment,
     }
