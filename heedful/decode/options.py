@@ -217,7 +217,7 @@ class DecodingOptions:
     top: Annotated[
         int,
         Range(0, 1000),
-        "Likeliest tokens to report at each token of an answer, with their log-probabilities. "
+        "Most likely tokens to report at each token of an answer, with their log-probabilities. "
         "The command line shows them with `json`.",
     ] = 0
     align: Annotated[

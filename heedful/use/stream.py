@@ -43,7 +43,7 @@ def stream(
     if how.width(1) > 1 or how.beam_groups > 1:
         raise BadInput("beam search decides at the end, so it cannot stream: leave out `beam`")
     if how.top:
-        raise BadInput("a stream is text alone, without the likeliest tokens: leave out `top`")
+        raise BadInput("a stream is text alone, without the most likely tokens: leave out `top`")
     if how.align:
         raise BadInput("words are aligned once all are written, so they cannot stream: leave out `align`")
     if translate.can(model):

@@ -82,3 +82,16 @@ def test_a_search_that_is_closed_gives_its_runner_back():
     assert set(map(id, runners.free)) == before
     again = finish(beam_steps(Eager(runners, 16), prompts, **given))
     assert [[h.tokens for h in row] for row in again] == [[h.tokens for h in row] for row in expected]
+
+
+def test_searches_on_runners_take_turns_too():
+    model = shaken(tiny_gpt2())
+    runners, device = fast(model).runners, next(model.parameters()).device
+    how = [{"longest": 9 + n, "eos": 3, "settings": BeamSettings(2 + n, 2)} for n in range(3)]
+    prompts = [torch.tensor([[1, 2, n], [5, n, 4]], device=device) for n in range(3)]
+    expected = [beam_search(Eager(runners, 16), p, **one) for p, one in zip(prompts, how, strict=True)]
+    turns = [beam_steps(Eager(runners, 16), p, **one) for p, one in zip(prompts, how, strict=True)]
+    found = alternately(*turns)
+    assert [[h.tokens for h in row] for some in found for row in some] == [
+        [h.tokens for h in row] for some in expected for row in some
+    ]
