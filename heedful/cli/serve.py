@@ -1,8 +1,11 @@
-"""Serve models over HTTP: OpenAI's, LibreTranslate's and heedful's own endpoints.
+"""Serve models over HTTP: OpenAI's endpoints, LibreTranslate's, and heedful's own.
 
-Each model gets a process of its own, which loads it at once; texts of many clients are written together.
-Listens on this machine only, unless --host names another address, which needs a key. Ctrl-C ends it after the
-requests that are running. `/openapi.json` describes every endpoint, and docs/serve.md has examples.
+Each model is loaded in a process of its own, which writes the texts of many clients together. Every answer
+is the one that its request would get alone. The service listens on this machine only; --host opens it to
+others and needs --key-file. Ctrl-C lets running requests finish, and stops it.
+
+OpenAI's clients take the address with /v1 as their base URL. /health, /ready and /metrics are for monitoring,
+and /openapi.json describes every endpoint. docs/serve.md has examples and the table of limits.
 
 Examples: heedful serve runs/demo; heedful serve ./gpt2 runs/lm --port 9000;
 heedful serve runs/demo --languages en:fr; heedful serve ./smollm2 --host 0.0.0.0 --key-file key.txt
@@ -29,7 +32,7 @@ class ServeOptions:
     """The address to listen on. Any but this machine's own needs --key-file."""
 
     port: Annotated[int, arg("PORT")] = 8080
-    """The port to listen on; 0 takes a free one."""
+    """The port to listen on, up to 65535. 0 takes a free one, which the first line names."""
 
     name: Annotated[tuple[str, ...], arg("NAME", "the folder's name"), Repeated] = ()
     """What clients call a model. Repeat it for each model, in their order."""
@@ -41,10 +44,10 @@ class ServeOptions:
     """The languages of a translator, such as en:fr, for LibreTranslate's clients."""
 
     rows: Annotated[int | None, arg("N", "8 on a CPU, 64 on a GPU")] = None
-    """Texts that a model writes at once."""
+    """Texts that a model writes at once, up to 1024. More need more memory."""
 
     waiting: Annotated[int | None, arg("N", "4 x rows")] = None
-    """Texts that may wait for a row. More are refused with status 429."""
+    """Texts that may wait until another is done, up to 100000. More are refused with status 429."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute; auto takes the GPU if there is one."""
@@ -53,19 +56,22 @@ class ServeOptions:
     """The type of weights and vectors."""
 
     weights: Literal["fp32", "fp16", "int8"] = "fp32"
-    """What texts are written with on a CPU: fewer bits are read sooner, and int8 may change a word."""
+    """The weights that texts are written with on a CPU: fewer bits are faster, and int8 may change a word."""
 
     lazy: bool = False
-    """Load a model at its first request."""
+    """Load a model at its first request, instead of now."""
 
     allow_host: Annotated[tuple[str, ...], arg("HOST:PORT", "none"), Repeated] = ()
-    """Another name under which clients reach this service: of a tunnel, or of a proxy. May be repeated."""
+    """A name under which clients reach this service through a proxy or a tunnel. May be repeated."""
 
     allow_origin: Annotated[tuple[str, ...], arg("URL", "none"), Repeated] = ()
-    """A web page's origin that may call this service. Needs --key-file. May be repeated."""
+    """A web site whose pages may call this service, such as https://chat.example. May be repeated."""
 
     limit: Annotated[tuple[str, ...], arg("NAME=VALUE", "none"), Repeated] = ()
     """A limit of the service, such as queue_seconds=5; docs/serve.md lists them. May be repeated."""
+
+
+HERE = ("127.0.0.1", "::1", "localhost")  # addresses that only this machine reaches
 
 
 def serve(given: ServeOptions) -> int:
@@ -74,27 +80,44 @@ def serve(given: ServeOptions) -> int:
 
     for package in ("starlette", "uvicorn"):
         needed(package, "serve")
+    from ..service.limits import with_limits
     from ..service.server import Serving, listen, run
     from ..service.workers import ServedModel
 
+    check_numbers(given)
+    with_limits(given.limit)
     models = [
         ServedModel(name, folder, worker_options(given), created(folder))
         for name, folder in zip(names_of(given), given.runs, strict=True)
     ]
     key = read_key(given.key_file)
-    if given.host not in ("127.0.0.1", "::1", "localhost") and not key:
+    if given.host not in HERE and not key:
         raise BadInput(f"--host {given.host} lets other machines in, so a key is needed: give --key-file")
     if given.allow_origin and not key:
         raise BadInput("--allow-origin lets web pages call this service, so a key is needed: give --key-file")
-    socket = listen(given.host, given.port)
     serving = Serving(
-        models, given.rows or 0, given.waiting or 0, languages(given.languages), not given.lazy, key,
+        models, given.rows, given.waiting, languages(given.languages), not given.lazy, key,
         given.allow_host, given.allow_origin, given.limit,
     )  # fmt: skip
-    port = socket.getsockname()[1]
-    shown = f"[{given.host}]" if ":" in given.host else given.host
-    print(f"http://{shown}:{port} serves {', '.join(model.name for model in models)}", flush=True)
+    socket = listen(given.host, given.port)
+    print(first_line(given, [model.name for model in models], socket.getsockname()[1]), flush=True)
     return run(serving, given.host, socket)
+
+
+def check_numbers(given: ServeOptions) -> None:
+    """Refuse numbers out of range."""
+    ranges = {"port": (0, 65535), "rows": (1, 1024), "waiting": (0, 100_000)}
+    for name, (least, most) in ranges.items():
+        number = getattr(given, name)
+        if number is not None and not least <= number <= most:
+            raise BadInput(f"--{name} must be from {least} to {most}, not {number}")
+
+
+def first_line(given: ServeOptions, names: list[str], port: int) -> str:
+    """Where the service is, what it serves, who can call it, and how to stop it."""
+    host = f"[{given.host}]" if ":" in given.host else given.host
+    who = "with a key" if given.key_file is not None else "from this machine only"
+    return f"http://{host}:{port} serves {', '.join(names)}, {who}; Ctrl-C stops it"
 
 
 def worker_options(given: ServeOptions) -> tuple[str, ...]:
@@ -105,16 +128,23 @@ def worker_options(given: ServeOptions) -> tuple[str, ...]:
 
 def names_of(given: ServeOptions) -> list[str]:
     """What clients call the models: the names that were given, or those of the folders."""
+    if not given.runs:
+        raise BadInput("no model is given: name the folder of a run, such as runs/demo")
     if given.name and len(given.name) != len(given.runs):
         raise BadInput(
             f"{len(given.name)} names are given for {len(given.runs)} models: give each one its --name"
         )
     for folder in given.runs:
         if not Path(folder).exists():
-            raise BadInput(f"there is no {folder}")
+            raise BadInput(f"there is no {folder}: give the folder of a run, or a Hugging Face folder")
     names = list(given.name) or [Path(folder).resolve().name for folder in given.runs]
-    if len(set(names)) < len(names):
-        raise BadInput("two models have the same name: give each one its --name")
+    for name in names:
+        if not name or len(name) > 100 or not name.isascii() or not name.isprintable() or " " in name:
+            raise BadInput(
+                f"{name[:80]!r} is no name for a model: give one of at most 100 ASCII letters with --name"
+            )
+        if names.count(name) > 1:
+            raise BadInput(f"two models have the name {name}: give each one its --name")
     return names
 
 

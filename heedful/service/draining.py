@@ -16,7 +16,6 @@ import uvicorn
 
 from .app import Application
 from .limits import Limits
-from .records import log_as_lines
 from .strict import strict
 
 LAST = 1  # seconds for the last words to clients, once the time for running requests is over
@@ -59,9 +58,3 @@ class DrainingServer(uvicorn.Server):
         await self.service.close()
         self.force_exit = False
         await super().shutdown(sockets)
-
-
-def serve(app: Application, listener: socket.socket, limits: Limits) -> None:
-    """Answer requests until a signal says to stop."""
-    log_as_lines()
-    DrainingServer(app, limits).run([listener])

@@ -1,4 +1,7 @@
-"""The log: one line of JSON on stderr for each request and each fault, without texts, tokens or keys."""
+"""The log: one line on stderr for each request and each fault, without texts, tokens or keys.
+
+A line is JSON, or plain words on a terminal.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,9 @@ def record() -> RequestRecord:
 
 def log(**facts: Any) -> None:
     """Write one line. JSON escapes control characters; what is too long is cut, and the line stays JSON."""
+    if sys.stderr.isatty():
+        print(plain(facts)[:LINE], file=sys.stderr, flush=True)
+        return
     facts = {"time": round(time.time(), 3), **facts}
     line = json.dumps(facts)
     if len(line) > LINE:
@@ -59,6 +65,22 @@ def log(**facts: Any) -> None:
         }
         line = json.dumps(short)[:LINE]
     print(line, file=sys.stderr, flush=True)
+
+
+def plain(facts: dict[str, Any]) -> str:
+    """A line as people read it: "22:04:10 POST /v1/completions 200, lm, 3 + 16 tokens, 0.1 s"."""
+    if "notice" in facts:
+        words = str(facts["notice"])
+    elif "route" in facts:
+        words = f"{facts['method']} {facts['route']} {facts['status']}"
+        words += f", {facts['model']}" if "model" in facts else ""
+        if "prompt_tokens" in facts:
+            words += f", {facts['prompt_tokens']} + {facts.get('completion_tokens', 0)} tokens"
+        words += f", {facts['seconds']:.2g} s"
+    else:
+        words = ", ".join(f"{name} {value}" for name, value in facts.items())
+    line = f"{time.strftime('%H:%M:%S')} {words}"
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def log_fault(error: BaseException, what: str = "") -> None:

@@ -63,10 +63,10 @@ class WorkerProcess:
     def __init__(
         self,
         model: ServedModel,
-        noticed: Callable[[str], None] = lambda line: None,
+        noticed: Callable[[WorkerProcess], None] = lambda worker: None,
         learned: Callable[[dict[str, Any]], None] = lambda facts: None,
     ) -> None:
-        """noticed: is given a line at every change of state. learned: the facts of a model that is ready."""
+        """noticed: is called at every change of state. learned: gets the facts of a model that is ready."""
         self.model, self.noticed, self.learned = model, noticed, learned
         self.state, self.fault, self.facts = "asleep", "", dict[str, Any]()
         self.restarts, self.deaths, self.began = 0, 0, 0.0
@@ -92,7 +92,7 @@ class WorkerProcess:
 
     def enter(self, state: str, fault: str = "") -> None:
         self.state, self.fault = state, fault
-        self.noticed(f"{self.model.name}: {state}" + (f" ({fault})" if fault else ""))
+        self.noticed(self)
         self.changed.set()
         self.changed = asyncio.Event()
 
