@@ -19,10 +19,10 @@ from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..parts.blocks import AttentionStack
 from ..parts.cache import GrowingCache
 from ..parts.slots import SlotCache, room_for
-from .filters import Context, Filter
+from .choices import alternatives, chosen
+from .filters import Filter
 from .prompts import pad
-from .sampling import Dice, draw
-from .scores import apply, argmax, check_choice, precise, top_indices
+from .sampling import Dice
 from .step import DecoderStep, step_of
 
 
@@ -39,15 +39,22 @@ class Row:
     top: int = 0  # likeliest tokens to report with each token
     written: int = field(default=0, init=False)
     newest: int = field(default=-1, init=False)  # the last token written, which is fed next
-    context: Context | None = field(default=None, init=False)
+    text: Tensor | None = field(default=None, init=False)  # the prompt and room for the rest, for filters
     dice: Dice | None = field(default=None, init=False)
 
-    def begin(self, device: torch.device) -> None:
+    def begin(self) -> None:
         """Before the first token."""
-        self.written = 0
-        prompt_1T = torch.tensor([self.prompt], device=device)
-        self.context = Context.prompts(prompt_1T, None) if self.filters else None
-        self.dice = None if self.seed is None else Dice([self.seed], torch.device("cpu"))
+        self.written, self.dice = 0, None
+        if self.seed is not None:
+            self.dice = Dice([self.seed], torch.device("cpu"))
+        if self.filters:
+            self.text = torch.tensor(self.prompt + [-1] * self.longest)
+
+    def write(self, token: int) -> None:
+        """One token more."""
+        if self.text is not None:
+            self.text[len(self.prompt) + self.written] = token
+        self.written, self.newest = self.written + 1, token
 
 
 class News(NamedTuple):
@@ -242,7 +249,7 @@ class Slots:
         first = self.cache.rows - len(some)
         self.rows += some
         for row in some:
-            row.begin(self.device)
+            row.begin()
         return self.choose(scores_BV, list(range(first, self.cache.rows)))
 
     # Tokens.
@@ -263,7 +270,7 @@ class Slots:
         tops = alternatives(rows, scores_BV, tokens)
         news = []
         for row, token, (log_p, top), fault in zip(rows, tokens, tops, faults, strict=True):
-            row.written, row.newest = row.written + 1, token
+            row.write(token)
             ended = token in row.ends
             last = ended or row.written >= row.longest
             news.append(News(row, token, log_p, top, ended, last) if fault is None else failed(row, fault))
@@ -333,60 +340,3 @@ def failed(row: Row, error: Exception) -> News:
     """What there is to say of a row that an error has ended."""
     told = isinstance(error, BadInput | NotFinite)
     return News(row, fault=str(error) if told else f"{type(error).__name__}: {error}", cause=error)
-
-
-# Choices: each row has its own filters and its own dice.
-
-
-def chosen(rows: Sequence[Row], scores_BV: Tensor) -> tuple[list[int], list[Exception | None]]:
-    """The next token of each row, and what is wrong with a row, if anything."""
-    scores_BV = precise(scores_BV)
-    filtered = [place for place, row in enumerate(rows) if row.filters]
-    wrong: dict[int, Exception] = {}
-    if filtered:
-        scores_BV = scores_BV.clone()
-        for place in filtered:
-            row = rows[place]
-            try:
-                scores_BV[place] = apply(row.filters, scores_BV[place, None], row.context)[0]
-            except Exception as error:  # noqa: BLE001
-                wrong[place] = error
-    best_B, tokens = scores_BV.amax(-1).tolist(), argmax(scores_BV).tolist()
-    faults = [wrong.get(place) or fault_of(best) for place, best in enumerate(best_B)]
-    drawn = [place for place, row in enumerate(rows) if row.dice is not None]
-    if drawn:
-        uniform_B = torch.cat([rows[place].dice.roll()[0] for place in drawn]).to(scores_BV.device)  # type: ignore[union-attr]
-        for place, token in zip(drawn, draw(scores_BV[drawn].double().softmax(-1), uniform_B), strict=True):
-            tokens[place] = int(token)
-    for place in filtered:
-        row = rows[place]
-        assert row.context is not None
-        row.context = row.context.then(torch.tensor([tokens[place]], device=scores_BV.device))
-    return tokens, faults
-
-
-def fault_of(best: float) -> Exception | None:
-    """What is wrong with scores of which this is the best."""
-    try:
-        check_choice([best], [0])
-    except (BadInput, NotFinite) as error:
-        return error
-    return None
-
-
-def alternatives(
-    rows: Sequence[Row], scores_BV: Tensor, tokens: Sequence[int]
-) -> list[tuple[float, tuple[tuple[int, float], ...]]]:
-    """The log-probability of each row's token, and the likeliest tokens that the row wants to know."""
-    log_p_BV = precise(scores_BV).log_softmax(-1)
-    own = log_p_BV[range(len(rows)), tokens].tolist()
-    k = max(row.top for row in rows)
-    if not k:
-        return [(log_p, ()) for log_p in own]
-    tokens_BK = top_indices(log_p_BV, min(k, log_p_BV.shape[1]))
-    values_BK = log_p_BV.gather(1, tokens_BK)
-    pairs = [
-        tuple(zip(names, values, strict=True))
-        for names, values in zip(tokens_BK.tolist(), values_BK.tolist(), strict=True)
-    ]
-    return [(log_p, pair[: row.top]) for row, log_p, pair in zip(rows, own, pairs, strict=True)]
