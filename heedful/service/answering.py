@@ -14,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from .fields import HttpError, error_body, json_body
+from .guard import check_json
 from .records import RequestRecord, log_fault, record
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Endpoint:
     async def work(self, scope: Scope, call: Call, mine: RequestRecord) -> None:
         """Answer, or say why not."""
         try:
+            if self.method == "POST":
+                check_json(scope)
             response = await self.answer(self.service, Request(scope, call.receive))
             await response(scope, call.receive, call.send)
         except HttpError as refused:

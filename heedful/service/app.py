@@ -21,9 +21,10 @@ from .. import __version__
 from .answering import Endpoint, route
 from .fields import HttpError, error_body
 from .gate import Gate
-from .guard import METHODS, Access, Guard
+from .guard import Access, Guard
 from .limits import Limits
 from .metrics import Labels, ServiceMetrics
+from .openapi import describe
 from .records import RECORD, RequestRecord, log, log_fault, record
 from .workers import WorkerProcess
 
@@ -210,7 +211,7 @@ class Application:
             mine.status = mine.status or sent
             route = path_of(scope)
             self.service.metrics.count("requests_total", route=route, code=str(mine.status))
-            log(**mine.line(route, scope["method"] if scope["method"] in METHODS else "other"))
+            log(**mine.line(route, scope["method"]))
 
 
 def path_of(scope: Scope) -> str:
@@ -238,12 +239,20 @@ async def no_route(request: Request, error: Exception) -> Response:
 
 def make_app(service: Service, access: Access, routes: list[Route]) -> Application:
     """The application: routes behind the guard."""
-    alive = [
+
+    async def description(service: Service, request: Request) -> Response:
+        """This description, in OpenAPI 3.1."""
+        return JSONResponse(described)
+
+    every = [
         route("/health", health, service, "GET"),
         route("/ready", ready, service, "GET"),
         route("/metrics", figures, service, "GET"),
+        route("/openapi.json", description, service, "GET"),
+        *routes,
     ]
+    described = describe(every, service.limits, bool(access.key))
     handlers = {HTTPException: no_route}
-    inner = Starlette(routes=[*alive, *routes], lifespan=service.lifespan, exception_handlers=handlers)
+    inner = Starlette(routes=every, lifespan=service.lifespan, exception_handlers=handlers)
     inner.router.redirect_slashes = False
     return Application(service, Guard(inner, access))

@@ -164,6 +164,8 @@ def fits(hint: Any, given: Any) -> bool:
         return any(type(given) is type(choice) and given == choice for choice in typing.get_args(hint))
     if hint is type(None):
         return given is None
+    if hint is int:
+        return type(given) is int or (type(given) is float and given.is_integer())  # 1.0, as JSON Schema has it
     if hint is float:
         return type(given) in (int, float) and abs(given) < 1e300 and math.isfinite(given)
     if hint in SCALARS:
@@ -189,7 +191,7 @@ def inside(hint: Any, given: Any, name: str, limits: Limits) -> Any:
             given.encode()
         except UnicodeEncodeError:
             raise HttpError(400, f'"{name}" holds half a character (a lone surrogate)', name) from None
-    return float(given) if hint is float else given
+    return hint(given) if hint in (int, float) else given
 
 
 def check_note(note: Any, hint: Any, notes: list[Any], given: Any, name: str, limits: Limits) -> None:
@@ -250,7 +252,8 @@ def schema_of(hint: Any, limits: Limits) -> dict[str, Any]:
     origin = typing.get_origin(hint)
     found: dict[str, Any] = {}
     if origin in (typing.Union, types.UnionType):
-        members = [Annotated[m, *notes] if notes else m for m in typing.get_args(hint)]
+        sizes = [note for note in notes if not isinstance(note, str)]
+        members = [Annotated[m, *sizes] if sizes else m for m in typing.get_args(hint)]
         found = {"anyOf": [schema_of(m, limits) for m in members]}
     elif origin is Literal:
         found = {"enum": list(typing.get_args(hint))}

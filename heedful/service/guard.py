@@ -1,7 +1,7 @@
 """The guard before every route: who may call, from where, and with what.
 
-Another page in the same browser must not read or write here (Host, Origin, Sec-Fetch-Site, content type), and
-other machines must have the key.
+Another page in the same browser must not read or write here (Host, Origin, Sec-Fetch-Site), and other
+machines must have the key. Routes that take a body take JSON only (`check_json`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ HEADERS = (
 )
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OPEN = ("/health", "/ready")  # answered without a key: load balancers ask
-METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 
 
 @dataclass(frozen=True)
@@ -125,12 +124,6 @@ class Guard:
         site = values(scope, b"sec-fetch-site")
         if site and not origins and not set(site) <= {"same-origin", "none"}:
             return HttpError(403, "pages of other sites may not call this service")
-        if scope["method"] not in METHODS:
-            return HttpError(405, "use GET or POST", allow=", ".join(METHODS))
-        if scope["method"] == "POST" and not is_json(values(scope, b"content-type")):
-            return HttpError(415, "send JSON, with the header content-type: application/json")
-        if values(scope, b"content-encoding") not in ([], ["identity"]):
-            return HttpError(415, "the body may not be compressed")
         if scope["path"] not in OPEN and scope["method"] != "OPTIONS" and not self.has_key(scope):
             why = "give the key of this service: authorization: Bearer KEY"
             return HttpError(401, why, **{"www-authenticate": "Bearer"})
@@ -152,8 +145,13 @@ def values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
-def is_json(types: list[str]) -> bool:
-    return len(types) == 1 and types[0].partition(";")[0].strip().lower() == "application/json"
+def check_json(scope: Scope) -> None:
+    """Refuse a body that is not declared as JSON: pages of other sites may send other kinds."""
+    types = values(scope, b"content-type")
+    if len(types) != 1 or types[0].partition(";")[0].strip().lower() != "application/json":
+        raise HttpError(415, "send JSON, with the header content-type: application/json")
+    if values(scope, b"content-encoding") not in ([], ["identity"]):
+        raise HttpError(415, "the body may not be compressed")
 
 
 def shown(found: list[str]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LINE = 4096  # characters of a line
+METHODS = ("GET", "HEAD", "POST", "OPTIONS")  # others are words of strangers
 FRAMES = 8  # places in the code that a fault names
 
 
@@ -33,6 +34,7 @@ class RequestRecord:
 
     def line(self, route: str, method: str) -> dict[str, Any]:
         """What the log says of it."""
+        method = method if method in METHODS else "other"
         found = {"id": self.id, "route": route, "method": method, "status": self.status}
         found |= {"model": self.model} if self.model else {}
         found |= {name: count for name, count in self.usage.items() if isinstance(count, int)}

@@ -37,6 +37,7 @@ def test_a_request_is_read_with_its_defaults():
     found = read(Asked, asked, LIMITS)
     assert found == Asked(["a"], 1.0, stop=["x"], messages=[Message("user", "hi")])
     assert type(found.temperature) is float
+    assert type(read(Asked, {"texts": ["a"], "n": 3.0}, LIMITS).n) is int
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,9 @@ def test_a_request_is_read_with_its_defaults():
         ({"texts": ["a\ud800"]}, 400, "half a character"),
         ({"texts": ["a"], "temperature": 7}, 400, '"temperature" must be a number from 0 to 2, not 7'),
         ({"texts": ["a"], "temperature": True}, 400, '"temperature" must be a number from 0 to 2, not True'),
-        ({"texts": ["a"], "n": 1.0}, 400, '"n" must be a whole number from 1 to 4, not 1.0'),
+        ({"texts": ["a"], "n": 1.5}, 400, '"n" must be a whole number from 1 to 4, not 1.5'),
+        ({"texts": ["a"], "n": True}, 400, '"n" must be a whole number from 1 to 4, not True'),
+        ({"texts": ["a"], "n": 5.0}, 400, '"n" must be a whole number from 1 to 4, not 5.0'),
         ({"texts": ["a"], "n": 10**400}, 400, '"n" must be a whole number'),
         ({"texts": ["a"], "temperature": 10**400}, 400, '"temperature" must be a number'),
         ({"texts": ["a"], "stop": 3}, 400, '"stop" must be a text or a list, not 3'),

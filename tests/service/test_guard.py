@@ -5,7 +5,9 @@ import json
 
 import pytest
 
-from heedful.service.guard import Access, Guard
+from heedful.errors import BadInput
+from heedful.service.fields import HttpError
+from heedful.service.guard import Access, Guard, check_json
 
 
 async def hello(scope, receive, send):
@@ -75,26 +77,72 @@ def test_pages_of_other_origins_are_refused(headers):
 
 
 def test_only_json_is_taken():
-    for kind in (
-        [],
-        ["text/plain"],
-        ["application/x-www-form-urlencoded"],
-        ["multipart/form-data"],
-        ["application/json", "a"],
-    ):
-        assert call(RULES, [HERE, *(("Content-Type", one) for one in kind)], "POST")[0] == 415
-    assert call(RULES, [HERE, JSON, ("Origin", "http://127.0.0.1:8080")], "POST")[0] == 200
-    assert call(RULES, [HERE, JSON, ("Content-Encoding", "gzip")], "POST")[0] == 415
+    def check(*headers):
+        check_json({"headers": [(name.lower().encode(), value.encode()) for name, value in headers]})
+
+    check(JSON)
+    check(JSON, ("Content-Encoding", "identity"))
+    refused = [
+        "",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "application/json2",
+    ]
+    cases = [[], [JSON, ("Content-Type", "a")], [JSON, ("Content-Encoding", "gzip")]]
+    for headers in [*cases, *([("Content-Type", kind)] for kind in refused)]:
+        with pytest.raises(HttpError) as found:
+            check(*headers)
+        assert found.value.status == 415
 
 
 def test_a_key_is_asked_for_everywhere_but_at_the_signs_of_life():
     access = Access.of("0.0.0.0", 8080, ["models.example:443"], key="secret")
     host = ("Host", "models.example:443")
-    for given in ([], ["Bearer wrong"], ["Bearer "], ["secret"], ["Bearer secret", "Bearer secret"]):
+    wrong = [
+        "Bearer wrong",
+        "Bearer ",
+        "secret",
+        "Basic secret",
+        "Bearer secretly",
+        "Bearer s\xe9cret",
+        "\xff",
+    ]
+    for given in ([], ["Bearer secret", "Bearer secret"], *([one] for one in wrong)):
         status, headers, body = call(access, [host, *(("Authorization", one) for one in given)])
         assert status == 401 and headers[b"www-authenticate"] == b"Bearer" and b"secret" not in body
     assert call(access, [host, ("Authorization", "Bearer secret")])[0] == 200
+    assert call(access, [host, ("Authorization", "bearer  secret ")])[0] == 200
     assert call(access, [host], path="/health")[0] == 200
+
+
+def test_on_every_address_each_address_is_a_host_and_no_name_is():
+    access = Access.of("0.0.0.0", 8080, key="secret")
+    assert call(access, [("Host", "192.168.1.7:8080")], path="/health")[0] == 200
+    assert call(access, [("Host", "[fe80::1]:8080")], path="/health")[0] == 200
+    for host in (
+        "evil.test:8080", "192.168.1.7", "192.168.1.7:80", "192.168.1:8080", "[192.168.1.7]:8080", ":8080",
+        "fe80::1:8080", "192.168.1.7.evil.test:8080", "192.168.001.007:8080", "",
+    ):  # fmt: skip
+        assert call(access, [("Host", host)], path="/health")[0] == 403, host
+
+
+def test_pages_of_other_sites_need_a_key():
+    with pytest.raises(BadInput, match="give it a key as well"):
+        Access.of("127.0.0.1", 8080, origins=["https://app.example"])
+
+
+def test_a_websocket_is_refused():
+    sent = []
+
+    async def main():
+        async def send(message):
+            sent.append(message)
+
+        await Guard(hello, RULES)({"type": "websocket", "path": "/", "headers": []}, None, send)
+
+    asyncio.run(main())
+    assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
 def test_an_allowed_origin_is_named_in_the_answer_and_no_other():
