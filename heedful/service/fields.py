@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -35,6 +36,14 @@ class Most:
 
     limit: str
     least: int = 0
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The form of a text, or of the keys of an object: a regular expression, and what it means in words."""
+
+    pattern: str
+    words: str
 
 
 class HttpError(Exception):
@@ -148,7 +157,7 @@ def one_of(hint: Any, notes: list[Any], given: Any, name: str, limits: Limits) -
     for member in members:
         if fits(bare(member)[0], given):
             try:
-                return value_of(Annotated[member, *notes] if notes else member, given, name, limits)
+                return value_of(with_notes(member, notes), given, name, limits)
             except HttpError as error:
                 refused = error  # another member may take it: texts or numbers
     if refused is not None:
@@ -165,7 +174,9 @@ def fits(hint: Any, given: Any) -> bool:
     if hint is type(None):
         return given is None
     if hint is int:
-        return type(given) is int or (type(given) is float and given.is_integer())  # 1.0, as JSON Schema has it
+        return type(given) is int or (
+            type(given) is float and given.is_integer()
+        )  # 1.0, as JSON Schema has it
     if hint is float:
         return type(given) in (int, float) and abs(given) < 1e300 and math.isfinite(given)
     if hint in SCALARS:
@@ -198,6 +209,10 @@ def check_note(note: Any, hint: Any, notes: list[Any], given: Any, name: str, li
     """Check a number's range, and the size of a text or a list."""
     if isinstance(note, Range) and hint in (int, float) and given not in note:
         raise HttpError(400, f'"{name}" must be {described(hint, notes, limits)}, not {short(given)}', name)
+    if isinstance(note, Pattern) and isinstance(given, str | dict):
+        for text in [given] if isinstance(given, str) else given:
+            if not re.fullmatch(note.pattern, text, re.ASCII):
+                raise HttpError(400, f'"{name}" has "{shown(text)}", where {note.words} is expected', name)
     if isinstance(note, Most) and hint is int and given > (most := getattr(limits, note.limit)):
         raise HttpError(400, f'"{name}" is {short(given)}, and {most:,} are allowed', name)
     if isinstance(note, Most) and isinstance(given, str | list | dict):
@@ -234,6 +249,13 @@ def bare(hint: Any) -> tuple[Any, list[Any]]:
     return hint, notes
 
 
+def with_notes(member: Any, notes: list[Any]) -> Any:
+    """A member of a union with the notes of the union, but for kinds of notes that it has itself."""
+    own = {type(note) for note in bare(member)[1]}
+    more = [note for note in notes if type(note) not in own]
+    return Annotated[member, *more] if more else member
+
+
 @cache
 def hints_of(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
@@ -253,7 +275,7 @@ def schema_of(hint: Any, limits: Limits) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if origin in (typing.Union, types.UnionType):
         sizes = [note for note in notes if not isinstance(note, str)]
-        members = [Annotated[m, *sizes] if sizes else m for m in typing.get_args(hint)]
+        members = [with_notes(member, sizes) for member in typing.get_args(hint)]
         found = {"anyOf": [schema_of(m, limits) for m in members]}
     elif origin is Literal:
         found = {"enum": list(typing.get_args(hint))}
@@ -283,6 +305,9 @@ def note_schema(note: Any, kind: str | None, limits: Limits) -> dict[str, Any]:
         low = "minimum" if note.ends[0] == "[" else "exclusiveMinimum"
         high = "maximum" if note.ends[1] == "]" else "exclusiveMaximum"
         return {low: note.least, high: note.most}
+    if isinstance(note, Pattern):
+        pattern = {"pattern": f"^{note.pattern}$"}
+        return {"propertyNames": pattern} if kind == "object" else pattern if kind == "string" else {}
     if isinstance(note, Most) and kind == "integer":
         return {"maximum": getattr(limits, note.limit)}
     if isinstance(note, Most) and kind in SIZES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from starlette.requests import Request
@@ -23,9 +24,9 @@ def openai_routes(service: Service) -> list[Route]:
     return [
         route("/v1/models", models, service, "GET"),
         route("/v1/models/{name:path}", one_model, service, "GET"),
-        route("/v1/completions", completions, service),
-        route("/v1/chat/completions", chat, service),
-        route("/v1/embeddings", embeddings, service),
+        route("/v1/completions", completions, service, takes=CompletionRequest, lenient=True),
+        route("/v1/chat/completions", chat, service, takes=ChatRequest, lenient=True),
+        route("/v1/embeddings", embeddings, service, takes=EmbeddingRequest, lenient=True),
     ]
 
 
@@ -94,7 +95,7 @@ async def chat(service: Service, request: Request) -> Response:
 async def read_body(service: Service, request: Request, kind: type) -> tuple[Any, dict[str, str]]:
     """A request, and a header that names the fields that nobody knows."""
     asked, ignored = read_request(kind, await body_of(request, service.limits.body_bytes), service.limits)
-    names = ", ".join(name for name in ignored if name.isascii())[:1000]
+    names = ", ".join(re.sub("[^!-~]", "?", name) or "?" for name in ignored)[:1000].rstrip()
     return asked, {"x-heedful-ignored": names} if names else {}
 
 

@@ -52,7 +52,9 @@ def describe(routes: Iterable[Route], limits: Limits, locked: bool) -> dict[str,
     endpoints = [route.endpoint for route in routes if isinstance(route.endpoint, Endpoint)]
     paths: dict[str, Any] = {}
     for one in endpoints:
-        paths.setdefault(one.path, {})[one.method.lower()] = operation(one, locked)
+        paths.setdefault(re.sub(r"{(\w+):\w+}", r"{\1}", one.path), {})[one.method.lower()] = operation(
+            one, locked
+        )
     schemas = {one.takes.__name__: schema(one, limits) for one in endpoints if one.takes is not None}
     components: dict[str, Any] = {"schemas": {"Error": ERROR, **schemas}}
     if locked:
@@ -79,7 +81,7 @@ def operation(one: Endpoint, locked: bool) -> dict[str, Any]:
         "summary": one.summary,
         "responses": {"200": answers(one), **refusals(one, locked)},
     }
-    if names := re.findall(r"{(\w+)}", one.path):
+    if names := re.findall(r"{(\w+)", one.path):
         found["parameters"] = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ]

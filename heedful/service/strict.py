@@ -6,6 +6,7 @@ uvicorn waits for ever for the rest of a request; a few hundred half-sent ones w
 from __future__ import annotations
 
 import asyncio
+import socket
 from http import HTTPStatus
 from typing import Any
 
@@ -34,6 +35,8 @@ class StrictProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # asyncio does so only for sockets made with proto=IPPROTO_TCP; without it, tokens wait 40 ms.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         others: Any = self.connections
         if len(others) > 2 * self.limits.connections:
             transport.abort()

@@ -1,6 +1,7 @@
 """A service with the stub worker behind real sockets: two routes, and a client that sends bytes."""
 
 import contextlib
+import functools
 import json
 import socket
 import sys
@@ -42,11 +43,11 @@ class StubRequest:
     model: str | None = None
 
 
-async def write(service, request):
+async def write(service, request, slowly=True):
     """Write words that follow from a text."""
     asked = read(StubRequest, await body_of(request, service.limits.body_bytes), service.limits)
     worker = await service.able(asked.model, "write")
-    given = {"text": asked.text, "words": asked.words, "delay": asked.delay, "mode": asked.mode}
+    given = {"text": asked.text, "words": asked.words, "delay": asked.delay * slowly, "mode": asked.mode}
     if not asked.stream:
         event = await service.result(worker, "write", given, asked.places)
         return JSONResponse(event["result"])
@@ -156,6 +157,12 @@ def routes_of(service: Service) -> list:
         route("/seen", seen, service, "GET"),
         route("/fail", fail, service, "GET"),
     ]
+
+
+def quick_routes(service: Service) -> list:
+    """The same, where nothing is waited for."""
+    quick = functools.partial(write, slowly=False)
+    return [route("/write", quick, service, takes=StubRequest), route("/seen", seen, service, "GET")]
 
 
 @contextlib.contextmanager

@@ -46,9 +46,28 @@ class Stub:
             facts["environment"] = dict(os.environ)
             self.say({"news": [[number, {"over": True, "result": facts}]]})
             return
+        if do == "embed" or "options" in given:
+            self.answer_openai(number, do, given)
+            return
         MODES.get(given.get("mode", ""), lambda stub, number: None)(self, number)
         if given.get("mode") not in ("fault", "quiet", "flood"):
             self.jobs[number] = {"with": given, "next": time.monotonic(), "written": 0}
+
+    def answer_openai(self, number: str, do: str, given: dict) -> None:
+        """What a worker says to requests of OpenAI's shape."""
+        inputs = given.get("texts") or given.get("tokens") or [given.get("messages")]
+        usage = {"prompt_tokens": len(inputs), "completion_tokens": given.get("n", 0)}
+        if do == "embed":
+            over = {"over": True, "usage": usage, "result": {"vectors": [[0.5, -2.0]] * len(inputs)}}
+            self.say({"news": [[number, over]]})
+            return
+        tokens = [{"text": " a", "log_probability": -0.5, "top": [[" a", -0.5], [" b", -1.5]]}]
+        rows = [
+            [number, {"index": index, "piece": " a", "tokens": tokens, "finish": "stop"}]
+            for index in range(given["n"] * len(inputs))
+        ]
+        result = {"answers": [{"log_probabilities": [-0.5]}] * len(rows)}
+        self.say({"news": [*rows, [number, {"over": True, "usage": usage, "result": result}]]})
 
     def step(self) -> float:
         """Write what is due; the seconds until something is."""
@@ -70,7 +89,7 @@ class Stub:
         return max(0.0, min((job["next"] for job in self.jobs.values()), default=now + 60) - now)
 
     def run(self) -> None:
-        self.say({"ready": {"can": ["write"], "context": 64}})
+        self.say({"ready": {"can": ["write", "generate", "embed"], "context": 64, "chat": True}})
         unpacker = Unpacker()
         while True:
             if select.select([0], [], [], self.step())[0]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.models.base.settings import Range
-from heedful.service.fields import HttpError, Most, json_body, object_schema, read
+from heedful.service.fields import HttpError, Most, Pattern, json_body, object_schema, read
 from heedful.service.limits import Limits
 
 LIMITS = Limits(characters=10, texts=3)
@@ -21,13 +21,17 @@ class Message:
     content: Annotated[str, Most("characters")]
 
 
+DIGITS = Pattern("[0-9]{1,9}", "a number")
+Short = Annotated[str, Most("characters", 1)]
+
+
 @dataclass(frozen=True)
 class Asked:
     texts: Annotated[list[Annotated[str, Most("characters")]], Most("texts", 1), "texts to answer"]
     temperature: Annotated[float, Range(0, 2), "how random"] = 1.0
     n: Annotated[int, Range(1, 4)] = 1
-    stop: str | list[str] | None = None
-    bias: Annotated[dict[str, Annotated[float, Range(-100, 100)]], Most("texts")] | None = None
+    stop: Annotated[Short | list[Short] | None, Most("texts")] = None
+    bias: Annotated[dict[str, Annotated[float, Range(-100, 100)]], Most("texts"), DIGITS] | None = None
     messages: list[Message] | None = None
     stream: bool = False
 
@@ -35,7 +39,9 @@ class Asked:
 def test_a_request_is_read_with_its_defaults():
     asked = {"texts": ["a"], "temperature": 1, "stop": ["x"], "messages": [{"role": "user", "content": "hi"}]}
     found = read(Asked, asked, LIMITS)
+    assert read(Asked, {"texts": ["a"], "stop": "longer"}, LIMITS).stop == "longer"
     assert found == Asked(["a"], 1.0, stop=["x"], messages=[Message("user", "hi")])
+    assert read(Asked, {"texts": ["a"], "bias": None}, LIMITS).bias is None
     assert type(found.temperature) is float
     assert type(read(Asked, {"texts": ["a"], "n": 3.0}, LIMITS).n) is int
 
@@ -56,6 +62,10 @@ def test_a_request_is_read_with_its_defaults():
         ({"texts": ["a"], "n": 5.0}, 400, '"n" must be a whole number from 1 to 4, not 5.0'),
         ({"texts": ["a"], "n": 10**400}, 400, '"n" must be a whole number'),
         ({"texts": ["a"], "temperature": 10**400}, 400, '"temperature" must be a number'),
+        ({"texts": ["a"], "stop": "b" * 11}, 413, '"stop" has 11 characters, and 10 are allowed'),
+        ({"texts": ["a"], "stop": ["b"] * 4}, 413, '"stop" has 4 entries, and 3 are allowed'),
+        ({"texts": ["a"], "bias": {"५": 1}}, 400, '"bias" has "५", where a number is expected'),
+        ({"texts": ["a"], "stop": ""}, 400, '"stop" needs at least 1 characters'),
         ({"texts": ["a"], "stop": 3}, 400, '"stop" must be a text or a list, not 3'),
         ({"texts": ["a"], "stop": [3]}, 400, '"stop[0]" must be a text, not 3'),
         ({"texts": ["a"], "bias": {"5": 101}}, 400, '"bias.5" must be a number from -100 to 100, not 101'),
@@ -124,6 +134,7 @@ def test_the_schema_has_every_field_with_its_limits():
         "maxItems": 3,
         "description": "texts to answer",
     }
+    assert SCHEMA["properties"]["bias"]["anyOf"][0]["propertyNames"] == {"pattern": "^[0-9]{1,9}$"}
     assert SCHEMA["properties"]["temperature"]["maximum"] == 2
     assert SCHEMA["properties"]["messages"]["anyOf"][0]["items"]["properties"]["role"] == {
         "enum": ["user", "system"]
