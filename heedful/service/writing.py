@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from .spelling import Speller
 Event = dict[str, Any]
 Scores = tuple[float | None, list[tuple[int, float]]]  # log p of a token, and the likeliest tokens
 KIND = ("beam", "source_lang", "target_lang")  # beside the options: what makes two searches differ
+PACE = 0.02  # seconds between two pieces of an answer that is sent as it comes: one has several tokens then
 CHUNK = 64  # tokens of a prompt that are scored between two turns
 
 
@@ -179,10 +181,20 @@ class Written:
 
     tokens: list[int] = field(default_factory=list)
     log_probabilities: list[float] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)  # what has not been sent: the prompt, and what is written
     entries: list[Event] = field(default_factory=list)  # tokens as they are sent
     answer: Answer | None = None
     speller: Speller | None = None
+    sent: float = 0.0  # when
+
+    def add(self, text: str) -> None:
+        self.written.append(text)
+        self.pieces.append(text)
+
+    def due(self) -> bool:
+        """Whether it is time to send something: readers are not sent more than they can read."""
+        return time.monotonic() - self.sent >= PACE
 
 
 class WriteTask:
@@ -216,16 +228,17 @@ class WriteTask:
             one.entries.append(entry)
         one.tokens.append(news.token)
         one.log_probabilities.append(news.log_probability)
-        one.pieces.append(piece.text)
         self.counted += 1
         if piece.finish:
-            ended = piece.finish == "stop"
-            found = Hypothesis(one.tokens, sum(one.log_probabilities), one.log_probabilities, news.ended)
-            text = "".join(one.pieces)
-            names = self.plan.model.wording.names(found.tokens)
-            one.answer = Answer(text, found.score, names, found.log_probabilities, ended)
+            one.add(piece.writing.take(whole=True))
+            names = self.plan.model.wording.names(one.tokens)
+            score, ended = sum(one.log_probabilities), piece.finish == "stop"
+            one.answer = Answer("".join(one.written), score, names, one.log_probabilities, ended)
             return self.finished(index)
-        return self.event(index) if self.plan.streams else []
+        if not self.plan.streams or not one.due():
+            return []
+        one.add(piece.writing.take())
+        return self.event(index)
 
     def speller(self, index: int) -> Speller:
         """What spells the tokens of an answer one by one."""
@@ -273,6 +286,7 @@ class WriteTask:
         one.pieces, one.entries = [], []
         if not piece and not entries and finish is None:
             return []
+        one.sent = time.monotonic()
         return [{"index": index, "piece": piece, "tokens": entries, "finish": finish}]
 
     def finished(self, index: int) -> list[Event]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..decode.filters import Filter
 from ..decode.slots import News, Row, Slots, fits
@@ -31,6 +31,7 @@ class Writing:
     ids: list[int] = field(default_factory=list)  # the prompt and what follows it
     window: int = 0  # how often the position table was full
     row: Row | None = None
+    pieces: list[str] = field(default_factory=list)  # text that nobody has taken
 
     def __post_init__(self) -> None:
         self.ids = list(self.request.prompt)
@@ -38,6 +39,22 @@ class Writing:
     @property
     def written(self) -> int:
         return len(self.ids) - len(self.request.prompt)
+
+    def push(self, token: int, ended: bool) -> bool:
+        """Add a token; whether a stop string is complete with it. Text is made where somebody looks at it."""
+        self.ids.append(token)
+        if not self.text.stop and not ended:
+            self.text.ids.append(token)
+            return False
+        piece, stopped = self.text.add(token, ended)
+        self.pieces.append(piece)
+        return stopped
+
+    def take(self, whole: bool = False) -> str:
+        """The text that can be shown since the last time. whole: nothing follows."""
+        self.pieces.append(self.text.shown(whole))
+        found, self.pieces = "".join(self.pieces), []
+        return found
 
     def next_row(self) -> Row:
         """The row that goes on from here. Past the end of a position table, its later half is read again."""
@@ -55,13 +72,11 @@ class Writing:
         return self.row
 
 
-@dataclass(frozen=True)
-class Piece:
-    """What an answer has gained: a token, and the text that can be shown with it; or why there is no more."""
+class Piece(NamedTuple):
+    """What an answer has gained: a token; or why there is no more."""
 
     writing: Writing
     news: News | None
-    text: str = ""
     finish: str = ""  # why nothing follows: stop, length, or fault
     error: BaseException | None = None  # of a fault
 
@@ -142,16 +157,15 @@ class Together:
             return self.failed(writing, error)
 
     def written(self, writing: Writing, news: News) -> Piece:
-        writing.ids.append(news.token)
-        text, stopped = writing.text.add(news.token, ended=news.ended)
+        stopped = writing.push(news.token, news.ended)
         if stopped or news.ended:
-            return self.finished(Piece(writing, news, text, "stop"))
+            return self.finished(Piece(writing, news, "stop"))
         if writing.written >= writing.request.longest:
-            return self.finished(Piece(writing, news, text + writing.text.rest(), "length"))
+            return self.finished(Piece(writing, news, "length"))
         if news.last:  # the position table is full
             del self.writings[news.row]
             self.begin(writing)
-        return Piece(writing, news, text)
+        return Piece(writing, news)
 
     def finished(self, piece: Piece) -> Piece:
         self.remove(piece.writing)

@@ -9,6 +9,7 @@ from helpers.loop_cases import Desk, writing
 
 import heedful
 from heedful.service import loop as loops
+from heedful.service import writing as writings
 
 TEXTS = ["the cat", "once upon a time there was", "a dog and"]
 REQUESTS = {  # what is cancelled, and beside it what is not
@@ -26,6 +27,7 @@ def a_step_a_turn(monkeypatch):
     """Other work does one step in a turn, so that requests are met in every state."""
     monkeypatch.setattr(loops, "TURN", 0.0)
     monkeypatch.setattr(loops, "LEAST", 0.0)
+    monkeypatch.setattr(writings, "PACE", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,24 @@ def test_a_request_is_answered_as_by_the_model_itself(lm, alone):
     for name in ("a row", "a beam", "a long prompt"):
         given = REQUESTS[name]
         assert alone[name][0] == [lm.generate(given["texts"][0], **given["options"])]
+
+
+def test_a_stream_that_is_written_faster_than_it_is_read_has_fewer_pieces_and_the_same_text(lm, monkeypatch):
+    for stop in ([], ["is"]):
+        given, found = writing(TEXTS[0], streams=True, scored=True, stop=stop), []
+        for pace in (0.0, 600.0):
+            monkeypatch.setattr(writings, "PACE", pace)
+            desk = Desk(lm)
+            desk.ask("a", **given)
+            desk.finish()
+            *pieces, over = desk.events["a"]
+            found.append((desk.texts("a"), [one for event in pieces for one in event["tokens"]]))
+            assert (
+                over["result"]["answers"][0]["text"]
+                == desk.texts("a")[0]
+                == lm.generate(TEXTS[0], stop=stop, max_new_tokens=40)
+            )
+        assert found[0] == found[1] and len(pieces) == 2
 
 
 def test_requests_that_come_at_different_moments_are_answered_as_alone(lm, alone):
