@@ -5,7 +5,7 @@ import weakref
 import pytest
 import torch
 from helpers.decoding_cases import EOS, FAMILIES, Case
-from helpers.kernel_cases import Eager, fast, shaken, tiny_gpt2
+from helpers.kernel_cases import DEVICE, Eager, fast, shaken, tiny_gpt2
 
 from heedful.decode.beam import beam_search, beam_steps
 from heedful.decode.beam_settings import BeamSettings
@@ -67,31 +67,24 @@ def test_a_search_that_is_closed_leaves_nothing_behind(steps):
     assert gone() is None
 
 
-def test_a_search_that_is_closed_gives_its_runner_back():
-    model, prompts = shaken(tiny_gpt2()), torch.tensor([[1, 2], [3, 4]])
-    step = fast(model)
-    runners, given = step.runners, {"longest": 12, "eos": None, "settings": BeamSettings(3, 3)}
-    prompts = prompts.to(next(model.parameters()).device)
-    expected = beam_search(step, prompts, **given)
-    del step
+def on_runners(runners, number: int):
+    """A search whose steps are kernels."""
+    prompts = torch.tensor([[1, 2, number]], device=DEVICE)
+    return beam_steps(Eager(runners, 8), prompts, longest=4 + number, eos=3, settings=BeamSettings(2, 2))
+
+
+@pytest.mark.slow  # kernels are interpreted where there is no GPU
+def test_searches_on_runners_take_turns_and_give_their_runners_back():
+    runners = fast(shaken(tiny_gpt2())).runners
+    expected = [finish(on_runners(runners, number)) for number in range(2)]
     before = set(map(id, runners.free))
-    turns = beam_steps(Eager(runners, 16), prompts, **given)
-    next(turns), next(turns)
-    assert len(runners.free) == len(before) - 1, "no runner is borrowed"
-    turns.close()
-    assert set(map(id, runners.free)) == before
-    again = finish(beam_steps(Eager(runners, 16), prompts, **given))
-    assert [[h.tokens for h in row] for row in again] == [[h.tokens for h in row] for row in expected]
-
-
-def test_searches_on_runners_take_turns_too():
-    model = shaken(tiny_gpt2())
-    runners, device = fast(model).runners, next(model.parameters()).device
-    how = [{"longest": 9 + n, "eos": 3, "settings": BeamSettings(2 + n, 2)} for n in range(3)]
-    prompts = [torch.tensor([[1, 2, n], [5, n, 4]], device=device) for n in range(3)]
-    expected = [beam_search(Eager(runners, 16), p, **one) for p, one in zip(prompts, how, strict=True)]
-    turns = [beam_steps(Eager(runners, 16), p, **one) for p, one in zip(prompts, how, strict=True)]
+    closed, *turns = (on_runners(runners, number) for number in (2, 0, 1))
+    next(closed), next(turns[0])
+    assert len(before & set(map(id, runners.free))) < len(before), "no runner is borrowed"
+    closed.close()
     found = alternately(*turns)
     assert [[h.tokens for h in row] for some in found for row in some] == [
         [h.tokens for h in row] for some in expected for row in some
     ]
+    del closed, turns
+    assert before <= set(map(id, runners.free)) and len(runners.free) == len(set(map(id, runners.free)))
