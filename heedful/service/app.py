@@ -117,6 +117,7 @@ class Service:
             "ready": {},
             "cache_bytes": {},
             "worker_rss_bytes": {},
+            "worker_restarts_total": {},
         }
         for name, worker in self.workers.items():
             own, gate = (("model", name),), self.gates[name]
@@ -125,6 +126,7 @@ class Service:
             found["ready"][own] = worker.state == "ready"
             found["cache_bytes"][own] = worker.load.get("cache_bytes", 0)
             found["worker_rss_bytes"][own] = worker.load.get("rss_bytes", 0)
+            found["worker_restarts_total"][own] = worker.restarts
         return found
 
     # Shutdown.

@@ -52,19 +52,22 @@ class ServiceMetrics:
         default_factory=lambda: defaultdict(lambda: defaultdict(Histogram))
     )
 
+    def __post_init__(self) -> None:
+        self.count("cancelled_total", 0)
+
     def count(self, name: str, by: float = 1, **labels: str) -> None:
         self.counters[name][tuple(sorted(labels.items()))] += by
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         self.histograms[name][tuple(sorted(labels.items()))].add(seconds)
 
-    def text(self, gauges: Mapping[str, Mapping[Labels, float]]) -> str:
-        """All figures. gauges: those that are read off just now."""
+    def text(self, now: Mapping[str, Mapping[Labels, float]]) -> str:
+        """All figures. now: those that are read off just now."""
         lines: list[str] = []
         for name, help in COUNTERS.items():
-            lines += plain(name, "counter", help, self.counters[name])
+            lines += plain(name, "counter", help, {**self.counters[name], **now.get(name, {})})
         for name, help in GAUGES.items():
-            lines += plain(name, "gauge", help, gauges.get(name, {}))
+            lines += plain(name, "gauge", help, now.get(name, {}))
         for name, help in HISTOGRAMS.items():
             lines += head(name, "histogram", help)
             for labels, histogram in self.histograms[name].items():
@@ -79,7 +82,7 @@ def head(name: str, kind: str, help: str) -> list[str]:
 def plain(name: str, kind: str, help: str, values: Mapping[Labels, float]) -> list[str]:
     return [
         *head(name, kind, help),
-        *(f"heedful_{name}{shown(labels)} {value:g}" for labels, value in values.items()),
+        *(f"heedful_{name}{shown(labels)} {exact(value)}" for labels, value in values.items()),
     ]
 
 
@@ -88,8 +91,13 @@ def buckets(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
     for most, count in zip((*SECONDS, "+Inf"), histogram.counts, strict=True):
         below += count
         yield f"heedful_{name}_bucket{shown((*labels, ('le', str(most))))} {below}"
-    yield f"heedful_{name}_sum{shown(labels)} {histogram.total:g}"
+    yield f"heedful_{name}_sum{shown(labels)} {exact(histogram.total)}"
     yield f"heedful_{name}_count{shown(labels)} {below}"
+
+
+def exact(value: float) -> str:
+    """A number with all its digits."""
+    return str(int(value)) if value == int(value) else repr(float(value))
 
 
 def shown(labels: Labels) -> str:

@@ -17,7 +17,21 @@ from .fields import HttpError, error_body
 from .limits import Limits
 
 HEAD = 16 << 10  # bytes of a request before its body
+PIECES = 20_000  # chunks of a body
 LINGER = 1.0  # seconds in which a refused client can read why
+
+
+class CountingConnection(h11.Connection):
+    """Refuses a body in very many pieces: each costs 10 microseconds, and other clients wait for it."""
+
+    pieces = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        self.pieces = 0 if isinstance(event, h11.Request) else self.pieces + isinstance(event, h11.Data)
+        if self.pieces > PIECES:
+            raise h11.RemoteProtocolError("the body has too many pieces")
+        return event
 
 
 class StrictProtocol(H11Protocol):
@@ -31,6 +45,7 @@ class StrictProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn = CountingConnection(h11.SERVER, HEAD)
         self.timeout_keep_alive = self.limits.idle_seconds  # type: ignore[assignment]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import logging
 import socket
 import sys
 import threading
@@ -23,6 +24,7 @@ from heedful.service.fields import Most, read
 from heedful.service.gate import Gate
 from heedful.service.guard import Access
 from heedful.service.limits import Limits
+from heedful.service.records import log_as_lines
 from heedful.service.server import listen
 from heedful.service.workers import ServedModel, WorkerProcess
 
@@ -173,6 +175,7 @@ def running(limits: Limits, key: str = "", routes: Any = routes_of, **options: A
     service = make_service(limits, **options)
     app = make_app(service, Access.of("127.0.0.1", port, key=key), routes(service))
     server = DrainingServer(app, limits)
+    log_as_lines()
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
@@ -181,3 +184,5 @@ def running(limits: Limits, key: str = "", routes: Any = routes_of, **options: A
         server.should_exit = True
         thread.join(30)
         assert not thread.is_alive()
+        for name in ("uvicorn", "asyncio"):
+            logging.getLogger(name).handlers, logging.getLogger(name).propagate = [], True
