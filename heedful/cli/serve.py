@@ -13,8 +13,10 @@ heedful serve runs/demo --languages en:fr; heedful serve ./smollm2 --host 0.0.0.
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as short
 from typing import Annotated, Literal
 
 from ..errors import BadInput
@@ -84,7 +86,7 @@ def serve(given: ServeOptions) -> int:
     from ..service.server import Serving, listen, run
     from ..service.workers import ServedModel
 
-    check_numbers(given)
+    check_address(given)
     with_limits(given.limit)
     models = [
         ServedModel(name, folder, worker_options(given), created(folder))
@@ -104,13 +106,19 @@ def serve(given: ServeOptions) -> int:
     return run(serving, given.host, socket)
 
 
-def check_numbers(given: ServeOptions) -> None:
-    """Refuse numbers out of range."""
+def check_address(given: ServeOptions) -> None:
+    """Refuse a name in place of an address, and numbers out of range."""
+    try:
+        ipaddress.ip_address("127.0.0.1" if given.host == "localhost" else given.host)
+    except ValueError:
+        raise BadInput(
+            f"--host takes an address such as 127.0.0.1 or 0.0.0.0, not {given.host[:80]!r}"
+        ) from None
     ranges = {"port": (0, 65535), "rows": (1, 1024), "waiting": (0, 100_000)}
     for name, (least, most) in ranges.items():
         number = getattr(given, name)
         if number is not None and not least <= number <= most:
-            raise BadInput(f"--{name} must be from {least} to {most}, not {number}")
+            raise BadInput(f"--{name} must be from {least} to {most}, not {short(number)}")
 
 
 def first_line(given: ServeOptions, names: list[str], port: int) -> str:

@@ -35,6 +35,7 @@ from heedful.cli.shared.commands import COMMANDS, options_of
 from heedful.corpora import phrasebook
 from heedful.interop.onnx.graph import Graph
 from heedful.runs import training
+from heedful.service import server
 from heedful.tasks import find_task, recipe, task_files
 
 CHUNKS, LINES = 8, 250
@@ -75,6 +76,7 @@ def here(world, tmp_path, monkeypatch):
         monkeypatch.setattr(module, "compared", unchecked)
     monkeypatch.setattr(Graph, "write", lambda graph, path: path.touch())
     monkeypatch.setattr(bench, "bench", lambda given: None)
+    monkeypatch.setattr(server, "run", lambda serving, host, socket: socket.close())  # test_serve.py has it
     return tmp_path
 
 

@@ -2,11 +2,19 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import urllib.request
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
 
 import pytest
+from helpers.serve_cases import stored  # noqa: F401 (fixtures)
+from packaging.requirements import Requirement
 
 from heedful.cli.main import main
 
@@ -29,6 +37,7 @@ def empty(tmp_path_factory):
         ([".", "--name", "my model"], "'my model' is no name for a model"),
         ([".", "--port", "65536"], "--port must be from 0 to 65535, not 65536"),
         ([".", "--port", "-1"], "--port"),
+        ([".", "--host", "example.org"], "--host takes an address such as 127.0.0.1"),
         ([".", "--rows", "0"], "--rows must be from 1 to 1024, not 0"),
         ([".", "--waiting", "-1"], "--waiting"),
         ([".", "--host", "0.0.0.0"], "--host 0.0.0.0 lets other machines in"),
@@ -89,3 +98,52 @@ def test_the_process_that_speaks_http_imports_nothing_heavy():
     )
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "\n"
+
+
+def needed_by(requirements, extras, found):
+    """Every distribution that is needed, with these extras."""
+    for text in requirements or []:
+        wanted = Requirement(text)
+        holds = wanted.marker is None or any(wanted.marker.evaluate({"extra": x}) for x in ("", *extras))
+        if holds and wanted.name not in found:
+            found[wanted.name] = None
+            needed_by(metadata.requires(wanted.name), wanted.extras, found)
+    return found
+
+
+@pytest.mark.slow
+def test_a_wheel_serves_with_what_its_extra_installs(tmp_path, stored):
+    root = Path(__file__).parents[2]
+    venv.create(tmp_path / "env")
+    python, (site,) = str(tmp_path / "env/bin/python"), tmp_path.glob("env/lib/python*/site-packages")
+    shutil.copytree(root / "heedful", tmp_path / "source" / "heedful")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, tmp_path / "source")
+    build = ["-m", "pip", "wheel", ".", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
+    subprocess.run([sys.executable, *build], cwd=tmp_path / "source", check=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        wheel.extractall(site)
+    (facts,) = site.glob("heedful-*.dist-info")
+    others = needed_by(metadata.Distribution.at(facts).requires, ["serve"], {})
+    assert {"starlette", "uvicorn", "torch"} <= others.keys() and "transformers" not in others
+    for name in others:
+        for file in metadata.files(name):
+            first = Path(file).parts[0]
+            if first != ".." and not (site / first).exists():
+                (site / first).symlink_to(metadata.distribution(name).locate_file(first))
+    start = [python, "-m", "heedful", "serve"]
+    environment = {"PATH": os.environ["PATH"]}
+    said = subprocess.check_output([*start, "--help"], env=environment, cwd=tmp_path, text=True)
+    assert "--key-file" in said and "--limit" in said
+    command, options = [*start, str(stored / "lm"), "--port", "0"], {"cwd": tmp_path, "text": True}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, **options) as running:
+        try:
+            address = running.stdout.readline().split()[0]
+            body = json.dumps({"prompt": "the cat", "max_tokens": 3, "temperature": 0}).encode()
+            headers = {"content-type": "application/json"}
+            asked = urllib.request.Request(f"{address}/v1/completions", body, headers)
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                assert json.load(answer)["usage"]["completion_tokens"] == 3
+        finally:
+            running.terminate()
+    assert running.returncode == 0
