@@ -18,6 +18,7 @@ from ..data.documents import read_texts
 from ..data.report import Fault
 from ..errors import BadInput
 from ..files import one_line
+from ..use.as_json import as_json
 from ..use.results import AnswerSpan
 from ..use.texts import Tokenized
 from .shared.lines import Line, LineCommand, answer_lines
@@ -76,9 +77,7 @@ class QuestionAnswerer(LineCommand[AnswerSpan]):
         return flat(result)
 
     def known(self, result: AnswerSpan | None) -> dict[str, Any]:
-        if result is None:
-            return {"answer": None}
-        return {"answer": result, "start": result.start, "end": result.end, "probability": result.probability}
+        return {"answer": None} if result is None else as_json(result)
 
 
 def one_text(path: str) -> str:

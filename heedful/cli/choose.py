@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from ..data.questions import FEWEST, MANY, MOST
 from ..data.report import Fault
+from ..use.as_json import as_json
 from ..use.results import Chosen
 from ..use.texts import Tokenized
 from .shared.lines import Line, LineCommand, answer_lines
@@ -99,6 +100,4 @@ class Chooser(LineCommand[Chosen]):
         return flat(result)
 
     def known(self, result: Chosen | None) -> dict[str, Any]:
-        if result is None:
-            return {"choice": None}
-        return {"choice": result, "number": result.number, "probabilities": result.probabilities}
+        return {"choice": None} if result is None else as_json(result)

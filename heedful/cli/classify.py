@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from ..decode.options import check_batch
 from ..errors import BadInput
 from ..files import one_line, present, read_json
-from ..use.results import ScoredLabels, SingleScore
+from ..use.as_json import as_json
+from ..use.results import SingleScore
 from ..use.texts import Tokenized
 from .shared.image_files import batches_of_names
 from .shared.lines import LineCommand, answer_lines
@@ -66,23 +67,12 @@ class TextLabeler(LineCommand["Judgment"]):
         return plain(result)
 
     def known(self, result: Judgment | None) -> dict[str, Any]:
-        return {"label": None, "probabilities": {}} if result is None else known(result)
+        return {"label": None, "probabilities": {}} if result is None else as_json(result)
 
 
 def plain(result: Judgment) -> str:
     """A label, every label with its number, or one number."""
     return f"{result:.6f}" if isinstance(result, SingleScore) else flat(str(result))
-
-
-def known(result: Judgment) -> dict[str, Any]:
-    """The same with everything that is known of it."""
-    if isinstance(result, SingleScore):
-        return {"score": float(result)} | ({"label": result.label} if result.label else {})
-    if not isinstance(result, ScoredLabels):
-        return {"label": result, "probabilities": result.probabilities}
-    if result.probabilities:
-        return {"labels": result.labels, "probabilities": dict(result)}
-    return {"scores": dict(result)}
 
 
 # Pictures
@@ -129,9 +119,9 @@ def answered(classify: object, names: list[str], given: ClassifyOptions) -> list
     return found
 
 
-def line_of(name: str, answer: Judgment | BadInput, as_json: bool) -> str:
+def line_of(name: str, answer: Judgment | BadInput, whole: bool) -> str:
     """An answer as a line of text or of JSON."""
-    if not as_json:
+    if not whole:
         return "" if isinstance(answer, BadInput) else one_line(plain(answer))
-    found = {"error": one_line(str(answer))} if isinstance(answer, BadInput) else known(answer)
+    found = {"error": one_line(str(answer))} if isinstance(answer, BadInput) else as_json(answer)
     return json.dumps({"file": name} | found, ensure_ascii=False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..use.as_json import as_json
 from ..use.results import Filled
 from ..use.texts import Tokenized, check_top
 from .shared.lines import LineCommand, answer_lines
@@ -56,5 +57,4 @@ class BlankFiller(LineCommand[Filled]):
         return flat(result)
 
     def known(self, result: Filled | None) -> dict[str, Any]:
-        blanks = [] if result is None else result.blanks
-        return {"text": result or "", "blanks": [[guess._asdict() for guess in some] for some in blanks]}
+        return as_json(Filled("") if result is None else result)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..use.as_json import as_json
 from ..use.texts import Tokenized
 from .shared.lines import LineCommand, answer_lines
 from .shared.options import LineOptions
@@ -58,6 +59,4 @@ class SentenceParser(LineCommand["tuple[int, Parsed]"]):
     def known(self, result: tuple[int, Parsed] | None) -> dict[str, Any]:
         if result is None:
             return {"words": [], "heads": [], "relations": [], "tags": []}
-        _, found = result
-        heads = [head + 1 for head in found.heads]  # as CoNLL-U counts
-        return {"words": found.words, "heads": heads, "relations": found.relations, "tags": found.tags}
+        return as_json(result[1])

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from ..errors import BadInput
+from ..use.as_json import as_json
 from ..use.results import Scored
 from ..use.texts import LONGEST, Tokenized
 from .shared.lines import LineCommand, answer_lines
@@ -90,15 +91,7 @@ class Scorer(LineCommand[Scored]):
         return f"{result.total:.4f}\t{result.perplexity:.4f}"
 
     def known(self, result: Scored | None) -> dict[str, Any]:
-        if result is None:
-            return {"log_probability": None}
-        return {
-            "log_probability": result.total,
-            "perplexity": result.perplexity,
-            "tokens": result.tokens,
-            "log_probabilities": result.log_probabilities,
-            "given": result.given,
-        }
+        return {"log_probability": None} if result is None else as_json(result)
 
 
 def fault_of(target: str) -> str | None:

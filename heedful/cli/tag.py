@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..use.as_json import as_json
 from ..use.results import Entities, Tagged
 from ..use.texts import Tokenized
 from .shared.lines import LineCommand, answer_lines
@@ -54,8 +55,4 @@ class WordTagger(LineCommand[Tagged | Entities]):
         return flat(str(result))
 
     def known(self, result: Tagged | Entities | None) -> dict[str, Any]:
-        if isinstance(result, Entities):
-            return {"entities": [one._asdict() for one in result]}
-        if result is None:
-            return {"words": [], "tags": [], "probabilities": []}
-        return {"words": result.words, "tags": result.tags, "probabilities": result.probabilities}
+        return as_json(Tagged([], [], []) if result is None else result)

@@ -376,7 +376,10 @@ def evaluate(model: nn.Module, kind: ChooserKind, batches: list[ChoiceBatch]) ->
     return {"loss": loss, "accuracy": accuracy(found, right)}
 
 
-def reader(run: Path, recipe: Recipe) -> tuple[VocabLike, ChooserKind, Callable[..., ChoiceBatch]]:
+ChoiceReader = tuple[VocabLike, ChooserKind, Callable[..., ChoiceBatch]]
+
+
+def reader(run: Path, recipe: Recipe) -> ChoiceReader:
     """How a run reads texts and their choices: its vocabulary, its kind, and what makes batches."""
     vocab = vocab_of(run, recipe)
     origin = find_origin(recipe.train.from_, run) if recipe.train.from_ else None

@@ -27,6 +27,7 @@ from ..data.questions import Question, read_questions
 from ..data.report import Report
 from ..data.store import Store, write_store
 from ..data.vocab import groups
+from ..decode.turns import Turns, finish
 from ..errors import BadInput
 from ..files import one_line
 from ..interop.run.read import describe_run
@@ -323,6 +324,17 @@ def read_tokenized(
     size: int,
 ) -> tuple[list[SpanAnswer], float, int]:
     """The same of questions in numbers; contexts: their texts, and where each token stands."""
+    return finish(read_in_turns(model, reader, items, contexts, size))
+
+
+def read_in_turns(
+    model: WithHeads,
+    reader: SpanReader,
+    items: Sequence[TokenizedQuestion],
+    contexts: Sequence[tuple[str, Sequence[tuple[int, int]]]],
+    size: int,
+) -> Turns[tuple[list[SpanAnswer], float, int]]:
+    """The same in turns: after each batch of windows, others may have theirs."""
     best: dict[int, tuple[float, int, int, float]] = {}
     nll, count = 0.0, 0
     device = next(model.parameters()).device
@@ -347,6 +359,7 @@ def read_tokenized(
             share = float(shares_BT[0][b, i] * shares_BT[1][b, j])
             if n not in best or score > best[n][0]:
                 best[n] = score, begins + i - before, begins + j - before, share
+        yield
     return [found_in(*context, best.get(n)) for n, context in enumerate(contexts)], nll, count
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 
 from ..decode.options import check_batch
+from ..decode.turns import Turns, finish
 from ..errors import BadInput
 from ..models.base.shells import Encoder
 from .batches import finite
@@ -78,16 +79,21 @@ def encode(model: Model, questions: list[str], contexts: list[str] | str) -> lis
 
 def answered(model: Model, rows: list[Tokenized], batch: int) -> list[AnswerSpan]:
     """What each question asks for, as its context has it."""
-    from ..tasks.span import read_tokenized
+    check_batch(batch)
+    return finish(answer_in_turns(model, rows, batch))
+
+
+@torch.no_grad()
+def answer_in_turns(model: Model, rows: list[Tokenized], batch: int) -> Turns[list[AnswerSpan]]:
+    """The same in turns: after each batch of windows, others may have theirs."""
+    from ..tasks.span import read_in_turns
     from ..tasks.span_windows import TokenizedQuestion
 
-    check_batch(batch)
     ends = [row.segments.count(0) for row in rows]
     items = [TokenizedQuestion(row.ids[:n], row.ids[n:]) for row, n in zip(rows, ends, strict=True)]
     network: Any = model.model
     contexts = [(row.text, row.spans) for row in rows]
-    with torch.no_grad():
-        found, _, _ = read_tokenized(network, model.question_reader, items, contexts, batch)
+    found, _, _ = yield from read_in_turns(network, model.question_reader, items, contexts, batch)
     for one in found:
         finite(torch.tensor(one.score), model.folder)
     return [AnswerSpan(one.text, one.start, one.end, one.score, one.probability) for one in found]

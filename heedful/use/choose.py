@@ -17,6 +17,7 @@ from .results import Chosen
 from .texts import listed_texts
 
 if TYPE_CHECKING:
+    from ..tasks.choose import ChoiceReader
     from .model import Model
 
 
@@ -57,7 +58,7 @@ def choose(
 
 def chosen(model: Model, contexts: list[str], choices: Sequence[Sequence[str]], batch: int) -> list[Chosen]:
     """The likeliest choice for each text."""
-    from ..tasks.choose import numbers, reader
+    from ..tasks.choose import numbers
 
     check_batch(batch)
     for place, (context, some) in enumerate(zip(contexts, choices, strict=True), 1):
@@ -67,8 +68,7 @@ def chosen(model: Model, contexts: list[str], choices: Sequence[Sequence[str]], 
             )
         if not context.strip():
             raise BadInput(f"text {place} is empty")
-    assert model.recipe is not None
-    vocab, kind, make = reader(Path(model.folder), model.recipe)
+    vocab, kind, make = model.choice_reader
     rows = [MultipleChoice(context, tuple(some), 0) for context, some in zip(contexts, choices, strict=True)]
     found: list[Chosen] = []
     with torch.no_grad():
@@ -80,3 +80,11 @@ def chosen(model: Model, contexts: list[str], choices: Sequence[Sequence[str]], 
                 number = max(range(len(shares)), key=shares.__getitem__)
                 found.append(Chosen(row.choices[number], number, shares))
     return found
+
+
+def reader_of(model: Model) -> ChoiceReader:
+    """How a run reads texts and their choices."""
+    from ..tasks.choose import reader
+
+    assert model.recipe is not None
+    return reader(Path(model.folder), model.recipe)

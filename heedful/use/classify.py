@@ -116,21 +116,25 @@ def label_of(probabilities: dict[str, float]) -> Label:
     return Label(by_share[0][0], dict(by_share))
 
 
-@torch.no_grad()
 def labeled_images(model: Model, files: list[str], batch: int) -> list[Judgment]:
     """The labels of image files."""
-    from ..tasks.image_classify import scores
-
     check_batch(batch)
-    weight = next(model.model.parameters())
-    names = model.loaded.labels or [str(number) for number in range(model.config.labels)]
     found: list[Judgment] = []
     for start in range(0, len(files), batch):
-        pixels_BHWC = np.stack([model.read_picture(name) for name in files[start : start + batch]])
-        x_BCHW = model.preprocessing.numbers(torch.from_numpy(pixels_BHWC).to(weight.device))
-        scores_BL = finite(scores(model.model, x_BCHW.to(weight.dtype)).float(), model.folder)  # type: ignore[arg-type]
-        found += judgments(model.loaded.problem, names, scores_BL)
+        found += labeled_pixels(model, [model.read_picture(name) for name in files[start : start + batch]])
     return found
+
+
+@torch.no_grad()
+def labeled_pixels(model: Model, pictures: list[np.ndarray]) -> list[Judgment]:
+    """The labels of pictures that are ready: pixels [H, W, C], 0 to 255."""
+    from ..tasks.image_classify import scores
+
+    weight = next(model.model.parameters())
+    names = model.loaded.labels or [str(number) for number in range(model.config.labels)]
+    x_BCHW = model.preprocessing.numbers(torch.from_numpy(np.stack(pictures)).to(weight.device))
+    scores_BL = finite(scores(model.model, x_BCHW.to(weight.dtype)).float(), model.folder)  # type: ignore[arg-type]
+    return judgments(model.loaded.problem, names, scores_BL)
 
 
 def classifier_of(model: Model) -> RunClassifier | FolderClassifier:

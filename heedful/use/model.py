@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..data.images.files import read_image
 from ..data.images.preprocessing import Preprocessing
 from ..data.letters import SpelledVocab
 from ..decode.options import DecodingOptions, options_from
@@ -63,6 +64,7 @@ from .wording import ArticleWording, FolderWording, RunWording, Wording, tokeniz
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+    from ..tasks.choose import ChoiceReader
     from ..tasks.span import SpanReader
     from ..tasks.words import Vocabulary
 
@@ -328,11 +330,15 @@ class Model:
 
     def read_picture(self, file: str) -> np.ndarray:
         """The picture of a file as the model reads it: pixels [H, W, C], 0 to 255."""
-        pixels_HWC, side = self.preprocessing.read(file), self.config.image_size
+        return self.fit_picture(read_image(file, self.preprocessing.on_white), file)
+
+    def fit_picture(self, pixels_HWC: np.ndarray, name: str) -> np.ndarray:
+        """The same of a picture that was read. name: what an error calls it."""
+        pixels_HWC, side = self.preprocessing.fit(pixels_HWC), self.config.image_size
         if pixels_HWC.shape[:2] != (side, side):
             height, width = pixels_HWC.shape[:2]
             raise BadInput(
-                f"{file} becomes {height} x {width} pixels by the {PREPROCESSOR} of {self.folder}, and the "
+                f"{name} becomes {height} x {width} pixels by the {PREPROCESSOR} of {self.folder}, and the "
                 f"model reads {side} x {side}: crop the picture, or mend size and crop_size there"
             )
         return pixels_HWC
@@ -346,6 +352,11 @@ class Model:
     def question_reader(self) -> SpanReader:
         """How questions and their contexts are read."""
         return answer.reader_of(self)
+
+    @cached_property
+    def choice_reader(self) -> ChoiceReader:
+        """How texts and the ways to go on from them are read."""
+        return choose.reader_of(self)
 
     @cached_property
     def sentences(self) -> Sentences | None:

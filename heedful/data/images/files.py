@@ -54,9 +54,14 @@ def read_image(path: str | Path, on_white: bool = True) -> np.ndarray:
         if size > MOST_BYTES:
             raise BadInput(f"the file has {size:,} bytes; at most {MOST_BYTES:,} are read")
         with open(path, "rb") as file:
-            first = file.read(2)
-            file.seek(0)
-            return read_netpbm(file.read()) if first in (b"P5", b"P6") else read_by_pillow(file, on_white)
+            return image_in(file, on_white)
+
+
+def image_in(file: BinaryIO, on_white: bool = True) -> np.ndarray:
+    """The same of an open file, or of bytes in memory."""
+    first = file.read(2)
+    file.seek(0)
+    return read_netpbm(file.read()) if first in (b"P5", b"P6") else read_by_pillow(file, on_white)
 
 
 def refuse_large(width: int, height: int) -> None:
