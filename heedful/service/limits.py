@@ -24,6 +24,7 @@ class Limits:
     embedded_texts: Annotated[int, Range(1, 10**5), "texts of a request for embeddings"] = 256
     messages: Annotated[int, Range(1, 10**5), "messages of a conversation"] = 1024
     tokens: Annotated[int, Range(1, 10**6), "tokens to write for a text"] = 4096
+    beams: Annotated[int, Range(1, 1000), "hypotheses of a search (beam x beam_groups)"] = 16
     answers: Annotated[int, Range(1, 1000), "answers to a prompt (n)"] = 8
     stops: Annotated[int, Range(0, 1000), "stop strings of a request"] = 4
     stop_characters: Annotated[int, Range(1, 10**4), "characters of a stop string"] = 100

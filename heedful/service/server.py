@@ -17,6 +17,7 @@ from .guard import Access
 from .limits import Limits, with_limits
 from .openai_routes import openai_routes
 from .records import log, log_as_lines
+from .task_routes import task_routes
 from .workers import ServedModel, WorkerProcess
 
 BACKLOG = 512
@@ -113,7 +114,7 @@ def run(serving: Serving, host: str, socket: sockets.socket) -> int:
     start = Start(serving, limits)
     service = Service(start.workers, start.gates, limits, serving.languages, at_once=serving.at_once)
     access = Access.of(host, socket.getsockname()[1], serving.hosts, serving.origins, serving.key)
-    app = make_app(service, access, openai_routes(service))
+    app = make_app(service, access, [*openai_routes(service), *task_routes(service)])
     log_as_lines()
     start.server = DrainingServer(app, limits)
     start.server.run([socket])

@@ -69,8 +69,10 @@ def encode(model: Model, questions: list[str], contexts: list[str] | str) -> lis
     different = list(dict.fromkeys(texts))
     read = dict(zip(different, tokenize_by(vocab, different, spans=True), strict=True))
     rows = []
-    for asked, text in zip(tokenize_by(vocab, questions), texts, strict=True):
+    for place, (asked, text) in enumerate(zip(tokenize_by(vocab, questions), texts, strict=True), 1):
         context = read[text]
+        if not context.ids:
+            raise BadInput(f"context {place} has nothing that the model reads")
         segments = [0] * len(asked.ids) + [1] * len(context.ids)
         unknown = asked.unknown + ([] if shared else context.unknown)
         rows.append(Tokenized(text, asked.ids + context.ids, unknown, context.spans, segments))

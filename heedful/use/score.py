@@ -78,14 +78,19 @@ def score(
     """
     model.check_can("score")
     model = speaking(model, source_lang, target_lang)
-    pairs = model.kind is EncoderDecoder
-    if pairs != (targets is not None):
-        remedy = "give their targets too" if pairs else "it has no use for targets"
-        units = "pairs" if pairs else "texts"
-        raise BadInput(f"{model.folder} is {IN_WORDS[model.kind]}, which scores {units}: {remedy}")
+    check_targets(model, targets is not None)
     if targets is None:
         return each(texts, lambda some: scored_texts(model, encode(model, some), batch))
     return both(texts, targets, lambda a, b: scored_pairs(model, encode(model, a), b, batch))
+
+
+def check_targets(model: Model, given: bool) -> None:
+    """Refuse texts without targets where pairs are scored, and targets where texts are."""
+    pairs = model.kind is EncoderDecoder
+    if pairs != given:
+        remedy = "give their targets too" if pairs else "it has no use for targets"
+        units = "pairs" if pairs else "texts"
+        raise BadInput(f"{model.folder} is {IN_WORDS[model.kind]}, which scores {units}: {remedy}")
 
 
 def encode(model: Model, texts: list[str]) -> list[Tokenized]:
