@@ -144,7 +144,9 @@ class EmbeddingRequest:
     ]
     model: Annotated[str | None, "one of /v1/models"] = None
     encoding_format: Annotated[Literal["float", "base64"] | None, "how the numbers are sent"] = None
-    dimensions: Annotated[int | None, Range(1, 10**6), "only the model's own"] = None
+    dimensions: Annotated[
+        int | None, Range(1, 10**6), "fewer than the model has, where its vectors are made to be cut"
+    ] = None
 
 
 ANY: tuple[Any, ...] = ()

@@ -135,10 +135,8 @@ async def embeddings(service: Service, request: Request) -> Response:
     asked, ignored = await read_body(service, request, EmbeddingRequest)
     worker = await service.able(asked.model, "embed")
     kind, inputs = prompts_of(asked.input)
-    over = await service.result(worker, "embed", {kind: inputs})
+    over = await service.result(worker, "embed", {kind: inputs, "dimensions": asked.dimensions})
     vectors = over["result"]["vectors"]
-    if asked.dimensions not in (None, len(vectors[0])):
-        raise HttpError(400, f'"dimensions" of {worker.model.name} are {len(vectors[0])}', "dimensions")
     encoded = asked.encoding_format == "base64"
     found = embedding_reply(worker.model.name, vectors, encoded, over["usage"]["prompt_tokens"])
     return JSONResponse(found, headers=ignored)

@@ -114,11 +114,11 @@ def likeliest(events: list[dict[str, Any]], answers: list[dict[str, Any]], n: in
     return events if len(events) == n else sorted(events, key=mean, reverse=True)[:n]
 
 
-def embedding_reply(name: str, vectors: list[list[float]], encoded: bool, tokens: int) -> dict[str, Any]:
-    """The answer of /v1/embeddings. encoded: as float32, little-endian, in base64."""
+def embedding_reply(name: str, vectors: list[str], encoded: bool, tokens: int) -> dict[str, Any]:
+    """The answer of /v1/embeddings. vectors: float32, little-endian, in base64; encoded: sent as they are."""
 
-    def numbers(row: list[float]) -> Any:
-        return base64.b64encode(struct.pack(f"<{len(row)}f", *row)).decode() if encoded else row
+    def numbers(row: str) -> Any:
+        return row if encoded else [number for (number,) in struct.iter_unpack("<f", base64.b64decode(row))]
 
     data = [{"object": "embedding", "index": i, "embedding": numbers(row)} for i, row in enumerate(vectors)]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from starlette.routing import Route
+
 from ..errors import BadInput
 from .app import Service, make_app
 from .draining import DrainingServer
@@ -108,13 +110,18 @@ def ready_sentence(worker: WorkerProcess) -> str:
     return f"{worker.model.name} is ready after {seconds:.1f} s: {size}, {facts['rows']} texts at once"
 
 
+def routes_of(service: Service) -> list[Route]:
+    """Every route but the signs of life."""
+    return [*openai_routes(service), *task_routes(service)]
+
+
 def run(serving: Serving, host: str, socket: sockets.socket) -> int:
     """Serve until a signal ends it."""
     limits = with_limits(serving.limits)
     start = Start(serving, limits)
     service = Service(start.workers, start.gates, limits, serving.languages, at_once=serving.at_once)
     access = Access.of(host, socket.getsockname()[1], serving.hosts, serving.origins, serving.key)
-    app = make_app(service, access, [*openai_routes(service), *task_routes(service)])
+    app = make_app(service, access, routes_of(service))
     log_as_lines()
     start.server = DrainingServer(app, limits)
     start.server.run([socket])

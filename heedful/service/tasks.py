@@ -16,11 +16,9 @@ from .fields import Most
 Text = Annotated[str, Most("characters")]
 TextList = Annotated[list[Text], Most("texts", 1)]
 Texts = Annotated[Text | TextList, "a text, or several"]
-Pictures = Annotated[
-    Annotated[str, Most("image_bytes", 1)]
-    | Annotated[list[Annotated[str, Most("image_bytes", 1)]], Most("texts", 1)],
-    "a PNG or JPEG file in base64, or as a data: URL; or several",
-]
+Picture = Annotated[str, Most("image_bytes", 1)]
+PictureList = Annotated[list[Picture], Most("texts", 1)]
+PICTURES = "a PNG or JPEG file in base64, or as a data: URL; or several"
 TokenIds = Annotated[list[Annotated[int, Range(0, 10**7)]], Most("characters", 1)]
 ModelName = Annotated[str | None, "one of /v1/models; may be left out where there is one"]
 Language = Annotated[str | None, Most("stop_characters"), "of a model that knows many languages"]
@@ -72,7 +70,8 @@ TEXTS = ("texts", Texts)
 TranslateRequest = writing("TranslateRequest", "translate", "Translate texts.", TEXTS, *LANGUAGES, STREAM)
 SummarizeRequest = writing("SummarizeRequest", "summarize", "Summarize articles.", TEXTS, STREAM)
 GenerateRequest = writing("GenerateRequest", "generate", "Continue texts.", TEXTS, STREAM)
-CaptionRequest = writing("CaptionRequest", "caption", "Describe pictures.", ("pictures", Pictures))
+SEEN = ("pictures", Annotated[Picture | PictureList, PICTURES])
+CaptionRequest = writing("CaptionRequest", "caption", "Describe pictures.", SEEN)
 
 
 # Other requests.
@@ -95,7 +94,7 @@ class ClassifyRequest:
     seconds: Annotated[
         Text | TextList | None, "the second text of each pair, where the model reads pairs"
     ] = None
-    pictures: Pictures | None = None
+    pictures: Annotated[Picture | PictureList | None, PICTURES] = None
     model: ModelName = None
 
 

@@ -304,7 +304,7 @@ class WriteTask:
         """The end: how many tokens were read and written, and the answers with all that is known of them."""
         read, written = self.plan.prompt_tokens, self.counted
         usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-        answers = [answer_json(one.answer or Answer("")) for one in self.answers]
+        answers = [answer_json(Answer("") if one.answer is None else one.answer) for one in self.answers]
         return {"over": True, "usage": usage, "result": {"answers": answers}}
 
     def align(self) -> Generator[None, None, None]:

@@ -50,27 +50,15 @@ class Reply:
 
 
 @dataclass
-class RunningService:
-    """A service and how to speak with it."""
+class HttpClient:
+    """Speaks with the service on a port of this machine."""
 
-    process: subprocess.Popen[bytes]
     port: int
-    log: Path
-    headers: dict[str, str] = field(default_factory=dict)  # sent with every request
+    headers: dict[str, str] = field(default_factory=dict, kw_only=True)  # sent with every request
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    def last_lines(self, count: int = 20) -> str:
-        """The end of its log."""
-        return "\n".join(self.log.read_text().splitlines()[-count:])
-
-    def broken(self) -> bool:
-        """Whether it has ended, or one of its models cannot be loaded."""
-        if self.process.poll() is not None:
-            return True
-        return any(model["state"] == "broken" for model in self.get("/health").json["models"].values())
 
     def get(self, path: str, **headers: str) -> Reply:
         return self.send("GET", path, None, headers)
@@ -92,6 +80,24 @@ class RunningService:
             connection.close()
 
 
+@dataclass
+class RunningService(HttpClient):
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def last_lines(self, count: int = 20) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text().splitlines()[-count:])
+
+    def broken(self) -> bool:
+        """Whether it has ended, or one of its models cannot be loaded."""
+        if self.process.poll() is not None:
+            return True
+        return any(model["state"] == "broken" for model in self.get("/health").json["models"].values())
+
+
 @contextmanager
 def serving(
     *folders: str, options: tuple[str, ...] = (), log: Path, ready: bool = True
@@ -107,7 +113,7 @@ def serving(
             assert process.stdout is not None
             line = process.stdout.readline().decode()  # http://127.0.0.1:43251 serves demo, lm
             assert line.startswith("http://"), log.read_text()
-            service = RunningService(process, int(line.split()[0].rpartition(":")[2]), log)
+            service = RunningService(int(line.split()[0].rpartition(":")[2]), process, log)
             if ready:
                 wait_until_ready(service)
             yield service

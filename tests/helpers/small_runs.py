@@ -208,15 +208,19 @@ def kinds(files: dict[str, str]) -> dict[str, tuple[str, dict]]:
     }
 
 
-def make_runs(folder: Path):
-    """A function that gives the folder of a run, which is trained when it is first asked for."""
+def make_runs(folder: Path, steps: int | None = None):
+    """A function that gives the folder of a run, which is trained when it is first asked for.
+
+    steps: how long, where what the runs have learned does not matter.
+    """
     files = write_files(folder)
 
     def make(name: str) -> str:
         path = folder / "runs" / name
         if not path.exists():
             task, settings = kinds(files)[name]
-            settings = SIZES | settings | {"evaluate.every": settings["train.steps"]}
+            settings = SIZES | settings | ({} if steps is None else {"train.steps": steps})
+            settings |= {"evaluate.every": settings["train.steps"]}
             if "train.from" in settings:
                 settings = started_from(make(settings["train.from"]), settings)
             with torch.enable_grad():

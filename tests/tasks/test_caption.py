@@ -4,19 +4,17 @@ import io
 import json
 import shutil
 import sys
-from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from helpers.caption_cases import CONFIG, built
+from helpers.caption_cases import CONFIG, SMALL, built, write_pictures
 from helpers.runs import CPU, Quiet
 
 import heedful
 from heedful.cli.main import main
 from heedful.corpora import shapes
 from heedful.data.images.augment import moved
-from heedful.data.images.files import png_bytes
 from heedful.data.images.prepare import normal, ready_file
 from heedful.data.images.preprocessing import Preprocessing
 from heedful.decode.turns import finish
@@ -33,40 +31,7 @@ from heedful.tasks.evaluation import EvaluationRequest
 from heedful.use import caption as use_caption
 from heedful.use.model import recipe_of
 
-SMALL = {
-    "model.layers": 1,
-    "model.width": 16,
-    "model.heads": 2,
-    "model.ffn_width": 24,
-    "model.patch_size": 4,
-    "data.image_size": 8,
-    "train.batch_tokens": 100,
-    "train.steps": 90,
-    "train.learning_rate": 2e-2,
-    "train.warmup_steps": 3,
-    "evaluate.every": 90,
-    "evaluate.examples": 1,
-    "evaluate.rows": 9,
-}
-COLORS = {"red": (220, 30, 40), "green": (30, 200, 60), "blue": (20, 50, 210)}
-
-
 # A run
-
-
-def write_pictures(folder, each=6, kind="tsv"):
-    """Pictures of two colors, one above the other, with captions that say so."""
-    folder.mkdir(parents=True)
-    lines = []
-    for i, (top, bottom) in product(range(each), product(COLORS, COLORS)):
-        noise = np.random.default_rng(i).integers(-20, 20, (8, 8, 3))
-        halves = np.repeat([COLORS[top], COLORS[bottom]], 4, axis=0)[:, None]
-        name = f"{top}-{bottom}-{i}.png"
-        (folder / name).write_bytes(png_bytes((halves + noise).clip(0, 255).astype(np.uint8)))
-        said = f"{top} above {bottom}" if top != bottom else f"all {top}"
-        lines.append(f"{name}\t{said}" if kind == "tsv" else json.dumps({"file": name, "caption": said}))
-    (folder / f"captions.{kind}").write_text("\n".join(lines) + "\n")
-    return folder
 
 
 @pytest.fixture(scope="module")
