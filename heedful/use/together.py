@@ -60,7 +60,7 @@ class Writing:
         """The row that goes on from here. Past the end of a position table, its later half is read again."""
         part, how = self.search.within(self.request, self.ids), self.search.how
         self.row = Row(
-            part.prompt,
+            list(part.prompt),  # `ids` grows
             part.longest,
             frozenset(self.search.ends),
             None if part.source is None else part.source.ids,
