@@ -48,7 +48,7 @@ def listen(host: str, port: int) -> sockets.socket:
     found.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, OverflowError, UnicodeError, TypeError) as error:
         found.close()
         raise BadInput(refusal(host, port, error)) from None
     found.listen(BACKLOG)

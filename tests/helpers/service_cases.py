@@ -23,7 +23,7 @@ from heedful.service.draining import DrainingServer
 from heedful.service.fields import Most, read
 from heedful.service.gate import Gate
 from heedful.service.guard import Access
-from heedful.service.limits import Limits
+from heedful.service.limits import Limits, with_limits
 from heedful.service.records import log_as_lines
 from heedful.service.server import listen
 from heedful.service.workers import ServedModel, WorkerProcess
@@ -78,8 +78,8 @@ async def fail(service, request):
 class Running:
     """A service that runs in a thread of this process, and how to speak to it."""
 
-    service: Service
-    server: DrainingServer
+    service: Any
+    server: Any
     port: int
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -186,3 +186,17 @@ def running(limits: Limits, key: str = "", routes: Any = routes_of, **options: A
         assert not thread.is_alive()
         for name in ("uvicorn", "asyncio"):
             logging.getLogger(name).handlers, logging.getLogger(name).propagate = [], True
+
+
+def main(port: str, *pairs: str) -> None:
+    """A service in a process of its own; prints its port."""
+    limits, listener = with_limits(pairs), listen("127.0.0.1", int(port))
+    service, found = make_service(limits), listener.getsockname()[1]
+    print(found, flush=True)
+    log_as_lines()
+    app = make_app(service, Access.of("127.0.0.1", found), routes_of(service))
+    DrainingServer(app, limits).run([listener])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

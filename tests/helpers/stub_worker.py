@@ -43,7 +43,7 @@ class Stub:
     def start(self, number: str, do: str, given: dict) -> None:
         if do == "seen":
             facts = {"asked": self.asked, "cancelled": self.cancelled, "running": len(self.jobs)}
-            facts["environment"] = dict(os.environ)
+            facts |= {"environment": dict(os.environ), "pid": os.getpid()}
             self.say({"news": [[number, {"over": True, "result": facts}]]})
             return
         if do == "embed" or "options" in given:
