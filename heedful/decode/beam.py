@@ -31,7 +31,7 @@ from .beam_settings import STOPPING, BeamSettings, Standing, coverage_penalty
 from .filters import Context, Filter
 from .prompts import Ends, checked
 from .scores import NEVER, apply_to_log_probabilities, check_choice, top_tokens
-from .step import Step
+from .step import Step, read_prompts
 from .streaming import HostCopy, Hypothesis, to_device
 from .turns import Turns, finish
 
@@ -64,8 +64,12 @@ def beam_steps(
     eos: Ends,
     settings: BeamSettings | None = None,
     filters: Sequence[Filter] = (),
+    prefill: int | None = None,
 ) -> Turns[list[list[Hypothesis]]]:
-    """The same search in turns: once the prompts are read, and after each step, others may have theirs."""
+    """The same search in turns: after each step, others may have theirs.
+
+    prefill: tokens of prompts that are read in a turn; None: all of them.
+    """
     settings, device = settings or BeamSettings(), prompts_BT.device
     lengths_B, limits, ends = checked(prompts_BT, lengths_B, longest, eos)
     if not limits:
@@ -73,7 +77,7 @@ def beam_steps(
     ends_E = to_device(torch.tensor(ends, dtype=torch.long), device)
     rules = Rules(settings, tuple(ends), ends_E, max(limits), filters)
     context = Context.prompts(prompts_BT, lengths_B) if filters else None
-    scores_RV = step.last(prompts_BT, lengths_B)
+    scores_RV = yield from read_prompts(step, prompts_BT, lengths_B, prefill)
     searches = begin(limits, settings, torch.promote_types(scores_RV.dtype, torch.float32), device)
     if settings.beam_groups > 1:
         step.reorder(searches.sentences_N)

@@ -21,6 +21,7 @@ from ..parts.places import IN_ORDER, At, Lengths, Source
 from ..parts.positions.base import check_length
 from ..parts.view import right_padded
 from ..parts.watch import Watchable, watch
+from .turns import Turns
 
 if TYPE_CHECKING:
     from .beam import PrefixTree, Rules, Searches
@@ -78,6 +79,11 @@ class Step(ABC):
         """How many tokens more are sure to fit every row; perhaps more do. None if there is no end."""
         return None
 
+    @property
+    def reads_in_parts(self) -> bool:
+        """Whether prompts may be fed a few tokens at a time, and no token sees those that follow."""
+        return False
+
     def head_start(self, run: int, room: int, can_end: bool) -> int:
         """How many of the next tokens to write before looking which rows have ended: all if no row can."""
         if self.chunk == 1:
@@ -92,6 +98,24 @@ class Step(ABC):
     def attention(self) -> Tensor | None:
         """The newest token's attention to the source, [B, H, S], -1 in the padding; None if unknown."""
         return None
+
+
+def read_prompts(
+    step: Step, prompts_BT: Tensor, lengths_B: Tensor | None, prefill: int | None = None
+) -> Turns[Tensor]:
+    """Scores [B, V] after each prompt, fed to a fresh step. prefill: about as many tokens in each turn."""
+    B, T = prompts_BT.shape
+    size = T if prefill is None else max(1, prefill // B)
+    if T <= size or not step.reads_in_parts:
+        return step.last(prompts_BT, lengths_B)
+    scores_BV = prompts_BT.new_zeros(B, 1)
+    for start in range(0, T, size):
+        if start:
+            yield
+        fed_B = None if lengths_B is None else (lengths_B - start).clamp(0, size)
+        new_BV = step.last(prompts_BT[:, start : start + size], fed_B)
+        scores_BV = new_BV if fed_B is None else torch.where(fed_B[:, None] > 0, new_BV, scores_BV)
+    return scores_BV
 
 
 def at_last(x: Tensor, lengths_B: Tensor | None) -> Tensor:
@@ -169,6 +193,11 @@ class DecoderStep(Step):
     @property
     def attention(self) -> Tensor | None:
         return self.seen_BHS
+
+    @property
+    def reads_in_parts(self) -> bool:
+        past_only = all(mask.past_only for mask in self.decoder.masks)
+        return past_only and type(self.cache) is GrowingCache and self.watched is None
 
     def reorder(self, rows: Tensor, siblings: bool = False) -> None:
         self.seen_BHS = None if self.seen_BHS is None else self.seen_BHS[rows]

@@ -51,9 +51,10 @@ class Loop:
     def __init__(self, model: Model, say: Callable[..., None], rows: int = 0, prefill: int = 0) -> None:
         kind = model.device.type
         self.model, self.say, self.rows = model, say, rows or ROWS.get(kind, 64)
+        self.prefill = prefill or PREFILL.get(kind, 2048)
         self.together: Together | None = None
         if not WRITERS.keys().isdisjoint(model.can) and can_write_together(model.writing):
-            self.together = Together(model.writing, self.rows, prefill or PREFILL.get(kind, 2048))
+            self.together = Together(model.writing, self.rows, self.prefill)
         self.tasks: dict[str, WriteTask] = {}  # requests for texts that are being written
         self.new: deque[WaitingWork] = deque()  # requests that nobody has looked at
         self.jobs: deque[WaitingWork] = deque()
@@ -249,7 +250,7 @@ class Loop:
     def while_wanted(self, some: list[WriteTask]) -> Turns[list[list[Hypothesis]]]:
         """The answers to all texts of these requests; nothing, once nobody waits for any of them."""
         requests = [one for task in some for one in task.plan.requests if one is not None]
-        with contextlib.closing(some[0].plan.search.write_in_turns(requests)) as turns:
+        with contextlib.closing(some[0].plan.search.write_in_turns(requests, self.prefill)) as turns:
             while any(map(self.is_wanted, some)):
                 try:
                     next(turns)

@@ -183,27 +183,32 @@ class Search:
         """The answers to each, best first; texts of like length are done together."""
         return finish(self.write_in_turns(requests))
 
-    def write_in_turns(self, requests: Sequence[Request]) -> Turns[list[list[Hypothesis]]]:
-        """The same, whatever the search: after each step of it, others may have their turn."""
+    def write_in_turns(
+        self, requests: Sequence[Request], prefill: int | None = None
+    ) -> Turns[list[list[Hypothesis]]]:
+        """The same, whatever the search: after each step of it, others may have their turn.
+
+        prefill: tokens of prompts that a beam search reads in a turn; None: all of them.
+        """
         found: list[list[Hypothesis]] = [[] for _ in requests]
         most = max(1, MOST_TOKENS // (self.width * self.how.beam_groups))
         for some in by_length([one.length for one in requests], self.how.batch, most):
-            written = yield from self.together([requests[i] for i in some])
+            written = yield from self.together([requests[i] for i in some], prefill)
             for i, hypotheses_of_one in zip(some, written, strict=True):
                 found[i] = hypotheses_of_one
         return found
 
-    def together(self, requests: list[Request]) -> Turns[list[list[Hypothesis]]]:
+    def together(self, requests: list[Request], prefill: int | None = None) -> Turns[list[list[Hypothesis]]]:
         """The answers to one batch. Past the end of a position table, its later half is read again."""
         if self.width > 1 or self.how.beam_groups > 1:
-            return (yield from self.beam(requests))
+            return (yield from self.beam(requests, prefill))
         written: list[list[Token]] = []
         for new in self.streamed(requests, soon=False):
             written.append(new)
             yield
         return [[one] for one in hypotheses(written, len(requests))]
 
-    def beam(self, requests: list[Request]) -> Turns[list[list[Hypothesis]]]:
+    def beam(self, requests: list[Request], prefill: int | None = None) -> Turns[list[list[Hypothesis]]]:
         """The answers of a beam search."""
         same = [f.name for f in fields(BeamSettings) if f.name != "width"]
         settings = BeamSettings(width=self.width, **{name: getattr(self.how, name) for name in same})
@@ -211,7 +216,7 @@ class Search:
         fed = [self.within(one) for one in requests]
         step = self.step(fed, watched=bool(settings.coverage_penalty))
         yield
-        return (yield from beam_steps(step, **self.fed(fed), settings=settings))
+        return (yield from beam_steps(step, **self.fed(fed), settings=settings, prefill=prefill))
 
     # Token by token.
 

@@ -11,6 +11,7 @@ from heedful.decode.beam import beam_search, beam_steps
 from heedful.decode.beam_settings import BeamSettings
 from heedful.decode.filters import no_repeat_ngram
 from heedful.decode.turns import finish
+from heedful.parts.masks import full
 
 SEARCHES = {
     "plain": {"settings": BeamSettings(3, 2)},
@@ -51,6 +52,25 @@ def test_a_turn_is_one_step_and_gradients_are_kept_in_between():
         for n, _ in enumerate(turns, 1):
             assert len(fed) == n and torch.is_grad_enabled()
     assert len(fed) == 6
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "prefix-lm"])
+def test_prompts_are_read_a_few_tokens_in_a_turn(name):
+    case, sizes = Case(name) if name != "prefix-lm" else Case("gpt2"), []
+    if name == "prefix-lm":  # where tokens see those that follow, prompts are read at once
+        case.model.masks = (full(),)
+    how = {"longest": 4, "eos": None, "settings": BeamSettings(3, 2)}
+    for lengths in (case.lengths, None):
+        expected = beam_search(case.step(), case.prompts, lengths, **how)
+        step = case.step()
+        last = step.last
+        step.last = lambda tokens, *given, last=last: sizes.append(tokens.shape[1]) or last(tokens, *given)
+        found = finish(beam_steps(step, case.prompts, lengths, prefill=5, **how))
+        assert [[h.tokens for h in row] for row in found] == [[h.tokens for h in row] for row in expected]
+        scores = [h.score for row in found for h in row]
+        assert scores == pytest.approx([h.score for row in expected for h in row], abs=1e-9)
+    parts = [4] if name == "prefix-lm" else [1, 1, 1, 1]
+    assert sizes == [*parts, 1, 1, 1] * 2
 
 
 @pytest.mark.parametrize("steps", [1, 3])
