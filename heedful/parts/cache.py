@@ -142,10 +142,11 @@ class GrowingCache(Cache):
     def rewind(self, lengths_B: Tensor) -> None:
         if not self.size:
             return
+        even = self.k_pos is None and len(set(lengths_B.tolist())) == 1  # rows stay plainly in order
         k_pos = torch.arange(self.size, device=lengths_B.device) if self.k_pos is None else self.k_pos
         k_pos = torch.where(k_pos < lengths_B[:, None], k_pos, -1)
         used = int(((k_pos >= 0).any(0) * torch.arange(1, self.size + 1, device=k_pos.device)).max())
-        self.k_pos = k_pos[:, :used] if used else None
+        self.k_pos = k_pos[:, :used] if used and not even else None
         for layer in self.layers:
             if layer.kv is not None:
                 layer.kv = (layer.kv[0][:, :, :used], layer.kv[1][:, :, :used]) if used else None

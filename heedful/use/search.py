@@ -17,6 +17,7 @@ import torch
 from ..decode.beam import beam_steps
 from ..decode.beam_settings import BeamSettings
 from ..decode.filters import Filter, make_filters
+from ..decode.kept import Keep
 from ..decode.options import DecodingOptions
 from ..decode.prompts import pad
 from ..decode.sampling import Sampler
@@ -176,6 +177,7 @@ class Search:
     reading: Reading | None = (
         None  # makes the network ready for the sources it reads next: their trees, or images
     )
+    keep: Keep | None = None  # hands out a step that has read some of the text already
 
     # Many texts.
 
@@ -307,7 +309,8 @@ class Search:
         source = pad([row.ids for row in rows], self.device) if rows else ()
         room = max(len(one.prompt) + one.longest for one in requests)
         model = self.reading(self.model, rows) if self.reading is not None else self.model
-        return self.fast.step(*source, watched=watched, room=room, model=model)
+        fresh = self.fast.step(*source, watched=watched, room=room, model=model)
+        return fresh if self.keep is None else self.keep(fresh)
 
     def fed(self, requests: list[Request]) -> dict[str, Any]:
         """Prompts, limits, ends and filters of one batch."""

@@ -167,7 +167,7 @@ def test_another_heedful_on_the_path_is_not_this_one(tmp_path, monkeypatch):
         (["inof"], 'there is no command "inof"; did you mean "info"?'),
         (
             ["zzz"],
-            'there is no command "zzz"; there are answer, bench, caption, choose, classify, ',
+            'there is no command "zzz"; there are answer, bench, caption, chat, choose, classify, ',
         ),
         (["--bath"], "there is no option --bath before a command; there are --help, --version"),
         (["--batch", "2"], 'there is no option --batch before a command; did you mean "tag --batch"?'),

@@ -106,8 +106,8 @@ class LineOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriterOptions(LineOptions):
-    """What every command that writes texts is given beside the decoding options."""
+class WeightOptions:
+    """How the weights of a model that writes are stored in memory."""
 
     weights: Literal["fp32", "fp16", "int8"] = "fp32"
     """Weight precision on a CPU: half (fp16) or a quarter (int8) of the memory traffic. int8 may change a
@@ -118,16 +118,22 @@ class WriterOptions(LineOptions):
     --quantize` measures the loss in quality."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WriterOptions(WeightOptions, LineOptions):
+    """What every command that writes texts is given beside the decoding options."""
+
+
 # Decoding options: those of heedful/decode/options.py, as they are typed.
 
 
-def takes_decoding(command: str) -> Callable[[type[T]], type[T]]:
+def takes_decoding(command: str, without: Sequence[str] = ()) -> Callable[[type[T]], type[T]]:
     """Give the options of a command the decoding options that the command has."""
 
     def extended(kind: type[T]) -> type[T]:
         more = [
             (name, Annotated[typed_as(option), *notes_on(name)], field(default=typed_default(option)))
             for name, option in decoding_options(command).items()
+            if name not in without
         ]
         named = {"__module__": kind.__module__, "__doc__": kind.__doc__}
         made: Any = make_dataclass
@@ -176,5 +182,5 @@ def as_typed(text: str) -> str:
 
 def decoding_of(given: Any, command: str) -> dict[str, Any]:
     """The decoding options of a command that were given, by their names."""
-    typed = {name: getattr(given, name) for name in decoding_options(command)}
+    typed = {name: getattr(given, name, None) for name in decoding_options(command)}
     return {name: value for name, value in typed.items() if value not in (None, ())}
