@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from inspect import signature
 from typing import Any
 
@@ -23,7 +23,9 @@ from torch import Tensor
 from ..errors import BadInput
 from .options import BAN, DecodingOptions, decoding_options
 from .prompts import Ends, ends_of
-from .scores import NEVER
+from .scores import NEVER, running_sum
+
+SHARED = 256  # settings for which rows share one filter, so that they can be filtered together
 
 
 @dataclass(frozen=True)
@@ -81,65 +83,96 @@ def make_filters(how: DecodingOptions, tokens: Mapping[str, Any], eos: Ends) -> 
 # Temperature, and how many of the likeliest: these look at the scores only.
 
 
-def temperature(tau: float) -> Filter:
+@dataclass(frozen=True)
+class Temperature:
     """softmax(z / tau): below 1 more of the likeliest, above 1 more of the rest."""
+
+    tau: float
+
+    def __call__(self, scores_BV: Tensor, context: Context) -> Tensor:
+        return scores_BV / self.tau
+
+
+def temperature(tau: float) -> Filter:
+    """Divide the scores by tau."""
     if not 0 < tau < math.inf:
         raise BadInput(
             f"temperature {tau:g} is not a positive number: to always take the likeliest token, use greedy"
         )
-    return lambda scores_BV, context: scores_BV / tau
+    return Temperature(tau)
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Only the k likeliest; of equals at the border, those with the lower number, so that k are k."""
+
+    k: int
+
+    def __call__(self, scores_BV: Tensor, context: Context) -> Tensor:
+        border_B1 = scores_BV.topk(min(self.k, scores_BV.shape[-1])).values[:, -1:]
+        above_BV, equal_BV = scores_BV > border_B1, scores_BV == border_B1
+        places_B1 = self.k - above_BV.sum(-1, keepdim=True)
+        return scores_BV.masked_fill(
+            ~(above_BV | equal_BV & (running_sum(equal_BV.int()) <= places_B1)), NEVER
+        )
 
 
 def top_k(k: int) -> Filter:
-    """Only the k likeliest; of equals at the border, those with the lower number, so that k are k."""
+    """Only the k likeliest."""
     if k < 1:
         raise BadInput(f"top-k {k} leaves nothing to choose from: k must be at least 1")
-
-    def keep(scores_BV: Tensor, context: Context) -> Tensor:
-        border_B1 = scores_BV.topk(min(k, scores_BV.shape[-1])).values[:, -1:]
-        above_BV, equal_BV = scores_BV > border_B1, scores_BV == border_B1
-        places_B1 = k - above_BV.sum(-1, keepdim=True)
-        return scores_BV.masked_fill(~(above_BV | equal_BV & (equal_BV.cumsum(-1) <= places_B1)), NEVER)
-
-    return keep
+    return TopK(k)
 
 
-def top_p(p: float) -> Filter:
+@dataclass(frozen=True)
+class TopP:
     """The smallest set of likeliest tokens that holds a share p of the probability (nucleus; Holtzman 2020).
 
     Of equals at the border, those with the lower number; always at least one token.
     """
-    if not 0 <= p <= 1:
-        raise BadInput(f"top-p {p:g} is not a share: it must lie between 0 and 1")
 
-    def keep(scores_BV: Tensor, context: Context) -> Tensor:
-        if p == 1:  # a rounded sum could reach 1 before the last token
+    p: float
+
+    def __call__(self, scores_BV: Tensor, context: Context) -> Tensor:
+        if self.p == 1:  # a rounded sum could reach 1 before the last token
             return scores_BV
         sorted_BV, order_BV = scores_BV.sort(dim=-1, descending=True, stable=True)
         share_BV = sorted_BV.double().softmax(-1)
-        before_BV = share_BV.cumsum(-1) - share_BV
-        cut_BV = before_BV >= p
+        before_BV = running_sum(share_BV) - share_BV
+        cut_BV = before_BV >= self.p
         cut_BV[:, 0] = False
         return scores_BV.masked_fill(cut_BV.scatter(-1, order_BV, cut_BV), NEVER)
 
-    return keep
+
+def top_p(p: float) -> Filter:
+    """Only the likeliest tokens that together hold a share p of the probability."""
+    if not 0 <= p <= 1:
+        raise BadInput(f"top-p {p:g} is not a share: it must lie between 0 and 1")
+    return TopP(p)
+
+
+@dataclass(frozen=True)
+class MinP:
+    """Only tokens at least m times as likely as the likeliest."""
+
+    m: float
+
+    def __call__(self, scores_BV: Tensor, context: Context) -> Tensor:
+        ratio_BV = (scores_BV - scores_BV.amax(-1, keepdim=True)).exp()
+        return scores_BV.masked_fill(ratio_BV < self.m, NEVER)
 
 
 def min_p(m: float) -> Filter:
     """Only tokens at least m times as likely as the likeliest."""
     if not 0 <= m <= 1:
         raise BadInput(f"min-p {m:g} is not a share: it must lie between 0 and 1")
-
-    def keep(scores_BV: Tensor, context: Context) -> Tensor:
-        ratio_BV = (scores_BV - scores_BV.amax(-1, keepdim=True)).exp()
-        return scores_BV.masked_fill(ratio_BV < m, NEVER)
-
-    return keep
+    return MinP(m)
 
 
 # What was written before, and what must or must not be: these look at the context too.
 
 
+@lru_cache(SHARED)
 def repetition_penalty(penalty: float) -> Filter:
     """Make every token that was written before, prompt included, less likely (Keskar et al. 2019).
 
@@ -223,6 +256,7 @@ def biased(bias: Mapping[int, float]) -> Filter:
     return add
 
 
+@lru_cache(SHARED)
 def no_repeat_ngram(n: int) -> Filter:
     """No n tokens in a row twice, prompt included."""
     if n < 1:

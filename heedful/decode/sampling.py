@@ -6,7 +6,7 @@ Every row has a generator of its own, so what is drawn in a row does not depend 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import BadInput
 from .filters import Filter
 from .prompts import Ends
+from .scores import running_sum
 from .step import Step
 from .streaming import Hypothesis, join_chunks, stream_chunks, to_device
 
@@ -28,6 +29,13 @@ def row_seeds(seed: int | Sequence[int], rows: int) -> list[int]:
         return list(seed)
     digests = (hashlib.sha256(f"{seed} {row}".encode()).digest() for row in range(rows))
     return [int.from_bytes(digest[:8], "little") >> 1 for digest in digests]
+
+
+def rolls(seed: int) -> Iterator[float]:
+    """What a row of this seed rolls, one after the other."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        yield from torch.rand(BLOCK, generator=generator, dtype=torch.float64).tolist()
 
 
 class Dice:
@@ -50,7 +58,7 @@ class Dice:
 
 def draw(weights_BV: Tensor, uniform_B: Tensor) -> Tensor:
     """A token a row, at random in proportion to the weights: where the running sum passes a random height."""
-    heights_BV = weights_BV.double().cumsum(-1)
+    heights_BV = running_sum(weights_BV.double()).contiguous()
     # A double below 1 times the total stays below the total, rounded or not: some token always lies above.
     height_B1 = uniform_B[:, None] * heights_BV[:, -1:]
     found_B = torch.searchsorted(heights_BV, height_B1, right=True)[:, 0]

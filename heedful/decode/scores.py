@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import BadInput, NotFinite
@@ -23,6 +24,7 @@ NEVER = float("-inf")
 NEAR = 1 << 19  # scores that stay in the processor's caches while they are looked at
 MANY = 1 << 17  # scores from which on stretches are quicker
 STRETCH = 128  # tokens
+BLOCK = 512  # numbers that a GPU adds up in one go
 
 
 def precise(scores: Tensor) -> Tensor:
@@ -129,6 +131,24 @@ def stretches_pay(scores_RV: Tensor, k: int) -> bool:
     """Whether stretches are quicker: on a CPU, for many scores, in a vocabulary of many times k stretches."""
     large = scores_RV.numel() >= MANY and scores_RV.shape[1] >= 8 * max(k, 4) * STRETCH
     return large and scores_RV.device.type == "cpu"
+
+
+def running_sum(x_BV: Tensor) -> Tensor:
+    """The sum of each row up to each place.
+
+    A GPU does a row after another, so long rows are added up in blocks, and these one to the other.
+    """
+    if not x_BV.is_cuda or x_BV.numel() < MANY:
+        return x_BV.cumsum(-1)
+    return blockwise_sum(x_BV)
+
+
+def blockwise_sum(x_BV: Tensor) -> Tensor:
+    """The running sum by blocks."""
+    V = x_BV.shape[1]
+    within_BCL = F.pad(x_BV, (0, -V % BLOCK)).unflatten(1, (-1, BLOCK)).cumsum(-1)
+    before_BC = F.pad(within_BCL[:, :-1, -1].cumsum(-1), (1, 0))
+    return (within_BCL + before_BC[..., None]).flatten(1)[:, :V]
 
 
 def in_parts(scores_RV: Tensor) -> tuple[Tensor, ...]:

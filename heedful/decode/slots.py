@@ -97,6 +97,11 @@ class Slots:
         """Whether there is anything to do."""
         return bool(self.rows or self.waiting or self.refused)
 
+    @property
+    def bytes(self) -> int:
+        """Memory of keys and values."""
+        return self.cache.bytes
+
     def add(self, rows: Sequence[Row]) -> None:
         """Let texts wait for their turn. Of one that cannot be written, the next turn says why."""
         for row in rows:

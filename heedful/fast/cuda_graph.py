@@ -123,8 +123,9 @@ class GraphRunner:
 
     def captured(self, step: Callable[[], Given]) -> tuple[Callable[[], None], Given]:
         """A step as a graph, and the tensors that hold its result."""
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        elsewhere = stream != torch.cuda.default_stream()  # graphs that run at once share no scratch memory
+        with torch.cuda.graph(graph, pool=self.pool, stream=stream if elsewhere else None):
             result = step()
         self.pool = graph.pool()
         return graph.replay, result

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..decode.slots import Slots
 from ..decode.step import Step, check_source, step_of
 from ..models.base.shells import Decoder, EncoderDecoder, decoder_of
 from ..parts.blocks import AttentionStack
@@ -31,6 +32,10 @@ class FastModel:
 
     model: Decoder | EncoderDecoder
     runners: RunnerPool | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return decoder_of(self.model).inputs.tokens.weight.device
 
     def step(
         self,
@@ -81,3 +86,16 @@ def runners_for(model: Decoder | EncoderDecoder) -> RunnerPool | None:
     gpu = gpu_decoder_of(decoder_of(model))
     encoder = None if isinstance(model, Decoder) else model.encoder
     return None if gpu is None else RunnerPool(gpu, encoder)
+
+
+def slots_for(fast: FastModel, prefill: int | None = None, most_bytes: int | None = None) -> Slots:
+    """Slots for a model: by its kernels where there are any.
+
+    prefill: tokens of prompts read between two steps; unless given, 2,048 on a GPU and 64 elsewhere.
+    most_bytes: of keys and values.
+    """
+    if fast.runners is not None:
+        from .gpu_slots import PREFILL, GPUSlots  # these need Triton
+
+        return GPUSlots(fast, prefill or PREFILL, most_bytes)
+    return Slots(fast.model, prefill or (64 if fast.device.type == "cpu" else 2048), most_bytes)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..decode.filters import Filter
-from ..decode.slots import News, Row, Slots, fits
-from ..fast.decoding import FastModel
+from ..decode.slots import News, Row, fits
+from ..fast.decoding import FastModel, slots_for
 from .pieces import TextSoFar
 from .search import Request, Search, seed_of
 
@@ -87,7 +87,7 @@ class Together:
     def __init__(self, fast: FastModel, most: int = 8, prefill: int = 64) -> None:
         """most: rows at once. prefill: tokens of prompts that are read between two steps."""
         self.fast, self.most, self.prefill = fast, most, prefill
-        self.slots = Slots(fast.model, prefill)
+        self.slots = slots_for(fast, prefill)
         self.writings: dict[Row, Writing] = {}
         self.waiting: deque[Writing] = deque()
 
@@ -103,7 +103,7 @@ class Together:
     @property
     def bytes(self) -> int:
         """Memory of keys and values."""
-        return self.slots.cache.bytes
+        return self.slots.bytes
 
     def add(self, writing: Writing) -> None:
         """Let an answer be written, as soon as there is a row for it."""
@@ -135,7 +135,7 @@ class Together:
 
     def restart(self, error: BaseException) -> list[Piece]:
         """Begin anew without the answers that are being written: nobody knows what the error left behind."""
-        self.slots = Slots(self.fast.model, self.prefill)
+        self.slots = slots_for(self.fast, self.prefill)
         return [self.failed(writing, error) for writing in list(self.writings.values())]
 
     def begin(self, writing: Writing) -> None:

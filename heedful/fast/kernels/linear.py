@@ -318,8 +318,12 @@ LIBRARY: dict[str, Callable[..., Tensor]] = {"": F.linear, "relu": with_relu, "g
 
 
 def tiles(M: int, N: int, dtype: torch.dtype) -> tuple[int, int, int]:
-    """Tiles as large as leave every multiprocessor something to do."""
-    BM = min(64, max(16, triton.next_power_of_2(M)))
+    """Tiles as large as leave every multiprocessor something to do.
+
+    In half precision a tile of 64 rows takes less time than one of 4 to 32 (measured on an H200, whose widest
+    products need 64), and what a row becomes does not depend on how many stand beside it.
+    """
+    BM = 64 if dtype != torch.float32 else min(64, max(16, triton.next_power_of_2(M)))
     BN = next((n for n in (128, 64, 32) if triton.cdiv(M, BM) * triton.cdiv(N, n) >= TILES), 16)
     return BM, BN, 32 if dtype == torch.float32 else 64 if BN == 128 else 128
 
