@@ -25,13 +25,13 @@ from ..decode.streaming import HostCopy, to_device
 from ..parts.cache import GrowingCache
 from .lane import FEWEST_SLOTS, Lane, keys_values, lane_size, power, step_size
 from .prompt_reader import PromptReader, ReadPrompts
-from .row_choice import Chooser, K, RowChoice
+from .row_choice import TokenChooser, K, RowChoice
 
 if TYPE_CHECKING:
     from .decoding import FastModel
 
 PREFILL = 2048  # tokens of prompts that are read between two steps
-PATIENCE = 10  # steps for which a prompt may wait for others, to be read with them
+PATIENCE = 8  # steps for which a prompt may wait for others, to be read with them
 SWEEP = 16  # steps after which places that are free are told so: until then they cost what a row costs
 MANY_SLOTS = 1024  # a longer lane is given up when nobody is in it
 
@@ -40,7 +40,7 @@ MANY_SLOTS = 1024  # a longer lane is given up when nobody is in it
 class Seat:
     """A row that has a place in the lane."""
 
-    chooser: Chooser
+    chooser: TokenChooser
     place: int
     offset: int  # its tokens, prompt included, less the steps that all rows have been given
 
@@ -61,7 +61,7 @@ class Sent:
     wrong: Mapping[Row, Exception]  # rows whose filters have failed
 
 
-class Batch:
+class LaneRows:
     """The rows of a lane, and what does not change as long as nobody joins or leaves."""
 
     def __init__(self, seats: Sequence[Seat], device: torch.device) -> None:
@@ -134,7 +134,7 @@ class GPUSlots(Slots):
         self.lane: Lane | None = None
         self.arriving: ReadPrompts | None = None  # prompts that the device is reading
         self.seats: dict[Row, Seat] = {}
-        self.batch: Batch | None = None  # of these; None: make it anew
+        self.batch: LaneRows | None = None  # of these; None: make it anew
         self.free: list[int] = []  # places, as a heap
         self.due: dict[int, list[Seat]] = defaultdict(list)  # whose last token a step writes
         self.sent: list[Sent] = []
@@ -225,7 +225,7 @@ class GPUSlots(Slots):
         """
         lane = self.lane_for(some)
         lengths, sizes = [len(row.prompt) for row in some], [len(row.source or ()) for row in some]
-        choosers, places = [Chooser(row) for row in some], [heapq.heappop(self.free) for _ in some]
+        choosers, places = [TokenChooser(row) for row in some], [heapq.heappop(self.free) for _ in some]
         seats = [
             Seat(one, place, length + 1 - self.steps)
             for one, place, length in zip(choosers, places, lengths, strict=True)
@@ -287,7 +287,7 @@ class GPUSlots(Slots):
         assert self.lane is not None
         if self.batch is None:
             self.close_up()
-            self.batch = Batch(list(self.seats.values()), self.device)
+            self.batch = LaneRows(list(self.seats.values()), self.device)
         batch, wrong = self.batch, {}
         longest = batch.offset + self.steps
         if longest > self.lane.room:

@@ -27,7 +27,7 @@ NEUTRAL = (1.0, 0.0, 1.0, 0.0, 0.0, 0.0)  # of a row that takes the likeliest to
 
 
 @dataclass(eq=False)
-class Chooser:
+class TokenChooser:
     """How the tokens of one row are chosen."""
 
     row: Row
@@ -65,7 +65,7 @@ def split(filters: Sequence[Filter]) -> tuple[tuple[Filter, ...], list[Filter]]:
 class RowChoice:
     """The choice of some rows. It holds what does not change while these are the rows."""
 
-    def __init__(self, choosers: Sequence[Chooser], device: torch.device) -> None:
+    def __init__(self, choosers: Sequence[TokenChooser], device: torch.device) -> None:
         self.choosers, self.device = choosers, device
         groups: dict[tuple[Filter, ...], list[int]] = defaultdict(list)
         for n, one in enumerate(choosers):

@@ -28,7 +28,7 @@ from heedful.fast.cuda_graph import RunnerPool
 from heedful.fast.decoding import FastModel, slots_for
 from heedful.fast.gpu_decoder import GPUDecoder
 from heedful.fast.gpu_slots import GPUSlots
-from heedful.fast.row_choice import Chooser, RowChoice, split
+from heedful.fast.row_choice import TokenChooser, RowChoice, split
 from heedful.models.base.shells import EncoderDecoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp")
@@ -217,7 +217,7 @@ def test_rows_of_all_kinds_are_chosen_for_at_once_as_each_alone():
     rows = [
         Row([n % 5, 2, 3], 4, filters=kinds[n % len(kinds)], seed=n if n % 4 else None) for n in range(40)
     ]
-    choice = RowChoice([Chooser(row) for row in rows], torch.device("cpu"))
+    choice = RowChoice([TokenChooser(row) for row in rows], torch.device("cpu"))
     whole = Context.prompts(torch.tensor([row.prompt for row in rows]), None)
     for row in rows:
         row.begin(torch.device("cpu"))
