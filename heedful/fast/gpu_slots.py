@@ -25,7 +25,7 @@ from ..decode.streaming import HostCopy, to_device
 from ..parts.cache import GrowingCache
 from .lane import FEWEST_SLOTS, Lane, keys_values, lane_size, power, step_size
 from .prompt_reader import PromptReader, ReadPrompts
-from .row_choice import TokenChooser, K, RowChoice
+from .row_choice import K, RowChoice, TokenChooser
 
 if TYPE_CHECKING:
     from .decoding import FastModel

@@ -28,7 +28,7 @@ from heedful.fast.cuda_graph import RunnerPool
 from heedful.fast.decoding import FastModel, slots_for
 from heedful.fast.gpu_decoder import GPUDecoder
 from heedful.fast.gpu_slots import GPUSlots
-from heedful.fast.row_choice import TokenChooser, RowChoice, split
+from heedful.fast.row_choice import RowChoice, TokenChooser, split
 from heedful.models.base.shells import EncoderDecoder
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp")
