@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..decode.choices import fault_of
 from ..decode.filters import Context
 from ..decode.prompts import pad
 from ..decode.scores import NEVER, precise
-from ..decode.slots import News, Row, Slots, failed, fault_of, final_length
+from ..decode.slots import News, Row, Slots, failed, final_length
 from ..decode.step import DecoderStep
 from ..decode.streaming import HostCopy, to_device
 from ..parts.cache import GrowingCache
@@ -152,7 +153,7 @@ class GPUSlots(Slots):
         for row in self.waiting:
             shape = lane_shape([*self.unfinished, *some, row], final_length)
             if self.lane is not None and self.seats:
-                shape = tuple(map(max, shape, self.lane.shape))
+                shape = larger(shape, self.lane.shape)
             if self.size_of(*shape) > self.most_bytes:
                 break
             some.append(row)
@@ -165,10 +166,11 @@ class GPUSlots(Slots):
     # Prompts.
 
     def read(self) -> list[News]:
-        if self.arriving is not None:
-            if self.seats and not self.arriving.ready:
+        arriving = self.arriving
+        if arriving is not None:
+            if self.seats and not arriving.ready:
                 return []
-            return self.arrive(self.arriving)  # others next time: the host must not keep the device waiting
+            return self.arrive(arriving)  # others next time: the host must not keep the device waiting
         if self.waiting and not self.reading and self.better_later():
             return []
         news = super().read()
@@ -264,8 +266,8 @@ class GPUSlots(Slots):
         _, slots, source_slots = lane_shape(some, lambda row: len(row.prompt) + 1)
         shape = lane_size(len(self.seats) + len(some)), slots, source_slots
         if self.lane is not None and not self.seats and self.most_bytes is not None:
-            together = self.size_of(*map(max, shape, self.lane.shape))
-            self.lane = self.lane if together <= self.most_bytes else None
+            fits = self.size_of(*larger(shape, self.lane.shape)) <= self.most_bytes
+            self.lane = self.lane if fits else None
         before = 0 if self.lane is None else self.lane.rows
         self.free = self.free if self.lane is not None else []
         self.lane = Lane(self.gpu, *shape) if self.lane is None else self.lane.grown(*shape)
@@ -357,8 +359,7 @@ class GPUSlots(Slots):
             if row not in unfinished:
                 continue
             token = int(tokens[place])
-            row.newest = token
-            row.written += 1
+            row.written, row.newest = row.written + 1, token
             ended = token in row.ends
             last = ended or row.written >= row.longest
             if sent.wrong or not bests[place] > NEVER:
@@ -373,8 +374,15 @@ class GPUSlots(Slots):
         return news
 
 
-def lane_shape(rows: Sequence[Row], length: Callable[[Row], int]) -> tuple[int, int, int]:
-    """Rows, slots and slots of sources of a lane for rows of these lengths."""
+Shape = tuple[int, int, int]  # rows, slots, slots of sources
+
+
+def larger(one: Shape, other: Shape) -> Shape:
+    return max(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
+
+
+def lane_shape(rows: Sequence[Row], length: Callable[[Row], int]) -> Shape:
+    """The shape of a lane for rows of these lengths."""
     slots = power(max(map(length, rows)) + 2, FEWEST_SLOTS)
     sources = [len(row.source) for row in rows if row.source is not None]
     return lane_size(len(rows)), slots, power(max(sources), 64) if sources else 0

@@ -99,7 +99,8 @@ class Lane:
         scores_RV = self.gpu(tokens_R, first_rows(self.buffers, rows))
         if not kinds:
             counts_R = self.runner.chosen.counts_R[:rows]
-            chosen = ChosenTokens(*self.chosen_3R[:, None, :rows], counts_R)
+            chosen_31R = self.chosen_3R[:, None, :rows]
+            chosen = ChosenTokens(chosen_31R[0], chosen_31R[1], chosen_31R[2], counts_R)
             take_likeliest(scores_RV, tokens_R, lengths_R, self.room, chosen)
             counts_R.zero_()
         else:

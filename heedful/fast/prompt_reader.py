@@ -111,7 +111,8 @@ class PromptReader:
         scores_RV = self.runners.prefill(runner, T)
         chosen_3R = torch.zeros(3, runner.rows, dtype=torch.float64, device=scores_RV.device)
         tokens_R, nowhere_R, counts_R = torch.zeros(3, runner.rows, dtype=torch.long, device=scores_RV.device)
-        take_likeliest(scores_RV, tokens_R, nowhere_R, 1, ChosenTokens(*chosen_3R[:, None], counts_R))
+        chosen = ChosenTokens(chosen_3R[:1], chosen_3R[1:2], chosen_3R[2:], counts_R)
+        take_likeliest(scores_RV, tokens_R, nowhere_R, 1, chosen)
         return scores_RV, chosen_3R
 
     @contextmanager

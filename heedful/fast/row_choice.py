@@ -40,7 +40,7 @@ class TokenChooser:
     def __post_init__(self) -> None:
         self.first, last = split(self.row.filters)
         self.rolls = None if self.row.seed is None else rolls(self.row.seed)
-        numbers = {type(one): value for one in last for value in vars(one).values()}
+        numbers: dict[type, float] = {type(one): value for one in last for value in vars(one).values()}
         self.plain = not self.row.filters and self.rolls is None
         drawn = float(self.rolls is not None)
         self.how = [*(numbers.get(kind, NEUTRAL[n]) for n, kind in enumerate(LAST)), drawn, 0.0]
@@ -55,8 +55,8 @@ def split(filters: Sequence[Filter]) -> tuple[tuple[Filter, ...], list[Filter]]:
     """All filters but the last few, and these: temperature, top-k, top-p and min-p, in this order."""
     last: list[Filter] = []
     for one in reversed(filters):
-        place = LAST.index(type(one)) if type(one) in LAST else len(LAST)  # type: ignore[arg-type]
-        if place >= (LAST.index(type(last[0])) if last else len(LAST)):  # type: ignore[arg-type]
+        place = LAST.index(type(one)) if type(one) in LAST else len(LAST)
+        if place >= (LAST.index(type(last[0])) if last else len(LAST)):
             break
         last.insert(0, one)
     return tuple(filters[: len(filters) - len(last)]), last

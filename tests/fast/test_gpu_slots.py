@@ -10,6 +10,7 @@ import pytest
 import torch
 from helpers.kernel_cases import DEVICE, MODELS, shaken, tiny_gpt2, tiny_llama, tiny_transformer
 
+from heedful.decode.choices import chosen
 from heedful.decode.filters import (
     Context,
     min_p,
@@ -21,7 +22,7 @@ from heedful.decode.filters import (
 )
 from heedful.decode.greedy import greedy
 from heedful.decode.sampling import Dice, rolls, sample
-from heedful.decode.slots import Row, Slots, chosen
+from heedful.decode.slots import Row, Slots
 from heedful.decode.step import step_of
 from heedful.fast import gpu_slots, lane, prompt_reader
 from heedful.fast.cuda_graph import RunnerPool
@@ -160,7 +161,7 @@ def test_what_a_row_needs_goes_with_it():
     model, context = shaken(tiny_llama()), 0
     slots = GPUSlots(fast_model(model))
     for _ in range(2):
-        slots.add([Row([3], 4), Row([5, 6], 3)])
+        slots.add([Row([3], 2), Row([5, 6], 3)])
         while slots.busy:
             slots.turn()
         assert slots.bytes == (context := context or slots.bytes)
@@ -220,7 +221,7 @@ def test_rows_of_all_kinds_are_chosen_for_at_once_as_each_alone():
     choice = RowChoice([TokenChooser(row) for row in rows], torch.device("cpu"))
     whole = Context.prompts(torch.tensor([row.prompt for row in rows]), None)
     for row in rows:
-        row.begin(torch.device("cpu"))
+        row.begin()
 
     def context(some):
         return replace(whole if some is None else whole.select(some), batch=1)
@@ -229,8 +230,6 @@ def test_rows_of_all_kinds_are_chosen_for_at_once_as_each_alone():
         scores = torch.randn(40, 31).mul(2).round(decimals=1)  # with equals
         tokens, *_ = choice(scores, context)
         assert tokens.tolist() == [chosen([row], scores[n, None])[0][0] for n, row in enumerate(rows)]
-        for row in rows:
-            row.context = row.context and Context.prompts(torch.tensor([row.prompt]), None)
     assert len(choice.groups) == 2  # rows that share filters are filtered together
 
 
