@@ -73,17 +73,17 @@ class News(NamedTuple):
 class Slots:
     """A model that writes many texts at once.
 
-    prefill: tokens of prompts read between two steps. most_bytes: of the memory of keys and values; texts
+    prefill: tokens of prompts read between two steps, by default `prefill_for(model)`. most_bytes: of the memory of keys and values; texts
     for which there is no room wait. A fault ends the texts that it concerns, and no others.
     """
 
     def __init__(
-        self, model: Decoder | EncoderDecoder, prefill: int = 64, most_bytes: int | None = None
+        self, model: Decoder | EncoderDecoder, prefill: int | None = None, most_bytes: int | None = None
     ) -> None:
         if not fits(model):
             raise BadInput("rows join a batch where the cache is keys and values, and this model has another")
         self.model, self.decoder = model, decoder_of(model)
-        self.prefill, self.most_bytes = prefill, most_bytes
+        self.prefill, self.most_bytes = prefill or prefill_for(model), most_bytes
         self.cache = SlotCache(len(self.decoder.stack.blocks))
         self.token_bytes, self.source_token_bytes = token_bytes(self.decoder)
         self.rows: list[Row] = []
@@ -316,6 +316,15 @@ def fits(model: Decoder | EncoderDecoder) -> bool:
     """Whether rows can join: the cache is keys and values, a row of which can be copied."""
     stack = decoder_of(model).stack
     return isinstance(stack, AttentionStack) and type(stack.growing_cache()) is GrowingCache
+
+
+def prefill_for(model: Decoder | EncoderDecoder) -> int:
+    """Tokens of prompts to read between two steps on a CPU: as many as take two cores about 50 ms.
+
+    Fewer than 32 take longer a token, because weights are read as often as prompts have parts.
+    """
+    weights = sum(weight.numel() for weight in decoder_of(model).stack.parameters())
+    return max(32, min(1024, 16 * round(2**31 / (16 * max(1, weights)))))
 
 
 def step_for(model: Decoder | EncoderDecoder, rows: Sequence[Row]) -> DecoderStep:
