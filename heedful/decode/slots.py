@@ -73,8 +73,9 @@ class News(NamedTuple):
 class Slots:
     """A model that writes many texts at once.
 
-    prefill: tokens of prompts read between two steps, by default `prefill_for(model)`. most_bytes: of the memory of keys and values; texts
-    for which there is no room wait. A fault ends the texts that it concerns, and no others.
+    prefill: tokens of prompts read between two steps, by default `prefill_for(model)`. most_bytes: of the
+    memory of keys and values; texts for which there is no room wait. A fault ends the texts that it
+    concerns, and no others.
     """
 
     def __init__(
