@@ -324,7 +324,8 @@ def prefill_for(model: Decoder | EncoderDecoder) -> int:
 
     Fewer than 32 take longer a token, because weights are read as often as prompts have parts.
     """
-    weights = sum(weight.numel() for weight in decoder_of(model).stack.parameters())
+    decoder = decoder_of(model)
+    weights = sum(weight.numel() for weight in decoder.parameters()) - decoder.inputs.tokens.weight.numel()
     return max(32, min(1024, 16 * round(2**31 / (16 * max(1, weights)))))
 
 

@@ -7,9 +7,9 @@ import torch
 from helpers.decoding_cases import model_of
 from helpers.slot_cases import alone, random_rows, together
 
-from heedful.decode.slots import Row, Slots, fits
+from heedful.decode.slots import Row, Slots, fits, prefill_for
 from heedful.errors import BadInput
-from heedful.models import xl
+from heedful.models import gpt2, xl
 
 
 def test_rows_that_are_dropped_leave_the_others_alone():
@@ -234,3 +234,9 @@ def test_a_long_prompt_is_read_while_short_ones_keep_coming():
         slots.turn()
         turns += 1
     assert turns <= 2 * 40 / 4
+
+
+def test_small_models_read_more_of_prompts_between_two_steps():
+    small, large = model_of("gpt2", 17), gpt2.build(gpt2.GPT2Config(layers=1, vocab=17, width=768))
+    assert prefill_for(small) == Slots(small).prefill == 1024
+    assert prefill_for(large) == Slots(large).prefill == 272
