@@ -103,7 +103,7 @@ class Endpoint:
                 mine.status = 504
                 await call.refuse(HttpError(504, f"the answer took longer than {seconds:g} seconds"))
             else:
-                mine.status = GONE
+                mine.status = gone_status(scope)
         finally:
             await ended(work, gone)
             service.running -= 1
@@ -121,7 +121,7 @@ class Endpoint:
             mine.status = refused.status
             await call.refuse(refused)
         except ClientDisconnect:
-            mine.status = GONE
+            mine.status = gone_status(scope)
         except Exception as error:  # noqa: BLE001 (whatever failed, the client is answered)
             mine.status = 500
             log_fault(error, mine.id)
@@ -129,6 +129,11 @@ class Endpoint:
         finally:
             for events in reversed(mine.opened):
                 await events.aclose()
+
+
+def gone_status(scope: Scope) -> int:
+    """Why nobody is there: the client was refused for its slowness, or went away."""
+    return scope.get("state", {}).get("refused", GONE)
 
 
 async def ended(*tasks: asyncio.Task[None]) -> None:

@@ -41,6 +41,7 @@ class Service:
     languages: tuple[str, str] = ("", "")
     metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
     at_once: bool = False  # models are loaded at the start, not at their first request
+    locked: bool = False  # a key is needed
     running: int = 0  # requests that are being answered
     closing: bool = False
     closed: bool = False
@@ -158,10 +159,12 @@ class Service:
 
 async def health(service: Service, request: Request) -> Response:
     """Always 200 while this process lives; says how each model is."""
-    models = {
-        name: {"state": worker.state, "fault": worker.fault, "restarts": worker.restarts}
-        for name, worker in service.workers.items()
+    models: dict[str, dict[str, Any]] = {
+        name: {"state": worker.state, "restarts": worker.restarts} for name, worker in service.workers.items()
     }
+    if not service.locked:  # a fault may name files: strangers need not know
+        for name, worker in service.workers.items():
+            models[name]["fault"] = worker.fault
     return JSONResponse({"status": "ok", "version": __version__, "models": models})
 
 
@@ -211,9 +214,15 @@ class Application:
                 await failed(mine)(scope, receive, with_id)
         finally:
             mine.status = mine.status or sent
-            route = path_of(scope)
-            self.service.metrics.count("requests_total", route=route, code=str(mine.status))
-            log(**mine.line(route, scope["method"]))
+            self.count(mine, path_of(scope), scope["method"])
+
+    def count(self, mine: RequestRecord, route: str, method: str) -> None:
+        self.service.metrics.count("requests_total", route=route, code=str(mine.status))
+        log(**mine.line(route, method))
+
+    def count_refusal(self, status: int) -> None:
+        """Count a request that was refused before it was one: too slow, too long, or no HTTP."""
+        self.count(RequestRecord(status=status), "other", "other")
 
 
 def path_of(scope: Scope) -> str:
@@ -253,7 +262,8 @@ def make_app(service: Service, access: Access, routes: list[Route]) -> Applicati
         route("/openapi.json", description, service, "GET"),
         *routes,
     ]
-    described = describe(every, service.limits, bool(access.key))
+    service.locked = bool(access.key)
+    described = describe(every, service.limits, service.locked)
     handlers = {HTTPException: no_route}
     inner = Starlette(routes=every, lifespan=service.lifespan, exception_handlers=handlers)
     inner.router.redirect_slashes = False

@@ -26,7 +26,11 @@ class DrainingServer(uvicorn.Server):
 
     def __init__(self, app: Application, limits: Limits) -> None:
         self.service, self.drain_seconds = app.service, limits.drain_seconds
-        options: dict[str, Any] = {"http": strict(limits), "ws": "none", "log_config": None}
+        options: dict[str, Any] = {
+            "http": strict(limits, app.count_refusal),
+            "ws": "none",
+            "log_config": None,
+        }
         options |= {"access_log": False, "server_header": False, "proxy_headers": False, "lifespan": "on"}
         super().__init__(uvicorn.Config(app, timeout_graceful_shutdown=LAST, **options))
 

@@ -15,7 +15,6 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from reprlib import repr as short
@@ -107,17 +106,12 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_depth(found: Any) -> None:
-    level = [found]
-    for _ in range(DEEPEST):
-        level = [inner for node in level for inner in children(node)]
-        if not level:
-            return
-    raise RecursionError
-
-
-def children(node: Any) -> Iterator[Any]:
-    if isinstance(node, dict | list):
-        yield from node.values() if isinstance(node, dict) else node
+    level, deep = [found], 0
+    while level := [node for node in level if type(node) in (dict, list)]:
+        level = [inner for node in level for inner in (node.values() if type(node) is dict else node)]
+        deep += 1
+        if deep > DEEPEST:
+            raise RecursionError
 
 
 # Fields.
@@ -191,6 +185,8 @@ def inside(hint: Any, given: Any, name: str, limits: Limits) -> Any:
     origin = typing.get_origin(hint)
     if origin is list:
         (item,) = typing.get_args(hint)
+        if are_plain(item, given, limits):
+            return given
         return [value_of(item, one, f"{name}[{number}]", limits) for number, one in enumerate(given)]
     if origin is dict:
         _, item = typing.get_args(hint)
@@ -203,6 +199,18 @@ def inside(hint: Any, given: Any, name: str, limits: Limits) -> Any:
         except UnicodeEncodeError:
             raise HttpError(400, f'"{name}" holds half a character (a lone surrogate)', name) from None
     return hint(given) if hint in (int, float) else given
+
+
+def are_plain(item: Any, given: list[Any], limits: Limits) -> bool:
+    """Whether these are whole numbers in their range: tokens are many, and checked at once."""
+    if bare(item)[0] is not int or not given or set(map(type, given)) != {int}:
+        return False
+    try:
+        for extreme in (min(given), max(given)):
+            value_of(item, extreme, "", limits)
+    except HttpError:
+        return False
+    return True
 
 
 def check_note(note: Any, hint: Any, notes: list[Any], given: Any, name: str, limits: Limits) -> None:

@@ -5,6 +5,7 @@ A line is JSON, or plain words on a terminal.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
@@ -66,7 +67,8 @@ def log(**facts: Any) -> None:
             for name, value in facts.items()
         }
         line = json.dumps(short)[:LINE]
-    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError, ValueError):  # nobody reads the log any more
+        print(line, file=sys.stderr, flush=True)
 
 
 def plain(facts: dict[str, Any]) -> str:
@@ -104,7 +106,7 @@ class LogLines(logging.Handler):
 
 
 def log_as_lines() -> None:
-    """Let the libraries write lines of ours, from warnings on."""
+    """Let the libraries write lines of ours. What they warn of is in the lines of the requests already."""
     for name in ("uvicorn", "asyncio"):
         logger = logging.getLogger(name)
-        logger.handlers, logger.propagate = [LogLines(logging.WARNING)], False
+        logger.handlers, logger.propagate = [LogLines(logging.ERROR)], False

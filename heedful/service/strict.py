@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -38,6 +39,7 @@ class StrictProtocol(H11Protocol):
     """A connection with a deadline for each of its states. Made by `strict(limits)`."""
 
     limits = Limits()
+    noted: Callable[[int], None] = staticmethod(lambda status: None)  # told of refusals before any route
     deadline: asyncio.TimerHandle | None = None
     stalled: asyncio.TimerHandle | None = None
     state = ""  # what the deadline is for: a new state starts a new one
@@ -56,7 +58,8 @@ class StrictProtocol(H11Protocol):
         if len(others) > 2 * self.limits.connections:
             transport.abort()
         elif sum(not one.refused for one in others) > self.limits.connections:
-            self.refuse(HttpError(503, "there are too many connections: try again later"))
+            why = "there are too many connections: try again later"
+            self.refuse(HttpError(503, why, **{"retry-after": "1"}))
         else:
             self.watch()
 
@@ -123,8 +126,11 @@ class StrictProtocol(H11Protocol):
         """Say why, where no answer has begun, and end the connection. What else comes is not looked at."""
         self.refused = True
         if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.scope["state"]["refused"] = refused.status
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+        else:
+            self.noted(refused.status)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.transport.is_closing():
             self.transport.write(whole_response(refused))
             self.transport.write_eof()
@@ -171,11 +177,12 @@ def whole_response(refused: HttpError) -> bytes:
     """An error as it travels, where there is no application to send it."""
     body = error_body(refused)
     head = f"HTTP/1.1 {refused.status} {HTTPStatus(refused.status).phrase}\r\n"
-    headers = f"content-type: application/json\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-    return (head + headers).encode() + body
+    headers = {"content-type": "application/json", "content-length": len(body), "connection": "close"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in {**headers, **refused.headers}.items())
+    return f"{head}{lines}\r\n".encode() + body
 
 
-def strict(limits: Limits) -> type[StrictProtocol]:
-    """The protocol with these limits, as uvicorn's `http` setting takes it."""
-    attributes: dict[str, Any] = {"limits": limits}
+def strict(limits: Limits, noted: Callable[[int], None] = lambda status: None) -> type[StrictProtocol]:
+    """The protocol with these limits, as uvicorn's `http` setting takes it. noted: is given each refusal."""
+    attributes: dict[str, Any] = {"limits": limits, "noted": staticmethod(noted)}
     return type("StrictProtocol", (StrictProtocol,), attributes)

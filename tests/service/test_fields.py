@@ -107,6 +107,29 @@ def test_bodies_that_json_leaves_open_are_refused(body, message):
         json_body(body)
 
 
+@pytest.mark.parametrize("levels", [63, 64, 65, 70])
+def test_64_levels_are_the_deepest(levels):
+    body = b'{"a":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+    if levels <= 64:
+        assert json_body(body)
+    else:
+        with pytest.raises(HttpError, match="nested too deeply"):
+            json_body(body)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    tokens: list[Annotated[int, Range(0, 50)]]
+
+
+def test_many_numbers_are_checked_as_few_are():
+    assert read(Tokens, {"tokens": [0, 50] * 3}, LIMITS).tokens == [0, 50] * 3
+    assert read(Tokens, {"tokens": [1, 2.0]}, LIMITS).tokens == [1, 2]
+    for wrong in (-1, 51, True, 1.5, "1", None, 10**400):
+        with pytest.raises(HttpError, match=r'"tokens\[2\]" must be a whole number'):
+            read(Tokens, {"tokens": [3, 4, wrong, 5]}, LIMITS)
+
+
 SCHEMA = object_schema(Asked, LIMITS)
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12),

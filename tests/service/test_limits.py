@@ -70,7 +70,10 @@ def test_a_number_that_is_too_large_is_400(server):
 
 
 @pytest.mark.parametrize("part", ["nothing", "headers", "body", "chunks"])
-def test_a_slow_sender_gets_408(server, part):
+def test_a_slow_sender_gets_408_and_is_counted_as_such(server, part):
+    slow = (("code", "408"), ("route", "/write" if part in ("body", "chunks") else "other"))
+    figures = server.service.metrics.counters
+    before = dict(figures["requests_total"]), figures["cancelled_total"][()]
     whole = server.head("POST /write", b'{"text": "a"}')
     chunks = server.head("POST /write", b"", content_length="", transfer_encoding="chunked") + b"3\r\n{"
     sent = {"nothing": b"", "headers": whole[:30], "body": whole[:-3], "chunks": chunks}[part]
@@ -78,7 +81,8 @@ def test_a_slow_sender_gets_408(server, part):
         client.sendall(sent)
         status, _, body = parsed(everything(client))
     assert (status, json.loads(body)["error"]["type"]) == (408, "timeout_error")
-    server.until(lambda: server.service.running == 0)
+    server.until(lambda: figures["requests_total"][slow] == before[0].get(slow, 0) + 1)
+    assert figures["cancelled_total"][()] == before[1]
 
 
 def test_an_idle_connection_is_closed(server):
