@@ -22,10 +22,9 @@ from ..decode.turns import Turns
 from ..errors import BadInput, NotFinite
 from ..use.model import WRITERS, Model
 from ..use.together import Piece, Together, can_write_together
-from ..use.wording import table_of
 from .frames import Frame
 from .methods import METHODS
-from .writing import Event, Scores, WriteTask, plan, prompt_scores
+from .writing import Event, Scores, WriteTask, context_of, plan, prompt_scores
 
 News = list[tuple[str, Event]]
 Work = Generator[Event | None, None, None]  # yields events, or None: others may have their turn
@@ -64,11 +63,10 @@ class Loop:
     def facts(self) -> dict[str, Any]:
         """What the HTTP process is told about the model."""
         model = self.model
-        network: Any = model.model
         return {
             "can": [name for name in model.can if name not in ("stream", "look")],
             "chat": "generate" in model.can and model.loaded.chat is not None,
-            "context": table_of(network) if "generate" in model.can else None,
+            "context": context_of(model) if "generate" in model.can else None,
             "architecture": model.architecture,
             "parameters": model.parameter_count,
             "device": str(model.device),

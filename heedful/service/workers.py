@@ -219,7 +219,7 @@ class WorkerProcess:
         if self.state == "stopped":
             raise HttpError(503, "the service is shutting down")
         if self.state != "ready":
-            raise HttpError(503, f"{self.model.name} cannot be loaded: {self.fault}", **LATER)
+            raise HttpError(503, f"{self.model.name} cannot be loaded: {self.public(self.fault)}", **LATER)
 
     async def started(self) -> None:
         """Wait until it has started, or has failed to."""
@@ -249,15 +249,18 @@ class WorkerProcess:
                 if "fault" in event:
                     over = True
                     fault = event["fault"]
-                    raise HttpError(
-                        fault.get("status", 500), fault["message"], fault.get("param"), fault.get("code")
-                    )
+                    why = self.public(fault["message"])
+                    raise HttpError(fault.get("status", 500), why, fault.get("param"), fault.get("code"))
                 over = bool(event.get("over"))
                 yield event
         finally:
             del self.asked[number]
             if not over:
                 self.say({"cancel": number})
+
+    def public(self, text: str) -> str:
+        """A sentence for clients: where the folder lies on this machine is not theirs to know."""
+        return text.replace(os.path.abspath(self.model.folder), self.model.name)
 
     def say(self, message: dict[str, Any], blob: bytes = b"") -> None:
         """Send a frame; one that cannot be sent is answered by the death of the worker."""
@@ -271,7 +274,7 @@ class WorkerProcess:
 
 def command(model: ServedModel) -> Sequence[str]:
     """The command line of a worker."""
-    return (sys.executable, "-m", "heedful.service.worker", model.folder, *model.options)
+    return (sys.executable, "-m", "heedful.service.worker", os.path.abspath(model.folder), *model.options)
 
 
 def environment() -> dict[str, str]:

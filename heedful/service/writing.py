@@ -22,6 +22,7 @@ from ..use.results import Answer
 from ..use.search import Request, Search, answer_of
 from ..use.texts import Tokenized, usable
 from ..use.together import Piece, TextSoFar, Writing
+from ..use.wording import table_of
 from .spelling import Speller
 
 Event = dict[str, Any]
@@ -106,15 +107,27 @@ def rows_of(model: Model, ability: str, given: dict[str, Any]) -> list[Tokenized
     if "messages" in given:
         texts = [generate.chat_prompt(model, for_template(model, given["messages"]))]
     elif "tokens" in given:
-        return [checked(model, ids) for ids in given["tokens"]]
+        return within_context(model, [checked(model, ids) for ids in given["tokens"]])
     else:
         texts = given["texts"]
     if ability != "generate":
         return list(usable({"translate": translate, "summarize": summarize}[ability].encode(model, texts)))
-    rows = generate.encode(model, texts)
+    return within_context(model, generate.encode(model, texts))
+
+
+def context_of(model: Model) -> int | None:
+    """The most tokens that a decoder reads: it has no more positions, or was trained with no more."""
+    table = table_of(model.model)
+    return getattr(model.config, "context", None) if table is None else table
+
+
+def within_context(model: Model, rows: list[Tokenized]) -> list[Tokenized]:
+    """The same rows; one that is longer than the context is refused."""
+    most = context_of(model)
     for place, row in enumerate(rows, 1):
-        if row.note is not None:
-            raise ContextExceeded(f"text {place} {row.note.partition(':')[0]}: shorten it")
+        if most is not None and len(row.ids) > most:
+            told = f"text {place} has {len(row.ids):,} tokens, and the model reads at most {most:,}"
+            raise ContextExceeded(f"{told}: shorten it")
     return rows
 
 
@@ -129,13 +142,9 @@ def for_template(model: Model, messages: list[dict[str, Any]]) -> list[dict[str,
 def checked(model: Model, ids: list[int]) -> Tokenized:
     """Tokens that a client sent as numbers."""
     network: Any = model.model
-    known, table = network.inputs.tokens.weight.shape[0], network.inputs.position.longest
+    known = network.inputs.tokens.weight.shape[0]
     if max(ids) >= known:
         raise BadInput(f"there is no token {max(ids)}: {model.folder} has {known:,}, counted from 0")
-    if table is not None and len(ids) > table:
-        raise ContextExceeded(
-            f"the prompt has {len(ids):,} tokens, and the model reads at most {table:,}: shorten it"
-        )
     return Tokenized(model.wording.decoded(ids), ids)
 
 
@@ -143,10 +152,9 @@ def room_left(model: Model, rows: Sequence[Tokenized], given: dict[str, Any]) ->
     """The limit of tokens for a request that names none: what the context has room for, within a bound."""
     if "max_new_tokens" in given["options"] or "room" not in given:
         return {}
-    network: Any = model.model
-    table = network.inputs.position.longest
-    longest = max((len(row.ids) for row in rows), default=0)
-    return {"max_new_tokens": given["room"] if table is None else max(1, min(given["room"], table - longest))}
+    context, longest = context_of(model), max((len(row.ids) for row in rows), default=0)
+    room = given["room"] if context is None else min(given["room"], context - longest)
+    return {"max_new_tokens": max(1, room)}
 
 
 # Scores of a prompt.

@@ -3,8 +3,10 @@
 `{"text": "a", "words": 3, "delay": 0.1}` writes three words, one every 0.1 s; `MODES` lists how it can fail.
 """
 
+import base64
 import os
 import select
+import struct
 import sys
 import time
 import zlib
@@ -12,6 +14,7 @@ import zlib
 from heedful.service.frames import Unpacker, packed
 
 LOAD = {"rows": 0, "cache_bytes": 4096, "rss_bytes": 8192}
+VECTOR = base64.b64encode(struct.pack("<2f", 0.5, -2.0)).decode()  # as workers send an embedding
 
 
 def word(text: str, number: int) -> str:
@@ -58,10 +61,11 @@ class Stub:
         inputs = given.get("texts") or given.get("tokens") or [given.get("messages")]
         usage = {"prompt_tokens": len(inputs), "completion_tokens": given.get("n", 0)}
         if do == "embed":
-            over = {"over": True, "usage": usage, "result": {"vectors": [[0.5, -2.0]] * len(inputs)}}
+            over = {"over": True, "usage": usage, "result": {"vectors": [VECTOR] * len(inputs)}}
             self.say({"news": [[number, over]]})
             return
-        tokens = [{"text": " a", "log_probability": -0.5, "top": [[" a", -0.5], [" b", -1.5]]}]
+        top = [[" a", -0.5, None], ["\\xe2", -1.5, [226]]]
+        tokens = [{"text": " a", "bytes": None, "log_probability": -0.5, "offset": 7, "top": top}]
         rows = [
             [number, {"index": index, "piece": " a", "tokens": tokens, "finish": "stop"}]
             for index in range(given["n"] * len(inputs))

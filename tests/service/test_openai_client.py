@@ -382,10 +382,20 @@ def test_errors_are_the_client_s_exceptions(client, service):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_prompt_beyond_the_context_has_openai_s_code(client, stream):
+@pytest.mark.parametrize("prompt", ["cat " * 1000, [5] * 1000])
+@pytest.mark.parametrize("model", ["lm", "chat"])  # 32 positions; 999, and no table of positions
+def test_a_prompt_beyond_the_context_has_openai_s_code(client, model, prompt, stream):
     with pytest.raises(openai.BadRequestError, match="tokens, and the model reads at most") as error:
-        client.completions.create(model="lm", prompt="cat " * 5000, stream=stream)
+        client.completions.create(model=model, prompt=prompt, stream=stream)
     assert error.value.code == "context_length_exceeded"
+
+
+def test_a_prompt_left_out_begins_a_text_where_the_model_knows_how(client, talker, folders):
+    found = client.completions.create(model="chat", prompt=None, temperature=0, max_tokens=5)
+    assert found.choices[0].text == str(talker.generate("", sample=False, max_new_tokens=5))
+    with pytest.raises(openai.BadRequestError, match="text 1 is empty, and lm knows no token") as error:
+        client.completions.create(model="lm", prompt="")
+    assert folders["lm"] not in str(error.value)  # where it lies is not said
 
 
 def test_a_client_that_waits_no_longer_frees_its_row(client, service):
