@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from helpers.service_cases import events, everything, parsed, running
@@ -48,6 +49,13 @@ def test_a_limit_that_is_none_is_refused(pair, message):
 
 def test_every_limit_is_described_and_within_its_own_range():
     assert with_limits([f"{one.name}={one.default}" for one in fields(Limits)]) == Limits()
+
+
+def test_the_page_lists_every_limit_with_its_default():
+    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+    for one in fields(Limits):
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{one.name}` |")]
+        assert f"| {one.default:,} |" in row
 
 
 def test_a_body_that_is_too_long_is_413_declared_or_not(server):
