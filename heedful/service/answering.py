@@ -82,6 +82,7 @@ class Endpoint:
     summary: str = ""
     example: Any = None
     lenient: bool = False  # whether fields that it does not know are let pass
+    forms: bool = False  # whether it takes forms beside JSON
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call, mine, service = Call(receive, send), record(), self.service
@@ -114,7 +115,7 @@ class Endpoint:
         """Answer, or say why not."""
         try:
             if self.method == "POST":
-                check_json(scope)
+                check_json(scope, self.forms)
             response = await self.answer(self.service, Request(scope, call.receive))
             await response(scope, call.receive, call.send)
         except HttpError as refused:
@@ -157,15 +158,24 @@ def route(
     summary: str = "",
     example: Any = None,
     lenient: bool = False,
+    forms: bool = False,
 ) -> Route:
-    """A route. takes: the dataclass of its requests; lenient: it ignores fields that it does not know."""
+    """A route. takes: the dataclass of its requests; lenient: it ignores fields that it does not know.
+
+    forms: it takes forms beside JSON.
+    """
     said = summary or (answer.__doc__ or "").partition("\n")[0]
-    endpoint = Endpoint(path, answer, service, method, takes, said, example, lenient)
+    endpoint = Endpoint(path, answer, service, method, takes, said, example, lenient, forms)
     return Route(path, cast(Any, endpoint), methods=[method], name=path)
 
 
 async def body_of(request: Request, most: int) -> dict[str, Any]:
-    """The JSON object of a request, whose size is looked at before it is read."""
+    """The JSON object of a request."""
+    return json_body(await body_bytes(request, most))
+
+
+async def body_bytes(request: Request, most: int) -> bytes:
+    """The body of a request, whose size is looked at before it is read."""
     too_long = HttpError(413, f"the body is longer than {most:,} bytes")
     declared = request.headers.get("content-length", "0")
     if len(declared) > 15 or int(declared) > most:
@@ -175,7 +185,7 @@ async def body_of(request: Request, most: int) -> dict[str, Any]:
         body += piece
         if len(body) > most:
             raise too_long
-    return json_body(bytes(body))
+    return bytes(body)
 
 
 class EventStream(Response):

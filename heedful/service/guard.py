@@ -26,7 +26,11 @@ HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-OPEN = ("/health", "/ready")  # answered without a key: load balancers ask
+OPEN = (  # answered without a key: load balancers ask, and LibreTranslate's clients send none here
+    "/health", "/ready", "/languages", "/frontend/settings",
+)  # fmt: skip
+KEY_IN_BODY = ("/translate",)  # LibreTranslate's clients send the key as api_key: the route looks for it
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class Guard:
         elif scope["method"] == "OPTIONS" and origin:
             await answer(with_headers, 204, b"", {})
         else:
-            await self.app(scope, receive, with_headers)
+            await self.app({**scope, "heedful.access": self.access}, receive, with_headers)
 
     def allowed_origin(self, scope: Scope) -> bytes:
         """The foreign origin that the call comes from, if it is one of those allowed."""
@@ -132,6 +136,8 @@ class Guard:
     def has_key(self, scope: Scope) -> bool:
         """Whether a call carries the key, if there is one; compared in constant time."""
         given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not given and scope["path"] in KEY_IN_BODY:
+            return True
         kind, _, sent = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         same = hmac.compare_digest(sent.strip(), self.access.key.encode())
         return not self.access.key or (same and kind.lower() == b"bearer")
@@ -145,13 +151,27 @@ def values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
-def check_json(scope: Scope) -> None:
-    """Refuse a body that is not declared as JSON: pages of other sites may send other kinds."""
-    types = values(scope, b"content-type")
-    if len(types) != 1 or types[0].partition(";")[0].strip().lower() != "application/json":
+def check_json(scope: Scope, forms: bool = False) -> None:
+    """Refuse a body that is not declared as JSON: pages of other sites may send other kinds.
+
+    forms: take a form as well, from whoever is no page. Every browser says where a page's form comes from.
+    """
+    if content_type(scope) != JSON and not (forms and is_form(scope)):
         raise HttpError(415, "send JSON, with the header content-type: application/json")
     if values(scope, b"content-encoding") not in ([], ["identity"]):
         raise HttpError(415, "the body may not be compressed")
+
+
+def content_type(scope: Scope) -> str:
+    """What a body is declared as; "" where that is not clear."""
+    types = values(scope, b"content-type")
+    return types[0].partition(";")[0].strip().lower() if len(types) == 1 else ""
+
+
+def is_form(scope: Scope) -> bool:
+    """Whether a body is a form, and not that of a page in a browser."""
+    page = any(name in (b"origin", b"referer") or name.startswith(b"sec-") for name, _ in scope["headers"])
+    return content_type(scope) == FORM and not page
 
 
 def shown(found: list[str]) -> str:

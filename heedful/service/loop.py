@@ -71,6 +71,7 @@ class Loop:
             "parameters": model.parameter_count,
             "device": str(model.device),
             "rows": self.rows,
+            "languages": [*languages.codes] if (languages := model.loaded.languages) is not None else [],
         }
 
     # The loop.

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from .. import __version__
 from .answering import Endpoint
 from .fields import object_schema
-from .guard import OPEN
+from .guard import FORM, JSON, OPEN
 from .limits import Limits
 
 REFUSALS = {  # of every route, and of those that take a body
@@ -29,7 +29,7 @@ REFUSALS = {  # of every route, and of those that take a body
         "504": "the answer took too long",
     },
 }
-ERROR = {
+ERROR: dict[str, Any] = {
     "type": "object",
     "required": ["error"],
     "properties": {
@@ -45,6 +45,11 @@ ERROR = {
         }
     },
 }
+PLAIN_ERROR = {  # LibreTranslate's; what the guard refuses has the other form
+    "type": "object",
+    "required": ["error"],
+    "properties": {"error": {"anyOf": [{"type": "string"}, ERROR["properties"]["error"]]}},
+}
 
 
 def describe(routes: Iterable[Route], limits: Limits, locked: bool) -> dict[str, Any]:
@@ -56,7 +61,7 @@ def describe(routes: Iterable[Route], limits: Limits, locked: bool) -> dict[str,
             one, locked
         )
     schemas = {one.takes.__name__: schema(one, limits) for one in endpoints if one.takes is not None}
-    components: dict[str, Any] = {"schemas": {"Error": ERROR, **schemas}}
+    components: dict[str, Any] = {"schemas": {"Error": ERROR, "PlainError": PLAIN_ERROR, **schemas}}
     if locked:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     return {
@@ -86,7 +91,9 @@ def operation(one: Endpoint, locked: bool) -> dict[str, Any]:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ]
     if one.takes is not None:
-        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{one.takes.__name__}"}}}
+        content = {JSON: {"schema": {"$ref": f"#/components/schemas/{one.takes.__name__}"}}}
+        if one.forms:
+            content[FORM] = content[JSON]
         found["requestBody"] = {"required": True, "content": content}
     if locked and one.path not in OPEN:
         found["security"] = [{"key": []}]
@@ -108,7 +115,8 @@ def refusals(one: Endpoint, locked: bool) -> dict[str, Any]:
         reasons["503"] = "a model is not ready"
     if locked and one.path not in OPEN:
         reasons["401"] = "the key is missing or wrong"
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    name = "PlainError" if one.forms else "Error"
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     return {
         code: {"description": why, **({"content": content} if one.path != "/ready" else {})}
         for code, why in sorted(reasons.items())

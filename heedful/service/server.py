@@ -16,6 +16,7 @@ from .app import Service, make_app
 from .draining import DrainingServer
 from .gate import Gate
 from .guard import Access
+from .libretranslate import libretranslate_routes
 from .limits import Limits, with_limits
 from .openai_routes import openai_routes
 from .records import log, log_as_lines
@@ -112,7 +113,7 @@ def ready_sentence(worker: WorkerProcess) -> str:
 
 def routes_of(service: Service) -> list[Route]:
     """Every route but the signs of life."""
-    return [*openai_routes(service), *task_routes(service)]
+    return [*openai_routes(service), *task_routes(service), *libretranslate_routes(service)]
 
 
 def run(serving: Serving, host: str, socket: sockets.socket) -> int:

@@ -33,7 +33,7 @@ class TaskRoute:
     do: str
     results: str
     takes: type
-    example: dict[str, Any]
+    row: dict[str, Any]  # what a result looks like
 
     @property
     def ability(self) -> str:
@@ -41,28 +41,47 @@ class TaskRoute:
         return "" if self.do in ("tokenize", "detokenize") else self.do
 
 
-CAT = "the cat sleeps"
+TEXT: dict[str, Any] = {
+    "text": "le chat dort", "score": -0.51, "ended": True,
+    "tokens": [" le", " chat", " dort", "[EOS]"], "log_probabilities": [-0.1, -0.2, -0.2, -0.01],
+}  # fmt: skip
 WRITING = (
-    TaskRoute("translate", "translations", tasks.TranslateRequest, {"texts": [CAT], "beam": 4}),
-    TaskRoute("summarize", "summaries", tasks.SummarizeRequest, {"texts": [f"{CAT}. the dog eats."]}),
-    TaskRoute(
-        "generate", "continuations", tasks.GenerateRequest, {"texts": ["the cat"], "max_new_tokens": 8}
-    ),
+    TaskRoute("translate", "translations", tasks.TranslateRequest, TEXT),
+    TaskRoute("summarize", "summaries", tasks.SummarizeRequest, TEXT),
+    TaskRoute("generate", "continuations", tasks.GenerateRequest, TEXT),
 )
-QUESTION = {"questions": ["who sleeps ?"], "contexts": [f"{CAT} ."]}
-CHOICE = {"contexts": [CAT], "choices": ["it is a cat", "it is a dog"]}
+WORDS = {"words": ["the", "cat"], "tags": ["DET", "NOUN"]}
+TOKEN = {"id": 143, "text": "cat", "start": 4, "end": 7}
+GUESS = {"word": "cat", "probability": 0.6}
+SCORE = {
+    "log_probability": -2.0,
+    "perplexity": 2.7,
+    "tokens": ["cat"],
+    "log_probabilities": [-2.0],
+    "given": [],
+}
 OTHERS = (
-    TaskRoute("fill", "texts", tasks.FillRequest, {"texts": ["the [MASK] sat on the mat"], "top": 2}),
-    TaskRoute("classify", "labels", tasks.ClassifyRequest, {"texts": ["a good film"]}),
-    TaskRoute("score", "scores", tasks.ScoreRequest, {"texts": [CAT]}),
-    TaskRoute("answer", "answers", tasks.AnswerRequest, QUESTION),
-    TaskRoute("choose", "choices", tasks.ChooseRequest, CHOICE),
-    TaskRoute("tag", "sentences", tasks.TagRequest, {"texts": [CAT]}),
-    TaskRoute("parse", "sentences", tasks.ParseRequest, {"texts": [CAT]}),
-    TaskRoute("caption", "captions", tasks.CaptionRequest, {"pictures": ["iVBORw0KGgo="], "beam": 1}),
-    TaskRoute("tokenize", "texts", tasks.TokenizeRequest, {"texts": [CAT]}),
-    TaskRoute("detokenize", "texts", tasks.DetokenizeRequest, {"tokens": [5, 7]}),
+    TaskRoute("fill", "texts", tasks.FillRequest, {"text": "the cat sat", "blanks": [[GUESS]]}),
+    TaskRoute("classify", "labels", tasks.ClassifyRequest, {"label": "good", "probabilities": {"good": 0.9}}),
+    TaskRoute("score", "scores", tasks.ScoreRequest, SCORE),
+    TaskRoute(
+        "answer", "answers", tasks.AnswerRequest, {"answer": "cat", "start": 4, "end": 7, "probability": 0.8}
+    ),
+    TaskRoute(
+        "choose",
+        "choices",
+        tasks.ChooseRequest,
+        {"choice": "a cat", "number": 0, "probabilities": [0.7, 0.3]},
+    ),
+    TaskRoute("tag", "sentences", tasks.TagRequest, WORDS | {"probabilities": [0.9, 0.8]}),
+    TaskRoute(
+        "parse", "sentences", tasks.ParseRequest, WORDS | {"heads": [2, 0], "relations": ["det", "root"]}
+    ),
+    TaskRoute("caption", "captions", tasks.CaptionRequest, TEXT),
+    TaskRoute("tokenize", "texts", tasks.TokenizeRequest, {"tokens": [TOKEN]}),
+    TaskRoute("detokenize", "texts", tasks.DetokenizeRequest, {"text": "cat"}),
 )
+USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
 
 def task_routes(service: Service) -> list[Route]:
@@ -75,7 +94,7 @@ def task_routes(service: Service) -> list[Route]:
             service,
             takes=one.takes,
             summary=one.takes.__doc__ or "",
-            example=one.example,
+            example=answered("demo", one.results, [one.row], USAGE),
         )
         for one, answer in both
     ]
