@@ -108,7 +108,8 @@ class Guard:
         elif scope["method"] == "OPTIONS" and origin:
             await answer(with_headers, 204, b"", {})
         else:
-            await self.app({**scope, "heedful.access": self.access}, receive, with_headers)
+            scope["heedful.access"] = self.access
+            await self.app(scope, receive, with_headers)
 
     def allowed_origin(self, scope: Scope) -> bytes:
         """The foreign origin that the call comes from, if it is one of those allowed."""
