@@ -114,9 +114,12 @@ def test_batches_hold_a_bounded_number_of_tokens(load, monkeypatch):
     """However many texts a batch may have, long ones go in smaller batches."""
     sizes = []
     whole = search.Search.together
-    monkeypatch.setattr(
-        search.Search, "together", lambda self, given: sizes.append(len(given)) or whole(self, given)
-    )
+
+    def counted(self, given, prefill):
+        sizes.append(len(given))
+        return whole(self, given, prefill)
+
+    monkeypatch.setattr(search.Search, "together", counted)
     monkeypatch.setattr(search, "MOST_TOKENS", 48)
     model = load("demo")
     expected = [model.translate(source, beam=3) for source in SOURCES]
