@@ -36,6 +36,7 @@ from ..data import tensor_files
 from ..errors import BadInput
 from ..files import inside, one_line, present, read_json
 from ..interop.hf.weights import SINGLE
+from ..interop.run_files import json_object, lives, read_owner
 from . import checkpoint
 from .track import RunTrack
 
@@ -335,23 +336,6 @@ def is_file(handle: int, path: Path) -> bool:
         return False
 
 
-def read_owner(handle: int) -> dict[str, Any]:
-    """What a lock file says; nothing if its owner was killed while writing it."""
-    try:
-        found = json.loads(os.read(handle, 4096))
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) and isinstance(found.get("pid"), int) else {}
-
-
-def lives(owner: Mapping[str, Any]) -> bool:
-    """Whether the owner is a process of this machine that runs, and not another one with its number."""
-    if not owner or owner.get("host") != socket.gethostname() or owner["pid"] == os.getpid():
-        return False
-    began = files.started(owner["pid"])
-    return began is not None and (began == "" or not owner.get("started") or began == owner["started"])
-
-
 def in_use(run: Path, owner: Mapping[str, Any]) -> str:
     who = f"process {owner['pid']} on {owner.get('host')}" if owner else "another process"
     return one_line(f"{run} is in use by {who}: wait until it has ended, or give another --run")
@@ -412,14 +396,6 @@ class Metrics:
         if self.handle is not None:
             os.close(self.handle)
         self.handle = None
-
-
-def json_object(line: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def is_after(line: Mapping[str, Any], step: int) -> bool:
