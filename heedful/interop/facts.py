@@ -42,8 +42,8 @@ CLASSES = {
     "ForTokenClassification": "tag",
 }
 OTHER_HEADS = ("ElectraForPreTraining",)  # it tells replaced tokens from others
-ORDER = ("translate", "summarize", "caption", "generate", "stream", "score", "fill", "classify", "choose")
-ORDER += ("answer", "tag", "parse", "embed", "look")
+WRITERS = ("translate", "summarize", "caption", "generate", "stream")
+ORDER = (*WRITERS, "score", "fill", "classify", "choose", "answer", "tag", "parse", "embed", "look")
 
 
 @dataclass(frozen=True)
