@@ -98,7 +98,7 @@ def main() -> None:
     options.add_argument("--batching", action="store_true")
     given = options.parse_args()
     dtype = getattr(torch, given.dtype)
-    attention = {"attn_implementation": "sdpa_paged"} if given.batching else {}
+    attention = {"attn_implementation": "paged|sdpa"} if given.batching else {}
     model = AutoModelForCausalLM.from_pretrained(given.folder, dtype=dtype, **attention)
     model = model.to(given.device).eval()
     tokenizer = AutoTokenizer.from_pretrained(given.folder)
