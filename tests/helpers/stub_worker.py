@@ -13,6 +13,10 @@ import zlib
 
 from heedful.service.frames import Unpacker, packed
 
+CAN = [
+    "write", "generate", "embed", "translate", "summarize", "fill", "classify", "score", "answer", "choose",
+    "tag", "parse", "caption",
+]  # fmt: skip
 LOAD = {"rows": 0, "cache_bytes": 4096, "rss_bytes": 8192}
 VECTOR = base64.b64encode(struct.pack("<2f", 0.5, -2.0)).decode()  # as workers send an embedding
 
@@ -49,8 +53,11 @@ class Stub:
             facts |= {"environment": dict(os.environ), "pid": os.getpid()}
             self.say({"news": [[number, {"over": True, "result": facts}]]})
             return
-        if do == "embed" or "options" in given:
+        if do == "embed" or (do == "write" and "options" in given):
             self.answer_openai(number, do, given)
+            return
+        if do != "write":
+            MODES["fault"](self, number)
             return
         MODES.get(given.get("mode", ""), lambda stub, number: None)(self, number)
         if given.get("mode") not in ("fault", "quiet", "flood"):
@@ -68,7 +75,7 @@ class Stub:
         tokens = [{"text": " a", "bytes": None, "log_probability": -0.5, "offset": 7, "top": top}]
         rows = [
             [number, {"index": index, "piece": " a", "tokens": tokens, "finish": "stop"}]
-            for index in range(given["n"] * len(inputs))
+            for index in range(given.get("n", 1) * len(inputs))
         ]
         result = {"answers": [{"log_probabilities": [-0.5]}] * len(rows)}
         self.say({"news": [*rows, [number, {"over": True, "usage": usage, "result": result}]]})
@@ -93,7 +100,7 @@ class Stub:
         return max(0.0, min((job["next"] for job in self.jobs.values()), default=now + 60) - now)
 
     def run(self) -> None:
-        self.say({"ready": {"can": ["write", "generate", "embed"], "context": 64, "chat": True}})
+        self.say({"ready": {"can": CAN, "context": 64, "chat": True}})
         unpacker = Unpacker()
         while True:
             if select.select([0], [], [], self.step())[0]:
