@@ -15,7 +15,7 @@ from torch import Tensor
 from ..errors import BadInput, NotFinite
 from .filters import Context, Filter
 from .sampling import draw
-from .scores import apply, argmax, check_choice, log_probability, precise, top_indices
+from .scores import apply, argmax, check_choice, in_parts, log_probability, precise, top_indices
 
 if TYPE_CHECKING:
     from .slots import Row
@@ -25,7 +25,17 @@ Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-proba
 
 def chosen(rows: Sequence[Row], scores_BV: Tensor) -> tuple[list[int], list[Exception | None]]:
     """The next token of each row, and what is wrong with a row, if anything."""
-    scores_BV, wrong = filtered(rows, precise(scores_BV))
+    tokens: list[int] = []
+    faults: list[Exception | None] = []
+    for some_BV in in_parts(precise(scores_BV)):
+        some, wrong = chosen_of(rows[len(tokens) : len(tokens) + len(some_BV)], some_BV)
+        tokens, faults = tokens + some, faults + wrong
+    return tokens, faults
+
+
+def chosen_of(rows: Sequence[Row], scores_BV: Tensor) -> tuple[list[int], list[Exception | None]]:
+    """`chosen` of rows whose scores stay in the processor's caches."""
+    scores_BV, wrong = filtered(rows, scores_BV)
     best_B, tokens = scores_BV.amax(-1).tolist(), argmax(scores_BV).tolist()
     faults = [wrong.get(place) or fault_of(best) for place, best in enumerate(best_B)]
     rolls = {place: row.dice.roll()[0] for place, row in enumerate(rows) if row.dice is not None}

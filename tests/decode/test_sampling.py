@@ -153,3 +153,18 @@ def test_the_test_of_the_distribution_can_fail():
 def test_filters_equal_theirs(ours, other):
     scores = torch.randn(40, 23, generator=torch.Generator().manual_seed(6)) * 2
     assert torch.equal(ours(scores, None), other(None, scores))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3, 0.9, 0.999])
+def test_top_p_looks_at_the_likeliest_tokens_first_and_keeps_the_same(p):
+    made = torch.Generator().manual_seed(3)
+    scores_BV = torch.randn(6, 1307, generator=made) * torch.tensor([[0.01], [1], [2], [4], [9], [30]])
+    scores_BV[2] = scores_BV[2].round()  # with many equals
+    scores_BV[3, ::2] = float("-inf")
+    scores_BV[4] = float("-inf")
+    one = f.TopP(p)
+    kept_BV = one.among_likely(scores_BV)
+    assert torch.equal(kept_BV, one.among_all(scores_BV))
+    assert torch.equal(kept_BV, one(scores_BV, None))
+    scores_BV[5, 7] = float("nan")
+    assert one.among_likely(scores_BV)[5].isnan().any()
