@@ -91,11 +91,11 @@ def runners_for(model: Decoder | EncoderDecoder) -> RunnerPool | None:
 def slots_for(fast: FastModel, prefill: int | None = None, most_bytes: int | None = None) -> Slots:
     """Slots for a model: by its kernels where there are any.
 
-    prefill: tokens of prompts read between two steps; unless given, 2,048 on a GPU and 64 elsewhere.
+    prefill: tokens of prompts read between two steps; unless given, 2,048 on a GPU, and what a CPU reads in 50 ms.
     most_bytes: of keys and values.
     """
     if fast.runners is not None:
         from .gpu_slots import PREFILL, GPUSlots  # these need Triton
 
         return GPUSlots(fast, prefill or PREFILL, most_bytes)
-    return Slots(fast.model, prefill or (64 if fast.device.type == "cpu" else 2048), most_bytes)
+    return Slots(fast.model, prefill or (None if fast.device.type == "cpu" else 2048), most_bytes)

@@ -32,7 +32,7 @@ TURN = 0.05  # seconds of other work at once; while tokens are written, no longe
 LEAST = 0.002  # seconds of it, however soon the tokens are written
 REPORT = 0.5  # seconds between two reports of memory and rows
 ROWS = {"cpu": 8}  # rows at once; 64 elsewhere
-PREFILL = {"cpu": 64}  # tokens of prompts read between two tokens; 2,048 elsewhere
+PREFILL = {"cpu": 64}  # tokens of prompts that a search reads in a turn; 2,048 elsewhere
 SEARCHED = 32  # texts of one search
 
 
@@ -53,7 +53,7 @@ class Loop:
         self.prefill = prefill or PREFILL.get(kind, 2048)
         self.together: Together | None = None
         if not WRITERS.keys().isdisjoint(model.can) and can_write_together(model.writing):
-            self.together = Together(model.writing, self.rows, self.prefill)
+            self.together = Together(model.writing, self.rows, prefill or None)
         self.tasks: dict[str, WriteTask] = {}  # requests for texts that are being written
         self.new: deque[WaitingWork] = deque()  # requests that nobody has looked at
         self.jobs: deque[WaitingWork] = deque()

@@ -84,7 +84,7 @@ class Piece(NamedTuple):
 class Together:
     """The rows of a model that answers many requests at once."""
 
-    def __init__(self, fast: FastModel, most: int = 8, prefill: int = 64) -> None:
+    def __init__(self, fast: FastModel, most: int = 8, prefill: int | None = None) -> None:
         """most: rows at once. prefill: tokens of prompts that are read between two steps."""
         self.fast, self.most, self.prefill = fast, most, prefill
         self.slots = slots_for(fast, prefill)
