@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=2 python -m benchmarks.slots speed --model gpt2
     OMP_NUM_THREADS=2 python -m benchmarks.slots pause --model gpt2
 
-Models have the demo's or GPT-2 124M's shape with random weights, packed in fp32. All contenders run in one
+Models have the demo's or GPT-2 124M's shape with random weights, packed in fp32, and scores as far apart as
+a trained model's. All contenders run in one
 process, in turns, and the best of several rounds counts: other programs on the machine only ever slow one.
 With one thread (OMP_NUM_THREADS=1) processor time is measured, which other programs disturb least.
 """
@@ -23,7 +24,7 @@ from heedful.decode.greedy import greedy
 from heedful.decode.slots import Row, Slots
 from heedful.fast.decoding import FastModel, for_decoding
 from heedful.models import gpt2, transformer
-from heedful.models.base.shells import Decoder, EncoderDecoder
+from heedful.models.base.shells import Decoder, EncoderDecoder, decoder_of
 
 HOW: dict[str, Callable[[], list]] = {
     "greedy": list,
@@ -56,6 +57,14 @@ MODELS: dict[str, tuple[Callable[[], Decoder | EncoderDecoder], int, int]] = {  
 def clock() -> float:
     """Seconds: of the processor where one thread computes, else on the wall."""
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
+def sharpened(model: Decoder | EncoderDecoder) -> Decoder | EncoderDecoder:
+    """The model with scores of a standard deviation of 4."""
+    decoder, tokens_1T = decoder_of(model), torch.arange(1, 9)[None]
+    source = () if isinstance(model, Decoder) else (tokens_1T,)
+    decoder.head.scale = 4 * decoder.head.scale / model(*source, tokens_1T).std().item()
+    return model
 
 
 def random_rows(name: str, count: int, how: str, dice: random.Random) -> list[Row]:
@@ -98,7 +107,7 @@ def joined(fast: FastModel, rows: list[Row]) -> int:
 
 def speed(name: str, weights: str, rounds: int) -> Iterator[str]:
     """Tokens per second of each contender, the best of all rounds."""
-    fast, best, dice = for_decoding(MODELS[name][0](), weights), {}, random.Random(1)
+    fast, best, dice = for_decoding(sharpened(MODELS[name][0]()), weights), {}, random.Random(1)
     contenders = {("one by one", 2): one_by_one}
     contenders |= {(how, count): joined for how in HOW for count in (1, 8, 32, 64)}
     for _ in range(rounds):

@@ -91,8 +91,8 @@ def runners_for(model: Decoder | EncoderDecoder) -> RunnerPool | None:
 def slots_for(fast: FastModel, prefill: int | None = None, most_bytes: int | None = None) -> Slots:
     """Slots for a model: by its kernels where there are any.
 
-    prefill: tokens of prompts read between two steps; unless given, 2,048 on a GPU, and what a CPU reads in 50 ms.
-    most_bytes: of keys and values.
+    prefill: tokens of prompts read between two steps; unless given, 2,048 on a GPU, and on a CPU as many as
+    it reads in about 50 ms. most_bytes: of keys and values.
     """
     if fast.runners is not None:
         from .gpu_slots import PREFILL, GPUSlots  # these need Triton
