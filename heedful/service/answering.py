@@ -160,7 +160,7 @@ def route(
     lenient: bool = False,
     forms: bool = False,
 ) -> Route:
-    """A route. takes, example: its requests; lenient: it ignores fields that it does not know.
+    """A route. takes: the dataclass of its requests; example: an answer; lenient: other fields are ignored.
 
     forms: it takes forms beside JSON.
     """

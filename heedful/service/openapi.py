@@ -91,12 +91,9 @@ def operation(one: Endpoint, locked: bool) -> dict[str, Any]:
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names
         ]
     if one.takes is not None:
-        body: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{one.takes.__name__}"}}
-        body |= {} if one.example is None else {"example": one.example}
-        found["requestBody"] = {
-            "required": True,
-            "content": {JSON: body, **({FORM: body} if one.forms else {})},
-        }
+        body = {"schema": {"$ref": f"#/components/schemas/{one.takes.__name__}"}}
+        content = {JSON: body, **({FORM: body} if one.forms else {})}
+        found["requestBody"] = {"required": True, "content": content}
     if locked and one.path not in OPEN:
         found["security"] = [{"key": []}]
     return found
@@ -105,7 +102,7 @@ def operation(one: Endpoint, locked: bool) -> dict[str, Any]:
 def answers(one: Endpoint) -> dict[str, Any]:
     """What a request is answered with."""
     kind = "text/plain" if one.path == "/metrics" else "application/json"
-    content: dict[str, Any] = {kind: {}}
+    content: dict[str, Any] = {kind: {} if one.example is None else {"example": one.example}}
     if one.takes is not None and any(field.name == "stream" for field in fields(one.takes)):
         content["text/event-stream"] = {}
     return {"description": "the answer", "content": content}

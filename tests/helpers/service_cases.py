@@ -155,7 +155,7 @@ def make_service(limits: Limits, places: int = 4, waiting: int = 8, folder: str 
 
 def routes_of(service: Service) -> list:
     return [
-        route("/write", write, service, takes=StubRequest, example={"text": "a"}),
+        route("/write", write, service, takes=StubRequest, example={"text": " w1 w2"}),
         route("/seen", seen, service, "GET"),
         route("/fail", fail, service, "GET"),
     ]
