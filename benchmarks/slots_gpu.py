@@ -224,7 +224,7 @@ def parts(name: str, fast: FastModel) -> Iterator[str]:
     for rows in (1, 4, 16, 64):
         slots.lane.step(rows)
         yield f"a step of {rows} rows {milliseconds(partial(slots.lane.step, rows)):.3f} ms"
-    for rows in (4, 16, 64):
+    for rows in (4, 8, 16, 64):
         some = [text(name, dice) for _ in range(rows)]
         read(some), read(some)
         yield f"reading {rows} prompts {milliseconds(partial(read, some), 20):.3f} ms"

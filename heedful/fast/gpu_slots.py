@@ -181,7 +181,7 @@ class GPUSlots(Slots):
     def better_later(self) -> bool:
         """Whether a few prompts should wait for others: reading one takes as long as reading several."""
         tokens = sum(len(row.prompt) + len(row.source or ()) for row in self.waiting)
-        soon = 8 * len(self.waiting) >= len(self.seats) or tokens >= self.prefill or self.waited >= PATIENCE
+        soon = 16 * len(self.waiting) >= len(self.seats) or tokens >= self.prefill or self.waited >= PATIENCE
         self.waited = 0 if soon else self.waited + 1
         return not soon
 

@@ -22,15 +22,17 @@ from ..parts.attention import Dot, ScaledDot
 from ..parts.blocks import Block, Stack
 from ..parts.cache import KeysValues, LayerCache
 from ..parts.embeddings import Inputs, Tied, TokenEmbedding, Untied
+from ..parts.fused import attend_fused
 from ..parts.layers import FeedForward, GatedFeedForward, LayerNorm, PostNorm, PreNorm, RMSNorm
 from ..parts.masks import Mask, causal, full
-from ..parts.multihead import MultiHeadAttention
+from ..parts.multihead import MultiHeadAttention, join_heads, split_heads
 from ..parts.positions.absolute import Learned, Sinusoidal
 from ..parts.positions.base import Memo, NoPosition, Position
 from ..parts.positions.rotary import Rotary, StretchedRotary
 from ..parts.view import View, right_padded
 from ..parts.watch import is_watched
-from .gpu_decoder import GPUDecoder
+from .gpu_decoder import GPUDecoder, ResidualStream
+from .kernels.linear import linear
 from .training import plain_class
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
     from .cuda_graph import GraphRunner
 
+FEW = 256  # tokens, padding included, up to which the kernels of a step are quicker than the vendor's
+FEW_INTERPRETED = 24  # the same without a GPU, where kernels run number by number
 MOST = 1 << 14  # tokens, padding included: more keep a GPU busy while they are launched
 
 
@@ -88,9 +92,34 @@ class Prefill:
             source_view = View(full(), T, S, source_BSD.device, view.q_pos, places_BS)
         encodings_TD = self.gpu.table(runner.slots)[0][:T]
         x_RTD = decoder.inputs.tokens(runner.prompts_RS[:, :T]) + encodings_TD
+        if self.encoder is None and 1 < runner.rows * T <= (FEW if x_RTD.is_cuda else FEW_INTERPRETED):
+            return self.gpu.scores(at_last(self.by_kernels(runner, x_RTD, view), buffers.lengths_R))
         for block, layer in zip(self.gpu.stack.blocks, prefill_caches(runner), strict=True):
             x_RTD = block(x_RTD, view, source_BSD, source_view, layer)
         return self.gpu.scores(self.gpu.stack.norm(at_last(x_RTD, buffers.lengths_R)))
+
+    def by_kernels(self, runner: GraphRunner, x_RTD: Tensor, view: View) -> Tensor:
+        """What the head reads after few tokens, by the kernels of a step: half as many launches."""
+        R, T, _ = x_RTD.shape
+        stream = ResidualStream(x_RTD.flatten(0, 1))
+        for (attention, _, feed), cache in zip(self.gpu.blocks, prefill_caches(runner), strict=True):
+            x_MD, norm = attention.residual.read(stream)
+            heads_RHTK = split_heads(
+                linear(x_MD, *attention.qkv, norm=norm).unflatten(0, (R, T)),
+                attention.heads + 2 * cache.own[0].shape[1],
+            )
+            q_RHTK, k_RGTK, v_RGTK = heads_RHTK.tensor_split(
+                (attention.heads, attention.heads + cache.own[0].shape[1]), 1
+            )
+            if attention.rotary is not None:
+                q_RHTK = attention.rotary.rotate(q_RHTK, view.q_pos, view.memo)
+                k_RGTK = attention.rotary.rotate(k_RGTK, view.q_pos, view.memo)
+            k_RGTK, v_RGTK = cache.append(k_RGTK, v_RGTK)
+            mixed_RHTK = attend_fused(q_RHTK, k_RGTK, v_RGTK, view, None, attention.scale, 0.0)
+            stream = attention.residual.add(stream, join_heads(mixed_RHTK).flatten(0, 1), attention.out)
+            stream = feed(stream)
+        assert stream.read_RD is not None
+        return stream.read_RD.unflatten(0, (R, T))
 
     def encode(self, encoder: Encoder, tokens_BS: Tensor, places_BS: Tensor) -> Tensor:
         """The encoder's output for sources whose padding stands at -1."""

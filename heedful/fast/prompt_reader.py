@@ -127,5 +127,5 @@ class PromptReader:
 
 
 def reading_size(rows: int) -> int:
-    """How many rows are read together for so many: 4, 16, 64 and so on."""
-    return 1 << 2 * max(1, ((rows - 1).bit_length() + 1) // 2)
+    """How many rows are read together for so many: 4, 8, 16 and so on."""
+    return power(rows, 4)

@@ -157,15 +157,24 @@ def test_a_long_prompt_is_read_between_the_steps_of_the_others():
     assert seen == [{True}, {True}, {True}, {True, False}, {True, False}]
 
 
-def test_what_a_row_needs_goes_with_it():
-    model, context = shaken(tiny_llama()), 0
-    slots = GPUSlots(fast_model(model))
+def test_the_memory_of_rows_that_have_left_is_used_again():
+    slots, held = GPUSlots(fast_model(shaken(tiny_llama()))), 0
     for _ in range(2):
         slots.add([Row([3], 2), Row([5, 6], 3)])
         while slots.busy:
             slots.turn()
-        assert slots.bytes == (context := context or slots.bytes)
+        assert slots.bytes == (held := held or slots.bytes)
     assert len(slots.free) == slots.lane.rows
+
+
+def test_rows_wait_for_memory():
+    fast = fast_model(shaken(tiny_llama()))
+    eight = GPUSlots(fast).bytes_for([Row([3], 5)] * 8)
+    slots = GPUSlots(fast, most_bytes=eight)
+    slots.add([Row([3], 5) for _ in range(11)])
+    assert len(slots.with_room()) == 8
+    slots.add([Row([3], 300)])
+    assert slots.turn()[0].fault.startswith("a prompt of 1 tokens and 300 more need")
 
 
 def test_a_very_long_lane_is_given_up_when_nobody_is_in_it(monkeypatch):
@@ -249,7 +258,7 @@ def test_rolls_are_those_of_dice():
 def test_sizes_are_few():
     assert [lane.step_size(n) for n in (1, 2, 5, 8, 9, 33, 65)] == [1, 4, 8, 8, 16, 64, 128]
     assert [lane.lane_size(n) for n in (1, 8, 9, 64, 65)] == [8, 8, 64, 64, 128]
-    assert [prompt_reader.reading_size(n) for n in (1, 4, 5, 16, 17, 64)] == [4, 4, 16, 16, 64, 64]
+    assert [prompt_reader.reading_size(n) for n in (1, 4, 5, 16, 17)] == [4, 4, 8, 16, 32]
 
 
 def test_models_without_kernels_take_the_plain_way():
