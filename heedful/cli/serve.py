@@ -14,6 +14,7 @@ heedful serve runs/demo --languages en:fr; heedful serve ./smollm2 --host 0.0.0.
 from __future__ import annotations
 
 import ipaddress
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short
@@ -27,8 +28,8 @@ from .shared.options import Positional, Repeated, arg
 class ServeOptions:
     """The options of `heedful serve`."""
 
-    runs: Annotated[tuple[str, ...], Positional, arg("RUN|FOLDER")]
-    """The models: folders of runs, or Hugging Face folders."""
+    runs: Annotated[tuple[str, ...], Positional, arg("RUN|FOLDER", "none; at least one is needed")]
+    """The models: folders of runs, or Hugging Face folders. Give several to serve several."""
 
     host: Annotated[str, arg("ADDRESS")] = "127.0.0.1"
     """The address to listen on. Any but this machine's own needs --key-file."""
@@ -102,7 +103,10 @@ def serve(given: ServeOptions) -> int:
         given.allow_host, given.allow_origin, given.limit,
     )  # fmt: skip
     socket = listen(given.host, given.port)
-    print(first_line(given, [model.name for model in models], socket.getsockname()[1]), flush=True)
+    line = first_line(given, [model.name for model in models], socket.getsockname()[1])
+    print(line, flush=True)
+    if sys.stderr.isatty():
+        print(f"OpenAI's clients use {line.split()[0]}/v1; docs/serve.md has examples", file=sys.stderr)
     return run(serving, given.host, socket)
 
 

@@ -16,6 +16,7 @@ import uvicorn
 
 from .app import Application
 from .limits import Limits
+from .records import log
 from .strict import strict
 
 LAST = 1  # seconds for the last words to clients, once the time for running requests is over
@@ -54,6 +55,8 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.service.stop_accepting()
+        if running := self.service.running:
+            log(notice=f"stopping: requests that are running, {running}, have {self.drain_seconds:g} s")
         for connection in list(self.server_state.connections):
             connection.shutdown()
         end = time.monotonic() + self.drain_seconds
@@ -62,3 +65,4 @@ class DrainingServer(uvicorn.Server):
         await self.service.close()
         self.force_exit = False
         await super().shutdown(sockets)
+        log(notice="stopped")
