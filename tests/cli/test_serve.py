@@ -85,7 +85,7 @@ def test_a_folder_without_a_model_ends_the_service_with_its_reason(empty):
     found = run(".", "--name", "lm", folder=empty)
     *before, last = found.stderr.splitlines()
     assert found.returncode == 2 and last.startswith("error: lm cannot be loaded: ")
-    assert [json.loads(line)["notice"] for line in before] == ["loading lm from ."]
+    assert [json.loads(line)["notice"] for line in before] == ["loading lm from .", "stopped"]
     address, _, rest = found.stdout.partition(" ")
     assert address.startswith("http://127.0.0.1:")
     assert rest == "serves lm, from this machine only; Ctrl-C stops it\n"
