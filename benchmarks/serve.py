@@ -49,14 +49,23 @@ class Figures:
     clients: int
     tokens_per_second: float
     requests: int
+    cpu: float | None = None  # seconds of processor time of the process that decodes, for 1,000 tokens
+    http_cpu: float | None = None  # and of the HTTP process
     first_token_ms_p50: float | None = None
     first_token_ms_p99: float | None = None
 
 
 def figures(
-    model: str, contender: str, clients: int, tokens: int, seconds: float, firsts: list[float], requests: int
+    model: str,
+    contender: str,
+    clients: int,
+    tokens: int,
+    seconds: float,
+    firsts: list[float],
+    requests: int,
+    cpu: tuple[float, ...] = (),
 ) -> Figures:
-    found = Figures(model, contender, clients, tokens / seconds, requests)
+    found = Figures(model, contender, clients, tokens / seconds, requests, *(1000 * x / tokens for x in cpu))
     if firsts:
         firsts = sorted(firsts)
         found.first_token_ms_p50 = 1000 * statistics.median(firsts)
@@ -163,10 +172,10 @@ def load_model(given: argparse.Namespace) -> Any:
 def alone(given: argparse.Namespace) -> Figures:
     """One text after the other."""
     model, task = load_model(given), TASKS[given.model]
-    tokens, number, start = 0, 0, time.perf_counter()
+    tokens, number, start, cpu = 0, 0, time.perf_counter(), 0.0
     while number < 2 or time.perf_counter() - start < given.seconds:
         if number == 1:
-            tokens, start = 0, time.perf_counter()  # the first one warms up
+            tokens, start, cpu = 0, time.perf_counter(), time.process_time()  # the first one warms up
         if task.ability == "translate":
             found = model.translate(task.text(number), beam=1, max_new_tokens=task.new)
         else:
@@ -174,7 +183,8 @@ def alone(given: argparse.Namespace) -> Figures:
             found = model.generate(text, max_new_tokens=task.new)
         tokens += len(found.tokens)
         number += 1
-    return figures(given.model, "alone", 1, tokens, time.perf_counter() - start, [], number - 1)
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    return figures(given.model, "alone", 1, tokens, seconds, [], number - 1, (cpu,))
 
 
 def decoder(given: argparse.Namespace) -> Figures:
@@ -218,8 +228,10 @@ def decoder(given: argparse.Namespace) -> Figures:
         return tokens, number, time.perf_counter() - start
 
     run(0.2)
+    cpu = time.process_time()
     tokens, number, seconds = run(given.seconds)
-    return figures(given.model, "decoder", given.clients, tokens, seconds, [], number)
+    cpu = time.process_time() - cpu
+    return figures(given.model, "decoder", given.clients, tokens, seconds, [], number, (cpu,))
 
 
 CHILDREN = {"alone": alone, "decoder": decoder}
@@ -239,8 +251,8 @@ def child(what: str, given: argparse.Namespace, model: str, folder: Path, client
 
 
 @contextlib.contextmanager
-def started(command: list[str], log: Path, port: int = 0) -> Iterator[int]:
-    """A server while the block runs; its port. port: 0 if it says so itself in its first line."""
+def started(command: list[str], log: Path, port: int = 0) -> Iterator[tuple[int, int]]:
+    """A server while the block runs: its port and process. port: 0 if it says so itself in its first line."""
     with (
         log.open("wb") as file,
         subprocess.Popen(command, stdout=subprocess.PIPE if not port else file, stderr=file) as process,
@@ -250,7 +262,7 @@ def started(command: list[str], log: Path, port: int = 0) -> Iterator[int]:
                 assert process.stdout is not None
                 port = int(process.stdout.readline().decode().split()[0].rpartition(":")[2])
             asyncio.run(until_ready(port, process, log))
-            yield port
+            yield port, process.pid
         finally:
             process.terminate()
 
@@ -271,20 +283,37 @@ async def until_ready(port: int, process: subprocess.Popen[bytes], log: Path) ->
     raise RuntimeError(f"the server was not ready: {log.read_text()[-2000:]}")
 
 
-def over_http(given: argparse.Namespace, model: str, contender: str, port: int) -> Iterator[Figures]:
+def over_http(
+    given: argparse.Namespace, model: str, contender: str, port: int, pid: int
+) -> Iterator[Figures]:
     """The figures of a server for each number of clients."""
     task = TASKS[model]
     asyncio.run(load(port, task.path, 2, 0.5, task.body))  # warms up
     for clients in given.clients:
+        before = processor_times(pid)
         found = asyncio.run(load(port, task.path, clients, given.seconds, task.body))
-        yield figures(model, contender, clients, found.tokens, found.seconds, found.firsts, found.requests)
+        cpu = tuple(now - then for now, then in zip(processor_times(pid), before, strict=True))
+        seen = found.tokens, found.seconds, found.firsts, found.requests
+        yield figures(model, contender, clients, *seen, cpu if contender == "service" else ())
+
+
+def processor_times(pid: int) -> tuple[float, float]:
+    """Seconds of processor time of the children of a process, and of itself."""
+    own = children = 0.0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            words = file.read_text().rpartition(")")[2].split()
+            seconds = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+            own += seconds * (file.parent.name == str(pid))
+            children += seconds * (words[1] == str(pid))
+    return children, own
 
 
 def service(given: argparse.Namespace, model: str, folder: Path, log: Path) -> Iterator[Figures]:
     command = [sys.executable, "-m", "heedful", "serve", str(folder), "--port", "0", "--device", given.device]
     command += ["--dtype", given.dtype, "--weights", given.weights, "--rows", str(given.rows)]
-    with started(command, log) as port:
-        yield from over_http(given, model, "service", port)
+    with started(command, log) as (port, pid):
+        yield from over_http(given, model, "service", port, pid)
 
 
 def peer(given: argparse.Namespace, folder: Path, log: Path, batching: bool) -> Iterator[Figures]:
@@ -292,8 +321,8 @@ def peer(given: argparse.Namespace, folder: Path, log: Path, batching: bool) -> 
     command = [sys.executable, "-m", "benchmarks.serve_peer", str(folder), "--port", str(port)]
     command += ["--device", given.device, "--dtype", given.dtype, *(["--batching"] if batching else [])]
     try:
-        with started(command, log, port) as port:
-            yield from over_http(given, "gpt2", name, port)
+        with started(command, log, port) as (port, pid):
+            yield from over_http(given, "gpt2", name, port, pid)
     except (RuntimeError, ExceptionGroup, OSError, asyncio.IncompleteReadError) as error:
         reasons = [line for line in log.read_text().splitlines() if line.strip()] or [str(error)]
         print(f"{name}: left out, it failed: {reasons[-1][:300]}", flush=True)
@@ -328,7 +357,11 @@ def line(one: Figures, alone: float, decoders: dict[int, float]) -> str:
     own = decoders.get(one.clients)
     cost = f"{one.tokens_per_second / own:5.2f} of decoder" if one.contender == "service" and own else ""
     rate = f"{one.tokens_per_second:9,.0f} tokens/s"
-    return f"{one.model:5} {one.contender:22} {one.clients:3} clients {rate} {times} {cost:16} {first}"
+    cpu = "" if one.cpu is None else f"CPU {one.cpu:.2f} ms/token"
+    cpu += "" if one.http_cpu is None else f" + {one.http_cpu:.2f}"
+    return (
+        f"{one.model:5} {one.contender:22} {one.clients:3} clients {rate} {times} {cost:16} {cpu:26} {first}"
+    )
 
 
 def main() -> None:
