@@ -16,7 +16,6 @@ from ..errors import BadInput
 from ..interop.loaded import IN_WORDS, TEXT_KINDS
 from ..models.base.shells import Decoder, DecoderClassifier, Encoder, EncoderDecoder
 from ..parts.places import Lengths
-from . import translate
 from .batches import finite, in_batches
 from .classify import RunClassifier
 from .texts import Tokenized, listed_texts, usable
@@ -39,7 +38,7 @@ PART = {
 
 def can(model: Model) -> bool:
     """Whether it reads texts, and needs no trees for that."""
-    return model.kind in TEXT_KINDS and not translate.needs_trees(model)
+    return model.kind in TEXT_KINDS and not model.reads_trees
 
 
 def embed(

@@ -37,6 +37,7 @@ from ..interop.peft.write import write as write_adapter
 from ..interop.quantize import quantize_weights
 from ..interop.run.read import BORROWED
 from ..interop.run_folder import is_run, refuse_stage
+from ..models.base.shells import needs_tree
 from ..tasks.recipe import from_json
 from ..tasks.recipe.settings import Recipe
 from ..train.device import find_device
@@ -300,6 +301,11 @@ class Model:
         if said is not None and how.folder_settings == "use":
             refuse_unknown(said, self.folder, how.sample, (how.beam or 1) > 1)
         return how
+
+    @cached_property
+    def reads_trees(self) -> bool:
+        """Whether it translates parsed texts only: its positions come from syntax."""
+        return needs_tree(self.model)
 
     @cached_property
     def vocab(self) -> Vocabulary:

@@ -97,7 +97,7 @@ def encode(model: Model, texts: list[str]) -> list[Tokenized]:
     """Texts as an encoder reads them; or as a decoder does, after the token that begins a text."""
     words = model.wording
     if model.kind is EncoderDecoder:
-        return judged(words.source(texts, spans=translate.needs_trees(model)), model.model)
+        return judged(words.source(texts, spans=model.reads_trees), model.model)
     rows, begin = words.prompt(texts), words.begin
     if begin is not None:
         rows = [row if row.ids[:1] == [begin] else replace(row, ids=[begin, *row.ids]) for row in rows]
@@ -138,7 +138,7 @@ def scored_pairs(model: Model, sources: list[Tokenized], targets: list[str], bat
         source_BS, lengths_B = pad([rows[i].ids for i in some], model.device)
         fed_BT, _ = pad([[words.start, *answers[i][:-1]] for i in some], model.device)
         reader = network
-        if translate.needs_trees(model):
+        if model.reads_trees:
             reader = translate.read_with_trees(model, network, [rows[i] for i in some])
         source = reader.read(source_BS, Lengths(lengths_B))
         hidden_BTD = network.decoder.hidden(fed_BT, source=source)

@@ -10,7 +10,7 @@ from ..data.trees import Parsed, words_of_pieces
 from ..decode.options import BEAM, DecodingOptions, takes_options
 from ..decode.turns import Turns, finish
 from ..errors import BadInput
-from ..models.base.shells import EncoderDecoder, needs_tree
+from ..models.base.shells import EncoderDecoder
 from .align import aligned
 from .languages import first_tokens, speaking
 from .results import Answer
@@ -103,7 +103,7 @@ def align_answers(model: Model, rows: Sequence[Tokenized], found: list[Answer], 
     """Give every answer, and the next best, its alignment."""
     pairs = [(row, one) for row, best in zip(rows, found, strict=True) for one in best.n_best]
     written = [(row, one) for row, one in pairs if row.ids and one.strip()]
-    read = partial(read_with_trees, model) if needs_trees(model) else lambda network, rows: network
+    read = partial(read_with_trees, model) if model.reads_trees else lambda network, rows: network
     links = aligned(model, read, [row for row, _ in written], [str(one) for _, one in written], batch)
     for _, one in pairs:
         one.alignment = []
@@ -113,7 +113,7 @@ def align_answers(model: Model, rows: Sequence[Tokenized], found: list[Answer], 
 
 def search_for(model: Model, how: DecodingOptions, beam: int = BEAM) -> Search:
     """The search for translations; an encoder that needs trees is given those of the texts."""
-    return search_of(model, how, beam, partial(read_with_trees, model) if needs_trees(model) else None)
+    return search_of(model, how, beam, partial(read_with_trees, model) if model.reads_trees else None)
 
 
 def requests(
@@ -131,11 +131,6 @@ def requests(
 
 
 # Trees
-
-
-def needs_trees(model: Model) -> bool:
-    """Whether it translates parsed texts only: its positions come from syntax."""
-    return needs_tree(model.model)
 
 
 def read_with_trees(model: Model, network: Any, rows: Sequence[Tokenized]) -> Any:
