@@ -5,21 +5,28 @@ import json
 import os
 import signal
 import socket
+import sys
+import time
 
 import pytest
 from helpers.load_cases import (
     Asked,
     ask,
     crowd,
+    descriptors,
     gauges,
     kill,
+    memory,
     mixed,
     until_calm,
     workers_of,
 )
+from helpers.loop_cases import writing
 from helpers.serve_cases import serving, wait_until_ready
 
 import heedful
+from heedful.service import workers
+from heedful.service.fields import HttpError
 
 LONG = Asked("/v1/completions", {"model": "lm", "prompt": "the", "max_tokens": 4000, "temperature": 0}, "")
 STREAM = Asked(LONG.path, LONG.body | {"stream": True}, "")
@@ -145,3 +152,91 @@ def test_told_to_stop_under_load_a_service_finishes_what_runs_and_ends_with_0(st
             os.kill(worker, 0)
         with socket.create_server(("127.0.0.1", service.port)):  # nothing keeps a new one from starting
             pass
+
+
+# Long ones: run them with -m slow -s, one at a time; they print figures for benchmarks/RESULTS.md.
+
+
+def figures_of(service):
+    """Bytes and descriptors of the HTTP process and of the workers."""
+    pids = {"http": service.process.pid, **workers_of(service)}
+    return {name: (memory(pid), descriptors(pid)) for name, pid in pids.items()}
+
+
+@pytest.mark.slow
+def test_for_ten_minutes_all_answers_are_right_and_memory_and_descriptors_stay(service, requests):
+    asyncio.run(crowd(service, requests, clients=64, seconds=60))
+    until_calm(service)
+    before, total = figures_of(service), {"answered": 0, "cut": 0}
+    for part in range(1, 10):
+        counts = asyncio.run(crowd(service, requests, clients=64, seconds=60, seed=1000 * part))
+        until_calm(service)
+        total = {name: total[name] + counts[name] for name in total}
+        print(part, counts, figures_of(service), flush=True)
+    after = figures_of(service)
+    print(f"load {os.getloadavg()}, {total}, before {before}, after {after}")
+    for name in before:
+        assert after[name][0] - before[name][0] < 16 << 20, name
+        assert after[name][1] <= before[name][1] + 2, name
+
+
+@pytest.mark.slow
+def test_five_hundred_clients_are_refused_at_once_or_served(service, requests):
+    async def overload():
+        return await asyncio.gather(*(ask(service, requests[i % len(requests)]) for i in range(500)))
+
+    for _ in range(3):
+        found = asyncio.run(overload())
+        refused = sorted(one.seconds for one in found if one.status in (429, 503))
+        served = [(one, requests[i % len(requests)]) for i, one in enumerate(found) if one.status == 200]
+        assert len(refused) + len(served) == 500
+        assert all(one.text == asked.answer for one, asked in served)
+        start = time.monotonic()
+        until_calm(service)
+        middle, late = (1000 * refused[int(share * len(refused))] for share in (0.5, 0.99))
+        print(f"{len(served)} served, {len(refused)} refused: {middle:.0f} ms p50, {late:.0f} ms p99")
+        print(f"calm after {time.monotonic() - start:.2f} s")
+
+
+@pytest.mark.slow
+def test_half_open_connections_and_slow_readers_do_not_hold_up_others(stored, tmp_path, requests):
+    own = [one for one in requests if one.body["model"] == "lm"]
+    with serving(str(stored / "lm"), log=tmp_path / "log", options=("--limit", "connections=600")) as service:
+        half = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(500)]
+        for one in half:
+            one.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n")
+        start = time.monotonic()
+        times = [asyncio.run(ask(service, one)) for one in own * 3]
+        assert all(one.text == asked.answer for one, asked in zip(times, own * 3, strict=True))
+        closed = 0
+        for one in half:
+            one.settimeout(30)
+            closed += b" 408 " in one.recv(4096)
+            one.close()
+        print(f"{closed} of 500 closed after {time.monotonic() - start:.1f} s, {len(times)} others answered")
+        assert closed == 500
+
+
+@pytest.mark.slow
+def test_killed_a_hundred_times_a_worker_is_there_again(stored, monkeypatch):
+    monkeypatch.setattr(workers, "BACK_OFF", (0.0, 0.0, 0.0, 0.0))
+    command = (sys.executable, "-m", "heedful.service.worker", str(stored / "lm"))
+    monkeypatch.setattr(workers, "command", lambda model: command)
+
+    async def kills():
+        worker = workers.WorkerProcess(workers.ServedModel("lm", str(stored / "lm")))
+        given = writing("the cat", max_new_tokens=4)
+        for _ in range(100):
+            found = [event async for event in worker.ask("write", given)]
+            assert found[-1]["over"]
+            stream = worker.ask("write", writing("the", max_new_tokens=4000, streams=True))
+            assert "piece" in await anext(stream)
+            worker.kill()
+            with pytest.raises(HttpError, match="SIGKILL"):
+                async for _ in stream:
+                    pass
+            assert not worker.asked
+        assert worker.restarts == 100
+        await worker.stop()
+
+    asyncio.run(kills())

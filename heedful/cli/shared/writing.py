@@ -79,9 +79,8 @@ class TextWriter(LineCommand[Answer]):
         if self.trees is None:
             return rows
         from ...data.trees import parsed
-        from ...use.translate import needs_trees
 
-        if not needs_trees(model):
+        if not model.reads_trees:
             raise BadInput(f"{model.folder} reads no trees: leave out `trees`")
         file = getattr(self.given, "trees", "")
         found: list[Tokenized] = []
