@@ -103,6 +103,9 @@ class Slots:
         """Memory of keys and values."""
         return self.cache.bytes
 
+    def warm_up(self, rows: int) -> None:
+        """Do what takes long at the first text, for so many rows: nothing here."""
+
     def add(self, rows: Sequence[Row]) -> None:
         """Let texts wait for their turn. Of one that cannot be written, the next turn says why."""
         for row in rows:

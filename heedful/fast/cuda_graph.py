@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -41,6 +41,12 @@ def rounded(rows: int) -> int:
     """How many rows the runner for so many has: a power of two, or half as much again."""
     power = 1 << (rows - 1).bit_length()
     return power * 3 // 4 if rows <= power * 3 // 4 and power > 2 else power
+
+
+@cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """Where steps run before they are captured: one for all, since each stream has its own scratch memory."""
+    return torch.cuda.Stream(device)
 
 
 class GraphRunner:
@@ -113,7 +119,7 @@ class GraphRunner:
         mine = (self.tokens_R, self.buffers.lengths_R, self.buffers.origin_RS, self.chosen.counts_R)
         changing = (*changing, *mine)
         kept = [tensor.clone() for tensor in changing]
-        side = torch.cuda.Stream()
+        side = side_stream(self.tokens_R.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             step()

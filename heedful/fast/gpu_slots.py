@@ -122,6 +122,16 @@ class GPUSlots(Slots):
     def bytes(self) -> int:
         return 0 if self.lane is None else self.lane.bytes
 
+    @torch.no_grad()
+    def warm_up(self, rows: int) -> None:
+        """Compile kernels and capture graphs, by writing short texts in all numbers of rows."""
+        source = [0] * 9 if self.reader.runners.encoder is not None else None
+        sizes = sorted({min(step_size(n), rows) for n in range(rows, 0, -1)}, reverse=True)
+        for size in [*sizes, *sizes]:  # prompts are read by graphs from the second time on
+            self.add([Row([0] * (9 if source is None else 1), 2, source=source) for _ in range(size)])
+            while self.busy:
+                self.turn()
+
     def remove(self, row: Row) -> None:
         if row in self.unfinished:
             self.unfinished.remove(row)

@@ -54,6 +54,7 @@ class Loop:
         self.together: Together | None = None
         if not WRITERS.keys().isdisjoint(model.can) and can_write_together(model.writing):
             self.together = Together(model.writing, self.rows, prefill or None)
+            self.together.warm_up()
         self.tasks: dict[str, WriteTask] = {}  # requests for texts that are being written
         self.new: deque[WaitingWork] = deque()  # requests that nobody has looked at
         self.jobs: deque[WaitingWork] = deque()

@@ -91,6 +91,10 @@ class Together:
         self.writings: dict[Row, Writing] = {}
         self.waiting: deque[Writing] = deque()
 
+    def warm_up(self) -> None:
+        """Do what would make the first answers wait."""
+        self.slots.warm_up(self.most)
+
     @property
     def busy(self) -> bool:
         return bool(self.waiting) or self.slots.busy

@@ -167,6 +167,13 @@ def test_the_memory_of_rows_that_have_left_is_used_again():
     assert len(slots.free) == slots.lane.rows
 
 
+@pytest.mark.parametrize("make", [tiny_llama, tiny_transformer])
+def test_what_takes_long_at_first_can_be_done_before(make):
+    slots = GPUSlots(fast_model(shaken(make())))
+    slots.warm_up(1)
+    assert not slots.busy and slots.bytes > 0 and not slots.seats
+
+
 def test_rows_wait_for_memory():
     fast = fast_model(shaken(tiny_llama()))
     eight = GPUSlots(fast).bytes_for([Row([3], 5)] * 8)
