@@ -6,7 +6,9 @@ import random
 import pytest
 from helpers.service_cases import everything, parsed, running
 
+from heedful.service.guard import OPEN
 from heedful.service.limits import with_limits
+from heedful.service.server import routes_of as every_route
 
 LIMITS = with_limits(["header_seconds=0.3", "body_seconds=0.3", "idle_seconds=0.2", "stall_seconds=1"])
 KEY = "canary-key-0123456789"
@@ -140,6 +142,22 @@ def test_without_the_key_only_signs_of_life_are_answered(server):
             assert b"canary" not in body
     environment = server.seen()["environment"]
     assert "canary" not in json.dumps(environment) and "PATH" in environment
+
+
+def test_no_route_of_the_service_is_open_to_strangers():
+    with running(LIMITS, key=KEY, routes=every_route) as server:
+        described = json.loads(server.call("GET /openapi.json")[2])["paths"]
+        assert len(described) > 15
+        for path, methods in described.items():
+            line = f"{next(iter(methods)).upper()} {path.replace('{name}', 'a')}"
+            assert server.call(line, b"{}", host="evil.test")[0] == 403
+            assert server.call(line, b"{}", origin="http://evil.test")[0] == 403
+            assert server.call(line, b"{}", sec_fetch_site="cross-site")[0] == 403
+            unlocked = server.call(line, b"{}", authorization="Bearer wrong")[0]
+            assert unlocked == 401 or path in OPEN, path
+            if line.startswith("POST"):
+                assert server.call(line, b"{}", content_type="text/plain")[0] == 415
+        server.until(lambda: server.service.running == 0)
 
 
 TARGETS = [
