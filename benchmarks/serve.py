@@ -5,7 +5,8 @@
 
 Two models: `demo`, the translator of `heedful demo` after a few steps, and `gpt2`, GPT-2 124M's shape with
 random weights (prompts of 32 tokens, 64 new ones). All contenders write greedily. A client asks again as soon
-as it has its answer, for --seconds, and the last answers are waited for.
+as it has its answer, for --seconds, and the last answers are waited for. Where Starlette and uvicorn are not
+installed, copy them, h11, anyio, click, idna and typing_extensions into a folder that PYTHONPATH names.
 
 - alone: `generate` or `translate` in Python, one text after the other
 - decoder: the rows of heedful's decoder without HTTP, as many as there are clients
@@ -211,8 +212,8 @@ def decoder(given: argparse.Namespace) -> Figures:
         for writing in WriteTask(str(number), planned).writings():
             together.add(writing)
 
-    def run(seconds: float) -> tuple[int, int, float]:
-        number, tokens, start = given.clients, 0, time.perf_counter()
+    def run(clients: int, seconds: float) -> tuple[int, int, float]:
+        number, tokens, start = clients, 0, time.perf_counter()
         for i in range(number):
             add(i)
         while together.busy:
@@ -227,11 +228,16 @@ def decoder(given: argparse.Namespace) -> Figures:
                         number += 1
         return tokens, number, time.perf_counter() - start
 
-    run(0.2)
+    run(warm_up_clients(given.device, given.clients), 0.2)
     cpu = time.process_time()
-    tokens, number, seconds = run(given.seconds)
+    tokens, number, seconds = run(given.clients, given.seconds)
     cpu = time.process_time() - cpu
     return figures(given.model, "decoder", given.clients, tokens, seconds, [], number, (cpu,))
+
+
+def warm_up_clients(device: str, clients: int) -> int:
+    """On a GPU, every number of rows may need a graph of its own."""
+    return min(clients, 2) if device == "cpu" else clients
 
 
 CHILDREN = {"alone": alone, "decoder": decoder}
@@ -288,8 +294,8 @@ def over_http(
 ) -> Iterator[Figures]:
     """The figures of a server for each number of clients."""
     task = TASKS[model]
-    asyncio.run(load(port, task.path, 2, 0.5, task.body))  # warms up
     for clients in given.clients:
+        asyncio.run(load(port, task.path, warm_up_clients(given.device, clients), 0.2, task.body))
         before = processor_times(pid)
         found = asyncio.run(load(port, task.path, clients, given.seconds, task.body))
         cpu = tuple(now - then for now, then in zip(processor_times(pid), before, strict=True))
