@@ -31,6 +31,7 @@ PROBE: list[Message] = [{"role": "user", "content": "hello"}]
 class Conversation:
     """What was said, and how the model is given it.
 
+    >>> from heedful.use.conversation import Conversation
     >>> talk = Conversation(load("runs/toy-lm"), {"max_new_tokens": 10})
     >>> talk.say("the cat")
     >>> print(*talk.answer(), sep="|")
