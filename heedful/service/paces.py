@@ -12,9 +12,10 @@ from ..decode.turns import Turns
 from ..errors import BadInput
 
 T = TypeVar("T")
-TURN = 0.02  # seconds of a turn
+TURN = 0.04  # seconds of a turn
+SHORTEST = 2  # a turn may take so many times as long as the shortest one: weights are read for any text
 ROWS = 32  # texts at once, as the methods of a model have them
-FEWEST, FIRST, MOST = 16, 256, 1 << 14  # tokens at once, with padding: at least, at first, at most
+FEWEST, FIRST, MOST = 16, 32, 1 << 14  # tokens at once, with padding: at least, at first, at most
 CHARACTERS = 20_000  # that are cut into tokens in one turn
 
 
@@ -23,10 +24,12 @@ class Pace:
     """How many tokens a turn has room for, as the last turns of this kind of work have shown."""
 
     tokens: float = FIRST
+    shortest: float = 1.0  # seconds of the shortest turn
 
     def note(self, tokens: int, seconds: float) -> None:
         """Learn from a turn."""
-        room = TURN * tokens / max(seconds, 1e-6)
+        self.shortest = min(self.shortest, seconds)
+        room = max(TURN, SHORTEST * self.shortest) * tokens / max(seconds, 1e-6)
         self.tokens = min(MOST, max(FEWEST, (self.tokens + min(room, 4 * self.tokens)) / 2))
 
     def rows(self, length: int) -> int:

@@ -2,10 +2,9 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
+from helpers.fuzzing import fuzz
 from helpers.service_cases import quick_routes, running
 
 from heedful.service.limits import Limits
@@ -13,10 +12,6 @@ from heedful.service.openai_routes import openai_routes
 from heedful.service.server import routes_of as every_route
 
 LIMITS = Limits(request_seconds=5.0, ping_seconds=0.5, characters=300, texts=8, tokens=50)
-CONFIG = """
-[checks.negative_data_rejection]
-expected-statuses = [400, 401, 403, 404, 405, 413, 415]
-"""
 
 
 def test_every_route_is_described_with_its_request_and_its_refusals():
@@ -43,23 +38,6 @@ def test_requests_of_openai_may_have_fields_that_nobody_knows():
         found = json.loads(server.call("GET /openapi.json")[2])
     assert found["components"]["schemas"]["CompletionRequest"]["additionalProperties"] is True
     assert found["paths"]["/v1/models/{name}"]["get"]["parameters"][0]["name"] == "name"
-
-
-def fuzz(server, tmp_path, cases: int, *options: str) -> str:
-    """Let schemathesis send requests that it makes from the description; what it reports."""
-    config = tmp_path / "schemathesis.toml"
-    config.write_text(CONFIG)
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run",
-            f"http://127.0.0.1:{server.port}/openapi.json", "--max-examples", str(cases), "--seed", "3",
-            "--warnings", "off", "--no-color",
-            *options,
-        ],
-        capture_output=True, text=True, cwd=tmp_path, timeout=7200, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    return done.stdout
 
 
 def check(server, lines: list[str], report: str, least: int) -> None:

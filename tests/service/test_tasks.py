@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers as hf
 from helpers.caption_cases import SMALL, write_pictures
+from helpers.fuzzing import fuzz
 from helpers.image_files import huge_png
 from helpers.loaded_models import spread
 from helpers.local_service import local_service
@@ -302,3 +303,46 @@ def test_every_option_of_decoding_but_the_machine_s_is_a_field():
         schema = object_schema(kind, Limits())["properties"]
         assert all("description" in schema[name] for name in decoding_options(command) if name in known)
         assert schema["top_p"]["maximum"] == 1.0 and schema["max_new_tokens"]
+
+
+CROSSED = (  # `n_best` needs `beam`: no schema says so
+    "--phases", "fuzzing", "--exclude-checks", "positive_data_acceptance"
+)  # fmt: skip
+
+
+def fuzz_tasks(models, tmp_path, capfd, cases):
+    """Requests made from the description: each is answered or refused, and nothing breaks."""
+    limits = Limits(characters=60, texts=3, tokens=12, beams=3)
+    for name, paths in FUZZED.items():
+        with local_service({name: models[name]}, limits, languages=("en", "fr")) as client:
+            fuzz(
+                client,
+                tmp_path,
+                cases,
+                "--include-path-regex",
+                f"^/({paths})$",
+                "--phases",
+                "fuzzing",
+                *CROSSED,
+            )
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+    assert [line for line in lines if "fault" in line or line.get("status", 200) >= 500] == []
+
+
+FUZZED = {
+    "demo": "v1/translate|v1/score|v1/tokenize|v1/detokenize|translate|v1/embeddings",
+    "lm": "v1/generate|v1/score",
+    "mlm": "v1/fill",
+    "summarize": "v1/summarize",
+    "classify": "v1/classify",
+    "vit": "v1/classify",
+    "caption": "v1/caption",
+    "span": "v1/answer",
+    "choose": "v1/choose",
+    "parse": "v1/tag|v1/parse",
+}
+
+
+@pytest.mark.slow
+def test_requests_made_from_the_description_break_nothing(models, tmp_path, capfd):
+    fuzz_tasks(models, tmp_path, capfd, 60)
