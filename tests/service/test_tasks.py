@@ -315,16 +315,7 @@ def fuzz_tasks(models, tmp_path, capfd, cases):
     limits = Limits(characters=60, texts=3, tokens=12, beams=3)
     for name, paths in FUZZED.items():
         with local_service({name: models[name]}, limits, languages=("en", "fr")) as client:
-            fuzz(
-                client,
-                tmp_path,
-                cases,
-                "--include-path-regex",
-                f"^/({paths})$",
-                "--phases",
-                "fuzzing",
-                *CROSSED,
-            )
+            fuzz(client, tmp_path, cases, "--include-path-regex", f"^/({paths})$", *CROSSED)
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
     assert [line for line in lines if "fault" in line or line.get("status", 200) >= 500] == []
 
