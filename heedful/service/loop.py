@@ -20,6 +20,7 @@ from typing import Any
 from ..decode.streaming import Hypothesis
 from ..decode.turns import Turns
 from ..errors import BadInput, NotFinite
+from ..runs.plan import free_memory
 from ..use.model import WRITERS, Model
 from ..use.together import Piece, Together, can_write_together
 from .frames import Frame
@@ -33,6 +34,7 @@ LEAST = 0.002  # seconds of it, however soon the tokens are written
 REPORT = 0.5  # seconds between two reports of memory and rows
 ROWS = {"cpu": 8}  # rows at once; 64 elsewhere
 PREFILL = {"cpu": 64}  # tokens of prompts that a search reads in a turn; 2,048 elsewhere
+SHARE = 4  # one part in so many of the free memory is for keys and values
 SEARCHED = 32  # texts of one search
 
 
@@ -53,7 +55,8 @@ class Loop:
         self.prefill = prefill or PREFILL.get(kind, 2048)
         self.together: Together | None = None
         if not WRITERS.keys().isdisjoint(model.can) and can_write_together(model.writing):
-            self.together = Together(model.writing, self.rows, prefill or None)
+            most_bytes = free_memory(model.device) // SHARE
+            self.together = Together(model.writing, self.rows, prefill or None, most_bytes)
             self.together.warm_up()
         self.tasks: dict[str, WriteTask] = {}  # requests for texts that are being written
         self.new: deque[WaitingWork] = deque()  # requests that nobody has looked at

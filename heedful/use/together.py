@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..decode.filters import Filter
@@ -84,10 +85,13 @@ class Piece(NamedTuple):
 class Together:
     """The rows of a model that answers many requests at once."""
 
-    def __init__(self, fast: FastModel, most: int = 8, prefill: int | None = None) -> None:
-        """most: rows at once. prefill: tokens of prompts that are read between two steps."""
-        self.fast, self.most, self.prefill = fast, most, prefill
-        self.slots = slots_for(fast, prefill)
+    def __init__(
+        self, fast: FastModel, most: int = 8, prefill: int | None = None, most_bytes: int | None = None
+    ) -> None:
+        """most: rows at once. prefill: tokens of prompts that are read between two steps. most_bytes: of keys
+        and values; rows that need more wait."""
+        self.most, self.new_slots = most, partial(slots_for, fast, prefill, most_bytes)
+        self.slots = self.new_slots()
         self.writings: dict[Row, Writing] = {}
         self.waiting: deque[Writing] = deque()
 
@@ -139,7 +143,7 @@ class Together:
 
     def restart(self, error: BaseException) -> list[Piece]:
         """Begin anew without the answers that are being written: nobody knows what the error left behind."""
-        self.slots = slots_for(self.fast, self.prefill)
+        self.slots = self.new_slots()
         return [self.failed(writing, error) for writing in list(self.writings.values())]
 
     def begin(self, writing: Writing) -> None:
