@@ -39,13 +39,14 @@ class Speller:
 
     def spelled(self, token: int) -> tuple[str, list[int] | None]:
         """The text of a token; where it is a part of a character, also its bytes."""
-        text = self.wording.text([token], self.before)
-        if text and HALF not in text:
-            return text, None
+        alone = self.wording.decoded([token])
+        if alone and HALF not in alone:
+            text = self.wording.text([token], self.before)
+            return text if text and HALF not in text else alone, None
         (name,) = self.wording.names([token])
         raw = bytes_of(name)
         if raw is None:
-            return text or name, None
+            return alone or name, None
         try:
             return raw.decode(), None  # a special token
         except UnicodeDecodeError:

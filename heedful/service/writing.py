@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -71,6 +72,7 @@ def plan(model: Model, given: dict[str, Any]) -> Plan:
     model = speaking(model, given.get("source_lang"), given.get("target_lang"))
     rows = rows_of(model, ability, given)
     options = given["options"] | room_left(model, rows, given)
+    options |= {"top": given["top"]} if given.get("top") else {}
     how = model.decoding(ability, options, beam=given.get("beam"))
     check_biases(model, how.logit_bias)
     several = [row for row in rows for _ in range(n)]
@@ -271,8 +273,9 @@ class WriteTask:
                 self.counted += sum(len(h.tokens) for h in some)
                 if self.plan.scored:
                     spells = self.speller(index)
-                    scores = zip(some[0].words, one.log_probabilities, strict=False)
-                    one.entries += [spells.entry(token, log_p, []) for token, log_p in scores]
+                    tops = some[0].top or repeat(())
+                    scores = zip(some[0].words, one.log_probabilities, tops, strict=False)
+                    one.entries += [spells.entry(*score) for score in scores]
                 events += self.finished(index)
         return events
 
