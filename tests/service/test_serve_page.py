@@ -24,7 +24,7 @@ LABELS = {
 
 @pytest.fixture(scope="module")
 def service(served):
-    return served("demo", "lm")
+    return served("demo", "lm", options=("--languages", "en:fr"))
 
 
 def sent(service, command):
