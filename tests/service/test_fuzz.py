@@ -47,9 +47,9 @@ def test_changed_requests_break_nothing(tmp_path):
     make = make_runs(tmp_path, steps=3)
     limits = ("tokens=16", "characters=600", "request_seconds=60", "texts=8")
     options = ("--languages", "en:fr", *(word for one in limits for word in ("--limit", one)))
-    write_llama(tmp_path / "chat")
-    tell(tmp_path / "chat", CHATML)
-    with serving(*map(make, MODELS), str(tmp_path / "chat"), options=options, log=tmp_path / "log") as service:
+    tell(write_llama(tmp_path / "chat"), CHATML)
+    folders = [*map(make, MODELS), str(tmp_path / "chat")]
+    with serving(*folders, options=options, log=tmp_path / "log") as service:
         described = service.get("/openapi.json").json["paths"]
         assert {path for path, methods in described.items() if "post" in methods} <= {p for p, _ in ENDPOINTS}
         for number, (path, body) in enumerate(ENDPOINTS):
