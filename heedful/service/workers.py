@@ -148,10 +148,12 @@ class WorkerProcess:
         """Wait for the process, which has nothing more to say; it is killed if it stays."""
         assert self.process is not None
         try:
-            return await asyncio.wait_for(self.process.wait(), ENDING)
+            code = await asyncio.wait_for(self.process.wait(), ENDING)
         except TimeoutError:
             self.kill()
-            return await self.process.wait()
+            code = await self.process.wait()
+        self.kill()  # what it has started and left behind
+        return code
 
     async def listen(self) -> None:
         assert self.process is not None and self.process.stdout is not None
@@ -190,17 +192,19 @@ class WorkerProcess:
         self.kill()
 
     def kill(self) -> None:
+        """Kill it, with whatever it has started: its group has its number."""
         if self.process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self.process.kill()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     async def stop(self) -> None:
         """End it: its stdin is closed, and it is killed if it does not leave."""
         self.enter("stopped")
         self.fail_all("the service is shutting down")
-        if self.process is not None and self.process.stdin is not None:
+        if self.process is not None and self.process.stdin is not None and self.process.returncode is None:
             self.process.stdin.close()
             await self.end()
+            await asyncio.wait(self.tasks, timeout=ENDING)  # until all that it said is read
         for task in list(self.tasks):
             task.cancel()
 

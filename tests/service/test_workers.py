@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,22 @@ def test_a_worker_is_alone_in_its_group_without_our_secrets_and_files(worker, mo
     facts = asyncio.run(look())
     assert "canary" not in json.dumps(facts["env"]) and facts["env"]["TOKENIZERS_PARALLELISM"] == "false"
     assert facts["group"] and str(tmp_path / "file") not in facts["files"]
+
+
+def test_what_a_worker_has_started_ends_with_it(worker):
+    async def look():
+        parent = worker(
+            "import subprocess\n"
+            "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+            "say({'ready': {'child': child.pid}}); sys.stdin.read()"
+        )
+        await parent.ready()
+        await parent.stop()
+        return parent.facts["child"]
+
+    state = Path(f"/proc/{asyncio.run(look())}/stat")
+    while state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
 
 
 def test_a_client_that_reads_too_slowly_loses_its_request_and_keeps_what_it_has(monkeypatch):
