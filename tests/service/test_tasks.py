@@ -2,12 +2,15 @@
 
 import base64
 import json
+import re
+import shlex
 from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
 import transformers as hf
+from helpers import pages
 from helpers.caption_cases import SMALL, write_pictures
 from helpers.fuzzing import fuzz
 from helpers.image_files import huge_png
@@ -25,6 +28,7 @@ from heedful.runs import trainer
 from heedful.service import tasks
 from heedful.service.fields import object_schema
 from heedful.service.limits import Limits
+from heedful.service.task_routes import OTHERS, WRITING
 from heedful.tasks import recipe
 from heedful.use.as_json import as_json
 
@@ -234,6 +238,24 @@ def test_vectors_are_those_of_the_method_from_texts_and_from_tokens(service, mod
     refused = service.post("/v1/embeddings", body | {"dimensions": 3})
     assert refused.status == 400 and "not made to be cut" in refused.json["error"]["message"]
     assert service.post("/v1/embeddings", {"model": "demo", "input": [10**6]}).status == 400
+
+
+# The page.
+
+
+def test_the_requests_of_the_page_are_answered_as_its_table_says(service, tmp_path):
+    page = (pages.ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+    lists = dict(re.findall(r"^\| `/v1/(\w+)` \| .* \| `(\w+)` \|$", page, re.MULTILINE))
+    lines = [line for line in page.splitlines() if line.startswith("curl $URL")]
+    assert list(lists) == [one.do for one in (*WRITING, *OTHERS)] and len(lines) == len(lists)
+    _, (picture, _) = pictures(tmp_path)
+    for line in lines:
+        line = line.replace("'$(base64 -w0 picture.png)'", picture).replace("$URL", "")
+        _, path, *_, body = shlex.split(line)
+        reply = service.post(path, body.encode())
+        assert reply.status == 200, (line, reply.json)
+        assert list(reply.json) == ["model", lists.pop(path.removeprefix("/v1/")), "usage"]
+    assert not lists
 
 
 # Refusals.
