@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from heedful.runs import trainer
 from heedful.service import tasks
 from heedful.service.fields import object_schema
 from heedful.service.limits import Limits
+from heedful.service.methods import kept
 from heedful.service.task_routes import OTHERS, WRITING
 from heedful.tasks import recipe
 from heedful.use.as_json import as_json
@@ -240,6 +242,16 @@ def test_vectors_are_those_of_the_method_from_texts_and_from_tokens(service, mod
     assert service.post("/v1/embeddings", {"model": "demo", "input": [10**6]}).status == 400
 
 
+def test_vectors_are_cut_where_they_are_made_for_it():
+    vector_D, made = (
+        torch.arange(7.0),
+        SimpleNamespace(folder="it", sentences=SimpleNamespace(truncate_dim=7)),
+    )
+    assert kept(made, vector_D, 3).tolist() == [0, 1, 2] and kept(made, vector_D, None) is vector_D
+    with pytest.raises(heedful.BadInput, match="give fewer"):
+        kept(made, vector_D, 9)
+
+
 # The page.
 
 
@@ -358,4 +370,4 @@ FUZZED = {
 
 @pytest.mark.slow
 def test_requests_made_from_the_description_break_nothing(models, tmp_path, capfd):
-    fuzz_tasks(models, tmp_path, capfd, 60)
+    fuzz_tasks(models, tmp_path, capfd, 200)
