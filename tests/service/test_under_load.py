@@ -240,3 +240,23 @@ def test_killed_a_hundred_times_a_worker_is_there_again(stored, monkeypatch):
         await worker.stop()
 
     asyncio.run(kills())
+
+
+@pytest.mark.slow
+def test_a_full_service_refuses_one_client_after_the_other_at_once(service, requests):
+    async def refusals():
+        full = [asyncio.create_task(ask(service, STREAM)) for _ in range(84)]
+        while sum(value for name, value in gauges(service).items() if '"lm"' in name) < 84:
+            await asyncio.sleep(0.05)
+        found = [await ask(service, LONG) for _ in range(200)]
+        for one in full:
+            one.cancel()
+        return found
+
+    found = asyncio.run(refusals())
+    times = sorted(one.seconds for one in found if one.status == 429)
+    start = time.monotonic()
+    until_calm(service)
+    print(f"{len(times)} of 200 refused: {1000 * times[100]:.1f} ms p50, {1000 * times[197]:.1f} ms p99")
+    print(f"calm {time.monotonic() - start:.2f} s after 84 clients left; load {os.getloadavg()[0]:.1f}")
+    assert len(times) == 200
