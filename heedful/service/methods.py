@@ -40,6 +40,7 @@ Given = dict[str, Any]
 Work = Generator[Event | None, None, None]
 Method = Callable[[Model, Given, bytes], Work]
 
+MOST = 1 << 17  # entries of an answer: tokens, or words for blanks
 PACES: dict[str, Pace] = defaultdict(Pace)  # of each method: a worker has one model
 
 
@@ -47,6 +48,12 @@ def over(result: dict[str, Any], read: int, written: int = 0) -> Event:
     """The end of a request."""
     usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
     return {"over": True, "usage": usage, "result": result}
+
+
+def refuse_many(count: int, what: str = "tokens") -> None:
+    """Refuse an answer that would be very long."""
+    if count > MOST:
+        raise BadInput(f"the answer would have {count:,} {what}, and {MOST:,} are the most: send fewer texts")
 
 
 def tokens_in(rows: Sequence[Tokenized]) -> int:
@@ -64,6 +71,7 @@ def each_row(
 
 def judged_rows(name: str, rows: list[Tokenized], do: Callable[[list[Tokenized]], Sequence[Any]]) -> Work:
     """The same as the end of a request."""
+    refuse_many(tokens_in(rows))
     found = yield from each_row(name, rows, do)
     yield over({"rows": [as_json(one) for one in found]}, tokens_in(rows))
 
@@ -74,7 +82,8 @@ def judged_rows(name: str, rows: list[Tokenized], do: Callable[[list[Tokenized]]
 def fill_blanks(model: Model, given: Given, blob: bytes) -> Work:
     """A word for every blank."""
     rows = yield from cut_in_turns(lambda some: fill.encode(model, some), given["texts"])
-    top = given["top"]
+    top, mask = given["top"], model.wording.mask
+    refuse_many(top * sum(row.ids.count(mask) for row in rows), "words")
     yield from judged_rows("fill", rows, lambda some: fill.filled(model, some, top, len(some)))
 
 
@@ -115,6 +124,7 @@ def score_texts(model: Model, given: Given, blob: bytes) -> Work:
     def do(some: list[int]) -> Sequence[Any]:
         return score.scored_pairs(model, [rows[i] for i in some], [targets[i] for i in some], len(some))
 
+    refuse_many(sum(lengths))
     found = yield from PACES["score"].in_turns(lengths, do)
     yield over({"rows": [as_json(one) for one in found]}, sum(lengths))
 
@@ -259,6 +269,7 @@ def tokenize_texts(model: Model, given: Given, blob: bytes) -> Work:
     rows = yield from cut_in_turns(
         lambda some: tokenize(tokenizer, some, around=given["special"], spans=True), given["texts"]
     )
+    refuse_many(tokens_in(rows))
     found = []
     for row in rows:
         names = [tokenizer.id_to_token(number) for number in row.ids]

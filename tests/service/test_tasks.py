@@ -275,6 +275,21 @@ def test_the_requests_of_the_page_are_answered_as_its_table_says(service, tmp_pa
 ODD = ["", SPACES, "\0", "\x1b[31m", "\u200b", "\ufffd", "a\u0301" * 9, "猫😀", "[MASK]", "[CLS]", "x " * 99]
 
 
+def test_answers_that_would_be_very_long_are_refused(service, monkeypatch):
+    monkeypatch.setattr("heedful.service.methods.MOST", 9)
+    calls = (
+        ("tokenize", "demo", {}),
+        ("score", "lm", {}),
+        ("tag", "parse", {}),
+        ("fill", "mlm", {"top": 10}),
+    )
+    for path, name, more in calls:
+        reply = service.post(
+            f"/v1/{path}", {"model": name, "texts": ["the [MASK] cat a a a a a a a a"], **more}
+        )
+        assert reply.status == 400 and "9 are the most" in reply.json["error"]["message"], path
+
+
 def test_a_model_that_cannot_says_what_it_can(service):
     reply = service.post("/v1/translate", {"model": "classify", "texts": "a good film"})
     assert reply.status == 404
