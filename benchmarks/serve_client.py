@@ -84,7 +84,7 @@ async def load(port: int, path: str, clients: int, seconds: float, body: Callabl
                 client.begun = False
                 task = asyncio.create_task(client.ask(path, body(next(number)), found))
                 await asyncio.wait({task}, timeout=start + seconds - asked)
-                if not client.begun and not task.done() and found.tokens:
+                if not client.begun and not task.done() and found.firsts:
                     task.cancel()
                     found.firsts.append(time.perf_counter() - asked)
                     return
