@@ -163,9 +163,8 @@ TASKS = {
 
 
 def load_model(given: argparse.Namespace) -> Any:
+    import heedful  # isort: skip (it sets how threads wait, which must come before torch)
     import torch
-
-    import heedful
 
     return heedful.load(given.folder, given.device, getattr(torch, given.dtype), given.weights)
 
@@ -189,12 +188,14 @@ def alone(given: argparse.Namespace) -> Figures:
 
 
 def decoder(given: argparse.Namespace) -> Figures:
-    """Rows that are always in use, without HTTP."""
+    """Rows that are always in use, without HTTP, with the threads that a worker takes."""
     from heedful.service.loop import PREFILL
+    from heedful.service.worker import set_threads
     from heedful.service.writing import WriteTask, plan
     from heedful.use.together import Together
 
     model, task = load_model(given), TASKS[given.model]
+    set_threads(model)
     together = Together(model.writing, given.rows, PREFILL.get(model.device.type, 2048))
     options = (
         {"max_new_tokens": task.new, "beam": 1}
