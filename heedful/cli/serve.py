@@ -46,7 +46,7 @@ class ServeOptions:
     languages: Annotated[str | None, arg("FROM:TO", "none")] = None
     """The languages of a translator, such as en:fr, for LibreTranslate's clients."""
 
-    rows: Annotated[int | None, arg("N", "8 on a CPU, 64 on a GPU")] = None
+    rows: Annotated[int | None, arg("N", "32 on a CPU, 64 on a GPU")] = None
     """Texts that a model writes at once, up to 1024. More need more memory."""
 
     waiting: Annotated[int | None, arg("N", "4 x rows")] = None

@@ -32,7 +32,7 @@ Work = Generator[Event | None, None, None]  # yields events, or None: others may
 TURN = 0.05  # seconds of other work at once; while tokens are written, no longer than they took
 LEAST = 0.002  # seconds of it, however soon the tokens are written
 REPORT = 0.5  # seconds between two reports of memory and rows
-ROWS = {"cpu": 8}  # rows at once; 64 elsewhere
+ROWS = {"cpu": 32}  # rows at once; 64 elsewhere
 PREFILL = {"cpu": 64}  # tokens of prompts that a search reads in a turn; 2,048 elsewhere
 SHARE = 4  # one part in so many of the free memory is for keys and values
 SEARCHED = 32  # texts of one search
@@ -149,6 +149,8 @@ class Loop:
             self.tasks[number] = task
             for writing in task.writings():
                 self.together.add(writing)
+        elif single and task.plan.streams:
+            yield from task.stream_alone()
         else:
             self.tasks[number] = task
             self.wait_for_search(task)

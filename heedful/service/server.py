@@ -24,7 +24,7 @@ from .task_routes import task_routes
 from .workers import ServedModel, WorkerProcess
 
 BACKLOG = 512
-FEWEST = 8  # rows of a model, until it says how many it has
+FEWEST = 32  # rows of a model, until it says how many it has
 
 
 @dataclass(frozen=True)

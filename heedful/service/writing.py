@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..decode.scores import precise, top_indices
+from ..decode.slots import News, Row
 from ..decode.step import step_of
 from ..decode.streaming import Hypothesis
 from ..errors import BadInput
@@ -257,6 +258,22 @@ class WriteTask:
             continues = request is not None and request.continues
             one.speller = Speller(self.plan.model.wording, *((row.ids, len(row.text)) if continues else ()))
         return one.speller
+
+    # Alone, where rows cannot join others.
+
+    def stream_alone(self) -> Generator[Event | None, None, None]:
+        """The events of answers that are written one after the other, token by token."""
+        for writing in self.writings():
+            (_, index), row = writing.tag, Row(writing.request.prompt, writing.request.longest)
+            for (token,) in writing.search.streamed([writing.request]):
+                news = News(row, token.token, token.log_probability, token.top, token.ended, token.last)
+                stopped = writing.push(token.token, token.ended)
+                finish = "stop" if stopped or token.ended else "length" if token.last else ""
+                yield from self.hear(index, Piece(writing, news, finish))
+                yield None
+                if finish:
+                    break
+        yield self.over()
 
     # As a search.
 

@@ -71,6 +71,21 @@ def test_a_stream_that_is_written_faster_than_it_is_read_has_fewer_pieces_and_th
         assert found[0] == found[1] and len(pieces) == 2
 
 
+def test_where_rows_cannot_join_texts_are_streamed_one_after_the_other(lm, monkeypatch):
+    monkeypatch.setattr(loops, "can_write_together", lambda fast: False)
+    for options in ({}, {"stop": ["is"]}, {"sample": True, "seed": 3, "temperature": 1.5}):
+        desk = Desk(lm)
+        desk.ask("a", **writing(TEXTS, streams=True, scored=True, top=2, **options))
+        desk.ask("b", **writing(TEXTS[1], streams=True, **options))
+        desk.turns(12)
+        desk.cancel("b")
+        desk.finish()
+        assert desk.texts("a") == lm.generate(TEXTS, max_new_tokens=40, **options)
+        pieces = [event for event in desk.events["a"] if "piece" in event]
+        assert len(pieces) > 20 and all(len(one["top"]) == 2 for event in pieces for one in event["tokens"])
+        assert 0 < len(desk.events["b"]) < len(pieces) and desk.calm()
+
+
 def test_requests_that_come_at_different_moments_are_answered_as_alone(lm, alone):
     desk = Desk(lm)
     for name, given in REQUESTS.items():
