@@ -228,6 +228,7 @@ def writing(asked: CompletionRequest | ChatRequest, limits: Limits, most: int | 
         "scored": asked.logprobs is not None and asked.logprobs is not False,
         "top": scores or 0,
         "unwritten": most == 0,
+        "bare": True,
         "room": limits.tokens,
     }
 

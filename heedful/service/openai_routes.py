@@ -63,13 +63,15 @@ async def completions(service: Service, request: Request) -> Response:
     worker = await service.able(asked.model, "generate")
     kind, prompts = prompts_of(asked.prompt)
     most = COMPLETION if asked.max_tokens is None else asked.max_tokens
-    given = writing(asked, service.limits, most) | {"n": tried, kind: prompts, "echoes": bool(asked.echo)}
+    given = writing(asked, service.limits, most) | {kind: prompts, "echoes": bool(asked.echo)}
+    given |= {"n": tried, "bare": tried == n}
     if asked.stream:
         return stream_of(service, worker, asked, given, ignored)
     events, over = await all_events(service, worker, given)
-    groups = [events[first : first + tried] for first in range(0, len(events), tried)]
-    kept = [event for group in groups for event in likeliest(group, over["result"]["answers"], n)]
-    choices = [completion_choice(event | {"index": i}, given["scored"]) for i, event in enumerate(kept)]
+    if tried > n:
+        groups = [events[first : first + tried] for first in range(0, len(events), tried)]
+        events = [event for group in groups for event in likeliest(group, over["result"]["answers"], n)]
+    choices = [completion_choice(event | {"index": i}, given["scored"]) for i, event in enumerate(events)]
     reply = reply_to(asked, worker, given)
     return JSONResponse(reply.whole(choices, over["usage"]), headers=ignored)
 

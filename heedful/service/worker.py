@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..use.model import Model
 
 READ = 1 << 16  # bytes at once
+SWITCH = 0.0005  # seconds that a request which has come waits at most for the thread that writes
 NEW_LINE = "\n"
 SMALL = 10_000_000  # parameters
 
@@ -121,6 +122,7 @@ def main() -> int:
         traceback.print_exc()
         pipe.say({"broken": f"it failed with {type(error).__name__}: {str(error).partition(NEW_LINE)[0]}"})
         return 1
+    sys.setswitchinterval(SWITCH)
     pipe.say({"ready": loop.facts()})
     loop.run(pipe.take)
     return 0

@@ -54,6 +54,7 @@ class Plan:
     top: int  # likeliest tokens to send with each token
     echoes: bool  # the prompt comes first
     aligns: bool
+    bare: bool  # nobody asks for more than pieces: the end says nothing of the answers
     unwritten: bool  # no token is wanted: the prompt alone, perhaps with its scores
 
     @property
@@ -93,6 +94,7 @@ def plan(model: Model, given: dict[str, Any]) -> Plan:
         top=given.get("top", 0),
         echoes=given.get("echoes", False),
         aligns=how.align,
+        bare=given.get("bare", False),
         unwritten=unwritten,
     )
 
@@ -242,7 +244,7 @@ class WriteTask:
         self.counted += 1
         if piece.finish:
             one.add(piece.writing.take(whole=True))
-            names = self.plan.model.wording.names(one.tokens)
+            names = [] if self.plan.bare else self.plan.model.wording.names(one.tokens)
             score, ended = sum(one.log_probabilities), piece.finish == "stop"
             one.answer = Answer("".join(one.written), score, names, one.log_probabilities, ended)
             return self.finished(index)
@@ -332,6 +334,8 @@ class WriteTask:
         """The end: how many tokens were read and written, and the answers with all that is known of them."""
         read, written = self.plan.prompt_tokens, self.counted
         usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+        if self.plan.bare:
+            return {"over": True, "usage": usage}
         answers = [answer_json(Answer("") if one.answer is None else one.answer) for one in self.answers]
         return {"over": True, "usage": usage, "result": {"answers": answers}}
 
