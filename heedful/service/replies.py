@@ -134,9 +134,10 @@ def server_sent(message: dict[str, Any] | str) -> bytes:
 async def streamed(
     events: AsyncIterator[dict[str, Any]], reply: Reply, asked: CompletionRequest | ChatRequest
 ) -> AsyncIterator[bytes]:
-    """The answer as a stream of server-sent events, chunk by chunk."""
+    """The answer as a stream of server-sent events, chunk by chunk. What ends it is sent at once."""
     usage: dict[str, int] = {}
     begun: set[int] = set()
+    held = b""  # the last chunk of an answer, which waits for what follows
     chat = isinstance(asked, ChatRequest)
     logprobs = asked.logprobs is not None and asked.logprobs is not False
     async for event in events:
@@ -146,7 +147,9 @@ async def streamed(
         event["first"] = event["index"] not in begun
         begun.add(event["index"])
         choice = chat_choice(event, logprobs, "delta") if chat else completion_choice(event, logprobs)
-        yield server_sent(reply.chunk([choice]))
-    if reply.counts:
-        yield server_sent(reply.chunk([], usage))
-    yield server_sent("[DONE]")
+        held += server_sent(reply.chunk([choice]))
+        if not event.get("finish"):
+            yield held
+            held = b""
+    counts = server_sent(reply.chunk([], usage)) if reply.counts else b""
+    yield held + counts + server_sent("[DONE]")
