@@ -203,9 +203,9 @@ def test_a_decoder_wide_enough_shares_its_tiles(monkeypatch):
         decoder, encoder = (model, None) if not given else (model.decoder, model.encoder)
         runners = RunnerPool(gpu_decoder_of(decoder), encoder)
         before = len(summed)
-        quick = greedy(runners.step(9, *given), prompts, longest=6)
+        quick = greedy(runners.step(9, *given), prompts, longest=3)
         assert len(summed) > before
-        plain = greedy(step_of(model, *given), prompts, longest=6)
+        plain = greedy(step_of(model, *given), prompts, longest=3)
         assert [a.tokens for a in quick] == [b.tokens for b in plain]
 
 

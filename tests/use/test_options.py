@@ -37,8 +37,9 @@ def test_every_filter_has_an_option_and_every_option_its_filter():
     assert typed == CHANGES.keys() and len(set(linked.values())) == len(linked)
     made = {
         name
-        for name, function in vars(filters).items()
-        if inspect.isfunction(function) and inspect.signature(function).return_annotation == "Filter"
+        for name, cached in vars(filters).items()
+        if inspect.isfunction(function := inspect.unwrap(cached))
+        and inspect.signature(function).return_annotation == "Filter"
     }
     assert made == set(linked.values())
 
