@@ -57,7 +57,7 @@ def record() -> RequestRecord:
 def log(**facts: Any) -> None:
     """Write one line. JSON escapes control characters; what is too long is cut, and the line stays JSON."""
     if sys.stderr.isatty():
-        print(plain(facts)[:LINE], file=sys.stderr, flush=True)
+        write_line(plain(facts)[:LINE])
         return
     facts = {"time": round(time.time(), 3), **facts}
     line = json.dumps(facts)
@@ -67,8 +67,14 @@ def log(**facts: Any) -> None:
             for name, value in facts.items()
         }
         line = json.dumps(short)[:LINE]
+    write_line(line)
+
+
+def write_line(line: str) -> None:
+    """Write a line with its end at once, so that nobody reads half of it."""
     with contextlib.suppress(OSError, ValueError):  # nobody reads the log any more
-        print(line, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def plain(facts: dict[str, Any]) -> str:
