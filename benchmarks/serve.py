@@ -190,12 +190,14 @@ def alone(given: argparse.Namespace) -> Figures:
 def decoder(given: argparse.Namespace) -> Figures:
     """Rows that are always in use, without HTTP, with the threads that a worker takes."""
     from heedful.service.loop import PREFILL
+    from heedful.service.searches import Searches
     from heedful.service.worker import set_threads
     from heedful.service.writing import WriteTask, plan
     from heedful.use.together import Together
 
     model, task = load_model(given), TASKS[given.model]
     set_threads(model)
+    searches = Searches(model)
     together = Together(model.writing, given.rows, PREFILL.get(model.device.type, 2048))
     options = (
         {"max_new_tokens": task.new, "beam": 1}
@@ -209,7 +211,7 @@ def decoder(given: argparse.Namespace) -> Figures:
             if task.ability == "translate"
             else {"tokens": [task.prompt(number)]}
         )
-        planned = plan(model, {"ability": task.ability, "options": options, "beam": 1, **asked})
+        planned = plan(searches, {"ability": task.ability, "options": options, "beam": 1, **asked})
         for writing in WriteTask(str(number), planned).writings():
             together.add(writing)
 

@@ -25,6 +25,7 @@ from ..use.model import WRITERS, Model
 from ..use.together import Piece, Together, can_write_together
 from .frames import Frame
 from .methods import METHODS
+from .searches import Searches
 from .writing import Event, Scores, WriteTask, context_of, plan, prompt_scores
 
 News = list[tuple[str, Event]]
@@ -53,6 +54,7 @@ class Loop:
         kind = model.device.type
         self.model, self.say, self.rows = model, say, rows or ROWS.get(kind, 64)
         self.prefill = prefill or PREFILL.get(kind, 2048)
+        self.known = Searches(model)
         self.together: Together | None = None
         if not WRITERS.keys().isdisjoint(model.can) and can_write_together(model.writing):
             most_bytes = free_memory(model.device) // SHARE
@@ -136,7 +138,7 @@ class Loop:
 
     def begin(self, number: str, given: dict[str, Any]) -> Work:
         """Read a request for texts, and let it wait for what it needs."""
-        task = WriteTask(number, plan(self.model, given))
+        task = WriteTask(number, plan(self.known, given))
         yield None
         if task.plan.echoes:
             yield from echoed(task)

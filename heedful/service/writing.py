@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -17,14 +17,14 @@ from ..decode.step import step_of
 from ..decode.streaming import Hypothesis
 from ..errors import BadInput
 from ..models.base.shells import Decoder
-from ..use import generate, summarize, translate
-from ..use.languages import speaking
+from ..use import generate, translate
 from ..use.model import Model
 from ..use.results import Answer
 from ..use.search import Request, Search, answer_of
 from ..use.texts import Tokenized, usable
 from ..use.together import Piece, TextSoFar, Writing
 from ..use.wording import table_of
+from .searches import ABILITIES, Searches
 from .spelling import Speller
 
 Event = dict[str, Any]
@@ -45,7 +45,7 @@ class Plan:
     """What a request wants, in the model's own terms."""
 
     model: Model  # in the languages of the request
-    key: str  # requests with one key can be searched for together
+    kind: tuple[Any, ...]  # the ability, its options, and KIND
     search: Search
     rows: list[Tokenized]
     requests: list[Request | None]  # n of each row, one after the other; None: there is nothing to say
@@ -58,6 +58,11 @@ class Plan:
     unwritten: bool  # no token is wanted: the prompt alone, perhaps with its scores
 
     @property
+    def key(self) -> str:
+        """Requests with one key can be searched for together."""
+        return json.dumps(self.kind, sort_keys=True)
+
+    @property
     def prompt_tokens(self) -> int:
         return sum(len(row.ids) for row in self.rows)
 
@@ -65,46 +70,35 @@ class Plan:
         return self.rows[index * len(self.rows) // len(self.requests)]
 
 
-def plan(model: Model, given: dict[str, Any]) -> Plan:
+def plan(searches: Searches, given: dict[str, Any]) -> Plan:
     """Read a request. given: ability, texts, tokens or messages, n, options, and how to answer.
 
     With `seeded`, a text is drawn alike alone and beside others; without, equal texts are drawn differently.
     """
-    ability, n = given["ability"], given.get("n", 1)
-    model = speaking(model, given.get("source_lang"), given.get("target_lang"))
+    ability, n, (beam, *languages) = given["ability"], given.get("n", 1), map(given.get, KIND)
+    model = searches.speaking(*languages)
     rows = rows_of(model, ability, given)
     options = given["options"] | room_left(model, rows, given)
     options |= {"top": given["top"]} if given.get("top") else {}
-    how = model.decoding(ability, options, beam=given.get("beam"))
-    check_biases(model, how.logit_bias)
+    search = searches.search(ability, options, beam, *languages)
     several = [row for row in rows for _ in range(n)]
     numbers = [*range(n)] * len(rows) if given.get("seeded") else [*range(len(several))]
-    file: Any = {"generate": generate, "translate": translate, "summarize": summarize}[ability]
-    search = file.search_for(model, how)
     unwritten = given.get("unwritten", False)
-    requests = [None] * len(several) if unwritten else file.requests(model, several, how, numbers)
+    make_requests = ABILITIES[ability].requests
     return Plan(
         model,
-        json.dumps([ability, options, *(given.get(name) for name in KIND)], sort_keys=True),
+        (ability, options, beam, *languages),
         search,
         rows,
-        requests,
+        [None] * len(several) if unwritten else make_requests(model, several, search.how, numbers),
         streams=given.get("streams", False),
         scored=given.get("scored", False),
         top=given.get("top", 0),
         echoes=given.get("echoes", False),
-        aligns=how.align,
+        aligns=search.how.align,
         bare=given.get("bare", False),
         unwritten=unwritten,
     )
-
-
-def check_biases(model: Model, biases: Iterable[Any]) -> None:
-    """Refuse a bias for a token that the model does not have."""
-    known = getattr(model.config, "target_vocab", getattr(model.config, "vocab", 0))
-    for token in map(int, biases):
-        if token >= known:
-            raise BadInput(f"`logit_bias` names the token {token}, and there are {known:,}, counted from 0")
 
 
 def rows_of(model: Model, ability: str, given: dict[str, Any]) -> list[Tokenized]:
@@ -112,11 +106,12 @@ def rows_of(model: Model, ability: str, given: dict[str, Any]) -> list[Tokenized
     if "messages" in given:
         texts = [generate.chat_prompt(model, for_template(model, given["messages"]))]
     elif "tokens" in given:
-        return within_context(model, [checked(model, ids) for ids in given["tokens"]])
+        shown = given.get("echoes", False) or given.get("scored", False)
+        return within_context(model, [checked(model, ids, shown) for ids in given["tokens"]])
     else:
         texts = given["texts"]
     if ability != "generate":
-        return list(usable({"translate": translate, "summarize": summarize}[ability].encode(model, texts)))
+        return list(usable(ABILITIES[ability].encode(model, texts)))
     return within_context(model, generate.encode(model, texts))
 
 
@@ -144,13 +139,13 @@ def for_template(model: Model, messages: list[dict[str, Any]]) -> list[dict[str,
     return [one | {"role": "system"} if one["role"] == "developer" else one for one in messages]
 
 
-def checked(model: Model, ids: list[int]) -> Tokenized:
-    """Tokens that a client sent as numbers."""
+def checked(model: Model, ids: list[int], shown: bool) -> Tokenized:
+    """Tokens that a client sent as numbers. shown: their text is needed."""
     network: Any = model.model
     known = network.inputs.tokens.weight.shape[0]
     if max(ids) >= known:
         raise BadInput(f"there is no token {max(ids)}: {model.folder} has {known:,}, counted from 0")
-    return Tokenized(model.wording.decoded(ids), ids)
+    return Tokenized(model.wording.decoded(ids) if shown else "", ids)
 
 
 def room_left(model: Model, rows: Sequence[Tokenized], given: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ together.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +41,14 @@ if TYPE_CHECKING:
     from .model import Model
 
 MOST_TOKENS = 1 << 14  # of a batch: long texts go in smaller ones
+OF_TEXTS = (  # options whose filters depend on the text
+    "min_new_tokens",
+    "encoder_no_repeat_ngram_size",
+    "presence_penalty",
+    "frequency_penalty",
+    "begin_suppress_tokens",
+    "forced_last",
+)
 Network = Decoder | EncoderDecoder
 Reading = Callable[[Any, list[Tokenized]], Any]  # a network, made ready for the sources that it reads next
 
@@ -179,6 +188,14 @@ class Search:
     )
     keep: Keep | None = None  # hands out a step that has read some of the text already
 
+    def but(self, **changed: Any) -> Search:
+        """This search with other options of these names, checked before: filters do not depend on them."""
+        how, common = copy.copy(self.how), self.common_filters
+        vars(how).update(changed)
+        other = copy.copy(self)
+        vars(other).update(how=how, common_filters=common)
+        return other
+
     # Many texts.
 
     def write(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
@@ -247,7 +264,7 @@ class Search:
         """The tokens that are read of a text, and how many may follow; a long text loses its beginning."""
         row = one.prompt if row is None else row
         earlier, table = tuple(row[len(one.prompt) :]), self.table
-        if table is None:
+        if table is None or not earlier and len(row) + one.longest <= table + 1:
             return one
         if len(row) > table:
             self.refuse_beyond(len(row))
@@ -326,6 +343,8 @@ class Search:
     def filters(self, requests: list[Request]) -> list[Filter]:
         """The filters of the options, whose texts are given as tokens."""
         how = self.how
+        if self.has_common_filters and not any(one.prefix or one.least > one.written for one in requests):
+            return list(self.common_filters)
         prefixes = [one.prefix for one in requests] if any(one.prefix for one in requests) else []
         least = [max(0, one.least - one.written) for one in requests]
         ends = bool(self.ends) or how.min_new_tokens > 0  # without ends, the latter is refused
@@ -341,6 +360,17 @@ class Search:
         if how.forced_last:
             tokens["forced_last"] = how.forced_last, [one.last for one in requests]
         return make_filters(how, tokens, self.ends)
+
+    @cached_property
+    def has_common_filters(self) -> bool:
+        """Whether no option has a filter that depends on the text."""
+        return not any(getattr(self.how, name) for name in OF_TEXTS)
+
+    @cached_property
+    def common_filters(self) -> list[Filter]:
+        """The filters of every text that has neither a prefix nor a least length."""
+        tokens: dict[str, Any] = {"prefix": [], "bad_words": self.banned, "min_new_tokens": 0}
+        return make_filters(self.how, tokens, self.ends) if self.has_common_filters else []
 
     @property
     def model(self) -> Network:
