@@ -86,10 +86,10 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call, mine, service = Call(receive, send), record(), self.service
-        if self.method == "POST" and service.closing:
+        if self.method != "GET" and service.closing:
             await call.refuse(shutting_down())
             return
-        if self.method == "GET":
+        if self.method != "POST":
             call.whole.set()  # nobody reads the body
         service.running += 1
         work = asyncio.create_task(self.work(scope, call, mine))
@@ -114,7 +114,7 @@ class Endpoint:
     async def work(self, scope: Scope, call: Call, mine: RequestRecord) -> None:
         """Answer, or say why not."""
         try:
-            if self.method == "POST":
+            if self.method != "GET":
                 check_json(scope, self.forms)
             response = await self.answer(self.service, Request(scope, call.receive))
             await response(scope, call.receive, call.send)

@@ -24,6 +24,27 @@ def packed(message: dict[str, Any], blob: bytes = b"") -> bytes:
     return HEAD.pack(len(text), len(blob)) + text + blob
 
 
+def with_bytes(news: list[tuple[str, dict[str, Any]]]) -> tuple[list[tuple[str, dict[str, Any]]], bytes]:
+    """Events as JSON, and the bytes that some of them hold: "bytes" says how many."""
+    blobs = [event["bytes"] for _, event in news if "bytes" in event]
+    if not blobs:
+        return news, b""
+    told = [
+        (number, {**event, "bytes": len(event["bytes"])} if "bytes" in event else event)
+        for number, event in news
+    ]
+    return told, b"".join(blobs)
+
+
+def put_bytes(news: list[tuple[str, dict[str, Any]]], blob: bytes) -> None:
+    """Give every event its bytes back."""
+    start = 0
+    for _, event in news:
+        if "bytes" in event:
+            end = start + event["bytes"]
+            event["bytes"], start = blob[start:end], end
+
+
 class Unpacker:
     """Frames out of bytes that come in pieces of any size."""
 

@@ -44,6 +44,10 @@ class Access:
     origins: frozenset[str] = frozenset()
     key: str = ""
     port: int | None = None
+    cookie: str = ""  # the name of a cookie that may hold the key
+    open: tuple[str, ...] = OPEN  # paths that need no key; with a slash at its end, everything below it
+    entry: str = ""  # a page that links of other sites may open
+    lock: str = "give the key of this service: authorization: Bearer KEY"  # said where it is missing
 
     def __post_init__(self) -> None:
         if self.origins and not self.key:
@@ -127,21 +131,38 @@ class Guard:
         if len(origins) > 1 or not all(self.is_known(origin, hosts[0]) for origin in origins):
             return HttpError(403, f"pages of {shown(origins)} may not call this service: see --allow-origin")
         site = values(scope, b"sec-fetch-site")
-        if site and not origins and not set(site) <= {"same-origin", "none"}:
+        if self.is_entry(scope):
+            return None
+        if site and not self.allowed_origin(scope) and not set(site) <= {"same-origin", "none"}:
             return HttpError(403, "pages of other sites may not call this service")
-        if scope["path"] not in OPEN and scope["method"] != "OPTIONS" and not self.has_key(scope):
-            why = "give the key of this service: authorization: Bearer KEY"
-            return HttpError(401, why, **{"www-authenticate": "Bearer"})
+        if not self.is_open(scope["path"]) and scope["method"] != "OPTIONS" and not self.has_key(scope):
+            return HttpError(401, self.access.lock, **{"www-authenticate": "Bearer"})
         return None
 
     def has_key(self, scope: Scope) -> bool:
         """Whether a call carries the key, if there is one; compared in constant time."""
         given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if not given and self.access.cookie:
+            given = [b"Bearer " + value for value in cookies(scope, self.access.cookie)]
         if not given and scope["path"] in KEY_IN_BODY:
             return True
         kind, _, sent = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         same = hmac.compare_digest(sent.strip(), self.access.key.encode())
         return not self.access.key or (same and kind.lower() == b"bearer")
+
+    def is_open(self, path: str) -> bool:
+        return any(
+            path == one or (one[-1:] == "/" != one and path.startswith(one)) for one in self.access.open
+        )
+
+    def is_entry(self, scope: Scope) -> bool:
+        """Whether a person follows a link to the page that links may lead to; a frame is no person."""
+        return (
+            scope["method"] == "GET"
+            and scope["path"] == self.access.entry
+            and values(scope, b"sec-fetch-mode") == ["navigate"]
+            and values(scope, b"sec-fetch-dest") == ["document"]
+        )
 
     def is_known(self, origin: str, host: str) -> bool:
         return origin in self.access.origins or origin.lower() == f"http://{host.lower()}"
@@ -150,6 +171,13 @@ class Guard:
 def values(scope: Scope, name: bytes) -> list[str]:
     """All values of a header."""
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def cookies(scope: Scope, name: str) -> list[bytes]:
+    """All values of a cookie."""
+    pairs = [pair.strip() for line in values(scope, b"cookie") for pair in line.split(";")]
+    found = [pair.partition("=") for pair in pairs]
+    return [value.encode("latin-1") for key, _, value in found if key == name]
 
 
 def check_json(scope: Scope, forms: bool = False) -> None:

@@ -12,9 +12,10 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..decode.streaming import Hypothesis
@@ -23,8 +24,8 @@ from ..errors import BadInput, NotFinite
 from ..runs.plan import free_memory
 from ..use.model import WRITERS, Model
 from ..use.together import Piece, Together, can_write_together
-from .frames import Frame
-from .methods import METHODS
+from .frames import Frame, with_bytes
+from .methods import METHODS, Method
 from .searches import Searches
 from .writing import Event, Scores, WriteTask, context_of, plan, prompt_scores
 
@@ -50,7 +51,15 @@ class WaitingWork:
 class Loop:
     """Everything that a worker is doing."""
 
-    def __init__(self, model: Model, say: Callable[..., None], rows: int = 0, prefill: int = 0) -> None:
+    def __init__(
+        self,
+        model: Model,
+        say: Callable[..., None],
+        rows: int = 0,
+        prefill: int = 0,
+        more: Mapping[str, Method] = MappingProxyType({}),
+    ) -> None:
+        """more: methods beside METHODS."""
         kind = model.device.type
         self.model, self.say, self.rows = model, say, rows or ROWS.get(kind, 64)
         self.prefill = prefill or PREFILL.get(kind, 2048)
@@ -65,6 +74,7 @@ class Loop:
         self.jobs: deque[WaitingWork] = deque()
         self.searches: dict[str, list[WriteTask]] = {}  # {key: those that wait for a search of this kind}
         self.reported = 0.0
+        self.methods = {**METHODS, **more}
 
     def facts(self) -> dict[str, Any]:
         """What the HTTP process is told about the model."""
@@ -110,7 +120,8 @@ class Loop:
     def send(self, news: News) -> None:
         """Send all news at once; now and then, how much memory is used."""
         if news:
-            self.say({"news": news})
+            told, blob = with_bytes(news)
+            self.say({"news": told}, blob)
         if news and time.monotonic() - self.reported > REPORT:
             self.report()
 
@@ -134,7 +145,7 @@ class Loop:
 
     def other(self, do: str, given: dict[str, Any], blob: bytes) -> Work:
         """A request for anything but texts."""
-        yield from METHODS[do](self.model, given, blob)
+        yield from self.methods[do](self.model, given, blob)
 
     def begin(self, number: str, given: dict[str, Any]) -> Work:
         """Read a request for texts, and let it wait for what it needs."""

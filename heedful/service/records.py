@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LINE = 4096  # characters of a line
-METHODS = ("GET", "HEAD", "POST", "OPTIONS")  # others are words of strangers
+METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")  # others are words of strangers
 FRAMES = 8  # places in the code that a fault names
 
 

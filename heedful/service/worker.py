@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadInput
@@ -22,6 +22,7 @@ from .frames import Frame, Unpacker, packed
 
 if TYPE_CHECKING:
     from ..use.model import Model
+    from .methods import Method
 
 READ = 1 << 16  # bytes at once
 SWITCH = 0.0005  # seconds that a request which has come waits at most for the thread that writes
@@ -103,8 +104,11 @@ def set_threads(model: Model) -> None:
         torch.set_num_threads(1)
 
 
-def main() -> int:
-    """Load the model, say that it is ready, and answer until there is nobody to answer."""
+def main(more: Callable[[], Mapping[str, Method]] = dict) -> int:
+    """Load the model, say that it is ready, and answer until there is nobody to answer.
+
+    more: makes the methods that this worker has beside METHODS.
+    """
     given, pipe = arguments(), Pipe()
     import torch
 
@@ -114,7 +118,7 @@ def main() -> int:
     try:
         model = load(given.folder, given.device, getattr(torch, given.dtype), given.weights)
         set_threads(model)
-        loop = Loop(model, pipe.say, given.rows, given.prefill)
+        loop = Loop(model, pipe.say, given.rows, given.prefill, more())
     except BadInput as error:
         pipe.say({"broken": str(error)})
         return 2

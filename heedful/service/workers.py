@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .fields import HttpError
-from .frames import packed, read_frame
+from .frames import packed, put_bytes, read_frame
 
 BEAT = 10.0  # seconds between two questions whether it lives
 MISSED = 2  # unanswered ones after which it is taken for dead
@@ -38,6 +38,7 @@ class ServedModel:
     folder: str
     options: tuple[str, ...] = ()
     created: int = 0  # when its folder was written, in seconds since 1970
+    program: str = "heedful.service.worker"  # the module that is the worker
 
 
 @dataclass
@@ -170,6 +171,8 @@ class WorkerProcess:
                 self.load = message["load"]
             elif message.get("alive", 0) > STUCK:
                 self.give_up(f"the worker was busy with one piece of work for {STUCK:g} seconds")
+            if frame.blob:
+                put_bytes(message["news"], frame.blob)
             for number, event in message.get("news", ()):
                 answered = self.asked.get(number)
                 if answered is not None and not answered.put(event):
@@ -278,7 +281,7 @@ class WorkerProcess:
 
 def command(model: ServedModel) -> Sequence[str]:
     """The command line of a worker."""
-    return (sys.executable, "-m", "heedful.service.worker", os.path.abspath(model.folder), *model.options)
+    return (sys.executable, "-m", model.program, os.path.abspath(model.folder), *model.options)
 
 
 def environment() -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 import heedful
 from heedful.service.app import Service, make_app
 from heedful.service.draining import DrainingServer
-from heedful.service.frames import Unpacker, packed
+from heedful.service.frames import Unpacker, packed, put_bytes
 from heedful.service.gate import Gate
 from heedful.service.guard import Access
 from heedful.service.limits import Limits
@@ -38,8 +38,9 @@ class LocalWorker(WorkerProcess):
         while self.loop.busy:
             self.loop.turn()
 
-    def heard(self, message: dict[str, Any]) -> None:
-        (frame,) = Unpacker().feed(packed(message))
+    def heard(self, message: dict[str, Any], blob: bytes = b"") -> None:
+        (frame,) = Unpacker().feed(packed(message, blob))
+        put_bytes(frame.message.get("news", []), frame.blob)
         for number, event in frame.message.get("news", ()):
             if number in self.asked:
                 self.asked[number].put(event)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from heedful.service.frames import Frame, Unpacker, packed, read_frame
+from heedful.service.frames import Frame, Unpacker, packed, put_bytes, read_frame, with_bytes
 
 FRAMES = [
     Frame({"a": 1}),
@@ -38,3 +38,17 @@ def test_a_stream_is_read_frame_by_frame_to_its_end():
 def test_what_is_no_frame_is_refused():
     with pytest.raises(ValueError, match="none of ours"):
         Unpacker().feed(b"print(hello)")
+
+
+def test_bytes_of_events_travel_beside_their_json():
+    news = [
+        ("r1", {"piece": "a"}),
+        ("r2", {"bytes": b"\x00\xffab"}),
+        ("r3", {"bytes": b""}),
+        ("r1", {"bytes": b"c"}),
+    ]
+    told, blob = with_bytes(news)
+    (frame,) = Unpacker().feed(packed({"news": told}, blob))
+    put_bytes(frame.message["news"], frame.blob)
+    assert [(number, event) for number, event in frame.message["news"]] == news
+    assert with_bytes(news[:1]) == (news[:1], b"")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -158,3 +159,46 @@ def test_a_refusal_is_json_in_one_sentence_that_cannot_be_injected():
     status, _, body = call(RULES, [("Host", 'evil"\x1b[31m<script>' + "a" * 1000)])
     message = json.loads(body)["error"]["message"]
     assert status == 403 and "--allow-host" in message and "\x1b" not in message and len(message) < 400
+
+
+STUDIO = Access.of("127.0.0.1", 8080, key="k" * 32)
+STUDIO = replace(STUDIO, cookie="heedful_8080", open=("/", "/static/"), entry="/")
+
+
+@pytest.mark.parametrize(
+    "cookie, status",
+    [
+        ("heedful_8080=" + "k" * 32, 200),
+        ("a=b; heedful_8080=" + "k" * 32, 200),
+        ("heedful_8080=" + "x" * 32, 401),
+        ("heedful_8081=" + "k" * 32, 401),
+        ("heedful_8080=" + "k" * 32 + "; heedful_8080=" + "k" * 32, 401),
+        ("heedful_8080=", 401),
+        ("", 401),
+    ],
+)
+def test_a_key_may_come_as_a_cookie_where_one_is_named(cookie, status):
+    assert call(STUDIO, [HERE, ("Cookie", cookie)], path="/api/runs")[0] == status
+    assert call(replace(STUDIO, cookie=""), [HERE, ("Cookie", cookie)], path="/api/runs")[0] == 401
+
+
+def test_open_paths_need_no_key_and_only_a_navigation_may_come_from_elsewhere():
+    for path in ("/", "/static/main.js"):
+        assert call(STUDIO, [HERE], path=path)[0] == 200
+    for path in ("/static", "/api/runs", "//", "/health"):
+        assert call(STUDIO, [HERE], path=path)[0] == 401
+    person = [
+        ("Sec-Fetch-Mode", "navigate"),
+        ("Sec-Fetch-Dest", "document"),
+        ("Sec-Fetch-Site", "cross-site"),
+    ]
+    assert call(STUDIO, [HERE, *person], path="/")[0] == 200
+    assert call(STUDIO, [HERE, *person], path="/", method="POST")[0] == 403
+    assert call(STUDIO, [HERE, *person], path="/static/main.js")[0] == 403
+    assert call(STUDIO, [HERE, person[0], ("Sec-Fetch-Dest", "iframe"), person[2]], path="/")[0] == 403
+    assert call(STUDIO, [HERE, *person, ("Origin", "http://evil.test")], path="/")[0] == 403
+
+
+def test_our_own_origin_does_not_excuse_another_site():
+    headers = [HERE, ("Origin", "http://127.0.0.1:8080"), ("Sec-Fetch-Site", "cross-site")]
+    assert call(RULES, headers)[0] == 403
